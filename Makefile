@@ -1,0 +1,58 @@
+# offhook: `make run` serves, `make test` tests; both set up what they need first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: run test test-all lint format bench lock size clean
+
+run: $(VENV)/.runtime
+	$(BIN)/offhook serve $(ARGS)
+
+test: $(VENV)/.test lint
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.test lint
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.runtime
+	for name in media loss turns edge; do $(BIN)/offhook bench $$name || exit 1; done
+
+# Packages are installed exactly as locked, without resolving: the resolver would add what the lock
+# leaves out on purpose (see requirements.in).
+$(VENV)/.runtime: requirements.lock debian-packages.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "offhook needs Python 3.11 or newer; set PYTHON=")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	sh deploy/install-packages.sh debian-packages.txt
+	touch $@
+
+$(VENV)/.test: $(VENV)/.runtime requirements-dev.lock debian-packages-test.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-dev.lock
+	sh deploy/install-packages.sh debian-packages-test.txt
+	touch $@
+
+# Needs uv (pip install uv).
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package numba \
+	--no-emit-package llvmlite --no-emit-package resampy --no-emit-package sounddevice
+lock:
+	$(LOCK) requirements.in -o requirements.lock
+	$(LOCK) requirements-dev.in -o requirements-dev.lock
+
+size: $(VENV)/.runtime
+	du -sm $(VENV)
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,1 @@
+"""Benchmarks: ``offhook bench NAME``, each beside its peer in one run."""

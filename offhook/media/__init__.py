@@ -1,0 +1,1 @@
+"""Packets, codecs, clocks, PCM, recording. Imports nothing of the other rooms."""

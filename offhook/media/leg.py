@@ -1,0 +1,135 @@
+"""The narrow waist: one caller's line, whatever edge it came in by.
+
+Every edge makes Legs and nothing above knows which edge. A leg is driven by the packet clock: each
+tick it hears exactly 20 ms (320 samples at 16 kHz) and says 20 ms or nothing. Both sides are
+counted by the same tick, so hearing, playout and recording share one time base.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from offhook.media.pcm import PACKET_MS, SAMPLES_IN, Pcm
+from offhook.media.playout import Playout
+
+Listener = Callable[[Pcm, Pcm | None, float], None]
+"""Called once a tick with what was heard (320 samples), what was said (480 samples or None) and
+the time. Runs on the packet clock: it must return within microseconds and never raise."""
+
+FRAME_QUEUE_MS = 2000
+"""How much sound `Leg.frames` keeps for a reader that falls behind; older frames are dropped."""
+
+
+@dataclass(frozen=True)
+class LegStatistics:
+    """How a line is doing. Times in ms, loss as a fraction of the last seconds."""
+
+    packets_received: int = 0
+    packets_lost: int = 0
+    packets_late: int = 0
+    concealed_ms: int = 0
+    loss: float = 0.0
+    jitter_ms: float = 0.0
+    buffer_ms: float = 0.0
+    round_trip_ms: float | None = None
+    remote_loss: float = 0.0
+    """What the far end reports of our packets."""
+    packets_sent: int = 0
+    mos: float | None = None
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        return asdict(self)
+
+
+class Leg(ABC):
+    """One caller's line: sound in, sound out, messages, hang-up."""
+
+    def __init__(self, call_id: str) -> None:
+        self.call_id = call_id
+        self.playout = Playout()
+        self.ticks = 0
+        self.closed: str | None = None
+        """Why the line ended; None while it is up."""
+        self.connected = False
+        self.on_connected: Callable[[], None] = lambda: None
+        self.on_closed: Callable[[str], None] = lambda reason: None
+        self.on_message: Callable[[str], None] = lambda text: None
+        """Text from the caller's program (the data channel of WebRTC)."""
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Hear every tick from now on; the returned function stops it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def tick(self, now: float) -> None:
+        """20 ms pass. Called by the packet clock only."""
+        heard = self._receive(now)
+        said = self.playout.take()
+        self._send(said, now)
+        self.ticks += 1
+        for listener in tuple(self._listeners):
+            listener(heard, said, now)
+
+    async def frames(self, frame_ms: int = 100) -> AsyncIterator[Pcm]:
+        """What is heard, in frames of `frame_ms` (a multiple of 20), until the line closes."""
+        per_frame = frame_ms // PACKET_MS
+        frame = np.empty(per_frame * SAMPLES_IN, np.int16)
+        queue: asyncio.Queue[Pcm] = asyncio.Queue(FRAME_QUEUE_MS // frame_ms)
+        filled = 0
+
+        def gather(heard: Pcm, said: Pcm | None, now: float) -> None:
+            nonlocal filled
+            frame[filled * SAMPLES_IN : (filled + 1) * SAMPLES_IN] = heard
+            filled += 1
+            if filled == per_frame:
+                filled = 0
+                if queue.full():
+                    queue.get_nowait()
+                queue.put_nowait(frame.copy())
+
+        stop = self.listen(gather)
+        try:
+            while self.closed is None:
+                yield await queue.get()
+        finally:
+            stop()
+
+    @property
+    def heard_ms(self) -> int:
+        """The line's own time: ms heard since it came up."""
+        return self.ticks * PACKET_MS
+
+    def connect(self) -> None:
+        """The line is up: tell whoever listens, once."""
+        if not self.connected:
+            self.connected = True
+            self.on_connected()
+
+    def close(self, reason: str) -> None:
+        """The line is down: tell whoever listens, once."""
+        if self.closed is None:
+            self.closed = reason
+            self.on_closed(reason)
+
+    @abstractmethod
+    def _receive(self, now: float) -> Pcm:
+        """The 320 samples of this tick."""
+
+    @abstractmethod
+    def _send(self, said: Pcm | None, now: float) -> None:
+        """Send the 480 samples of this tick, or nothing."""
+
+    @abstractmethod
+    def send_message(self, text: str) -> bool:
+        """Send text to the caller's program; False when there is no channel for it now."""
+
+    @abstractmethod
+    def statistics(self) -> LegStatistics: ...
+
+    @abstractmethod
+    async def hang_up(self, reason: str) -> None:
+        """End the line gracefully: the far end is told, packets already due are sent."""

@@ -1,0 +1,25 @@
+"""PCM as the whole server knows it: int16 mono numpy arrays, one dimension, with a known rate."""
+
+import numpy as np
+import numpy.typing as npt
+
+Pcm = npt.NDArray[np.int16]
+
+RATE_IN = 16_000
+"""Hz of everything heard: what libopus decodes to and every recogniser wants."""
+RATE_OUT = 24_000
+"""Hz of everything said: what synthesisers make and libopus encodes from."""
+PACKET_MS = 20
+SAMPLES_IN = RATE_IN * PACKET_MS // 1000
+"""Samples in one inbound tick: 320."""
+SAMPLES_OUT = RATE_OUT * PACKET_MS // 1000
+"""Samples in one outbound packet: 480."""
+
+
+def dbfs(pcm: Pcm) -> float:
+    """Root-mean-square level in dB below full scale; -96 for silence or nothing."""
+    if not len(pcm):
+        return -96.0
+    x = pcm.astype(np.float32)
+    mean_square = float(np.dot(x, x)) / len(x)
+    return max(-96.0, 10 * float(np.log10(mean_square / 32768**2 + 1e-12)))

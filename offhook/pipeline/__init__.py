@@ -1,0 +1,1 @@
+"""Hearing, turn-taking, agents, speaking."""

@@ -1,0 +1,87 @@
+"""A Pipecat user's own bot file, unchanged, on one of our legs.
+
+The file has `async def bot(runner_args)`, as for Pipecat's development runner. It asks
+`create_transport` for the "webrtc" transport, or makes a `SmallWebRTCTransport` itself; either way
+it gets ours, because the name it is looked up by stands for `LegTransport` in this process.
+"""
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+from pipecat.runner.types import SmallWebRTCRunnerArguments
+from pipecat.transports.base_transport import TransportParams
+
+from offhook.media.leg import Leg
+from offhook.pipeline.transport_io import LegTransport
+
+Bot = Callable[[Any], Awaitable[None]]
+
+FAREWELL_SECONDS = 10
+"""How long a bot may go on after its caller has left."""
+
+
+class BotError(RuntimeError):
+    """The bot file cannot be used; the message says why."""
+
+
+class BotTransport(LegTransport):
+    """`LegTransport` with the arguments of Pipecat's `SmallWebRTCTransport`."""
+
+    def __init__(
+        self,
+        webrtc_connection: Leg,
+        params: TransportParams,
+        input_name: str | None = None,
+        output_name: str | None = None,
+    ) -> None:
+        super().__init__(webrtc_connection, params)
+        self._input_name, self._output_name = input_name, output_name
+
+
+def load_bot(path: Path) -> Bot:
+    """The `bot` function of a file. Raises BotError."""
+    import pipecat.transports.smallwebrtc.transport as smallwebrtc
+
+    smallwebrtc.SmallWebRTCTransport = BotTransport  # type: ignore[assignment,misc]
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.exists():
+        raise BotError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever the user's file raises
+        raise BotError(f"{path}: {type(error).__name__}: {error}") from error
+    bot = getattr(module, "bot", None)
+    if not callable(bot):
+        raise BotError(f"{path} has no function bot(runner_args)")
+    return bot  # type: ignore[no-any-return]
+
+
+async def run_bot(bot: Bot, leg: Leg, body: dict[str, Any]) -> None:
+    """Run a bot until it ends; one that ignores its caller's leaving is cancelled."""
+    arguments = SmallWebRTCRunnerArguments(webrtc_connection=leg, body=body, session_id=leg.call_id)
+    task = asyncio.create_task(_guarded(bot, arguments), name=f"bot {leg.call_id}")
+    try:
+        while not task.done():
+            await asyncio.wait((task,), timeout=1)
+            if leg.closed is not None:
+                await asyncio.wait((task,), timeout=FAREWELL_SECONDS)
+                break
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await leg.hang_up("the bot ended")
+
+
+async def _guarded(bot: Bot, arguments: SmallWebRTCRunnerArguments) -> None:
+    try:
+        await bot(arguments)
+    except Exception:  # the user's code: its fault must not take the server with it
+        logger.exception("{}: the bot failed", arguments.session_id)

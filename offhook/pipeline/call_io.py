@@ -1,0 +1,188 @@
+"""One call: a leg, its ears, an agent and a voice, put together as a Pipecat pipeline."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from loguru import logger
+from pipecat.frames.frames import EndFrame, LLMRunFrame
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.aggregators.llm_response_universal import (
+    AssistantTurnStoppedMessage,
+    LLMContextAggregatorPair,
+    LLMUserAggregatorParams,
+)
+from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.transports.base_transport import TransportParams
+from pipecat.turns.user_turn_strategies import ExternalUserTurnStrategies
+from pipecat.workers.runner import WorkerRunner
+
+from offhook.media.leg import Leg
+from offhook.media.pcm import RATE_IN, RATE_OUT
+from offhook.pipeline.events import (
+    AgentTurn,
+    CallEnded,
+    CallerTurn,
+    CallStarted,
+    Event,
+    Interrupted,
+)
+from offhook.pipeline.hearing_io import Ears, Hearing
+from offhook.pipeline.recognizer import Recognizer
+from offhook.pipeline.services_io import OffhookSTT, OffhookTTS
+from offhook.pipeline.synthesizer import Synthesizer
+from offhook.pipeline.transport_io import LegTransport
+
+IDLE_SECONDS = 12
+"""Silence from both sides after which the agent is told that the caller says nothing."""
+
+
+@dataclass
+class Agent:
+    """What answers: a Pipecat LLM service or any processor that takes its place."""
+
+    name: str
+    processor: FrameProcessor
+    tools: list[Any] = field(default_factory=list)
+    on_cut: Callable[[str], None] = lambda heard: None
+    """Told which of its words were heard when it was interrupted."""
+    on_idle: Callable[[], Awaitable[None]] | None = None
+    """Called when nobody has spoken for a while."""
+
+
+@dataclass
+class Engines:
+    """What all calls of the process share."""
+
+    ears: Ears
+    recognizer: Recognizer
+    synthesizer: Synthesizer
+
+
+class Call:
+    """Runs from the answer to the goodbye. `run` returns when all is torn down."""
+
+    def __init__(
+        self,
+        leg: Leg,
+        engines: Engines,
+        make_agent: Callable[["Call"], Agent],
+        runner: WorkerRunner,
+        tracing: bool = False,
+    ) -> None:
+        self.leg = leg
+        self.listeners: list[Callable[[Event], None]] = []
+        self.end_reason = "the agent hung up"
+        self._engines = engines
+        self._runner = runner
+        self._tracing = tracing
+        self._agent = make_agent(self)
+        self._turn = 0
+        self._finished = asyncio.Event()
+        self.context = LLMContext(tools=self._agent.tools) if self._agent.tools else LLMContext()
+        self._worker: PipelineWorker
+
+    def emit(self, event: Event) -> None:
+        if isinstance(event, CallerTurn):
+            self._turn = event.turn
+        elif isinstance(event, Interrupted):
+            self._agent.on_cut(event.heard)
+        for listener in self.listeners:
+            listener(event)
+
+    async def hang_up(self) -> None:
+        """The agent ends the call: what it has said so far is still heard."""
+        await self._worker.queue_frame(EndFrame())
+
+    async def run(self) -> None:
+        engines = self._engines
+        stream = await engines.recognizer.open()
+        hearing = Hearing(self.leg, engines.ears, stream, self.emit)
+        self._worker = self._build(hearing)
+        names = self._agent.name, engines.recognizer.name, engines.synthesizer.name
+        self.emit(CallStarted(self.leg.heard_ms, *names))
+        try:
+            await self._runner.add_workers(self._worker)
+            await self._finished.wait()
+        finally:
+            await hearing.close()
+            statistics = self.leg.statistics().as_dict()
+            reason = self.leg.closed or self.end_reason
+            await self.leg.hang_up(self.end_reason)
+            self.emit(CallEnded(self.leg.heard_ms, reason, statistics))
+            await self._worker.cancel()
+
+    def _build(self, hearing: Hearing) -> PipelineWorker:
+        leg, engines = self.leg, self._engines
+        transport = LegTransport(leg, TransportParams(audio_out_enabled=True))
+        output = transport.output()
+        output.reply = hearing.reply
+        output.on_first_packet = lambda: self._first_packet(hearing)
+        idle = IDLE_SECONDS if self._agent.on_idle is not None else 0
+        user, assistant = LLMContextAggregatorPair(
+            self.context,
+            user_params=LLMUserAggregatorParams(
+                user_turn_strategies=ExternalUserTurnStrategies(enable_interruptions=False),
+                user_idle_timeout=idle,
+                empty_user_turn=None,
+            ),
+        )
+        pipeline = Pipeline(
+            [
+                transport.input(),
+                OffhookSTT(hearing),
+                user,
+                self._agent.processor,
+                OffhookTTS(engines.synthesizer, hearing),
+                output,
+                assistant,
+            ]
+        )
+        worker = PipelineWorker(
+            pipeline,
+            params=PipelineParams(audio_in_sample_rate=RATE_IN, audio_out_sample_rate=RATE_OUT),
+            enable_turn_tracking=self._tracing,
+            enable_tracing=self._tracing,
+            conversation_id=leg.call_id,
+            idle_timeout_secs=None,
+            cancel_runner_on_idle_timeout=False,
+        )
+
+        @transport.event_handler("on_client_connected")
+        async def on_client_connected(transport: LegTransport, leg: Leg) -> None:
+            await worker.queue_frame(LLMRunFrame())
+
+        @transport.event_handler("on_client_disconnected")
+        async def on_client_disconnected(transport: LegTransport, leg: Leg) -> None:
+            self._finished.set()
+
+        @worker.event_handler("on_pipeline_finished")
+        async def on_pipeline_finished(worker: PipelineWorker, frame: Any) -> None:
+            self._finished.set()
+
+        @user.event_handler("on_user_turn_idle")
+        async def on_user_turn_idle(aggregator: Any) -> None:
+            if self._agent.on_idle is not None:
+                await self._agent.on_idle()
+
+        @assistant.event_handler("on_assistant_turn_stopped")
+        async def on_assistant_turn_stopped(
+            aggregator: Any, message: AssistantTurnStoppedMessage
+        ) -> None:
+            if message.content:
+                text, cut = message.content, message.interrupted
+                self.emit(AgentTurn(leg.heard_ms, self._turn, text, cut))
+
+        return worker
+
+    def _first_packet(self, hearing: Hearing) -> None:
+        """The first sound of a reply goes out: the turn's latency is known."""
+        watch = hearing.watch
+        if watch.turn and not watch.complete:
+            watch.stamp("first_packet", asyncio.get_running_loop().time())
+            latency = watch.latency(self.leg.heard_ms)
+            logger.debug("{}: turn {} in {} ms", self.leg.call_id, watch.turn, latency.total_ms)
+            self.emit(latency)

@@ -1,0 +1,119 @@
+"""What happens in a call, as values: the log, the page, the recording's timeline, the metrics and
+the scripted caller all read the same events."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class CallStarted:
+    at_ms: int
+    agent: str
+    recognizer: str
+    synthesizer: str
+
+
+@dataclass(frozen=True)
+class SpeechStarted:
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class CallerPartial:
+    at_ms: int
+    text: str
+    """The whole turn as heard so far."""
+
+
+@dataclass(frozen=True)
+class CallerTurn:
+    """The caller's turn is over and went to the agent."""
+
+    at_ms: int
+    turn: int
+    text: str
+
+
+@dataclass(frozen=True)
+class TurnDiscarded:
+    at_ms: int
+
+
+@dataclass(frozen=True)
+class PlayoutPaused:
+    """Sound from the caller over the agent; the agent fell silent."""
+
+    at_ms: int
+    onset_ms: int
+    """When that sound began, as the voice detector estimates it."""
+
+
+@dataclass(frozen=True)
+class PlayoutResumed:
+    """It was nothing: a cough, an echo, or `text` said while listening."""
+
+    at_ms: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """The caller took the floor."""
+
+    at_ms: int
+    heard: str
+    """The agent's words that had been sent when it fell silent."""
+    unheard: str
+
+
+@dataclass(frozen=True)
+class AgentTurn:
+    """The agent's reply has been said to its end (or to where it was cut)."""
+
+    at_ms: int
+    turn: int
+    text: str
+    interrupted: bool
+
+
+@dataclass(frozen=True)
+class TurnLatency:
+    """Where the time went between the caller's last word and the agent's first packet.
+
+    The spans follow one another; their names are the same in the log, on the page, in the metrics
+    and in the traces. `silence_ms` of the total was waited on purpose, to be sure of the end.
+    """
+
+    at_ms: int
+    turn: int
+    spans: tuple[tuple[str, int], ...]
+    total_ms: int
+    silence_ms: int
+
+
+@dataclass(frozen=True)
+class Dtmf:
+    at_ms: int
+    digit: str
+
+
+@dataclass(frozen=True)
+class CallEnded:
+    at_ms: int
+    reason: str
+    statistics: dict[str, float | int | None] = field(default_factory=dict)
+
+
+Event = (
+    CallStarted
+    | SpeechStarted
+    | CallerPartial
+    | CallerTurn
+    | TurnDiscarded
+    | PlayoutPaused
+    | PlayoutResumed
+    | Interrupted
+    | AgentTurn
+    | TurnLatency
+    | Dtmf
+    | CallEnded
+)

@@ -1,0 +1,352 @@
+"""The ears of one call: from the leg's ticks to the decisions of turn.py, carried out at once.
+
+Each 20 ms tick feeds the voice detector (batched over all calls) and the echo detector; speech goes
+to the recogniser in coarse frames with a little of what came before it; then the turn table is
+stepped, and what it says about playout is done right here at the leg, not by frames in queues.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from loguru import logger
+
+from offhook.media.leg import Leg
+from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
+from offhook.media.playout import PlayoutState
+from offhook.pipeline.echo import ECHO, EchoDetector
+from offhook.pipeline.events import (
+    CallerPartial,
+    CallerTurn,
+    Event,
+    Interrupted,
+    PlayoutPaused,
+    PlayoutResumed,
+    SpeechStarted,
+    TurnDiscarded,
+)
+from offhook.pipeline.latency import TurnStopwatch
+from offhook.pipeline.recognizer import Final, Partial, RecognizerStream
+from offhook.pipeline.reply import Reply
+from offhook.pipeline.smart_turn_io import SmartTurn
+from offhook.pipeline.turn import Action, Facts, Row, State, Turn, TurnSettings
+from offhook.pipeline.vad import SpeechDetector, SpeechDismissed, SpeechStart, SpeechSuspected
+from offhook.pipeline.vad_io import VadBatch
+
+MS = RATE_IN // 1000
+MEMORY_SECONDS = 8
+"""The end-of-turn model looks at the last eight seconds."""
+PRE_ROLL_MS = 320
+"""Speech is noticed late; the recogniser gets this much from before its onset."""
+FEED_MS = 100
+"""Sound goes to the recogniser in pieces of this length."""
+VOICE_GAP_MS = 100
+"""The voice detector waits longer before it calls speech ended; the turn's clock starts here."""
+ECHO_CHECK_MS = 100
+"""An echo verdict is good for this long: it costs milliseconds."""
+ECHO_TAIL_MS = 600
+"""The agent's last words can come back this long after they were sent."""
+
+
+class Memory:
+    """The last eight seconds heard, addressed by absolute sample position."""
+
+    def __init__(self) -> None:
+        self._ring = np.zeros(MEMORY_SECONDS * RATE_IN, np.int16)
+        self.end = 0
+
+    def add(self, pcm: Pcm) -> None:
+        at = self.end % len(self._ring)
+        self._ring[at : at + len(pcm)] = pcm  # ticks divide the ring: never wraps inside
+        self.end += len(pcm)
+
+    def slice(self, start: int, end: int) -> Pcm:
+        """Samples [start, end), as much of it as is still remembered."""
+        start = max(start, self.end - len(self._ring), 0)
+        a, b = start % len(self._ring), end % len(self._ring)
+        if start >= end:
+            return self._ring[:0]
+        return self._ring[a:b].copy() if a < b else np.concatenate((self._ring[a:], self._ring[:b]))
+
+
+@dataclass
+class Ears:
+    """What all calls of the process share."""
+
+    vad: VadBatch
+    smart_turn: SmartTurn
+    settings: TurnSettings = field(default_factory=TurnSettings)
+
+
+class Hearing:
+    """Hears one leg. Everything runs on the event loop.
+
+    `on_commit(text)` hands a turn to the agent, `on_interrupt()` cancels its reply,
+    `on_words(text)` tells of partial words; `emit` gets the events of the call.
+    """
+
+    def __init__(
+        self, leg: Leg, ears: Ears, recognizer: RecognizerStream, emit: Callable[[Event], None]
+    ) -> None:
+        self.on_words: Callable[[str], None] = lambda text: None
+        self.on_commit: Callable[[str], None] = lambda text: None
+        self.on_interrupt: Callable[[], None] = lambda: None
+        self.watch = TurnStopwatch(0, 0)
+        """The turn being timed."""
+        self.reply = Reply()
+        """The agent's reply, kept up to date by the transport."""
+        self._leg = leg
+        self._emit = emit
+        self._recognizer = recognizer
+        self._ears = ears
+        self._turn = Turn(ears.settings)
+        self._facts = Facts(echo=self._is_echo)
+        self._detector = SpeechDetector()
+        self._echo = EchoDetector()
+        self._memory = Memory()
+        self._suspected = False
+        self._onset = 0
+        self._fed_until: int | None = None
+        """Samples given to the recogniser; None between utterances."""
+        self._fed_end = 0
+        """Where the last utterance ended: its sound is not fed twice."""
+        self._final_at = 0.0
+        self._awaiting_final = False
+        self._stale_finals = 0
+        """Finals of cancelled utterances still to come, to be ignored."""
+        self._echo_verdict = (False, -(10**9))
+        self._agent_sound_at = -(10**9)
+        self._end_question: asyncio.Task[None] | None = None
+        self._turns = 0
+        self._vad = ears.vad.open(self._voice_window)
+        self._stop_listening = leg.listen(self._tick)
+        self._reader = asyncio.create_task(self._read_words(), name=f"words {leg.call_id}")
+
+    async def close(self) -> None:
+        self._stop_listening()
+        self._vad.close()
+        self._withdraw_question()
+        self._reader.cancel()
+        await self._recognizer.close()
+        await asyncio.gather(self._reader, return_exceptions=True)
+
+    @property
+    def state(self) -> State:
+        return self._turn.state
+
+    # --- the tick ---
+
+    def _tick(self, heard: Pcm, said: Pcm | None, now: float) -> None:
+        self._memory.add(heard)
+        self._echo.sent(said)
+        self._echo.heard(heard)
+        if said is not None:
+            self._agent_sound_at = self._memory.end
+        self._vad.feed(heard)
+        self._feed()
+        self._state_facts()
+        row = self._turn.step(self._facts, PACKET_MS)
+        if row is not None:
+            self._carry_out(row, now)
+
+    def _voice_window(self, probability: float, level: float, end_sample: int) -> None:
+        for event in self._detector.window(probability, level, end_sample):
+            match event:
+                case SpeechSuspected(at_sample):
+                    self._suspected = True
+                    self._onset = at_sample
+                case SpeechDismissed():
+                    self._suspected = False
+                case SpeechStart(at_sample):
+                    self._suspected = False
+                    self._onset = at_sample
+                    if not self._agent_is_speaking():
+                        self._emit(SpeechStarted(self._ms(at_sample)))
+
+    def _state_facts(self) -> None:
+        facts, detector = self._facts, self._detector
+        facts.voice = detector.speaking and detector.silence_ms <= VOICE_GAP_MS
+        facts.suspected = self._suspected
+        if detector.speaking:
+            facts.speech_ms = detector.speech_ms
+        facts.silence_ms = detector.silence_ms
+        facts.agent_speaking = self._agent_is_speaking()
+        facts.agent_busy = self.reply.busy
+        facts.agent_said = self.reply.recent()
+        if facts.voice and self._turn.state in (State.LISTENING, State.HEARING):
+            facts.end_probability = None
+            self._withdraw_question()
+
+    def _agent_is_speaking(self) -> bool:
+        return self._leg.playout.state is not PlayoutState.IDLE
+
+    def _is_echo(self) -> bool:
+        end = self._memory.end
+        if end - self._agent_sound_at > ECHO_TAIL_MS * MS:
+            return False
+        verdict, at = self._echo_verdict
+        if end - at >= ECHO_CHECK_MS * MS:
+            verdict = self._echo.likeness() >= ECHO
+            self._echo_verdict = (verdict, end)
+        return verdict
+
+    # --- words ---
+
+    def _feed(self) -> None:
+        """Give the recogniser what is new, while there is speech that may be the caller's."""
+        listening = self._turn.state in (State.HEARING, State.SUSPECTED)
+        ending = self._turn.state is State.ENDING and not self._turn.finished
+        if not (listening or ending):
+            return
+        if self._fed_until is None:
+            if not (self._facts.voice or self._facts.suspected):
+                return
+            self._fed_until = max(self._fed_end, self._onset - PRE_ROLL_MS * MS)
+            self._facts.text, self._facts.final = "", False
+        if self._memory.end - self._fed_until >= FEED_MS * MS:
+            self._feed_rest()
+
+    def _feed_rest(self) -> None:
+        if self._fed_until is not None and self._memory.end > self._fed_until:
+            self._recognizer.feed(self._memory.slice(self._fed_until, self._memory.end))
+            self._fed_until = self._fed_end = self._memory.end
+
+    def _finish_utterance(self) -> None:
+        if self._fed_until is None:  # nothing was fed: nothing will come
+            self._facts.text, self._facts.final = "", True
+            return
+        self._feed_rest()
+        self._fed_until = None
+        self._awaiting_final = True
+        self._recognizer.finish()
+
+    def _cancel_utterance(self) -> None:
+        if self._awaiting_final:
+            self._stale_finals += 1
+            self._awaiting_final = False
+        elif self._fed_until is not None:
+            self._recognizer.cancel()
+        self._fed_until = None
+        self._facts.text, self._facts.final = "", False
+
+    async def _read_words(self) -> None:
+        loop = asyncio.get_running_loop()
+        async for event in self._recognizer.events():
+            match event:
+                case Partial() if self._fed_until is not None or self._awaiting_final:
+                    if self._stale_finals == 0 and event.text != self._facts.text:
+                        self._facts.text = event.text
+                        self._tell_words(event.text)
+                case Final() if self._stale_finals:
+                    self._stale_finals -= 1
+                case Final() if self._fed_until is not None:
+                    # The caller spoke on after the pause: what was final is part of the turn.
+                    self._facts.turn_text = _join(self._facts.turn_text, event.text)
+                    self._awaiting_final = False
+                case Final() if self._awaiting_final:
+                    self._awaiting_final = False
+                    self._final_at = loop.time()
+                    self._facts.text, self._facts.final = event.text, True
+                    if event.text:
+                        self._tell_words(event.text)
+
+    def _tell_words(self, text: str) -> None:
+        if self._turn.state in (State.SUSPECTED, State.JUDGING):
+            return
+        whole = _join(self._facts.turn_text, text)
+        if whole:
+            self._emit(CallerPartial(self._ms(self._memory.end), whole))
+            self.on_words(whole)
+
+    # --- actions ---
+
+    def _carry_out(self, row: Row, now: float) -> None:
+        logger.trace("{}: {} ({})", self._leg.call_id, row.then, row.why)
+        for action in row.actions:
+            match action:
+                case Action.PAUSE:
+                    self._leg.playout.pause()
+                    self._emit(PlayoutPaused(self._ms(self._memory.end), self._ms(self._onset)))
+                case Action.RESUME:
+                    self._leg.playout.resume()
+                    self._emit(PlayoutResumed(self._ms(self._memory.end), self._facts.text))
+                case Action.INTERRUPT:
+                    self._interrupt()
+                case Action.ASK_END:
+                    self._ask_end()
+                case Action.FINISH:
+                    self._finish_utterance()
+                case Action.CANCEL:
+                    self._cancel_utterance()
+                case Action.COMMIT:
+                    self._commit(now)
+                case Action.DISCARD:
+                    self._forget_turn()
+                    self._emit(TurnDiscarded(self._ms(self._memory.end)))
+        if row.state is State.ENDING and row.then is State.HEARING:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """The caller spoke on: an utterance already final becomes part of the turn."""
+        facts = self._facts
+        if facts.final:
+            facts.turn_text = _join(facts.turn_text, facts.text)
+            facts.text, facts.final = "", False
+        facts.end_probability = None
+        self._withdraw_question()
+
+    def _interrupt(self) -> None:
+        self._leg.playout.flush()
+        self._leg.playout.resume()
+        said, unsaid = self.reply.end()
+        if said or unsaid:
+            self._emit(Interrupted(self._ms(self._memory.end), said, unsaid))
+        self.on_interrupt()
+
+    def _ask_end(self) -> None:
+        sound = self._memory.slice(self._memory.end - MEMORY_SECONDS * RATE_IN, self._memory.end)
+
+        async def ask() -> None:
+            self._facts.end_probability = await self._ears.smart_turn.probability(
+                sound, self._leg.call_id
+            )
+
+        self._withdraw_question()
+        self._end_question = asyncio.create_task(ask(), name=f"end? {self._leg.call_id}")
+
+    def _withdraw_question(self) -> None:
+        if self._end_question is not None:
+            self._end_question.cancel()
+            self._end_question = None
+
+    def _commit(self, now: float) -> None:
+        self._turns += 1
+        settings, facts = self._ears.settings, self._facts
+        likely = facts.end_probability is None or facts.end_probability >= settings.end_likely
+        wait = settings.end_silence if likely else settings.end_silence_unsure
+        watch = self.watch = TurnStopwatch(self._turns, wait)
+        silence = facts.silence_ms / 1000
+        buffer_s = self._leg.statistics().buffer_ms / 1000
+        watch.stamp("packet_in", now - silence - buffer_s)
+        watch.stamp("speech_end", now - max(0.0, silence - VOICE_GAP_MS / 1000))
+        watch.stamp("asr_final", self._final_at)
+        watch.stamp("turn_decided", now)
+        text = _join(facts.turn_text, facts.text)
+        self._forget_turn()
+        self.reply.busy = True
+        self._emit(CallerTurn(self._ms(self._memory.end), self._turns, text))
+        self.on_commit(text)
+
+    def _forget_turn(self) -> None:
+        self._cancel_utterance()
+        self._facts.turn_text = ""
+        self._facts.end_probability = None
+        self._withdraw_question()
+
+    def _ms(self, sample: int) -> int:
+        return sample // MS
+
+
+def _join(first: str, second: str) -> str:
+    return f"{first} {second}".strip() if first and second else first or second

@@ -1,0 +1,29 @@
+"""The agent's reply in progress: which of its words are said and which are still to say."""
+
+
+class Reply:
+    """Filled by the transport, read by the ears. One text a word."""
+
+    def __init__(self) -> None:
+        self.busy = False
+        """A reply is being made: the agent was given the turn and has not finished."""
+        self._said: list[str] = []
+        self._waiting: list[str] = []
+
+    def queue(self, text: str) -> None:
+        """A word went into the playout."""
+        self._waiting.append(text)
+
+    def say(self) -> None:
+        """The word that waited longest has been sent."""
+        self._said.append(self._waiting.pop(0))
+
+    def end(self) -> tuple[str, str]:
+        """The reply is over: what was said of it, and what was not."""
+        said, unsaid = " ".join(self._said), " ".join(self._waiting)
+        self._said, self._waiting, self.busy = [], [], False
+        return said, unsaid
+
+    def recent(self, words: int = 16) -> str:
+        """The last words said."""
+        return " ".join(self._said[-words:])

@@ -1,0 +1,291 @@
+"""Who has the floor: turn-taking and barge-in as one table of state x condition -> state, actions.
+
+Pure policy. Twenty milliseconds at a time the caller of `Turn.step` states the facts (what the
+voice detector, the recogniser, the end-of-turn model and the playout say) and carries out the
+actions that come back. Rows are tried top to bottom; the first whose condition holds is taken.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from offhook.pipeline.words import decisive, is_backchannel, only_echo, weighty_words
+
+
+class State(Enum):
+    LISTENING = auto()
+    """Nobody speaks."""
+    HEARING = auto()
+    """The caller speaks."""
+    ENDING = auto()
+    """The caller fell silent; is the turn over?"""
+    REPLYING = auto()
+    """The turn went to the agent, which has made no sound yet."""
+    SPEAKING = auto()
+    """The agent speaks."""
+    SUSPECTED = auto()
+    """Sound from the caller over the agent: playout is paused until it is known what it is."""
+    JUDGING = auto()
+    """That sound has ended; its words decide."""
+
+
+class Action(Enum):
+    PAUSE = auto()
+    """Playout falls silent in the next packet and keeps what is unsaid."""
+    RESUME = auto()
+    """Playout goes on mid-word."""
+    INTERRUPT = auto()
+    """Drop what is unsaid, cancel the agent's reply, keep in the context what was heard."""
+    ASK_END = auto()
+    """Ask the end-of-turn model about the sound so far."""
+    FINISH = auto()
+    """Ask the recogniser for the final words of the utterance."""
+    CANCEL = auto()
+    """Forget the utterance."""
+    COMMIT = auto()
+    """Hand the turn to the agent."""
+    DISCARD = auto()
+    """The turn had no words: forget it."""
+
+
+@dataclass(frozen=True)
+class TurnSettings:
+    """Times in ms. The defaults suit a telephone conversation."""
+
+    ask_end_after: int = 120
+    """Silence before the end-of-turn model is asked: early enough that its answer costs no wait."""
+    end_likely: float = 0.5
+    """Probability from which the model's word counts as the end of the turn."""
+    end_silence: int = 260
+    """Silence that ends a turn the model holds for complete."""
+    end_silence_unsure: int = 1300
+    """Silence that ends a turn the model holds for unfinished."""
+    finish_unsure_after: int = 600
+    """Silence after which the final words are asked for even when the model expects more."""
+    end_answer: int = 500
+    """A model slower than this is not waited for."""
+    interrupt_speech: int = 700
+    """Speech this long over the agent is an interruption whatever the words."""
+    interrupt_words_speech: int = 240
+    """With a weighty word heard, this much speech is enough."""
+    cough: int = 260
+    """Sound shorter than this with no words is a cough: playout resumes without further thought."""
+    suspicion: int = 160
+    """A suspicion that has not become speech by then was nothing."""
+    judging: int = 700
+    """The longest wait for the final words of a short sound over the agent."""
+
+
+@dataclass
+class Facts:
+    """What is known at this tick; filled in by the ears, read by the conditions below."""
+
+    voice: bool = False
+    """The voice detector holds that the caller is speaking."""
+    suspected: bool = False
+    """One strong window: speech may just have begun."""
+    speech_ms: int = 0
+    """Length of the current speech, or of the last one when it has ended."""
+    silence_ms: int = 0
+    """Since the end of the last speech."""
+    text: str = ""
+    """Words of the utterance so far, partial or final."""
+    final: bool = False
+    """`text` is final."""
+    turn_text: str = ""
+    """Final words of the turn's earlier utterances."""
+    end_probability: float | None = None
+    agent_speaking: bool = False
+    """There is sound of the agent being played or paused."""
+    agent_busy: bool = False
+    """The agent is making a reply."""
+    agent_said: str = ""
+    """The agent's last words as played: heard back, they are echo."""
+    echo: Callable[[], bool] = field(default=lambda: False)
+    """Is what comes in the agent's own voice? Costs a correlation, so it is asked only when it
+    matters."""
+
+
+Condition = Callable[["Turn", Facts], bool]
+
+
+@dataclass(frozen=True)
+class Row:
+    state: State
+    when: Condition
+    then: State | None
+    """None: back to where the agent is, SPEAKING or REPLYING."""
+    actions: tuple[Action, ...]
+    why: str
+
+
+def _voice(turn: "Turn", facts: Facts) -> bool:
+    return facts.voice
+
+
+def _voice_after_echo_check(turn: "Turn", facts: Facts) -> bool:
+    return facts.voice and not facts.echo()
+
+
+def _silent(turn: "Turn", facts: Facts) -> bool:
+    return not facts.voice
+
+
+def _agent_speaks(turn: "Turn", facts: Facts) -> bool:
+    return facts.agent_speaking
+
+
+def _agent_done(turn: "Turn", facts: Facts) -> bool:
+    return not facts.agent_speaking and not facts.agent_busy
+
+
+def _agent_pauses_for_thought(turn: "Turn", facts: Facts) -> bool:
+    return not facts.agent_speaking and facts.agent_busy
+
+
+def _barges_in(turn: "Turn", facts: Facts) -> bool:
+    return (facts.voice or facts.suspected) and not facts.echo()
+
+
+def _time_to_ask(turn: "Turn", facts: Facts) -> bool:
+    return not turn.asked and facts.silence_ms >= turn.settings.ask_end_after
+
+
+def _end_likely(turn: "Turn", facts: Facts) -> bool:
+    return facts.end_probability is not None and facts.end_probability >= turn.settings.end_likely
+
+
+def _time_to_finish(turn: "Turn", facts: Facts) -> bool:
+    s = turn.settings
+    return not turn.finished and (
+        _end_likely(turn, facts)
+        or facts.silence_ms >= s.finish_unsure_after
+        or (facts.end_probability is None and facts.silence_ms >= s.end_answer)
+    )
+
+
+def _turn_over(turn: "Turn", facts: Facts) -> bool:
+    if not facts.final:
+        return False
+    s = turn.settings
+    no_answer = facts.end_probability is None and facts.silence_ms >= s.end_answer
+    wait = s.end_silence if _end_likely(turn, facts) or no_answer else s.end_silence_unsure
+    return facts.silence_ms >= wait
+
+
+def _turn_over_with_words(turn: "Turn", facts: Facts) -> bool:
+    return _turn_over(turn, facts) and bool(facts.turn_text or facts.text)
+
+
+def _means_to_interrupt(turn: "Turn", facts: Facts) -> bool:
+    if facts.speech_ms >= turn.settings.interrupt_speech:
+        return not only_echo(facts.text, facts.agent_said)
+    return facts.speech_ms >= turn.settings.interrupt_words_speech and _weighty(turn, facts)
+
+
+def _weighty(turn: "Turn", facts: Facts) -> bool:
+    if only_echo(facts.text, facts.agent_said):
+        return False
+    return decisive(facts.text) or len(weighty_words(facts.text)) >= 2
+
+
+def _final_means_to_interrupt(turn: "Turn", facts: Facts) -> bool:
+    return (
+        facts.final
+        and bool(weighty_words(facts.text))
+        and not is_backchannel(facts.text)
+        and not only_echo(facts.text, facts.agent_said)
+    )
+
+
+def _final_is_nothing(turn: "Turn", facts: Facts) -> bool:
+    return facts.final and not _final_means_to_interrupt(turn, facts)
+
+
+def _was_nothing(turn: "Turn", facts: Facts) -> bool:
+    return (
+        not facts.voice and turn.speech_in_state == 0 and turn.state_ms >= turn.settings.suspicion
+    )
+
+
+def _cough(turn: "Turn", facts: Facts) -> bool:
+    return (
+        not facts.voice
+        and turn.speech_in_state > 0
+        and facts.speech_ms < turn.settings.cough
+        and not weighty_words(facts.text)
+    )
+
+
+def _sound_ended(turn: "Turn", facts: Facts) -> bool:
+    return not facts.voice and turn.speech_in_state > 0
+
+
+def _judged_long_enough(turn: "Turn", facts: Facts) -> bool:
+    return turn.state_ms >= turn.settings.judging
+
+
+S, A = State, Action
+TABLE: tuple[Row, ...] = (
+    Row(S.LISTENING, _agent_speaks, S.SPEAKING, (), "a greeting or a prompt"),
+    Row(S.LISTENING, _voice_after_echo_check, S.HEARING, (), "the caller takes the turn"),
+    Row(S.LISTENING, _agent_pauses_for_thought, S.REPLYING, (), "the agent starts by itself"),
+    Row(S.HEARING, _agent_speaks, S.SUSPECTED, (A.PAUSE,), "never talk over the caller"),
+    Row(S.HEARING, _silent, S.ENDING, (), "a pause, or the end"),
+    Row(S.ENDING, _voice, S.HEARING, (), "it was a pause"),
+    Row(S.ENDING, _agent_speaks, S.ENDING, (A.INTERRUPT,), "the caller has the floor"),
+    Row(S.ENDING, _time_to_ask, S.ENDING, (A.ASK_END,), "ask early, decide later"),
+    Row(S.ENDING, _time_to_finish, S.ENDING, (A.FINISH,), "the words are needed by then"),
+    Row(S.ENDING, _turn_over_with_words, S.REPLYING, (A.COMMIT,), "the caller is done"),
+    Row(S.ENDING, _turn_over, S.LISTENING, (A.DISCARD,), "noise, or nothing understood"),
+    Row(S.REPLYING, _voice, S.SUSPECTED, (A.PAUSE,), "the caller goes on"),
+    Row(S.REPLYING, _agent_speaks, S.SPEAKING, (), "the first sound of the reply"),
+    Row(S.REPLYING, _agent_done, S.LISTENING, (), "nothing to say"),
+    Row(S.SPEAKING, _barges_in, S.SUSPECTED, (A.PAUSE,), "fall silent first, think after"),
+    Row(S.SPEAKING, _agent_pauses_for_thought, S.REPLYING, (), "a gap inside the reply"),
+    Row(S.SPEAKING, _agent_done, S.LISTENING, (), "the reply has been heard"),
+    Row(S.SUSPECTED, _means_to_interrupt, S.HEARING, (A.INTERRUPT,), "long, or words that count"),
+    Row(S.SUSPECTED, _was_nothing, None, (A.RESUME, A.CANCEL), "one loud window, no speech"),
+    Row(S.SUSPECTED, _cough, None, (A.RESUME, A.CANCEL), "too short for a word"),
+    Row(S.SUSPECTED, _sound_ended, S.JUDGING, (A.FINISH,), "its words decide"),
+    Row(S.JUDGING, _voice, S.SUSPECTED, (), "the caller goes on"),
+    Row(S.JUDGING, _final_means_to_interrupt, S.ENDING, (A.INTERRUPT,), "a short 'no', 'stop'"),
+    Row(S.JUDGING, _final_is_nothing, None, (A.RESUME, A.CANCEL), "'uh-huh', or no words"),
+    Row(S.JUDGING, _judged_long_enough, None, (A.RESUME, A.CANCEL), "bounded patience"),
+)
+_ROWS = {state: tuple(row for row in TABLE if row.state is state) for state in State}
+
+
+class Turn:
+    """The floor of one call. `step` once a tick."""
+
+    def __init__(self, settings: TurnSettings | None = None) -> None:
+        self.settings = settings or TurnSettings()
+        self.state = State.LISTENING
+        self.state_ms = 0
+        """Since this state was entered."""
+        self.speech_in_state = 0
+        """ms of voice since this state was entered."""
+        self.asked = False
+        self.finished = False
+
+    def step(self, facts: Facts, elapsed_ms: int = 20) -> Row | None:
+        """Advance by one tick; the row taken, or None when nothing changes."""
+        self.state_ms += elapsed_ms
+        if facts.voice:
+            self.speech_in_state += elapsed_ms
+            self.asked = self.finished = False
+        for row in _ROWS[self.state]:
+            if row.when(self, facts):
+                self._take(row, facts)
+                return row
+        return None
+
+    def _take(self, row: Row, facts: Facts) -> None:
+        then = row.then or (State.SPEAKING if facts.agent_speaking else State.REPLYING)
+        if then is not self.state:
+            self.state = then
+            self.state_ms = 0
+            self.speech_in_state = 20 if facts.voice and then is State.SUSPECTED else 0
+        self.asked |= Action.ASK_END in row.actions
+        self.finished |= Action.FINISH in row.actions

@@ -1,0 +1,114 @@
+"""What a few words over the agent mean: a backchannel, an echo of the agent, or an interruption."""
+
+import re
+
+BACKCHANNELS = frozenset(
+    [
+        "uh",
+        "huh",
+        "uhhuh",
+        "aha",
+        "ah",
+        "um",
+        "umm",
+        "hm",
+        "hmm",
+        "mm",
+        "mmm",
+        "mhm",
+        "mmhm",
+        "mhmm",
+        "yeah",
+        "yep",
+        "yup",
+        "yes",
+        "ok",
+        "okay",
+        "right",
+        "sure",
+        "oh",
+        "i",
+        "see",
+        "good",
+        "great",
+        "nice",
+        "wow",
+        "really",
+        "cool",
+        "alright",
+        "all",
+        "got",
+        "it",
+    ]
+)
+"""Said while listening; none of them asks for the floor."""
+
+WEIGHTLESS = frozenset(
+    [
+        "a",
+        "an",
+        "the",
+        "and",
+        "in",
+        "it",
+        "of",
+        "to",
+        "is",
+        "on",
+        "at",
+        "he",
+        "her",
+        "had",
+        "his",
+        "as",
+        "or",
+        "but",
+        "that",
+    ]
+)
+"""What a recogniser makes of a breath, a click or a cough."""
+
+DECISIVE = frozenset(
+    [
+        "stop",
+        "wait",
+        "no",
+        "hold",
+        "hello",
+        "excuse",
+        "sorry",
+        "pardon",
+        "quiet",
+        "enough",
+        "cancel",
+    ]
+)
+"""One of these is an interruption by itself."""
+
+ECHO_WINDOW_WORDS = 14
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[\w']+", text.lower())
+
+
+def weighty_words(text: str) -> list[str]:
+    """The words that carry a message: neither backchannel nor noise."""
+    return [w for w in words(text) if w not in BACKCHANNELS and w not in WEIGHTLESS]
+
+
+def is_backchannel(text: str) -> bool:
+    """Some words, and all of them said while listening ("uh-huh", "okay")."""
+    said = words(text)
+    return bool(said) and not weighty_words(text)
+
+
+def decisive(text: str) -> bool:
+    return any(w in DECISIVE for w in words(text))
+
+
+def only_echo(text: str, agent_said: str) -> bool:
+    """All words heard are among the agent's last ones: its own voice came back."""
+    heard = weighty_words(text)
+    recent = set(words(agent_said)[-ECHO_WINDOW_WORDS:])
+    return len(heard) >= 2 and all(w in recent for w in heard)

@@ -1,0 +1,1 @@
+"""WebRTC signalling: SmallWebRTC offers, the peer, RTVI on the data channel."""

@@ -1,0 +1,337 @@
+"""A WebRTC peer as a Leg: ICE, DTLS, SRTP, SDP and the data channel by aiortc, the sound by us.
+
+aiortc's own audio path (a thread a receiver, a task a sender, a jitter buffer that never recovers)
+is not started: its `RTCRtpSender.send` and `RTCRtpReceiver.receive` are replaced on the instances,
+and RTP is taken from the ICE connection the moment the datagram arrives. This leans on private
+names of aiortc 1.16.0 and aioice 0.13.0; both are pinned, and tests/signaling/test_peer.py fails
+when they move.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import aioice.ice
+import aiortc.rtcsctptransport
+import pylibsrtp
+from aiortc import (
+    MediaStreamTrack,
+    RTCConfiguration,
+    RTCDataChannel,
+    RTCIceServer,
+    RTCPeerConnection,
+    RTCSessionDescription,
+)
+from aiortc.rtcrtptransceiver import RTCRtpTransceiver
+from aiortc.sdp import candidate_from_sdp
+from loguru import logger
+
+from offhook.media.codec import Decoder, Encoder
+from offhook.media.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
+from offhook.media.g722 import G722Decoder, G722Encoder
+from offhook.media.opus import OpusDecoder, OpusEncoder, OpusSettings
+from offhook.media.rtp_leg import RtpLeg
+
+CONNECT_TIMEOUT_SECONDS = 60
+"""From the answer to a connected peer; the web client gives up at the same time."""
+PING_TIMEOUT_SECONDS = 8
+"""The web client pings every second on the data channel. Stock servers mute the agent after 3 s
+without one, which a backgrounded tab easily reaches; ours ends the call, so it waits longer, and
+media that keeps flowing counts as a sign of life too."""
+SCTP_PAYLOAD_BYTES = 1100
+"""aiortc's 1200 makes datagrams of 1305 bytes, which stall on paths with an MTU of 1280
+(IPv6 tunnels, VPNs)."""
+MESSAGE_BACKLOG = 64
+"""Messages kept while the data channel is not open yet; the oldest are dropped beyond that."""
+CHANNEL_BUFFER_BYTES = 256 * 1024
+"""A peer that stops reading its data channel gets no more messages beyond this."""
+
+aiortc.rtcsctptransport.USERDATA_MAX_LENGTH = SCTP_PAYLOAD_BYTES
+
+
+class OfferError(ValueError):
+    """The session description cannot be answered; the message says why in SDP's terms."""
+
+
+def use_addresses(addresses: Sequence[str]) -> None:
+    """Offer exactly these local addresses as ICE host candidates, process-wide.
+
+    aioice offers every interface but loopback; a server told to stay on loopback, or one behind
+    several networks, wants to say which.
+    """
+
+    def host_addresses(use_ipv4: bool, use_ipv6: bool) -> list[str]:
+        return [a for a in addresses if (use_ipv6 if ":" in a else use_ipv4)]
+
+    aioice.ice.get_host_addresses = host_addresses
+
+
+class _SilentTrack(MediaStreamTrack):
+    """Stands in the SDP for the sound that the leg sends itself; nobody reads it."""
+
+    kind = "audio"
+
+    async def recv(self) -> Any:
+        raise NotImplementedError("the leg sends its own RTP")
+
+
+DECODERS: dict[str, Callable[[], Decoder]] = {
+    "opus": OpusDecoder,
+    "g722": G722Decoder,
+    "pcmu": PcmuDecoder,
+    "pcma": PcmaDecoder,
+}
+
+
+def _encoder(name: str, opus: OpusSettings) -> Encoder:
+    match name:
+        case "g722":
+            return G722Encoder()
+        case "pcmu":
+            return PcmuEncoder()
+        case "pcma":
+            return PcmaEncoder()
+    return OpusEncoder(opus)
+
+
+def _with_opus_parameters(sdp: str) -> str:
+    """Ask the far end for in-band FEC and mono speech (RFC 7587 §6.1); aiortc writes no fmtp."""
+
+    def add(match: re.Match[str]) -> str:
+        return f"{match[0]}a=fmtp:{match[1]} minptime=10;useinbandfec=1;stereo=0\r\n"
+
+    return re.sub(r"a=rtpmap:(\d+) opus/48000/2\r\n(?!a=fmtp)", add, sdp, flags=re.IGNORECASE)
+
+
+class PeerLeg(RtpLeg):
+    """One WebRTC peer, on either side of the offer."""
+
+    def __init__(
+        self,
+        call_id: str,
+        ice_servers: Sequence[RTCIceServer] = (),
+        opus: OpusSettings | None = None,
+        ping_timeout: float = PING_TIMEOUT_SECONDS,
+    ) -> None:
+        super().__init__(call_id)
+        self._opus = opus or OpusSettings()
+        self._pc = RTCPeerConnection(RTCConfiguration(iceServers=list(ice_servers)))
+        self._channel: RTCDataChannel | None = None
+        self._backlog: list[str] = []
+        self._pinged: float | None = None
+        self._ping_timeout = ping_timeout
+        self._watch: asyncio.Task[None] | None = None
+        self._srtp_out: pylibsrtp.Session | None = None
+        self._datagram_out: Callable[[bytes], None] = lambda data: None
+        self._pc.on("datachannel", self._use_channel)
+        self._pc.on("connectionstatechange", self._state_changed)
+
+    # --- offer and answer ---
+
+    async def answer(self, sdp: str) -> str:
+        """Answer an offer, first or renewed, with our SDP. Raises OfferError."""
+        try:
+            await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
+        except Exception as error:  # aiortc raises what its parser stumbles over: any type
+            raise OfferError(f"cannot parse the offer: {error or type(error).__name__}") from error
+        audio = self._prepare_media()
+        if audio is None:
+            raise OfferError("the offer has no audio m-line with opus, G722, PCMU or PCMA")
+        await self._pc.setLocalDescription(await self._pc.createAnswer())
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._keep_watch(), name=f"watch {self.call_id}")
+        return _with_opus_parameters(self._pc.localDescription.sdp)
+
+    async def offer(self) -> str:
+        """Offer audio and the data channel "chat", as a web client does."""
+        self._pc.addTransceiver("audio", direction="sendrecv")
+        self._use_channel(self._pc.createDataChannel("chat"))
+        self._prepare_media()
+        await self._pc.setLocalDescription(await self._pc.createOffer())
+        self._watch = asyncio.create_task(self._keep_watch(), name=f"watch {self.call_id}")
+        return _with_opus_parameters(self._pc.localDescription.sdp)
+
+    async def accept(self, sdp: str) -> None:
+        """Take the far end's answer to our offer. Raises OfferError."""
+        try:
+            await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
+        except Exception as error:  # as above
+            raise OfferError(f"cannot parse the answer: {error}") from error
+
+    async def add_candidate(self, candidate: str, mid: str | None, index: int | None) -> None:
+        """Take a trickled candidate; an empty one ends them (RFC 8840 §4.4). Raises OfferError."""
+        if not candidate:
+            await self._pc.addIceCandidate(None)
+            return
+        try:
+            parsed = candidate_from_sdp(candidate.removeprefix("candidate:"))
+        except (ValueError, AssertionError, IndexError) as error:
+            raise OfferError(f"malformed ICE candidate: {candidate[:80]!r}") from error
+        parsed.sdpMid, parsed.sdpMLineIndex = mid, index
+        try:
+            await self._pc.addIceCandidate(parsed)
+        except ValueError as error:
+            raise OfferError(f"ICE candidate refused: {error}") from error
+
+    def _prepare_media(self) -> RTCRtpTransceiver | None:
+        """Put our sound in place of aiortc's on the first audio m-line; answer others inactive."""
+        audio = None
+        for transceiver in self._pc.getTransceivers():
+            if transceiver.kind == "audio" and audio is None:
+                audio = transceiver
+                if transceiver.sender.track is None:
+                    transceiver.sender.replaceTrack(_SilentTrack())
+                    transceiver.direction = "sendrecv"
+            else:
+                transceiver.direction = "inactive"
+
+            start = self._starter(transceiver if transceiver is audio else None)
+            for side, name in ((transceiver.sender, "send"), (transceiver.receiver, "receive")):
+                setattr(side, name, start)
+        return audio
+
+    # --- media ---
+
+    def _starter(self, audio: RTCRtpTransceiver | None) -> Callable[[Any], Awaitable[None]]:
+        """What aiortc calls in place of starting its own sender or receiver."""
+
+        async def start(parameters: Any) -> None:
+            if audio is not None:
+                self._start_media(audio)
+
+        return start
+
+    def _start_media(self, transceiver: RTCRtpTransceiver) -> None:
+        """DTLS is up: open the sound on the negotiated codecs. aiortc calls this once for each
+        direction and again after a renegotiation."""
+        dtls = transceiver.receiver.transport
+        self._srtp_out = dtls._tx_srtp
+        codecs = transceiver._codecs
+        if self._opened or not codecs:
+            return
+        name = codecs[0].name.lower()
+        payload_type = codecs[0].payloadType
+        assert payload_type is not None  # every negotiated codec has one
+        self._open(
+            codec=name,
+            decoders={c.payloadType or 0: DECODERS[c.name.lower()] for c in codecs},
+            encoder=_encoder(name, self._opus),
+            payload_type=payload_type,
+            ssrc=transceiver.sender._ssrc,
+            now=asyncio.get_running_loop().time(),
+        )
+        self._take_datagrams(dtls)
+
+    def _take_datagrams(self, dtls: Any) -> None:
+        """Take SRTP off the ICE connection before aiortc queues it; send past its queue too."""
+        ice = dtls.transport._connection
+        srtp_in: pylibsrtp.Session = dtls._rx_srtp
+        queue = ice.data_received
+        loop_time = asyncio.get_running_loop().time
+
+        def data_received(data: bytes, component: int) -> None:
+            if not 127 < data[0] < 192:  # DTLS (RFC 7983 §7)
+                queue(data, component)
+                return
+            try:
+                if 192 <= data[1] <= 223:  # RTCP (RFC 5761 §4)
+                    self.receive_rtcp(srtp_in.unprotect_rtcp(data), loop_time())
+                else:
+                    self.receive_rtp(srtp_in.unprotect(data), loop_time())
+            except pylibsrtp.Error:
+                self.srtp_failures += 1
+            except IndexError:
+                self.malformed_packets += 1
+
+        def datagram_out(data: bytes) -> None:
+            pair = ice._nominated.get(1)
+            if pair is not None:
+                pair.protocol.transport.sendto(data, pair.remote_addr)
+
+        ice.data_received = data_received
+        self._datagram_out = datagram_out
+
+    def _send_rtp(self, packet: bytes) -> None:
+        assert self._srtp_out is not None
+        self._datagram_out(self._srtp_out.protect(packet))
+
+    def _send_rtcp(self, packet: bytes) -> None:
+        assert self._srtp_out is not None
+        self._datagram_out(self._srtp_out.protect_rtcp(packet))
+
+    # --- the data channel ---
+
+    def _use_channel(self, channel: RTCDataChannel) -> None:
+        self._channel = channel
+        channel.on("message", self._channel_message)
+        channel.on("open", self._flush_backlog)
+        if channel.readyState == "open":
+            self._flush_backlog()
+
+    def _flush_backlog(self) -> None:
+        assert self._channel is not None
+        for text in self._backlog:
+            self._channel.send(text)
+        self._backlog.clear()
+
+    def _channel_message(self, message: str | bytes) -> None:
+        if not isinstance(message, str):
+            logger.debug("{}: binary message on the data channel ignored", self.call_id)
+        elif message.startswith("ping"):
+            self._pinged = asyncio.get_running_loop().time()
+        else:
+            self.on_message(message)
+
+    def send_message(self, text: str) -> bool:
+        channel = self._channel
+        if self.closed is not None:
+            return False
+        if channel is None or channel.readyState != "open":
+            self._backlog = [*self._backlog[-(MESSAGE_BACKLOG - 1) :], text]
+            return False
+        if channel.bufferedAmount > CHANNEL_BUFFER_BYTES:
+            return False
+        channel.send(text)
+        return True
+
+    # --- life ---
+
+    def _state_changed(self) -> None:
+        state = self._pc.connectionState
+        logger.debug("{}: peer is {}", self.call_id, state)
+        if state == "connected":
+            self.connect()
+        elif state == "failed":
+            self.close("the connection failed")
+        elif state == "closed":
+            self.close("the caller hung up")
+
+    async def _keep_watch(self) -> None:
+        """Notice a peer that never connects, or that vanished without a word."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
+                while not self.connected:
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            self.close("the caller did not connect in time")
+            return
+        while self.closed is None:
+            await asyncio.sleep(0.5)
+            alive = max(self._pinged or 0.0, self.last_packet_at)
+            if alive and loop.time() - alive > self._ping_timeout:
+                self.close("nothing heard from the caller")
+
+    async def hang_up(self, reason: str) -> None:
+        """Say goodbye (RTCP BYE, data channel, DTLS close) and free everything. Idempotent."""
+        if self._opened and self.connected and self.closed is None:
+            self.send_bye(asyncio.get_running_loop().time())
+        self.close(reason)
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+        await self._pc.close()
+        self._datagram_out = lambda data: None

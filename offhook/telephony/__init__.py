@@ -1,0 +1,1 @@
+"""SIP and carrier streams."""

@@ -1,0 +1,1 @@
+"""The front door: composition root, HTTP APIs, the page, the command line."""

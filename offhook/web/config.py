@@ -1,0 +1,166 @@
+"""One configuration: `offhook.toml`, then the environment, validated at start.
+
+`OFFHOOK_SERVER_PORT=8080` overrides `port` of `[server]`; an unknown key or a wrong value stops the
+server with one line that names it.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from offhook.media.opus import OpusSettings
+from offhook.pipeline.agents_io import OpenAIAgentSettings
+from offhook.pipeline.frontdesk import DEMO, Business, BusinessError
+from offhook.pipeline.turn import TurnSettings
+
+DEFAULT_FILE = Path("offhook.toml")
+ENVIRONMENT_PREFIX = "OFFHOOK_"
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the message names the key and the fault, one a line."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Server(Section):
+    host: str = "127.0.0.1"
+    """Only this machine can call unless told otherwise."""
+    port: int = Field(7860, ge=0, le=65535)
+    processes: int = Field(1, ge=1, le=64)
+    """Edge processes sharing the port; calls are spread over them."""
+    max_calls: int = Field(20, ge=1)
+    """Calls of one process; beyond it callers get 503 with Retry-After."""
+    api_key: str = ""
+    """When set, callers must send it as a bearer token."""
+    drain_seconds: float = Field(30, ge=0)
+    """After SIGTERM: how long calls in progress may go on."""
+
+
+class IceServer(Section):
+    urls: str | list[str]
+    username: str | None = None
+    credential: str | None = None
+
+
+class WebRtc(Section):
+    ice_servers: list[IceServer] = []
+    """STUN and TURN servers, for both sides."""
+    addresses: list[str] = []
+    """Local addresses offered to callers; empty: all of this machine."""
+    ping_timeout_seconds: float = Field(8, gt=0)
+
+
+class Opus(Section):
+    bitrate: int = Field(32_000, ge=6_000, le=128_000)
+    complexity: int = Field(5, ge=0, le=10)
+    fec: bool = True
+    dtx: bool = True
+
+    def settings(self) -> OpusSettings:
+        return OpusSettings(self.bitrate, self.complexity, self.fec, self.dtx)
+
+
+class Engines(Section):
+    asr: Literal["pocketsphinx"] = "pocketsphinx"
+    tts: Literal["auto", "flite", "espeak"] = "auto"
+    """auto: Flite when its library is there, else eSpeak NG."""
+    asr_processes: int = Field(1, ge=1)
+
+
+class Agent(Section):
+    kind: Literal["frontdesk", "openai", "silent"] = "frontdesk"
+    model: str = "gpt-4o-mini"
+    base_url: str = "https://api.openai.com/v1"
+    api_key: str = ""
+    instructions: str = (
+        "You are on a phone call. Answer in one or two short spoken sentences, without lists or "
+        "markup. Greet the caller first."
+    )
+
+    def openai(self) -> OpenAIAgentSettings:
+        return OpenAIAgentSettings(self.model, self.base_url, self.api_key, self.instructions)
+
+
+class Recording(Section):
+    enabled: bool = False
+    directory: Path = Path("recordings")
+
+
+class Log(Section):
+    level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    json_lines: bool = False
+
+
+class Tracing(Section):
+    otlp_endpoint: str = ""
+    """Where OpenTelemetry traces go; empty: nowhere."""
+
+
+class Config(Section):
+    server: Server = Server()
+    webrtc: WebRtc = WebRtc()
+    opus: Opus = Opus()
+    engines: Engines = Engines()
+    agent: Agent = Agent()
+    recording: Recording = Recording()
+    log: Log = Log()
+    tracing: Tracing = Tracing()
+    turn: dict[str, float] = {}
+    """Times of turn-taking, by the names of TurnSettings."""
+    frontdesk: dict[str, Any] = {}
+    """The business that the front desk answers for."""
+
+    def turn_settings(self) -> TurnSettings:
+        try:
+            return TurnSettings(**self.turn)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise ConfigError(f"turn: {str(error).partition(') ')[2]}") from error
+
+    def business(self) -> Business:
+        try:
+            return Business.from_table(self.frontdesk) if self.frontdesk else DEMO
+        except BusinessError as error:
+            raise ConfigError(f"frontdesk: {error}") from error
+
+
+def _value(name: str, text: str) -> Any:
+    """Lists and tables come as JSON; the rest as it is written."""
+    if not text.startswith(("[", "{")):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from error
+
+
+def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Config:
+    """Read `path` (or offhook.toml if there is one) and the environment. Raises ConfigError."""
+    table: dict[str, Any] = {}
+    file = path or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+    if file is not None:
+        try:
+            table = tomllib.loads(file.read_text())
+        except OSError as error:
+            raise ConfigError(f"{file}: {error.strerror}") from error
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{file}: {error}") from error
+    for name, value in environment.items():
+        section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
+        if name.startswith(ENVIRONMENT_PREFIX) and section in Config.model_fields and key:
+            table.setdefault(section, {})[key] = _value(name, value)
+    try:
+        config = Config.model_validate(table)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise ConfigError("\n".join(lines)) from error
+    config.turn_settings()
+    config.business()
+    return config

@@ -1,0 +1,295 @@
+"""The edge: all calls of one process, and what they share. The composition root."""
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from aiortc import RTCIceServer
+from loguru import logger
+from pipecat.workers.runner import WorkerRunner
+
+from offhook.media.clock_io import PacketClock
+from offhook.media.leg import Leg
+from offhook.media.recording_io import RecordingWriter
+from offhook.pipeline.agents_io import FrontDeskAgent, openai_agent
+from offhook.pipeline.bot_io import Bot, run_bot
+from offhook.pipeline.call_io import Agent, Call, Engines
+from offhook.pipeline.events import (
+    CallEnded,
+    CallStarted,
+    Event,
+    Interrupted,
+    PlayoutResumed,
+    TurnLatency,
+)
+from offhook.pipeline.frontdesk import Action, Hangup
+from offhook.pipeline.hearing_io import Ears
+from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.smart_turn_io import SmartTurn
+from offhook.pipeline.vad_io import VadBatch
+from offhook.signaling.peer_io import PeerLeg, use_addresses
+from offhook.signaling.smallwebrtc import Candidates, Offer
+from offhook.web.config import Config
+from offhook.web.engines_io import open_synthesizer
+from offhook.web.logs import kind
+from offhook.web.metrics import Metrics
+
+LATE_MS = 40
+"""Packets leaving this late (99th percentile) mean the process is full, whatever the count."""
+RETRY_AFTER_SECONDS = 10
+QUALITY_SECONDS = 2
+"""How often callers' programs are told how their line is doing."""
+
+
+class Busy(Exception):
+    """No more calls now."""
+
+
+class UnknownPeer(KeyError):
+    """There is no such pc_id."""
+
+
+class Edge:
+    """Everything one process needs to take calls."""
+
+    def __init__(self, config: Config, bot: Bot | None = None) -> None:
+        self.config = config
+        self._bot = bot
+        self.clock = PacketClock()
+        self.legs: dict[str, PeerLeg] = {}
+        self.metrics = Metrics(
+            lambda: [leg.statistics() for leg in self.legs.values()], self.clock.lateness_ms
+        )
+        self.ready = False
+        self.draining = False
+        self.event_listeners: list[Callable[[str, Event], None]] = []
+        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._recordings: RecordingWriter | None = None
+        self._engines: Engines
+        self._runner: WorkerRunner
+        self._background: list[asyncio.Task[None]] = []
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Load every engine before the first call. Raises EngineError."""
+        config = self.config
+        if config.webrtc.addresses:
+            use_addresses(config.webrtc.addresses)
+        started = time.perf_counter()
+        ears = Ears(VadBatch(), SmartTurn(), config.turn_settings())
+        recognizer = PocketSphinxRecognizer(config.engines.asr_processes)
+        await recognizer.start()
+        synthesizer = await open_synthesizer(config.engines.tts)
+        self._engines = Engines(ears, recognizer, synthesizer)
+        self.clock.after = ears.vad.run
+        if config.recording.enabled:
+            self._recordings = RecordingWriter(config.recording.directory)
+        self._runner = WorkerRunner(handle_sigint=False)
+        self._background = [
+            asyncio.create_task(self._runner.run(auto_end=False), name="pipecat"),
+            asyncio.create_task(self._tell_quality(), name="quality"),
+        ]
+        self.ready = True
+        logger.info(
+            "ready in {:.1f} s: hears with {}, speaks with {}, agent {}",
+            time.perf_counter() - started,
+            recognizer.name,
+            synthesizer.name,
+            config.agent.kind,
+        )
+
+    async def drain(self) -> None:
+        """Take no more calls and wait for those in progress, up to the configured time."""
+        self.draining = True
+        if self._calls:
+            logger.info("draining {} calls", len(self._calls))
+            await asyncio.wait(self._calls.values(), timeout=self.config.server.drain_seconds)
+
+    async def close(self) -> None:
+        """End what is left of the calls and free everything."""
+        self.ready = False
+        for leg in tuple(self.legs.values()):
+            leg.close("the server is shutting down")
+        await asyncio.gather(*self._calls.values(), *self._closing, return_exceptions=True)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._engines.recognizer.close()
+        await self._engines.synthesizer.close()
+        await self._engines.ears.smart_turn.close()
+        await self._engines.ears.vad.close()
+        if self._recordings is not None:
+            await asyncio.to_thread(self._recordings.close)
+
+    # --- signalling ---
+
+    def ice_servers(self) -> list[dict[str, Any]]:
+        return [s.model_dump(exclude_none=True) for s in self.config.webrtc.ice_servers]
+
+    def admit(self) -> None:
+        """Raises Busy when one more call would harm those in progress."""
+        reason = None
+        if self.draining or not self.ready:
+            reason = "draining"
+        elif len(self.legs) >= self.config.server.max_calls:
+            reason = "full"
+        elif self.legs and self.clock.lateness_ms() > LATE_MS:
+            reason = "late"
+        if reason is not None:
+            self.metrics.refused.labels(reason).inc()
+            raise Busy(reason)
+
+    async def offer(self, offer: Offer) -> tuple[str, str]:
+        """Answer an offer: our SDP and the pc_id. Raises OfferError, UnknownPeer, Busy."""
+        if offer.pc_id is not None:
+            leg = self._leg(offer.pc_id)
+            if not offer.restart_pc:
+                return await leg.answer(offer.sdp), leg.call_id
+            # aiortc cannot restart ICE: the client gets a fresh call.
+            leg.close("the caller reconnects")
+        self.admit()
+        call_id = uuid.uuid4().hex[:12]
+        servers = self.config.webrtc.ice_servers
+        leg = PeerLeg(
+            call_id,
+            [RTCIceServer(s.urls, s.username, s.credential) for s in servers],
+            self.config.opus.settings(),
+            self.config.webrtc.ping_timeout_seconds,
+        )
+        self.legs[call_id] = leg
+        try:
+            answer = await leg.answer(offer.sdp)
+        except BaseException:
+            del self.legs[call_id]
+            await leg.hang_up("the offer was refused")
+            raise
+        self._calls[call_id] = asyncio.create_task(
+            self._run_call(leg, offer.request_data), name=f"call {call_id}"
+        )
+        return answer, call_id
+
+    async def candidates(self, request: Candidates) -> None:
+        """Take trickled candidates. Raises OfferError, UnknownPeer."""
+        leg = self._leg(request.pc_id)
+        for c in request.candidates:
+            await leg.add_candidate(c.candidate, c.sdp_mid, c.sdp_mline_index)
+
+    def _leg(self, pc_id: str) -> PeerLeg:
+        leg = self.legs.get(pc_id)
+        if leg is None or leg.closed is not None:
+            raise UnknownPeer(pc_id)
+        return leg
+
+    # --- calls ---
+
+    async def _run_call(self, leg: PeerLeg, body: dict[str, Any]) -> None:
+        self.clock.add(leg)
+        try:
+            if self._bot is not None:
+                await run_bot(self._bot, leg, body)
+            else:
+                await self._converse(leg)
+        except Exception:
+            logger.exception("{}: the call failed", leg.call_id)
+        finally:
+            await leg.hang_up("the server failed")
+            self.clock.remove(leg)
+            self.legs.pop(leg.call_id, None)
+            self._calls.pop(leg.call_id, None)
+
+    async def _converse(self, leg: PeerLeg) -> None:
+        call = Call(leg, self._engines, self._make_agent, self._runner)
+        call.listeners.append(self.metrics.take)
+        call.listeners.append(lambda event: self._report(leg, event))
+        if self._recordings is not None:
+            self._record(leg, call)
+        await call.run()
+
+    def _make_agent(self, call: Call) -> Agent:
+        config = self.config
+        if config.agent.kind == "openai":
+            llm, end_call = openai_agent(config.agent.openai(), call.hang_up)
+            return Agent("openai", llm, [end_call])
+
+        async def act(action: Action) -> None:
+            logger.bind(call=call.leg.call_id, action=asdict(action)).info(
+                "{}: front desk: {}", call.leg.call_id, action
+            )
+            if isinstance(action, Hangup):
+                await call.hang_up()
+
+        desk = FrontDeskAgent(config.business(), act)
+        return Agent("frontdesk", desk, on_cut=desk.cut, on_idle=desk.prompt)
+
+    def _record(self, leg: Leg, call: Call) -> None:
+        assert self._recordings is not None
+        recorder = self._recordings.open(leg.call_id, time.time())
+        leg.listen(lambda heard, said, now: recorder.tick(heard, said))
+
+        def note(event: Event) -> None:
+            fields = asdict(event)
+            recorder.timeline.write(kind(event), fields.pop("at_ms"), **fields)
+            if isinstance(event, CallEnded):
+                recorder.close()
+
+        call.listeners.append(note)
+
+    def _report(self, leg: Leg, event: Event) -> None:
+        """To the log, to the caller's page, to whoever listens."""
+        fields = asdict(event)
+        line = logger.bind(call=leg.call_id, event=kind(event), **fields)
+        level = "DEBUG" if kind(event) in ("caller_partial", "speech_started") else "INFO"
+        line.log(level, "{}: {} {}", leg.call_id, kind(event), _brief(fields))
+        message = _for_the_page(event)
+        if message is not None:
+            self._tell(leg, message)
+        for listener in self.event_listeners:
+            listener(leg.call_id, event)
+
+    def _tell(self, leg: Leg, data: dict[str, Any]) -> None:
+        leg.send_message(json.dumps({"label": "rtvi-ai", "type": "server-message", "data": data}))
+
+    async def _tell_quality(self) -> None:
+        while True:
+            await asyncio.sleep(QUALITY_SECONDS)
+            for leg in tuple(self.legs.values()):
+                s = leg.statistics()
+                if s.mos is not None and leg.closed is None:
+                    quality = {
+                        "mos": round(s.mos, 2),
+                        "loss": round(s.loss, 4),
+                        "jitter_ms": round(s.jitter_ms, 1),
+                        "round_trip_ms": s.round_trip_ms and round(s.round_trip_ms),
+                        "buffer_ms": round(s.buffer_ms),
+                    }
+                    self._tell(leg, {"type": "quality", **quality})
+
+
+def _brief(fields: dict[str, Any]) -> str:
+    shown = (f"{k}={v!r}" for k, v in fields.items() if k not in ("at_ms", "statistics"))
+    return " ".join(shown)
+
+
+def _for_the_page(event: Event) -> dict[str, Any] | None:
+    """Our own messages beside RTVI's."""
+    match event:
+        case TurnLatency(turn=turn, spans=spans, total_ms=total):
+            listed = [{"name": name, "ms": ms} for name, ms in spans]
+            return {"type": "turn-latency", "turn": turn, "spans": listed, "total_ms": total}
+        case Interrupted(heard=heard, unheard=unheard):
+            return {"type": "interrupted", "heard": heard, "unheard": unheard}
+        case PlayoutResumed(text=""):
+            return {"type": "false-interruption"}
+        case PlayoutResumed(text=text):
+            return {"type": "backchannel", "text": text}
+        case CallEnded(reason=reason):
+            return {"type": "goodbye", "reason": reason}
+        case CallStarted(agent=agent, recognizer=recognizer, synthesizer=synthesizer):
+            return {"type": "welcome", "agent": agent, "hears": recognizer, "speaks": synthesizer}
+    return None

@@ -1,0 +1,111 @@
+"""What Prometheus sees. Series are named after what they measure; times are seconds."""
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from offhook.media.leg import LegStatistics
+from offhook.pipeline.events import (
+    CallEnded,
+    CallerTurn,
+    CallStarted,
+    Event,
+    Interrupted,
+    PlayoutResumed,
+    TurnLatency,
+)
+from offhook.pipeline.latency import STAMPS
+
+LATENCY_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
+
+
+class LegCollector(Collector):
+    """Live figures of the lines, read when Prometheus asks, so that the media path keeps none."""
+
+    def __init__(self, legs: Callable[[], Iterable[LegStatistics]]) -> None:
+        self._legs = legs
+
+    def collect(self) -> Iterable[Metric]:
+        legs = [leg for leg in self._legs() if leg.mos is not None]
+        for name, text, values in (
+            ("mos", "Estimated mean opinion score", [leg.mos or 0.0 for leg in legs]),
+            ("loss_ratio", "Sound concealed, last seconds", [leg.loss for leg in legs]),
+            ("jitter_seconds", "Interarrival jitter", [leg.jitter_ms / 1000 for leg in legs]),
+            ("buffer_seconds", "Jitter buffer delay", [leg.buffer_ms / 1000 for leg in legs]),
+        ):
+            family = GaugeMetricFamily(f"offhook_line_{name}", text, labels=["of"])
+            if values:
+                family.add_metric(["mean"], sum(values) / len(values))
+                worst = min(values) if name == "mos" else max(values)
+                family.add_metric(["worst"], worst)
+            yield family
+
+
+class Metrics:
+    """Fed with the events of every call."""
+
+    def __init__(
+        self,
+        legs: Callable[[], Iterable[LegStatistics]],
+        lateness_ms: Callable[[], float],
+    ) -> None:
+        self.registry = CollectorRegistry()
+        registry = self.registry
+        self.calls = Gauge("offhook_calls_in_progress", "Calls now", registry=registry)
+        self.calls_total = Counter(
+            "offhook_calls_ended_total", "Calls ended", ["reason"], registry=registry
+        )
+        self.refused = Counter(
+            "offhook_calls_refused_total", "Calls refused", ["reason"], registry=registry
+        )
+        self.turns = Counter("offhook_turns_total", "Turns of callers", registry=registry)
+        self.interruptions = Counter(
+            "offhook_interruptions_total", "Replies that callers cut", registry=registry
+        )
+        self.false_interruptions = Counter(
+            "offhook_false_interruptions_total",
+            "Pauses of the agent that turned out to be for nothing",
+            registry=registry,
+        )
+        self.response = Histogram(
+            "offhook_response_seconds",
+            "From the caller's last sound to the agent's first packet",
+            buckets=LATENCY_BUCKETS,
+            registry=registry,
+        )
+        self.span = Histogram(
+            "offhook_response_span_seconds",
+            "Part of the response time that ends with the event named",
+            ["span"],
+            buckets=LATENCY_BUCKETS,
+            registry=registry,
+        )
+        for stamp in STAMPS[1:]:
+            self.span.labels(stamp)
+        lateness = Gauge(
+            "offhook_tick_lateness_seconds",
+            "99th percentile of how late packets left, last ten seconds",
+            registry=registry,
+        )
+        lateness.set_function(lambda: lateness_ms() / 1000)
+        registry.register(LegCollector(legs))
+
+    def take(self, event: Event) -> None:
+        match event:
+            case CallStarted():
+                self.calls.inc()
+            case CallEnded(reason=reason):
+                self.calls.dec()
+                self.calls_total.labels(reason).inc()
+            case CallerTurn():
+                self.turns.inc()
+            case Interrupted():
+                self.interruptions.inc()
+            case PlayoutResumed():
+                self.false_interruptions.inc()
+            case TurnLatency(spans=spans, total_ms=total):
+                self.response.observe(total / 1000)
+                for name, ms in spans:
+                    self.span.labels(name).observe(ms / 1000)

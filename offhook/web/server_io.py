@@ -1,0 +1,159 @@
+"""HTTP: the page, SmallWebRTC signalling, health and metrics."""
+
+import asyncio
+import hmac
+import signal
+import uuid
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from loguru import logger
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from offhook.pipeline.bot_io import load_bot
+from offhook.signaling.peer_io import OfferError
+from offhook.signaling.smallwebrtc import (
+    MAX_BODY_BYTES,
+    RequestError,
+    parse_candidates,
+    parse_offer,
+    parse_start,
+)
+from offhook.web.config import Config
+from offhook.web.edge_io import RETRY_AFTER_SECONDS, Busy, Edge, UnknownPeer
+
+PAGE = Path(str(files("offhook.web") / "page"))
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; img-src 'self' data:; media-src 'self' blob: mediastream:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+EDGE: web.AppKey[Edge] = web.AppKey("edge", Edge)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def error(status: int, message: str, **headers: str) -> web.Response:
+    """An answer that says what was wrong."""
+    return web.json_response({"error": message}, status=status, headers=headers)
+
+
+@web.middleware
+async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Who may ask, and plain answers to what cannot be done."""
+    config = request.app[EDGE].config.server
+    local = config.host in LOOPBACK_NAMES
+    if local and (request.url.host or "") not in LOOPBACK_NAMES:
+        # A page elsewhere that rebinds its name to this machine (DNS rebinding) sends its own name.
+        return error(403, "this server answers only to localhost; see [server] host")
+    if request.method in ("POST", "PATCH") and request.content_type != "application/json":
+        # A form of another site cannot send this type without asking first (CORS).
+        return error(415, "Content-Type is not application/json")
+    if config.api_key and request.method in ("POST", "PATCH"):
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), config.api_key.encode()):
+            return error(401, "a valid API key is required as a bearer token")
+    try:
+        response = await handler(request)
+    except (RequestError, OfferError) as fault:
+        return error(400, str(fault))
+    except UnknownPeer:
+        return error(404, "unknown pc_id")
+    except Busy:
+        retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+        return error(503, "all lines are busy", **retry)
+    except web.HTTPRequestEntityTooLarge:
+        return error(413, f"the body is over {MAX_BODY_BYTES} bytes")
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+async def page(request: web.Request) -> web.StreamResponse:
+    headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
+    return web.FileResponse(PAGE / "index.html", headers=headers)
+
+
+async def start(request: web.Request) -> web.Response:
+    asked = parse_start(await request.read())
+    request.app[EDGE].admit()
+    servers = request.app[EDGE].ice_servers() if asked.default_ice_servers else []
+    answer = {"sessionId": str(uuid.uuid4()), "iceConfig": {"iceServers": servers}}
+    return web.json_response(answer)
+
+
+async def offer(request: web.Request) -> web.Response:
+    sdp, pc_id = await request.app[EDGE].offer(parse_offer(await request.read()))
+    return web.json_response({"sdp": sdp, "type": "answer", "pc_id": pc_id})
+
+
+async def candidates(request: web.Request) -> web.Response:
+    await request.app[EDGE].candidates(parse_candidates(await request.read()))
+    return web.json_response({"status": "success"})
+
+
+async def status(request: web.Request) -> web.Response:
+    return web.json_response({"status": "ready", "transports": ["webrtc"]})
+
+
+async def healthz(request: web.Request) -> web.Response:
+    return web.json_response({"status": "ok"})
+
+
+async def readyz(request: web.Request) -> web.Response:
+    edge = request.app[EDGE]
+    ready = edge.ready and not edge.draining
+    state = {"ready": ready, "calls": len(edge.legs), "max_calls": edge.config.server.max_calls}
+    return web.json_response(state, status=200 if ready else 503)
+
+
+async def metrics(request: web.Request) -> web.Response:
+    body = generate_latest(request.app[EDGE].metrics.registry)
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def application(edge: Edge) -> web.Application:
+    """All routes on one edge."""
+    app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
+    app[EDGE] = edge
+    for prefix in ("", "/sessions/{session}"):
+        app.router.add_post(f"{prefix}/api/offer", offer)
+        app.router.add_patch(f"{prefix}/api/offer", candidates)
+    app.router.add_post("/start", start)
+    app.router.add_get("/", page)
+    app.router.add_get("/status", status)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics)
+    app.router.add_static("/page/", PAGE)
+    return app
+
+
+async def serve(config: Config, bot_file: Path | None = None) -> None:
+    """Run until SIGTERM or SIGINT; then drain. A second signal ends at once."""
+    edge = Edge(config, load_bot(bot_file) if bot_file is not None else None)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await edge.start()
+    runner = web.AppRunner(application(edge), access_log=None, handle_signals=False)
+    await runner.setup()
+    site = web.TCPSite(runner, config.server.host, config.server.port)
+    await site.start()
+    port: Any = runner.addresses[0][1]
+    name = "localhost" if config.server.host in LOOPBACK_NAMES else config.server.host
+    logger.bind(port=port).info("call me at http://{}:{}/", name, port)
+    try:
+        await stop.wait()
+        stop.clear()
+        again = asyncio.create_task(stop.wait())
+        drained = asyncio.create_task(edge.drain())
+        await asyncio.wait((again, drained), return_when=asyncio.FIRST_COMPLETED)
+        again.cancel()
+        drained.cancel()
+    finally:
+        await edge.close()
+        await runner.cleanup()
