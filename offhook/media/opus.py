@@ -101,6 +101,7 @@ class OpusDecoder:
         return self._decode(following, samples, 1)
 
     def conceal(self, samples: int) -> Pcm:
+        """`samples` is a multiple of 40 (2.5 ms), as libopus demands."""
         return self._decode(None, samples, 0)
 
 
@@ -112,6 +113,8 @@ class OpusSettings:
     complexity: int = 5
     fec: bool = True
     dtx: bool = True
+    """Leave out the silence between talkspurts. The sender switches it on for silence only: within
+    speech libopus takes steady sounds for silence (it mutes 86 % of a dial tone)."""
 
 
 class OpusEncoder:
@@ -133,7 +136,6 @@ class OpusEncoder:
         self.set_bitrate(settings.bitrate)
         self._set(SET_COMPLEXITY, settings.complexity)
         self._set(SET_INBAND_FEC, int(settings.fec))
-        self._set(SET_DTX, int(settings.dtx))
         self._set(SET_SIGNAL, SIGNAL_VOICE)
 
     def __del__(self) -> None:
@@ -152,6 +154,10 @@ class OpusEncoder:
             )
         )
         return self._packet.raw[:n]
+
+    def set_dtx(self, on: bool) -> None:
+        """Whether packets may say that they need not be sent (RFC 7587 §3.1.3)."""
+        self._set(SET_DTX, int(on))
 
     def set_bitrate(self, bitrate: int) -> None:
         """Aim at this many bits per second from the next packet on."""

@@ -51,12 +51,13 @@ class RtpLeg(Leg):
         encoder: Encoder,
         payload_type: int,
         ssrc: int,
+        dtx: bool,
         now: float,
     ) -> None:
-        """The codecs are agreed: `decoders` by payload type in, one encoder out."""
+        """The codecs are agreed: `decoders` by payload type in, one encoder out; `dtx` leaves out
+        silence."""
         self._codec = codec
         self._receiver = AudioReceiver(decoders)
-        dtx = codec.lower() == "opus"
         self._sender = AudioSender(encoder, payload_type, ssrc, self._send_rtp, dtx)
         self._rtcp = RtcpSession(ssrc, self.call_id, encoder.clock_rate, now)
         self._window_started = now

@@ -14,7 +14,6 @@ from loguru import logger
 
 from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
-from offhook.media.playout import PlayoutState
 from offhook.pipeline.echo import ECHO, EchoDetector
 from offhook.pipeline.events import (
     CallerPartial,
@@ -179,7 +178,7 @@ class Hearing:
             self._withdraw_question()
 
     def _agent_is_speaking(self) -> bool:
-        return self._leg.playout.state is not PlayoutState.IDLE
+        return self._leg.playout.speaking
 
     def _is_echo(self) -> bool:
         end = self._memory.end

@@ -188,8 +188,7 @@ class LegOutput(BaseOutputTransport):
     async def _handle_frame(self, frame: Frame) -> None:
         playout = self._leg.playout
         if isinstance(frame, InterruptionFrame):
-            if playout.queued:
-                playout.flush()
+            playout.flush()
         elif isinstance(frame, OutputAudioRawFrame):
             pcm = self._at_playout_rate(np.frombuffer(frame.audio, np.int16), frame.sample_rate)
             while playout.queued > PLAYOUT_AHEAD_MS * RATE_OUT // 1000 and not self._leg.closed:

@@ -36,10 +36,11 @@ from offhook.media.rtp_leg import RtpLeg
 
 CONNECT_TIMEOUT_SECONDS = 60
 """From the answer to a connected peer; the web client gives up at the same time."""
-PING_TIMEOUT_SECONDS = 8
+PING_TIMEOUT_SECONDS = 15
 """The web client pings every second on the data channel. Stock servers mute the agent after 3 s
-without one, which a backgrounded tab easily reaches; ours ends the call, so it waits longer, and
-media that keeps flowing counts as a sign of life too."""
+without one, which a backgrounded tab easily reaches; ours ends the call, so it waits for as long as
+a browser takes to notice a dead path and come back (Chromium: 7 s). Media that keeps flowing counts
+as a sign of life too."""
 SCTP_PAYLOAD_BYTES = 1100
 """aiortc's 1200 makes datagrams of 1305 bytes, which stall on paths with an MTU of 1280
 (IPv6 tunnels, VPNs)."""
@@ -220,6 +221,7 @@ class PeerLeg(RtpLeg):
             encoder=_encoder(name, self._opus),
             payload_type=payload_type,
             ssrc=transceiver.sender._ssrc,
+            dtx=name == "opus" and self._opus.dtx,
             now=asyncio.get_running_loop().time(),
         )
         self._take_datagrams(dtls)

@@ -55,7 +55,7 @@ class WebRtc(Section):
     """STUN and TURN servers, for both sides."""
     addresses: list[str] = []
     """Local addresses offered to callers; empty: all of this machine."""
-    ping_timeout_seconds: float = Field(8, gt=0)
+    ping_timeout_seconds: float = Field(15, gt=0)
 
 
 class Opus(Section):

@@ -121,6 +121,7 @@ def test_concealment_goes_on_and_fades():
 
 def test_silence_stops_the_encoder_and_the_decoder_stays_silent():
     encoder, decoder = OpusEncoder(), OpusDecoder()
+    encoder.set_dtx(True)
     payloads = encode(encoder, np.concatenate([voice(1, 24_000), np.zeros(24_000, np.int16)]))
     sizes = [len(payload) for payload in payloads]
     assert min(sizes[:20]) > 2

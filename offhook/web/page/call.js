@@ -1,0 +1,292 @@
+// One call: its life as a table, the peer connection, the data channel.
+
+import { Problem, asProblem } from "./problems.js";
+import * as rtvi from "./rtvi.js";
+import { SignallingError, offer, start, trickle } from "./signalling.js";
+
+const CONNECT_TIMEOUT_MS = 15000;
+const DISCONNECTED_GRACE_MS = 2000; // ICE often heals itself within this
+const RECONNECT_TIMEOUT_MS = 5000;
+const RECONNECT_DELAYS_MS = [0, 1000, 3000];
+const PING_INTERVAL_MS = 1000; // the server gives a caller up after 3 s without
+const TRICKLE_INTERVAL_MS = 200;
+const GOODBYE_TIMEOUT_MS = 3000; // between the agent's goodbye and the line going dead
+const LAST_WORDS_MS = 200; // for disconnect-bot to leave before the connection closes
+
+/** state × event → next state. An event without a cell means nothing in that state. */
+const LIFE = {
+  idle: { dial: "connecting" },
+  connecting: { up: "talking", hangup: "idle", leave: "ended", fail: "failed" },
+  talking: { drop: "reconnecting", hangup: "ended", leave: "ended", fail: "failed" },
+  reconnecting: { up: "talking", hangup: "ended", leave: "ended", fail: "failed" },
+  ended: { dial: "connecting" },
+  failed: { dial: "connecting" },
+};
+const ON_HOOK = new Set(["idle", "ended", "failed"]);
+
+/**
+ * Events, all optional to act on:
+ * `onState(state, why)`: why is a reason in words (ended) or a Problem (failed);
+ * `onMessage(message)`: an RTVI message; `onSound(stream)`: the agent's sound.
+ */
+export class Call {
+  state = "idle";
+  track = null; // the caller's microphone, or null when typing only
+  #events;
+  #abort = null;
+  #session = null; // {offerUrl, iceServers}
+  #pcId = null;
+  #pc = null;
+  #channel = null;
+  #greeted = false;
+  #goodbye = null;
+  #timers = new Set();
+
+  constructor(events) {
+    this.#events = events;
+  }
+
+  /** Places a call. `openTrack` gives the microphone's track, or null. */
+  async dial(openTrack) {
+    if (!this.#step("dial")) return;
+    const { signal } = (this.#abort = new AbortController());
+    try {
+      const track = await openTrack();
+      if (signal.aborted) return void track?.stop();
+      this.track = track;
+      this.#session = await start(signal);
+      await this.#connect(signal, false);
+      this.#after(CONNECT_TIMEOUT_MS, () => {
+        if (this.state === "connecting") this.#step("fail", new Problem("no-path"));
+      });
+    } catch (error) {
+      if (!signal.aborted) this.#step("fail", asProblem(error));
+    }
+  }
+
+  hangUp() {
+    if (this.#channel?.readyState === "open") this.send(rtvi.disconnectBot());
+    this.#step("hangup", "You hung up");
+  }
+
+  /** Sends an RTVI message. */
+  send(message) {
+    if (this.#channel?.readyState === "open") this.#channel.send(JSON.stringify(message));
+  }
+
+  get muted() {
+    return this.track !== null && !this.track.enabled;
+  }
+
+  mute(muted) {
+    if (!this.track) return;
+    this.track.enabled = !muted;
+    this.#sendTrackStatus();
+  }
+
+  /** Goes on with another microphone; the peer connection does not notice. */
+  async useTrack(track) {
+    if (this.track) track.enabled = this.track.enabled;
+    await this.#sender()?.replaceTrack(track);
+    this.track?.stop();
+    this.track = track;
+    this.#sendTrackStatus();
+  }
+
+  /** Nothing has come through for some seconds, and it may heal. */
+  get unsteady() {
+    return this.#pc?.connectionState === "disconnected";
+  }
+
+  /** The peer connection's RTCStatsReport, or null. */
+  async stats() {
+    return this.#pc ? this.#pc.getStats() : null;
+  }
+
+  // --- life
+
+  #step(event, why) {
+    const next = LIFE[this.state][event];
+    if (!next) return false;
+    this.state = next;
+    if (ON_HOOK.has(next)) this.#release();
+    this.#events.onState(next, why);
+    return true;
+  }
+
+  #release() {
+    this.#abort?.abort();
+    this.#timers.forEach(clearTimeout);
+    this.#timers.clear();
+    this.track?.stop();
+    const pc = this.#pc;
+    setTimeout(() => pc?.close(), LAST_WORDS_MS);
+    this.track = this.#session = this.#pcId = this.#pc = this.#channel = this.#goodbye = null;
+    this.#greeted = false;
+  }
+
+  #after(ms, callback) {
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      callback();
+    }, ms);
+    this.#timers.add(timer);
+  }
+
+  // --- peer connection
+
+  /** A new peer connection; with `restart` it takes the place of the one the server knows. */
+  async #connect(signal, restart) {
+    const pc = (this.#pc = new RTCPeerConnection({ iceServers: this.#session.iceServers }));
+    pc.addTransceiver(this.track ?? "audio", { direction: "sendrecv" });
+    this.#openChannel(pc);
+    pc.ontrack = ({ track, streams }) =>
+      this.#events.onSound(streams[0] ?? new MediaStream([track]));
+    pc.onconnectionstatechange = () => this.#follow(pc);
+
+    const found = [];
+    pc.onicecandidate = ({ candidate }) => {
+      if (candidate?.candidate) found.push(candidate);
+    };
+    await pc.setLocalDescription();
+    const answer = await offer(
+      this.#session.offerUrl, pc.localDescription, this.#pcId, restart, signal);
+    if (signal.aborted) return;
+    this.#pcId = answer.pc_id;
+    this.#trickleFrom(pc, found);
+    await pc.setRemoteDescription({ type: answer.type, sdp: answer.sdp });
+  }
+
+  #trickleFrom(pc, found) {
+    if (pc !== this.#pc) return;
+    // A candidate the server does not get is one path fewer, not a failed call.
+    if (found.length) {
+      trickle(this.#session.offerUrl, this.#pcId, found.splice(0)).catch(() => {});
+    }
+    if (pc.iceGatheringState !== "complete" || found.length) {
+      this.#after(TRICKLE_INTERVAL_MS, () => this.#trickleFrom(pc, found));
+    }
+  }
+
+  #follow(pc) {
+    if (pc !== this.#pc) return;
+    if (pc.connectionState === "connected") this.#comeUp();
+    if (pc.connectionState === "closed") this.#lineDead();
+    if (pc.connectionState === "failed") this.#fallOut(pc);
+    if (pc.connectionState === "disconnected") {
+      this.#after(DISCONNECTED_GRACE_MS, () => {
+        if (pc.connectionState === "disconnected") this.#fallOut(pc);
+      });
+    }
+  }
+
+  #fallOut(pc) {
+    if (pc !== this.#pc) return;
+    if (this.#goodbye) this.#lineDead();
+    else if (this.state === "connecting") this.#step("fail", new Problem("no-path"));
+    else if (this.#step("drop")) this.#reconnect(0);
+  }
+
+  #reconnect(attempt) {
+    if (this.state !== "reconnecting") return;
+    if (attempt === RECONNECT_DELAYS_MS.length) {
+      this.#step("fail", new Problem("lost"));
+      return;
+    }
+    this.#after(RECONNECT_DELAYS_MS[attempt], () => {
+      this.#pc?.close();
+      this.#connect(this.#abort.signal, true).catch((error) => this.#giveUpIfForgotten(error));
+      const pc = this.#pc;
+      this.#after(RECONNECT_TIMEOUT_MS, () => {
+        if (pc === this.#pc) this.#reconnect(attempt + 1);
+      });
+    });
+  }
+
+  /** A server that answers and refuses no longer knows the call; any other failure may pass. */
+  #giveUpIfForgotten(error) {
+    if (error instanceof SignallingError && error.status < 500) {
+      this.#step("fail", new Problem("lost"));
+    }
+  }
+
+  #comeUp() {
+    if (this.#pc?.connectionState !== "connected") return;
+    if (this.#channel?.readyState !== "open") return;
+    this.#step("up");
+    this.#sendTrackStatus();
+    if (!this.#greeted) this.send(rtvi.clientReady());
+    this.#greeted = true;
+  }
+
+  #lineDead() {
+    this.#step("leave", this.#goodbye ?? "The server ended the call");
+  }
+
+  async #renegotiate() {
+    const pc = this.#pc;
+    await pc.setLocalDescription();
+    const { offerUrl } = this.#session;
+    const answer = await offer(offerUrl, pc.localDescription, this.#pcId, false, this.#abort.signal);
+    if (pc === this.#pc) await pc.setRemoteDescription({ type: answer.type, sdp: answer.sdp });
+  }
+
+  #sender() {
+    return this.#pc?.getTransceivers()[0]?.sender;
+  }
+
+  // --- data channel
+
+  #openChannel(pc) {
+    const channel = (this.#channel = pc.createDataChannel("chat", { ordered: true }));
+    channel.onopen = () => {
+      this.#comeUp();
+      this.#ping(channel);
+    };
+    channel.onmessage = ({ data }) => this.#receive(data);
+    channel.onclose = () => {
+      if (channel === this.#channel && pc.connectionState === "connected") this.#lineDead();
+    };
+  }
+
+  #ping(channel) {
+    if (channel !== this.#channel || channel.readyState !== "open") return;
+    channel.send(`ping: ${Date.now()}`);
+    this.#after(PING_INTERVAL_MS, () => this.#ping(channel));
+  }
+
+  #receive(data) {
+    let message;
+    try {
+      message = JSON.parse(data);
+    } catch {
+      return; // not for us: everything this page knows is JSON
+    }
+    if (message.type === "signalling") this.#receiveSignalling(message.message ?? {});
+    else this.#events.onMessage(message);
+  }
+
+  #receiveSignalling({ type }) {
+    if (type === "peerLeft") this.#lineDead();
+    if (type === "renegotiate") this.#renegotiate().catch(() => {});
+  }
+
+  #sendTrackStatus() {
+    const enabled = this.track?.enabled ?? false;
+    this.send({
+      type: "signalling",
+      message: { type: "trackStatus", receiver_index: 0, enabled },
+    });
+  }
+
+  /** The agent said goodbye: the line goes dead in a moment, and this is why. */
+  goodbye(reason) {
+    this.#goodbye = reason;
+    this.#after(GOODBYE_TIMEOUT_MS, () => this.#lineDead());
+  }
+
+  /** The agent cannot go on. */
+  breakDown(reason) {
+    this.#step("fail", new Problem("agent", reason));
+  }
+}

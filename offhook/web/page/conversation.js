@@ -1,0 +1,193 @@
+// The words of one call, both sides, in the order they were heard. Pure: no DOM, no network.
+//
+// Entries: {kind: "caller", text, partial, typed}
+//          {kind: "agent", written, spoken, unheard, speaking, latency}
+//          {kind: "note", text}
+// `onEntry(entry)` is called for a new or changed entry; one with `gone` has been taken back.
+
+const WORD = /[\p{L}\p{N}]/u;
+
+export class Conversation {
+  entries = [];
+  #onEntry;
+  #caller = null; // the caller's turn that more words go to
+  #reply = null; // the agent's reply that more words go to
+  #cutReply = null; // the last reply that was interrupted
+  #latency = null; // of a reply that has not begun to sound
+
+  constructor(onEntry) {
+    this.#onEntry = onEntry;
+  }
+
+  // --- the caller
+
+  /** Words recognised so far in this utterance; `final` ones stay. */
+  callerSaid(words, final) {
+    if (this.#caller?.sealed && !final) this.#settleCaller();
+    const entry = this.#callerEntry();
+    entry.partial = final ? "" : words.trim();
+    if (final) entry.text = join(entry.text, words.trim());
+    if (!entry.text && !entry.partial) this.#takeBack(entry);
+    else this.#changed(entry);
+    if (entry.sealed && final) this.#caller = null;
+  }
+
+  callerTyped(words) {
+    this.#sealCaller();
+    this.#add({ kind: "caller", text: words, partial: "", typed: true });
+  }
+
+  #callerEntry() {
+    this.#caller ??= { kind: "caller", text: "", partial: "", typed: false };
+    return this.#caller;
+  }
+
+  /** The agent answers: later words are a new turn, but a late final may still complete this one. */
+  #sealCaller() {
+    if (!this.#caller) return;
+    if (this.#caller.partial) this.#caller.sealed = true;
+    else this.#caller = null;
+  }
+
+  /** New words, and the final of the turn before never came: what was recognised of it stays. */
+  #settleCaller() {
+    const entry = this.#caller;
+    this.#caller = null;
+    entry.text = join(entry.text, entry.partial);
+    entry.partial = "";
+    this.#changed(entry);
+  }
+
+  // --- the agent
+
+  /** Text as the agent writes it, ahead of the voice. */
+  agentWrote(text) {
+    this.#openReply().written += text;
+  }
+
+  /** Words as they are spoken. */
+  agentSaid(words) {
+    const entry = this.#openReply();
+    this.#show(entry);
+    const end = endOf(words, entry.written, entry.spoken);
+    entry.spoken = end === null ? join(entry.spoken, words) : entry.written.slice(0, end);
+    this.#changed(entry);
+  }
+
+  agentStarted() {
+    if (!this.#reply) return;
+    this.#reply.speaking = true;
+    if (this.#reply.spoken) this.#changed(this.#reply);
+  }
+
+  /** A pause for breath stops the voice too: the reply is over when all of it was spoken. */
+  agentStopped() {
+    const entry = this.#reply;
+    if (!entry) return;
+    entry.speaking = false;
+    if (entry.spoken) this.#changed(entry);
+    if (unspokenOf(entry) === "") this.#reply = null;
+  }
+
+  /** A new reply is being written: the one before is over if all of it was spoken. */
+  agentThinks() {
+    if (this.#reply && unspokenOf(this.#reply) === "") this.agentStopped();
+  }
+
+  /** The caller cut in. What was heard is our own guess until the server tells. */
+  interrupted(heard = null, unheard = null) {
+    const entry = this.#reply ?? (heard === null ? null : this.#cutReply);
+    if (!entry) return;
+    this.#reply = null;
+    this.#cutReply = entry;
+    entry.speaking = false;
+    entry.unheard = unheard ?? unspokenOf(entry);
+    entry.spoken = heard ?? entry.spoken;
+    if (heard) this.#show(entry);
+    if (entry.shown) this.#changed(entry);
+  }
+
+  #openReply() {
+    this.#reply ??= {
+      kind: "agent", written: "", spoken: "", unheard: "", speaking: true, latency: null,
+    };
+    return this.#reply;
+  }
+
+  #show(entry) {
+    if (entry.shown) return;
+    entry.shown = true;
+    this.#sealCaller();
+    entry.latency ??= this.#latency;
+    this.#latency = null;
+    this.#add(entry);
+  }
+
+  // --- around the words
+
+  /** `{spans: [{name, ms}], total_ms}` of the reply being spoken or about to be. */
+  latency(breakdown) {
+    const entry = this.#reply;
+    if (entry?.shown && !entry.latency) {
+      entry.latency = breakdown;
+      this.#changed(entry);
+    } else {
+      this.#latency = breakdown;
+    }
+  }
+
+  /** The caller made a sound that was no turn; the agent goes on. */
+  wentOn(text) {
+    if (this.#caller && !this.#caller.sealed) this.#takeBack(this.#caller);
+    this.note(text);
+  }
+
+  note(text) {
+    this.#add({ kind: "note", text });
+  }
+
+  #add(entry) {
+    this.entries.push(entry);
+    this.#onEntry(entry);
+  }
+
+  #changed(entry) {
+    if (!this.entries.includes(entry)) this.#add(entry);
+    else this.#onEntry(entry);
+  }
+
+  #takeBack(entry) {
+    this.#caller = null;
+    const at = this.entries.indexOf(entry);
+    if (at < 0) return;
+    this.entries.splice(at, 1);
+    entry.gone = true;
+    this.#onEntry(entry);
+  }
+}
+
+/** The part of a reply that was written and not spoken. */
+function unspokenOf({ written, spoken }) {
+  return written.startsWith(spoken) ? written.slice(spoken.length).trim() : "";
+}
+
+/**
+ * Where in `written` the words now spoken end, punctuation after them included, so that the
+ * text keeps the spaces it was written with; null when the voice says something else.
+ */
+function endOf(words, written, spoken) {
+  if (!written.startsWith(spoken)) return null;
+  const wanted = words.trim();
+  const at = written.indexOf(wanted, spoken.length);
+  if (at < 0 || WORD.test(written.slice(spoken.length, at))) return null;
+  let end = at + wanted.length;
+  while (end < written.length && !WORD.test(written[end]) && !/\s/.test(written[end])) end++;
+  return end;
+}
+
+/** Two runs of words as one: a space between them unless there is one or punctuation follows. */
+function join(before, after) {
+  if (!before || !after) return before || after;
+  const space = /\s$/.test(before) || /^[\s.,;:!?…)\]}’'"]/u.test(after) ? "" : " ";
+  return before + space + after;
+}

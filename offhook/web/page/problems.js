@@ -1,0 +1,88 @@
+// What can go wrong, in words for the person in front of the page.
+
+import { SignallingError } from "./signalling.js";
+
+/** Something that ends or prevents a call. `code` is a key of `WORDS`. */
+export class Problem extends Error {
+  constructor(code, detail = "", retryAfter = null) {
+    super(detail);
+    this.code = code;
+    this.retryAfter = retryAfter;
+  }
+}
+
+/** title: what happened. help: what to do, one paragraph each. typing: a call can go on mute. */
+const WORDS = {
+  "insecure-page": {
+    title: "The microphone needs a secure page",
+    help: [
+      "Browsers give the microphone only to pages opened over https, or on the machine itself at http://localhost.",
+      "Open this page at its https address, or put a certificate in front of the server.",
+    ],
+    typing: true,
+  },
+  "microphone-denied": {
+    title: "The microphone is blocked",
+    help: [
+      "Allow the microphone for this page: press the icon at the left of the address bar, then call again.",
+      "If it is allowed there, look at the privacy settings of your system.",
+    ],
+    typing: true,
+  },
+  "microphone-missing": {
+    title: "No microphone found",
+    help: ["Plug one in or switch your headset on, then call again."],
+    typing: true,
+  },
+  "microphone-busy": {
+    title: "The microphone cannot be opened",
+    help: ["Another program may be holding it. Close that program or choose another microphone."],
+    typing: true,
+  },
+  busy: {
+    title: "All lines are busy",
+    help: ["Every line of this server is in use right now."],
+  },
+  unreachable: {
+    title: "The server does not answer",
+    help: ["Check your network, and that the server is running, then call again."],
+  },
+  refused: {
+    title: "The server did not take the call",
+    help: [],
+  },
+  "no-path": {
+    title: "Sound cannot get through",
+    help: [
+      "The server answered, but no path for sound was found between you and it. A firewall or VPN that blocks UDP is the usual cause.",
+      "Try another network, or set up a TURN server.",
+    ],
+  },
+  lost: {
+    title: "The connection was lost",
+    help: ["The network went away and did not come back in time. Call again when it has."],
+  },
+  agent: {
+    title: "The agent stopped",
+    help: [],
+  },
+};
+
+/** The words for a problem: `{title, help: [paragraph], typing}`. */
+export function wordsFor(problem) {
+  const { title, help, typing = false } = WORDS[problem.code];
+  const detailed = ["refused", "agent"].includes(problem.code) && problem.message;
+  return { title, help: detailed ? [problem.message, ...help] : help, typing };
+}
+
+/** Any error met while placing a call, as a Problem. */
+export function asProblem(error) {
+  if (error instanceof Problem) return error;
+  if (error instanceof SignallingError) {
+    if (error.status === 503) return new Problem("busy", "", error.retryAfter ?? 5);
+    return new Problem("refused", error.message);
+  }
+  // fetch: TypeError without a network, TimeoutError without an answer.
+  if (error.name === "TypeError" || error.name === "TimeoutError") return new Problem("unreachable");
+  return new Problem("refused", error.message);
+}

@@ -1,0 +1,75 @@
+// SmallWebRTC signalling over HTTP: session, offer and answer, trickled candidates.
+
+const OFFER_TIMEOUT_MS = 15000;
+
+/** The server answered, but not with a call. `retryAfter` is in seconds, or null. */
+export class SignallingError extends Error {
+  constructor(status, detail, retryAfter) {
+    super(detail || `HTTP ${status}`);
+    this.status = status;
+    this.retryAfter = retryAfter;
+  }
+}
+
+/** Opens a session: where to send offers, and the ICE servers to use. */
+export async function start(signal) {
+  const body = { transport: "webrtc", enableDefaultIceServers: true };
+  const response = await fetch("start", request("POST", body, signal));
+  // A plain SmallWebRTC server has no /start: it takes offers directly.
+  if (response.status === 404 || response.status === 405) {
+    return { offerUrl: "api/offer", iceServers: [] };
+  }
+  const { sessionId, iceConfig } = await jsonOf(response);
+  return {
+    offerUrl: `sessions/${encodeURIComponent(sessionId)}/api/offer`,
+    iceServers: iceConfig?.iceServers ?? [],
+  };
+}
+
+/** Sends an offer; `pcId` and `restart` renew a call that exists. Gives `{sdp, type, pc_id}`. */
+export async function offer(url, { sdp, type }, pcId, restart, signal) {
+  const body = { sdp, type, pc_id: pcId, restart_pc: restart, requestData: {} };
+  return jsonOf(await fetch(url, request("POST", body, signal)));
+}
+
+/** Sends candidates found since the offer. */
+export async function trickle(url, pcId, candidates) {
+  const body = {
+    pc_id: pcId,
+    candidates: candidates.map((c) => ({
+      candidate: c.candidate,
+      sdp_mid: c.sdpMid,
+      sdp_mline_index: c.sdpMLineIndex,
+    })),
+  };
+  await fetch(url, request("PATCH", body));
+}
+
+function request(method, body, signal) {
+  const timeout = AbortSignal.timeout(OFFER_TIMEOUT_MS);
+  return {
+    method,
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+    signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+  };
+}
+
+async function jsonOf(response) {
+  if (response.ok) return response.json();
+  const body = await response.json().catch(() => ({}));
+  const detail = [body.detail, body.error?.message, body.error, body.message].find(
+    (text) => typeof text === "string",
+  );
+  throw new SignallingError(
+    response.status, detail, secondsOf(response.headers.get("Retry-After")));
+}
+
+/** Retry-After is a number of seconds or a date (RFC 9110 section 10.2.3). */
+function secondsOf(retryAfter) {
+  if (!retryAfter) return null;
+  const seconds = Number(retryAfter);
+  if (Number.isFinite(seconds)) return Math.max(0, Math.ceil(seconds));
+  const date = Date.parse(retryAfter);
+  return Number.isNaN(date) ? null : Math.max(0, Math.ceil((date - Date.now()) / 1000));
+}

@@ -1,0 +1,150 @@
+// The conversation on the screen, and in the captions that screen readers speak.
+
+import { waterfall } from "./waterfall.js";
+
+const NEAR_END_PX = 80; // closer than this, the view follows the words
+
+/** Shows the entries of a Conversation in `list`; whole utterances go to `captions` as well. */
+export class Transcript {
+  #view;
+  #list;
+  #captions;
+  #turns = new Map();
+  #following = true;
+
+  constructor(view, list, captions) {
+    this.#view = view;
+    this.#list = list;
+    this.#captions = captions;
+    new ResizeObserver(() => this.#follow()).observe(view);
+  }
+
+  clear() {
+    this.#turns.clear();
+    this.#list.replaceChildren();
+    this.#captions.replaceChildren();
+    this.#following = true;
+  }
+
+  /** Draws a new, changed or withdrawn entry. */
+  update(entry) {
+    this.#following = this.#atEnd() || (entry.typed && !this.#turns.has(entry));
+    let turn = this.#turns.get(entry);
+    if (entry.gone) {
+      turn?.element.remove();
+      this.#turns.delete(entry);
+      return;
+    }
+    if (!turn) {
+      turn = new TURNS[entry.kind](entry);
+      this.#turns.set(entry, turn);
+      this.#list.append(turn.element);
+    }
+    turn.update(entry);
+    this.#caption(turn, entry);
+    this.#follow();
+  }
+
+  #atEnd() {
+    const { scrollHeight, scrollTop, clientHeight } = this.#view;
+    return scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
+  }
+
+  #follow() {
+    if (this.#following) this.#view.scrollTop = this.#view.scrollHeight;
+  }
+
+  // Words that still grow would be read out again and again: only whole utterances are captions.
+  #caption(turn, entry) {
+    const text = captionOf(entry);
+    if (!text || text === turn.caption) return;
+    turn.caption = text;
+    const line = document.createElement("p");
+    line.textContent = text;
+    this.#captions.append(line);
+  }
+}
+
+function captionOf(entry) {
+  if (entry.kind === "note") return entry.text;
+  if (entry.kind === "caller") return entry.partial ? "" : `You: ${entry.text}`;
+  if (entry.speaking) return "";
+  return `Agent: ${entry.spoken}${entry.unheard ? " (interrupted)" : ""}`;
+}
+
+class CallerTurn {
+  #final = document.createElement("span");
+  #partial = document.createElement("span");
+
+  constructor({ typed }) {
+    this.element = turnElement("caller", typed ? "You typed" : "You");
+    this.#partial.className = "partial";
+    const words = document.createElement("p");
+    words.append(this.#final, this.#partial);
+    this.element.append(words);
+  }
+
+  update({ text, partial }) {
+    this.#final.textContent = text;
+    this.#partial.textContent = text && partial ? ` ${partial}` : partial;
+  }
+}
+
+class AgentTurn {
+  #said = document.createElement("span");
+  #unheard = document.createElement("del");
+  #text = "";
+  #latency = null;
+
+  constructor() {
+    this.element = turnElement("agent", "Agent");
+    const words = document.createElement("p");
+    words.append(this.#said, " ", this.#unheard);
+    this.element.append(words);
+  }
+
+  update({ spoken, unheard, speaking, latency }) {
+    this.#say(spoken);
+    this.element.classList.toggle("speaking", speaking);
+    this.element.classList.toggle("cut", unheard !== "");
+    this.#unheard.textContent = unheard;
+    if (latency && !this.#latency) {
+      this.#latency = latency;
+      this.element.append(waterfall(latency));
+    }
+  }
+
+  /** New words are elements of their own, so that each can fade in. */
+  #say(spoken) {
+    if (spoken === this.#text) return;
+    if (!spoken.startsWith(this.#text)) this.#said.replaceChildren();
+    const word = document.createElement("span");
+    word.className = "word";
+    word.textContent = spoken.slice(this.#said.textContent.length);
+    this.#said.append(word);
+    this.#text = spoken;
+  }
+}
+
+class Note {
+  constructor() {
+    this.element = document.createElement("li");
+    this.element.className = "note";
+  }
+
+  update({ text }) {
+    this.element.textContent = text;
+  }
+}
+
+const TURNS = { caller: CallerTurn, agent: AgentTurn, note: Note };
+
+function turnElement(kind, who) {
+  const element = document.createElement("li");
+  element.className = `turn ${kind}`;
+  const name = document.createElement("span");
+  name.className = "who";
+  name.textContent = who;
+  element.append(name);
+  return element;
+}

@@ -1,0 +1,71 @@
+// Where the time between the caller's last sound and the agent's first one went.
+
+const NAMES = {
+  silence: "End-of-turn silence",
+  turn_decided: "Turn decided",
+  asr_final: "Final words",
+  llm_first_token: "Agent’s first word",
+  tts_first_audio: "First sound",
+  first_packet: "First packet",
+};
+
+/** A closed `<details>`: the spans as one bar and the total; opened, one row a span. */
+export function waterfall({ spans, total_ms: total }) {
+  const details = make("details", "waterfall");
+  const summary = make("summary");
+  const bar = make("span", "strip");
+  bar.ariaHidden = "true";
+  bar.append(...spans.map((span) => piece(span, total)));
+  summary.append(
+    bar, unseen("The agent answered after "), make("span", "total", milliseconds(total)));
+  details.append(summary, table(spans, total));
+  return details;
+}
+
+function table(spans, total) {
+  const body = make("tbody");
+  let start = 0;
+  for (const span of spans) {
+    body.append(row(span, start, total));
+    start += span.ms;
+  }
+  const table = make("table");
+  const caption = make("caption", "unseen", "Where the time went, from your last sound on");
+  table.append(caption, body);
+  return table;
+}
+
+function row(span, start, total) {
+  const row = make("tr");
+  const name = make("th", "", NAMES[span.name] ?? span.name.replaceAll("_", " "));
+  name.scope = "row";
+  const track = make("td", "track");
+  track.ariaHidden = "true";
+  const bar = piece(span, total);
+  bar.style.setProperty("--start", start / total);
+  track.append(bar);
+  row.append(name, track, make("td", "ms", milliseconds(span.ms)));
+  return row;
+}
+
+function piece(span, total) {
+  const piece = make("i");
+  piece.dataset.span = span.name;
+  piece.style.setProperty("--share", span.ms / total);
+  return piece;
+}
+
+function milliseconds(ms) {
+  return `${Math.round(ms)} ms`;
+}
+
+function unseen(text) {
+  return make("span", "unseen", text);
+}
+
+function make(tag, className = "", text = "") {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  element.textContent = text;
+  return element;
+}
