@@ -7,6 +7,7 @@ so admission looks at it.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 
@@ -22,6 +23,8 @@ CATCH_UP_TICKS = 25
 a far end would only throw it away."""
 LATENESS_WINDOW_TICKS = 2000
 """Lateness percentiles look at the last ten seconds."""
+
+log = logging.getLogger(__name__)
 
 
 class PacketClock:
@@ -51,10 +54,19 @@ class PacketClock:
         if self._handle is not None and not any(self._phases):
             self._handle.cancel()
             self._handle = None
+            self._lateness.clear()
 
     def lateness_ms(self, percentile: float = 99) -> float:
         """How late the ticks of the last ten seconds ran."""
         return float(np.percentile(self._lateness, percentile)) * 1000 if self._lateness else 0.0
+
+    def _tick(self, leg: Leg, now: float) -> None:
+        try:
+            leg.tick(now)
+        except Exception:  # what fails one line must not stop the packets of all others
+            log.exception("%s: the line failed", leg.call_id)
+            self.remove(leg)
+            leg.close("the line failed")
 
     def _schedule(self) -> None:
         self._handle = asyncio.get_running_loop().call_at(self._due, self._run)
@@ -68,7 +80,7 @@ class PacketClock:
         while self._due <= now:
             self._lateness.append(now - self._due)
             for leg in tuple(self._phases[self._phase]):
-                leg.tick(now)
+                self._tick(leg, now)
             self.after()
             self._phase = (self._phase + 1) % PHASES
             self._due += PHASE_SECONDS

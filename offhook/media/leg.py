@@ -59,6 +59,7 @@ class Leg(ABC):
         self.on_message: Callable[[str], None] = lambda text: None
         """Text from the caller's program (the data channel of WebRTC)."""
         self._listeners: list[Listener] = []
+        self._readers: list[asyncio.Queue[Pcm | None]] = []
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Hear every tick from now on; the returned function stops it."""
@@ -78,7 +79,7 @@ class Leg(ABC):
         """What is heard, in frames of `frame_ms` (a multiple of 20), until the line closes."""
         per_frame = frame_ms // PACKET_MS
         frame = np.empty(per_frame * SAMPLES_IN, np.int16)
-        queue: asyncio.Queue[Pcm] = asyncio.Queue(FRAME_QUEUE_MS // frame_ms)
+        queue: asyncio.Queue[Pcm | None] = asyncio.Queue(FRAME_QUEUE_MS // frame_ms)
         filled = 0
 
         def gather(heard: Pcm, said: Pcm | None, now: float) -> None:
@@ -87,16 +88,16 @@ class Leg(ABC):
             filled += 1
             if filled == per_frame:
                 filled = 0
-                if queue.full():
-                    queue.get_nowait()
-                queue.put_nowait(frame.copy())
+                _put(queue, frame.copy())
 
         stop = self.listen(gather)
+        self._readers.append(queue)
         try:
-            while self.closed is None:
-                yield await queue.get()
+            while self.closed is None and (gathered := await queue.get()) is not None:
+                yield gathered
         finally:
             stop()
+            self._readers.remove(queue)
 
     @property
     def heard_ms(self) -> int:
@@ -113,6 +114,8 @@ class Leg(ABC):
         """The line is down: tell whoever listens, once."""
         if self.closed is None:
             self.closed = reason
+            for queue in self._readers:
+                _put(queue, None)
             self.on_closed(reason)
 
     @abstractmethod
@@ -133,3 +136,9 @@ class Leg(ABC):
     @abstractmethod
     async def hang_up(self, reason: str) -> None:
         """End the line gracefully: the far end is told, packets already due are sent."""
+
+
+def _put(queue: asyncio.Queue[Pcm | None], frame: Pcm | None) -> None:
+    if queue.full():
+        queue.get_nowait()
+    queue.put_nowait(frame)

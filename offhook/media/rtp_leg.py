@@ -33,7 +33,7 @@ class RtpLeg(Leg):
         """Packets that failed authentication or were replayed."""
         self.malformed_packets = 0
         self.last_packet_at = 0.0
-        """When the last RTP packet came, in the time of the ticks; 0 before the first."""
+        """When the last RTP or RTCP packet came, in the time of the ticks; 0 before the first."""
         self._opened = False
         self._codec = ""
         self._receiver: AudioReceiver
@@ -87,6 +87,7 @@ class RtpLeg(Leg):
         except RtcpError:
             self.malformed_packets += 1
             return
+        self.last_packet_at = now
         for event in events:
             match event:
                 case RemoteReport():

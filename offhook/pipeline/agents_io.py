@@ -76,6 +76,18 @@ class FrontDeskAgent(FrameProcessor):
             self._action = reply.action
 
 
+class SilentAgent(FrameProcessor):
+    """Listens and never answers: for transcripts, and for measuring the ears alone."""
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, LLMContextFrame):
+            await self.push_frame(LLMFullResponseStartFrame())
+            await self.push_frame(LLMFullResponseEndFrame())
+        else:
+            await self.push_frame(frame, direction)
+
+
 def _last_user_text(context: LLMContext) -> str:
     messages = context.messages
     if not messages:

@@ -6,7 +6,7 @@ segments (phones) with their end times. The end of a written word is the end of 
 its token's last word that has any.
 
 Flite counts references to shared features without a lock, so one thread at a time may be in it;
-about 15 ms of one core makes a second of speech, so one thread serves tens of voices.
+about 20 ms of one core makes a second of speech, so one thread serves tens of voices.
 """
 
 import ctypes

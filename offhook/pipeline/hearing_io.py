@@ -29,7 +29,7 @@ from offhook.pipeline.latency import TurnStopwatch
 from offhook.pipeline.recognizer import Final, Partial, RecognizerStream
 from offhook.pipeline.reply import Reply
 from offhook.pipeline.smart_turn_io import SmartTurn
-from offhook.pipeline.turn import Action, Facts, Row, State, Turn, TurnSettings
+from offhook.pipeline.turn import Action, Facts, Row, State, Turn, TurnSettings, end_silence
 from offhook.pipeline.vad import SpeechDetector, SpeechDismissed, SpeechStart, SpeechSuspected
 from offhook.pipeline.vad_io import VadBatch
 
@@ -299,6 +299,7 @@ class Hearing:
         self._leg.playout.flush()
         self._leg.playout.resume()
         said, unsaid = self.reply.end()
+        self.reply.cut = True
         if said or unsaid:
             self._emit(Interrupted(self._ms(self._memory.end), said, unsaid))
         self.on_interrupt()
@@ -322,9 +323,7 @@ class Hearing:
     def _commit(self, now: float) -> None:
         self._turns += 1
         settings, facts = self._ears.settings, self._facts
-        likely = facts.end_probability is None or facts.end_probability >= settings.end_likely
-        wait = settings.end_silence if likely else settings.end_silence_unsure
-        watch = self.watch = TurnStopwatch(self._turns, wait)
+        watch = self.watch = TurnStopwatch(self._turns, end_silence(settings, facts))
         silence = facts.silence_ms / 1000
         buffer_s = self._leg.statistics().buffer_ms / 1000
         watch.stamp("packet_in", now - silence - buffer_s)

@@ -7,6 +7,9 @@ class Reply:
     def __init__(self) -> None:
         self.busy = False
         """A reply is being made: the agent was given the turn and has not finished."""
+        self.cut = False
+        """The caller has taken the floor, and what Pipecat still brings of this reply is to be
+        dropped, until its InterruptionFrame says that all of it has come."""
         self._said: list[str] = []
         self._waiting: list[str] = []
 

@@ -114,6 +114,8 @@ class LegInput(BaseInputTransport):
             message = json.loads(text)
             if not isinstance(message, dict):
                 raise ValueError("not an object")
+            if message.get("type") == "signalling":  # SmallWebRTC's own, nothing for the bot
+                return
             self._happened.put_nowait(("message", message))
         except (ValueError, RecursionError) as error:
             self._refuse(f"message is not JSON: {error}")
@@ -189,6 +191,10 @@ class LegOutput(BaseOutputTransport):
         playout = self._leg.playout
         if isinstance(frame, InterruptionFrame):
             playout.flush()
+            self.reply.end()
+            self.reply.cut = False
+        elif self.reply.cut and frame.interruptible:
+            return
         elif isinstance(frame, OutputAudioRawFrame):
             pcm = self._at_playout_rate(np.frombuffer(frame.audio, np.int16), frame.sample_rate)
             while playout.queued > PLAYOUT_AHEAD_MS * RATE_OUT // 1000 and not self._leg.closed:

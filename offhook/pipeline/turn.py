@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from offhook.pipeline.words import decisive, is_backchannel, only_echo, weighty_words
+from offhook.pipeline.words import breaks_off, decisive, is_backchannel, only_echo, weighty_words
 
 
 class State(Enum):
@@ -54,13 +54,17 @@ class TurnSettings:
 
     ask_end_after: int = 120
     """Silence before the end-of-turn model is asked: early enough that its answer costs no wait."""
+    ask_end_again: int = 260
+    """More silence makes the model surer: while it says no it is asked again this much later."""
     end_likely: float = 0.5
     """Probability from which the model's word counts as the end of the turn."""
     end_silence: int = 260
     """Silence that ends a turn the model holds for complete."""
-    end_silence_unsure: int = 1300
-    """Silence that ends a turn the model holds for unfinished."""
-    finish_unsure_after: int = 600
+    end_silence_unsure: int = 520
+    """Silence that ends a turn the model holds for unfinished but whose words do not."""
+    end_silence_dangling: int = 1300
+    """Silence that ends a turn which breaks off ("I would like to"), by the model and the words."""
+    finish_unsure_after: int = 380
     """Silence after which the final words are asked for even when the model expects more."""
     end_answer: int = 500
     """A model slower than this is not waited for."""
@@ -148,7 +152,9 @@ def _barges_in(turn: "Turn", facts: Facts) -> bool:
 
 
 def _time_to_ask(turn: "Turn", facts: Facts) -> bool:
-    return not turn.asked and facts.silence_ms >= turn.settings.ask_end_after
+    s = turn.settings
+    due = s.ask_end_after + turn.asked * s.ask_end_again
+    return facts.silence_ms >= due and not _end_likely(turn, facts)
 
 
 def _end_likely(turn: "Turn", facts: Facts) -> bool:
@@ -164,13 +170,19 @@ def _time_to_finish(turn: "Turn", facts: Facts) -> bool:
     )
 
 
+def end_silence(settings: TurnSettings, facts: Facts) -> int:
+    """ms of silence that end the turn, given what the model and the words say."""
+    if facts.end_probability is None:
+        return settings.end_answer
+    if facts.end_probability >= settings.end_likely:
+        return settings.end_silence
+    if breaks_off(facts.text or facts.turn_text):
+        return settings.end_silence_dangling
+    return settings.end_silence_unsure
+
+
 def _turn_over(turn: "Turn", facts: Facts) -> bool:
-    if not facts.final:
-        return False
-    s = turn.settings
-    no_answer = facts.end_probability is None and facts.silence_ms >= s.end_answer
-    wait = s.end_silence if _end_likely(turn, facts) or no_answer else s.end_silence_unsure
-    return facts.silence_ms >= wait
+    return facts.final and facts.silence_ms >= end_silence(turn.settings, facts)
 
 
 def _turn_over_with_words(turn: "Turn", facts: Facts) -> bool:
@@ -266,7 +278,8 @@ class Turn:
         """Since this state was entered."""
         self.speech_in_state = 0
         """ms of voice since this state was entered."""
-        self.asked = False
+        self.asked = 0
+        """How often the end-of-turn model was asked in this silence."""
         self.finished = False
 
     def step(self, facts: Facts, elapsed_ms: int = 20) -> Row | None:
@@ -274,7 +287,7 @@ class Turn:
         self.state_ms += elapsed_ms
         if facts.voice:
             self.speech_in_state += elapsed_ms
-            self.asked = self.finished = False
+            self.asked, self.finished = 0, False
         for row in _ROWS[self.state]:
             if row.when(self, facts):
                 self._take(row, facts)
@@ -287,5 +300,5 @@ class Turn:
             self.state = then
             self.state_ms = 0
             self.speech_in_state = 20 if facts.voice and then is State.SUSPECTED else 0
-        self.asked |= Action.ASK_END in row.actions
+        self.asked += Action.ASK_END in row.actions
         self.finished |= Action.FINISH in row.actions

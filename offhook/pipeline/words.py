@@ -85,6 +85,59 @@ DECISIVE = frozenset(
 )
 """One of these is an interruption by itself."""
 
+DANGLING = frozenset(
+    [
+        "a",
+        "an",
+        "the",
+        "my",
+        "your",
+        "his",
+        "her",
+        "our",
+        "their",
+        "this",
+        "and",
+        "or",
+        "but",
+        "so",
+        "because",
+        "if",
+        "when",
+        "that",
+        "which",
+        "who",
+        "to",
+        "of",
+        "in",
+        "on",
+        "at",
+        "for",
+        "from",
+        "with",
+        "about",
+        "is",
+        "are",
+        "was",
+        "were",
+        "am",
+        "be",
+        "like",
+        "want",
+        "need",
+        "would",
+        "could",
+        "can",
+        "will",
+        "i",
+        "we",
+        "um",
+        "uh",
+        "er",
+    ]
+)
+"""A sentence seldom ends with one of these: the speaker is looking for the next word."""
+
 ECHO_WINDOW_WORDS = 14
 
 
@@ -105,6 +158,12 @@ def is_backchannel(text: str) -> bool:
 
 def decisive(text: str) -> bool:
     return any(w in DECISIVE for w in words(text))
+
+
+def breaks_off(text: str) -> bool:
+    """The words so far ask for more."""
+    said = words(text)
+    return not said or said[-1] in DANGLING
 
 
 def only_echo(text: str, agent_said: str) -> bool:

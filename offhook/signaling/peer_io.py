@@ -8,7 +8,6 @@ when they move.
 """
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -25,7 +24,7 @@ from aiortc import (
     RTCSessionDescription,
 )
 from aiortc.rtcrtptransceiver import RTCRtpTransceiver
-from aiortc.sdp import candidate_from_sdp
+from aiortc.sdp import SessionDescription, candidate_from_sdp
 from loguru import logger
 
 from offhook.media.codec import Decoder, Encoder
@@ -48,6 +47,11 @@ MESSAGE_BACKLOG = 64
 """Messages kept while the data channel is not open yet; the oldest are dropped beyond that."""
 CHANNEL_BUFFER_BYTES = 256 * 1024
 """A peer that stops reading its data channel gets no more messages beyond this."""
+SDP_LINES = 1000
+MEDIA_LIMIT = 8
+CANDIDATES_LIMIT = 128
+"""Bounds of a session description; a browser sends some 200 lines, 3 m-lines and 20 candidates.
+aiortc takes seconds of the event loop for thousands, and opens a socket for every m-line."""
 
 aiortc.rtcsctptransport.USERDATA_MAX_LENGTH = SCTP_PAYLOAD_BYTES
 
@@ -106,6 +110,29 @@ def _with_opus_parameters(sdp: str) -> str:
     return re.sub(r"a=rtpmap:(\d+) opus/48000/2\r\n(?!a=fmtp)", add, sdp, flags=re.IGNORECASE)
 
 
+def _check(sdp: str) -> None:
+    """Refuse what aiortc would stumble over half way. Raises ValueError."""
+    if len(sdp.splitlines()) > SDP_LINES:
+        raise ValueError(f"more than {SDP_LINES} lines")
+    description = SessionDescription.parse(sdp)
+    media = [m for m in description.media if m.kind in ("audio", "video", "application")]
+    if len(media) > MEDIA_LIMIT:
+        raise ValueError(f"more than {MEDIA_LIMIT} m-lines")
+    if not any(m.kind == "audio" for m in media):
+        raise ValueError("there is no audio m-line")
+    if sum(len(m.ice_candidates) for m in media) > CANDIDATES_LIMIT:
+        raise ValueError(f"more than {CANDIDATES_LIMIT} ICE candidates")
+    mids = {m.rtp.muxId for m in media}
+    for group in description.group:
+        if group.semantic == "BUNDLE" and not mids.issuperset(group.items[:1]):
+            raise ValueError(f"no m-line has the mid {group.items[0]!r} of the BUNDLE group")
+
+
+def _reason(error: Exception) -> str:
+    """An assertion of aiortc's has no words of its own."""
+    return str(error) or type(error).__name__
+
+
 class PeerLeg(RtpLeg):
     """One WebRTC peer, on either side of the offer."""
 
@@ -121,9 +148,12 @@ class PeerLeg(RtpLeg):
         self._pc = RTCPeerConnection(RTCConfiguration(iceServers=list(ice_servers)))
         self._channel: RTCDataChannel | None = None
         self._backlog: list[str] = []
-        self._pinged: float | None = None
+        self._trickled = 0
+        self._alive_at = 0.0
+        """When the peer connected or pinged last."""
         self._ping_timeout = ping_timeout
         self._watch: asyncio.Task[None] | None = None
+        self._goodbye: asyncio.Task[None] | None = None
         self._srtp_out: pylibsrtp.Session | None = None
         self._datagram_out: Callable[[bytes], None] = lambda data: None
         self._pc.on("datachannel", self._use_channel)
@@ -133,14 +163,15 @@ class PeerLeg(RtpLeg):
 
     async def answer(self, sdp: str) -> str:
         """Answer an offer, first or renewed, with our SDP. Raises OfferError."""
+        if len(self._pc.getTransceivers()) > MEDIA_LIMIT:
+            raise OfferError(f"more than {MEDIA_LIMIT} m-lines were offered so far")
         try:
+            _check(sdp)
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
-        except Exception as error:  # aiortc raises what its parser stumbles over: any type
-            raise OfferError(f"cannot parse the offer: {error or type(error).__name__}") from error
-        audio = self._prepare_media()
-        if audio is None:
-            raise OfferError("the offer has no audio m-line with opus, G722, PCMU or PCMA")
-        await self._pc.setLocalDescription(await self._pc.createAnswer())
+            self._prepare_media()
+            await self._pc.setLocalDescription(await self._pc.createAnswer())
+        except Exception as error:  # aiortc raises what it stumbles over: any type
+            raise OfferError(f"cannot answer the offer: {_reason(error)}") from error
         if self._watch is None:
             self._watch = asyncio.create_task(self._keep_watch(), name=f"watch {self.call_id}")
         return _with_opus_parameters(self._pc.localDescription.sdp)
@@ -157,29 +188,32 @@ class PeerLeg(RtpLeg):
     async def accept(self, sdp: str) -> None:
         """Take the far end's answer to our offer. Raises OfferError."""
         try:
+            _check(sdp)
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
         except Exception as error:  # as above
-            raise OfferError(f"cannot parse the answer: {error}") from error
+            raise OfferError(f"cannot use the answer: {_reason(error)}") from error
 
     async def add_candidate(self, candidate: str, mid: str | None, index: int | None) -> None:
         """Take a trickled candidate; an empty one ends them (RFC 8840 §4.4). Raises OfferError."""
-        if not candidate:
-            await self._pc.addIceCandidate(None)
-            return
+        self._trickled += 1
+        if self._trickled > CANDIDATES_LIMIT:
+            raise OfferError(f"more than {CANDIDATES_LIMIT} ICE candidates")
+        parsed = None
         try:
-            parsed = candidate_from_sdp(candidate.removeprefix("candidate:"))
-        except (ValueError, AssertionError, IndexError) as error:
-            raise OfferError(f"malformed ICE candidate: {candidate[:80]!r}") from error
-        parsed.sdpMid, parsed.sdpMLineIndex = mid, index
-        try:
+            if candidate:
+                parsed = candidate_from_sdp(candidate.removeprefix("candidate:"))
+                parsed.sdpMid, parsed.sdpMLineIndex = mid, index
             await self._pc.addIceCandidate(parsed)
-        except ValueError as error:
-            raise OfferError(f"ICE candidate refused: {error}") from error
+        except Exception as error:  # as above
+            message = f"cannot use the ICE candidate {candidate[:80]!r}: {_reason(error)}"
+            raise OfferError(message) from error
 
-    def _prepare_media(self) -> RTCRtpTransceiver | None:
+    def _prepare_media(self) -> None:
         """Put our sound in place of aiortc's on the first audio m-line; answer others inactive."""
         audio = None
         for transceiver in self._pc.getTransceivers():
+            if transceiver._offerDirection is None:  # unsaid is sendrecv (RFC 8866 §6.7)
+                transceiver._offerDirection = "sendrecv"
             if transceiver.kind == "audio" and audio is None:
                 audio = transceiver
                 if transceiver.sender.track is None:
@@ -191,7 +225,6 @@ class PeerLeg(RtpLeg):
             start = self._starter(transceiver if transceiver is audio else None)
             for side, name in ((transceiver.sender, "send"), (transceiver.receiver, "receive")):
                 setattr(side, name, start)
-        return audio
 
     # --- media ---
 
@@ -234,17 +267,17 @@ class PeerLeg(RtpLeg):
         loop_time = asyncio.get_running_loop().time
 
         def data_received(data: bytes, component: int) -> None:
-            if not 127 < data[0] < 192:  # DTLS (RFC 7983 §7)
-                queue(data, component)
-                return
             try:
+                if not 127 < data[0] < 192:  # DTLS (RFC 7983 §7)
+                    queue(data, component)
+                    return
                 if 192 <= data[1] <= 223:  # RTCP (RFC 5761 §4)
                     self.receive_rtcp(srtp_in.unprotect_rtcp(data), loop_time())
                 else:
                     self.receive_rtp(srtp_in.unprotect(data), loop_time())
             except pylibsrtp.Error:
                 self.srtp_failures += 1
-            except IndexError:
+            except IndexError:  # none or one byte
                 self.malformed_packets += 1
 
         def datagram_out(data: bytes) -> None:
@@ -282,7 +315,7 @@ class PeerLeg(RtpLeg):
         if not isinstance(message, str):
             logger.debug("{}: binary message on the data channel ignored", self.call_id)
         elif message.startswith("ping"):
-            self._pinged = asyncio.get_running_loop().time()
+            self._alive_at = asyncio.get_running_loop().time()
         else:
             self.on_message(message)
 
@@ -320,10 +353,10 @@ class PeerLeg(RtpLeg):
         except TimeoutError:
             self.close("the caller did not connect in time")
             return
+        self._alive_at = loop.time()
         while self.closed is None:
-            await asyncio.sleep(0.5)
-            alive = max(self._pinged or 0.0, self.last_packet_at)
-            if alive and loop.time() - alive > self._ping_timeout:
+            await asyncio.sleep(min(0.5, self._ping_timeout))
+            if loop.time() - max(self._alive_at, self.last_packet_at) > self._ping_timeout:
                 self.close("nothing heard from the caller")
 
     async def hang_up(self, reason: str) -> None:
@@ -331,9 +364,16 @@ class PeerLeg(RtpLeg):
         if self._opened and self.connected and self.closed is None:
             self.send_bye(asyncio.get_running_loop().time())
         self.close(reason)
+        if self._goodbye is None:
+            self._goodbye = asyncio.create_task(self._free(), name=f"goodbye {self.call_id}")
+        await asyncio.shield(self._goodbye)
+
+    async def _free(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
-        await self._pc.close()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        try:
+            await self._pc.close()
+        except Exception as error:  # aiortc stumbles over what an offer it refused left behind
+            logger.debug("{}: closing the peer: {}", self.call_id, _reason(error))
         self._datagram_out = lambda data: None

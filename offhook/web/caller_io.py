@@ -18,10 +18,11 @@ import av
 import numpy as np
 
 from offhook.media.clock_io import PacketClock
-from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
+from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm, dbfs
 from offhook.pipeline.synthesizer import Synthesizer
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 
+HTTP_TIMEOUT = aiohttp.ClientTimeout(total=15)
 CONNECT_SECONDS = 15
 GREETING_SECONDS = 4
 """How long to wait for an agent that speaks first."""
@@ -30,6 +31,7 @@ REPLY_SECONDS = 20
 PING_SECONDS = 1
 SPEECH_PAYLOAD_BYTES = 24
 """Opus of silence is shorter, of speech longer."""
+AUDIBLE_DBFS = -50.0
 PAUSE_SECONDS = 0.4
 """Between the agent's last word and the caller's next."""
 
@@ -95,7 +97,10 @@ async def spoken(synthesizer: Synthesizer, text: str) -> Pcm:
     stream = synthesizer.open()
     stream.write(text)
     stream.end()
-    return np.concatenate([speech.pcm async for speech in stream])
+    pieces = [speech.pcm async for speech in stream]
+    if not pieces:
+        raise CallError(f"there is nothing to say in {text!r}")
+    return np.concatenate(pieces)
 
 
 class CallerLeg(PeerLeg):
@@ -104,6 +109,8 @@ class CallerLeg(PeerLeg):
     def __init__(self, call_id: str) -> None:
         super().__init__(call_id)
         self.speech_arrivals: list[float] = []
+        self.sounded: list[float] = []
+        """Ticks in which the agent could be heard."""
         self.heard: list[Pcm] = []
         self.said: list[Pcm] = []
         self.said_until = 0.0
@@ -116,9 +123,17 @@ class CallerLeg(PeerLeg):
 
     def _keep(self, heard: Pcm, said: Pcm | None, now: float) -> None:
         self.heard.append(heard)
+        if dbfs(heard) > AUDIBLE_DBFS:
+            self.sounded.append(now)
         self.said.append(np.zeros(SAMPLES_OUT, np.int16) if said is None else said)
         if said is not None:
             self.said_until = now
+
+    def last_sound_before(self, now: float) -> float:
+        """When the last sound of the agent before `now` came off the wire: the jitter buffer's
+        own delay is taken out."""
+        delay = self.statistics().buffer_ms / 1000
+        return max((t - delay for t in self.sounded if t - delay < now), default=0.0)
 
     def _tell_ping(self, now_ms: int) -> None:
         if self._channel is not None and self._channel.readyState == "open":
@@ -177,7 +192,7 @@ class ScriptedCall:
         url = urljoin(self.report.url, "/api/offer")
         try:
             async with (
-                aiohttp.ClientSession(headers=self._headers) as http,
+                aiohttp.ClientSession(headers=self._headers, timeout=HTTP_TIMEOUT) as http,
                 http.post(url, json=offer) as response,
             ):
                 answer = await response.json(content_type=None)
@@ -185,7 +200,7 @@ class ScriptedCall:
                     retry = response.headers.get("Retry-After")
                     hint = f"; try again in {retry} s" if retry else ""
                     raise CallError(f"{response.status}: {answer.get('error')}{hint}")
-        except (aiohttp.ClientError, json.JSONDecodeError) as error:
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise CallError(f"no offhook server at {url}: {error}") from error
         await self.leg.accept(answer["sdp"])
         try:
@@ -227,7 +242,11 @@ class ScriptedCall:
         self.report.turns.append(self._turn)
         self._show(f"caller: {line.label}")
         self._agent_speaks.clear()
-        self.leg.playout.write(line.pcm)
+        for second in range(0, len(line.pcm), RATE_OUT):
+            while self.leg.playout.queued > RATE_OUT and self.leg.closed is None:
+                await asyncio.sleep(0.01)
+            if self.leg.closed is None:
+                self.leg.playout.write(line.pcm[second : second + RATE_OUT])
         while self.leg.playout.queued and self.leg.closed is None:
             await asyncio.sleep(0.01)
         self._speech_end = self.leg.said_until

@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(run=_doctor)
 
     bench = commands.add_parser("bench", help="measure, beside a peer in the same run")
-    bench.add_argument("name", choices=("media", "edge", "loss", "turns"))
+    bench.add_argument("name", choices=("media", "edge", "loss", "turns", "words"))
     bench.add_argument("--json", action="store_true")
     bench.set_defaults(run=_bench)
     return parser
@@ -155,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except (RuntimeError, ValueError, OSError) as error:
         # What the user can mend: configuration, engines, a server that is not there.
-        print(f"offhook: {error}", file=sys.stderr)
+        print(f"offhook: {error or type(error).__name__}", file=sys.stderr)
         return 1
     return code
 

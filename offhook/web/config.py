@@ -17,6 +17,7 @@ from offhook.media.opus import OpusSettings
 from offhook.pipeline.agents_io import OpenAIAgentSettings
 from offhook.pipeline.frontdesk import DEMO, Business, BusinessError
 from offhook.pipeline.turn import TurnSettings
+from offhook.pipeline.vad_io import MAX_CALLS
 
 DEFAULT_FILE = Path("offhook.toml")
 ENVIRONMENT_PREFIX = "OFFHOOK_"
@@ -36,7 +37,7 @@ class Server(Section):
     port: int = Field(7860, ge=0, le=65535)
     processes: int = Field(1, ge=1, le=64)
     """Edge processes sharing the port; calls are spread over them."""
-    max_calls: int = Field(20, ge=1)
+    max_calls: int = Field(20, ge=1, le=MAX_CALLS)
     """Calls of one process; beyond it callers get 503 with Retry-After."""
     api_key: str = ""
     """When set, callers must send it as a bearer token."""
@@ -150,12 +151,15 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
             table = tomllib.loads(file.read_text())
         except OSError as error:
             raise ConfigError(f"{file}: {error.strerror}") from error
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:  # not TOML, or not UTF-8
             raise ConfigError(f"{file}: {error}") from error
     for name, value in environment.items():
         section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
+        # Other names pass: Kubernetes sets OFFHOOK_PORT and the like for a service of this name.
         if name.startswith(ENVIRONMENT_PREFIX) and section in Config.model_fields and key:
-            table.setdefault(section, {})[key] = _value(name, value)
+            if not isinstance(table.setdefault(section, {}), dict):
+                raise ConfigError(f"{section}: not a table")
+            table[section][key] = _value(name, value)
     try:
         config = Config.model_validate(table)
     except ValidationError as error:

@@ -43,7 +43,7 @@ def _attempt(subject: str, check: Callable[[], str], without: str | None = None)
     """`without`: what is done when the check fails; None when nothing works without it."""
     try:
         return Finding(subject, "ok", check())
-    except (EngineError, OSError, ValueError, ImportError) as error:
+    except (EngineError, OSError, ValueError, ImportError, subprocess.SubprocessError) as error:
         if without is None:
             return Finding(subject, "fails", str(error))
         return Finding(subject, "note", f"{error}; {without}")

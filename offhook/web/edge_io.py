@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +14,7 @@ from pipecat.workers.runner import WorkerRunner
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import Leg
 from offhook.media.recording_io import RecordingWriter
-from offhook.pipeline.agents_io import FrontDeskAgent, openai_agent
+from offhook.pipeline.agents_io import FrontDeskAgent, SilentAgent, openai_agent
 from offhook.pipeline.bot_io import Bot, run_bot
 from offhook.pipeline.call_io import Agent, Call, Engines
 from offhook.pipeline.events import (
@@ -33,6 +32,7 @@ from offhook.pipeline.smart_turn_io import SmartTurn
 from offhook.pipeline.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.signaling.smallwebrtc import Candidates, Offer
+from offhook.web import tracing_io
 from offhook.web.config import Config
 from offhook.web.engines_io import open_synthesizer
 from offhook.web.logs import kind
@@ -66,11 +66,11 @@ class Edge:
         )
         self.ready = False
         self.draining = False
-        self.event_listeners: list[Callable[[str, Event], None]] = []
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._recordings: RecordingWriter | None = None
         self._engines: Engines
+        self._tracing = False
         self._runner: WorkerRunner
         self._background: list[asyncio.Task[None]] = []
 
@@ -79,6 +79,7 @@ class Edge:
     async def start(self) -> None:
         """Load every engine before the first call. Raises EngineError."""
         config = self.config
+        self._tracing = tracing_io.set_up(config.tracing)
         if config.webrtc.addresses:
             use_addresses(config.webrtc.addresses)
         started = time.perf_counter()
@@ -204,7 +205,7 @@ class Edge:
             self._calls.pop(leg.call_id, None)
 
     async def _converse(self, leg: PeerLeg) -> None:
-        call = Call(leg, self._engines, self._make_agent, self._runner)
+        call = Call(leg, self._engines, self._make_agent, self._runner, self._tracing)
         call.listeners.append(self.metrics.take)
         call.listeners.append(lambda event: self._report(leg, event))
         if self._recordings is not None:
@@ -224,6 +225,8 @@ class Edge:
             if isinstance(action, Hangup):
                 await call.hang_up()
 
+        if config.agent.kind == "silent":
+            return Agent("silent", SilentAgent())
         desk = FrontDeskAgent(config.business(), act)
         return Agent("frontdesk", desk, on_cut=desk.cut, on_idle=desk.prompt)
 
@@ -249,8 +252,8 @@ class Edge:
         message = _for_the_page(event)
         if message is not None:
             self._tell(leg, message)
-        for listener in self.event_listeners:
-            listener(leg.call_id, event)
+        if self._tracing and isinstance(event, TurnLatency):
+            tracing_io.latency_spans(leg.call_id, event)
 
     def _tell(self, leg: Leg, data: dict[str, Any]) -> None:
         leg.send_message(json.dumps({"label": "rtvi-ai", "type": "server-message", "data": data}))

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import sys
+import traceback
 from typing import Any
 
 from loguru import logger
@@ -38,7 +39,7 @@ def set_up(log: Log) -> None:
             **record["extra"],
         }
         if record["exception"] is not None:
-            line["exception"] = str(record["exception"].value)
+            line["exception"] = "".join(traceback.format_exception(record["exception"].value))
         sys.stderr.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
 
     logger.remove()

@@ -54,7 +54,9 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error(415, "Content-Type is not application/json")
     if config.api_key and request.method in ("POST", "PATCH"):
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode(), config.api_key.encode()):
+        # A header may hold any bytes; aiohttp keeps those that are not UTF-8 as surrogates.
+        given_bytes = given.encode(errors="surrogateescape")
+        if not hmac.compare_digest(given_bytes, config.api_key.encode()):
             return error(401, "a valid API key is required as a bearer token")
     try:
         response = await handler(request)

@@ -14,22 +14,18 @@ from hypothesis import strategies as st
 from offhook.pipeline import frontdesk_language as language
 from offhook.pipeline.frontdesk import (
     DEMO,
-    DEMO_TABLE,
-    HINTS,
-    QUESTIONS,
-    TABLE,
     Business,
     BusinessError,
-    Dialog,
     FrontDesk,
     Hangup,
     Reply,
-    State,
     TakeMessage,
     Transfer,
     understand,
 )
-from offhook.pipeline.frontdesk_language import SENTENCES, Intent
+from offhook.pipeline.frontdesk_business import DEMO_TABLE
+from offhook.pipeline.frontdesk_intents import SENTENCES, Intent, recognise
+from offhook.pipeline.frontdesk_table import HINTS, QUESTIONS, TABLE, Dialog, State
 
 MONDAY = datetime(2026, 11, 23, 10, 5)
 SATURDAY_NIGHT = datetime(2026, 11, 28, 21, 0)
@@ -407,7 +403,7 @@ def test_every_state_has_its_question_and_its_way_out() -> None:
 @pytest.mark.parametrize("intent", SENTENCES)
 def test_known_sentences_mean_what_they_are_listed_under(intent: Intent) -> None:
     for sentence in SENTENCES[intent]:
-        found, sure = language.recognise(sentence.split(), SENTENCES)
+        found, sure = recognise(sentence.split(), SENTENCES)
         assert (found, sure) == (intent, 1.0), sentence
 
 

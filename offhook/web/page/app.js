@@ -222,6 +222,7 @@ const HANDLERS = {
 };
 
 const OWN_HANDLERS = {
+  welcome: (engines) => view.showEngines(engines),
   "turn-latency": (breakdown) => {
     current?.replies.push(breakdown.total_ms);
     conversation.latency(breakdown);

@@ -8,10 +8,9 @@ const CONNECT_TIMEOUT_MS = 15000;
 const DISCONNECTED_GRACE_MS = 2000; // ICE often heals itself within this
 const RECONNECT_TIMEOUT_MS = 5000;
 const RECONNECT_DELAYS_MS = [0, 1000, 3000];
-const PING_INTERVAL_MS = 1000; // the server gives a caller up after 3 s without
+const PING_INTERVAL_MS = 1000; // stock servers give a caller up after 3 s without
 const TRICKLE_INTERVAL_MS = 200;
 const GOODBYE_TIMEOUT_MS = 3000; // between the agent's goodbye and the line going dead
-const LAST_WORDS_MS = 200; // for disconnect-bot to leave before the connection closes
 
 /** state × event → next state. An event without a cell means nothing in that state. */
 const LIFE = {
@@ -65,7 +64,6 @@ export class Call {
   }
 
   hangUp() {
-    if (this.#channel?.readyState === "open") this.send(rtvi.disconnectBot());
     this.#step("hangup", "You hung up");
   }
 
@@ -119,8 +117,7 @@ export class Call {
     this.#timers.forEach(clearTimeout);
     this.#timers.clear();
     this.track?.stop();
-    const pc = this.#pc;
-    setTimeout(() => pc?.close(), LAST_WORDS_MS);
+    this.#pc?.close(); // the server hears of it at once, by DTLS
     this.track = this.#session = this.#pcId = this.#pc = this.#channel = this.#goodbye = null;
     this.#greeted = false;
   }

@@ -101,8 +101,10 @@ export class Conversation {
     this.#reply = null;
     this.#cutReply = entry;
     entry.speaking = false;
-    entry.unheard = unheard ?? unspokenOf(entry);
     entry.spoken = heard ?? entry.spoken;
+    // The server tells what was made into sound; the agent may have written more.
+    const unspoken = unspokenOf(entry);
+    entry.unheard = unspoken.length > (unheard?.length ?? 0) ? unspoken : (unheard ?? "");
     if (heard) this.#show(entry);
     if (entry.shown) this.#changed(entry);
   }

@@ -23,10 +23,6 @@ export function sendText(content) {
   });
 }
 
-export function disconnectBot() {
-  return message("disconnect-bot", {});
-}
-
 /**
  * Calls the handler of an RTVI message with its data; what has no handler is ignored.
  * offhook's own information travels inside `server-message` and has its own handlers.

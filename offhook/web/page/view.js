@@ -135,6 +135,12 @@ export function showUplink({ mos, loss, jitter_ms, buffer_ms, round_trip_ms }) {
   element("quality").dataset.bars = bars;
 }
 
+/** Who is on the other end (an RTVI `welcome` message). */
+export function showEngines({ agent, hears, speaks }) {
+  element("engines").textContent = `Agent: ${agent}. Hears with ${hears}, speaks with ${speaks}.`;
+  element("engines").hidden = false;
+}
+
 /** Our own measurements of the server's sound. */
 export function showDownlink({ loss, jitterMs, bufferMs, roundTripMs, path }) {
   put("q-loss-down", percent(loss));

@@ -1,9 +1,9 @@
 // Where the time between the caller's last sound and the agent's first one went.
 
 const NAMES = {
-  silence: "End-of-turn silence",
-  turn_decided: "Turn decided",
+  speech_end: "Silence noticed",
   asr_final: "Final words",
+  turn_decided: "Turn decided",
   llm_first_token: "Agent’s first word",
   tts_first_audio: "First sound",
   first_packet: "First packet",
@@ -19,6 +19,7 @@ export function waterfall({ spans, total_ms: total }) {
   summary.append(
     bar, unseen("The agent answered after "), make("span", "total", milliseconds(total)));
   details.append(summary, table(spans, total));
+  details.addEventListener("toggle", () => details.scrollIntoView({ block: "nearest" }));
   return details;
 }
 

@@ -1,0 +1,293 @@
+"""`offhook bench edge`: what a call costs the server, and how many one process holds.
+
+Our edge beside a stock Pipecat bot on SmallWebRTC, each in its own process, under the same callers
+from further processes, with the same dummy engines (`scripted`). Everything is on 127.0.0.1.
+"""
+
+import argparse
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field, fields
+from math import ceil
+from typing import Any, Literal
+
+import aiohttp
+import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
+
+from offhook.bench.load import Counts, Manner
+from offhook.bench.process import Child, Footprint, child, get_json
+from offhook.bench.process import run as run_loop
+from offhook.web.config import Log
+from offhook.web.logs import set_up
+
+Kind = Literal["edge", "stock"]
+
+CALLS = (1, 10, 25, 50)
+SECONDS = 20.0
+SEARCH_SECONDS = 10.0
+WORDS = 13
+"""Of a reply: 3.9 s, so that the agent speaks half of the time."""
+CALLS_PER_LOAD = 25
+"""Callers of one process."""
+SETTLE_SECONDS = 7.0
+"""From the last connection to the first count: all callers have begun by then."""
+MOST_CALLS = 256
+"""The search ends here."""
+
+# What it means to hold a number of calls.
+HOLES_PER_MINUTE = 1.0
+"""Of the agent's speech."""
+LATE_P99_MS = 40.0
+"""Two packets: what a far end's jitter buffer takes without a hole."""
+ANSWERED = 0.95
+
+
+@dataclass(frozen=True)
+class Row:
+    """One server under one load. `_percent` is of one core."""
+
+    server: Kind
+    manner: Manner
+    calls: int
+    connected: int
+    cpu_percent: float
+    cpu_per_call_percent: float
+    packets_per_s: float
+    """Received, a call."""
+    agent_share: float
+    """Of the time that the agent speaks."""
+    missing: int
+    holes_per_minute: float
+    late_ms: dict[str, float]
+    answered: float | None
+    response_ms: dict[str, float]
+    rss_mb: float
+    rss_per_call_mb: float
+    threads: int
+    tasks: int
+    lag_ms: dict[str, float]
+    """Of the server's event loop."""
+    tick_late_ms: float | None
+    """99th percentile, by /metrics; ours only."""
+    load_cpu_percent: float
+    """The busiest process of callers: near 100 the load is the bottleneck."""
+    load_lag_p99_ms: float
+
+    @property
+    def holds(self) -> bool:
+        """No call refused, no holes, no late packets, every line answered."""
+        return (
+            self.connected == self.calls
+            and self.holes_per_minute <= HOLES_PER_MINUTE
+            and self.late_ms.get("p99", 0.0) <= LATE_P99_MS
+            and (self.answered is None or self.answered >= ANSWERED)
+        )
+
+
+@dataclass
+class Capacity:
+    """The most talking calls without gaps."""
+
+    server: Kind
+    calls: int
+    cpu_percent: float
+    calls_per_core: float
+    tried: list[Row] = field(default_factory=list)
+
+
+async def measure(server: Kind, manner: Manner, calls: int, seconds: float) -> Row:
+    """A fresh server under a fresh load."""
+    words = 0 if manner == "listening" else WORDS
+    async with (
+        child(f"{server}_server", "scripted", "--words", str(words)) as running,
+        AsyncExitStack() as loads,
+        aiohttp.ClientSession(f"http://127.0.0.1:{running.hello['port']}") as http,
+    ):
+        empty = Footprint.of(running.pid)
+        callers = await _callers(loads, running.hello["port"], manner, calls)
+        await asyncio.sleep(SETTLE_SECONDS)
+        before = await get_json(http, "/stats")
+        for caller in callers:
+            caller.tell("measure")
+        await asyncio.sleep(seconds)
+        for caller in callers:
+            caller.tell("report")
+        reports = [await caller.line(30) for caller in callers]
+        after = await get_json(http, "/stats")
+        full = Footprint.of(running.pid)
+        late = await _tick_late_ms(http) if server == "edge" else None
+        connected = sum(caller.hello["connected"] for caller in callers)
+    wall = after["wall_s"] - before["wall_s"]
+    cpu = 100 * (after["cpu_s"] - before["cpu_s"]) / wall
+    counts = _together([report["counts"] for report in reports])
+    return Row(
+        server=server,
+        manner=manner,
+        calls=calls,
+        connected=connected,
+        cpu_percent=round(cpu, 1),
+        cpu_per_call_percent=round(cpu / max(1, connected), 2),
+        packets_per_s=round(counts.packets / seconds / max(1, connected), 1),
+        agent_share=round(counts.speech_packets / 50 / seconds / max(1, connected), 2),
+        missing=counts.missing,
+        holes_per_minute=_rate(counts.holes, counts.speech_packets / 50 / 60),
+        late_ms=percentiles(counts.late_ms),
+        answered=round(counts.answered / counts.lines, 3) if counts.lines else None,
+        response_ms=percentiles(counts.response_ms),
+        rss_mb=full.rss_mb,
+        rss_per_call_mb=round((full.rss_mb - empty.rss_mb) / max(1, connected), 2),
+        threads=full.threads,
+        tasks=after["tasks"],
+        lag_ms=after["lag_ms"],
+        tick_late_ms=late,
+        load_cpu_percent=round(100 * max(report["own"]["cpu"] for report in reports), 1),
+        load_lag_p99_ms=max(report["own"]["lag_ms"]["p99"] for report in reports),
+    )
+
+
+async def _callers(loads: AsyncExitStack, port: int, manner: Manner, calls: int) -> list[Child]:
+    """Processes of callers, all connected, each with an even share."""
+    processes = ceil(calls / CALLS_PER_LOAD)
+    shares = [calls * (i + 1) // processes - calls * i // processes for i in range(processes)]
+    started = [
+        loads.enter_async_context(
+            child(
+                *("load", f"http://127.0.0.1:{port}", "--manner", manner),
+                *("--calls", str(share), "--first", str(i * CALLS_PER_LOAD)),
+            )
+        )
+        for i, share in enumerate(shares)
+    ]
+    return [await one for one in started]
+
+
+async def _tick_late_ms(http: aiohttp.ClientSession) -> float:
+    async with http.get("/metrics") as response:
+        families = text_string_to_metric_families(await response.text())
+    late = [s.value for f in families for s in f.samples if s.name.endswith("lateness_seconds")]
+    return round(max(late) * 1000, 1)
+
+
+def _together(parts: list[dict[str, Any]]) -> Counts:
+    """Sums of the counts, and the lists one after another."""
+    total = Counts()
+    for part in parts:
+        for item in fields(Counts):
+            setattr(total, item.name, getattr(total, item.name) + part[item.name])
+    return total
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    if not values:
+        return {}
+    found = {f"p{q}": round(float(np.percentile(values, q)), 1) for q in (50, 95, 99)}
+    return {**found, "max": round(max(values), 1)}
+
+
+def _rate(count: int, minutes: float) -> float:
+    return round(count / minutes, 2) if minutes else 0.0
+
+
+async def capacity(
+    server: Kind, known: Sequence[Row], seconds: float, show: Callable[[Row], None]
+) -> Capacity:
+    """Doubling from what is known to be held, then halving the interval, to a sixteenth."""
+    talking = [row for row in known if row.server == server and row.manner == "talking"]
+    low = max((row.calls for row in talking if row.holds), default=0)
+    failed = [row.calls for row in talking if not row.holds]
+    high = min(failed, default=MOST_CALLS + 1)
+    low = min(low, high - 1)
+    rows = {row.calls: row for row in talking}
+    tried = []
+    while high - low > max(1, low // 16):
+        calls = (low + high) // 2 if failed else min(MOST_CALLS, max(4, 2 * low))
+        row = rows[calls] = await measure(server, "talking", calls, seconds)
+        tried.append(row)
+        show(row)
+        if row.holds:
+            low = calls
+        else:
+            high = calls
+            failed.append(calls)
+    cpu = rows[low].cpu_percent if low in rows else 0.0
+    per_core = round(100 * low / cpu, 1) if cpu else 0.0
+    return Capacity(server, low, cpu, per_core, tried)
+
+
+HEADER = (
+    f"{'server':7}{'manner':13}{'calls':>6}{'% core':>8}{'/call':>7}{'pkt/s':>7}{'agent':>7}"
+    f"{'miss':>6}{'holes/min':>10}{'late p50':>9}{'p95':>7}{'p99':>7}{'max':>7}{'answ.':>7}"
+    f"{'resp p50':>9}{'p95':>7}{'RSS MB':>8}{'/call':>7}{'lag p99':>8}{'tick p99':>9}{'load %':>7}"
+)
+
+
+def line(row: Row) -> str:
+    late, response = row.late_ms, row.response_ms
+    answered = "-" if row.answered is None else f"{row.answered:.0%}"
+    tick = "-" if row.tick_late_ms is None else f"{row.tick_late_ms:.1f}"
+    calls = f"{row.connected}" if row.connected == row.calls else f"{row.connected}/{row.calls}"
+    return (
+        f"{row.server:7}{row.manner:13}{calls:>6}{row.cpu_percent:8.1f}"
+        f"{row.cpu_per_call_percent:7.2f}{row.packets_per_s:7.1f}{row.agent_share:7.0%}"
+        f"{row.missing:6}{row.holes_per_minute:10.1f}{late.get('p50', 0):9.1f}"
+        f"{late.get('p95', 0):7.1f}{late.get('p99', 0):7.1f}{late.get('max', 0):7.1f}"
+        f"{answered:>7}{response.get('p50', 0):9.0f}{response.get('p95', 0):7.0f}"
+        f"{row.rss_mb:8.0f}{row.rss_per_call_mb:7.2f}{row.lag_ms['p99']:8.1f}{tick:>9}"
+        f"{row.load_cpu_percent:7.0f}"
+    )
+
+
+def run(
+    as_json: bool, calls: Sequence[int] = CALLS, seconds: float = SECONDS, search: bool = True
+) -> int:
+    """Print every row as it comes, then the capacities. Returns 0."""
+    rows: list[Row] = []
+
+    def show(row: Row) -> None:
+        if not as_json:
+            print(line(row), flush=True)
+
+    async def all_of_it() -> list[Capacity]:
+        servers: tuple[Kind, ...] = ("edge", "stock")
+        manners: tuple[Manner, ...] = ("listening", "talking")
+        for count in calls:
+            for manner in manners:
+                for server in servers:
+                    rows.append(await measure(server, manner, count, seconds))
+                    show(rows[-1])
+        if not search:
+            return []
+        return [await capacity(server, rows, SEARCH_SECONDS, show) for server in servers]
+
+    if not as_json:
+        print(HEADER, flush=True)
+    found = run_loop(all_of_it())
+    if as_json:
+        plain = {"rows": [asdict(r) for r in rows], "capacity": [asdict(c) for c in found]}
+        print(json.dumps(plain))
+        return 0
+    for one in found:
+        print(
+            f"{one.server}: {one.calls} talking calls without gaps in one process, "
+            f"{one.cpu_percent:.0f} % of a core, {one.calls_per_core:.0f} calls a core"
+        )
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="offhook bench edge")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--calls", default=",".join(map(str, CALLS)), metavar="N,N,...")
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--no-search", action="store_true", help="leave out the largest number")
+    arguments = parser.parse_args(argv)
+    set_up(Log(level="WARNING"))
+    calls = [int(number) for number in arguments.calls.split(",")]
+    return run(arguments.json, calls, arguments.seconds, not arguments.no_search)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,91 @@
+"""Our server as a child of a benchmark: a real edge behind its real routes, with other engines.
+
+scripted   engines and agent of `scripted`; hearing, turns, media and transport are real
+embedded   nothing replaced: PocketSphinx, Flite or eSpeak NG, the front desk
+echo       no conversation: what a caller says comes back
+"""
+
+import argparse
+import asyncio
+
+from offhook.bench.process import LoopLag, run, stats_route, stay
+from offhook.bench.scripted import ScriptedAgent, ScriptedRecognizer, ScriptedSynthesizer
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.media.resample import Resampler
+from offhook.pipeline.call_io import Agent, Call
+from offhook.pipeline.vad_io import MAX_CALLS
+from offhook.signaling.peer_io import PeerLeg
+from offhook.web.config import Config, Log, Server, WebRtc
+from offhook.web.edge_io import Edge
+from offhook.web.logs import set_up
+from offhook.web.server_io import application
+
+
+class ScriptedEdge(Edge):
+    """`words` is the length of the agent's replies."""
+
+    def __init__(self, config: Config, words: int) -> None:
+        super().__init__(config)
+        self._words = words
+
+    async def start(self) -> None:
+        await super().start()
+        await self._engines.recognizer.close()
+        await self._engines.synthesizer.close()
+        self._engines.recognizer = ScriptedRecognizer()
+        self._engines.synthesizer = ScriptedSynthesizer()
+
+    def _make_agent(self, call: Call) -> Agent:
+        return Agent("scripted", ScriptedAgent(self._words))
+
+
+class EchoEdge(Edge):
+    async def _converse(self, leg: PeerLeg) -> None:
+        resampler = Resampler(RATE_IN, RATE_OUT)
+
+        def back(heard: Pcm, said: Pcm | None, now: float) -> None:
+            leg.playout.write(resampler.process(heard))
+
+        leg.listen(back)
+        ended = asyncio.Event()
+        leg.on_closed = lambda reason: ended.set()
+        if leg.closed is None:
+            await ended.wait()
+
+
+def edge_of(engines: str, words: int) -> Edge:
+    config = Config(
+        server=Server(max_calls=MAX_CALLS, drain_seconds=0), webrtc=WebRtc(addresses=["127.0.0.1"])
+    )
+    match engines:
+        case "scripted":
+            return ScriptedEdge(config, words)
+        case "echo":
+            return EchoEdge(config)
+    return Edge(config)
+
+
+async def serve(engines: str, words: int) -> None:
+    edge = edge_of(engines, words)
+    await edge.start()
+    app, lag = application(edge), LoopLag()
+    stats_route(app, lag)
+    watching = asyncio.create_task(lag.watch())
+    try:
+        await stay(app)
+    finally:
+        watching.cancel()
+        await edge.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("engines", choices=("scripted", "embedded", "echo"))
+    parser.add_argument("--words", type=int, default=0)
+    arguments = parser.parse_args()
+    set_up(Log(level="INFO"))
+    run(serve(arguments.engines, arguments.words))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,411 @@
+"""Callers as a child of a benchmark: they speak lines encoded beforehand, and judge what comes back
+packet by packet, at about a tenth of what a whole client costs.
+
+    listening      lines and pauses of a second, whatever the agent does
+    talking        a line, its reply heard to the end, the next line
+    interrupting   as talking, but every other reply is cut by the next line
+
+On standard input, a line "measure" starts the counts anew and a line "report" asks for them; the
+calls hang up when it closes.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import time
+import wave
+from dataclasses import asdict, dataclass, field
+from enum import Enum, auto
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+from urllib.parse import urljoin
+
+import aiohttp
+import numpy as np
+
+from offhook.bench.loss import TICKS, Packets, resample
+from offhook.bench.process import LoopLag, input_lines, run, say
+from offhook.media.clock_io import PacketClock
+from offhook.media.codec import CodecError
+from offhook.media.opus import OpusDecoder, OpusEncoder, OpusSettings
+from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
+from offhook.media.rtp import RtpError, RtpPacket, uint16_diff, uint32_add, uint32_diff
+from offhook.media.sender import AudioSender
+from offhook.signaling.peer_io import PeerLeg, use_addresses
+from offhook.web.caller_io import spoken, trimmed
+from offhook.web.config import Log
+from offhook.web.engines_io import open_synthesizer
+from offhook.web.logs import set_up
+
+Manner = Literal["listening", "talking", "interrupting"]
+
+LINES = ("Tell me about yourself.", "What are your opening hours?", "Where are you?")
+"""Said by a synthesiser where there are no recordings."""
+LINE_SECONDS = (1.0, 3.5)
+"""Recordings of this length are lines."""
+CONNECT_SECONDS = 15
+CONNECT_EVERY_SECONDS = 0.1
+PING_SECONDS = 1
+STAGGER_SECONDS = 6
+"""Callers begin within this time, each at its own moment."""
+LISTENING_PAUSE_SECONDS = 1.0
+PATIENCE_SECONDS = 5
+"""A reply that has not begun by then does not come."""
+REPLY_PAUSE_SECONDS = 0.5
+"""The agent has ended when it was silent for this long; shorter silence is a hole in its speech."""
+HOLE_SECONDS = 0.010
+LOUD = 1000
+"""The agent's buzz peaks far above this in every 5 ms, silence and coding noise far below."""
+BLOCK = RATE_IN * 5 // 1000
+CLOCK_RATE = 48_000
+
+
+@dataclass
+class Counts:
+    """What the callers of one process saw since the last "measure"."""
+
+    packets: int = 0
+    missing: int = 0
+    """Sequence numbers that never came."""
+    speech_packets: int = 0
+    holes: int = 0
+    """Silences within the agent's speech, be they sent or made by packets that did not come."""
+    late_ms: list[float] = field(default_factory=list)
+    """Of every packet with speech: how much later it came, by its timestamp, than the most
+    punctual packet of the same reply."""
+    lines: int = 0
+    """Lines of which it is known whether they were answered."""
+    answered: int = 0
+    response_ms: list[float] = field(default_factory=list)
+    """From the last packet of a line to the first with the reply's sound."""
+    interruptions: int = 0
+    hung_up: int = 0
+    """Calls that the server ended."""
+
+
+class AgentSound:
+    """What one call hears of the agent."""
+
+    def __init__(self, counts: Counts) -> None:
+        self.counts = counts
+        self.began_at = 0.0
+        """When the first packet of the last reply came."""
+        self.loud_at = 0.0
+        """When the last packet with sound came."""
+        self._decoder = OpusDecoder()
+        self._first: RtpPacket | None = None
+        self._sequence: int | None = None
+        self._loud_until = -1.0
+        self._transits: list[float] = []
+
+    def take(self, packet: RtpPacket, now: float) -> None:
+        counts = self.counts
+        counts.packets += 1
+        if self._first is None:
+            self._first = packet
+        if self._sequence is not None:
+            counts.missing += max(0, uint16_diff(packet.sequence_number, self._sequence) - 1)
+        self._sequence = packet.sequence_number
+        try:
+            pcm = self._decoder.decode(packet.payload)
+        except CodecError:
+            return
+        peaks = np.abs(pcm[: len(pcm) // BLOCK * BLOCK]).reshape(-1, BLOCK).max(axis=1)
+        loud = np.flatnonzero(peaks > LOUD)
+        if len(loud):
+            start = uint32_diff(packet.timestamp, self._first.timestamp) / CLOCK_RATE
+            self._speech(start, loud, now)
+
+    def _speech(self, start: float, loud: Any, now: float) -> None:
+        """A packet with sound in the blocks `loud`; `start` is its timestamp in s."""
+        counts, block = self.counts, BLOCK / RATE_IN
+        if start + loud[0] * block - self._loud_until > REPLY_PAUSE_SECONDS:
+            self.end_reply()
+            self.began_at = now
+        else:
+            starts = start + loud * block
+            silences = starts - np.concatenate(([self._loud_until], starts[:-1] + block))
+            counts.holes += int(np.count_nonzero(silences >= HOLE_SECONDS - 1e-6))
+        counts.speech_packets += 1
+        self._loud_until = start + (loud[-1] + 1) * block
+        self.loud_at = now
+        self._transits.append(now - start)
+
+    def end_reply(self) -> None:
+        if self._transits:
+            transits = np.array(self._transits)
+            late = np.round((transits - transits.min()) * 1000, 2)
+            self.counts.late_ms += late.tolist()
+            self._transits.clear()
+
+
+class Replay(AudioSender):
+    """Sends payloads encoded beforehand, one a tick."""
+
+    payload = b""
+
+    def tick(self, pcm: Pcm | None, now: float) -> None:
+        self.timestamp = uint32_add(self.timestamp, TICKS)
+        self.timestamp_at = now
+        self._packet(self.payload)
+
+
+class _State(Enum):
+    PAUSING = auto()
+    SAYING = auto()
+    WAITING = auto()
+    HEARING = auto()
+
+
+class LoadLeg(PeerLeg):
+    """A call of the load. `lines` and `silence` are payloads."""
+
+    def __init__(
+        self, number: int, manner: Manner, lines: list[Packets], silence: Packets, counts: Counts
+    ) -> None:
+        super().__init__(f"load {number}")
+        self.sound = AgentSound(counts)
+        self._random = Random(number)
+        self._manner = manner
+        self._lines, self._silence = lines, silence
+        self._replay: Replay
+        self._state = _State.PAUSING
+        self._until = 0.0
+        """When the state ends by time alone; 0 before the first tick."""
+        self._left: list[bytes] = []
+        self._line_ended = 0.0
+
+    def _open(self, *arguments: Any, **named: Any) -> None:
+        super()._open(*arguments, **named)
+        assert self._codec == "opus"
+        old = self._sender
+        self._sender = self._replay = Replay(
+            OpusEncoder(), old._payload_type, old.ssrc, self._send_rtp
+        )
+
+    def receive_rtp(self, data: bytes, now: float) -> None:
+        try:
+            packet = RtpPacket.parse(data)
+        except RtpError:
+            self.malformed_packets += 1
+            return
+        self.last_packet_at = now
+        self._rtcp.receive_rtp(packet.ssrc, packet.sequence_number, packet.timestamp, now)
+        self.sound.take(packet, now)
+
+    def _receive(self, now: float) -> Pcm:
+        return _NOTHING
+
+    def _send(self, said: Pcm | None, now: float) -> None:
+        if self._opened:
+            self._replay.payload = self._step(now)
+            super()._send(said, now)
+
+    def _step(self, now: float) -> bytes:
+        """20 ms of the caller's life: the payload of it."""
+        sound, counts = self.sound, self.sound.counts
+        if not self._until:
+            self._until = now + self._random.uniform(0, STAGGER_SECONDS)
+        match self._state:
+            case _State.PAUSING if now >= self._until:
+                self._begin_line()
+            case _State.WAITING if sound.loud_at > self._line_ended:
+                counts.lines += 1
+                counts.answered += 1
+                counts.response_ms.append(max(0.0, sound.began_at - self._line_ended) * 1000)
+                self._state = _State.HEARING
+                cut = self._manner == "interrupting" and self._random.random() < 0.5
+                self._until = now + self._random.uniform(0.5, 2.5) if cut else float("inf")
+            case _State.WAITING if now >= self._until:
+                counts.lines += 1
+                self._pause(now)
+            case _State.HEARING if now - sound.loud_at > REPLY_PAUSE_SECONDS:
+                sound.end_reply()
+                self._pause(now)
+            case _State.HEARING if now >= self._until:
+                counts.interruptions += 1
+                self._begin_line()
+        if self._state is not _State.SAYING:
+            return self._silence[self.ticks % len(self._silence)]
+        payload = self._left.pop()
+        if not self._left:
+            self._end_line(now)
+        return payload
+
+    def _begin_line(self) -> None:
+        self._left = list(reversed(self._random.choice(self._lines)))
+        self._state = _State.SAYING
+
+    def _end_line(self, now: float) -> None:
+        if self._manner == "listening":
+            self._pause(now, LISTENING_PAUSE_SECONDS)
+        else:
+            self._line_ended = now
+            self._state, self._until = _State.WAITING, now + PATIENCE_SECONDS
+
+    def _pause(self, now: float, seconds: float = 0.0) -> None:
+        self._state, self._until = _State.PAUSING, now + seconds
+
+    async def call(self, http: aiohttp.ClientSession, url: str) -> bool:
+        """Connect; False when the server refuses. Raises TimeoutError without a connection."""
+        connected = asyncio.Event()
+        self.on_connected = connected.set
+        offer = {"sdp": await self.offer(), "type": "offer"}
+        async with http.post(urljoin(url, "/api/offer"), json=offer) as response:
+            if response.status != 200:
+                return False
+            answer = await response.json()
+        await self.accept(answer["sdp"])
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await connected.wait()
+        about = {"version": "2.1.0", "about": {"library": "offhook bench"}}
+        ready = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": about}
+        self.send_message(json.dumps(ready))
+        return True
+
+    def ping(self) -> None:
+        """As web clients do every second; a stock server mutes the agent without."""
+        if self._channel is not None and self._channel.readyState == "open":
+            self._channel.send(f"ping: {time.time_ns() // 1_000_000}")
+
+
+_NOTHING = np.zeros(SAMPLES_IN, np.int16)
+
+
+def encode(pcm: Pcm) -> Packets:
+    """24 kHz to Opus packets of 20 ms; the last is filled up with zeros."""
+    encoder = OpusEncoder(OpusSettings(dtx=False))
+    frames = -(-len(pcm) // SAMPLES_OUT)
+    padded = np.zeros(frames * SAMPLES_OUT, np.int16)
+    padded[: len(pcm)] = pcm
+    return tuple(encoder.encode(frame) for frame in padded.reshape(frames, SAMPLES_OUT))
+
+
+def silence() -> Packets:
+    """A second of a quiet room."""
+    return encode(np.random.default_rng(1).integers(-8, 9, RATE_OUT).astype(np.int16))
+
+
+def recorded() -> list[Pcm]:
+    """The short recordings of the folder OFFHOOK_SPEECH or ../shared/speech, 24 kHz."""
+    folder = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
+    found = []
+    for path in sorted(folder.glob("*.wav")):
+        with wave.open(str(path)) as file:
+            seconds = file.getnframes() / file.getframerate()
+            if file.getframerate() == RATE_IN and LINE_SECONDS[0] <= seconds <= LINE_SECONDS[1]:
+                pcm = np.frombuffer(file.readframes(file.getnframes()), np.int16)
+                found.append(trimmed(resample(pcm, RATE_IN, RATE_OUT)))
+    return found
+
+
+async def lines() -> list[Packets]:
+    speech = recorded()
+    if not speech:
+        synthesizer = await open_synthesizer("auto")
+        speech = [trimmed(await spoken(synthesizer, text)) for text in LINES]
+        await synthesizer.close()
+    return [encode(pcm) for pcm in speech]
+
+
+class Load:
+    """The calls of this process."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._clock = PacketClock()
+        self._legs: list[LoadLeg] = []
+        self._lag = LoopLag()
+        self._cpu = self._wall = 0.0
+        self.counts = Counts()
+
+    async def place(self, first: int, calls: int, manner: Manner) -> int:
+        """How many connected."""
+        said, quiet = await lines(), silence()
+        async with aiohttp.ClientSession() as http:
+            for number in range(first, first + calls):
+                leg = LoadLeg(number, manner, said, quiet, self.counts)
+                self._legs.append(leg)
+                try:
+                    connected = await leg.call(http, self._url)
+                except (TimeoutError, aiohttp.ClientError):
+                    connected = False
+                if connected:
+                    leg.on_closed = self._hung_up
+                    self._clock.add(leg)
+                else:
+                    self._legs.remove(leg)
+                    await leg.hang_up("refused")
+                await asyncio.sleep(CONNECT_EVERY_SECONDS)
+        return len(self._legs)
+
+    def _hung_up(self, reason: str) -> None:
+        self.counts.hung_up += 1
+
+    def measure(self) -> None:
+        self.counts = Counts()
+        for leg in self._legs:
+            leg.sound.end_reply()
+            leg.sound.counts = self.counts
+        self._lag.take_ms()
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+
+    def report(self) -> dict[str, Any]:
+        for leg in self._legs:
+            leg.sound.end_reply()
+        cpu, wall = time.process_time() - self._cpu, time.perf_counter() - self._wall
+        own = {"cpu": cpu / wall, "lag_ms": self._lag.take_ms()}
+        return {"counts": asdict(self.counts), "own": own}
+
+    async def keep(self) -> None:
+        """Pings and lag, until cancelled."""
+        watching = asyncio.create_task(self._lag.watch())
+        try:
+            while True:
+                await asyncio.sleep(PING_SECONDS)
+                for leg in self._legs:
+                    leg.ping()
+        finally:
+            watching.cancel()
+
+    async def hang_up(self) -> None:
+        for leg in self._legs:
+            leg.on_closed = lambda reason: None
+            self._clock.remove(leg)
+        await asyncio.gather(*(leg.hang_up("goodbye") for leg in self._legs))
+
+
+async def work(url: str, first: int, calls: int, manner: Manner) -> None:
+    use_addresses(["127.0.0.1"])
+    load = Load(url)
+    keeping = asyncio.create_task(load.keep())
+    try:
+        say({"connected": await load.place(first, calls, manner)})
+        reader = await input_lines()
+        while line := await reader.readline():
+            if line.strip() == b"measure":
+                load.measure()
+            elif line.strip() == b"report":
+                say(load.report())
+    finally:
+        keeping.cancel()
+        await load.hang_up()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url")
+    parser.add_argument("--calls", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first call")
+    parser.add_argument(
+        "--manner", choices=("listening", "talking", "interrupting"), default="talking"
+    )
+    arguments = parser.parse_args()
+    set_up(Log(level="WARNING"))
+    run(work(arguments.url, arguments.first, arguments.calls, arguments.manner))
+
+
+if __name__ == "__main__":
+    main()

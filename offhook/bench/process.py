@@ -1,0 +1,212 @@
+"""Processes of a benchmark: started, asked and always ended; and what they cost.
+
+A child is a module of this package with a `main` that ends when its standard input closes, so no
+child outlives its benchmark, whatever becomes of that. Its first line on standard output is JSON.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from aiohttp import ClientSession, web
+
+from offhook.web.cli import _run as run_loop
+
+START_SECONDS = 40
+"""The longest a child may take to say its first line."""
+END_SECONDS = 15
+"""The longest a child may take to end by itself; then it is killed."""
+LAG_SECONDS = 0.020
+"""A loop is asked this often how late it is."""
+LAGS_KEPT = 10_000
+
+
+class ChildError(RuntimeError):
+    """A child did not start or said nothing; the message ends with what it logged."""
+
+
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    """On the same event loop as `offhook serve`: uvloop where there is one."""
+    return run_loop(main)
+
+
+async def input_lines() -> asyncio.StreamReader:
+    """Standard input, a pipe, without blocking the loop."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
+
+
+class Child:
+    """A running child."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.process = process
+        self.hello: dict[str, Any] = {}
+        """Its first line."""
+        self._log = log
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    async def line(self, seconds: float) -> dict[str, Any]:
+        """The next line it says. Raises ChildError."""
+        assert self.process.stdout is not None
+        try:
+            text = await asyncio.wait_for(self.process.stdout.readline(), seconds)
+        except TimeoutError:
+            text = b""
+        if not text:
+            raise ChildError(f"no word from a child:\n{self._log.read_text()[-3000:]}")
+        said: dict[str, Any] = json.loads(text)
+        return said
+
+    def tell(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{text}\n".encode())
+
+    def finish(self) -> None:
+        """Ask it to end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+
+@asynccontextmanager
+async def child(module: str, *arguments: str) -> AsyncIterator[Child]:
+    """`python -m offhook.bench.MODULE ARGUMENTS`, from its first line on; ended on the way out."""
+    with tempfile.TemporaryDirectory() as directory:
+        log = Path(directory) / "log"
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", f"offhook.bench.{module}", *arguments),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=output,
+                limit=1 << 24,
+            )
+        running = Child(process, log)
+        try:
+            running.hello = await running.line(START_SECONDS)
+            yield running
+        finally:
+            if process.returncode is None:
+                running.finish()
+            try:
+                await asyncio.wait_for(process.wait(), END_SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a process and all below it hold (Linux)."""
+
+    rss_mb: float
+    threads: int
+    files: int
+    processes: int
+
+    @classmethod
+    def of(cls, pid: int) -> "Footprint":
+        """Raises OSError when the process is gone or there is no /proc."""
+        own = _one(pid)
+        below = []
+        for child_pid in _children(pid):
+            with suppress(OSError):  # it ended meanwhile
+                below.append(cls.of(child_pid))
+        return cls(
+            round(own.rss_mb + sum(f.rss_mb for f in below), 1),
+            own.threads + sum(f.threads for f in below),
+            own.files + sum(f.files for f in below),
+            1 + sum(f.processes for f in below),
+        )
+
+
+def _one(pid: int) -> Footprint:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    status = dict(line.split(":", 1) for line in lines)
+    rss_mb = int(status.get("VmRSS", "0 kB").split()[0]) / 1024
+    files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    return Footprint(rss_mb, int(status["Threads"]), files, 1)
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+class LoopLag:
+    """How late the event loop of this process is, at any moment."""
+
+    def __init__(self) -> None:
+        self._lags: deque[float] = deque(maxlen=LAGS_KEPT)
+
+    async def watch(self) -> None:
+        """Never ends."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_SECONDS
+            await asyncio.sleep(LAG_SECONDS)
+            self._lags.append(loop.time() - due)
+
+    def take_ms(self) -> dict[str, float]:
+        """Percentiles since the last call."""
+        lags = np.array(self._lags or (0.0,)) * 1000
+        self._lags.clear()
+        return {f"p{q}": round(float(np.percentile(lags, q)), 2) for q in (50, 95, 99, 100)}
+
+
+def stats_route(app: web.Application, lag: LoopLag) -> None:
+    """GET /stats: what the process has cost so far. The same in every server measured."""
+
+    async def stats(request: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "cpu_s": time.process_time(),
+                "wall_s": time.perf_counter(),
+                "threads": threading.active_count(),
+                "tasks": len(asyncio.all_tasks()),
+                "lag_ms": lag.take_ms(),
+            }
+        )
+
+    app.router.add_get("/stats", stats)
+
+
+async def stay(app: web.Application) -> None:
+    """Serve on a free port of 127.0.0.1, say which, and stay until standard input closes."""
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    say({"port": runner.addresses[0][1]})
+    try:
+        await (await input_lines()).read()
+    finally:
+        await runner.cleanup()
+
+
+def say(data: dict[str, Any]) -> None:
+    """One line to the parent."""
+    print(json.dumps(data), flush=True)
+
+
+async def get_json(http: ClientSession, url: str) -> dict[str, Any]:
+    async with http.get(url) as response:
+        answer: dict[str, Any] = await response.json()
+        return answer

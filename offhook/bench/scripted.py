@@ -1,0 +1,133 @@
+"""Engines and an agent that cost nothing, so that what is left to measure is the server.
+
+The caller's words are always TEXT, the agent answers with a number of words, and every word is a
+voice-like buzz of WORD_MS that is never silent: a hole in it is the server's doing.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import cache
+
+import numpy as np
+from pipecat.frames.frames import (
+    Frame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.pipeline.recognizer import Final, Partial
+from offhook.pipeline.synthesizer import Speech
+
+TEXT = "please tell me what you can do"
+WORD_MS = 300
+PARTIAL_MS = 200
+"""How often the recogniser changes its mind."""
+
+
+@cache
+def word_sound() -> Pcm:
+    """24 kHz, WORD_MS long: harmonics of 120 Hz, loud throughout, without a step when repeated."""
+    t = np.arange(RATE_OUT * WORD_MS // 1000) / RATE_OUT
+    harmonics = sum(np.sin(2 * np.pi * 120 * k * t + k * k) / k for k in range(1, 16))
+    sound: Pcm = (5000 * np.asarray(harmonics)).astype(np.int16)
+    sound.setflags(write=False)
+    return sound
+
+
+def reply_text(words: int) -> str:
+    return " ".join(["word"] * words)
+
+
+class ScriptedRecognizer:
+    name = "scripted"
+
+    async def start(self) -> None:
+        pass
+
+    async def open(self) -> "ScriptedRecognizerStream":
+        return ScriptedRecognizerStream()
+
+    async def close(self) -> None:
+        pass
+
+
+class ScriptedRecognizerStream:
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[Partial | Final | None] = asyncio.Queue()
+        self._ms = 0
+        self._partial_ms = 0
+
+    def feed(self, pcm: Pcm) -> None:
+        self._ms += len(pcm) * 1000 // RATE_IN
+        if self._ms - self._partial_ms >= PARTIAL_MS:
+            self._partial_ms = self._ms
+            words = TEXT.split()[: 1 + self._ms // (2 * PARTIAL_MS)]
+            self._events.put_nowait(Partial(" ".join(words), 0, self._ms))
+
+    def finish(self) -> None:
+        self._events.put_nowait(Final(TEXT, self._ms))
+        self._ms = self._partial_ms = 0
+
+    def cancel(self) -> None:
+        self._ms = self._partial_ms = 0
+
+    async def events(self) -> AsyncIterator[Partial | Final]:
+        while (event := await self._events.get()) is not None:
+            yield event
+
+    async def close(self) -> None:
+        self._events.put_nowait(None)
+
+
+class ScriptedSynthesizer:
+    name = "scripted"
+
+    async def start(self) -> None:
+        pass
+
+    def open(self, voice: str | None = None) -> "ScriptedSynthesizerStream":
+        return ScriptedSynthesizerStream()
+
+    async def close(self) -> None:
+        pass
+
+
+class ScriptedSynthesizerStream:
+    def __init__(self) -> None:
+        self._text: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def write(self, text: str) -> None:
+        self._text.put_nowait(text)
+
+    def end(self) -> None:
+        self._text.put_nowait(None)
+
+    def cancel(self) -> None:
+        self._text.put_nowait(None)
+
+    async def __aiter__(self) -> AsyncIterator[Speech]:
+        while (text := await self._text.get()) is not None:
+            for word in text.split():
+                yield Speech(word_sound(), f"{word} ")
+
+
+class ScriptedAgent(FrameProcessor):
+    """Answers every turn of the caller with so many words, token by token; with none, never."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self._words = words
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if not isinstance(frame, LLMContextFrame):
+            await self.push_frame(frame, direction)
+        elif self._words and frame.context.messages:
+            await self.push_frame(LLMFullResponseStartFrame())
+            for token in reply_text(self._words).split():
+                await self.push_frame(LLMTextFrame(f"{token} "))
+            await self.push_frame(LLMFullResponseEndFrame())

@@ -1,0 +1,290 @@
+"""`offhook bench turns`: conversation as a caller lives it, over real WebRTC to a real server.
+
+Response time over a scripted conversation; then interruptions of a long reply at random moments
+(how soon the agent falls silent, and whether the words kept in the context are the words that
+left), coughs and "uh-huh"s (which must not stop it).
+"""
+
+import asyncio
+import json
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.recognizer import Final
+from offhook.signaling.peer_io import use_addresses
+from offhook.web.caller_io import Line, ScriptedCall, spoken, trimmed
+from offhook.web.engines_io import open_synthesizer
+
+ASK = "Tell me about yourself."
+CONVERSATION = (
+    "What are your opening hours?",
+    "Are you open on Sunday?",
+    "Where are you?",
+    "What can you do?",
+    "What time is it?",
+)
+INTERRUPTIONS = 20
+COUGHS = 5
+BACKCHANNELS = 5
+START_SECONDS = 30
+"""The longest a server may take to load its engines."""
+
+
+@dataclass
+class Trial:
+    kind: str
+    stop_ms: float | None = None
+    """From the onset of the caller's sound, as sent, to the last packet of the agent's speech."""
+    decision_ms: float | None = None
+    """From that onset to the server's word that it was an interruption."""
+    after_decision_ms: float | None = None
+    """From that word to the last packet of the agent's speech; negative: it was silent before."""
+    resumed: bool = False
+    heard: str = ""
+    recognised: str = ""
+    words_off: int | None = None
+    """Words in the context, less the words recognised in what arrived up to the cut."""
+
+
+@dataclass
+class Result:
+    responses: list[dict[str, Any]] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
+
+    def percentile(self, values: list[float], q: float) -> float:
+        return float(np.percentile(values, q)) if values else float("nan")
+
+
+@asynccontextmanager
+async def server(**environment: str) -> AsyncIterator[str]:
+    """A real `offhook serve` on loopback; yields its URL."""
+    with tempfile.TemporaryDirectory() as directory:
+        log = Path(directory) / "log"
+        port = 20_000 + os.getpid() % 20_000
+        settings = {"OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1"]', **environment}
+        command = [sys.executable, "-m", "offhook.web.cli", "serve", "--port", str(port)]
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *command, env={**os.environ, **settings}, stderr=output
+            )
+        url = f"http://127.0.0.1:{port}"
+        try:
+            await _until_ready(url, log)
+            yield url
+        finally:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), 10)
+            except TimeoutError:
+                process.kill()
+
+
+async def _until_ready(url: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    async with aiohttp.ClientSession() as http:
+        while time.monotonic() < deadline:
+            try:
+                async with http.get(f"{url}/readyz") as response:
+                    if response.status == 200:
+                        return
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(0.2)
+    tail = await asyncio.to_thread(log.read_text)
+    raise RuntimeError(f"the server did not come up:\n{tail[-2000:]}")
+
+
+def cough(seed: int) -> Pcm:
+    """A burst of noise that rises in 5 ms and decays over 200 ms, as a cough's first part."""
+    rng = np.random.default_rng(seed)
+    samples = RATE_OUT * 220 // 1000
+    envelope = np.minimum(np.arange(samples) / (RATE_OUT * 0.005), 1)
+    envelope = envelope * np.exp(-np.arange(samples) / (RATE_OUT * 0.06))
+    noise = np.convolve(rng.standard_normal(samples), np.ones(6) / 6, "same")
+    return (noise * envelope * 15_000).clip(-32768, 32767).astype(np.int16)
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[a-z']+", text.lower())
+
+
+def reached(hypothesis: list[str], reference: list[str]) -> int:
+    """How many words of the reference a recognised beginning of it covers: the prefix with the
+    least edit distance to it."""
+    row = list(range(len(reference) + 1))
+    for i, word in enumerate(hypothesis, 1):
+        before, row = row, [i] + [0] * len(reference)
+        for j, other in enumerate(reference, 1):
+            row[j] = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (word != other))
+    return int(np.argmin(row))
+
+
+class Trials(ScriptedCall):
+    """One call of many trials."""
+
+    def __init__(self, url: str, lines: dict[str, Pcm], recognizer: PocketSphinxRecognizer) -> None:
+        super().__init__(url, [])
+        self._pcm = lines
+        self._recognizer = recognizer
+        self._random = random.Random(1)
+        self.trials: list[Trial] = []
+        self._reply_from = 0
+        """Where, in what was heard, the present reply begins: the silence before it."""
+
+    async def _converse(self) -> None:
+        await self._within(self._agent_speaks, 5)
+        await self._within(self._agent_silent, 20)
+        kinds = ["interruption"] * INTERRUPTIONS + ["cough"] * COUGHS + ["uh-huh"] * BACKCHANNELS
+        await asyncio.sleep(0.5)
+        self._reply_from = len(self.leg.heard)
+        self._agent_speaks.clear()
+        self.leg.playout.write(self._pcm[ASK])
+        await self._within(self._agent_speaks, 10)
+        for kind in kinds:
+            if not self.leg.closed:
+                await self._trial(kind)
+
+    async def _trial(self, kind: str) -> None:
+        loop = asyncio.get_running_loop()
+        trial = Trial(kind)
+        self.trials.append(trial)
+        reply_from = self._reply_from
+        await asyncio.sleep(self._random.uniform(1.5, 3.0))
+        seen = len(self.report.events)
+        pcm = self._pcm[ASK] if kind == "interruption" else self._pcm[kind]
+        self._agent_speaks.clear()
+        onset = loop.time()
+        self.leg.playout.write(pcm)
+        event = await self._server_event(seen, 6.0)
+        if event is None:
+            return
+        if event["type"] != "interrupted":
+            trial.resumed = True
+            await asyncio.sleep(1.0)
+            return
+        trial.decision_ms = (event["time"] - onset) * 1000
+        await asyncio.sleep(0.3)
+        last = self.leg.last_sound_before(event["time"] + 0.3)
+        trial.stop_ms = (last - onset) * 1000
+        trial.after_decision_ms = (last - event["time"]) * 1000
+        self._reply_from = len(self.leg.heard)
+        trial.heard = event["heard"]
+        sound = np.concatenate(self.leg.heard[reply_from:])
+        found = words(await self._recognise(sound))
+        reference = words(event["heard"] + " " + event["unheard"])
+        trial.recognised = " ".join(found)
+        trial.words_off = len(words(event["heard"])) - reached(found, reference)
+        if kind == "interruption":
+            await self._within(self._agent_speaks, 10)
+        else:
+            self.leg.playout.write(self._pcm[ASK])
+            await self._within(self._agent_speaks, 10)
+
+    async def _server_event(self, seen: int, seconds: float) -> dict[str, Any] | None:
+        """The first verdict of the server on what was sent."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while loop.time() < deadline and not self.leg.closed:
+            for event in self.report.events[seen:]:
+                data = event["data"]
+                if event["type"] == "server-message" and data.get("type") in (
+                    "interrupted",
+                    "false-interruption",
+                    "backchannel",
+                ):
+                    return {**data, "time": event["time"]}
+            await asyncio.sleep(0.005)
+        return None
+
+    def _message(self, text: str) -> None:
+        count = len(self.report.events)
+        super()._message(text)
+        for event in self.report.events[count:]:
+            event["time"] = asyncio.get_running_loop().time()
+
+    async def _recognise(self, pcm: Pcm) -> str:
+        stream = await self._recognizer.open()
+        for start in range(0, len(pcm), RATE_IN // 10):
+            stream.feed(pcm[start : start + RATE_IN // 10])
+        stream.finish()
+        async for event in stream.events():
+            if isinstance(event, Final):
+                await stream.close()
+                return event.text
+        return ""
+
+
+async def measure() -> Result:
+    use_addresses(["127.0.0.1"])
+    result = Result()
+    synthesizer = await open_synthesizer("auto")
+    lines = {t: trimmed(await spoken(synthesizer, t)) for t in (ASK, "Uh-huh.", *CONVERSATION)}
+    lines["uh-huh"], lines["cough"] = lines["Uh-huh."], cough(1)
+    recognizer = PocketSphinxRecognizer(1)
+    await recognizer.start()
+    try:
+        async with server() as url:
+            script = [Line(t, lines[t]) for t in CONVERSATION]
+            call = ScriptedCall(url, script)
+            report = await call.run()
+            result.responses = [asdict(turn) for turn in report.turns]
+            trials = Trials(url, lines, recognizer)
+            await trials.run()
+            result.trials = trials.trials
+    finally:
+        await recognizer.close()
+        await synthesizer.close()
+    return result
+
+
+def _print(result: Result) -> None:
+    print("conversation (ms): at the caller, and the server's own account")
+    for turn in result.responses:
+        spans = "  ".join(f"{s['name']} {s['ms']}" for s in turn["latency"].get("spans", []))
+        print(f"  {turn['said']!r} -> {turn['heard']!r}")
+        print(f"    {turn['response_ms']}  {turn['latency'].get('total_ms')}  {spans}")
+    totals = [t["response_ms"] for t in result.responses if t["response_ms"]]
+    print(f"  p50 {np.median(totals):.0f}  p95 {np.percentile(totals, 95):.0f}")
+    cut = [t for t in result.trials if t.kind == "interruption"]
+    stops = [t.stop_ms for t in cut if t.stop_ms is not None]
+    after = [t.after_decision_ms for t in cut if t.after_decision_ms is not None]
+    decisions = [t.decision_ms for t in cut if t.decision_ms is not None]
+    off = [t.words_off for t in cut if t.words_off is not None]
+    print(f"interruptions: {len(stops)} of {len(cut)} recognised as such")
+    for name, values in (
+        ("last packet after the caller's onset", stops),
+        ("decision after the onset", decisions),
+        ("last packet after the decision", after),
+    ):
+        if values:
+            p50, p95 = np.percentile(values, (50, 95))
+            print(f"  {name}: p50 {p50:.0f}  p95 {p95:.0f}  max {max(values):.0f} ms")
+    print(f"  words in the context less words heard: {off}")
+    for kind in ("cough", "uh-huh"):
+        those = [t for t in result.trials if t.kind == kind]
+        print(
+            f"{kind}: {sum(t.decision_ms is None for t in those)} of {len(those)} did not stop it"
+        )
+
+
+def run(as_json: bool) -> int:
+    result = asyncio.run(measure())
+    if as_json:
+        print(json.dumps(asdict(result), indent=1))
+    else:
+        _print(result)
+    return 0

@@ -1,0 +1,135 @@
+"""Words recognised through the whole server beside the recogniser fed the file directly.
+
+Each recording is played into a real call; the server's final transcripts are compared with the
+reference, and so is what PocketSphinx makes of the file without a network in between.
+"""
+
+import asyncio
+import json
+import re
+import time
+import wave
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import soxr
+
+from offhook.bench.turns import server
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.recognizer import Final
+from offhook.signaling.peer_io import use_addresses
+from offhook.web.caller_io import Line, ScriptedCall
+
+TRANSCRIPT_SECONDS = 20
+"""The longest wait for the words of a recording after its end."""
+SETTLED_SECONDS = 3
+"""No further words for this long: the turn is over."""
+
+
+@dataclass
+class Row:
+    file: str
+    reference: str
+    direct: str
+    server: str
+    direct_errors: int
+    server_errors: int
+
+
+def references(folder: Path) -> dict[Path, str]:
+    """Recordings and their words, from the table in the folder's README."""
+    table = re.findall(r"^\| (\S+\.wav) \| (.+?) \|$", (folder / "README.md").read_text(), re.M)
+    return {folder / name: text for name, text in table}
+
+
+def word_errors(heard: str, reference: str) -> int:
+    """Substitutions, insertions and deletions."""
+    a, b = reference.lower().split(), re.findall(r"[a-z']+", heard.lower())
+    row = list(range(len(b) + 1))
+    for i, word in enumerate(a, 1):
+        before, row = row, [i] + [0] * len(b)
+        for j, other in enumerate(b, 1):
+            row[j] = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (word != other))
+    return row[-1]
+
+
+async def recognise(recognizer: PocketSphinxRecognizer, pcm: Pcm) -> str:
+    stream = await recognizer.open()
+    for start in range(0, len(pcm), RATE_IN // 10):
+        stream.feed(pcm[start : start + RATE_IN // 10])
+    stream.finish()
+    text = ""
+    async for event in stream.events():
+        if isinstance(event, Final):
+            text = event.text
+            break
+    await stream.close()
+    return text
+
+
+def read_16k(path: Path) -> Pcm:
+    with wave.open(str(path)) as file:
+        return np.frombuffer(file.readframes(file.getnframes()), np.int16)
+
+
+class Listener(ScriptedCall):
+    """A call that waits for the words and for no reply."""
+
+    async def _listen(self, cut: float | None) -> None:
+        assert self._turn is not None
+        deadline = time.monotonic() + TRANSCRIPT_SECONDS
+        heard, since = "", time.monotonic()
+        while time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+            if self._turn.heard != heard:
+                heard, since = self._turn.heard, time.monotonic()
+            elif heard and time.monotonic() - since > SETTLED_SECONDS:
+                break
+
+
+async def measure(folder: Path) -> list[Row]:
+    use_addresses(["127.0.0.1"])
+    recognizer = PocketSphinxRecognizer(1)
+    await recognizer.start()
+    rows = []
+    async with server(OFFHOOK_AGENT_KIND="silent") as url:
+        for path, reference in references(folder).items():
+            direct = await recognise(recognizer, read_16k(path))
+            pcm = soxr.resample(read_16k(path), RATE_IN, RATE_OUT).astype(np.int16)
+            silence = np.zeros(RATE_OUT // 2, np.int16)
+            line = Line(path.name, np.concatenate((silence, pcm, silence)))
+            call = Listener(url, [line])
+            report = await call.run()
+            heard = report.turns[0].heard
+            rows.append(
+                Row(
+                    path.name,
+                    reference,
+                    direct,
+                    heard,
+                    word_errors(direct, reference),
+                    word_errors(heard, reference),
+                )
+            )
+    await recognizer.close()
+    return rows
+
+
+def run(as_json: bool) -> int:
+    folder = Path("../shared/speech")
+    rows = asyncio.run(measure(folder))
+    words = sum(len(r.reference.split()) for r in rows)
+    direct, served = (sum(getattr(r, f"{k}_errors") for r in rows) for k in ("direct", "server"))
+    if as_json:
+        print(json.dumps([asdict(r) for r in rows], indent=1))
+        return 0
+    for r in rows:
+        print(f"{r.file}: {r.reference}")
+        print(f"  direct {r.direct_errors:2}: {r.direct}")
+        print(f"  server {r.server_errors:2}: {r.server}")
+    print(
+        f"{words} words: direct {100 * direct / words:.1f} %, server {100 * served / words:.1f} %"
+    )
+    return 0

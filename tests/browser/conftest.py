@@ -1,0 +1,168 @@
+"""A real server, a real browser, and a microphone that says what the test wants."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import wave
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soxr
+
+from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.web.caller_io import spoken, trimmed
+from offhook.web.engines_io import open_synthesizer
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+MICROPHONE_RATE = 48_000
+"""What Chromium's fake microphone plays without resampling."""
+READY_SECONDS = 30
+STOP_SECONDS = 15
+DRIVE_SECONDS = 80
+INSTALL_SECONDS = 120
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    return found
+
+
+@pytest.fixture(scope="session")
+def packages() -> Path:
+    """node_modules as the lock file has it."""
+    missing = [name for name in ("node", "npm") if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"needs {' and '.join(missing)}: apt-get install nodejs npm")
+    lock, installed = HERE / "package-lock.json", HERE / "node_modules"
+    stamp = installed / ".installed-from"
+    if not stamp.exists() or stamp.read_bytes() != lock.read_bytes():
+        command = ["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"]
+        done = subprocess.run(
+            command, cwd=HERE, capture_output=True, text=True, timeout=INSTALL_SECONDS
+        )
+        if done.returncode:
+            pytest.skip(f"npm ci failed: {done.stderr.strip()[-300:]}")
+        shutil.copyfile(lock, stamp)
+    return installed
+
+
+class Server:
+    """`offhook serve` in a process of its own, and what it logs."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.log: list[dict[str, Any]] = []
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        return [line for line in self.log if line.get("event") == kind]
+
+    def faults(self) -> list[str]:
+        return [line["message"] for line in self.log if line["level"] in ("WARNING", "ERROR")]
+
+
+@asynccontextmanager
+async def serving(*arguments: str, **environment: str) -> AsyncIterator[Server]:
+    """A server on a free port of this machine."""
+    server = Server()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "offhook.web.cli", "serve", *arguments),
+        cwd=ROOT,
+        stderr=asyncio.subprocess.PIPE,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "OFFHOOK_SERVER_PORT": "0",
+            "OFFHOOK_SERVER_DRAIN_SECONDS": "0",
+            "OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1"]',
+            "OFFHOOK_LOG_JSON_LINES": "true",
+            **environment,
+        },
+    )
+    ready = asyncio.Event()
+    said: list[str] = []
+
+    async def read() -> None:
+        assert process.stderr is not None
+        async for text in process.stderr:
+            said.append(text.decode())
+            with contextlib.suppress(json.JSONDecodeError):
+                line = json.loads(text)
+                server.log.append(line)
+                if "port" in line:
+                    server.url = f"http://localhost:{line['port']}"
+                    ready.set()
+        ready.set()
+
+    reader = asyncio.create_task(read())
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            await ready.wait()
+        assert server.url, "the server did not start:\n" + "".join(said[-30:])
+        yield server
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGINT)
+        try:
+            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            raise AssertionError("the server did not stop when told to") from None
+        finally:
+            await reader
+
+
+@pytest.fixture
+def drive(packages: Path, chromium: str) -> Callable[..., Any]:
+    """Runs a script of this folder in node with its options; gives what it reports."""
+
+    async def run(script: str, **options: Any) -> Any:
+        process = await asyncio.create_subprocess_exec(
+            *("node", script, json.dumps({"chromium": chromium, **options})),
+            cwd=HERE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), DRIVE_SECONDS)
+        except BaseException:
+            process.terminate()  # the script closes its browser
+            await process.wait()
+            raise
+        assert process.returncode == 0, f"{script}:\n{err.decode()}\n{out.decode()}"
+        return json.loads(out)
+
+    return run
+
+
+async def microphone(path: Path, script: Sequence[float | str]) -> Path:
+    """A sound file of lines to say and seconds of silence between them."""
+    synthesizer = await open_synthesizer("auto")
+    pieces: list[Pcm] = []
+    for part in script:
+        if isinstance(part, str):
+            pieces.append(trimmed(await spoken(synthesizer, part)))
+        else:
+            pieces.append(np.zeros(int(part * RATE_OUT), np.int16))
+    await synthesizer.close()
+    pcm = soxr.resample(np.concatenate(pieces), RATE_OUT, MICROPHONE_RATE)
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(MICROPHONE_RATE)
+        file.writeframes(pcm.tobytes())
+    return path

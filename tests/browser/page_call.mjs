@@ -1,0 +1,102 @@
+// Two calls on offhook's own page: node page_call.mjs {chromium, url, microphone, pictures}
+// The first follows the microphone's script and ends with a typed goodbye, the second is hung up.
+
+import { open } from "./browser.mjs";
+
+const options = JSON.parse(process.argv[2]);
+const SIZES = { desk: { width: 1280, height: 800 }, phone: { width: 390, height: 844 } };
+const SOON_MS = 10000;
+const REPLY_MS = 40000;
+
+const { browser, page, troubles } = await open(options);
+
+async function picture(name) {
+  for (const [size, viewport] of Object.entries(SIZES)) {
+    await page.setViewportSize(viewport);
+    await page.waitForTimeout(120); // for the line to be drawn anew
+    await page.screenshot({ path: `${options.pictures}/${name}-${size}.png` });
+  }
+  await page.setViewportSize(SIZES.desk);
+}
+
+/** What a reader of the page sees of each turn. */
+function turnsOnPage() {
+  return page.$$eval("#log > .turn", (turns) =>
+    turns.map((turn) => ({
+      who: turn.classList.contains("agent") ? "agent" : "caller",
+      text: turn.querySelector("p > span").textContent.trim(),
+      unheard: turn.querySelector("del")?.textContent ?? "",
+      struck: [turn.querySelector("del")].map((cut) => cut && getComputedStyle(cut))[0]?.textDecorationLine,
+      total: turn.querySelector(".waterfall .total")?.textContent ?? null,
+      spans: [...turn.querySelectorAll(".waterfall tr")].map((row) => [
+        row.querySelector("th").textContent,
+        row.querySelector(".ms").textContent,
+        getComputedStyle(row.querySelector("i")).backgroundColor,
+      ]),
+    })),
+  );
+}
+
+/** The loudest sample that the page's speaker plays in half a second. */
+function loudness() {
+  return page.evaluate(async () => {
+    const context = new AudioContext();
+    const analyser = new AnalyserNode(context, { fftSize: 32768 });
+    context.createMediaStreamSource(document.getElementById("speaker").srcObject).connect(analyser);
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    const samples = new Float32Array(analyser.fftSize);
+    analyser.getFloatTimeDomainData(samples);
+    await context.close();
+    return samples.reduce((loudest, sample) => Math.max(loudest, Math.abs(sample)), 0);
+  });
+}
+
+/** Until the last turn is a reply of the agent's that was said to its end. */
+function answered() {
+  const done = () => {
+    const last = [...document.querySelectorAll("#log > .turn")].at(-1);
+    return last.matches(".agent:not(.cut, .speaking)") && /[.?!]$/.test(last.querySelector("p").innerText.trim());
+  };
+  return page.waitForFunction(done, null, { timeout: REPLY_MS });
+}
+
+const status = () => page.locator("#status").textContent();
+const seen = { troubles };
+
+const links = await page.$$eval("footer a", (all) => all.map(({ href }) => href));
+seen.links = await Promise.all(links.map(async (href) => (await page.request.get(href)).status()));
+await picture("idle");
+
+await page.click("#call");
+await page.waitForSelector("[data-state=talking]", { timeout: SOON_MS });
+await page.waitForSelector(".turn.agent .word", { timeout: SOON_MS });
+seen.loudness = await loudness();
+await picture("greeting");
+await page.waitForSelector(".turn.caller .partial:not(:empty)", { timeout: REPLY_MS });
+seen.partial = await page.locator(".partial:not(:empty)").textContent();
+await page.waitForSelector(".turn.cut del:not(:empty)", { timeout: REPLY_MS });
+await picture("interrupted");
+await answered();
+await page.keyboard.press("m");
+seen.muted = await page.locator("#phase").textContent();
+await page.keyboard.press("m");
+await page.locator(".waterfall summary").last().click();
+await page.click("#quality summary");
+await picture("latency");
+seen.quality = await page.locator("#quality-word").textContent();
+await page.keyboard.press("Escape"); // closes the panel, not the call
+await page.fill("#text", "Goodbye");
+await page.keyboard.press("Enter");
+await page.waitForSelector("[data-state=ended]", { timeout: REPLY_MS });
+seen.turns = await turnsOnPage();
+seen.notes = await page.locator("#log > .note").allInnerTexts();
+seen.end = await status();
+await picture("ended");
+
+await page.keyboard.press("Enter"); // on the call button, which has the focus again
+await page.waitForSelector(".turn.agent .word", { timeout: SOON_MS });
+await page.keyboard.press("Escape");
+seen.secondEnd = await status();
+
+await browser.close();
+console.log(JSON.stringify(seen));

@@ -1,0 +1,49 @@
+"""What several rooms' tests need: the loopback network, and a look at what is left over."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+import aioice.ice
+import pytest
+from loguru import logger
+
+from offhook.signaling.peer_io import use_addresses
+
+
+@pytest.fixture
+def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ICE on 127.0.0.1 only, for the length of a test."""
+    monkeypatch.setattr(aioice.ice, "get_host_addresses", aioice.ice.get_host_addresses)
+    use_addresses(["127.0.0.1"])
+
+
+@pytest.fixture
+async def nothing_left() -> AsyncIterator[None]:
+    """Fails a test that leaves tasks or open files behind, or an exception that nobody took."""
+    faults: list[str] = []
+
+    def note(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        faults.append(f"{context['message']}: {context.get('exception')!r}")
+
+    asyncio.get_running_loop().set_exception_handler(note)
+    tasks, files = asyncio.all_tasks(), _open_files()
+    yield
+    for _ in range(100):
+        left = asyncio.all_tasks() - tasks - {asyncio.current_task()}
+        if not left and _open_files() <= files:
+            break
+        await asyncio.sleep(0.01)
+    assert not left
+    assert _open_files() <= files
+    assert not faults
+
+
+def _open_files() -> int:
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quiet() -> None:
+    """No log on standard error unless a test asks for it."""
+    logger.remove()

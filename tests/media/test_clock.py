@@ -1,0 +1,228 @@
+"""Twenty milliseconds are twenty milliseconds for every leg, however late the loop runs."""
+
+import asyncio
+import logging
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offhook.media.clock_io import CATCH_UP_TICKS, PHASE_SECONDS, PHASES, PacketClock
+from offhook.media.leg import Leg, LegStatistics
+from offhook.media.pcm import SAMPLES_IN
+
+TICK = 0.02
+
+
+class SilentLeg(Leg):
+    """Writes down when it was ticked."""
+
+    def __init__(self, call_id="leg"):
+        super().__init__(call_id)
+        self.times = []
+
+    def _receive(self, now):
+        self.times.append(now)
+        return np.zeros(SAMPLES_IN, np.int16)
+
+    def _send(self, said, now):
+        pass
+
+    def send_message(self, text):
+        return False
+
+    def statistics(self):
+        return LegStatistics()
+
+    async def hang_up(self, reason):
+        self.close(reason)
+
+
+class Handle:
+    def __init__(self, due, callback):
+        self.due, self.callback, self.cancelled = due, callback, False
+
+    def cancel(self):
+        self.cancelled = True
+
+
+class Loop:
+    """The event loop's time and timers, moved by hand."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.timers = []
+
+    def time(self):
+        return self.now
+
+    def call_at(self, due, callback):
+        handle = Handle(due, callback)
+        self.timers.append(handle)
+        return handle
+
+    def run(self, seconds):
+        """On time."""
+        end = self.now + seconds
+        while True:
+            self.timers = [t for t in self.timers if not t.cancelled]
+            due = min(self.timers, key=lambda t: t.due, default=None)
+            if due is None or due.due > end:
+                break
+            self.timers.remove(due)
+            self.now = max(self.now, due.due)
+            due.callback()
+        self.now = end
+
+    def stall(self, seconds):
+        """Something holds the loop up; then what is due runs."""
+        self.now += seconds
+        self.run(0)
+
+
+@pytest.fixture
+def loop(monkeypatch):
+    loop = Loop()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    return loop
+
+
+def clocked(count):
+    clock, legs = PacketClock(), [SilentLeg(str(n)) for n in range(count)]
+    for leg in legs:
+        clock.add(leg)
+    return clock, legs
+
+
+def test_every_leg_is_ticked_fifty_times_a_second(loop):
+    clock, legs = clocked(9)
+    loop.run(2.0)
+    for leg in legs:
+        assert leg.ticks == 100
+        assert all(b - a == pytest.approx(TICK) for a, b in pairwise(leg.times))
+    assert clock.skipped_ticks == 0
+    assert clock.lateness_ms() < 0.1
+
+
+def test_legs_are_spread_over_the_phases(loop):
+    _, legs = clocked(4 * PHASES)
+    loop.run(1.0)
+    instants = [leg.times[10] for leg in legs]
+    each = [sum(abs(t - i) < 1e-6 for t in instants) for i in sorted(set(instants))]
+    assert each == [4] * PHASES
+    assert max(instants) - min(instants) == pytest.approx(TICK - PHASE_SECONDS)
+
+
+def test_phases_stay_balanced_when_legs_come_and_go(loop):
+    clock, legs = clocked(4 * PHASES)
+    for leg in legs[::PHASES]:  # all of one phase
+        clock.remove(leg)
+    for _ in range(4):
+        clock.add(SilentLeg())
+    assert [len(phase) for phase in clock._phases] == [4] * PHASES
+
+
+def test_a_late_loop_loses_no_tick(loop):
+    clock, legs = clocked(5)
+    loop.run(1.0)
+    loop.stall(0.3)
+    assert [leg.ticks for leg in legs] == [pytest.approx(65, abs=1)] * 5
+    assert clock.skipped_ticks == 0
+    assert 200 < clock.lateness_ms(99) <= 300
+    loop.run(1.0)
+    assert [leg.ticks for leg in legs] == [115] * 5
+
+
+def test_beyond_the_bound_ticks_are_skipped_and_counted(loop):
+    clock, legs = clocked(5)
+    loop.run(1.0)
+    loop.stall(3.0)
+    made_up = {leg.ticks - 50 for leg in legs}
+    assert made_up <= {CATCH_UP_TICKS, CATCH_UP_TICKS + 1}
+    assert clock.skipped_ticks == pytest.approx(150 - CATCH_UP_TICKS, abs=1)
+    before = [leg.ticks for leg in legs]
+    loop.run(1.0)  # and then it goes on as before, without a second burst
+    assert [leg.ticks - b for leg, b in zip(legs, before, strict=True)] == [50] * 5
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0.001, 1.5)), max_size=12))
+def test_ticks_made_and_skipped_are_the_time_that_passed(steps):
+    loop = Loop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "get_running_loop", lambda: loop)
+        clock, legs = clocked(3)
+        for stalled, seconds in steps:
+            (loop.stall if stalled else loop.run)(seconds)
+        loop.run(TICK)
+        passed = (loop.now - 1000) / TICK
+        stalls = sum(stalled for stalled, _ in steps)
+        for leg in legs:
+            # Each stall beyond the bound may round a tick away.
+            assert passed - 2 - stalls <= leg.ticks + clock.skipped_ticks <= passed + 1
+            assert leg.times == sorted(leg.times)
+
+
+def test_the_clock_stops_with_its_last_leg_and_starts_again(loop):
+    clock, legs = clocked(2)
+    loop.run(0.5)
+    loop.stall(0.4)
+    assert clock.lateness_ms() > 100
+    for leg in legs:
+        clock.remove(leg)
+    clock.remove(legs[0])  # not there any more
+    assert [t for t in loop.timers if not t.cancelled] == []
+    assert clock.lateness_ms() == 0
+    loop.run(10)
+    clock.add(legs[0])
+    loop.run(0.1)
+    assert legs[0].ticks == pytest.approx(45 + 5, abs=1)
+    assert clock.skipped_ticks == 0
+    assert len([t for t in loop.timers if not t.cancelled]) == 1
+
+
+def test_a_leg_may_leave_within_a_tick(loop):
+    clock, legs = clocked(2 * PHASES)
+    legs[0].listen(lambda heard, said, now: clock.remove(legs[PHASES]))
+    loop.run(0.1)
+    assert legs[0].ticks == 5
+    assert legs[PHASES].ticks <= 1
+
+
+def test_a_leg_that_fails_is_closed_and_the_others_go_on(loop, caplog):
+    _, legs = clocked(PHASES + 1)
+    told = []
+    legs[0].on_closed = told.append
+
+    def fail(heard, said, now):
+        raise ZeroDivisionError("codec")
+
+    loop.run(0.1)
+    legs[0].listen(fail)
+    with caplog.at_level(logging.ERROR):
+        loop.run(0.1)
+    assert told == ["the line failed"]
+    assert legs[0].times[-1] < 1000.13
+    assert [leg.ticks for leg in legs[1:]] == [10] * PHASES
+    assert "codec" in caplog.text
+
+
+def test_work_for_many_legs_is_done_once_a_phase(loop):
+    clock, _ = clocked(3)
+    runs = []
+    clock.after = lambda: runs.append(loop.now)
+    loop.run(0.2)
+    assert len(runs) == 40
+
+
+async def test_on_a_real_loop_the_ticks_are_on_time():
+    clock, legs = clocked(3)
+    start = asyncio.get_running_loop().time()
+    while legs[0].ticks < 20:
+        await asyncio.sleep(0.005)
+    took = asyncio.get_running_loop().time() - start
+    for leg in legs:
+        clock.remove(leg)
+    assert took >= 19 * TICK
+    assert {leg.ticks for leg in legs} <= {19, 20, 21}

@@ -1,0 +1,146 @@
+"""What every line offers to those above it, whatever edge it came in by."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from offhook.media.leg import FRAME_QUEUE_MS, Leg, LegStatistics
+from offhook.media.pcm import SAMPLES_IN, SAMPLES_OUT
+
+
+class CountingLeg(Leg):
+    """Hears its own tick number, keeps what it says."""
+
+    def __init__(self):
+        super().__init__("counting")
+        self.sent = []
+
+    def _receive(self, now):
+        return np.full(SAMPLES_IN, self.ticks, np.int16)
+
+    def _send(self, said, now):
+        self.sent.append(said)
+
+    def send_message(self, text):
+        return False
+
+    def statistics(self):
+        return LegStatistics()
+
+    async def hang_up(self, reason):
+        self.close(reason)
+
+
+@pytest.fixture
+def leg():
+    return CountingLeg()
+
+
+def tick(leg, count):
+    for _ in range(count):
+        leg.tick(leg.ticks * 0.02)
+
+
+def test_a_tick_is_heard_said_and_told_of_with_one_time(leg):
+    told = []
+    leg.listen(lambda heard, said, now: told.append((int(heard[0]), said, now)))
+    tick(leg, 1)
+    leg.playout.write(np.arange(SAMPLES_OUT, dtype=np.int16))
+    tick(leg, 2)
+    assert [(heard, now) for heard, _, now in told] == [(0, 0.0), (1, 0.02), (2, 0.04)]
+    assert [said is None for _, said, _ in told] == [True, False, True]
+    np.testing.assert_array_equal(told[1][1], np.arange(SAMPLES_OUT))
+    assert leg.sent[1] is told[1][1]
+    assert leg.heard_ms == 60
+
+
+def test_a_listener_stops_by_itself_and_from_within(leg):
+    told = []
+    stop = leg.listen(lambda heard, said, now: told.append(now))
+    once = leg.listen(lambda heard, said, now: once())
+    tick(leg, 1)
+    stop()
+    tick(leg, 2)
+    assert told == [0.0]
+
+
+def test_connecting_and_closing_are_told_once(leg):
+    told = []
+    leg.on_connected = lambda: told.append("up")
+    leg.on_closed = told.append
+    for _ in range(2):
+        leg.connect()
+        leg.close("first")
+        leg.close("second")
+    assert told == ["up", "first"]
+    assert leg.closed == "first"
+
+
+async def gathered(frames):
+    return [frame async for frame in frames]
+
+
+async def begun(leg, frame_ms):
+    """A reader already waiting for its first frame."""
+    reader = asyncio.create_task(gathered(leg.frames(frame_ms)))
+    await asyncio.sleep(0)
+    return reader
+
+
+@pytest.mark.parametrize("frame_ms", [20, 80, 100])
+async def test_frames_are_gap_free_and_end_when_the_line_closes(leg, frame_ms):
+    reader = await begun(leg, frame_ms)
+    for _ in range(30):
+        tick(leg, 1)
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    leg.close("over")
+    frames = await asyncio.wait_for(reader, 1)
+    assert {len(frame) for frame in frames} == {frame_ms * 16}
+    heard = np.concatenate(frames)[::SAMPLES_IN]
+    assert heard.tolist() == list(range(30 * 20 // frame_ms * frame_ms // 20))
+    assert leg._listeners == []
+
+
+async def test_a_reader_that_waits_is_woken_by_the_close_alone(leg):
+    """The clock may have stopped by then: no further tick is needed."""
+    reader = await begun(leg, 80)
+    await asyncio.sleep(0)
+    leg.close("over")
+    assert await asyncio.wait_for(reader, 1) == []
+
+
+async def test_a_slow_reader_loses_the_oldest_and_memory_is_bounded(leg):
+    frames = leg.frames(100)
+    first = asyncio.create_task(anext(frames))
+    await asyncio.sleep(0)
+    tick(leg, 5)
+    await first
+    tick(leg, 5 * 50)
+    left = []
+    async for frame in frames:
+        left.append(int(frame[0]))
+        if len(left) == FRAME_QUEUE_MS // 100:
+            break
+    await frames.aclose()
+    assert left == list(range(5 + 5 * 50 - 100, 5 + 5 * 50, 5))
+    assert leg._listeners == []
+
+
+async def test_a_frame_once_given_does_not_change(leg):
+    frames = leg.frames(20)
+    waiting = asyncio.create_task(anext(frames))
+    await asyncio.sleep(0)
+    tick(leg, 1)
+    frame = await waiting
+    tick(leg, 3)
+    assert set(frame) == {0}
+    await frames.aclose()
+
+
+def test_statistics_go_into_json_as_they_are():
+    table = LegStatistics(packets_received=3, mos=4.1).as_dict()
+    assert table["packets_received"] == 3
+    assert table["round_trip_ms"] is None
+    assert table["mos"] == 4.1

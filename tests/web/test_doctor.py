@@ -1,0 +1,137 @@
+"""What the doctor says of a machine is so."""
+
+import json
+import os
+import socket
+from importlib.metadata import version
+
+import pytest
+
+from offhook.pipeline.recognizer import EngineError
+from offhook.web import cli, doctor_io
+from offhook.web.doctor_io import PINNED, Finding, examine
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def no_engines(monkeypatch):
+    """Loading the models takes a second; one test does it."""
+    for name in ("_opus", "_vad", "_smart_turn", "_pocketsphinx", "_flite", "_espeak"):
+        monkeypatch.setattr(doctor_io, name, lambda: "not asked")
+
+
+def found(findings, subject):
+    return next(f for f in findings if f.subject == subject)
+
+
+def test_this_machine_can_take_calls(capsys):
+    assert cli.main(["doctor", "--json"]) in (0, 1)
+    findings = {f["subject"]: f for f in json.loads(capsys.readouterr().out)}
+    for subject in ("opus", "voice activity", "end of turn", "hearing"):
+        assert findings[subject]["verdict"] == "ok", findings[subject]
+    assert "libopus" in findings["opus"]["detail"]
+    speaking = [findings["speaking"]["verdict"], findings["speaking, fall-back"]["verdict"]]
+    assert "ok" in speaking
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_pins_are_what_is_installed():
+    findings = examine(None)
+    for package in PINNED:
+        assert found(findings, package).verdict == "ok"
+        assert found(findings, package).detail == version(package) == PINNED[package]
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_another_version_than_the_pinned_fails(monkeypatch, capsys):
+    monkeypatch.setitem(PINNED, "aiortc", "0.0.1")
+    assert cli.main(["doctor"]) == 1
+    assert f"fails  aiortc: {version('aiortc')}, not 0.0.1" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_a_configuration_that_cannot_be_used_fails_and_the_rest_is_still_looked_at(tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_text("[server]\nprot = 1")
+    findings = examine(path)
+    assert found(findings, "configuration").verdict == "fails"
+    assert "server.prot" in found(findings, "configuration").detail
+    assert found(findings, "opus").verdict == "ok"
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_a_port_in_use_is_noted(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        path = tmp_path / "offhook.toml"
+        path.write_text(f"[server]\nport = {taken.getsockname()[1]}")
+        port = found(examine(path), "port")
+    assert port.verdict == "note"
+    assert "another server is running there" in port.detail
+
+
+@pytest.mark.usefixtures("no_engines")
+@pytest.mark.parametrize(
+    ("script", "verdict", "says"),
+    [
+        ("echo 'NVIDIA H200, 143771 MiB'", "ok", "NVIDIA H200, 143771 MiB"),
+        ("echo 'no driver'; exit 9", "note", "need none"),
+        ("exec sleep 5", "note", "timed out"),
+    ],
+)
+def test_a_gpu_is_named_and_a_broken_driver_is_no_reason_to_fail(
+    tmp_path, monkeypatch, script, verdict, says
+):
+    """nvidia-smi without a loaded driver exits with an error; with a hung one it never ends."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(doctor_io, "GPU_QUERY_TIMEOUT_SECONDS", 0.3)
+    gpu = found(examine(None), "gpu")
+    assert gpu.verdict == verdict
+    assert says in gpu.detail
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_recording_is_looked_at_when_it_is_on(tmp_path):
+    path = tmp_path / "offhook.toml"
+    path.write_text(f"[recording]\nenabled = true\ndirectory = '{tmp_path / 'calls'}'")
+    assert found(examine(path), "recording").verdict == "ok"
+    path.write_text("[recording]\nenabled = true\ndirectory = '/proc/nothing'")
+    assert found(examine(path), "recording").verdict == "fails"
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_an_engine_that_is_missing_fails_or_names_what_takes_its_place(monkeypatch):
+    def missing():
+        raise EngineError("libflite is not installed: apt install libflite1")
+
+    monkeypatch.setattr(doctor_io, "_flite", missing)
+    monkeypatch.setattr(doctor_io, "_pocketsphinx", missing)
+    findings = examine(None)
+    assert found(findings, "speaking").verdict == "note"
+    assert "eSpeak NG speaks instead" in found(findings, "speaking").detail
+    assert found(findings, "hearing").verdict == "fails"
+    assert "apt install libflite1" in found(findings, "hearing").detail
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_the_network_is_told(tmp_path):
+    path = tmp_path / "offhook.toml"
+    path.write_text("[webrtc]\naddresses = ['192.0.2.7']")
+    network = found(examine(path), "network")
+    assert network.verdict == "ok"
+    assert "192.0.2.7" in network.detail
+    assert "TURN" in network.detail
+    path.write_text("[webrtc]\nice_servers = [{urls = 'turn:t.example', username = 'u'}]")
+    assert "TURN" not in found(examine(path), "network").detail
+
+
+def test_a_finding_reads_as_a_line():
+    assert str(Finding("port", "note", "taken")) == " note  port: taken"
