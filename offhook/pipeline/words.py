@@ -2,139 +2,27 @@
 
 import re
 
-BACKCHANNELS = frozenset(
-    [
-        "uh",
-        "huh",
-        "uhhuh",
-        "aha",
-        "ah",
-        "um",
-        "umm",
-        "hm",
-        "hmm",
-        "mm",
-        "mmm",
-        "mhm",
-        "mmhm",
-        "mhmm",
-        "yeah",
-        "yep",
-        "yup",
-        "yes",
-        "ok",
-        "okay",
-        "right",
-        "sure",
-        "oh",
-        "i",
-        "see",
-        "good",
-        "great",
-        "nice",
-        "wow",
-        "really",
-        "cool",
-        "alright",
-        "all",
-        "got",
-        "it",
-    ]
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+BACKCHANNELS = _set(
+    "uh huh uhhuh aha ah um umm hm hmm mm mmm mhm mmhm mhmm yeah yep yup yes ok okay right sure "
+    "oh i see good great nice wow really cool alright all got it"
 )
 """Said while listening; none of them asks for the floor."""
 
-WEIGHTLESS = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "and",
-        "in",
-        "it",
-        "of",
-        "to",
-        "is",
-        "on",
-        "at",
-        "he",
-        "her",
-        "had",
-        "his",
-        "as",
-        "or",
-        "but",
-        "that",
-    ]
-)
+WEIGHTLESS = _set("a an the and in it of to is on at he her had his as or but that")
 """What a recogniser makes of a breath, a click or a cough."""
 
-DECISIVE = frozenset(
-    [
-        "stop",
-        "wait",
-        "no",
-        "hold",
-        "hello",
-        "excuse",
-        "sorry",
-        "pardon",
-        "quiet",
-        "enough",
-        "cancel",
-    ]
-)
+DECISIVE = _set("stop wait no hold hello excuse sorry pardon quiet enough cancel")
 """One of these is an interruption by itself."""
 
-DANGLING = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "my",
-        "your",
-        "his",
-        "her",
-        "our",
-        "their",
-        "this",
-        "and",
-        "or",
-        "but",
-        "so",
-        "because",
-        "if",
-        "when",
-        "that",
-        "which",
-        "who",
-        "to",
-        "of",
-        "in",
-        "on",
-        "at",
-        "for",
-        "from",
-        "with",
-        "about",
-        "is",
-        "are",
-        "was",
-        "were",
-        "am",
-        "be",
-        "like",
-        "want",
-        "need",
-        "would",
-        "could",
-        "can",
-        "will",
-        "i",
-        "we",
-        "um",
-        "uh",
-        "er",
-    ]
+DANGLING = _set(
+    "a an the my your his her our their this and or but so because if when that which who to of "
+    "in on at for from with about is are was were am be like want need would could can will i we "
+    "um uh er"
 )
 """A sentence seldom ends with one of these: the speaker is looking for the next word."""
 

@@ -1,0 +1,396 @@
+"""The front door: every route, and everything that should not get in."""
+
+import asyncio
+import json
+import signal
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from offhook.signaling.peer_io import PeerLeg
+from offhook.signaling.smallwebrtc import MAX_BODY_BYTES
+from offhook.web import server_io
+from offhook.web.config import Config, Engines, Server, WebRtc
+from offhook.web.edge_io import RETRY_AFTER_SECONDS, Edge
+from offhook.web.server_io import application
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CONFIG = Config(
+    webrtc=WebRtc(addresses=["127.0.0.1"]), server=Server(port=0, max_calls=2, drain_seconds=0)
+)
+
+
+@pytest.fixture(scope="module")
+async def running():
+    """One edge with its engines for all tests of this file."""
+    import aioice.ice
+
+    host_addresses = aioice.ice.get_host_addresses
+    edge = Edge(CONFIG)
+    await edge.start()
+    yield edge
+    await edge.close()
+    aioice.ice.get_host_addresses = host_addresses
+
+
+@pytest.fixture
+async def edge(running):
+    yield running
+    running.draining, running.config = False, CONFIG
+    for leg in tuple(running.legs.values()):
+        leg.close("test over")
+    async with asyncio.timeout(5):
+        while running.legs or running._calls:
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def client(edge):
+    async with TestClient(TestServer(application(edge))) as client:
+        yield client
+
+
+def with_server(**fields):
+    return CONFIG.model_copy(update={"server": CONFIG.server.model_copy(update=fields)})
+
+
+@asynccontextmanager
+async def offering():
+    """The offer of a caller that never connects."""
+    leg = PeerLeg("caller")
+    yield {"sdp": await leg.offer(), "type": "offer", "pc_id": None, "restart_pc": False}
+    await leg.hang_up("test over")
+
+
+async def taken(client, offer):
+    response = await client.post("/api/offer", json=offer)
+    assert response.status == 200, await response.text()
+    return await response.json()
+
+
+async def refused(response, status):
+    assert response.status == status
+    assert response.content_type == "application/json"
+    return (await response.json())["error"]
+
+
+# --- what is served ---
+
+
+async def test_the_page_comes_with_its_policy(client):
+    response = await client.get("/")
+    assert response.status == 200
+    assert response.content_type == "text/html"
+    policy = dict(d.strip().split(" ", 1) for d in response.headers[CSP].split(";"))
+    assert policy["default-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
+    assert "unsafe" not in response.headers[CSP]
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert response.headers["Cache-Control"] == "no-cache"
+
+
+CSP = "Content-Security-Policy"
+
+
+async def test_every_file_that_the_page_names_is_there(client):
+    for path in server_io.PAGE.iterdir():
+        response = await client.get(f"/page/{path.name}")
+        assert response.status == 200
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+    for path in (
+        "/page/",
+        "/page/../server_io.py",
+        "/page/%2e%2e/server_io.py",
+        "/page//etc/passwd",
+    ):
+        assert (await client.get(path)).status in (403, 404)
+
+
+async def test_status_and_health(client, edge):
+    status = await (await client.get("/status")).json()
+    assert status == {"status": "ready", "transports": ["webrtc"]}
+    assert (await client.get("/healthz")).status == 200
+    ready = await client.get("/readyz")
+    assert ready.status == 200
+    assert await ready.json() == {"ready": True, "calls": 0, "max_calls": 2}
+
+
+async def test_not_ready_before_the_engines_are_loaded_and_while_draining(client, edge):
+    edge.draining = True
+    assert (await client.get("/readyz")).status == 503
+    assert (await client.get("/healthz")).status == 200
+    async with TestClient(TestServer(application(Edge(CONFIG)))) as early:
+        response = await early.get("/readyz")
+        assert response.status == 503
+        assert (await response.json())["ready"] is False
+        assert (await early.post("/start", json={})).status == 503
+
+
+async def test_metrics_parse_and_have_our_series(client):
+    response = await client.get("/metrics")
+    assert response.content_type == "text/plain"
+    names = {f.name for f in text_string_to_metric_families(await response.text())}
+    assert {
+        "offhook_calls_in_progress",
+        "offhook_calls_refused",
+        "offhook_response_seconds",
+        "offhook_response_span_seconds",
+        "offhook_tick_lateness_seconds",
+        "offhook_line_mos",
+    } <= names
+
+
+async def test_start_gives_a_session_and_ice_servers_on_demand(client, edge):
+    servers = [{"urls": "stun:s.example"}, {"urls": "turn:t.example", "username": "u"}]
+    edge.config = Config(webrtc=WebRtc(ice_servers=servers))
+    first = await (await client.post("/start", json={})).json()
+    asked = await client.post("/start", json={"enableDefaultIceServers": True})
+    second = await asked.json()
+    assert first["sessionId"] != second["sessionId"]
+    assert first["iceConfig"] == {"iceServers": []}
+    assert second["iceConfig"] == {"iceServers": servers}
+
+
+# --- calls ---
+
+
+@pytest.mark.parametrize("prefix", ["", "/sessions/3f0c"])
+async def test_an_offer_is_answered_and_candidates_are_taken(client, edge, prefix):
+    async with offering() as offer:
+        response = await client.post(f"{prefix}/api/offer", json=offer)
+        answer = await response.json()
+        assert answer["type"] == "answer"
+        assert answer["sdp"].startswith("v=0")
+        assert list(edge.legs) == [answer["pc_id"]]
+        candidate = {"candidate": "", "sdp_mid": "0", "sdp_mline_index": 0}
+        body = {"pc_id": answer["pc_id"], "candidates": [candidate]}
+        response = await client.patch(f"{prefix}/api/offer", json=body)
+        assert await response.json() == {"status": "success"}
+
+
+async def test_a_renewed_offer_stays_one_call(client, edge):
+    async with offering() as offer:
+        answer = await taken(client, offer)
+        again = await taken(client, {**offer, "pc_id": answer["pc_id"]})
+    assert again["pc_id"] == answer["pc_id"]
+    assert len(edge.legs) == 1
+
+
+async def test_a_restart_is_a_new_call_and_ends_the_old(client, edge):
+    async with offering() as offer:
+        old = (await taken(client, offer))["pc_id"]
+        leg = edge.legs[old]
+        new = (await taken(client, {**offer, "pc_id": old, "restart_pc": True}))["pc_id"]
+    assert new != old
+    assert leg.closed == "the caller reconnects"
+
+
+async def test_a_broken_offer_is_400_and_leaves_no_call(client, edge):
+    for sdp in ("", "v=0", "m=audio 9 UDP/TLS/RTP/SAVPF 111\r\n", "\ud800", "x" * 50_000):
+        response = await client.post("/api/offer", json={"sdp": sdp, "type": "offer"})
+        assert "offer" in await refused(response, 400)
+    assert not edge.legs
+
+
+# --- what is refused ---
+
+
+POSTS = ("/start", "/api/offer", "/sessions/x/api/offer")
+
+
+@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff", b"null", b"[" * 10_000])
+async def test_what_is_not_an_object_is_400(client, path, body):
+    response = await client.post(path, data=body, headers={"Content-Type": "application/json"})
+    assert "body is not" in await refused(response, 400)
+
+
+async def test_a_wrong_type_is_named(client):
+    response = await client.post("/api/offer", json={"sdp": 7, "type": "offer"})
+    assert await refused(response, 400) == "sdp is not a str"
+    response = await client.patch("/api/offer", json={"pc_id": "x", "candidates": [1]})
+    assert "candidate" in await refused(response, 400)
+
+
+@pytest.mark.parametrize("path", POSTS)
+async def test_a_body_over_the_bound_is_413(client, path):
+    body = json.dumps({"sdp": "x" * MAX_BODY_BYTES, "type": "offer"})
+    response = await client.post(path, data=body, headers={"Content-Type": "application/json"})
+    assert str(MAX_BODY_BYTES) in await refused(response, 413)
+
+
+async def test_an_unknown_pc_id_is_404(client):
+    async with offering() as offer:
+        response = await client.post("/api/offer", json={**offer, "pc_id": "nobody"})
+        assert await refused(response, 404) == "unknown pc_id"
+    response = await client.patch("/api/offer", json={"pc_id": "nobody", "candidates": []})
+    assert await refused(response, 404) == "unknown pc_id"
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_what_a_form_can_send_is_415(client, kind):
+    for path in POSTS:
+        response = await client.post(path, data=b"{}", headers={"Content-Type": kind})
+        assert "application/json" in await refused(response, 415)
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:7860", "localhost.evil.example", "[x"]
+)
+async def test_a_name_rebound_to_this_machine_is_403(client, host):
+    for path in ("/", "/status", "/metrics", "/page/app.js"):
+        response = await client.get(path, headers={"Host": host})
+        assert response.status in (400, 403)
+    response = await client.post("/start", json={}, headers={"Host": host})
+    assert response.status in (400, 403)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:7860", "[::1]:7860"])
+async def test_the_names_of_this_machine_are_let_in(client, host):
+    assert (await client.get("/status", headers={"Host": host})).status == 200
+
+
+async def test_a_server_on_the_network_takes_any_host(client, edge):
+    edge.config = with_server(host="0.0.0.0")
+    assert (await client.get("/status", headers={"Host": "voice.example"})).status == 200
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer wrong",
+        "Bearer sesame ",
+        "bearer x",
+        "Basic c2VzYW1l",
+        "Bearer ü",
+        "Bearer \udcff\udcfe",
+    ],
+)
+async def test_without_the_key_it_is_401(client, edge, given):
+    edge.config = with_server(api_key="sesame!")
+    headers = {} if given is None else {"Authorization": given}
+    for path in POSTS:
+        response = await client.post(path, json={}, headers=headers)
+        assert "API key" in await refused(response, 401)
+    response = await client.patch("/api/offer", json={}, headers=headers)
+    assert response.status == 401
+    assert (await client.get("/readyz", headers=headers)).status == 200
+
+
+async def test_bytes_that_are_no_text_in_the_key_are_401(client, edge):
+    """Sent raw: no client library writes such a header."""
+    edge.config = with_server(api_key="sesame!")
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+    writer.write(
+        b"POST /start HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Authorization: Bearer \xff\xfe\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+    )
+    assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize("key", ["sesame!", "clé"])
+async def test_with_the_key_callers_come_in(client, edge, key):
+    edge.config = with_server(api_key=key)
+    response = await client.post("/start", json={}, headers={"Authorization": f"Bearer {key}"})
+    assert response.status == 200
+
+
+async def test_when_full_callers_are_told_when_to_try_again(client, edge):
+    async with offering() as one, offering() as two, offering() as three:
+        await taken(client, one)
+        await taken(client, two)
+        for path in ("/start", "/api/offer"):
+            response = await client.post(path, json=three)
+            assert await refused(response, 503) == "all lines are busy"
+            assert response.headers["Retry-After"] == str(RETRY_AFTER_SECONDS)
+        text = await (await client.get("/metrics")).text()
+        assert 'offhook_calls_refused_total{reason="full"}' in text
+        next(iter(edge.legs.values())).close("gone")
+        async with asyncio.timeout(5):
+            while len(edge.legs) > 1:
+                await asyncio.sleep(0.01)
+        await taken(client, three)
+
+
+async def test_when_draining_calls_in_progress_go_on_and_new_ones_do_not(client, edge):
+    async with offering() as one, offering() as two:
+        answer = await taken(client, one)
+        edge.draining = True
+        assert (await client.post("/api/offer", json=two)).status == 503
+        assert (await client.post("/start", json={})).status == 503
+        await taken(client, {**one, "pc_id": answer["pc_id"]})
+
+
+async def test_other_paths_and_methods_are_404_and_405(client):
+    assert (await client.get("/nothing")).status == 404
+    assert (await client.get("/api/offer")).status == 405
+    assert (await client.delete("/start", json={})).status == 405
+
+
+anything = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=10)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+body = st.dictionaries(
+    st.sampled_from(["sdp", "type", "pc_id", "candidates", "restart_pc", "requestData", "body"]),
+    st.one_of(anything, st.just("offer")),
+)
+
+
+@given(st.sampled_from([*POSTS, "PATCH"]), body)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+async def test_no_json_is_a_500(client, path, fields):
+    if path == "PATCH":
+        response = await client.patch("/api/offer", json=fields)
+    else:
+        response = await client.post(path, json=fields)
+    assert response.status in (200, 400, 404)
+
+
+# --- the whole life ---
+
+
+async def test_serve_says_where_it_is_and_ends_on_a_signal(capsys):
+    """SIGTERM in earnest, to this very process."""
+    from loguru import logger
+
+    told = asyncio.get_running_loop().create_future()
+    sink = logger.add(lambda m: "call me" in m and told.set_result(m.record["extra"]["port"]))
+    config = CONFIG.model_copy(update={"engines": Engines(tts="espeak")})
+    task = asyncio.create_task(server_io.serve(config))
+    try:
+        port = await asyncio.wait_for(told, 10)
+        async with TestClient(_Running(port)) as client:
+            assert (await client.get("/readyz")).status == 200
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.wait_for(task, 5)
+    finally:
+        logger.remove(sink)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+
+class _Running(TestServer):
+    """A server that runs already."""
+
+    def __init__(self, port):
+        from aiohttp import web
+
+        super().__init__(web.Application())
+        self._there = port
+
+    def make_url(self, path):
+        return super().make_url(path).with_port(self._there)
