@@ -232,7 +232,9 @@ async def measure() -> Result:
     use_addresses(["127.0.0.1"])
     result = Result()
     synthesizer = await open_synthesizer("auto")
-    lines = {t: trimmed(await spoken(synthesizer, t)) for t in (ASK, "Uh-huh.", *CONVERSATION)}
+    voice = "rms" if synthesizer.name == "flite" else None  # not the agent's own
+    said = (ASK, "Uh-huh.", *CONVERSATION)
+    lines = {t: trimmed(await spoken(synthesizer, t, voice)) for t in said}
     lines["uh-huh"], lines["cough"] = lines["Uh-huh."], cough(1)
     recognizer = PocketSphinxRecognizer(1)
     await recognizer.start()

@@ -39,6 +39,10 @@ from offhook.pipeline.transport_io import LegTransport
 IDLE_SECONDS = 12
 """Silence from both sides after which the agent is told that the caller says nothing."""
 
+CONTEXT_MESSAGES = 400
+"""A conversation longer than this forgets its older half: an endless call must not grow without
+bound, and no model answers in time with so much to read."""
+
 
 @dataclass
 class Agent:
@@ -71,6 +75,7 @@ class Call:
         engines: Engines,
         make_agent: Callable[["Call"], Agent],
         runner: WorkerRunner,
+        limit_seconds: float | None = None,
         tracing: bool = False,
     ) -> None:
         self.leg = leg
@@ -78,6 +83,7 @@ class Call:
         self.end_reason = "the agent hung up"
         self._engines = engines
         self._runner = runner
+        self._limit_seconds = limit_seconds
         self._tracing = tracing
         self._agent = make_agent(self)
         self._turn = 0
@@ -106,7 +112,10 @@ class Call:
         self.emit(CallStarted(self.leg.heard_ms, *names))
         try:
             await self._runner.add_workers(self._worker)
-            await self._finished.wait()
+            async with asyncio.timeout(self._limit_seconds):
+                await self._finished.wait()
+        except TimeoutError:
+            self.end_reason = "the call reached its longest duration"
         finally:
             await hearing.close()
             statistics = self.leg.statistics().as_dict()
@@ -172,6 +181,8 @@ class Call:
         async def on_assistant_turn_stopped(
             aggregator: Any, message: AssistantTurnStoppedMessage
         ) -> None:
+            if len(self.context.messages) > CONTEXT_MESSAGES:
+                self.context.set_messages(self.context.messages[-CONTEXT_MESSAGES // 2 :])
             if message.content:
                 text, cut = message.content, message.interrupted
                 self.emit(AgentTurn(leg.heard_ms, self._turn, text, cut))

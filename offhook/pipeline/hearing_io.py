@@ -155,6 +155,7 @@ class Hearing:
                 case SpeechSuspected(at_sample):
                     self._suspected = True
                     self._onset = at_sample
+                    self._facts.speech_ms = 0  # whatever was said before is another matter
                 case SpeechDismissed():
                     self._suspected = False
                 case SpeechStart(at_sample):

@@ -36,6 +36,9 @@ from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.hearing_io import Hearing
 from offhook.pipeline.synthesizer import Synthesizer, SynthesizerStream
 
+FRAME_QUEUE = 256
+"""Frames waiting for a pipeline that does not take them; then partial words are left out, and if
+it takes nothing still, the oldest frames."""
 STARVATION_SECONDS = 60
 """How long a reply may wait for its next words before Pipecat takes it for ended."""
 
@@ -48,12 +51,12 @@ class OffhookSTT(STTService):
         settings = STTSettings(model="offhook", language=None)
         super().__init__(ttfs_p99_latency=0.35, settings=settings, **kwargs)
         self._hearing = hearing
-        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue(FRAME_QUEUE)
         self._task: asyncio.Task[None] | None = None
         self._turn_open = False
         hearing.on_words = self._words
         hearing.on_commit = self._commit
-        hearing.on_interrupt = lambda: self._frames.put_nowait(None)
+        hearing.on_interrupt = lambda: self._queue(None)
 
     def service_metadata_frame(self) -> STTMetadataFrame:
         frame = super().service_metadata_frame()
@@ -80,21 +83,27 @@ class OffhookSTT(STTService):
     async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
         yield None  # the ears hear the leg itself
 
+    def _queue(self, frame: Frame | None) -> None:
+        if self._frames.full():
+            self._frames.get_nowait()
+        self._frames.put_nowait(frame)
+
     def _open_turn(self) -> None:
         if not self._turn_open:
             self._turn_open = True
-            self._frames.put_nowait(ProposedUserStartedSpeakingFrame())
+            self._queue(ProposedUserStartedSpeakingFrame())
 
     def _words(self, text: str) -> None:
         self._open_turn()
-        self._frames.put_nowait(InterimTranscriptionFrame(text, "caller", time_now_iso8601()))
+        if self._frames.qsize() < FRAME_QUEUE // 2:
+            self._queue(InterimTranscriptionFrame(text, "caller", time_now_iso8601()))
 
     def _commit(self, text: str) -> None:
         self._open_turn()
         self._turn_open = False
         final = TranscriptionFrame(text, "caller", time_now_iso8601(), finalized=True)
-        self._frames.put_nowait(final)
-        self._frames.put_nowait(ProposedUserStoppedSpeakingFrame())
+        self._queue(final)
+        self._queue(ProposedUserStoppedSpeakingFrame())
 
     async def _push_frames(self) -> None:
         while True:

@@ -93,8 +93,9 @@ def trimmed(pcm: Pcm, threshold: int = 300) -> Pcm:
     return pcm[loud[0] : loud[-1] + 1] if len(loud) else pcm
 
 
-async def spoken(synthesizer: Synthesizer, text: str) -> Pcm:
-    stream = synthesizer.open()
+async def spoken(synthesizer: Synthesizer, text: str, voice: str | None = None) -> Pcm:
+    """A text as 24 kHz sound."""
+    stream = synthesizer.open(voice)
     stream.write(text)
     stream.end()
     pieces = [speech.pcm async for speech in stream]
@@ -196,13 +197,15 @@ class ScriptedCall:
                 http.post(url, json=offer) as response,
             ):
                 answer = await response.json(content_type=None)
+                if not isinstance(answer, dict):
+                    raise ValueError("its answer is not a JSON object")
                 if response.status != 200:
                     retry = response.headers.get("Retry-After")
                     hint = f"; try again in {retry} s" if retry else ""
                     raise CallError(f"{response.status}: {answer.get('error')}{hint}")
+            await self.leg.accept(answer.get("sdp", ""))
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise CallError(f"no offhook server at {url}: {error}") from error
-        await self.leg.accept(answer["sdp"])
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._connected.wait()

@@ -39,6 +39,8 @@ class Server(Section):
     """Edge processes sharing the port; calls are spread over them."""
     max_calls: int = Field(20, ge=1, le=MAX_CALLS)
     """Calls of one process; beyond it callers get 503 with Retry-After."""
+    max_call_minutes: float = Field(120, gt=0)
+    """A call longer than this is ended: somebody forgot to hang up."""
     api_key: str = ""
     """When set, callers must send it as a bearer token."""
     drain_seconds: float = Field(30, ge=0)

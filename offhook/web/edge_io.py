@@ -205,7 +205,14 @@ class Edge:
             self._calls.pop(leg.call_id, None)
 
     async def _converse(self, leg: PeerLeg) -> None:
-        call = Call(leg, self._engines, self._make_agent, self._runner, self._tracing)
+        call = Call(
+            leg,
+            self._engines,
+            self._make_agent,
+            self._runner,
+            self.config.server.max_call_minutes * 60,
+            self._tracing,
+        )
         call.listeners.append(self.metrics.take)
         call.listeners.append(lambda event: self._report(leg, event))
         if self._recordings is not None:
