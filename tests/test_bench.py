@@ -1,9 +1,12 @@
 """The benchmarks measure what they say."""
 
+from dataclasses import fields
+from typing import Any
+
 import numpy as np
 import pytest
 
-from offhook.bench import echo, load, media, process
+from offhook.bench import echo, edge, load, media, process
 from offhook.bench.scripted import ScriptedSynthesizerStream, word_sound
 from offhook.media.opus import OpusDecoder
 from offhook.media.pcm import RATE_OUT, SAMPLES_OUT, Pcm
@@ -85,6 +88,29 @@ def test_every_step_costs_something() -> None:
     decode = next(step.us for step in found if step.name == "pull + decode")
     parse = next(step.us for step in found if step.name == "RTP parse")
     assert decode > parse
+
+
+@pytest.mark.parametrize("limit", [0, 3, 37, 200, 256, 300])
+async def test_the_search_finds_what_a_server_holds(
+    monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    tried = []
+
+    async def measure(server: edge.Kind, manner: load.Manner, calls: int, s: float) -> edge.Row:
+        tried.append(calls)
+        row: dict[str, Any] = dict.fromkeys((f.name for f in fields(edge.Row)), 0)
+        holes = 0 if calls <= limit else 100
+        row |= {"server": server, "manner": manner, "late_ms": {}, "lag_ms": {}}
+        row |= {"calls": calls, "connected": calls, "holes_per_minute": holes, "answered": 1}
+        return edge.Row(**row)
+
+    monkeypatch.setattr(edge, "measure", measure)
+    known = [await measure("edge", "talking", n, 1) for n in (1, 10)]
+    found = await edge.capacity("edge", known, 1, lambda row: None)
+    best = min(limit, edge.MOST_CALLS)
+    assert found.calls <= best
+    assert best - found.calls <= max(1, best // 16)
+    assert len(tried) < 15
 
 
 async def test_the_echo_of_a_real_edge(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,8 @@ class Row:
     manner: Manner
     calls: int
     connected: int
+    refusals: int
+    """Attempts refused before they connected or gave up."""
     cpu_percent: float
     cpu_per_call_percent: float
     packets_per_s: float
@@ -128,6 +130,7 @@ async def measure(server: Kind, manner: Manner, calls: int, seconds: float) -> R
         manner=manner,
         calls=calls,
         connected=connected,
+        refusals=sum(caller.hello["refusals"] for caller in callers),
         cpu_percent=round(cpu, 1),
         cpu_per_call_percent=round(cpu / max(1, connected), 2),
         packets_per_s=round(counts.packets / seconds / max(1, connected), 1),
@@ -218,9 +221,10 @@ async def capacity(
 
 
 HEADER = (
-    f"{'server':7}{'manner':13}{'calls':>6}{'% core':>8}{'/call':>7}{'pkt/s':>7}{'agent':>7}"
-    f"{'miss':>6}{'holes/min':>10}{'late p50':>9}{'p95':>7}{'p99':>7}{'max':>7}{'answ.':>7}"
-    f"{'resp p50':>9}{'p95':>7}{'RSS MB':>8}{'/call':>7}{'lag p99':>8}{'tick p99':>9}{'load %':>7}"
+    f"{'server':7}{'manner':13}{'calls':>6}{'ref.':>5}{'% core':>8}{'/call':>7}{'pkt/s':>7}"
+    f"{'agent':>7}{'miss':>6}{'holes/min':>10}{'late p50':>9}{'p95':>7}{'p99':>7}{'max':>7}"
+    f"{'answ.':>7}{'resp p50':>9}{'p95':>7}{'RSS MB':>8}{'/call':>7}{'lag p99':>8}"
+    f"{'tick p99':>9}{'load %':>7}"
 )
 
 
@@ -230,7 +234,7 @@ def line(row: Row) -> str:
     tick = "-" if row.tick_late_ms is None else f"{row.tick_late_ms:.1f}"
     calls = f"{row.connected}" if row.connected == row.calls else f"{row.connected}/{row.calls}"
     return (
-        f"{row.server:7}{row.manner:13}{calls:>6}{row.cpu_percent:8.1f}"
+        f"{row.server:7}{row.manner:13}{calls:>6}{row.refusals:5}{row.cpu_percent:8.1f}"
         f"{row.cpu_per_call_percent:7.2f}{row.packets_per_s:7.1f}{row.agent_share:7.0%}"
         f"{row.missing:6}{row.holes_per_minute:10.1f}{late.get('p50', 0):9.1f}"
         f"{late.get('p95', 0):7.1f}{late.get('p99', 0):7.1f}{late.get('max', 0):7.1f}"

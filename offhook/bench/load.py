@@ -47,6 +47,9 @@ LINE_SECONDS = (1.0, 3.5)
 """Recordings of this length are lines."""
 CONNECT_SECONDS = 15
 CONNECT_EVERY_SECONDS = 0.1
+RETRY_SECONDS = 1.0
+REFUSED_SECONDS = 20.0
+"""Callers that are refused try again for this long: servers may refuse in a burst of calls."""
 PING_SECONDS = 1
 STAGGER_SECONDS = 6
 """Callers begin within this time, each at its own moment."""
@@ -320,26 +323,37 @@ class Load:
         self._lag = LoopLag()
         self._cpu = self._wall = 0.0
         self.counts = Counts()
+        self.refusals = 0
+        """Attempts that the server refused or that did not connect, each tried again."""
 
     async def place(self, first: int, calls: int, manner: Manner) -> int:
         """How many connected."""
         said, quiet = await lines(), silence()
+        give_up = time.monotonic() + calls * CONNECT_EVERY_SECONDS + REFUSED_SECONDS
         async with aiohttp.ClientSession() as http:
             for number in range(first, first + calls):
                 leg = LoadLeg(number, manner, said, quiet, self.counts)
-                self._legs.append(leg)
-                try:
-                    connected = await leg.call(http, self._url)
-                except (TimeoutError, aiohttp.ClientError):
-                    connected = False
-                if connected:
-                    leg.on_closed = self._hung_up
-                    self._clock.add(leg)
-                else:
-                    self._legs.remove(leg)
-                    await leg.hang_up("refused")
+                while not await self._connected(leg, http):
+                    if time.monotonic() > give_up:
+                        break
+                    self.refusals += 1
+                    await asyncio.sleep(RETRY_SECONDS)
+                    leg = LoadLeg(number, manner, said, quiet, self.counts)
                 await asyncio.sleep(CONNECT_EVERY_SECONDS)
         return len(self._legs)
+
+    async def _connected(self, leg: LoadLeg, http: aiohttp.ClientSession) -> bool:
+        try:
+            taken = await leg.call(http, self._url)
+        except (TimeoutError, aiohttp.ClientError):
+            taken = False
+        if not taken:
+            await leg.hang_up("refused")
+            return False
+        self._legs.append(leg)
+        leg.on_closed = self._hung_up
+        self._clock.add(leg)
+        return True
 
     def _hung_up(self, reason: str) -> None:
         self.counts.hung_up += 1
@@ -382,7 +396,8 @@ async def work(url: str, first: int, calls: int, manner: Manner) -> None:
     load = Load(url)
     keeping = asyncio.create_task(load.keep())
     try:
-        say({"connected": await load.place(first, calls, manner)})
+        connected = await load.place(first, calls, manner)
+        say({"connected": connected, "refusals": load.refusals})
         reader = await input_lines()
         while line := await reader.readline():
             if line.strip() == b"measure":

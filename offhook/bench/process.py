@@ -22,7 +22,7 @@ from aiohttp import ClientSession, web
 
 from offhook.web.cli import _run as run_loop
 
-START_SECONDS = 40
+START_SECONDS = 90
 """The longest a child may take to say its first line."""
 END_SECONDS = 15
 """The longest a child may take to end by itself; then it is killed."""

@@ -60,6 +60,8 @@ class Soak:
     rss_mb_per_minute: float = 0.0
     calls_placed: int = 0
     calls_refused: int = 0
+    refusals: int = 0
+    """Attempts refused, most of them followed by one that was not."""
     calls_cut: int = 0
     """Ended by the server."""
     answered: int = 0
@@ -136,13 +138,14 @@ class Group:
                 callers.tell("measure")
                 await asyncio.sleep(min(GROUP_SECONDS, left))
                 callers.tell("report")
-                self._count(callers.hello["connected"], await callers.line(START_SECONDS))
+                self._count(callers.hello, await callers.line(START_SECONDS))
             first += 1000
 
-    def _count(self, connected: int, report: dict[str, dict[str, object]]) -> None:
+    def _count(self, hello: dict[str, int], report: dict[str, dict[str, object]]) -> None:
         counts, result = report["counts"], self._result
-        result.calls_placed += connected
-        result.calls_refused += self._calls - connected
+        result.calls_placed += hello["connected"]
+        result.calls_refused += self._calls - hello["connected"]
+        result.refusals += hello["refusals"]
         for name, key in (("calls_cut", "hung_up"), ("answered", "answered"), ("lines", "lines")):
             setattr(result, name, getattr(result, name) + counts[key])
         result.interruptions += int(str(counts["interruptions"]))
@@ -228,7 +231,8 @@ def _show(sample: Sample) -> None:
 
 def _print(result: Soak) -> None:
     print(
-        f"{result.calls_placed} calls, {result.calls_refused} refused, {result.calls_cut} cut; "
+        f"{result.calls_placed} calls, {result.calls_refused} not taken, {result.refusals} "
+        f"refusals, {result.calls_cut} cut; "
         f"{result.answered} of {result.lines} lines answered, {result.interruptions} replies "
         f"interrupted; packets late by {result.late_ms} ms\n"
         f"memory grew by {result.rss_mb_per_minute} MB a minute\n"

@@ -188,7 +188,6 @@ _FILLERS = frozenset(("please", "um", "uh", "well", "so", "oh", "hello", "hi", "
 MIN_SOUND = 6
 """Sounds shorter than this must be the same: nothing of them is left to be alike."""
 
-
 _SOUNDS = [(intent, sound_of(text)) for intent, texts in SENTENCES.items() for text in texts]
 _RULES = {
     intent: [[frozenset(group.split("|")) for group in row.split()] for row in rows]

@@ -8,6 +8,7 @@ when they move.
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -47,6 +48,8 @@ MESSAGE_BACKLOG = 64
 """Messages kept while the data channel is not open yet; the oldest are dropped beyond that."""
 CHANNEL_BUFFER_BYTES = 256 * 1024
 """A peer that stops reading its data channel gets no more messages beyond this."""
+GOODBYE_SECONDS = 0.3
+"""How long hanging up waits for messages that are still to be sent."""
 SDP_LINES = 1000
 MEDIA_LIMIT = 8
 CANDIDATES_LIMIT = 128
@@ -331,6 +334,12 @@ class PeerLeg(RtpLeg):
         channel.send(text)
         return True
 
+    def _unsent_messages(self) -> bool:
+        channel = self._channel
+        if channel is None or channel.readyState != "open" or self.closed is not None:
+            return False
+        return channel.bufferedAmount > 0
+
     # --- life ---
 
     def _state_changed(self) -> None:
@@ -360,7 +369,11 @@ class PeerLeg(RtpLeg):
                 self.close("nothing heard from the caller")
 
     async def hang_up(self, reason: str) -> None:
-        """Say goodbye (RTCP BYE, data channel, DTLS close) and free everything. Idempotent."""
+        """Say goodbye (last messages, RTCP BYE, DTLS close) and free everything. Idempotent."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                while self._unsent_messages():
+                    await asyncio.sleep(0.01)
         if self._opened and self.connected and self.closed is None:
             self.send_bye(asyncio.get_running_loop().time())
         self.close(reason)

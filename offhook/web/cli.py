@@ -73,12 +73,15 @@ def _run(main: Coroutine[Any, Any, Any]) -> Any:
 def _serve(arguments: argparse.Namespace) -> int:
     from offhook.web import config as configuration
     from offhook.web.logs import set_up
-    from offhook.web.server_io import serve
 
     config = configuration.load(arguments.config)
     given = {k: getattr(arguments, k) for k in ("host", "port") if getattr(arguments, k)}
     config = config.model_copy(update={"server": config.server.model_copy(update=given)})
     set_up(config.log)
+    if config.server.processes > 1:
+        from offhook.web.processes_io import serve_all as serve
+    else:
+        from offhook.web.server_io import serve
     _run(serve(config, arguments.bot))
     return 0
 

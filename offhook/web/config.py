@@ -20,6 +20,7 @@ from offhook.pipeline.turn import TurnSettings
 from offhook.pipeline.vad_io import MAX_CALLS
 
 DEFAULT_FILE = Path("offhook.toml")
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 ENVIRONMENT_PREFIX = "OFFHOOK_"
 
 
@@ -43,6 +44,11 @@ class Server(Section):
     """A call longer than this is ended: somebody forgot to hang up."""
     api_key: str = ""
     """When set, callers must send it as a bearer token."""
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can call."""
+        return self.host in LOOPBACK_NAMES
+
     drain_seconds: float = Field(30, ge=0)
     """After SIGTERM: how long calls in progress may go on."""
 

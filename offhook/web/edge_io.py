@@ -7,6 +7,7 @@ import uuid
 from dataclasses import asdict
 from typing import Any
 
+from aioice.ice import get_host_addresses
 from aiortc import RTCIceServer
 from loguru import logger
 from pipecat.workers.runner import WorkerRunner
@@ -82,6 +83,9 @@ class Edge:
         self._tracing = tracing_io.set_up(config.tracing)
         if config.webrtc.addresses:
             use_addresses(config.webrtc.addresses)
+        elif config.server.local:
+            # aioice leaves out loopback, the one address that is there without any network.
+            use_addresses(["127.0.0.1", "::1", *get_host_addresses(True, True)])
         started = time.perf_counter()
         ears = Ears(VadBatch(), SmartTurn(), config.turn_settings())
         recognizer = PocketSphinxRecognizer(config.engines.asr_processes)

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 from loguru import logger
@@ -22,11 +21,10 @@ from offhook.signaling.smallwebrtc import (
     parse_offer,
     parse_start,
 )
-from offhook.web.config import Config
+from offhook.web.config import LOOPBACK_NAMES, Config, Server
 from offhook.web.edge_io import RETRY_AFTER_SECONDS, Busy, Edge, UnknownPeer
 
 PAGE = Path(str(files("offhook.web") / "page"))
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 CONTENT_SECURITY_POLICY = (
     "default-src 'self'; img-src 'self' data:; media-src 'self' blob: mediastream:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -45,8 +43,7 @@ def error(status: int, message: str, **headers: str) -> web.Response:
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Who may ask, and plain answers to what cannot be done."""
     config = request.app[EDGE].config.server
-    local = config.host in LOOPBACK_NAMES
-    if local and (request.url.host or "") not in LOOPBACK_NAMES:
+    if config.local and (request.url.host or "") not in LOOPBACK_NAMES:
         # A page elsewhere that rebinds its name to this machine (DNS rebinding) sends its own name.
         return error(403, "this server answers only to localhost; see [server] host")
     if request.method in ("POST", "PATCH") and request.content_type != "application/json":
@@ -133,29 +130,50 @@ def application(edge: Edge) -> web.Application:
     return app
 
 
+class Stop:
+    """What SIGTERM and SIGINT ask for: the first to drain, the second to end at once."""
+
+    def __init__(self) -> None:
+        self.drain = asyncio.Event()
+        self.end = asyncio.Event()
+
+    def on_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.ask)
+
+    def ask(self) -> None:
+        (self.end if self.drain.is_set() else self.drain).set()
+
+
+async def until_drained(edge: Edge, stop: Stop) -> None:
+    """Wait for `stop.drain`, then for the end of the calls or `stop.end`."""
+    await stop.drain.wait()
+    ended = asyncio.create_task(stop.end.wait())
+    drained = asyncio.create_task(edge.drain())
+    await asyncio.wait((ended, drained), return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    drained.cancel()
+
+
+def say_where(server: Server, port: int) -> None:
+    name = "localhost" if server.local else server.host
+    logger.bind(port=port).info("call me at http://{}:{}/", name, port)
+
+
 async def serve(config: Config, bot_file: Path | None = None) -> None:
     """Run until SIGTERM or SIGINT; then drain. A second signal ends at once."""
     edge = Edge(config, load_bot(bot_file) if bot_file is not None else None)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = Stop()
+    stop.on_signals()
     await edge.start()
     runner = web.AppRunner(application(edge), access_log=None, handle_signals=False)
     await runner.setup()
     site = web.TCPSite(runner, config.server.host, config.server.port)
     await site.start()
-    port: Any = runner.addresses[0][1]
-    name = "localhost" if config.server.host in LOOPBACK_NAMES else config.server.host
-    logger.bind(port=port).info("call me at http://{}:{}/", name, port)
+    say_where(config.server, runner.addresses[0][1])
     try:
-        await stop.wait()
-        stop.clear()
-        again = asyncio.create_task(stop.wait())
-        drained = asyncio.create_task(edge.drain())
-        await asyncio.wait((again, drained), return_when=asyncio.FIRST_COMPLETED)
-        again.cancel()
-        drained.cancel()
+        await until_drained(edge, stop)
     finally:
         await edge.close()
         await runner.cleanup()

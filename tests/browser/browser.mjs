@@ -28,7 +28,7 @@ export async function open({ chromium: executablePath, microphone, url }) {
   const page = await context.newPage();
   const troubles = [];
   page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type())) troubles.push(message.text());
+    if (message.type() === "error") troubles.push(message.text());
   });
   page.on("pageerror", (error) => troubles.push(error.stack));
   page.on("requestfailed", (request) => {
@@ -41,4 +41,19 @@ export async function open({ chromium: executablePath, microphone, url }) {
   });
   await page.goto(url);
   return { browser, page, troubles };
+}
+
+/** The loudest sample in half a second of a stream that the page plays; `stream` finds it there. */
+export async function loudness(page, stream) {
+  const handle = await page.evaluateHandle(stream);
+  return handle.evaluate(async (stream) => {
+    const context = new AudioContext();
+    const analyser = new AnalyserNode(context, { fftSize: 32768 });
+    context.createMediaStreamSource(stream).connect(analyser);
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    const samples = new Float32Array(analyser.fftSize);
+    analyser.getFloatTimeDomainData(samples);
+    await context.close();
+    return samples.reduce((loudest, sample) => Math.max(loudest, Math.abs(sample)), 0);
+  });
 }

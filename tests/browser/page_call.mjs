@@ -1,7 +1,7 @@
 // Two calls on offhook's own page: node page_call.mjs {chromium, url, microphone, pictures}
 // The first follows the microphone's script and ends with a typed goodbye, the second is hung up.
 
-import { open } from "./browser.mjs";
+import { loudness, open } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
 const SIZES = { desk: { width: 1280, height: 800 }, phone: { width: 390, height: 844 } };
@@ -37,20 +37,6 @@ function turnsOnPage() {
   );
 }
 
-/** The loudest sample that the page's speaker plays in half a second. */
-function loudness() {
-  return page.evaluate(async () => {
-    const context = new AudioContext();
-    const analyser = new AnalyserNode(context, { fftSize: 32768 });
-    context.createMediaStreamSource(document.getElementById("speaker").srcObject).connect(analyser);
-    await new Promise((resolve) => setTimeout(resolve, 500));
-    const samples = new Float32Array(analyser.fftSize);
-    analyser.getFloatTimeDomainData(samples);
-    await context.close();
-    return samples.reduce((loudest, sample) => Math.max(loudest, Math.abs(sample)), 0);
-  });
-}
-
 /** Until the last turn is a reply of the agent's that was said to its end. */
 function answered() {
   const done = () => {
@@ -70,7 +56,7 @@ await picture("idle");
 await page.click("#call");
 await page.waitForSelector("[data-state=talking]", { timeout: SOON_MS });
 await page.waitForSelector(".turn.agent .word", { timeout: SOON_MS });
-seen.loudness = await loudness();
+seen.loudness = await loudness(page, () => document.getElementById("speaker").srcObject);
 await picture("greeting");
 await page.waitForSelector(".turn.caller .partial:not(:empty)", { timeout: REPLY_MS });
 seen.partial = await page.locator(".partial:not(:empty)").textContent();

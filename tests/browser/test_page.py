@@ -12,8 +12,8 @@ pytestmark = pytest.mark.browser
 
 SCRIPT = (
     *(7.0, "What are your opening hours?"),
-    *(8.5, "Tell me about yourself."),
-    *(4.0, "Stop. Are you open on Sunday?"),
+    *(10.0, "Tell me about yourself."),
+    *(5.0, "Stop. Are you open on Sunday?"),
     60.0,
 )
 SPANS = {

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import wave
 from datetime import date, datetime
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -353,6 +354,11 @@ def test_name(heard: str, name: str) -> None:
 @given(st.from_regex(r"\A[0-9]{1,15}\Z"))
 def test_a_number_read_out_is_understood_again(number: str) -> None:
     assert language.digits_in(language.words_of(language.say_number(number))) == number
+
+
+@given(st.text("abcdehilnort ", min_size=1), st.text("abcdehilnort ", min_size=1))
+def test_texts_are_never_more_alike_than_their_bound(a: str, b: str) -> None:
+    assert SequenceMatcher(None, a, b, autojunk=False).ratio() <= language.likeness_bound(a, b)
 
 
 # Any text ----------------------------------------------------------------------------------------

@@ -278,7 +278,10 @@ async def test_datagrams_fit_a_path_of_1280_bytes():
 
 async def test_a_peer_that_does_not_read_stops_getting_messages():
     async with call() as (caller, callee):
-        await until(lambda: callee.send_message("open"))
+        got = []
+        caller.on_message = got.append
+        callee.send_message("ready")
+        await until(lambda: got)
         caller._pc.sctp.transport.transport._connection.data_received = lambda data, at: None
         sent = 0
         while callee.send_message("x" * 10_000):
@@ -300,6 +303,20 @@ async def test_hanging_up_is_noticed_at_the_other_end(first):
         await until(lambda: other.closed, 1.0)
         assert told == ["the caller hung up"]
         assert legs[first].closed == "goodbye"
+
+
+async def test_the_last_message_arrives_before_the_line_goes():
+    """The page learns why the call ended."""
+    async with call() as (caller, callee):
+        got = []
+        caller.on_message = got.append
+        callee.send_message("ready")
+        await until(lambda: got)
+        for number in range(20):
+            assert callee.send_message(str(number))
+        await callee.hang_up("the agent hung up")
+        await until(lambda: caller.closed, 1.0)
+    assert got == ["ready", *map(str, range(20))]
 
 
 async def test_a_dtls_goodbye_without_rtcp_is_enough():
@@ -486,7 +503,7 @@ def mutate(sdp, changes):
 
 @given(changes=mutations())
 @settings(
-    max_examples=150,
+    max_examples=80,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

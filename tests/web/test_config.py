@@ -82,7 +82,7 @@ def test_what_is_set_for_others_passes():
         ("[turn]\nend_silense = 1", "end_silense"),
         ("[turn]\nend_silence = 'long'", "turn.end_silence"),
         ("[frontdesk]\nhorus = 1", "frontdesk"),
-        ("[server]\nport = ", "line 2"),
+        ("[server]\nport = x", "line 2"),
         (b"\xff\xfe", "utf-8"),
     ],
 )

@@ -6,6 +6,7 @@ import signal
 from contextlib import asynccontextmanager
 
 import pytest
+import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,7 +26,7 @@ CONFIG = Config(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running():
     """One edge with its engines for all tests of this file."""
     import aioice.ice
@@ -38,7 +39,7 @@ async def running():
     aioice.ice.get_host_addresses = host_addresses
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def edge(running):
     yield running
     running.draining, running.config = False, CONFIG
@@ -49,7 +50,7 @@ async def edge(running):
             await asyncio.sleep(0.01)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def client(edge):
     async with TestClient(TestServer(application(edge))) as client:
         yield client

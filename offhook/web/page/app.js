@@ -106,7 +106,7 @@ function end() {
 
 /** "The agent hung up · 2:14 · typical answer 380 ms" */
 function summary(reason, seconds) {
-  const parts = [reason.replace(/^agent/, "The agent")];
+  const parts = [reason[0].toUpperCase() + reason.slice(1)];
   if (seconds) parts.push(view.clock(seconds));
   const sorted = current?.replies.toSorted((a, b) => a - b) ?? [];
   if (sorted.length) parts.push(`typical answer ${Math.round(sorted[sorted.length >> 1])}\u00a0ms`);

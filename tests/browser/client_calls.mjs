@@ -1,0 +1,55 @@
+// Two calls with Pipecat's client: node client_calls.mjs {chromium, url, microphone}
+
+import { loudness, open } from "./browser.mjs";
+
+const options = JSON.parse(process.argv[2]);
+const SOON_MS = 20000;
+
+const { browser, page, troubles } = await open(options);
+
+/** Until the client has told of `event` so often, with this in its data. */
+function told(event, times = 1, has = {}) {
+  const enough = ([event, times, has]) => {
+    const match = ([name, data]) =>
+      name === event && Object.entries(has).every(([key, value]) => data?.[key] === value);
+    return window.told.filter(match).length >= times;
+  };
+  return page.waitForFunction(enough, [event, times, has], { timeout: SOON_MS });
+}
+
+/** A call from `connect`, run in the page, to the client's goodbye. */
+async function call(withCamera, connect, converse) {
+  await page.evaluate((camera) => window.newClient(camera), withCamera);
+  const seen = { ready: await page.evaluate(connect) };
+  seen.states = [await page.evaluate(() => window.client.state)];
+  await told("botStartedSpeaking");
+  seen.loudness = await loudness(page, () => window.speaker.srcObject);
+  await converse(seen);
+  await page.evaluate(() => window.client.disconnect());
+  seen.states.push(await page.evaluate(() => window.client.state));
+  seen.told = await page.evaluate(() => window.told);
+  return seen;
+}
+
+const startBotAndConnect = () =>
+  window.client.startBotAndConnect({
+    endpoint: "/start",
+    requestData: { transport: "webrtc", enableDefaultIceServers: true },
+  });
+const connect = () =>
+  window.client.connect({
+    webrtcRequestParams: { endpoint: "/api/offer", requestData: { caller: "a test" } },
+  });
+
+const talk = await call(false, startBotAndConnect, async (seen) => {
+  await told("userTranscript", 1, { final: true });
+  await told("botStoppedSpeaking", 2);
+  await page.evaluate(() => window.client.enableMic(false));
+  seen.microphone = await page.evaluate(() => window.client.isMicEnabled);
+  await page.evaluate(() => window.client.sendText("Where are you?"));
+  await told("botStoppedSpeaking", 3);
+});
+const camera = await call(true, connect, () => told("botTtsText"));
+
+await browser.close();
+console.log(JSON.stringify({ troubles, talk, camera }));
