@@ -2,7 +2,7 @@
 
     offhook serve --bot examples/pipecat_bot.py
 
-Any Pipecat services may stand in the pipeline. The ones here need no account but for the chat model:
+Any Pipecat services may stand in the pipeline; of those here only the chat model needs an account:
 `OPENAI_API_KEY`, and `OPENAI_BASE_URL` and `OPENAI_MODEL` for another OpenAI-compatible server.
 """
 

@@ -4,10 +4,11 @@ A network of one sender is simulated in its own time: packets leave every 20 ms,
 late, a receiver pulls every 20 ms. Everything follows from the seed, nothing from the machine.
 """
 
+import argparse
 import json
 import os
 import wave
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -510,3 +511,9 @@ def run(as_json: bool) -> int:
 def _plain(rows: list[Result] | list[Drift]) -> list[dict[str, object]]:
     """Rows for JSON, which has no NaN."""
     return [{k: None if v != v else v for k, v in asdict(row).items()} for row in rows]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="offhook bench loss")
+    parser.add_argument("--json", action="store_true")
+    return run(parser.parse_args(argv).json)

@@ -5,6 +5,7 @@ Response time over a scripted conversation; then interruptions of a long reply a
 left), coughs and "uh-huh"s (which must not stop it).
 """
 
+import argparse
 import asyncio
 import json
 import os
@@ -13,7 +14,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -290,3 +291,9 @@ def run(as_json: bool) -> int:
     else:
         _print(result)
     return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="offhook bench turns")
+    parser.add_argument("--json", action="store_true")
+    return run(parser.parse_args(argv).json)

@@ -4,11 +4,13 @@ Each recording is played into a real call; the server's final transcripts are co
 reference, and so is what PocketSphinx makes of the file without a network in between.
 """
 
+import argparse
 import asyncio
 import json
 import re
 import time
 import wave
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -133,3 +135,9 @@ def run(as_json: bool) -> int:
         f"{words} words: direct {100 * direct / words:.1f} %, server {100 * served / words:.1f} %"
     )
     return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="offhook bench words")
+    parser.add_argument("--json", action="store_true")
+    return run(parser.parse_args(argv).json)

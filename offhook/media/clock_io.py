@@ -10,27 +10,32 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from math import ceil
+from time import monotonic
 
 import numpy as np
 
 from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS
 
-PHASES = 4
+PHASES = 2
 PHASE_SECONDS = PACKET_MS / 1000 / PHASES
 CATCH_UP_TICKS = 25
 """At most half a second is made up after a stall; more than that is skipped (and counted):
 a far end would only throw it away."""
-LATENESS_WINDOW_TICKS = 2000
+LATENESS_WINDOW_TICKS = 10_000 // (PACKET_MS // PHASES)
+LATENESS_LEAST_TICKS = 200
 """Lateness percentiles look at the last ten seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class PacketClock:
-    """Ticks every leg each 20 ms, `now` being the event loop's time in seconds."""
+    """Ticks every leg each 20 ms. `now` is monotonic seconds: not the event loop's time, which
+    uvloop counts in whole milliseconds, too coarse for jitter and for the next tick."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+        self._now = now
         self._phases: list[list[Leg]] = [[] for _ in range(PHASES)]
         self._due = 0.0
         self._phase = 0
@@ -44,7 +49,7 @@ class PacketClock:
         """Tick this leg from the next phase on; the clock runs while it has legs."""
         min(self._phases, key=len).append(leg)
         if self._handle is None:
-            self._due = asyncio.get_running_loop().time() + PHASE_SECONDS
+            self._due = self._now() + PHASE_SECONDS
             self._schedule()
 
     def remove(self, leg: Leg) -> None:
@@ -57,8 +62,10 @@ class PacketClock:
             self._lateness.clear()
 
     def lateness_ms(self, percentile: float = 99) -> float:
-        """How late the ticks of the last ten seconds ran."""
-        return float(np.percentile(self._lateness, percentile)) * 1000 if self._lateness else 0.0
+        """How late the ticks of the last ten seconds ran; 0 while too few have run to tell."""
+        if len(self._lateness) < LATENESS_LEAST_TICKS:
+            return 0.0
+        return float(np.percentile(self._lateness, percentile)) * 1000
 
     def _tick(self, leg: Leg, now: float) -> None:
         try:
@@ -69,10 +76,12 @@ class PacketClock:
             leg.close("the line failed")
 
     def _schedule(self) -> None:
-        self._handle = asyncio.get_running_loop().call_at(self._due, self._run)
+        # Rounded up, or a timer of whole milliseconds would fire early and again at once.
+        wait = max(1, ceil((self._due - self._now()) * 1000)) / 1000
+        self._handle = asyncio.get_running_loop().call_later(wait, self._run)
 
     def _run(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = self._now()
         behind = int((now - self._due) / PHASE_SECONDS) - CATCH_UP_TICKS * PHASES
         if behind > 0:
             self.skipped_ticks += behind // PHASES

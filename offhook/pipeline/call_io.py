@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 from loguru import logger
@@ -74,7 +75,6 @@ class Call:
         leg: Leg,
         engines: Engines,
         make_agent: Callable[["Call"], Agent],
-        runner: WorkerRunner,
         limit_seconds: float | None = None,
         tracing: bool = False,
     ) -> None:
@@ -82,7 +82,6 @@ class Call:
         self.listeners: list[Callable[[Event], None]] = []
         self.end_reason = "the agent hung up"
         self._engines = engines
-        self._runner = runner
         self._limit_seconds = limit_seconds
         self._tracing = tracing
         self._agent = make_agent(self)
@@ -110,8 +109,11 @@ class Call:
         self._worker = self._build(hearing)
         names = self._agent.name, engines.recognizer.name, engines.synthesizer.name
         self.emit(CallStarted(self.leg.heard_ms, *names))
+        # A runner of its own: Pipecat's runner keeps what it knows of every worker it ever had.
+        runner = WorkerRunner(handle_sigint=False)
+        running = asyncio.create_task(runner.run(auto_end=False), name=f"run {self.leg.call_id}")
         try:
-            await self._runner.add_workers(self._worker)
+            await runner.add_workers(self._worker)
             async with asyncio.timeout(self._limit_seconds):
                 await self._finished.wait()
         except TimeoutError:
@@ -123,6 +125,8 @@ class Call:
             await self.leg.hang_up(self.end_reason)
             self.emit(CallEnded(self.leg.heard_ms, reason, statistics))
             await self._worker.cancel()
+            await runner.end()
+            await running
 
     def _build(self, hearing: Hearing) -> PipelineWorker:
         leg, engines = self.leg, self._engines
@@ -193,7 +197,7 @@ class Call:
         """The first sound of a reply goes out: the turn's latency is known."""
         watch = hearing.watch
         if watch.turn and not watch.complete:
-            watch.stamp("first_packet", asyncio.get_running_loop().time())
+            watch.stamp("first_packet", monotonic())
             latency = watch.latency(self.leg.heard_ms)
             logger.debug("{}: turn {} in {} ms", self.leg.call_id, watch.turn, latency.total_ms)
             self.emit(latency)

@@ -8,6 +8,7 @@ stepped, and what it says about playout is done right here at the leg, not by fr
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
 
 import numpy as np
 from loguru import logger
@@ -231,7 +232,6 @@ class Hearing:
         self._facts.text, self._facts.final = "", False
 
     async def _read_words(self) -> None:
-        loop = asyncio.get_running_loop()
         async for event in self._recognizer.events():
             match event:
                 case Partial() if self._fed_until is not None or self._awaiting_final:
@@ -246,7 +246,7 @@ class Hearing:
                     self._awaiting_final = False
                 case Final() if self._awaiting_final:
                     self._awaiting_final = False
-                    self._final_at = loop.time()
+                    self._final_at = monotonic()
                     self._facts.text, self._facts.final = event.text, True
                     if event.text:
                         self._tell_words(event.text)

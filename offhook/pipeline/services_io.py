@@ -7,6 +7,7 @@ token by token and puts every word behind its own sound.
 
 import asyncio
 from collections.abc import AsyncGenerator
+from time import monotonic
 from typing import Any
 
 from pipecat.frames.frames import (
@@ -189,4 +190,4 @@ class OffhookTTS(TTSService):
 
     def _stamp(self, name: str) -> None:
         if self._hearing is not None:
-            self._hearing.watch.stamp(name, asyncio.get_running_loop().time())
+            self._hearing.watch.stamp(name, monotonic())

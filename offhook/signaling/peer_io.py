@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 from typing import Any
 
 import aioice.ice
@@ -258,7 +259,7 @@ class PeerLeg(RtpLeg):
             payload_type=payload_type,
             ssrc=transceiver.sender._ssrc,
             dtx=name == "opus" and self._opus.dtx,
-            now=asyncio.get_running_loop().time(),
+            now=monotonic(),
         )
         self._take_datagrams(dtls)
 
@@ -267,7 +268,6 @@ class PeerLeg(RtpLeg):
         ice = dtls.transport._connection
         srtp_in: pylibsrtp.Session = dtls._rx_srtp
         queue = ice.data_received
-        loop_time = asyncio.get_running_loop().time
 
         def data_received(data: bytes, component: int) -> None:
             try:
@@ -275,9 +275,9 @@ class PeerLeg(RtpLeg):
                     queue(data, component)
                     return
                 if 192 <= data[1] <= 223:  # RTCP (RFC 5761 §4)
-                    self.receive_rtcp(srtp_in.unprotect_rtcp(data), loop_time())
+                    self.receive_rtcp(srtp_in.unprotect_rtcp(data), monotonic())
                 else:
-                    self.receive_rtp(srtp_in.unprotect(data), loop_time())
+                    self.receive_rtp(srtp_in.unprotect(data), monotonic())
             except pylibsrtp.Error:
                 self.srtp_failures += 1
             except IndexError:  # none or one byte
@@ -318,7 +318,7 @@ class PeerLeg(RtpLeg):
         if not isinstance(message, str):
             logger.debug("{}: binary message on the data channel ignored", self.call_id)
         elif message.startswith("ping"):
-            self._alive_at = asyncio.get_running_loop().time()
+            self._alive_at = monotonic()
         else:
             self.on_message(message)
 
@@ -354,7 +354,6 @@ class PeerLeg(RtpLeg):
 
     async def _keep_watch(self) -> None:
         """Notice a peer that never connects, or that vanished without a word."""
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
                 while not self.connected:
@@ -362,10 +361,10 @@ class PeerLeg(RtpLeg):
         except TimeoutError:
             self.close("the caller did not connect in time")
             return
-        self._alive_at = loop.time()
+        self._alive_at = monotonic()
         while self.closed is None:
             await asyncio.sleep(min(0.5, self._ping_timeout))
-            if loop.time() - max(self._alive_at, self.last_packet_at) > self._ping_timeout:
+            if monotonic() - max(self._alive_at, self.last_packet_at) > self._ping_timeout:
                 self.close("nothing heard from the caller")
 
     async def hang_up(self, reason: str) -> None:
@@ -375,7 +374,7 @@ class PeerLeg(RtpLeg):
                 while self._unsent_messages():
                     await asyncio.sleep(0.01)
         if self._opened and self.connected and self.closed is None:
-            self.send_bye(asyncio.get_running_loop().time())
+            self.send_bye(monotonic())
         self.close(reason)
         if self._goodbye is None:
             self._goodbye = asyncio.create_task(self._free(), name=f"goodbye {self.call_id}")

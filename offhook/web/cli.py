@@ -55,8 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(run=_doctor)
 
     bench = commands.add_parser("bench", help="measure, beside a peer in the same run")
-    bench.add_argument("name", choices=("media", "edge", "loss", "turns", "words"))
-    bench.add_argument("--json", action="store_true")
+    bench.add_argument("name", choices=("media", "edge", "loss", "turns", "words", "soak"))
+    bench.add_argument("options", nargs=argparse.REMAINDER, help="see offhook bench NAME --help")
     bench.set_defaults(run=_bench)
     return parser
 
@@ -145,7 +145,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _bench(arguments: argparse.Namespace) -> int:
     from importlib import import_module
 
-    result: int = import_module(f"offhook.bench.{arguments.name}").run(arguments.json)
+    result: int = import_module(f"offhook.bench.{arguments.name}").main(arguments.options)
     return result
 
 

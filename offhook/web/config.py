@@ -44,6 +44,7 @@ class Server(Section):
     """A call longer than this is ended: somebody forgot to hang up."""
     api_key: str = ""
     """When set, callers must send it as a bearer token."""
+
     @property
     def local(self) -> bool:
         """Whether only this machine can call."""

@@ -10,7 +10,6 @@ from typing import Any
 from aioice.ice import get_host_addresses
 from aiortc import RTCIceServer
 from loguru import logger
-from pipecat.workers.runner import WorkerRunner
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import Leg
@@ -63,7 +62,9 @@ class Edge:
         self.clock = PacketClock()
         self.legs: dict[str, PeerLeg] = {}
         self.metrics = Metrics(
-            lambda: [leg.statistics() for leg in self.legs.values()], self.clock.lateness_ms
+            lambda: [leg.statistics() for leg in self.legs.values()],
+            self.clock.lateness_ms,
+            lambda: len(asyncio.all_tasks()),
         )
         self.ready = False
         self.draining = False
@@ -72,8 +73,7 @@ class Edge:
         self._recordings: RecordingWriter | None = None
         self._engines: Engines
         self._tracing = False
-        self._runner: WorkerRunner
-        self._background: list[asyncio.Task[None]] = []
+        self._quality: asyncio.Task[None]
 
     # --- life ---
 
@@ -95,11 +95,7 @@ class Edge:
         self.clock.after = ears.vad.run
         if config.recording.enabled:
             self._recordings = RecordingWriter(config.recording.directory)
-        self._runner = WorkerRunner(handle_sigint=False)
-        self._background = [
-            asyncio.create_task(self._runner.run(auto_end=False), name="pipecat"),
-            asyncio.create_task(self._tell_quality(), name="quality"),
-        ]
+        self._quality = asyncio.create_task(self._tell_quality(), name="quality")
         self.ready = True
         logger.info(
             "ready in {:.1f} s: hears with {}, speaks with {}, agent {}",
@@ -122,9 +118,8 @@ class Edge:
         for leg in tuple(self.legs.values()):
             leg.close("the server is shutting down")
         await asyncio.gather(*self._calls.values(), *self._closing, return_exceptions=True)
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        self._quality.cancel()
+        await asyncio.gather(self._quality, return_exceptions=True)
         await self._engines.recognizer.close()
         await self._engines.synthesizer.close()
         await self._engines.ears.smart_turn.close()
@@ -213,7 +208,6 @@ class Edge:
             leg,
             self._engines,
             self._make_agent,
-            self._runner,
             self.config.server.max_call_minutes * 60,
             self._tracing,
         )

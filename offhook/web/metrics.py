@@ -50,6 +50,7 @@ class Metrics:
         self,
         legs: Callable[[], Iterable[LegStatistics]],
         lateness_ms: Callable[[], float],
+        task_count: Callable[[], int] = lambda: 0,
     ) -> None:
         self.registry = CollectorRegistry()
         registry = self.registry
@@ -90,6 +91,8 @@ class Metrics:
             registry=registry,
         )
         lateness.set_function(lambda: lateness_ms() / 1000)
+        tasks = Gauge("offhook_tasks", "Tasks of the event loop", registry=registry)
+        tasks.set_function(task_count)
         registry.register(LegCollector(legs))
 
     def take(self, event: Event) -> None:

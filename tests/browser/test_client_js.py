@@ -23,7 +23,7 @@ def bundle(packages: Path, tmp_path: Path) -> Path:
     """The client and its transport as one script."""
     out = tmp_path / "client.js"
     esbuild = packages / ".bin" / "esbuild"
-    command = [esbuild, PAGE / "client.js", "--bundle", "--log-level=warning", f"--outfile={out}"]
+    command = [str(esbuild), str(PAGE / "client.js"), "--bundle", f"--outfile={out}"]
     subprocess.run(command, check=True, capture_output=True, text=True, cwd=HERE)
     return out
 
@@ -67,7 +67,7 @@ def texts(call: dict[str, Any], event: str) -> list[str]:
 async def test_the_stock_client_calls(
     drive: Callable[..., Any], bundle: Path, tmp_path: Path
 ) -> None:
-    wav = await microphone(tmp_path / "caller.wav", (7.0, "What are your opening hours?", 60.0))
+    wav = await microphone(tmp_path / "caller.wav", (6.5, "What are your opening hours?", 60.0))
     async with serving() as server, application(bundle, server.url) as url:
         report = await drive("client_calls.mjs", url=f"{url}/", microphone=str(wav))
     assert report["troubles"] == []

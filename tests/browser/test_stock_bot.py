@@ -21,6 +21,8 @@ from tests.browser.conftest import ROOT, serving
 GREETING = "Welcome to the harbour."
 HOURS = "We are open on Monday from nine to five."
 STORY = "This is a long story about a bicycle. " * 12
+ASKED = "What are your opening hours?"
+INTERRUPTED = "Please stop, what are your opening hours?"
 TOKEN_SECONDS = 0.02
 STORY_SECONDS = 2.5
 """How much of it the caller listens to."""
@@ -32,7 +34,7 @@ END_SECONDS = 3
 
 
 class ChatModel:
-    """An OpenAI-compatible chat endpoint that streams what it was told to, and keeps what it saw."""
+    """An OpenAI-compatible chat endpoint: streams what it was told to, keeps what it was asked."""
 
     def __init__(self, *replies: str) -> None:
         self.asked: list[list[dict[str, Any]]] = []
@@ -112,9 +114,7 @@ async def calls_in_progress(url: str) -> int:
 
 async def test_a_stock_bot_talks_is_interrupted_and_ends() -> None:
     try:
-        script = await lines(
-            "Can you tell me a long story?", "Please stop, what are your opening hours?"
-        )
+        script = await lines(ASKED, INTERRUPTED)
     except EngineError as missing:
         pytest.skip(str(missing))
     model = ChatModel(GREETING, STORY, HOURS)
@@ -133,7 +133,7 @@ async def test_a_stock_bot_talks_is_interrupted_and_ends() -> None:
     assert report.ended_by == "caller"
     assert [turn.heard for turn in report.turns] == model.words_of_caller()
     assert model.words_of_caller() == [
-        "can you tell me a long story",
+        "what are your opening hours",
         "please stop what are your opening hours",
     ]
 
