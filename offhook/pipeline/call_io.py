@@ -122,8 +122,9 @@ class Call:
             await hearing.close()
             statistics = self.leg.statistics().as_dict()
             reason = self.leg.closed or self.end_reason
-            await self.leg.hang_up(self.end_reason)
+            # While the line is up, so that the caller's program is told why it ends.
             self.emit(CallEnded(self.leg.heard_ms, reason, statistics))
+            await self.leg.hang_up(self.end_reason)
             await self._worker.cancel()
             await runner.end()
             await running
@@ -186,7 +187,7 @@ class Call:
             aggregator: Any, message: AssistantTurnStoppedMessage
         ) -> None:
             if len(self.context.messages) > CONTEXT_MESSAGES:
-                self.context.set_messages(self.context.messages[-CONTEXT_MESSAGES // 2 :])
+                self.context.set_messages(_newer_half(self.context.messages))
             if message.content:
                 text, cut = message.content, message.interrupted
                 self.emit(AgentTurn(leg.heard_ms, self._turn, text, cut))
@@ -201,3 +202,10 @@ class Call:
             latency = watch.latency(self.leg.heard_ms)
             logger.debug("{}: turn {} in {} ms", self.leg.call_id, watch.turn, latency.total_ms)
             self.emit(latency)
+
+
+def _newer_half(messages: list[Any]) -> list[Any]:
+    """From a turn of the caller on: a tool's result must not be parted from its call."""
+    half = messages[len(messages) // 2 :]
+    starts = (i for i, m in enumerate(half) if isinstance(m, dict) and m.get("role") == "user")
+    return half[next(starts, 0) :]

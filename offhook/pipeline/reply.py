@@ -21,8 +21,12 @@ class Reply:
         """The word that waited longest has been sent."""
         self._said.append(self._waiting.pop(0))
 
+    def finish(self) -> None:
+        """All of it has been sent; words that wait are those of the next reply."""
+        self._said, self.busy = [], bool(self._waiting)
+
     def end(self) -> tuple[str, str]:
-        """The reply is over: what was said of it, and what was not."""
+        """The reply was cut: what was said of it, and what was not."""
         said, unsaid = " ".join(self._said), " ".join(self._waiting)
         self._said, self._waiting, self.busy = [], [], False
         return said, unsaid

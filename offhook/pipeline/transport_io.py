@@ -65,7 +65,7 @@ class LegInput(BaseInputTransport):
         super().__init__(params, **kwargs)
         self._leg = leg
         self.on_event: Callable[..., Awaitable[None]] = _nobody
-        self._happened: asyncio.Queue[tuple[str, Any]] = asyncio.Queue(MESSAGE_QUEUE)
+        self._happened: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, frame: StartFrame) -> None:
@@ -116,10 +116,13 @@ class LegInput(BaseInputTransport):
                 raise ValueError("not an object")
             if message.get("type") == "signalling":  # SmallWebRTC's own, nothing for the bot
                 return
-            self._happened.put_nowait(("message", message))
         except (ValueError, RecursionError) as error:
             self._refuse(f"message is not JSON: {error}")
-        except asyncio.QueueFull:
+            return
+        # Messages alone are bounded: that the line closed is never refused.
+        if self._happened.qsize() < MESSAGE_QUEUE:
+            self._happened.put_nowait(("message", message))
+        else:
             self._refuse("too many messages at once: dropped")
 
     def _refuse(self, error: str) -> None:
@@ -171,7 +174,8 @@ class LegOutput(BaseOutputTransport):
     async def stop(self, frame: EndFrame) -> None:
         try:
             async with asyncio.timeout(DRAIN_TIMEOUT_SECONDS):
-                while self._leg.closed is None and self._leg.playout.queued:
+                playout = self._leg.playout
+                while self._leg.closed is None and (playout.queued or playout.speaking):
                     await asyncio.sleep(0.02)
         except TimeoutError:
             logger.warning("{}: the last words did not drain", self._leg.call_id)
@@ -196,10 +200,7 @@ class LegOutput(BaseOutputTransport):
         elif self.reply.cut and frame.interruptible:
             return
         elif isinstance(frame, OutputAudioRawFrame):
-            pcm = self._at_playout_rate(np.frombuffer(frame.audio, np.int16), frame.sample_rate)
-            while playout.queued > PLAYOUT_AHEAD_MS * RATE_OUT // 1000 and not self._leg.closed:
-                await asyncio.sleep(0.1)
-            playout.write(pcm)
+            await self._write(self._at_playout_rate(_mono(frame), frame.sample_rate))
         else:
             if isinstance(frame, TTSStartedFrame):
                 playout.begin()
@@ -208,6 +209,15 @@ class LegOutput(BaseOutputTransport):
             elif isinstance(frame, TTSTextFrame):
                 self.reply.queue(frame.text)
             playout.write(NO_SOUND, frame)
+
+    async def _write(self, pcm: Pcm) -> None:
+        """Queue sound of any length, held back by what is queued already."""
+        playout, ahead = self._leg.playout, PLAYOUT_AHEAD_MS * RATE_OUT // 1000
+        for start in range(0, len(pcm), ahead):
+            while playout.queued > ahead and not self._leg.closed:
+                await asyncio.sleep(0.1)
+            if not self._leg.closed and not self.reply.cut:
+                playout.write(pcm[start : start + ahead])
 
     def _at_playout_rate(self, pcm: Pcm, rate: int) -> Pcm:
         if rate == RATE_OUT:
@@ -230,7 +240,7 @@ class LegOutput(BaseOutputTransport):
         if isinstance(mark, TTSTextFrame):
             self.reply.say()
         elif isinstance(mark, (LLMFullResponseEndFrame, TTSStoppedFrame)):
-            self.reply.end()
+            self.reply.finish()
         self._said.append(mark)
         self._wake.set()
 
@@ -254,6 +264,8 @@ class LegOutput(BaseOutputTransport):
             frame = self._said.popleft()
             if isinstance(frame, (BotStartedSpeakingFrame, BotStoppedSpeakingFrame)):
                 await self.broadcast_frame(type(frame))
+            elif isinstance(frame, OutputTransportMessageFrame):
+                await self.send_message(frame)
             else:
                 await self.push_frame(frame)
 
@@ -268,6 +280,13 @@ class LegOutput(BaseOutputTransport):
         self, frame: OutputTransportMessageFrame | OutputTransportMessageUrgentFrame
     ) -> None:
         self._leg.send_message(json.dumps(frame.message))
+
+
+def _mono(frame: OutputAudioRawFrame) -> Pcm:
+    pcm = np.frombuffer(frame.audio, np.int16)
+    if frame.num_channels > 1:
+        pcm = pcm.reshape(-1, frame.num_channels).mean(axis=1).astype(np.int16)
+    return pcm
 
 
 class LegTransport(BaseTransport):

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
+from loguru import logger
 
 from offhook.media.pcm import RATE_IN, Pcm
 
@@ -206,8 +207,12 @@ class VadBatch:
         for stream, end, probability, level in zip(
             streams, ends, probabilities, levels, strict=True
         ):
-            if self._is_open(stream):
+            if not self._is_open(stream):
+                continue
+            try:
                 stream.on_probability(float(probability), float(level), end)
+            except Exception:  # one call's fault must not cost the others their windows
+                logger.exception("a call failed on its voice activity")
 
     def _is_open(self, stream: VadStream) -> bool:
         return self._streams.get(stream._slot) is stream

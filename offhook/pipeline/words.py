@@ -27,10 +27,11 @@ DANGLING = _set(
 """A sentence seldom ends with one of these: the speaker is looking for the next word."""
 
 ECHO_WINDOW_WORDS = 14
+ECHO_WINDOW_ONE_WORD = 3
 
 
 def words(text: str) -> list[str]:
-    return re.findall(r"[\w']+", text.lower())
+    return re.findall(r"[\w']+", text.lower().replace("\u2019", "'"))
 
 
 def weighty_words(text: str) -> list[str]:
@@ -55,7 +56,9 @@ def breaks_off(text: str) -> bool:
 
 
 def only_echo(text: str, agent_said: str) -> bool:
-    """All words heard are among the agent's last ones: its own voice came back."""
+    """All words heard are among the agent's last ones: its own voice came back. A single word must
+    be among the very last."""
     heard = weighty_words(text)
-    recent = set(words(agent_said)[-ECHO_WINDOW_WORDS:])
-    return len(heard) >= 2 and all(w in recent for w in heard)
+    window = ECHO_WINDOW_WORDS if len(heard) > 1 else ECHO_WINDOW_ONE_WORD
+    recent = set(words(agent_said)[-window:])
+    return bool(heard) and all(w in recent for w in heard)

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -74,9 +75,9 @@ def _serve(arguments: argparse.Namespace) -> int:
     from offhook.web import config as configuration
     from offhook.web.logs import set_up
 
-    config = configuration.load(arguments.config)
-    given = {k: getattr(arguments, k) for k in ("host", "port") if getattr(arguments, k)}
-    config = config.model_copy(update={"server": config.server.model_copy(update=given)})
+    given = {"HOST": arguments.host, "PORT": arguments.port}
+    options = {f"OFFHOOK_SERVER_{k}": str(v) for k, v in given.items() if v is not None}
+    config = configuration.load(arguments.config, {**os.environ, **options})
     set_up(config.log)
     if config.server.processes > 1:
         from offhook.web.processes_io import serve_all as serve

@@ -41,6 +41,8 @@ from offhook.web.metrics import Metrics
 LATE_MS = 40
 """Packets leaving this late (99th percentile) mean the process is full, whatever the count."""
 RETRY_AFTER_SECONDS = 10
+GOODBYE_SECONDS = 0.2
+"""For the goodbye to leave before the lines close."""
 QUALITY_SECONDS = 2
 """How often callers' programs are told how their line is doing."""
 
@@ -115,8 +117,13 @@ class Edge:
     async def close(self) -> None:
         """End what is left of the calls and free everything."""
         self.ready = False
+        reason = "the server is shutting down"
+        for leg in self.legs.values():
+            self._tell(leg, {"type": "goodbye", "reason": reason})
+        if self.legs:
+            await asyncio.sleep(GOODBYE_SECONDS)
         for leg in tuple(self.legs.values()):
-            leg.close("the server is shutting down")
+            leg.close(reason)
         await asyncio.gather(*self._calls.values(), *self._closing, return_exceptions=True)
         self._quality.cancel()
         await asyncio.gather(self._quality, return_exceptions=True)
@@ -147,13 +154,14 @@ class Edge:
 
     async def offer(self, offer: Offer) -> tuple[str, str]:
         """Answer an offer: our SDP and the pc_id. Raises OfferError, UnknownPeer, Busy."""
-        if offer.pc_id is not None:
+        if offer.pc_id is not None and not offer.restart_pc:
             leg = self._leg(offer.pc_id)
-            if not offer.restart_pc:
-                return await leg.answer(offer.sdp), leg.call_id
+            return await leg.answer(offer.sdp), leg.call_id
+        if offer.pc_id in self.legs:
             # aiortc cannot restart ICE: the client gets a fresh call.
-            leg.close("the caller reconnects")
-        self.admit()
+            self.legs[offer.pc_id].close("the caller reconnects")
+        else:
+            self.admit()
         call_id = uuid.uuid4().hex[:12]
         servers = self.config.webrtc.ice_servers
         leg = PeerLeg(

@@ -169,10 +169,9 @@ async def serve(config: Config, bot_file: Path | None = None) -> None:
     await edge.start()
     runner = web.AppRunner(application(edge), access_log=None, handle_signals=False)
     await runner.setup()
-    site = web.TCPSite(runner, config.server.host, config.server.port)
-    await site.start()
-    say_where(config.server, runner.addresses[0][1])
     try:
+        await web.TCPSite(runner, config.server.host, config.server.port).start()
+        say_where(config.server, runner.addresses[0][1])
         await until_drained(edge, stop)
     finally:
         await edge.close()

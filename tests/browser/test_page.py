@@ -68,7 +68,7 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
         assert shown == [(name, f"{ms} ms") for name, ms in latency["spans"]]
         assert len({colour for _, _, colour in turn["spans"]}) == len(turn["spans"])
 
-    assert seen["end"].startswith("The agent hung up · 0:")
+    assert seen["end"].startswith("The agent hung up\u00a0· 0:")
     assert first["reason"] == "the agent hung up"
-    assert seen["secondEnd"].startswith("You hung up · 0:0")
+    assert seen["secondEnd"].startswith("You hung up\u00a0· 0:0")
     assert second["reason"] == "the caller hung up"

@@ -18,6 +18,8 @@ from offhook.pipeline.recognizer import EngineError, Final
 from offhook.web.caller_io import AUDIBLE_DBFS, Line, ScriptedCall, spoken, trimmed
 from tests.browser.conftest import ROOT, serving
 
+pytestmark = pytest.mark.slow
+
 GREETING = "Welcome to the harbour."
 HOURS = "We are open on Monday from nine to five."
 STORY = "This is a long story about a bicycle. " * 12

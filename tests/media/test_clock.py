@@ -14,6 +14,8 @@ from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import SAMPLES_IN
 
 TICK = 0.02
+TIMER = 0.0021
+"""Timers are set in whole milliseconds, rounded up."""
 
 
 class SilentLeg(Leg):
@@ -55,11 +57,8 @@ class Loop:
         self.now = 1000.0
         self.timers = []
 
-    def time(self):
-        return self.now
-
-    def call_at(self, due, callback):
-        handle = Handle(due, callback)
+    def call_later(self, delay, callback):
+        handle = Handle(self.now + delay, callback)
         self.timers.append(handle)
         return handle
 
@@ -89,34 +88,39 @@ def loop(monkeypatch):
     return loop
 
 
-def clocked(count):
-    clock, legs = PacketClock(), [SilentLeg(str(n)) for n in range(count)]
+def clocked(loop, count):
+    return filled(PacketClock(now=lambda: loop.now), count)
+
+
+def filled(clock, count):
+    legs = [SilentLeg(str(n)) for n in range(count)]
     for leg in legs:
         clock.add(leg)
     return clock, legs
 
 
 def test_every_leg_is_ticked_fifty_times_a_second(loop):
-    clock, legs = clocked(9)
+    clock, legs = clocked(loop, 9)
     loop.run(2.0)
     for leg in legs:
-        assert leg.ticks == 100
-        assert all(b - a == pytest.approx(TICK) for a, b in pairwise(leg.times))
+        assert leg.ticks in (99, 100)
+        assert all(b - a == pytest.approx(TICK, abs=TIMER) for a, b in pairwise(leg.times))
     assert clock.skipped_ticks == 0
-    assert clock.lateness_ms() < 0.1
+    assert clock.lateness_ms() < 2
 
 
 def test_legs_are_spread_over_the_phases(loop):
-    _, legs = clocked(4 * PHASES)
+    _, legs = clocked(loop, 4 * PHASES)
     loop.run(1.0)
     instants = [leg.times[10] for leg in legs]
-    each = [sum(abs(t - i) < 1e-6 for t in instants) for i in sorted(set(instants))]
+    each = [sum(t == i for t in instants) for i in sorted(set(instants))]
     assert each == [4] * PHASES
-    assert max(instants) - min(instants) == pytest.approx(TICK - PHASE_SECONDS)
+    spread = max(instants) - min(instants)
+    assert spread == pytest.approx(TICK - PHASE_SECONDS, abs=TIMER)
 
 
 def test_phases_stay_balanced_when_legs_come_and_go(loop):
-    clock, legs = clocked(4 * PHASES)
+    clock, legs = clocked(loop, 4 * PHASES)
     for leg in legs[::PHASES]:  # all of one phase
         clock.remove(leg)
     for _ in range(4):
@@ -125,26 +129,27 @@ def test_phases_stay_balanced_when_legs_come_and_go(loop):
 
 
 def test_a_late_loop_loses_no_tick(loop):
-    clock, legs = clocked(5)
-    loop.run(1.0)
+    clock, legs = clocked(loop, 5)
+    loop.run(2.0)
     loop.stall(0.3)
-    assert [leg.ticks for leg in legs] == [pytest.approx(65, abs=1)] * 5
+    assert [leg.ticks for leg in legs] == [pytest.approx(115, abs=1)] * 5
     assert clock.skipped_ticks == 0
     assert 200 < clock.lateness_ms(99) <= 300
     loop.run(1.0)
-    assert [leg.ticks for leg in legs] == [115] * 5
+    assert [leg.ticks for leg in legs] == [pytest.approx(165, abs=1)] * 5
 
 
 def test_beyond_the_bound_ticks_are_skipped_and_counted(loop):
-    clock, legs = clocked(5)
+    clock, legs = clocked(loop, 5)
     loop.run(1.0)
     loop.stall(3.0)
     made_up = {leg.ticks - 50 for leg in legs}
-    assert made_up <= {CATCH_UP_TICKS, CATCH_UP_TICKS + 1}
+    assert made_up <= {CATCH_UP_TICKS - 1, CATCH_UP_TICKS, CATCH_UP_TICKS + 1}
     assert clock.skipped_ticks == pytest.approx(150 - CATCH_UP_TICKS, abs=1)
     before = [leg.ticks for leg in legs]
     loop.run(1.0)  # and then it goes on as before, without a second burst
-    assert [leg.ticks - b for leg, b in zip(legs, before, strict=True)] == [50] * 5
+    after = [leg.ticks - b for leg, b in zip(legs, before, strict=True)]
+    assert after == [pytest.approx(50, abs=1)] * 5
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.001, 1.5)), max_size=12))
@@ -152,7 +157,7 @@ def test_ticks_made_and_skipped_are_the_time_that_passed(steps):
     loop = Loop()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "get_running_loop", lambda: loop)
-        clock, legs = clocked(3)
+        clock, legs = clocked(loop, 3)
         for stalled, seconds in steps:
             (loop.stall if stalled else loop.run)(seconds)
         loop.run(TICK)
@@ -165,8 +170,8 @@ def test_ticks_made_and_skipped_are_the_time_that_passed(steps):
 
 
 def test_the_clock_stops_with_its_last_leg_and_starts_again(loop):
-    clock, legs = clocked(2)
-    loop.run(0.5)
+    clock, legs = clocked(loop, 2)
+    loop.run(2.0)
     loop.stall(0.4)
     assert clock.lateness_ms() > 100
     for leg in legs:
@@ -177,21 +182,21 @@ def test_the_clock_stops_with_its_last_leg_and_starts_again(loop):
     loop.run(10)
     clock.add(legs[0])
     loop.run(0.1)
-    assert legs[0].ticks == pytest.approx(45 + 5, abs=1)
+    assert legs[0].ticks == pytest.approx(120 + 5, abs=1)
     assert clock.skipped_ticks == 0
     assert len([t for t in loop.timers if not t.cancelled]) == 1
 
 
 def test_a_leg_may_leave_within_a_tick(loop):
-    clock, legs = clocked(2 * PHASES)
+    clock, legs = clocked(loop, 2 * PHASES)
     legs[0].listen(lambda heard, said, now: clock.remove(legs[PHASES]))
     loop.run(0.1)
-    assert legs[0].ticks == 5
+    assert legs[0].ticks in (4, 5)
     assert legs[PHASES].ticks <= 1
 
 
 def test_a_leg_that_fails_is_closed_and_the_others_go_on(loop, caplog):
-    _, legs = clocked(PHASES + 1)
+    _, legs = clocked(loop, PHASES + 1)
     told = []
     legs[0].on_closed = told.append
 
@@ -204,20 +209,20 @@ def test_a_leg_that_fails_is_closed_and_the_others_go_on(loop, caplog):
         loop.run(0.1)
     assert told == ["the line failed"]
     assert legs[0].times[-1] < 1000.13
-    assert [leg.ticks for leg in legs[1:]] == [10] * PHASES
+    assert {leg.ticks for leg in legs[1:]} <= {9, 10}
     assert "codec" in caplog.text
 
 
 def test_work_for_many_legs_is_done_once_a_phase(loop):
-    clock, _ = clocked(3)
+    clock, _ = clocked(loop, 3)
     runs = []
     clock.after = lambda: runs.append(loop.now)
     loop.run(0.2)
-    assert len(runs) == 40
+    assert len(runs) == pytest.approx(10 * PHASES, abs=1)
 
 
 async def test_on_a_real_loop_the_ticks_are_on_time():
-    clock, legs = clocked(3)
+    clock, legs = filled(PacketClock(), 3)
     start = asyncio.get_running_loop().time()
     while legs[0].ticks < 20:
         await asyncio.sleep(0.005)

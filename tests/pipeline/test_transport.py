@@ -214,7 +214,6 @@ async def test_the_frames_of_a_reply_stay_in_their_order():
     ]
 
 
-@pytest.mark.xfail(strict=True, reason="the end of one reply forgets the words of the next")
 async def test_one_reply_after_another_is_said_to_its_end():
     """A second reply is queued while the first still plays, as after a function call."""
     async with line() as made:
@@ -225,7 +224,6 @@ async def test_one_reply_after_another_is_said_to_its_end():
         assert said.end() == ("", "")
 
 
-@pytest.mark.xfail(strict=True, reason="the end of one reply forgets the words of the next")
 async def test_the_reply_in_progress_knows_what_was_said():
     async with line() as made:
         await made.say(*reply("one", "two"), *reply("three"))
@@ -292,7 +290,6 @@ async def test_after_an_interruption_the_next_reply_is_said_whole():
 # --- the end ---
 
 
-@pytest.mark.xfail(strict=True, reason="the end does not wait for BotStoppedSpeakingFrame")
 async def test_the_end_waits_for_the_last_word():
     async with line() as made:
         await made.say(*reply("good", "bye"), EndFrame())
@@ -346,7 +343,6 @@ async def test_sound_of_any_rate_is_as_long_as_it_was(rate):
         assert made.leg.playout.queued == pytest.approx(RATE_OUT, rel=0.01)
 
 
-@pytest.mark.xfail(strict=True, reason="stereo is taken for mono")
 async def test_stereo_is_as_long_as_mono():
     async with line() as made:
         pcm = np.full(2 * SAMPLES_OUT, 1000, np.int16)
@@ -354,7 +350,6 @@ async def test_stereo_is_as_long_as_mono():
         assert made.leg.playout.queued == SAMPLES_OUT
 
 
-@pytest.mark.xfail(strict=True, reason="a frame longer than the playout is refused")
 async def test_a_very_long_frame_is_said_whole():
     """A whole jingle as one frame, longer than the playout holds."""
     async with line() as made:
@@ -403,7 +398,6 @@ async def test_a_flood_of_messages_is_bounded_and_said_so():
         assert [f.message["number"] for f in frames] == list(range(MESSAGE_QUEUE))
 
 
-@pytest.mark.xfail(strict=True, reason="the queue of messages is that of the events too")
 async def test_a_flood_does_not_hide_that_the_caller_left():
     async with line() as made:
         for _ in range(MESSAGE_QUEUE + 1):
@@ -414,7 +408,6 @@ async def test_a_flood_does_not_hide_that_the_caller_left():
         assert made.told[-1][0] == "on_client_disconnected"
 
 
-@pytest.mark.xfail(strict=True, reason="messages in time with the sound are not sent")
 async def test_messages_of_the_bot_go_to_the_caller():
     async with line() as made:
         await made.say(OutputTransportMessageUrgentFrame(message={"a": 1}))

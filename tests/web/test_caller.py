@@ -133,7 +133,6 @@ def recorded_well(directory):
     assert (loud > 0.05 * (32_768 if stereo.dtype == np.int16 else 1)).all()
 
 
-@pytest.mark.xfail(strict=True, reason="the shared runner keeps every worker it ran")
 async def test_calls_leave_nothing_behind_while_the_server_goes_on():
     edge = Edge(Config(webrtc=WebRtc(addresses=["127.0.0.1"]), agent=Agent(kind="silent")))
     await edge.start()

@@ -110,7 +110,7 @@ function summary(reason, seconds) {
   if (seconds) parts.push(view.clock(seconds));
   const sorted = current?.replies.toSorted((a, b) => a - b) ?? [];
   if (sorted.length) parts.push(`typical answer ${Math.round(sorted[sorted.length >> 1])}\u00a0ms`);
-  return parts.join(" · ");
+  return parts.join("\u00a0· ");
 }
 
 function showProblem(problem) {
