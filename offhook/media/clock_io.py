@@ -43,7 +43,7 @@ class PacketClock:
         self._lateness: deque[float] = deque(maxlen=LATENESS_WINDOW_TICKS)
         self.skipped_ticks = 0
         self.after: Callable[[], None] = lambda: None
-        """Called after each phase: where work is done for many legs at once."""
+        """Called once every 20 ms, after all legs: where work is done for many at once."""
 
     def add(self, leg: Leg) -> None:
         """Tick this leg from the next phase on; the clock runs while it has legs."""
@@ -90,8 +90,9 @@ class PacketClock:
             self._lateness.append(now - self._due)
             for leg in tuple(self._phases[self._phase]):
                 self._tick(leg, now)
-            self.after()
             self._phase = (self._phase + 1) % PHASES
+            if self._phase == 0:
+                self.after()
             self._due += PHASE_SECONDS
         if any(self._phases):
             self._schedule()

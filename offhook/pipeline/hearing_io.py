@@ -39,6 +39,8 @@ MEMORY_SECONDS = 8
 """The end-of-turn model looks at the last eight seconds."""
 PRE_ROLL_MS = 320
 """Speech is noticed late; the recogniser gets this much from before its onset."""
+PARTIAL_MS = 200
+"""Partial words are told at most this often: reading is slower, and each costs messages."""
 FEED_MS = 100
 """Sound goes to the recogniser in pieces of this length."""
 VOICE_GAP_MS = 100
@@ -112,6 +114,7 @@ class Hearing:
         self._fed_end = 0
         """Where the last utterance ended: its sound is not fed twice."""
         self._final_at = 0.0
+        self._told_at = 0
         self._awaiting_final = False
         self._stale_finals = 0
         """Finals of cancelled utterances still to come, to be ignored."""
@@ -237,7 +240,8 @@ class Hearing:
                 case Partial() if self._fed_until is not None or self._awaiting_final:
                     if self._stale_finals == 0 and event.text != self._facts.text:
                         self._facts.text = event.text
-                        self._tell_words(event.text)
+                        if self._memory.end - self._told_at >= PARTIAL_MS * MS:
+                            self._tell_words(event.text)
                 case Final() if self._stale_finals:
                     self._stale_finals -= 1
                 case Final() if self._fed_until is not None:
@@ -256,6 +260,7 @@ class Hearing:
             return
         whole = _join(self._facts.turn_text, text)
         if whole:
+            self._told_at = self._memory.end
             self._emit(CallerPartial(self._ms(self._memory.end), whole))
             self.on_words(whole)
 

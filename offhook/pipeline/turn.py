@@ -52,8 +52,9 @@ class Action(Enum):
 class TurnSettings:
     """Times in ms. The defaults suit a telephone conversation."""
 
-    ask_end_after: int = 120
-    """Silence before the end-of-turn model is asked: early enough that its answer costs no wait."""
+    ask_end_after: int = 150
+    """Silence before the end-of-turn model is asked: early enough that its answer costs no wait,
+    late enough that most pauses inside a sentence are over."""
     ask_end_again: int = 260
     """More silence makes the model surer: while it says no it is asked again this much later."""
     ask_end_times: int = 2
@@ -155,7 +156,8 @@ def _barges_in(turn: "Turn", facts: Facts) -> bool:
 
 def _time_to_ask(turn: "Turn", facts: Facts) -> bool:
     s = turn.settings
-    due = s.ask_end_after + turn.asked * s.ask_end_again
+    pauses = turn.asked or int(bool(facts.text) and breaks_off(facts.text))
+    due = s.ask_end_after + pauses * s.ask_end_again
     return turn.asked < s.ask_end_times and facts.silence_ms >= due and not _end_likely(turn, facts)
 
 

@@ -38,7 +38,7 @@ BOTH = replace(SPEAKING, voice=True, speech_ms=100)
         (turn_in(S.ENDING), CALLER, S.HEARING, ()),
         (turn_in(S.ENDING), SPEAKING, S.ENDING, (Action.INTERRUPT,)),
         (turn_in(S.ENDING), Facts(silence_ms=100), S.ENDING, ()),
-        (turn_in(S.ENDING), Facts(silence_ms=120), S.ENDING, (Action.ASK_END,)),
+        (turn_in(S.ENDING), Facts(silence_ms=160), S.ENDING, (Action.ASK_END,)),
         (
             turn_in(S.ENDING, asked=1),
             Facts(silence_ms=200, end_probability=0.9),
@@ -48,7 +48,7 @@ BOTH = replace(SPEAKING, voice=True, speech_ms=100)
         (turn_in(S.ENDING, asked=1), Facts(silence_ms=300, end_probability=0.1), S.ENDING, ()),
         (
             turn_in(S.ENDING, asked=1),
-            Facts(silence_ms=380, end_probability=0.1),
+            Facts(silence_ms=410, end_probability=0.1),
             S.ENDING,
             (Action.ASK_END,),
         ),
