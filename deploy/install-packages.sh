@@ -4,7 +4,9 @@
 set -u
 missing=""
 for package in $(sed 's/#.*//' "$1"); do
-    dpkg -s "$package" >/dev/null 2>&1 || missing="$missing $package"
+    # A command of the same name does as well, wherever it came from (node's own npm, say).
+    dpkg -s "$package" >/dev/null 2>&1 || command -v "$package" >/dev/null 2>&1 ||
+        missing="$missing $package"
 done
 [ -z "$missing" ] && exit 0
 if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
