@@ -7,6 +7,7 @@ reference, and so is what PocketSphinx makes of the file without a network in be
 import argparse
 import asyncio
 import json
+import os
 import re
 import time
 import wave
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import soxr
 
+from offhook.bench.loss import SCENARIOS, encode, hear, hear_aiortc
 from offhook.bench.turns import server
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
@@ -24,6 +26,7 @@ from offhook.pipeline.recognizer import Final
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.caller_io import Line, ScriptedCall
 
+SPEECH = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
 TRANSCRIPT_SECONDS = 20
 """The longest wait for the words of a recording after its end."""
 SETTLED_SECONDS = 3
@@ -81,7 +84,8 @@ class Listener(ScriptedCall):
 
     async def _listen(self, cut: float | None) -> None:
         assert self._turn is not None
-        deadline = time.monotonic() + TRANSCRIPT_SECONDS
+        deadline = time.monotonic() + SPEECH = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
+TRANSCRIPT_SECONDS
         heard, since = "", time.monotonic()
         while time.monotonic() < deadline:
             await asyncio.sleep(0.1)
@@ -119,9 +123,40 @@ async def measure(folder: Path) -> list[Row]:
     return rows
 
 
+IMPAIRED = ("none", "1 % loss", "5 % loss", "30 ms jitter + 5 % loss")
+
+
+async def measure_impaired(folder: Path) -> dict[str, dict[str, int]]:
+    """Wrong words by line and receive path, recordings and impairments simulated."""
+    recognizer = PocketSphinxRecognizer(1)
+    await recognizer.start()
+    wrong: dict[str, dict[str, int]] = {}
+    for impairment in (s for s in SCENARIOS if s.name in IMPAIRED):
+        for path, receive in (("offhook", hear), ("aiortc", hear_aiortc)):
+            errors = 0
+            for file, reference in references(folder).items():
+                packets = encode(soxr.resample(read_16k(file), RATE_IN, RATE_OUT).astype(np.int16))
+                heard = await recognise(recognizer, receive(packets, impairment))
+                errors += word_errors(heard, reference)
+            wrong.setdefault(impairment.name, {})[path] = errors
+    await recognizer.close()
+    return wrong
+
+
+def run_impaired(as_json: bool) -> int:
+    wrong = asyncio.run(measure_impaired(SPEECH))
+    words = sum(len(text.split()) for text in references(SPEECH).values())
+    if as_json:
+        print(json.dumps({"words": words, "wrong": wrong}))
+        return 0
+    for name, paths in wrong.items():
+        rates = "  ".join(f"{path} {100 * n / words:5.1f} %" for path, n in paths.items())
+        print(f"{name:24} words wrong: {rates}")
+    return 0
+
+
 def run(as_json: bool) -> int:
-    folder = Path("../shared/speech")
-    rows = asyncio.run(measure(folder))
+    rows = asyncio.run(measure(SPEECH))
     words = sum(len(r.reference.split()) for r in rows)
     direct, served = (sum(getattr(r, f"{k}_errors") for r in rows) for k in ("direct", "server"))
     if as_json:
@@ -140,4 +175,8 @@ def run(as_json: bool) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="offhook bench words")
     parser.add_argument("--json", action="store_true")
-    return run(parser.parse_args(argv).json)
+    parser.add_argument("--impaired", action="store_true", help="simulated loss and jitter instead")
+    arguments = parser.parse_args(argv)
+    if not SPEECH.exists():
+        parser.error(f"no recordings: name their folder in OFFHOOK_SPEECH (not {SPEECH})")
+    return (run_impaired if arguments.impaired else run)(arguments.json)

@@ -66,6 +66,12 @@ class Engines:
     recognizer: Recognizer
     synthesizer: Synthesizer
 
+    async def close(self) -> None:
+        await self.recognizer.close()
+        await self.synthesizer.close()
+        await self.ears.smart_turn.close()
+        await self.ears.vad.close()
+
 
 class Call:
     """Runs from the answer to the goodbye. `run` returns when all is torn down."""

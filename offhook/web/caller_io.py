@@ -229,6 +229,8 @@ class ScriptedCall:
         if await self._within(self._agent_speaks, GREETING_SECONDS):
             await self._within(self._agent_silent, REPLY_SECONDS)
         self.report.greeting = self._take_reply()
+        if self.report.greeting:
+            self._show(f"agent: {self.report.greeting}")
         for number, line in enumerate(self._lines):
             if self.leg.closed is not None:
                 return
@@ -269,6 +271,7 @@ class ScriptedCall:
                 await asyncio.sleep(0.1)
         if cut is None:
             turn.reply = self._take_reply()
+            self._show(f"agent: {turn.reply}" if turn.reply else "  no answer")
 
     async def _within(self, event: asyncio.Event, seconds: float) -> bool:
         """Whether the event came in time, and before the call ended."""

@@ -89,23 +89,26 @@ class Edge:
             # aioice leaves out loopback, the one address that is there without any network.
             use_addresses(["127.0.0.1", "::1", *get_host_addresses(True, True)])
         started = time.perf_counter()
-        ears = Ears(VadBatch(), SmartTurn(), config.turn_settings())
-        recognizer = PocketSphinxRecognizer(config.engines.asr_processes)
-        await recognizer.start()
-        synthesizer = await open_synthesizer(config.engines.tts)
-        self._engines = Engines(ears, recognizer, synthesizer)
-        self.clock.after = ears.vad.run
+        agent = "your bot"
+        if self._bot is None:  # a bot brings its own
+            agent = await self._load_engines()
         if config.recording.enabled:
             self._recordings = RecordingWriter(config.recording.directory)
         self._quality = asyncio.create_task(self._tell_quality(), name="quality")
         self.ready = True
-        logger.info(
-            "ready in {:.1f} s: hears with {}, speaks with {}, agent {}",
-            time.perf_counter() - started,
-            recognizer.name,
-            synthesizer.name,
-            config.agent.kind,
-        )
+        logger.info("ready in {:.1f} s: {}", time.perf_counter() - started, agent)
+
+    async def _load_engines(self) -> str:
+        """Load and warm up what all calls share; what that is, in words. Raises EngineError."""
+        engines = self.config.engines
+        ears = Ears(VadBatch(), SmartTurn(), self.config.turn_settings())
+        recognizer = PocketSphinxRecognizer(engines.asr_processes)
+        await recognizer.start()
+        synthesizer = await open_synthesizer(engines.tts)
+        self._engines = Engines(ears, recognizer, synthesizer)
+        self.clock.after = ears.vad.run
+        names = f"hears with {recognizer.name}, speaks with {synthesizer.name}"
+        return f"{names}, agent {self.config.agent.kind}"
 
     async def drain(self) -> None:
         """Take no more calls and wait for those in progress, up to the configured time."""
@@ -127,10 +130,8 @@ class Edge:
         await asyncio.gather(*self._calls.values(), *self._closing, return_exceptions=True)
         self._quality.cancel()
         await asyncio.gather(self._quality, return_exceptions=True)
-        await self._engines.recognizer.close()
-        await self._engines.synthesizer.close()
-        await self._engines.ears.smart_turn.close()
-        await self._engines.ears.vad.close()
+        if self._bot is None:
+            await self._engines.close()
         if self._recordings is not None:
             await asyncio.to_thread(self._recordings.close)
 
@@ -200,7 +201,7 @@ class Edge:
         self.clock.add(leg)
         try:
             if self._bot is not None:
-                await run_bot(self._bot, leg, body)
+                await self._run_bot(self._bot, leg, body)
             else:
                 await self._converse(leg)
         except Exception:
@@ -210,6 +211,18 @@ class Edge:
             self.clock.remove(leg)
             self.legs.pop(leg.call_id, None)
             self._calls.pop(leg.call_id, None)
+
+    async def _run_bot(self, bot: Bot, leg: PeerLeg, body: dict[str, Any]) -> None:
+        def tell(event: Event) -> None:
+            self.metrics.take(event)
+            self._report(leg, event)
+
+        tell(CallStarted(leg.heard_ms, "bot", "its own", "its own"))
+        try:
+            await run_bot(bot, leg, body)
+        finally:
+            reason = leg.closed or "the bot ended"
+            tell(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
 
     async def _converse(self, leg: PeerLeg) -> None:
         call = Call(
