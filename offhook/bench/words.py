@@ -84,8 +84,7 @@ class Listener(ScriptedCall):
 
     async def _listen(self, cut: float | None) -> None:
         assert self._turn is not None
-        deadline = time.monotonic() + SPEECH = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
-TRANSCRIPT_SECONDS
+        deadline = time.monotonic() + TRANSCRIPT_SECONDS
         heard, since = "", time.monotonic()
         while time.monotonic() < deadline:
             await asyncio.sleep(0.1)
