@@ -8,7 +8,7 @@ echo       no conversation: what a caller says comes back
 import argparse
 import asyncio
 
-from offhook.bench.process import LoopLag, run, stats_route, stay
+from offhook.bench.process import LoopLag, stats_route, stay
 from offhook.bench.scripted import ScriptedAgent, ScriptedRecognizer, ScriptedSynthesizer
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.media.resample import Resampler
@@ -18,6 +18,7 @@ from offhook.signaling.peer_io import PeerLeg
 from offhook.web.config import Config, Log, Server, WebRtc
 from offhook.web.edge_io import Edge
 from offhook.web.logs import set_up
+from offhook.web.loop_io import run
 from offhook.web.server_io import application
 
 

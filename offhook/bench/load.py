@@ -26,7 +26,7 @@ import aiohttp
 import numpy as np
 
 from offhook.bench.loss import TICKS, Packets, resample
-from offhook.bench.process import LoopLag, input_lines, run, say
+from offhook.bench.process import LoopLag, input_lines, say
 from offhook.media.clock_io import PacketClock
 from offhook.media.codec import CodecError
 from offhook.media.opus import OpusDecoder, OpusEncoder, OpusSettings
@@ -38,6 +38,7 @@ from offhook.web.caller_io import spoken, trimmed
 from offhook.web.config import Log
 from offhook.web.engines_io import open_synthesizer
 from offhook.web.logs import set_up
+from offhook.web.loop_io import run
 
 Manner = Literal["listening", "talking", "interrupting"]
 

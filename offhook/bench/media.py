@@ -18,7 +18,6 @@ from offhook.bench.echo import at_the_ears, at_the_packets
 from offhook.bench.edge import percentiles
 from offhook.bench.loss import TICKS, encode, load_speech
 from offhook.bench.process import child
-from offhook.bench.process import run as run_loop
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.opus import OpusDecoder, OpusEncoder
@@ -31,6 +30,7 @@ from offhook.media.rtp import RtpPacket
 from offhook.media.sender import AudioSender
 from offhook.web.config import Log
 from offhook.web.logs import set_up
+from offhook.web.loop_io import run as run_loop
 
 PACKETS = 3000
 """A minute of speech."""

@@ -20,13 +20,14 @@ from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
 from offhook.bench.loss import resample
-from offhook.bench.process import Footprint, LoopLag, run, say
+from offhook.bench.process import Footprint, LoopLag, say
 from offhook.bench.scripted import word_sound
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.web.config import Log
 from offhook.web.logs import set_up
+from offhook.web.loop_io import run
 
 RATE = 48_000
 SAMPLES = RATE // 50

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 from aiohttp import ClientSession, web
-
-from offhook.web.cli import _run as run_loop
 
 START_SECONDS = 90
 """The longest a child may take to say its first line."""
@@ -33,11 +31,6 @@ LAGS_KEPT = 10_000
 
 class ChildError(RuntimeError):
     """A child did not start or said nothing; the message ends with what it logged."""
-
-
-def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """On the same event loop as `offhook serve`: uvloop where there is one."""
-    return run_loop(main)
 
 
 async def input_lines() -> asyncio.StreamReader:

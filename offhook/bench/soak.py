@@ -18,9 +18,9 @@ import numpy as np
 
 from offhook.bench.edge import WORDS, percentiles
 from offhook.bench.process import START_SECONDS, Child, Footprint, child, get_json
-from offhook.bench.process import run as run_loop
 from offhook.web.config import Log
 from offhook.web.logs import set_up
+from offhook.web.loop_io import run as run_loop
 
 GROUP_CALLS = 5
 """Callers of one process, which come and go together."""

@@ -43,9 +43,10 @@ from pipecat.transports.smallwebrtc.transport import SmallWebRTCTransport
 from pipecat.utils.time import time_now_iso8601
 from pipecat.workers.runner import WorkerRunner
 
-from offhook.bench.process import LoopLag, run, stats_route, stay
+from offhook.bench.process import LoopLag, stats_route, stay
 from offhook.bench.scripted import PARTIAL_MS, TEXT, reply_text, word_sound
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT
+from offhook.web.loop_io import run
 
 
 class Stt(STTService):

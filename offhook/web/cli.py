@@ -5,13 +5,14 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from loguru import logger
 
 from offhook import __version__
+from offhook.web.loop_io import run
 
 
 class _InOrder(argparse.Action):
@@ -62,15 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(main: Coroutine[Any, Any, Any]) -> Any:
-    """asyncio.run, on uvloop where there is one: steadier packet times under load."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(main)
-    return uvloop.run(main)
-
-
 def _serve(arguments: argparse.Namespace) -> int:
     from offhook.web import config as configuration
     from offhook.web.logs import set_up
@@ -83,7 +75,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         from offhook.web.processes_io import serve_all as serve
     else:
         from offhook.web.server_io import serve
-    _run(serve(config, arguments.bot))
+    run(serve(config, arguments.bot))
     return 0
 
 
@@ -115,7 +107,7 @@ def _call(arguments: argparse.Namespace) -> int:
             if arguments.record:
                 call.save(arguments.record)
 
-    report = _run(place())
+    report = run(place())
     print(json.dumps(report.as_dict(), indent=1) if arguments.json else _table(report.as_dict()))
     return 0
 

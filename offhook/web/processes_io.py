@@ -24,10 +24,10 @@ from loguru import logger
 
 from offhook.pipeline.bot_io import load_bot
 from offhook.web import server_io
-from offhook.web.cli import _run as run_loop
 from offhook.web.config import Config, ConfigError, Server
 from offhook.web.edge_io import Edge
 from offhook.web.logs import set_up
+from offhook.web.loop_io import run as run_loop
 from offhook.web.siblings_io import NumberedEdge, Siblings, socket_path
 
 RESTART_SECONDS = 1.0
