@@ -13,7 +13,6 @@ import asyncio
 import fractions
 import time
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import urljoin
 
 import aiohttp
@@ -22,14 +21,14 @@ from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
-from offhook.bench.load import CONNECT_SECONDS, PING_SECONDS, Replay, encode
+from offhook.bench.load import CONNECT_SECONDS, PING_SECONDS, ReplayLeg, encode
 from offhook.bench.loss import Packets
 from offhook.media.clock_io import PacketClock
 from offhook.media.codec import CodecError
-from offhook.media.opus import OpusDecoder, OpusEncoder
+from offhook.media.opus import OpusDecoder
 from offhook.media.pcm import RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
 from offhook.media.rtp import RtpError, RtpPacket
-from offhook.signaling.peer_io import PeerLeg, use_addresses
+from offhook.signaling.peer_io import use_addresses
 
 PERIOD_TICKS = 73
 """From chirp to chirp: 1.46 s, so that none is taken for the echo of another."""
@@ -70,22 +69,14 @@ class Onsets:
             self._sent = None
 
 
-class PacketClient(PeerLeg):
+class PacketClient(ReplayLeg):
     """Measures at the packets."""
 
     def __init__(self) -> None:
         super().__init__("echo")
         self.onsets = Onsets()
         self._payloads = _period()
-        self._replay: Replay
         self._decoder = OpusDecoder()
-
-    def _open(self, *arguments: Any, **named: Any) -> None:
-        super()._open(*arguments, **named)
-        old = self._sender
-        self._sender = self._replay = Replay(
-            OpusEncoder(), old._payload_type, old.ssrc, self._send_rtp
-        )
 
     def receive_rtp(self, data: bytes, now: float) -> None:
         try:

@@ -156,6 +156,20 @@ class Replay(AudioSender):
         self._packet(self.payload)
 
 
+class ReplayLeg(PeerLeg):
+    """A peer whose sound out is payloads encoded beforehand."""
+
+    _replay: Replay
+
+    def _open(self, *arguments: Any, **named: Any) -> None:
+        super()._open(*arguments, **named)
+        assert self._codec == "opus"
+        old = self._sender
+        self._sender = self._replay = Replay(
+            OpusEncoder(), old._payload_type, old.ssrc, self._send_rtp
+        )
+
+
 class _State(Enum):
     PAUSING = auto()
     SAYING = auto()
@@ -163,7 +177,7 @@ class _State(Enum):
     HEARING = auto()
 
 
-class LoadLeg(PeerLeg):
+class LoadLeg(ReplayLeg):
     """A call of the load. `lines` and `silence` are payloads."""
 
     def __init__(
@@ -174,20 +188,11 @@ class LoadLeg(PeerLeg):
         self._random = Random(number)
         self._manner = manner
         self._lines, self._silence = lines, silence
-        self._replay: Replay
         self._state = _State.PAUSING
         self._until = 0.0
         """When the state ends by time alone; 0 before the first tick."""
         self._left: list[bytes] = []
         self._line_ended = 0.0
-
-    def _open(self, *arguments: Any, **named: Any) -> None:
-        super()._open(*arguments, **named)
-        assert self._codec == "opus"
-        old = self._sender
-        self._sender = self._replay = Replay(
-            OpusEncoder(), old._payload_type, old.ssrc, self._send_rtp
-        )
 
     def receive_rtp(self, data: bytes, now: float) -> None:
         try:

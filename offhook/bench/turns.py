@@ -23,9 +23,9 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.bench.transcript import prefix_distances, recognise
+from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.recognizer import Final
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.caller_io import Line, ScriptedCall, spoken, trimmed
 from offhook.web.engines_io import open_synthesizer
@@ -65,9 +65,6 @@ class Trial:
 class Result:
     responses: list[dict[str, Any]] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
-
-    def percentile(self, values: list[float], q: float) -> float:
-        return float(np.percentile(values, q)) if values else float("nan")
 
 
 @asynccontextmanager
@@ -126,12 +123,7 @@ def words(text: str) -> list[str]:
 def reached(hypothesis: list[str], reference: list[str]) -> int:
     """How many words of the reference a recognised beginning of it covers: the prefix with the
     least edit distance to it."""
-    row = list(range(len(reference) + 1))
-    for i, word in enumerate(hypothesis, 1):
-        before, row = row, [i] + [0] * len(reference)
-        for j, other in enumerate(reference, 1):
-            row[j] = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (word != other))
-    return int(np.argmin(row))
+    return int(np.argmin(prefix_distances(hypothesis, reference)))
 
 
 class Trials(ScriptedCall):
@@ -185,7 +177,7 @@ class Trials(ScriptedCall):
         self._reply_from = len(self.leg.heard)
         trial.heard = event["heard"]
         sound = np.concatenate(self.leg.heard[reply_from:])
-        found = words(await self._recognise(sound))
+        found = words(await recognise(self._recognizer, sound))
         reference = words(event["heard"] + " " + event["unheard"])
         trial.recognised = " ".join(found)
         trial.words_off = len(words(event["heard"])) - reached(found, reference)
@@ -216,17 +208,6 @@ class Trials(ScriptedCall):
         super()._message(text)
         for event in self.report.events[count:]:
             event["time"] = asyncio.get_running_loop().time()
-
-    async def _recognise(self, pcm: Pcm) -> str:
-        stream = await self._recognizer.open()
-        for start in range(0, len(pcm), RATE_IN // 10):
-            stream.feed(pcm[start : start + RATE_IN // 10])
-        stream.finish()
-        async for event in stream.events():
-            if isinstance(event, Final):
-                await stream.close()
-                return event.text
-        return ""
 
 
 async def measure() -> Result:

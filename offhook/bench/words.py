@@ -19,10 +19,10 @@ import numpy as np
 import soxr
 
 from offhook.bench.loss import SCENARIOS, encode, hear, hear_aiortc
+from offhook.bench.transcript import prefix_distances, recognise
 from offhook.bench.turns import server
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.recognizer import Final
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.caller_io import Line, ScriptedCall
 
@@ -51,27 +51,7 @@ def references(folder: Path) -> dict[Path, str]:
 
 def word_errors(heard: str, reference: str) -> int:
     """Substitutions, insertions and deletions."""
-    a, b = reference.lower().split(), re.findall(r"[a-z']+", heard.lower())
-    row = list(range(len(b) + 1))
-    for i, word in enumerate(a, 1):
-        before, row = row, [i] + [0] * len(b)
-        for j, other in enumerate(b, 1):
-            row[j] = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (word != other))
-    return row[-1]
-
-
-async def recognise(recognizer: PocketSphinxRecognizer, pcm: Pcm) -> str:
-    stream = await recognizer.open()
-    for start in range(0, len(pcm), RATE_IN // 10):
-        stream.feed(pcm[start : start + RATE_IN // 10])
-    stream.finish()
-    text = ""
-    async for event in stream.events():
-        if isinstance(event, Final):
-            text = event.text
-            break
-    await stream.close()
-    return text
+    return prefix_distances(re.findall(r"[a-z']+", heard.lower()), reference.lower().split())[-1]
 
 
 def read_16k(path: Path) -> Pcm:

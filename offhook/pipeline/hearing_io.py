@@ -177,7 +177,8 @@ class Hearing:
         facts.silence_ms = detector.silence_ms
         facts.agent_speaking = self._agent_is_speaking()
         facts.agent_busy = self.reply.busy
-        facts.agent_said = self.reply.recent()
+        if self._turn.state in (State.SUSPECTED, State.JUDGING):
+            facts.agent_said = self.reply.recent()
         if facts.voice and self._turn.state in (State.LISTENING, State.HEARING):
             facts.end_probability = None
             self._withdraw_question()

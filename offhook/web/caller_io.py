@@ -136,7 +136,7 @@ class CallerLeg(PeerLeg):
         delay = self.statistics().buffer_ms / 1000
         return max((t - delay for t in self.sounded if t - delay < now), default=0.0)
 
-    def _tell_ping(self, now_ms: int) -> None:
+    def ping(self, now_ms: int) -> None:
         if self._channel is not None and self._channel.readyState == "open":
             self._channel.send(f"ping: {now_ms}")
 
@@ -216,7 +216,7 @@ class ScriptedCall:
 
     async def _ping(self) -> None:
         while True:
-            self.leg._tell_ping(int(asyncio.get_running_loop().time() * 1000))
+            self.leg.ping(int(asyncio.get_running_loop().time() * 1000))
             await asyncio.sleep(PING_SECONDS)
 
     def _send(self, kind: str, data: dict[str, Any]) -> None:
