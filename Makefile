@@ -5,10 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: run test test-all lint format bench lock size clean
+.PHONY: run qwen test test-all lint format bench lock size clean
 
 run: $(VENV)/.runtime
 	$(BIN)/offhook serve $(ARGS)
+
+# What the Qwen3 engines need: torch, which is large.
+qwen: $(VENV)/.qwen
 
 test: $(VENV)/.test lint
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
@@ -38,7 +41,12 @@ $(VENV)/.runtime: requirements.lock debian-packages.txt pyproject.toml
 	sh deploy/install-packages.sh debian-packages.txt
 	touch $@
 
-$(VENV)/.test: $(VENV)/.runtime requirements-dev.lock debian-packages-test.txt
+$(VENV)/.qwen: $(VENV)/.runtime requirements-qwen.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-qwen.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	touch $@
+
+$(VENV)/.test: $(VENV)/.qwen requirements-dev.lock debian-packages-test.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-dev.lock
 	sh deploy/install-packages.sh debian-packages-test.txt
 	touch $@
@@ -49,6 +57,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--no-emit-package llvmlite --no-emit-package resampy --no-emit-package sounddevice
 lock:
 	$(LOCK) requirements.in -o requirements.lock
+	$(LOCK) requirements-qwen.in -o requirements-qwen.lock
 	$(LOCK) requirements-dev.in -o requirements-dev.lock
 
 size: $(VENV)/.runtime

@@ -1,5 +1,8 @@
 """The benchmarks measure what they say."""
 
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -111,6 +114,28 @@ async def test_the_search_finds_what_a_server_holds(
     assert found.calls <= best
     assert best - found.calls <= max(1, best // 16)
     assert len(tried) < 15
+
+
+async def test_a_server_that_gives_way_is_a_failed_row_and_no_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @asynccontextmanager
+    async def gives_way(module: str, *arguments: str) -> AsyncIterator[process.Child]:
+        raise process.ChildError("no word from a child:\nout of memory")
+        yield
+
+    monkeypatch.setattr(edge, "child", gives_way)
+    row = await edge.measure("stock", "talking", 50, 1.0)
+    assert row == edge.Failed("stock", "talking", 50, "out of memory")
+    assert edge.line(row).split() == ["stock", "talking", "50", "failed:", "out", "of", "memory"]
+    found = await edge.capacity("stock", [row], 1.0, lambda row: None)
+    assert (found.calls, found.cpu_percent) == (0, 0.0)
+
+
+def test_the_cpu_of_a_thread_is_told_by_its_name() -> None:
+    with ThreadPoolExecutor(2, "busy-bee") as pool:
+        list(pool.map(lambda n: sum(range(n)), [3_000_000] * 2))
+        assert process.thread_cpu_seconds()["busy-bee"] > 0.01
 
 
 async def test_the_echo_of_a_real_edge(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """`offhook bench edge`: what a call costs the server, and how many one process holds.
 
 Our edge beside a stock Pipecat bot on SmallWebRTC, each in its own process, under the same callers
-from further processes, with the same dummy engines (`scripted`). Everything is on 127.0.0.1.
+from further processes, with the same dummy engines (`scripted`). Everything is on 127.0.0.1. A
+server that gives way under a load is reported as failed, and the next load goes to a fresh one.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from offhook.bench.load import Counts, Manner
-from offhook.bench.process import Child, Footprint, child, get_json
+from offhook.bench.process import Child, ChildError, Footprint, child, get_json
 from offhook.web.config import Log
 from offhook.web.logs import set_up
 from offhook.web.loop_io import run as run_loop
@@ -34,6 +35,8 @@ CALLS_PER_LOAD = 25
 """Callers of one process."""
 SETTLE_SECONDS = 7.0
 """From the last connection to the first count: all callers have begun by then."""
+ANSWER_SECONDS = 30
+"""A server that says nothing for so long has failed."""
 MOST_CALLS = 256
 """The search ends here."""
 
@@ -57,6 +60,8 @@ class Row:
     """Attempts refused before they connected or gave up."""
     cpu_percent: float
     cpu_per_call_percent: float
+    cpu_per_call_by_thread: dict[str, float]
+    """The same by thread; what is missing from the sum are threads that Python does not know."""
     packets_per_s: float
     """Received, a call."""
     agent_share: float
@@ -89,6 +94,20 @@ class Row:
         )
 
 
+@dataclass(frozen=True)
+class Failed:
+    """A server that stopped answering under a load."""
+
+    server: Kind
+    manner: Manner
+    calls: int
+    why: str
+
+    @property
+    def holds(self) -> bool:
+        return False
+
+
 @dataclass
 class Capacity:
     """The most talking calls without gaps."""
@@ -97,16 +116,27 @@ class Capacity:
     calls: int
     cpu_percent: float
     calls_per_core: float
-    tried: list[Row] = field(default_factory=list)
+    tried: list[Row | Failed] = field(default_factory=list)
 
 
-async def measure(server: Kind, manner: Manner, calls: int, seconds: float) -> Row:
+async def measure(server: Kind, manner: Manner, calls: int, seconds: float) -> Row | Failed:
     """A fresh server under a fresh load."""
+    try:
+        return await _measure(server, manner, calls, seconds)
+    except (ChildError, aiohttp.ClientError, TimeoutError) as error:
+        why = str(error).splitlines()  # of a child's log the last line says most
+        return Failed(server, manner, calls, why[-1] if why else type(error).__name__)
+
+
+async def _measure(server: Kind, manner: Manner, calls: int, seconds: float) -> Row:
     words = 0 if manner == "listening" else WORDS
     async with (
         child(f"{server}_server", "scripted", "--words", str(words)) as running,
         AsyncExitStack() as loads,
-        aiohttp.ClientSession(f"http://127.0.0.1:{running.hello['port']}") as http,
+        aiohttp.ClientSession(
+            f"http://127.0.0.1:{running.hello['port']}",
+            timeout=aiohttp.ClientTimeout(ANSWER_SECONDS),
+        ) as http,
     ):
         empty = Footprint.of(running.pid)
         callers = await _callers(loads, running.hello["port"], manner, calls)
@@ -117,13 +147,18 @@ async def measure(server: Kind, manner: Manner, calls: int, seconds: float) -> R
         await asyncio.sleep(seconds)
         for caller in callers:
             caller.tell("report")
-        reports = [await caller.line(30) for caller in callers]
+        reports = [await caller.line(ANSWER_SECONDS) for caller in callers]
         after = await get_json(http, "/stats")
         full = Footprint.of(running.pid)
         late = await _tick_late_ms(http) if server == "edge" else None
         connected = sum(caller.hello["connected"] for caller in callers)
     wall = after["wall_s"] - before["wall_s"]
     cpu = 100 * (after["cpu_s"] - before["cpu_s"]) / wall
+    threads_before = before["thread_cpu_s"]
+    by_thread = {
+        name: round(100 * (cpu_s - threads_before.get(name, 0.0)) / wall / max(1, connected), 2)
+        for name, cpu_s in after["thread_cpu_s"].items()
+    }
     counts = _together([report["counts"] for report in reports])
     return Row(
         server=server,
@@ -133,6 +168,7 @@ async def measure(server: Kind, manner: Manner, calls: int, seconds: float) -> R
         refusals=sum(caller.hello["refusals"] for caller in callers),
         cpu_percent=round(cpu, 1),
         cpu_per_call_percent=round(cpu / max(1, connected), 2),
+        cpu_per_call_by_thread={name: cpu for name, cpu in by_thread.items() if cpu},
         packets_per_s=round(counts.packets / seconds / max(1, connected), 1),
         agent_share=round(counts.speech_packets / 50 / seconds / max(1, connected), 2),
         missing=counts.missing,
@@ -195,7 +231,10 @@ def _rate(count: int, minutes: float) -> float:
 
 
 async def capacity(
-    server: Kind, known: Sequence[Row], seconds: float, show: Callable[[Row], None]
+    server: Kind,
+    known: Sequence[Row | Failed],
+    seconds: float,
+    show: Callable[[Row | Failed], None],
 ) -> Capacity:
     """Doubling from what is known to be held, then halving the interval, to a sixteenth."""
     talking = [row for row in known if row.server == server and row.manner == "talking"]
@@ -204,7 +243,7 @@ async def capacity(
     high = min(failed, default=MOST_CALLS + 1)
     low = min(low, high - 1)
     rows = {row.calls: row for row in talking}
-    tried = []
+    tried: list[Row | Failed] = []
     while high - low > max(1, low // 16):
         calls = (low + high) // 2 if failed else min(MOST_CALLS, max(4, 2 * low))
         row = rows[calls] = await measure(server, "talking", calls, seconds)
@@ -215,7 +254,8 @@ async def capacity(
         else:
             high = calls
             failed.append(calls)
-    cpu = rows[low].cpu_percent if low in rows else 0.0
+    held = rows.get(low)
+    cpu = held.cpu_percent if isinstance(held, Row) else 0.0
     per_core = round(100 * low / cpu, 1) if cpu else 0.0
     return Capacity(server, low, cpu, per_core, tried)
 
@@ -224,14 +264,17 @@ HEADER = (
     f"{'server':7}{'manner':13}{'calls':>6}{'ref.':>5}{'% core':>8}{'/call':>7}{'pkt/s':>7}"
     f"{'agent':>7}{'miss':>6}{'holes/min':>10}{'late p50':>9}{'p95':>7}{'p99':>7}{'max':>7}"
     f"{'answ.':>7}{'resp p50':>9}{'p95':>7}{'RSS MB':>8}{'/call':>7}{'lag p99':>8}"
-    f"{'tick p99':>9}{'load %':>7}"
+    f"{'tick p99':>9}{'load %':>7}  threads, % core/call"
 )
 
 
-def line(row: Row) -> str:
+def line(row: Row | Failed) -> str:
+    if isinstance(row, Failed):
+        return f"{row.server:7}{row.manner:13}{row.calls:>6}  failed: {row.why}"
     late, response = row.late_ms, row.response_ms
     answered = "-" if row.answered is None else f"{row.answered:.0%}"
     tick = "-" if row.tick_late_ms is None else f"{row.tick_late_ms:.1f}"
+    threads = ", ".join(f"{name} {cpu}" for name, cpu in row.cpu_per_call_by_thread.items())
     calls = f"{row.connected}" if row.connected == row.calls else f"{row.connected}/{row.calls}"
     return (
         f"{row.server:7}{row.manner:13}{calls:>6}{row.refusals:5}{row.cpu_percent:8.1f}"
@@ -240,7 +283,7 @@ def line(row: Row) -> str:
         f"{late.get('p95', 0):7.1f}{late.get('p99', 0):7.1f}{late.get('max', 0):7.1f}"
         f"{answered:>7}{response.get('p50', 0):9.0f}{response.get('p95', 0):7.0f}"
         f"{row.rss_mb:8.0f}{row.rss_per_call_mb:7.2f}{row.lag_ms['p99']:8.1f}{tick:>9}"
-        f"{row.load_cpu_percent:7.0f}"
+        f"{row.load_cpu_percent:7.0f}  {threads}"
     )
 
 
@@ -248,9 +291,9 @@ def run(
     as_json: bool, calls: Sequence[int] = CALLS, seconds: float = SECONDS, search: bool = True
 ) -> int:
     """Print every row as it comes, then the capacities. Returns 0."""
-    rows: list[Row] = []
+    rows: list[Row | Failed] = []
 
-    def show(row: Row) -> None:
+    def show(row: Row | Failed) -> None:
         if not as_json:
             print(line(row), flush=True)
 

@@ -8,6 +8,7 @@ echo       no conversation: what a caller says comes back
 import argparse
 import asyncio
 
+from offhook.bench.memory import memory_route
 from offhook.bench.process import LoopLag, stats_route, stay
 from offhook.bench.scripted import ScriptedAgent, ScriptedRecognizer, ScriptedSynthesizer
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
@@ -71,6 +72,7 @@ async def serve(engines: str, words: int) -> None:
     await edge.start()
     app, lag = application(edge), LoopLag()
     stats_route(app, lag)
+    memory_route(app)
     watching = asyncio.create_task(lag.watch())
     try:
         await stay(app)

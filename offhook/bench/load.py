@@ -336,12 +336,12 @@ class Load:
         """How many connected."""
         said, quiet = await lines(), silence()
         give_up = time.monotonic() + calls * CONNECT_EVERY_SECONDS + REFUSED_SECONDS
-        async with aiohttp.ClientSession() as http:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(CONNECT_SECONDS)) as http:
             for number in range(first, first + calls):
                 leg = LoadLeg(number, manner, said, quiet, self.counts)
                 while not await self._connected(leg, http):
                     if time.monotonic() > give_up:
-                        break
+                        return len(self._legs)
                     self.refusals += 1
                     await asyncio.sleep(RETRY_SECONDS)
                     leg = LoadLeg(number, manner, said, quiet, self.counts)

@@ -19,7 +19,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.pipeline.recognizer import Final, Partial
+from offhook.pipeline.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions
 from offhook.pipeline.synthesizer import Speech
 
 TEXT = "please tell me what you can do"
@@ -48,7 +48,7 @@ class ScriptedRecognizer:
     async def start(self) -> None:
         pass
 
-    async def open(self) -> "ScriptedRecognizerStream":
+    async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "ScriptedRecognizerStream":
         return ScriptedRecognizerStream()
 
     async def close(self) -> None:

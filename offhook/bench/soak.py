@@ -2,8 +2,11 @@
 
     python -m offhook.bench.soak --calls 20 --minutes 10 [--scripted] [--json]
 
-Callers talk and interrupt; each group of them hangs up and is replaced every minute. Then all hang
-up; then one more caller is killed, to see how long the server takes to notice.
+Callers talk and interrupt; each group of them hangs up and is replaced every minute. After each
+third of the time all hang up, and once the garbage is collected what the server still holds is
+compared: the first third warms it up, and over the others it may grow by no more than a few KB a
+call and half a KB a turn. Then one more caller is killed, to see how long the server takes to
+notice.
 """
 
 import argparse
@@ -14,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
 import aiohttp
-import numpy as np
 
 from offhook.bench.edge import WORDS, percentiles
+from offhook.bench.memory import Held
 from offhook.bench.process import START_SECONDS, Child, Footprint, child, get_json
 from offhook.web.config import Log
 from offhook.web.logs import set_up
@@ -30,10 +33,15 @@ TEAR_DOWN_SECONDS = 30.0
 """The longest that calls which hung up may leave something behind."""
 KILLED_SECONDS = 45.0
 """The longest waited for the server to notice a caller that was killed."""
-GROWTH_MB_PER_MINUTE = 1.0
-"""Of memory, once warm: more is reported as a leak."""
-WARM_SHARE = 0.4
-"""Of the samples at the beginning, left out of the growth."""
+PARTS = 3
+LEAK_KB_PER_CALL = 10.0
+LEAK_KB_PER_TURN = 0.5
+"""More left behind than this is a leak."""
+NOISE_KB = 200
+"""By this much two rests of a server without a leak may differ."""
+RSS_GROWTH = 0.05
+"""Of the resident size between the rests: more is a leak too, of memory that malloc does not know
+of."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,52 @@ class Sample:
     lag_p99_ms: float
 
 
+@dataclass(frozen=True)
+class Rest:
+    """The server without calls."""
+
+    held: Held
+    calls: int
+    """Placed so far."""
+    turns: int
+    """Answered so far."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left behind of the calls between two rests."""
+
+    calls: int
+    turns: int
+    kb: float
+    """At most; what may be noise is taken off."""
+    objects: int
+    rss_growth: float
+
+    @classmethod
+    def between(cls, first: Rest, last: Rest) -> "Left":
+        grown = (last.held.at_most_bytes - first.held.at_most_bytes) / 1024
+        return cls(
+            last.calls - first.calls,
+            last.turns - first.turns,
+            max(0.0, round(grown - NOISE_KB, 1)),
+            last.held.objects - first.held.objects,
+            round(last.held.rss_mb / first.held.rss_mb - 1, 4),
+        )
+
+    @property
+    def conclusive(self) -> bool:
+        """So many calls and turns that a leak of twice the limit is seen above the noise."""
+        return (
+            self.calls * LEAK_KB_PER_CALL >= NOISE_KB and self.turns * LEAK_KB_PER_TURN >= NOISE_KB
+        )
+
+    @property
+    def leaks(self) -> bool:
+        allowed = min(LEAK_KB_PER_CALL * self.calls, LEAK_KB_PER_TURN * self.turns)
+        return (self.conclusive and self.kb > allowed) or self.rss_growth > RSS_GROWTH
+
+
 @dataclass
 class Soak:
     series: list[Sample] = field(default_factory=list)
@@ -57,7 +111,8 @@ class Soak:
     """After one call, so that what is loaded late is loaded."""
     after: Sample | None = None
     """All calls hung up."""
-    rss_mb_per_minute: float = 0.0
+    rests: list[Rest] = field(default_factory=list)
+    """After each part."""
     calls_placed: int = 0
     calls_refused: int = 0
     refusals: int = 0
@@ -68,10 +123,15 @@ class Soak:
     lines: int = 0
     interruptions: int = 0
     late_ms: dict[str, float] = field(default_factory=dict)
-    torn_down_s: float | None = None
-    """From the last hang-up to no call and no more tasks than before; None: never."""
+    torn_down_s: list[float | None] = field(default_factory=list)
+    """From the last hang-up of each part to no call and no more tasks than before; None: never."""
     killed_noticed_s: float | None = None
     """From kill -9 of a caller to the end of its call; None: never."""
+
+    @property
+    def left(self) -> Left:
+        """Since the first part."""
+        return Left.between(self.rests[0], self.rests[-1])
 
     @property
     def left_behind(self) -> dict[str, int]:
@@ -84,9 +144,9 @@ class Soak:
     @property
     def passed(self) -> bool:
         return (
-            self.torn_down_s is not None
+            None not in self.torn_down_s
             and self.killed_noticed_s is not None
-            and self.rss_mb_per_minute <= GROWTH_MB_PER_MINUTE
+            and not self.left.leaks
             and self.calls_cut == 0
             and self.left_behind["files"] <= 0
         )
@@ -108,6 +168,9 @@ class Server:
         at_s = round(time.monotonic() - self._started, 1)
         lag = stats["lag_ms"]["p99"]
         return Sample(at_s, state["calls"], **footprint, tasks=stats["tasks"], lag_p99_ms=lag)
+
+    async def held(self) -> Held:
+        return Held(**await get_json(self._http, f"{self.url}/memory"))
 
     async def until(self, seconds: float, reached: Callable[[Sample], bool]) -> float | None:
         """How long it took; None when it did not come to it."""
@@ -162,12 +225,16 @@ async def _sampling(server: Server, result: Soak, show: Callable[[Sample], None]
 
 
 async def _talk(
-    server: Server, calls: int, seconds: float, result: Soak, show: Callable[[Sample], None]
+    server: Server,
+    calls: int,
+    seconds: float,
+    result: Soak,
+    late_ms: list[float],
+    show: Callable[[Sample], None],
 ) -> None:
     """All groups until time is up, a sample every few seconds."""
     until = time.monotonic() + seconds
     shares = [min(GROUP_CALLS, calls - done) for done in range(0, calls, GROUP_CALLS)]
-    late_ms: list[float] = []
     sampling = asyncio.create_task(_sampling(server, result, show))
     try:
         async with asyncio.TaskGroup() as groups:
@@ -177,12 +244,18 @@ async def _talk(
                 groups.create_task(group.keep(delay, until, i * GROUP_CALLS))
     finally:
         sampling.cancel()
-    result.late_ms = percentiles(late_ms)
-    warm = result.series[int(len(result.series) * WARM_SHARE) :]
-    if len(warm) > 2:
-        minutes = [sample.at_s / 60 for sample in warm]
-        slope = np.polyfit(minutes, [sample.rss_mb for sample in warm], 1)[0]
-        result.rss_mb_per_minute = round(float(slope), 2)
+
+
+async def _rest(server: Server, result: Soak) -> None:
+    """After a part: until nothing of its calls runs any more, and what is still held then."""
+    before = result.before
+    assert before is not None
+    took = await server.until(
+        TEAR_DOWN_SECONDS, lambda sample: sample.calls == 0 and sample.tasks <= before.tasks
+    )
+    result.torn_down_s.append(took)
+    await asyncio.sleep(1)
+    result.rests.append(Rest(await server.held(), result.calls_placed, result.answered))
 
 
 async def _one_call(server: Server, seconds: float) -> None:
@@ -201,7 +274,7 @@ async def _kill_one(server: Server) -> float | None:
 
 async def soak(calls: int, seconds: float, scripted: bool, show: Callable[[Sample], None]) -> Soak:
     engines = "scripted" if scripted else "embedded"
-    result = Soak()
+    result, late_ms = Soak(), list[float]()
     async with (
         child("edge_server", engines, "--words", str(WORDS)) as running,
         aiohttp.ClientSession() as http,
@@ -210,11 +283,11 @@ async def soak(calls: int, seconds: float, scripted: bool, show: Callable[[Sampl
         await _one_call(server, min(10.0, seconds))
         await server.until(TEAR_DOWN_SECONDS, lambda sample: sample.calls == 0)
         await asyncio.sleep(1)
-        before = result.before = await server.sample()
-        await _talk(server, calls, seconds, result, show)
-        result.torn_down_s = await server.until(
-            TEAR_DOWN_SECONDS, lambda s: s.calls == 0 and s.tasks <= before.tasks
-        )
+        result.before = await server.sample()
+        for _ in range(PARTS):
+            await _talk(server, calls, seconds / PARTS, result, late_ms, show)
+            await _rest(server, result)
+        result.late_ms = percentiles(late_ms)
         result.after = await server.sample()
         result.killed_noticed_s = await _kill_one(server)
     return result
@@ -230,16 +303,33 @@ def _show(sample: Sample) -> None:
 
 
 def _print(result: Soak) -> None:
+    rests = ", ".join(f"{rest.held.rss_mb}" for rest in result.rests)
     print(
         f"{result.calls_placed} calls, {result.calls_refused} not taken, {result.refusals} "
         f"refusals, {result.calls_cut} cut; "
         f"{result.answered} of {result.lines} lines answered, {result.interruptions} replies "
         f"interrupted; packets late by {result.late_ms} ms\n"
-        f"memory grew by {result.rss_mb_per_minute} MB a minute\n"
         f"all torn down after {result.torn_down_s} s; left behind: {result.left_behind}\n"
         f"a killed caller was noticed after {result.killed_noticed_s} s\n"
+        f"without calls and garbage the server holds {rests} MB\n"
+        f"{_judgement(result.left)}\n"
         f"{'passed' if result.passed else 'FAILED'}"
     )
+
+
+def _judgement(left: Left) -> str:
+    text = (
+        f"judged: of {left.calls} calls with {left.turns} turns it kept {left.kb} KB at most, "
+        f"beyond {NOISE_KB} KB that may be noise ({LEAK_KB_PER_CALL} KB a call and "
+        f"{LEAK_KB_PER_TURN} KB a turn are allowed), and {left.objects} objects; its resident "
+        f"size changed by {left.rss_growth:+.1%} ({RSS_GROWTH:+.0%} is allowed)"
+    )
+    few = (
+        ""
+        if left.conclusive
+        else "\nso few calls and turns prove nothing: soak longer, or more callers"
+    )
+    return text + few
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -253,7 +343,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     show: Callable[[Sample], None] = (lambda sample: None) if arguments.json else _show
     result = run_loop(soak(arguments.calls, arguments.minutes * 60, arguments.scripted, show))
     if arguments.json:
-        print(json.dumps({**asdict(result), "passed": result.passed}))
+        print(json.dumps({**asdict(result), "left": asdict(result.left), "passed": result.passed}))
     else:
         _print(result)
     return int(not result.passed)

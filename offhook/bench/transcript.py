@@ -1,31 +1,105 @@
 """Words of a sound, and how far they are from the words that were said."""
 
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import accumulate
+
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.recognizer import Final
+from offhook.pipeline.recognizer import Final, Word
+
+CUT_MS = 50
+"""A word that ends this near to where the sound was cut did not end by itself."""
+
+CHANCE_LETTERS = 2
+"""Of two alignments one is not the better by so few letters."""
 
 
-async def recognise(recognizer: PocketSphinxRecognizer, pcm: Pcm) -> str:
+@dataclass(frozen=True)
+class Said:
+    """One word of the agent."""
+
+    text: str
+    end_ms: int | None
+    """Where in the sound it was over, by the server's account; None when it never was."""
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[a-z']+", text.lower())
+
+
+async def recognise(recognizer: PocketSphinxRecognizer, pcm: Pcm) -> Final:
     """16 kHz sound as one utterance, fed 100 ms at a time."""
     stream = await recognizer.open()
     for start in range(0, len(pcm), RATE_IN // 10):
         stream.feed(pcm[start : start + RATE_IN // 10])
     stream.finish()
-    text = ""
+    final = Final("", 0)
     async for event in stream.events():
         if isinstance(event, Final):
-            text = event.text
+            final = event
             break
     await stream.close()
-    return text
+    return final
 
 
-def prefix_distances(heard: list[str], reference: list[str]) -> list[int]:
+def prefix_distances(heard: Sequence[str], reference: Sequence[str]) -> list[int]:
     """Substitutions, insertions and deletions between `heard` and the first 0, 1, … all words of
-    `reference`."""
+    `reference` (or letters, of strings)."""
     row = list(range(len(reference) + 1))
     for i, word in enumerate(heard, 1):
         before, row = row, [i] + [0] * len(reference)
         for j, other in enumerate(reference, 1):
             row[j] = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (word != other))
     return row
+
+
+def reached(heard: Sequence[str], reference: Sequence[str], around: int | None = None) -> int:
+    """How many words of `reference` the recognised beginning of it covers.
+
+    Letters are aligned, not words: recognisers split and join words, and a word cut short shares
+    its first letters with the whole. More than half of its letters cover a word. Of prefixes
+    equally near the longest is taken: a word that was heard wrongly is a word that was said. Where
+    it is known to be about `around` words, the nearest to that is taken, of prefixes that differ by
+    no more than CHANCE_LETTERS.
+    """
+    distances = prefix_distances("".join(heard), "".join(reference))
+    least = min(distances)
+    middles = [end - len(word) / 2 for end, word in zip(_ends(reference), reference, strict=True)]
+    if around is None:
+        return max(bisect_left(middles, n) for n, d in enumerate(distances) if d == least)
+    near = (n for n, d in enumerate(distances) if d <= least + CHANCE_LETTERS)
+    return min((bisect_left(middles, n) for n in near), key=lambda n: (abs(n - around), -n))
+
+
+def _ends(reference: Sequence[str]) -> Iterator[int]:
+    return accumulate(len(word) for word in reference)
+
+
+def words_beyond(context: int, heard: Sequence[Word], said: Sequence[Said], cut_ms: int) -> int:
+    """Words in the context less those in the sound, which is silent from `cut_ms` on; `said` is the
+    whole reply, and when each word was over as far as it came. The word in which the sound was cut
+    may count or not."""
+    if not heard:
+        return context
+    middle = (heard[-1].start_ms + heard[-1].end_ms) / 2
+    over = sum(word.end_ms is not None and word.end_ms <= middle for word in said)
+    around = over + 1 if over else None
+    most = reached([word.text for word in heard], [word.text for word in said], around)
+    cut_short = most > 0 and heard[-1].end_ms > cut_ms - CUT_MS
+    return context - max(most - cut_short, min(context, most))
+
+
+def mark_errors(heard: Sequence[Word], said: Sequence[Said]) -> list[int]:
+    """ms by which the server took a word for said after its end in the sound, of every word that
+    was recognised as it is."""
+    alike = SequenceMatcher(None, [w.text for w in said], [w.text for w in heard], autojunk=False)
+    pairs = (
+        (said[a + i].end_ms, heard[b + i].end_ms)
+        for a, b, size in alike.get_matching_blocks()
+        for i in range(size)
+    )
+    return [mark - end for mark, end in pairs if mark is not None]

@@ -10,24 +10,25 @@ import asyncio
 import json
 import os
 import random
-import re
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import numpy as np
 
-from offhook.bench.transcript import prefix_distances, recognise
-from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.bench.transcript import Said, mark_errors, recognise, words, words_beyond
+from offhook.media.pcm import PACKET_MS, RATE_OUT, Pcm, dbfs
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.recognizer import Word
 from offhook.signaling.peer_io import use_addresses
-from offhook.web.caller_io import Line, ScriptedCall, spoken, trimmed
+from offhook.web.caller_io import AUDIBLE_DBFS, Line, ScriptedCall, spoken, trimmed
 from offhook.web.engines_io import open_synthesizer
 
 ASK = "Tell me about yourself."
@@ -41,6 +42,8 @@ CONVERSATION = (
 INTERRUPTIONS = 20
 COUGHS = 5
 BACKCHANNELS = 5
+EARLY_TICKS = 10
+"""What the server says of a reply may come so much later than its first sound."""
 START_SECONDS = 30
 """The longest a server may take to load its engines."""
 
@@ -56,9 +59,18 @@ class Trial:
     """From that word to the last packet of the agent's speech; negative: it was silent before."""
     resumed: bool = False
     heard: str = ""
-    recognised: str = ""
+    """The words that stayed in the context."""
+    unheard: str = ""
+    said: list[Said] = field(default_factory=list)
+    """All of the reply, times from the tick it was first waited for."""
+    recognised: list[Word] = field(default_factory=list)
+    """The words found in what arrived, with their times in it."""
+    cut_ms: int | None = None
+    """Where the sound ended."""
     words_off: int | None = None
-    """Words in the context, less the words recognised in what arrived up to the cut."""
+    """Words in the context, less those recognised; the word cut short may count or not."""
+    mark_errors_ms: list[int] = field(default_factory=list)
+    """How late the server took words for said."""
 
 
 @dataclass
@@ -116,34 +128,29 @@ def cough(seed: int) -> Pcm:
     return (noise * envelope * 15_000).clip(-32768, 32767).astype(np.int16)
 
 
-def words(text: str) -> list[str]:
-    return re.findall(r"[a-z']+", text.lower())
-
-
-def reached(hypothesis: list[str], reference: list[str]) -> int:
-    """How many words of the reference a recognised beginning of it covers: the prefix with the
-    least edit distance to it."""
-    return int(np.argmin(prefix_distances(hypothesis, reference)))
-
-
 class Trials(ScriptedCall):
     """One call of many trials."""
 
-    def __init__(self, url: str, lines: dict[str, Pcm], recognizer: PocketSphinxRecognizer) -> None:
+    def __init__(
+        self,
+        url: str,
+        lines: dict[str, Pcm],
+        recognizer: PocketSphinxRecognizer,
+        interruptions: int,
+    ) -> None:
         super().__init__(url, [])
+        self._interruptions = interruptions
         self._pcm = lines
         self._recognizer = recognizer
         self._random = random.Random(1)
         self.trials: list[Trial] = []
-        self._reply_from = 0
-        """Where, in what was heard, the present reply begins: the silence before it."""
 
     async def _converse(self) -> None:
         await self._within(self._agent_speaks, 5)
         await self._within(self._agent_silent, 20)
-        kinds = ["interruption"] * INTERRUPTIONS + ["cough"] * COUGHS + ["uh-huh"] * BACKCHANNELS
+        kinds = ["interruption"] * self._interruptions
+        kinds += ["cough"] * COUGHS + ["uh-huh"] * BACKCHANNELS
         await asyncio.sleep(0.5)
-        self._reply_from = len(self.leg.heard)
         self._agent_speaks.clear()
         self.leg.playout.write(self._pcm[ASK])
         await self._within(self._agent_speaks, 10)
@@ -155,7 +162,6 @@ class Trials(ScriptedCall):
         loop = asyncio.get_running_loop()
         trial = Trial(kind)
         self.trials.append(trial)
-        reply_from = self._reply_from
         await asyncio.sleep(self._random.uniform(1.5, 3.0))
         seen = len(self.report.events)
         pcm = self._pcm[ASK] if kind == "interruption" else self._pcm[kind]
@@ -174,18 +180,45 @@ class Trials(ScriptedCall):
         last = self.leg.last_sound_before(event["time"] + 0.3)
         trial.stop_ms = (last - onset) * 1000
         trial.after_decision_ms = (last - event["time"]) * 1000
-        self._reply_from = len(self.leg.heard)
-        trial.heard = event["heard"]
-        sound = np.concatenate(self.leg.heard[reply_from:])
-        found = words(await recognise(self._recognizer, sound))
-        reference = words(event["heard"] + " " + event["unheard"])
-        trial.recognised = " ".join(found)
-        trial.words_off = len(words(event["heard"])) - reached(found, reference)
+        trial.heard, trial.unheard = event["heard"], event["unheard"]
+        await self._compare(trial, self._reply_from(seen))
         if kind == "interruption":
             await self._within(self._agent_speaks, 10)
         else:
             self.leg.playout.write(self._pcm[ASK])
             await self._within(self._agent_speaks, 10)
+
+    def _reply_from(self, seen: int) -> int:
+        """The tick before the first sound of the reply that the first `seen` events end in."""
+        began = [
+            event["at_ms"] // PACKET_MS
+            for event in self.report.events[:seen]
+            if event["type"] == "bot-started-speaking"
+        ]
+        return max(0, began[-1] - EARLY_TICKS) if began else 0
+
+    async def _compare(self, trial: Trial, reply_from: int) -> None:
+        """The words of the context with those in what arrived since the tick `reply_from`."""
+        heard = self.leg.heard[reply_from:]
+        loud = [tick for tick, pcm in enumerate(heard, 1) if dbfs(pcm) > AUDIBLE_DBFS]
+        trial.cut_ms = loud[-1] * PACKET_MS if loud else 0
+        reply, ends = words(f"{trial.heard} {trial.unheard}"), self._word_ends(reply_from)
+        trial.said = [Said(word, end) for word, end in zip_longest(reply, ends[: len(reply)])]
+        trial.recognised = list((await recognise(self._recognizer, np.concatenate(heard))).words)
+        context = len(words(trial.heard))
+        trial.words_off = words_beyond(context, trial.recognised, trial.said, trial.cut_ms)
+        trial.mark_errors_ms = mark_errors(trial.recognised, trial.said)
+
+    def _word_ends(self, reply_from: int) -> list[int]:
+        """Where in the sound the words ended that the server told of since that tick: it tells as
+        it sends their last packet, which waits in the jitter buffer."""
+        delay_ms = self.leg.statistics().buffer_ms - reply_from * PACKET_MS
+        return [
+            round(event["at_ms"] + delay_ms)
+            for event in self.report.events
+            if event["type"] == "bot-tts-text" and event["at_ms"] >= reply_from * PACKET_MS
+            for _ in words(event["data"]["text"])
+        ]
 
     async def _server_event(self, seen: int, seconds: float) -> dict[str, Any] | None:
         """The first verdict of the server on what was sent."""
@@ -210,7 +243,7 @@ class Trials(ScriptedCall):
             event["time"] = asyncio.get_running_loop().time()
 
 
-async def measure() -> Result:
+async def measure(interruptions: int) -> Result:
     use_addresses(["127.0.0.1"])
     result = Result()
     synthesizer = await open_synthesizer("auto")
@@ -226,7 +259,7 @@ async def measure() -> Result:
             call = ScriptedCall(url, script)
             report = await call.run()
             result.responses = [asdict(turn) for turn in report.turns]
-            trials = Trials(url, lines, recognizer)
+            trials = Trials(url, lines, recognizer, interruptions)
             await trials.run()
             result.trials = trials.trials
     finally:
@@ -257,7 +290,13 @@ def _print(result: Result) -> None:
         if values:
             p50, p95 = np.percentile(values, (50, 95))
             print(f"  {name}: p50 {p50:.0f}  p95 {p95:.0f}  max {max(values):.0f} ms")
-    print(f"  words in the context less words heard: {off}")
+    print(f"  words in the context less words heard, the one cut short aside: {off}")
+    errors = [e for t in cut for e in t.mark_errors_ms]
+    if errors:
+        p5, p50, p95 = np.percentile(errors, (5, 50, 95))
+        print(
+            f"  words taken for said after their end: p5 {p5:.0f}  p50 {p50:.0f}  p95 {p95:.0f} ms"
+        )
     for kind in ("cough", "uh-huh"):
         those = [t for t in result.trials if t.kind == kind]
         print(
@@ -265,8 +304,8 @@ def _print(result: Result) -> None:
         )
 
 
-def run(as_json: bool) -> int:
-    result = asyncio.run(measure())
+def run(interruptions: int, as_json: bool) -> int:
+    result = asyncio.run(measure(interruptions))
     if as_json:
         print(json.dumps(asdict(result), indent=1))
     else:
@@ -276,5 +315,7 @@ def run(as_json: bool) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="offhook bench turns")
+    parser.add_argument("--interruptions", type=int, default=INTERRUPTIONS)
     parser.add_argument("--json", action="store_true")
-    return run(parser.parse_args(argv).json)
+    arguments = parser.parse_args(argv)
+    return run(arguments.interruptions, arguments.json)

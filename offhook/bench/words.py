@@ -19,7 +19,7 @@ import numpy as np
 import soxr
 
 from offhook.bench.loss import SCENARIOS, encode, hear, hear_aiortc
-from offhook.bench.transcript import prefix_distances, recognise
+from offhook.bench.transcript import prefix_distances, recognise, words
 from offhook.bench.turns import server
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
@@ -51,7 +51,7 @@ def references(folder: Path) -> dict[Path, str]:
 
 def word_errors(heard: str, reference: str) -> int:
     """Substitutions, insertions and deletions."""
-    return prefix_distances(re.findall(r"[a-z']+", heard.lower()), reference.lower().split())[-1]
+    return prefix_distances(words(heard), reference.lower().split())[-1]
 
 
 def read_16k(path: Path) -> Pcm:
@@ -81,7 +81,7 @@ async def measure(folder: Path) -> list[Row]:
     rows = []
     async with server(OFFHOOK_AGENT_KIND="silent") as url:
         for path, reference in references(folder).items():
-            direct = await recognise(recognizer, read_16k(path))
+            direct = (await recognise(recognizer, read_16k(path))).text
             pcm = soxr.resample(read_16k(path), RATE_IN, RATE_OUT).astype(np.int16)
             silence = np.zeros(RATE_OUT // 2, np.int16)
             line = Line(path.name, np.concatenate((silence, pcm, silence)))
@@ -116,7 +116,7 @@ async def measure_impaired(folder: Path) -> dict[str, dict[str, int]]:
             for file, reference in references(folder).items():
                 packets = encode(soxr.resample(read_16k(file), RATE_IN, RATE_OUT).astype(np.int16))
                 heard = await recognise(recognizer, receive(packets, impairment))
-                errors += word_errors(heard, reference)
+                errors += word_errors(heard.text, reference)
             wrong.setdefault(impairment.name, {})[path] = errors
     await recognizer.close()
     return wrong
@@ -124,19 +124,19 @@ async def measure_impaired(folder: Path) -> dict[str, dict[str, int]]:
 
 def run_impaired(as_json: bool) -> int:
     wrong = asyncio.run(measure_impaired(SPEECH))
-    words = sum(len(text.split()) for text in references(SPEECH).values())
+    total = sum(len(text.split()) for text in references(SPEECH).values())
     if as_json:
-        print(json.dumps({"words": words, "wrong": wrong}))
+        print(json.dumps({"words": total, "wrong": wrong}))
         return 0
     for name, paths in wrong.items():
-        rates = "  ".join(f"{path} {100 * n / words:5.1f} %" for path, n in paths.items())
+        rates = "  ".join(f"{path} {100 * n / total:5.1f} %" for path, n in paths.items())
         print(f"{name:24} words wrong: {rates}")
     return 0
 
 
 def run(as_json: bool) -> int:
     rows = asyncio.run(measure(SPEECH))
-    words = sum(len(r.reference.split()) for r in rows)
+    total = sum(len(r.reference.split()) for r in rows)
     direct, served = (sum(getattr(r, f"{k}_errors") for r in rows) for k in ("direct", "server"))
     if as_json:
         print(json.dumps([asdict(r) for r in rows], indent=1))
@@ -146,7 +146,7 @@ def run(as_json: bool) -> int:
         print(f"  direct {r.direct_errors:2}: {r.direct}")
         print(f"  server {r.server_errors:2}: {r.server}")
     print(
-        f"{words} words: direct {100 * direct / words:.1f} %, server {100 * served / words:.1f} %"
+        f"{total} words: direct {100 * direct / total:.1f} %, server {100 * served / total:.1f} %"
     )
     return 0
 

@@ -1,8 +1,6 @@
-"""The agents as Pipecat LLM processors: `frontdesk` without a network, `openai` with any
-OpenAI-compatible chat endpoint."""
+"""The agents that need no network, as Pipecat processors in the place of an LLM service."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,8 +15,6 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.services.llm_service import FunctionCallParams
-from pipecat.services.openai.llm import OpenAILLMService
 
 from offhook.pipeline.frontdesk import Action, Business, FrontDesk, Reply, TakeMessage
 
@@ -94,32 +90,3 @@ def _last_user_text(context: LLMContext) -> str:
         return ""
     last: Any = messages[-1]
     return str(last["content"]) if last.get("role") == "user" else ""
-
-
-@dataclass(frozen=True)
-class OpenAIAgentSettings:
-    """Any OpenAI-compatible chat endpoint."""
-
-    model: str
-    base_url: str
-    api_key: str
-    instructions: str
-
-
-def openai_agent(settings: OpenAIAgentSettings, hang_up: Callable[[], Awaitable[None]]) -> Any:
-    """Pipecat's own OpenAI service, with a tool to end the call."""
-    llm = OpenAILLMService(
-        api_key=settings.api_key,
-        base_url=settings.base_url,
-        settings=OpenAILLMService.Settings(
-            model=settings.model, system_instruction=settings.instructions
-        ),
-    )
-
-    async def end_call(params: FunctionCallParams) -> None:
-        """End the phone call. Say goodbye first; use only when the caller is done."""
-        await params.result_callback({"status": "the call ends after your last words"})
-        await hang_up()
-
-    llm.register_direct_function(end_call)
-    return llm, end_call

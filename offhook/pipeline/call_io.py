@@ -32,7 +32,7 @@ from offhook.pipeline.events import (
     Interrupted,
 )
 from offhook.pipeline.hearing_io import Ears, Hearing
-from offhook.pipeline.recognizer import Recognizer
+from offhook.pipeline.recognizer import DEFAULT_OPTIONS, Recognizer, StreamOptions
 from offhook.pipeline.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.synthesizer import Synthesizer
 from offhook.pipeline.transport_io import LegTransport
@@ -65,6 +65,7 @@ class Engines:
     ears: Ears
     recognizer: Recognizer
     synthesizer: Synthesizer
+    hearing: StreamOptions = DEFAULT_OPTIONS
 
     async def close(self) -> None:
         await self.recognizer.close()
@@ -110,7 +111,7 @@ class Call:
 
     async def run(self) -> None:
         engines = self._engines
-        stream = await engines.recognizer.open()
+        stream = await engines.recognizer.open(engines.hearing)
         hearing = Hearing(self.leg, engines.ears, stream, self.emit)
         self._worker = self._build(hearing)
         names = self._agent.name, engines.recognizer.name, engines.synthesizer.name

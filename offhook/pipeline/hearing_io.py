@@ -133,6 +133,8 @@ class Hearing:
         self._reader.cancel()
         await self._recognizer.close()
         await asyncio.gather(self._reader, return_exceptions=True)
+        # The rest of a call refers to itself and waits for a cyclic collection; its sound need not.
+        del self._memory, self._echo
 
     @property
     def state(self) -> State:
@@ -245,6 +247,8 @@ class Hearing:
                             self._tell_words(event.text)
                 case Final() if self._stale_finals:
                     self._stale_finals -= 1
+                case Final(continues=True):
+                    self._facts.turn_text = _join(self._facts.turn_text, event.text)
                 case Final() if self._fed_until is not None:
                     # The caller spoke on after the pause: what was final is part of the turn.
                     self._facts.turn_text = _join(self._facts.turn_text, event.text)

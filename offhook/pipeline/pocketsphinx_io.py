@@ -24,7 +24,14 @@ from offhook.pipeline.pocketsphinx_worker import (
     Kind,
     unpack_partial,
 )
-from offhook.pipeline.recognizer import EngineError, Final, Partial, Word
+from offhook.pipeline.recognizer import (
+    DEFAULT_OPTIONS,
+    EngineError,
+    Final,
+    Partial,
+    StreamOptions,
+    Word,
+)
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +87,7 @@ class Utterance:
         self.begun = False
         self.finished = False
         self.finish_sent = False
+        self.continues = False
         self.crashes = 0
         self.stable = StableText()
         self.worker: Worker | None = None
@@ -231,7 +239,11 @@ class PocketSphinxRecognizer:
         if worker.exited.is_set():
             raise EngineError("PocketSphinx ended while loading: see its words in the log above")
 
-    async def open(self) -> "PocketSphinxStream":
+    async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "PocketSphinxStream":
+        """English only. Updates come as decoding goes on, and word times always; there is nothing
+        that context could change."""
+        if options.language not in (None, "en"):
+            raise EngineError(f"PocketSphinx hears English (en) only, not {options.language}")
         return PocketSphinxStream(self)
 
     async def close(self) -> None:
@@ -321,6 +333,7 @@ class PocketSphinxStream:
             self._waiting_bytes += len(data[:room])
             data = data[room:]
             if data:
+                utterance.continues = True
                 self.finish()
             elif utterance.worker:
                 utterance.worker.send(utterance)
@@ -374,13 +387,16 @@ class PocketSphinxStream:
         offset = utterance.start * 1000 // RATE_IN
         words = tuple(Word(text, offset + a, offset + b) for text, a, b in result["words"])
         text = " ".join(word.text for word in words)
-        self._settle(utterance, Final(text, result["samples"] * 1000 // RATE_IN, words))
+        audio_ms = result["samples"] * 1000 // RATE_IN
+        self._settle(utterance, Final(text, audio_ms, words, continues=utterance.continues))
 
     def give_up(self, utterance: Utterance) -> None:
         """No worker survives this utterance."""
         log.error("x pocketsphinx gives up an utterance after %d crashes", MAX_CRASHES)
+        utterance.continues |= not utterance.finished
         utterance.finished = True
-        self._settle(utterance, Final("", len(utterance.pcm) // 2 * 1000 // RATE_IN))
+        audio_ms = len(utterance.pcm) // 2 * 1000 // RATE_IN
+        self._settle(utterance, Final("", audio_ms, continues=utterance.continues))
 
     def _settle(self, utterance: Utterance, final: Final) -> None:
         # Utterances may be on different workers; their finals are told in the order spoken.

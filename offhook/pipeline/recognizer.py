@@ -1,10 +1,47 @@
 """The contract of speech recognition: what every engine offers and the call relies on."""
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from offhook.media.pcm import Pcm
+
+UPDATE_MS_MIN, UPDATE_MS_MAX = 80, 400
+MAX_CONTEXT_CHARS = 4000
+"""More context costs every update time and helps no name to be heard."""
+
+Progress = Callable[[float, str], None]
+"""Told while an engine loads: the fraction done, 0..1, and what is being done, in words."""
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """How one stream is to be heard. Raises ValueError for what no engine can do."""
+
+    update_ms: int = UPDATE_MS_MAX
+    """Sound between two partials, 80..400 ms. An engine that updates in steps of its own keeps to
+    those."""
+    context: str = ""
+    """Names and words to expect, or what the talk is about; engines that cannot use it do not."""
+    language: str | None = None
+    """ISO 639 code of two or three letters, as "en"; None: found out by the engine."""
+    words: bool = False
+    """Whether `Final.words` is needed; an engine that has the times anyway may always give them."""
+    live: bool = True
+    """Somebody waits for the words as they are spoken. Otherwise the sound is a file: streams that
+    are live come first, and partials may be left out."""
+
+    def __post_init__(self) -> None:
+        if not UPDATE_MS_MIN <= self.update_ms <= UPDATE_MS_MAX:
+            raise ValueError(f"update_ms is {self.update_ms}, not {UPDATE_MS_MIN}..{UPDATE_MS_MAX}")
+        if len(self.context) > MAX_CONTEXT_CHARS:
+            raise ValueError(f"context is over {MAX_CONTEXT_CHARS} characters")
+        if self.language is not None and not re.fullmatch("[a-z]{2,3}", self.language):
+            raise ValueError(f"language is {self.language!r}, not a code such as 'en'")
+
+
+DEFAULT_OPTIONS = StreamOptions()
 
 
 @dataclass(frozen=True)
@@ -34,6 +71,8 @@ class Final:
     audio_ms: int
     words: tuple[Word, ...] = field(default=())
     language: str = "en"
+    continues: bool = False
+    """Nobody asked for it: the utterance grew beyond a bound of the engine, and goes on."""
 
 
 class RecognizerStream(Protocol):
@@ -41,7 +80,8 @@ class RecognizerStream(Protocol):
 
     ``feed`` audio, then ``finish`` to end the utterance; its `Final` is the last event of it, and
     the next ``feed`` begins the next utterance. ``cancel`` drops the utterance: no Final comes.
-    ``close`` ends the stream and with it the iteration of events.
+    ``close`` ends the stream and with it the iteration of events. An utterance longer than the
+    engine bears comes in several Finals, all but the last with `continues`.
     """
 
     def feed(self, pcm: Pcm) -> None:
@@ -65,10 +105,15 @@ class Recognizer(Protocol):
     async def start(self) -> None:
         """Load and warm up; raises EngineError saying what is missing and what to do."""
 
-    async def open(self) -> RecognizerStream: ...
+    async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> RecognizerStream:
+        """A stream for one speaker. Raises EngineError when it cannot be heard as asked."""
 
     async def close(self) -> None: ...
 
 
 class EngineError(RuntimeError):
     """An engine cannot run here. The message says why and what to do next."""
+
+
+class EngineBroken(EngineError):
+    """An engine that was running cannot go on: only a new process helps."""

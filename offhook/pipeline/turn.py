@@ -56,9 +56,12 @@ class TurnSettings:
     """Silence before the end-of-turn model is asked: early enough that its answer costs no wait,
     late enough that most pauses inside a sentence are over."""
     ask_end_again: int = 260
-    """More silence makes the model surer: while it says no it is asked again this much later."""
+    """More silence makes the model surer: where it said no it is asked again this much later."""
     ask_end_times: int = 2
-    """A question costs a core 85 ms; a third one seldom changes the answer."""
+    """A question costs a core 80 ms; a third one seldom changes the answer."""
+    ask_end_takes: int = 110
+    """From a question to its answer. One that would come after the silence has decided is not
+    asked for."""
     end_likely: float = 0.5
     """Probability from which the model's word counts as the end of the turn."""
     end_silence: int = 260
@@ -70,7 +73,7 @@ class TurnSettings:
     finish_unsure_after: int = 380
     """Silence after which the final words are asked for even when the model expects more."""
     end_answer: int = 500
-    """A model slower than this is not waited for."""
+    """A model slower than this is not waited for, unless the words break off."""
     interrupt_speech: int = 700
     """Speech this long over the agent is an interruption whatever the words."""
     interrupt_words_speech: int = 240
@@ -156,9 +159,14 @@ def _barges_in(turn: "Turn", facts: Facts) -> bool:
 
 def _time_to_ask(turn: "Turn", facts: Facts) -> bool:
     s = turn.settings
-    pauses = turn.asked or int(bool(facts.text) and breaks_off(facts.text))
-    due = s.ask_end_after + pauses * s.ask_end_again
-    return turn.asked < s.ask_end_times and facts.silence_ms >= due and not _end_likely(turn, facts)
+    if not turn.asked:
+        due = s.ask_end_after + (s.ask_end_again if facts.text and breaks_off(facts.text) else 0)
+    elif facts.end_probability is None or _end_likely(turn, facts):
+        return False
+    else:
+        due = turn.asked_at + s.ask_end_again
+    in_time = facts.silence_ms + s.ask_end_takes < end_silence(s, facts)
+    return turn.asked < s.ask_end_times and facts.silence_ms >= due and in_time
 
 
 def _end_likely(turn: "Turn", facts: Facts) -> bool:
@@ -176,13 +184,13 @@ def _time_to_finish(turn: "Turn", facts: Facts) -> bool:
 
 def end_silence(settings: TurnSettings, facts: Facts) -> int:
     """ms of silence that end the turn, given what the model and the words say."""
+    words = facts.text or facts.turn_text
     if facts.end_probability is None:
-        return settings.end_answer
+        dangling = words and breaks_off(words)
+        return settings.end_silence_dangling if dangling else settings.end_answer
     if facts.end_probability >= settings.end_likely:
         return settings.end_silence
-    if breaks_off(facts.text or facts.turn_text):
-        return settings.end_silence_dangling
-    return settings.end_silence_unsure
+    return settings.end_silence_dangling if breaks_off(words) else settings.end_silence_unsure
 
 
 def _turn_over(turn: "Turn", facts: Facts) -> bool:
@@ -284,6 +292,8 @@ class Turn:
         """ms of voice since this state was entered."""
         self.asked = 0
         """How often the end-of-turn model was asked in this silence."""
+        self.asked_at = 0
+        """ms of silence at the last of these questions."""
         self.finished = False
 
     def step(self, facts: Facts, elapsed_ms: int = 20) -> Row | None:
@@ -304,5 +314,7 @@ class Turn:
             self.state = then
             self.state_ms = 0
             self.speech_in_state = 20 if facts.voice and then is State.SUSPECTED else 0
-        self.asked += Action.ASK_END in row.actions
+        if Action.ASK_END in row.actions:
+            self.asked += 1
+            self.asked_at = facts.silence_ms
         self.finished |= Action.FINISH in row.actions

@@ -5,10 +5,9 @@ television and the next table: a voice must also stand out of what the line has 
 the last seconds. Sans-io; time is the sample count of the heard 16 kHz sound.
 """
 
+from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
-
-import numpy as np
 
 from offhook.media.pcm import RATE_IN
 
@@ -86,17 +85,17 @@ class NoiseFloor:
 
     def __init__(self) -> None:
         self.level = self.LOWEST
-        self._levels = np.empty(self.WINDOWS, np.float32)
-        self._count = 0
+        self._levels: deque[float] = deque()
+        self._sorted: list[float] = []
 
     def add(self, level: float) -> None:
-        self._levels[self._count % self.WINDOWS] = level
-        self._count += 1
-        known = min(self._count, self.WINDOWS)
+        if len(self._levels) == self.WINDOWS:
+            del self._sorted[bisect_left(self._sorted, self._levels.popleft())]
+        self._levels.append(level)
+        insort(self._sorted, level)
+        known = len(self._sorted)
         if known >= self.FIRST:
-            rank = known // 10
-            percentile = float(np.partition(self._levels[:known], rank)[rank])
-            self.level = max(percentile, self.LOWEST)
+            self.level = max(self._sorted[known // 10], self.LOWEST)
 
 
 @dataclass

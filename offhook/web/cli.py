@@ -1,4 +1,4 @@
-"""The command line: `offhook serve | call | doctor | bench`."""
+"""The command line: `offhook serve | call | transcribe | worker | doctor | bench`."""
 
 import argparse
 import asyncio
@@ -12,6 +12,7 @@ from typing import Any
 from loguru import logger
 
 from offhook import __version__
+from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.web.loop_io import run
 
 
@@ -51,16 +52,79 @@ def _parser() -> argparse.ArgumentParser:
     call.add_argument("--json", action="store_true", help="one JSON object on standard output")
     call.set_defaults(run=_call)
 
+    transcribe = commands.add_parser("transcribe", help="write down what audio or video files say")
+    transcribe.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    _asr_arguments(transcribe)
+    transcribe.add_argument("--url", default="", help="of a worker: http://host:port or unix:PATH")
+    transcribe.add_argument("--api-key", default="", help="when the worker wants one")
+    transcribe.add_argument("--language", help='as "en"; default: what the engine finds')
+    transcribe.add_argument("--context", default="", help="names and words to expect")
+    transcribe.add_argument("--json", action="store_true", help="one JSON object a file, in a line")
+    transcribe.add_argument(
+        "--words",
+        action="store_true",
+        help="when each word was said: a line a word, with its begin and end in seconds",
+    )
+    transcribe.set_defaults(run=_transcribe)
+
+    worker = commands.add_parser("worker", help="one speech model as a server of its own")
+    kinds = worker.add_subparsers(dest="kind", required=True, metavar="KIND")
+    asr = kinds.add_parser("asr", help="speech recognition at /ws/transcribe")
+    _asr_arguments(asr)
+    asr.add_argument(
+        "--listen",
+        default="127.0.0.1:7870",
+        metavar="ADDRESS",
+        help="HOST:PORT or unix:PATH (default %(default)s)",
+    )
+    asr.add_argument("--max-streams", type=int, default=64, help="default %(default)s")
+    asr.add_argument(
+        "--idle-seconds",
+        type=float,
+        default=0,
+        metavar="S",
+        help="end after so long without a stream (default: never)",
+    )
+    asr.add_argument(
+        "--api-key",
+        default=os.environ.get("OFFHOOK_WORKER_API_KEY", ""),
+        help="what clients must send as a bearer token (default: $OFFHOOK_WORKER_API_KEY)",
+    )
+    asr.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    asr.set_defaults(run=_worker_asr)
+
     doctor = commands.add_parser("doctor", help="what this machine can run, and why not")
     doctor.add_argument("--config", type=Path)
     doctor.add_argument("--json", action="store_true")
     doctor.set_defaults(run=_doctor)
 
     bench = commands.add_parser("bench", help="measure, beside a peer in the same run")
-    bench.add_argument("name", choices=("media", "edge", "loss", "turns", "words", "soak"))
+    bench.add_argument("name", choices=("media", "edge", "loss", "turns", "words", "soak", "asr"))
     bench.add_argument("options", nargs=argparse.REMAINDER, help="see offhook bench NAME --help")
     bench.set_defaults(run=_bench)
     return parser
+
+
+def _asr_arguments(parser: argparse.ArgumentParser) -> None:
+    engines = ("pocketsphinx", "qwen3-asr")
+    parser.add_argument("--engine", choices=engines, default="pocketsphinx")
+    parser.add_argument("--model", default="", help="an id or a folder")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--final-model", default="", metavar="MODEL", help="for final texts, a larger one"
+    )
+    parser.add_argument(
+        "--aligner", default="", metavar="MODEL", help="for times of words (Qwen3-ForcedAligner)"
+    )
+    precisions = ("bf16", "fp8-weights", "int8-weights")
+    parser.add_argument(
+        "--precision", choices=precisions, default="bf16", help="of the weights in decode steps"
+    )
+
+
+def _asr_models(arguments: argparse.Namespace) -> AsrModels:
+    a = arguments
+    return AsrModels(a.model, a.device, a.final_model, a.aligner, a.precision)
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -121,6 +185,80 @@ def _table(report: dict[str, Any]) -> str:
         here, there = turn["response_ms"], turn["latency"].get("total_ms")
         rows.append(f"{number:>4} {here or '-':>7} {there or '-':>7}  {listed}")
     return "\n".join(rows)
+
+
+def _transcribe(arguments: argparse.Namespace) -> int:
+    from offhook.pipeline.recognizer import StreamOptions
+    from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
+    from offhook.web.engines_io import open_recognizer
+    from offhook.web.logs import Log, set_up
+    from offhook.web.transcribe_io import Bar, Segment, Transcription, transcribe_all
+
+    set_up(Log(level="WARNING"))
+    a = arguments
+    # Engines that have the times anyway give them unasked.
+    words = a.words or bool(a.json and a.aligner)
+    options = StreamOptions(language=a.language, context=a.context, words=words, live=False)
+
+    def say(segment: Segment) -> None:
+        if not a.json:
+            print(segment.in_words() if a.words else segment.text, flush=True)
+
+    def show(transcription: Transcription) -> None:
+        if a.json:
+            print(json.dumps(transcription.as_dict(), ensure_ascii=False), flush=True)
+
+    async def transcribe() -> list[str]:
+        recognizer = (
+            RemoteRecognizer(a.url, a.api_key)
+            if a.url
+            else open_recognizer(a.engine, _asr_models(a), Bar("loading:").loading)
+        )
+        return await transcribe_all(a.files, recognizer, options, say, show)
+
+    faults = run(transcribe())
+    for fault in faults:
+        print(f"offhook: {fault}", file=sys.stderr)
+    return int(bool(faults))
+
+
+def _worker_asr(arguments: argparse.Namespace) -> int:
+    from offhook.web.engines_io import check_recognizer, open_recognizer, with_usual_model
+    from offhook.web.logs import Log, set_up
+    from offhook.web.stop_io import Stop
+    from offhook.web.worker_io import (
+        Address,
+        Worker,
+        WorkerSettings,
+        listener,
+        run_to_end,
+        serve,
+    )
+
+    set_up(Log(level=arguments.log_level))
+    a = arguments
+    address = Address.parse(a.listen)
+    check_recognizer(a.engine)
+    models = with_usual_model(a.engine, _asr_models(a))
+    if not address.local and not a.api_key:
+        logger.warning("whoever reaches {} can use this worker: see --api-key", a.listen)
+
+    async def work() -> None:
+        stop = Stop()
+        stop.on_signals()
+        settings = WorkerSettings(
+            a.engine,
+            models.model,
+            a.max_streams,
+            a.idle_seconds,
+            api_key=a.api_key,
+            local=address.local,
+        )
+        worker = Worker(settings, lambda told: open_recognizer(a.engine, models, told))
+        await serve(worker, listener(address), stop)
+
+    run_to_end(work())
+    return 0
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

@@ -6,21 +6,25 @@ server with one line that names it.
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from offhook.media.opus import OpusSettings
-from offhook.pipeline.agents_io import OpenAIAgentSettings
+from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
 from offhook.pipeline.frontdesk import DEMO, Business, BusinessError
+from offhook.pipeline.recognizer import UPDATE_MS_MAX, UPDATE_MS_MIN, StreamOptions
 from offhook.pipeline.turn import TurnSettings
 from offhook.pipeline.vad_io import MAX_CALLS
+from offhook.web.access import LOOPBACK_NAMES
+from offhook.web.engines_io import AsrEngine
+from offhook.web.logs import Log as Log
 
 DEFAULT_FILE = Path("offhook.toml")
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 ENVIRONMENT_PREFIX = "OFFHOOK_"
 
 
@@ -79,10 +83,57 @@ class Opus(Section):
 
 
 class Engines(Section):
-    asr: Literal["pocketsphinx"] = "pocketsphinx"
+    asr: AsrEngine = "pocketsphinx"
+    asr_processes: int = Field(1, ge=1)
+    """Of PocketSphinx."""
+    asr_model: str = ""
+    """An id or a folder; empty: the engine's usual one."""
+    asr_final_model: str = ""
+    """Has the last word on an utterance, a larger one than `asr_model`; empty: `asr_model` has."""
+    asr_aligner: str = ""
+    """Finds when each word was said, for who asks the worker; empty: nobody can."""
+    asr_precision: Precision = "bf16"
+    asr_device: Device = "auto"
+    asr_url: str = ""
+    """Of a worker elsewhere, http://host:port or unix:PATH; then all above are its own matter."""
+    asr_api_key: str = ""
+    """What that worker wants."""
+    asr_update_ms: int = Field(UPDATE_MS_MAX, ge=UPDATE_MS_MIN, le=UPDATE_MS_MAX)
+    """Sound between two updates of the words; fewer, and the engine hears fewer calls at once."""
+    asr_context: str = ""
+    """Names and words to expect."""
+    asr_language: str = ""
+    """As "en"; empty: what the engine finds."""
+    asr_idle_seconds: float = Field(600, ge=0)
+    """A worker of this machine ends after so long without a call, and its memory is free; 0:
+    never."""
+    asr_preload: bool | None = None
+    """Not ready before the worker has loaded. Unset: so with `asr_url`, while a worker of this
+    machine is started by the first call, whose words wait for it."""
     tts: Literal["auto", "flite", "espeak"] = "auto"
     """auto: Flite when its library is there, else eSpeak NG."""
-    asr_processes: int = Field(1, ge=1)
+
+    @field_validator("asr_url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        if url and not re.fullmatch(r"https?://[^/]+/?|unix:.+", url):
+            raise ValueError("not http://host:port or unix:PATH")
+        return url
+
+    def asr_models(self) -> AsrModels:
+        return AsrModels(
+            self.asr_model,
+            self.asr_device,
+            self.asr_final_model,
+            self.asr_aligner,
+            self.asr_precision,
+        )
+
+    def stream_options(self) -> StreamOptions:
+        try:
+            return StreamOptions(self.asr_update_ms, self.asr_context, self.asr_language or None)
+        except ValueError as error:
+            raise ConfigError(f"engines.asr_{error}") from error
 
 
 class Agent(Section):
@@ -95,18 +146,10 @@ class Agent(Section):
         "markup. Greet the caller first."
     )
 
-    def openai(self) -> OpenAIAgentSettings:
-        return OpenAIAgentSettings(self.model, self.base_url, self.api_key, self.instructions)
-
 
 class Recording(Section):
     enabled: bool = False
     directory: Path = Path("recordings")
-
-
-class Log(Section):
-    level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    json_lines: bool = False
 
 
 class Tracing(Section):
@@ -176,4 +219,5 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
         raise ConfigError("\n".join(lines)) from error
     config.turn_settings()
     config.business()
+    config.engines.stream_options()
     return config

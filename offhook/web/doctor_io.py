@@ -1,5 +1,6 @@
 """`offhook doctor`: what this machine can run, and why not."""
 
+import asyncio
 import os
 import shutil
 import socket
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,13 +19,17 @@ from offhook.media.opus import OpusDecoder, OpusEncoder, libopus
 from offhook.pipeline.espeak_io import EspeakSynthesizer
 from offhook.pipeline.flite_io import FliteSynthesizer
 from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
 from offhook.pipeline.smart_turn_io import SmartTurn
 from offhook.pipeline.vad_io import VadBatch
 from offhook.web.config import Config, ConfigError, load
+from offhook.web.doctor_gpu_io import described, look
+from offhook.web.engines_io import ASR_MODELS, check_recognizer
 
 PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0", "pipecat-ai": "1.14.0"}
 """Versions whose private names are used, or whose behaviour was measured."""
 GPU_QUERY_TIMEOUT_SECONDS = 5
+WORKER_TIMEOUT_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,28 @@ def _pocketsphinx() -> str:
     return f"PocketSphinx {version('pocketsphinx')}, in processes of its own"
 
 
+def _hearing(config: Config) -> str:
+    engines = config.engines
+    if not engines.asr_url:
+        if engines.asr == "pocketsphinx":
+            return _pocketsphinx()
+        check_recognizer(engines.asr)
+        return f"{engines.asr}, in a worker started by the first call"
+    remote = RemoteRecognizer(engines.asr_url, engines.asr_api_key)
+
+    async def ask() -> str:
+        try:
+            async with asyncio.timeout(WORKER_TIMEOUT_SECONDS):
+                await remote.start(engines.stream_options())
+        except TimeoutError:
+            return f"the worker at {engines.asr_url} is still loading"
+        finally:
+            await remote.close()
+        return f"{remote.name}, by the worker at {engines.asr_url}"
+
+    return asyncio.run(ask())
+
+
 def _vad() -> str:
     VadBatch()
     return "Silero VAD (ONNX), one batch for all calls"
@@ -101,6 +129,25 @@ def _gpu() -> str:
         query, capture_output=True, text=True, timeout=GPU_QUERY_TIMEOUT_SECONDS, check=True
     )
     return found.stdout.strip().replace("\n", "; ")
+
+
+def _speech_gpu(config: Config) -> Iterator[Finding]:
+    """What an embedded Qwen3-ASR has here; nothing when it is not used, or cannot be."""
+    engines = config.engines
+    if engines.asr != "qwen3-asr" or engines.asr_url or find_spec("torch") is None:
+        return
+    model = engines.asr_model or ASR_MODELS[engines.asr]
+    try:
+        machine = look(model)
+    except EngineError as error:
+        yield Finding("torch", "fails", str(error))
+        return
+    for subject, detail in described(machine, model):
+        yield Finding(subject, "ok", detail)
+    if not machine.gpu:
+        verdict: Literal["note", "fails"] = "fails" if engines.asr_device == "cuda" else "note"
+        slow = "torch sees no GPU: on a CPU a few callers at once are heard"
+        yield Finding("speech on the GPU", verdict, slow)
 
 
 def _versions() -> Iterator[Finding]:
@@ -138,10 +185,11 @@ def examine(path: Path | None) -> list[Finding]:
         _attempt("opus", _opus),
         _attempt("voice activity", _vad),
         _attempt("end of turn", _smart_turn),
-        _attempt("hearing", _pocketsphinx),
+        _attempt("hearing", lambda: _hearing(config)),
         _attempt("speaking", _flite, "eSpeak NG speaks instead"),
         _attempt("speaking, fall-back", _espeak),
         _attempt("gpu", _gpu, "the embedded engines need none"),
+        *_speech_gpu(config),
     ]
     if config.recording.enabled:
         findings.append(_attempt("recording", lambda: _recordings(config)))

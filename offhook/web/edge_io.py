@@ -14,7 +14,7 @@ from loguru import logger
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import Leg
 from offhook.media.recording_io import RecordingWriter
-from offhook.pipeline.agents_io import FrontDeskAgent, SilentAgent, openai_agent
+from offhook.pipeline.agents_io import FrontDeskAgent, SilentAgent
 from offhook.pipeline.bot_io import Bot, run_bot
 from offhook.pipeline.call_io import Agent, Call, Engines
 from offhook.pipeline.events import (
@@ -28,19 +28,25 @@ from offhook.pipeline.events import (
 from offhook.pipeline.frontdesk import Action, Hangup
 from offhook.pipeline.hearing_io import Ears
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.recognizer import EngineError, Recognizer
+from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
 from offhook.pipeline.smart_turn_io import SmartTurn
 from offhook.pipeline.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.signaling.smallwebrtc import Candidates, Offer
 from offhook.web import tracing_io
-from offhook.web.config import Config
+from offhook.web.config import Config, ConfigError
 from offhook.web.engines_io import open_synthesizer
 from offhook.web.logs import kind
+from offhook.web.loop_io import spare_what_is_loaded
+from offhook.web.memory_io import give_back_freed
 from offhook.web.metrics import Metrics
 
 LATE_MS = 40
 """Packets leaving this late (99th percentile) mean the process is full, whatever the count."""
 RETRY_AFTER_SECONDS = 10
+WORKER_RETRY_SECONDS = 5
+"""How often a speech worker that is not there is looked for, before any call is taken."""
 GOODBYE_SECONDS = 0.2
 """For the goodbye to leave before the lines close."""
 QUALITY_SECONDS = 2
@@ -76,11 +82,13 @@ class Edge:
         self._engines: Engines
         self._tracing = False
         self._quality: asyncio.Task[None]
+        self._loading: asyncio.Task[None] | None = None
+        """Waits for a worker without which no call is taken."""
 
     # --- life ---
 
     async def start(self) -> None:
-        """Load every engine before the first call. Raises EngineError."""
+        """Load every engine of this process before the first call. Raises EngineError."""
         config = self.config
         self._tracing = tracing_io.set_up(config.tracing)
         if config.webrtc.addresses:
@@ -94,21 +102,49 @@ class Edge:
             agent = await self._load_engines()
         if config.recording.enabled:
             self._recordings = RecordingWriter(config.recording.directory)
+        spare_what_is_loaded()
+        give_back_freed()
         self._quality = asyncio.create_task(self._tell_quality(), name="quality")
-        self.ready = True
-        logger.info("ready in {:.1f} s: {}", time.perf_counter() - started, agent)
+        self.ready = self._loading is None or self._loading.done()
+        how = "ready" if self.ready else "waiting for the speech worker, all else ready"
+        logger.info("{} in {:.1f} s: {}", how, time.perf_counter() - started, agent)
 
     async def _load_engines(self) -> str:
         """Load and warm up what all calls share; what that is, in words. Raises EngineError."""
         engines = self.config.engines
         ears = Ears(VadBatch(), SmartTurn(), self.config.turn_settings())
-        recognizer = PocketSphinxRecognizer(engines.asr_processes)
-        await recognizer.start()
+        recognizer = await self._open_recognizer()
         synthesizer = await open_synthesizer(engines.tts)
-        self._engines = Engines(ears, recognizer, synthesizer)
+        self._engines = Engines(ears, recognizer, synthesizer, engines.stream_options())
         self.clock.after = ears.vad.run
         names = f"hears with {recognizer.name}, speaks with {synthesizer.name}"
         return f"{names}, agent {self.config.agent.kind}"
+
+    async def _open_recognizer(self) -> Recognizer:
+        """PocketSphinx, or whatever the worker at the configured address runs."""
+        engines = self.config.engines
+        if not engines.asr_url:
+            if engines.asr != "pocketsphinx":
+                raise ConfigError("engines.asr_url: this engine runs in a worker")
+            recognizer = PocketSphinxRecognizer(engines.asr_processes)
+            await recognizer.start()
+            return recognizer
+        name = "" if engines.asr == "pocketsphinx" else engines.asr
+        remote = RemoteRecognizer(engines.asr_url, engines.asr_api_key, name)
+        if engines.asr_preload is not False:
+            self._loading = asyncio.create_task(self._wait_for_worker(remote), name="asr worker")
+        return remote
+
+    async def _wait_for_worker(self, remote: RemoteRecognizer) -> None:
+        """Ready when the worker is; until then no call is taken."""
+        while not self.ready:
+            try:
+                await remote.start(self.config.engines.stream_options())
+                self.ready = True
+                logger.info("ready: the speech worker runs {}", remote.name)
+            except EngineError as error:
+                logger.error("not ready: {}", error)
+                await asyncio.sleep(WORKER_RETRY_SECONDS)
 
     async def drain(self) -> None:
         """Take no more calls and wait for those in progress, up to the configured time."""
@@ -128,8 +164,10 @@ class Edge:
         for leg in tuple(self.legs.values()):
             leg.close(reason)
         await asyncio.gather(*self._calls.values(), *self._closing, return_exceptions=True)
-        self._quality.cancel()
-        await asyncio.gather(self._quality, return_exceptions=True)
+        own = [task for task in (self._quality, self._loading) if task is not None]
+        for task in own:
+            task.cancel()
+        await asyncio.gather(*own, return_exceptions=True)
         if self._bot is None:
             await self._engines.close()
         if self._recordings is not None:
@@ -143,8 +181,10 @@ class Edge:
     def admit(self) -> None:
         """Raises Busy when one more call would harm those in progress."""
         reason = None
-        if self.draining or not self.ready:
+        if self.draining:
             reason = "draining"
+        elif not self.ready:
+            reason = "loading"
         elif len(self.legs) >= self.config.server.max_calls:
             reason = "full"
         elif self.legs and self.clock.lateness_ms() > LATE_MS:
@@ -241,7 +281,11 @@ class Edge:
     def _make_agent(self, call: Call) -> Agent:
         config = self.config
         if config.agent.kind == "openai":
-            llm, end_call = openai_agent(config.agent.openai(), call.hang_up)
+            from offhook.pipeline.openai_agent_io import OpenAIAgentSettings, openai_agent
+
+            a = config.agent
+            settings = OpenAIAgentSettings(a.model, a.base_url, a.api_key, a.instructions)
+            llm, end_call = openai_agent(settings, call.hang_up)
             return Agent("openai", llm, [end_call])
 
         async def act(action: Action) -> None:

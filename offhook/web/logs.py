@@ -5,14 +5,22 @@ import logging
 import re
 import sys
 import traceback
-from typing import Any
+from typing import Any, Literal
 
 from loguru import logger
-
-from offhook.web.config import Log
+from pydantic import BaseModel, ConfigDict
 
 NOISY = ("pipecat",)
 """Libraries whose own chatter is shown from WARNING up, unless the level is DEBUG or TRACE."""
+
+
+class Log(BaseModel):
+    """The section [log] of the configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    json_lines: bool = False
 
 
 class _ToLoguru(logging.Handler):

@@ -26,9 +26,11 @@ from offhook.pipeline.bot_io import load_bot
 from offhook.web import server_io
 from offhook.web.config import Config, ConfigError, Server
 from offhook.web.edge_io import Edge
+from offhook.web.local_worker_io import local_worker
 from offhook.web.logs import set_up
 from offhook.web.loop_io import run as run_loop
 from offhook.web.siblings_io import NumberedEdge, Siblings, socket_path
+from offhook.web.stop_io import Stop
 
 RESTART_SECONDS = 1.0
 RESTART_MAX_SECONDS = 30.0
@@ -101,7 +103,7 @@ async def _serve_as_told() -> None:
     settings: Settings = pickle.loads(base64.b64decode(await told.readline()))
     set_up(settings.config.log)
     _number_logs(settings)
-    stop = server_io.Stop()
+    stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         # A service manager may signal all processes, so a second time means no more than the first.
         loop.add_signal_handler(number, stop.drain.set)
@@ -129,14 +131,18 @@ async def serve_all(config: Config, bot_file: Path | None = None) -> None:
     """As `server_io.serve`, by as many processes as configured; this one is the first."""
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("server.processes: this system has no SO_REUSEPORT to share the port")
-    stop = server_io.Stop()
+    stop = Stop()
     stop.on_signals()
     server = config.server.model_copy(update={"port": await _free_port(config.server)})
     config = config.model_copy(update={"server": server})
     with tempfile.TemporaryDirectory(prefix="offhook-") as directory:  # mode 0700
         settings = Settings(1, Path(directory), config, bot_file)
         _number_logs(settings)
-        async with _open(settings) as edge, asyncio.TaskGroup() as others:
+        async with (
+            local_worker(config) as config,
+            _open(settings := replace(settings, config=config)) as edge,
+            asyncio.TaskGroup() as others,
+        ):
             for number in range(2, server.processes + 1):
                 others.create_task(_keep_running(replace(settings, number=number), stop))
             server_io.say_where(server, server.port)
@@ -150,7 +156,7 @@ async def _free_port(server: Server) -> int:
         return port
 
 
-async def _keep_running(settings: Settings, stop: server_io.Stop) -> None:
+async def _keep_running(settings: Settings, stop: Stop) -> None:
     """Run another process, and again when it ends unasked."""
     loop, pause = asyncio.get_running_loop(), RESTART_SECONDS
     while not stop.drain.is_set():
@@ -167,7 +173,7 @@ async def _keep_running(settings: Settings, stop: server_io.Stop) -> None:
         pause = min(2 * pause, RESTART_MAX_SECONDS)
 
 
-async def _run_once(settings: Settings, stop: server_io.Stop) -> int | None:
+async def _run_once(settings: Settings, stop: Stop) -> int | None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", COMMAND),
         stdin=asyncio.subprocess.PIPE,
@@ -183,7 +189,7 @@ async def _run_once(settings: Settings, stop: server_io.Stop) -> int | None:
     return process.returncode
 
 
-async def _end(process: Process, drain_seconds: float, stop: server_io.Stop) -> None:
+async def _end(process: Process, drain_seconds: float, stop: Stop) -> None:
     """Let it drain; then, or when in a hurry, make it end."""
     assert process.stdin is not None
     process.stdin.write(b"drain\n")

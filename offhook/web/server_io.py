@@ -1,8 +1,6 @@
 """HTTP: the page, SmallWebRTC signalling, health and metrics."""
 
 import asyncio
-import hmac
-import signal
 import uuid
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
@@ -21,8 +19,11 @@ from offhook.signaling.smallwebrtc import (
     parse_offer,
     parse_start,
 )
-from offhook.web.config import LOOPBACK_NAMES, Config, Server
+from offhook.web.access import LOOPBACK_NAMES, has_key
+from offhook.web.config import Config, Server
 from offhook.web.edge_io import RETRY_AFTER_SECONDS, Busy, Edge, UnknownPeer
+from offhook.web.local_worker_io import local_worker
+from offhook.web.stop_io import Stop
 
 PAGE = Path(str(files("offhook.web") / "page"))
 CONTENT_SECURITY_POLICY = (
@@ -49,12 +50,9 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.method in ("POST", "PATCH") and request.content_type != "application/json":
         # A form of another site cannot send this type without asking first (CORS).
         return error(415, "Content-Type is not application/json")
-    if config.api_key and request.method in ("POST", "PATCH"):
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        # A header may hold any bytes; aiohttp keeps those that are not UTF-8 as surrogates.
-        given_bytes = given.encode(errors="surrogateescape")
-        if not hmac.compare_digest(given_bytes, config.api_key.encode()):
-            return error(401, "a valid API key is required as a bearer token")
+    given = request.headers.get("Authorization", "")
+    if request.method in ("POST", "PATCH") and not has_key(given, config.api_key):
+        return error(401, "a valid API key is required as a bearer token")
     try:
         response = await handler(request)
     except (RequestError, OfferError) as fault:
@@ -130,22 +128,6 @@ def application(edge: Edge) -> web.Application:
     return app
 
 
-class Stop:
-    """What SIGTERM and SIGINT ask for: the first to drain, the second to end at once."""
-
-    def __init__(self) -> None:
-        self.drain = asyncio.Event()
-        self.end = asyncio.Event()
-
-    def on_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.ask)
-
-    def ask(self) -> None:
-        (self.end if self.drain.is_set() else self.drain).set()
-
-
 async def until_drained(edge: Edge, stop: Stop) -> None:
     """Wait for `stop.drain`, then for the end of the calls or `stop.end`."""
     await stop.drain.wait()
@@ -163,16 +145,18 @@ def say_where(server: Server, port: int) -> None:
 
 async def serve(config: Config, bot_file: Path | None = None) -> None:
     """Run until SIGTERM or SIGINT; then drain. A second signal ends at once."""
-    edge = Edge(config, load_bot(bot_file) if bot_file is not None else None)
+    bot = load_bot(bot_file) if bot_file is not None else None
     stop = Stop()
     stop.on_signals()
-    await edge.start()
-    runner = web.AppRunner(application(edge), access_log=None, handle_signals=False)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, config.server.host, config.server.port).start()
-        say_where(config.server, runner.addresses[0][1])
-        await until_drained(edge, stop)
-    finally:
-        await edge.close()
-        await runner.cleanup()
+    async with local_worker(config) as config:
+        edge = Edge(config, bot)
+        await edge.start()
+        runner = web.AppRunner(application(edge), access_log=None, handle_signals=False)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, config.server.host, config.server.port).start()
+            say_where(config.server, runner.addresses[0][1])
+            await until_drained(edge, stop)
+        finally:
+            await edge.close()
+            await runner.cleanup()

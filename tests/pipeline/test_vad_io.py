@@ -11,6 +11,7 @@ from offhook.pipeline.vad_io import (
     MAX_CALLS,
     MAX_LATE_WINDOWS,
     QUIET_WINDOWS,
+    SILENT_WINDOWS,
     WINDOW,
     VadBatch,
     VadStream,
@@ -35,6 +36,10 @@ class Call:
         self.levels: list[float] = []
         self.ends: list[int] = []
         self.stream: VadStream = batch.open(self.take)
+
+    def as_judged(self, sound: Pcm) -> Pcm:
+        """`sound` behind what fills up the first window."""
+        return np.concatenate((np.zeros(self.stream._lead, np.int16), sound))
 
     def take(self, probability: float, level: float, end_sample: int) -> None:
         self.probabilities.append(probability)
@@ -71,22 +76,59 @@ async def test_batched_answers_are_those_of_single_runs(batch: VadBatch) -> None
     calls = [Call(batch) for _ in sounds]
     await play(batch, calls, sounds)
     for call, sound in zip(calls, sounds, strict=True):
-        alone = batch.probabilities(sound)
+        judged = call.as_judged(sound)
+        alone = batch.probabilities(judged)
         assert np.array_equal(np.array(call.probabilities, np.float32), alone)
-        assert call.ends == [(i + 1) * WINDOW for i in range(len(alone))]
-        assert call.levels[3] == pytest.approx(dbfs(sound[3 * WINDOW : 4 * WINDOW]), abs=0.01)
+        lead = call.stream._lead
+        assert call.ends == [(i + 1) * WINDOW - lead for i in range(len(alone))]
+        assert call.levels[3] == pytest.approx(dbfs(judged[3 * WINDOW : 4 * WINDOW]), abs=0.01)
     assert np.ptp(batch.probabilities(sounds[0])) > 0.01
 
 
-async def test_long_silence_makes_the_state_fresh_in_a_batch_as_alone(batch: VadBatch) -> None:
-    line = np.zeros(WINDOW * (QUIET_WINDOWS + 20), np.int16)
-    line[-WINDOW * 20 :] = hum(0.64, 7)
-    other = hum(4.6, 8)
+async def test_windows_of_all_calls_end_at_the_same_ticks(batch: VadBatch) -> None:
+    calls = [Call(batch) for _ in range(5)]
+    batches = 0
+    for tick in range(40):
+        for late, call in enumerate(calls):
+            if tick >= late:
+                call.stream.feed(hum(0.02, tick))
+        before = [len(call.ends) for call in calls]
+        batch.run()
+        await idle(batch)
+        told = [len(call.ends) > n for call, n in zip(calls, before, strict=True)]
+        batches += any(told)
+        assert tick < 6 or len(set(told)) == 1
+    assert batches == 40 * SAMPLES_IN // WINDOW
+
+
+async def test_silence_is_not_judged_and_speech_after_it_is_as_after_a_little(
+    batch: VadBatch,
+) -> None:
+    speech = hum(1.024, 2)
+    silence = np.zeros(WINDOW * 50, np.int16)
+    call = Call(batch)
+    await play(batch, [call], [np.concatenate((speech, silence, speech))])
+    little = batch.probabilities(
+        np.concatenate((speech, silence[: WINDOW * SILENT_WINDOWS], speech))
+    )
+    found = np.array(call.probabilities, np.float32)
+    first, second = len(speech) // WINDOW + SILENT_WINDOWS, len(speech) // WINDOW + 50
+    assert np.array_equal(found[:first], little[:first])
+    assert not found[first:second].any()
+    assert np.array_equal(found[second:], little[first : first + len(found) - second])
+    assert call.ends == [(i + 1) * WINDOW for i in range(len(found))]
+    assert max(call.levels[first:second]) < -80
+
+
+async def test_long_silence_makes_the_state_fresh(batch: VadBatch) -> None:
+    speech = hum(0.64, 7)
+    silence = np.zeros(WINDOW * (QUIET_WINDOWS + 30), np.int16)
     calls = [Call(batch), Call(batch)]
-    await play(batch, calls, [line, other])
-    assert np.array_equal(np.array(calls[0].probabilities, np.float32), batch.probabilities(line))
-    after = batch.probabilities(line[WINDOW * QUIET_WINDOWS :])
-    assert np.array_equal(batch.probabilities(line)[QUIET_WINDOWS:], after)
+    await play(batch, calls, [np.concatenate((hum(1.024, 2), silence, speech)), hum(4.6, 8)])
+    fresh = batch.probabilities(np.concatenate((silence[: WINDOW * SILENT_WINDOWS], speech)))
+    found = np.array(calls[0].probabilities, np.float32)[32 + QUIET_WINDOWS + 30 :]
+    assert len(found) > 15
+    assert np.array_equal(found, fresh[SILENT_WINDOWS:][: len(found)])
 
 
 async def test_slot_is_fresh_for_the_next_call(batch: VadBatch) -> None:
@@ -97,7 +139,8 @@ async def test_slot_is_fresh_for_the_next_call(batch: VadBatch) -> None:
     first.stream.close()
     second = Call(batch)
     await play(batch, [second], [sound])
-    assert np.array_equal(np.array(second.probabilities, np.float32), batch.probabilities(sound))
+    alone = batch.probabilities(second.as_judged(sound))
+    assert np.array_equal(np.array(second.probabilities, np.float32), alone)
 
 
 async def test_call_closed_while_its_window_is_judged_hears_nothing(batch: VadBatch) -> None:
@@ -110,7 +153,8 @@ async def test_call_closed_while_its_window_is_judged_hears_nothing(batch: VadBa
     await idle(batch)
     await play(batch, [heir], [sound])
     assert gone.probabilities == []
-    assert np.array_equal(np.array(heir.probabilities, np.float32), batch.probabilities(sound))
+    alone = batch.probabilities(heir.as_judged(sound))
+    assert np.array_equal(np.array(heir.probabilities, np.float32), alone)
 
 
 async def test_late_windows_wait_in_order(batch: VadBatch) -> None:

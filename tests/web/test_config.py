@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from loguru import logger
 
 from offhook.pipeline.vad_io import MAX_CALLS
-from offhook.web import cli
+from offhook.web import cli, local_worker_io
 from offhook.web.config import Config, ConfigError, Log, load
 from offhook.web.logs import set_up
 
@@ -195,3 +195,30 @@ def test_a_message_is_one_line_and_levels_hold(lines):
     logging.getLogger("aioice.ice").info("nor this")
     logger.warning("shown <red>{as it is}</red>")
     assert [line[13:].strip() for line in lines()] == ["WARNING shown <red>{as it is}</red>"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("asr = 'whisper'", "engines.asr: "),
+        ("asr_url = 'gpu:7870'", "engines.asr_url: Value error, not http://host:port or unix:PATH"),
+        ("asr_precision = 'int4'", "engines.asr_precision: "),
+        ("asr_update_ms = 20", "engines.asr_update_ms: "),
+        ("asr_language = 'English'", "engines.asr_language is 'English', not a code such as 'en'"),
+    ],
+)
+def test_hearing_that_cannot_be_says_so(tmp_path, line, says):
+    with pytest.raises(ConfigError, match="^" + says):
+        load(written(tmp_path, f"[engines]\n{line}"), {})
+
+
+async def test_another_engine_is_all_that_is_changed_for_a_worker_of_this_machine(monkeypatch):
+    monkeypatch.setattr(local_worker_io, "check_recognizer", lambda engine: None)
+    config = load(None, {"OFFHOOK_ENGINES_ASR": "qwen3-asr"})
+    async with local_worker_io.local_worker(config) as served:
+        assert served.engines.asr_url.startswith("unix:/")
+        assert (served.engines.asr_preload, served.engines.asr) == (False, "qwen3-asr")
+    for environment in ({}, {"OFFHOOK_ENGINES_ASR_URL": "http://gpu:7870"}):
+        config = load(None, environment)
+        async with local_worker_io.local_worker(config) as served:
+            assert served is config

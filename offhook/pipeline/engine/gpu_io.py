@@ -1,0 +1,106 @@
+"""What the speech engine finds on this machine, for `offhook doctor`.
+
+`python -m offhook.pipeline.engine.gpu_io MODEL` prints a `Machine` as JSON: whoever asks needs no
+torch in a process of its own.
+"""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offhook.pipeline.engine import affinity_io
+from offhook.pipeline.engine.capacity import capacity
+from offhook.pipeline.recognizer import EngineError
+
+if TYPE_CHECKING:
+    from offhook.pipeline.models.qwen3_asr import AsrConfig
+
+
+@dataclass(frozen=True)
+class Machine:
+    torch: str
+    triton: str = ""
+    """Versions; empty when not installed."""
+    flash_attn: str = ""
+    gpu: str = ""
+    """Empty when torch sees none; then the rest means nothing."""
+    free_bytes: int = 0
+    total_bytes: int = 0
+    streams: int = 0
+    """That fit beside the model; 0 with the reason in `lacks`."""
+    lacks: str = ""
+    near_cpus: int = 0
+    """So many are on the GPU's NUMA node; 0 when there is one node, or it is not known."""
+
+
+def look(model: str) -> Machine:
+    """`model`: a folder, or the name of a hub repository, which is not downloaded. Takes seconds:
+    imports torch and opens the GPU."""
+    import torch
+
+    versions = (torch.__version__, _version("triton"), _version("flash-attn"))
+    if not torch.cuda.is_available():
+        return Machine(*versions)
+    device = torch.device("cuda")
+    free, total = torch.cuda.mem_get_info(device)
+    streams, lacks = _streams(model, free)
+    near = affinity_io.near(affinity_io.pci_address(device))
+    return Machine(
+        *versions,
+        torch.cuda.get_device_name(device),
+        free,
+        total,
+        streams,
+        lacks,
+        len(near),
+    )
+
+
+def _streams(model: str, free: int) -> tuple[int, str]:
+    """How many fit, and if none, why."""
+    try:
+        config = _config(model)
+        return capacity(free - _weights_bytes(config), config.decoder)[0], ""
+    except EngineError as error:
+        return 0, str(error)
+
+
+def _config(model: str) -> "AsrConfig":
+    """Raises EngineError."""
+    from offhook.pipeline.models.qwen3_asr import QWEN3_ASR_0_6B, QWEN3_ASR_1_7B, AsrConfig
+
+    file = Path(model).expanduser() / "config.json"
+    if file.is_file():
+        try:
+            return AsrConfig.from_json(json.loads(file.read_text("utf-8")))
+        except (OSError, ValueError) as error:
+            raise EngineError(f"{file}: {error}") from error
+    for name, config in (("0.6B", QWEN3_ASR_0_6B), ("1.7B", QWEN3_ASR_1_7B)):
+        if name in model:
+            return config
+    raise EngineError(f"how large {model} is shows when it is downloaded")
+
+
+def _weights_bytes(config: "AsrConfig") -> int:
+    """In bf16."""
+    import torch
+
+    from offhook.pipeline.models.qwen3_asr import Qwen3Asr
+
+    with torch.device("meta"):
+        weights: int = sum(p.numel() for p in Qwen3Asr(config).parameters())
+    return 2 * weights
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asdict(look(sys.argv[1]))) + "\n")

@@ -1,0 +1,209 @@
+"""Models to a `Recognition` that is ready: weights, memory shared out, everything warm."""
+
+import gc
+import os
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+import torch
+from loguru import logger
+
+from offhook.pipeline.engine.affinity_io import stay_near
+from offhook.pipeline.engine.asr import AsrEngine, Said
+from offhook.pipeline.engine.asr_models import AsrModels, Device
+from offhook.pipeline.engine.capacity import MAX_FILES, PAGES_PER_STREAM, capacity
+from offhook.pipeline.engine.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
+from offhook.pipeline.engine.recognition import Recognition
+from offhook.pipeline.engine.runner import (
+    SECOND_FRAMES,
+    TOKEN_LADDER,
+    WINDOW_TOKENS,
+    Runner,
+)
+from offhook.pipeline.engine.scheduler import Cost
+from offhook.pipeline.engine.word_times_io import Order, WordTimes
+from offhook.pipeline.models import checkpoint
+from offhook.pipeline.models.quantize import quantize
+from offhook.pipeline.models.qwen3_asr import Qwen3Asr
+from offhook.pipeline.models.tokenizer import Tokenizer
+from offhook.pipeline.recognizer import EngineError, Final, Partial, Progress
+
+REVISIONS = 48
+"""Utterances that the second model hears at once; more of them wait. Each is there for a batch or
+two, so these are many times as many streams."""
+CPU_STREAMS = 8
+CPU_THREADS = 4
+"""At most; a thread on the other half of a core only waits for the first."""
+MAX_BATCH = 128
+"""Streams; tokens (TOKEN_LADDER) mostly fill up first, with 50."""
+LOAD_SHARE = 0.7
+"""Of the progress bar: reading weights; the rest is warming up."""
+COST_STREAMS = 16
+COST_RUNS = 4
+
+
+class Bar:
+    """Progress through several models: all are read, then all are warmed up."""
+
+    def __init__(self, progress: Progress, models: int) -> None:
+        self._progress = progress
+        self._begin = 0.0
+        self._read_share = LOAD_SHARE / models
+
+    def reading(self, model: str) -> checkpoint.Progress:
+        """Of the next model."""
+        begin, self._begin = self._begin, self._begin + self._read_share
+        self._progress(begin, f"reading {model}")
+
+        def read(done: int, total: int) -> None:
+            part = done / total if total else 0.0
+            self._progress(begin + self._read_share * min(1.0, part), f"reading {model}")
+
+        return read
+
+    def warming(self, share: float) -> Progress:
+        """Of the next one, which is so much of the warming up."""
+        begin, width = self._begin, (1 - LOAD_SHARE) * share
+        self._begin += width
+        return lambda fraction, what: self._progress(
+            min(1.0, begin + width * fraction), f"warming up: {what}"
+        )
+
+
+class Loading:
+    """Everything `AsrModels` names. `load` is called by the thread that is to run it all."""
+
+    def __init__(self, models: AsrModels, progress: Progress) -> None:
+        """Raises EngineError when there is no such device."""
+        self.models = models
+        self.device = torch.device(_choose(models.device))
+        self.word_times: WordTimes | None = None
+        """To be closed in the end."""
+        self._dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
+        wanted = (models.model, models.final_model, models.aligner)
+        self._bar = Bar(progress, sum(map(bool, wanted)))
+
+    def load(
+        self, tell: Callable[[int, Partial | Final], None], order: Callable[[Order], None]
+    ) -> Recognition:
+        """`order`: how another thread has this one do something. Nothing is freed or collected
+        afterwards: what a call needs is there before the first call. Raises EngineError."""
+        stay_near(self.device)
+        torch.backends.cuda.matmul.allow_tf32 = False  # mel is the only fp32 product: keep it exact
+        torch.set_num_threads(_threads(self.device))
+        models = self.models
+        first, tokenizer = self._read(models.model)
+        second = None
+        if models.final_model:
+            second, other = self._read(models.final_model)
+            if not _same_text(tokenizer, other):
+                raise EngineError(
+                    f"{models.final_model} and {models.model} do not share their tokens: the text "
+                    "of one is no draft for the other"
+                )
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken
+        if models.aligner:
+            self.word_times = WordTimes(self.device, _threads(self.device), order)
+            self.word_times.load(models.aligner, self._dtype, self._bar.reading(models.aligner))
+        share = 0.5 if second else 1.0
+        revising = None
+        if second is not None:  # before the first, which takes what memory is left
+            streams = REVISIONS if self.device.type == "cuda" else CPU_STREAMS
+            pages = (streams + MAX_FILES) * PAGES_PER_STREAM + 1
+            revising = self._engine(models.final_model, second, tokenizer, streams, pages, share)
+        room = _capacity(first, self.device)
+        hearing = self._engine(models.model, first, tokenizer, *room, share)
+        align = self.word_times.align if self.word_times else None
+        recognition = Recognition(tell, hearing, revising, align)
+        gc.collect()
+        gc.freeze()  # the models' objects are never garbage: do not look at them again
+        return recognition
+
+    def _read(self, name: str) -> tuple[Qwen3Asr, Tokenizer]:
+        folder = checkpoint.find(name, self._bar.reading(name))
+        tokenizer = Tokenizer.load(folder)
+        model = checkpoint.load_model(folder, self.device, self._dtype)
+        if model.config.classes is not None:
+            raise EngineError(f"{name} aligns words and recognises none: it is the aligner")
+        if self.models.precision != "bf16":
+            quantize(model, self.models.precision)
+        return model, tokenizer
+
+    def _engine(
+        self,
+        name: str,
+        model: Qwen3Asr,
+        tokenizer: Tokenizer,
+        streams: int,
+        pages: int,
+        share: float,
+    ) -> Callable[[Callable[[Said], None]], AsrEngine]:
+        runner = Runner(model, streams + MAX_FILES, pages)
+        runner.warm_up(self._bar.warming(share))
+        cost = measured_cost(runner)
+        logger.info(
+            "{}: {} streams, {} pages, {:.1f} ms a batch", name, streams, pages, cost.batch_ms
+        )
+        most = (streams, MAX_FILES, MAX_BATCH, TOKEN_LADDER[-1])
+        return lambda tell: AsrEngine(runner, tokenizer, pages, cost, *most, tell)
+
+
+def _choose(device: Device) -> str:
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise EngineError("torch sees no CUDA GPU here: set the device to cpu or auto")
+    return device
+
+
+def _threads(device: torch.device) -> int:
+    return 1 if device.type == "cuda" else max(1, min(CPU_THREADS, (os.cpu_count() or 1) // 2))
+
+
+def _same_text(one: Tokenizer, other: Tokenizer) -> bool:
+    sample = "language English 0123456789 The quick brown fox, naïve café, 你好世界, привет."
+    return one.encode(sample) == other.encode(sample) and one.asr_text == other.asr_text
+
+
+def _capacity(model: Qwen3Asr, device: torch.device) -> tuple[int, int]:
+    """Live streams and KV pages that fit."""
+    if device.type == "cpu":
+        return CPU_STREAMS, (CPU_STREAMS + MAX_FILES) * PAGES_PER_STREAM + 1
+    free, _ = torch.cuda.mem_get_info(device)
+    return capacity(free, model.config.decoder)
+
+
+def measured_cost(runner: Runner) -> Cost:
+    """What batches take on this machine: one full window and several, timed on scratch memory."""
+    noise = (np.random.default_rng(0).standard_normal(SECOND_SAMPLES) * 3000).astype(np.int16)
+
+    def window(slot: int) -> Pass:
+        heard = [Span(0, WINDOW_TOKENS)]
+        second, stem = Second(0, noise, SECOND_FRAMES), Stem(0, SECOND_FRAMES, 1.0)
+        return Pass(slot, [second], [stem], encode=heard, audio=heard, after=[0])
+
+    def took(streams: int) -> tuple[float, float]:
+        passes = [window(1 + i) for i in range(streams)]
+        times = []
+        for _ in range(COST_RUNS + 1):
+            began = perf_counter()
+            runner.mel(passes)
+            runner.encode(passes)
+            runner.synchronize()
+            encoded = perf_counter()
+            runner.prefill(passes)()
+            runner.decode([p.slot for p in passes])()
+            times.append((encoded - began, perf_counter() - encoded))
+        hear, read = np.median(1000 * np.array(times[1:]), axis=0)
+        return float(hear), float(read)
+
+    many = min(runner.streams, COST_STREAMS if runner.device.type == "cuda" else 2)
+    (hear_one, read_one), (hear_many, read_many) = took(1), took(many)
+    each = 1 / ((many - 1) * WINDOW_TOKENS)
+    return Cost(
+        hear_one + read_one,
+        max(0.0, hear_many - hear_one) * each,
+        max(0.0, read_many - read_one) * each,
+    )

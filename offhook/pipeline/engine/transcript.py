@@ -1,0 +1,156 @@
+"""What the model wrote: the language, the text, and whether it has begun to repeat itself.
+
+The model writes ``language English<asr_text>so the text begins``, or ``language None<asr_text>``
+when nobody spoke. Parsing follows parse_asr_output of qwen-asr 0.0.6, with these differences:
+
+- A tag never reaches the user. There, a second ``<asr_text>`` stays in the text, and so does the
+  whole header when the language was forced and the model wrote it all the same.
+- A header that broke off before its tag is no text; there, "language Engl" is.
+- Output still being written may be parsed: a header or tag that is not yet whole shows nothing.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ASR_TEXT = "<asr_text>"
+HEADER_START = "language "
+MAX_HEADER = 64
+"""Characters. What has no tag by then is text."""
+
+REPETITIONS = 20
+"""Copies of the same characters in a row that are taken for a fault of the model."""
+MAX_PATTERN = 20
+"""Characters, or tokens, that such a repeated piece may have."""
+
+_TAG = re.compile(r"<asr_text>|<\|[^<|>\s]{1,32}\|>")
+_HEADER = re.compile(r"language \w{1,32}<asr_text>")
+_BROKEN_HEADER = re.compile(r"(?i)language(?: \w{0,32}(?:<[a-z_]*)?)?")
+_OPEN_TAG = re.compile(
+    "(?:" + "|".join(ASR_TEXT[:n] for n in range(len(ASR_TEXT) - 1, 0, -1)) + ")\\Z"
+    r"|<\|[^<|>\s]{0,32}\|?\Z"
+)
+
+MAX_TOKENS_PER_SECOND = 25
+"""Fast speech has 7 or 8 syllables a second; scripts that the tokenizer knows badly (Thai, Hindi,
+Greek) take up to three tokens for each."""
+MIN_MAX_TOKENS = 32
+"""Room for the header and a first word, however short the audio."""
+
+_LOOP = {1: 20, 2: 12, 3: 10, 4: 8, 5: 7, **dict.fromkeys(range(6, 10), 6)}
+LOOP_COPIES = tuple(_LOOP.get(period, 5) for period in range(MAX_PATTERN + 1))
+"""By the period in tokens: copies in a row that make a loop. One token: people do say long numbers
+("000 000 000" is nine tokens) and laugh ("hahaha"), so as many as the official rule for text.
+Two to four ("hello? hello?", "no, no,", "la la la"): 24 to 32 tokens, some 8 s of nothing else.
+A sentence ("Can you hear me?") is said three or four times running, not five or six."""
+
+
+@dataclass(frozen=True)
+class Transcript:
+    language: str
+    """In English, first letter large ("German"); empty when unknown or when nobody spoke."""
+    text: str
+
+
+def parse(raw: str, language: str = "", complete: bool = True) -> Transcript:
+    """The model's decoded output as language and text.
+
+    `language`: the one that was forced, when it was; its header then stands in the prompt.
+    `complete`: False while the output is still being written.
+    """
+    raw = raw.strip() if complete else raw.lstrip()
+    header, tag, text = ("", "", raw) if language else raw.partition(ASR_TEXT)
+    if not tag:
+        if not language and header_pending(raw, complete):
+            return Transcript("", "")
+        header, text = "", raw
+    text = polish(text)
+    if not complete:
+        text = text[: len(text) - open_tail(text)]
+    return Transcript(language or header_language(header), text.strip())
+
+
+def polish(text: str) -> str:
+    """The text without tags and without loops."""
+    return fix_repetitions(strip_tags(text))
+
+
+def header_language(header: str) -> str:
+    """The language that a header names ("language German" → "German"), or nothing."""
+    if HEADER_START + "none" in header.lower():
+        return ""
+    for line in header.splitlines():
+        if line.strip().lower().startswith(HEADER_START):
+            return line.strip()[len(HEADER_START) :].strip().capitalize()
+    return ""
+
+
+def header_pending(raw: str, complete: bool = False) -> bool:
+    """Output without a tag is a header so far, or was to become one and broke off: not for show."""
+    if complete:
+        return bool(_BROKEN_HEADER.fullmatch(raw))
+    return HEADER_START.startswith(raw[: len(HEADER_START)].lower()) and len(raw) <= MAX_HEADER
+
+
+def strip_tags(text: str) -> str:
+    """Remove whole tags, together with a header's words before them, until none is left (taking
+    out one may make another)."""
+    while True:
+        bare = _TAG.sub("", _HEADER.sub("", text))
+        if bare == text:
+            return text
+        text = bare
+
+
+def open_tail(text: str) -> int:
+    """Characters at the end that may be the beginning of a tag, or of a character: they wait."""
+    bare = text
+    while True:
+        closed = _OPEN_TAG.sub("", bare.rstrip("\N{REPLACEMENT CHARACTER}"))
+        if closed == bare:
+            return len(text) - len(bare)
+        bare = closed
+
+
+def fix_repetitions(text: str, threshold: int = REPETITIONS) -> str:
+    """Keep one copy of what stands there over and over.
+
+    First, more than `threshold` of one character in a row become one. Then, from the left, a piece
+    of up to 20 characters, the shortest that fits, which stands there `threshold` times or more.
+
+    The same as detect_and_fix_repetitions of qwen-asr 0.0.6, its oddity included: exactly
+    `threshold` copies of one character become one only where `threshold` characters or more
+    follow. That function calls itself once a repetition, copying the rest of the text each time,
+    and fails with RecursionError on about a thousand of them; this one scans once.
+    """
+    text = re.sub(rf"(?s)(.)\1{{{threshold},}}", r"\1", text)
+    piece = rf"(?s)(?=.{{{2 * threshold}}})(.{{1,{MAX_PATTERN}}}?)\1{{{threshold - 1},}}"
+    return re.sub(piece, r"\1", text)
+
+
+def repeats(tokens: Sequence[int]) -> int | None:
+    """Is the tail a loop? Then how many tokens to keep: up to the end of the first copy. Decoding
+    ends there as if the model had said so.
+
+    To be asked after each new token: it looks only at the tail, and a loop is noticed at the token
+    that makes it one. About two microseconds when there is none.
+    """
+    size = len(tokens)
+    if size < REPETITIONS:
+        return None
+    last = tokens[-1]
+    for period in range(1, MAX_PATTERN + 1):
+        if size <= period or tokens[-1 - period] != last:
+            continue
+        span = period * (LOOP_COPIES[period] - 1)
+        if size >= span + period and tokens[-span:] == tokens[-span - period : -period]:
+            start = size - span - period
+            while start and tokens[start - 1] == tokens[start - 1 + period]:
+                start -= 1
+            return start + period
+    return None
+
+
+def most_tokens(audio_ms: int) -> int:
+    """More than anybody says in `audio_ms` of audio: the end of all decoding."""
+    return MIN_MAX_TOKENS + audio_ms * MAX_TOKENS_PER_SECOND // 1000

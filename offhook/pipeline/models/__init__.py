@@ -1,0 +1,1 @@
+"""Speech models in plain torch: modules, kernels, checkpoints."""

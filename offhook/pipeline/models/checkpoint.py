@@ -1,0 +1,289 @@
+"""Qwen3-ASR from a folder or from the Hugging Face hub: configuration, weights, tokenizer.
+
+Two layouts are read: the original (Qwen/Qwen3-ASR-*) and that of transformers (`-hf`). Weights come
+from safetensors alone, one file or shards with an index; a pickle is never opened. What the model
+keeps in one tensor (q, k, v; gate, up) is written part by part into its place, so a model is never
+in memory twice.
+"""
+
+import io
+import json
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from offhook.pipeline.models.qwen3_asr import AsrConfig, Qwen3Asr
+from offhook.pipeline.recognizer import EngineError
+
+Progress = Callable[[int, int], None]
+"""(bytes done, bytes in all); the second grows while files are being found."""
+
+FILES = ["*.json", "*.safetensors", "merges.txt"]
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+NAMED_IN_ERRORS = 4
+"""Tensors; a wrong checkpoint lacks hundreds."""
+
+# What a tensor is called here (see `_places`) begins so; in a checkpoint so. The first that fits.
+ORIGINAL = {
+    "encoder.": "thinker.audio_tower.",
+    "decoder.": "thinker.model.",
+    "head.": "thinker.lm_head.",
+}
+TRANSFORMERS = {
+    "encoder.proj1.": "model.multi_modal_projector.linear_1.",
+    "encoder.proj2.": "model.multi_modal_projector.linear_2.",
+    "encoder.": "model.audio_tower.",
+    "decoder.": "model.language_model.",
+    "head.": "lm_head.",
+}
+TRANSFORMERS_ALIGNER = {**TRANSFORMERS, "head.": "score."}
+
+
+# --- finding it ---
+
+
+def find(model: str, progress: Progress = lambda done, total: None) -> Path:
+    """The folder of a model: `model` itself when it is one, else the hub repository of this name
+    ("Qwen/Qwen3-ASR-0.6B"), downloaded if it is not in the hub's cache yet. Raises EngineError."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder
+    if model.count("/") != 1 or model.startswith((".", "/", "~")):
+        raise EngineError(f"there is no folder {model}")
+    try:
+        import huggingface_hub
+        from huggingface_hub.errors import (
+            GatedRepoError,
+            HFValidationError,
+            LocalEntryNotFoundError,
+            RepositoryNotFoundError,
+        )
+    except ImportError as error:
+        raise EngineError(
+            f"there is no folder {model}; to download it: pip install huggingface_hub"
+        ) from error
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(
+                model, allow_patterns=FILES, tqdm_class=_reporting(progress)
+            )
+        )
+    except GatedRepoError as error:
+        raise EngineError(f"{model} asks for a licence to be accepted: set HF_TOKEN") from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise EngineError(f"the hub has no model {model}, and there is no such folder") from error
+    except LocalEntryNotFoundError as error:
+        raise EngineError(
+            f"{model} is not on this machine and the hub cannot be reached (no network, or "
+            "HF_HUB_OFFLINE is set): download it elsewhere and name its folder"
+        ) from error
+    except OSError as error:
+        raise EngineError(f"{model} could not be downloaded: {error}") from error
+
+
+def _reporting(progress: Progress) -> type[Any]:
+    """A progress bar that draws nothing and tells `progress` of the bytes. The hub makes one for
+    what comes in and one for what is written; the further of them counts."""
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    bars: list[Any] = []
+
+    class Bar(tqdm):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **{**kwargs, "file": _Nowhere(), "disable": False})
+            if self.unit == "B":
+                bars.append(self)
+
+        def update(self, n: float | None = 1) -> bool | None:
+            shown: bool | None = super().update(n)
+            if self.unit == "B":
+                done = max(bar.n for bar in bars)
+                progress(int(done), int(max(bar.total or 0 for bar in bars)))
+            return shown
+
+    return Bar
+
+
+class _Nowhere(io.TextIOBase):
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+def read_config(folder: Path) -> AsrConfig:
+    """Raises EngineError when config.json is missing, broken, or of another model."""
+    generation = folder / "generation_config.json"
+    return AsrConfig.from_json(
+        _json(folder / "config.json"), _json(generation) if generation.is_file() else None
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise EngineError(f"{path.parent} is no checkpoint: it has no {path.name}") from error
+    except ValueError as error:
+        raise EngineError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise EngineError(f"{path} is not a JSON object")
+    return value
+
+
+# --- the weights ---
+
+
+def load_model(folder: Path, device: torch.device | str, dtype: torch.dtype) -> Qwen3Asr:
+    """The model of a folder, ready for inference. Raises EngineError, naming the tensors, when the
+    checkpoint is not whole or of other sizes than its config.json says."""
+    config = read_config(folder)
+    sources = _sources(folder)
+    layout = ORIGINAL
+    if not any(name.startswith("thinker.") for name in sources):
+        layout = TRANSFORMERS_ALIGNER if config.classes else TRANSFORMERS
+    head = _their_name("head.weight", layout)
+    if head not in sources and not config.classes:
+        config = replace(config, decoder=replace(config.decoder, tied=True))
+    model = _empty_model(config, device, dtype)
+    places = {_their_name(name, layout): place for name, place in _places(model)}
+    # A tied head is the embedding, whether or not it is stored a second time.
+    _check_names(folder, places.keys(), sources.keys() - ({head} - places.keys()))
+    for path in sorted(set(sources.values())):
+        with _opened(path) as file:
+            for name in file.keys() & places.keys():
+                _copy(file, name, places[name], path)
+    return model
+
+
+def random_model(
+    config: AsrConfig, device: torch.device | str, dtype: torch.dtype, seed: int = 0
+) -> Qwen3Asr:
+    """Random weights of real size, for benchmarks: it costs what the model costs, and babbles."""
+    model = _empty_model(config, device, dtype)
+    generator = torch.Generator(device).manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            parameter.zero_()
+        elif parameter.ndim > 1:
+            parameter.normal_(0, 0.02, generator=generator)
+    return model
+
+
+def _empty_model(config: AsrConfig, device: torch.device | str, dtype: torch.dtype) -> Qwen3Asr:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            return Qwen3Asr(config).requires_grad_(False).eval()
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _sources(folder: Path) -> dict[str, Path]:
+    """Every tensor of the checkpoint with the file it is in."""
+    if (folder / INDEX).is_file():
+        names = set(_json(folder / INDEX).get("weight_map", {}).values())
+        if not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
+            raise EngineError(f"{folder / INDEX} names no files of its own folder")
+        paths = [folder / name for name in sorted(names)]
+    else:
+        paths = [folder / SINGLE]
+    sources = {}
+    for path in paths:
+        if not path.is_file():
+            raise EngineError(
+                f"{folder} lacks {path.name} (weights are read from safetensors only)"
+            )
+        with _opened(path) as file:
+            sources.update(dict.fromkeys(file.keys(), path))
+    return sources
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except SafetensorError as error:
+        raise EngineError(f"{path} is broken: {error}") from error
+
+
+def _copy(file: Any, name: str, place: Tensor, path: Path) -> None:
+    tensor: Tensor = file.get_tensor(name)
+    if tensor.shape != place.shape:
+        raise EngineError(
+            f"{path}: {name} is {list(tensor.shape)}, config.json makes it {list(place.shape)}"
+        )
+    if not tensor.is_floating_point():
+        raise EngineError(f"{path}: {name} is {tensor.dtype}; quantised models are not read")
+    place.copy_(tensor)
+
+
+def _check_names(folder: Path, wanted: Set[str], found: Set[str]) -> None:
+    for what, names in (("lacks", wanted - found), ("has unknown", found - wanted)):
+        if names:
+            some = ", ".join(sorted(names)[:NAMED_IN_ERRORS])
+            more = f" and {len(names) - NAMED_IN_ERRORS} more" * (len(names) > NAMED_IN_ERRORS)
+            raise EngineError(f"the checkpoint {folder} {what} tensors: {some}{more}")
+
+
+def _their_name(name: str, layout: dict[str, str]) -> str:
+    ours = next(prefix for prefix in layout if name.startswith(prefix))
+    return layout[ours] + name.removeprefix(ours)
+
+
+def _places(model: Qwen3Asr) -> Iterator[tuple[str, Tensor]]:
+    """Where each tensor of a checkpoint goes. The names are those of both layouts, but for how they
+    begin: encoder, decoder, head."""
+    encoder, decoder = model.encoder, model.decoder
+    convolutions = {"conv2d1": encoder.conv1, "conv2d2": encoder.conv2, "conv2d3": encoder.conv3}
+    ends = {"ln_post": encoder.post_norm, "proj1": encoder.proj1, "proj2": encoder.proj2}
+    for name, module in {**convolutions, **ends}.items():
+        yield from _both(f"encoder.{name}", module)
+    yield "encoder.conv_out.weight", encoder.conv_out.weight
+    for i, layer in enumerate(encoder.layers):
+        yield from _encoder_layer(f"encoder.layers.{i}", layer)
+    yield "decoder.embed_tokens.weight", decoder.embedding
+    yield "decoder.norm.weight", decoder.norm
+    for i, layer in enumerate(decoder.layers):
+        yield from _decoder_layer(f"decoder.layers.{i}", layer)
+    if decoder.head is not decoder.embedding:
+        yield "head.weight", decoder.head
+
+
+def _both(name: str, module: Any) -> Iterator[tuple[str, Tensor]]:
+    yield f"{name}.weight", module.weight
+    yield f"{name}.bias", module.bias
+
+
+def _encoder_layer(name: str, layer: Any) -> Iterator[tuple[str, Tensor]]:
+    yield from _both(f"{name}.self_attn_layer_norm", layer.attention_norm)
+    for part, weight, bias in zip(
+        "qkv", layer.qkv.weight.chunk(3), layer.qkv.bias.chunk(3), strict=True
+    ):
+        yield f"{name}.self_attn.{part}_proj.weight", weight
+        yield f"{name}.self_attn.{part}_proj.bias", bias
+    yield from _both(f"{name}.self_attn.out_proj", layer.out)
+    yield from _both(f"{name}.final_layer_norm", layer.ffn_norm)
+    yield from _both(f"{name}.fc1", layer.fc1)
+    yield from _both(f"{name}.fc2", layer.fc2)
+
+
+def _decoder_layer(name: str, layer: Any) -> Iterator[tuple[str, Tensor]]:
+    yield f"{name}.input_layernorm.weight", layer.attention_norm
+    for part, weight in zip("qkv", layer.qkv.weight.split(layer.widths), strict=True):
+        yield f"{name}.self_attn.{part}_proj.weight", weight
+    yield f"{name}.self_attn.q_norm.weight", layer.q_norm
+    yield f"{name}.self_attn.k_norm.weight", layer.k_norm
+    yield f"{name}.self_attn.o_proj.weight", layer.out.weight
+    yield f"{name}.post_attention_layernorm.weight", layer.ffn_norm
+    gate, up = layer.gate_up.weight.chunk(2)
+    yield f"{name}.mlp.gate_proj.weight", gate
+    yield f"{name}.mlp.up_proj.weight", up
+    yield f"{name}.mlp.down_proj.weight", layer.down.weight

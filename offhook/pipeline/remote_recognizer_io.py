@@ -1,0 +1,453 @@
+"""A `Recognizer` that is a worker elsewhere, reached by the protocol of `asr_protocol`.
+
+One WebSocket a stream. The sound of every utterance is kept until its final comes (bounds below):
+it is the queue to a worker that lags or still loads, and what is played again when a connection is
+lost, so that the words of a turn are whole whatever happens to the worker.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import aiohttp
+
+from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.asr_protocol import (
+    MAX_UNHEARD_S,
+    PATH,
+    Cancel,
+    Error,
+    ErrorCode,
+    Flush,
+    Heard,
+    ProtocolError,
+    Ready,
+    Request,
+    ServerMessage,
+    command_text,
+    parse_server,
+)
+from offhook.pipeline.recognizer import (
+    DEFAULT_OPTIONS,
+    EngineError,
+    Final,
+    Partial,
+    StreamOptions,
+    Word,
+)
+
+log = logging.getLogger(__name__)
+
+UNIX = "unix:"
+MAX_UTTERANCE_S = 60
+"""A longer utterance is ended here and goes on as the next one: its first Final `continues`."""
+MAX_KEPT_S = MAX_UNHEARD_S
+"""Sound of one stream without a final. Beyond, sound is dropped until one comes."""
+MAX_EVENTS = 256
+"""Events of one stream nobody has taken; beyond, the oldest are dropped."""
+MAX_LOSSES = 3
+"""An utterance whose connection was lost so often while it was heard is given up: its Final is
+empty."""
+GIVE_UP_S = 30.0
+"""Finished utterances are given up when there was no connection for so long. To wait for a worker
+that loads is to have one."""
+AUDIO_BYTES = 1 << 15
+"""Of sound in one message: 1 s."""
+RECONNECT_S = 0.05
+RECONNECT_MAX_S = 5.0
+"""The pause before a connection is tried again: twice as long each time."""
+CONNECT_TIMEOUT_S = 30.0
+"""A process that is being started answers after some seconds."""
+PING_S = 15.0
+"""A ping goes after so long with nothing to send."""
+SILENCE_S = 2 * PING_S
+"""A worker of which nothing comes for so long, not even the answer to a ping, is gone."""
+START_TIMEOUT_S = 900.0
+"""The longest a worker may load: it may have to fetch the model first."""
+CLOSE_TIMEOUT_S = 1.0
+
+LOST = (aiohttp.ClientError, OSError, TimeoutError, ProtocolError)
+"""What a connection may end with; all are tried again."""
+HOPELESS = (ErrorCode.BAD_REQUEST, ErrorCode.ENGINE)
+NOTHING = Partial("", 0, 0)
+
+
+class Refused(OSError):
+    """The worker ended the stream, and says why."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.message)
+        self.code = error.code
+
+
+@dataclass(eq=False)
+class Utterance:
+    """One utterance of a stream until its final comes."""
+
+    start: int
+    """In samples of the stream."""
+    pcm: bytearray = field(default_factory=bytearray)
+    finished: bool = False
+    continues: bool = False
+    """Ended by MAX_UTTERANCE_S, and not by `finish`."""
+    losses: int = 0
+    shown: Partial = NOTHING
+    """The last partial told."""
+    # On the present connection:
+    number: int | None = None
+    """None: nothing was sent."""
+    wire_start: int = 0
+    """In samples of the connection."""
+    sent: int = 0
+    flushed: bool = False
+
+    @property
+    def audio_ms(self) -> int:
+        return len(self.pcm) // 2 * 1000 // RATE_IN
+
+    def forget_connection(self) -> None:
+        self.losses += self.number is not None
+        self.number, self.sent, self.flushed = None, 0, False
+
+    def show(self, partial: Partial) -> Partial | None:
+        """The partial as it may be told: what was stable stays, whichever worker says so. None
+        when it says nothing new, as while a lost utterance is heard again."""
+        stable = self.shown.text[: self.shown.stable_chars]
+        if partial.audio_ms < self.shown.audio_ms:
+            return None
+        if not partial.text.startswith(stable):
+            partial = replace(partial, text=_after(stable, partial.text))
+        chars = max(partial.stable_chars, len(stable))
+        self.shown = replace(partial, stable_chars=min(chars, len(partial.text)))
+        return self.shown
+
+    def drop(self, audio_ms: int) -> None:
+        """Forget the beginning: it has its Final."""
+        size = min(len(self.pcm), audio_ms * RATE_IN // 1000 * 2)
+        del self.pcm[:size]
+        self.sent -= size
+        self.start += size // 2
+        self.wire_start += size // 2
+        self.shown = NOTHING
+
+    def in_stream(self, final: Final) -> Final:
+        """With the times of words in the stream instead of the connection."""
+        shift = self.start * 1000 // RATE_IN - self.wire_start * 1000 // RATE_IN
+        words = (Word(w.text, w.start_ms + shift, w.end_ms + shift) for w in final.words)
+        return replace(final, words=tuple(words), continues=final.continues or self.continues)
+
+
+class RemoteRecognizer:
+    """The worker at `url`: ``http://host:port`` or ``unix:PATH``.
+
+    `start` waits until it has loaded. Without, streams are taken at once, and what is said waits
+    in them for the worker.
+    """
+
+    def __init__(self, url: str, api_key: str = "", name: str = "") -> None:
+        self.name = name or url
+        self.url = url
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def start(self, options: StreamOptions = DEFAULT_OPTIONS) -> None:
+        """Open a stream with these options and close it: all is well then. Raises EngineError."""
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                socket = await self.connect(options)
+                try:
+                    ready = await ready_of(socket)
+                finally:
+                    await socket.close()
+        except Refused as refused:
+            if refused.code is not ErrorCode.FULL:  # full of streams: it hears
+                raise EngineError(f"the speech worker at {self.url}: {refused}") from refused
+        except LOST as error:
+            raise EngineError(
+                f"no speech worker at {self.url}: {_words(error)}. Start one there with "
+                "`offhook worker asr`, or mend the address"
+            ) from error
+        else:
+            self.name = ready.engine
+
+    async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "RemoteStream":
+        return RemoteStream(self, options)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def connect(self, options: StreamOptions) -> aiohttp.ClientWebSocketResponse:
+        """A new stream of the worker. Raises what is in LOST."""
+        if self._session is None:
+            path = self.url.removeprefix(UNIX)
+            self._session = aiohttp.ClientSession(
+                "http://localhost" if path != self.url else self.url,
+                # A connection of its own to each stream, however many there are.
+                connector=aiohttp.UnixConnector(path, limit=0)
+                if path != self.url
+                else aiohttp.TCPConnector(limit=0),
+                headers=self._headers,
+            )
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                return await self._session.ws_connect(
+                    PATH,
+                    params=Request(options=options).query(),
+                    compress=0,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status not in (401, 403):
+                raise
+            words = "it wants a valid API key (asr_api_key)"
+            if error.status == 403:
+                words = "it does not answer to this name or from this place"
+            raise Refused(Error(ErrorCode.BAD_REQUEST, words)) from error
+
+
+async def message_of(socket: aiohttp.ClientWebSocketResponse, within_s: float) -> ServerMessage:
+    """The next message. Raises what is in LOST."""
+    frame = await socket.receive(within_s)
+    if frame.type is not aiohttp.WSMsgType.TEXT:
+        raise ConnectionError(f"it hung up ({socket.close_code})")
+    message = parse_server(frame.data)
+    if isinstance(message, Error):
+        raise Refused(message)
+    return message
+
+
+async def ready_of(socket: aiohttp.ClientWebSocketResponse) -> Ready:
+    """Wait for the worker to have loaded. Raises what is in LOST."""
+    message = await message_of(socket, START_TIMEOUT_S)
+    if not isinstance(message, Ready):
+        raise ProtocolError("the first message is not ready")
+    return message
+
+
+class RemoteStream:
+    """A `RecognizerStream`. A partial nobody has taken is replaced by the next."""
+
+    def __init__(self, recognizer: RemoteRecognizer, options: StreamOptions) -> None:
+        self._recognizer = recognizer
+        self._options = options
+        self._utterances: deque[Utterance] = deque()
+        """Without a final, oldest first; only the last can be in progress."""
+        self._numbers = itertools.count()
+        self._on_wire: dict[int, Utterance] = {}
+        self._to_cancel = False
+        """The utterance in progress on the wire is not wanted any more."""
+        self._wire_samples = 0
+        self._samples = 0
+        self._dropping = False
+        self._closed = False
+        self._events: deque[Partial | Final] = deque(maxlen=MAX_EVENTS)
+        self._event = asyncio.Event()
+        self._news = asyncio.Event()
+        """Something is to be sent."""
+        self._task = asyncio.create_task(self._stay_connected(), name="remote recognizer")
+
+    # --- the contract ---
+
+    def feed(self, pcm: Pcm) -> None:
+        self._samples += len(pcm)
+        if self._closed or self._is_full(2 * len(pcm)):
+            return
+        data = memoryview(pcm.astype("<i2", copy=False).tobytes())
+        while data:
+            utterance = self._current() or self._begin(len(data) // 2)
+            room = MAX_UTTERANCE_S * RATE_IN * 2 - len(utterance.pcm)
+            utterance.pcm += data[:room]
+            data = data[room:]
+            if data:
+                utterance.finished = utterance.continues = True
+        self._news.set()
+
+    def finish(self) -> None:
+        if self._closed:
+            return
+        (self._current() or self._begin(0)).finished = True
+        self._news.set()
+
+    def cancel(self) -> None:
+        if not self._utterances:
+            return
+        utterance = self._utterances.pop()
+        if self._events and isinstance(self._events[-1], Partial):
+            self._events.pop()
+        if utterance.number is not None:
+            # What the worker still says of it is for nobody.
+            del self._on_wire[utterance.number]
+            self._to_cancel |= not utterance.flushed
+        self._news.set()
+
+    async def events(self) -> AsyncIterator[Partial | Final]:
+        while not self._closed:
+            while self._events:
+                yield self._events.popleft()
+            self._event.clear()
+            if not self._events and not self._closed:
+                await self._event.wait()
+
+    async def close(self) -> None:
+        self._closed = True
+        self._utterances.clear()
+        self._event.set()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    # --- utterances ---
+
+    def _current(self) -> Utterance | None:
+        """The utterance in progress."""
+        newest = self._utterances[-1] if self._utterances else None
+        return None if newest is None or newest.finished else newest
+
+    def _begin(self, fed: int) -> Utterance:
+        self._utterances.append(Utterance(self._samples - fed))
+        return self._utterances[-1]
+
+    def _is_full(self, more_bytes: int) -> bool:
+        kept = sum(len(utterance.pcm) for utterance in self._utterances)
+        full = kept + more_bytes > MAX_KEPT_S * RATE_IN * 2
+        if full and not self._dropping:
+            log.error("x the speech worker is %d s behind a caller: sound is dropped", MAX_KEPT_S)
+        self._dropping = full
+        return full
+
+    def _give_up(self, why: str, utterances: list[Utterance]) -> None:
+        for utterance in utterances:
+            self._utterances.remove(utterance)
+            self._tell(Final("", utterance.audio_ms, continues=utterance.continues))
+        if utterances:
+            log.error("x %d utterances given up: %s", len(utterances), why)
+
+    def _tell(self, event: Partial | Final) -> None:
+        if self._events and isinstance(self._events[-1], Partial):
+            self._events.pop()
+        self._events.append(event)
+        self._event.set()
+
+    # --- the connection ---
+
+    async def _stay_connected(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause, said = RECONNECT_S, ""
+        lost_at = loop.time()
+        while True:
+            hopeless = False
+            try:
+                socket = await self._recognizer.connect(self._options)
+                try:
+                    await ready_of(socket)
+                    pause, said = RECONNECT_S, ""
+                    await self._converse(socket)
+                finally:
+                    lost_at = loop.time()
+                    with suppress(*LOST):
+                        await socket.close()
+            except LOST as error:
+                hopeless = isinstance(error, Refused) and error.code in HOPELESS
+                if (words := _words(error)) != said:
+                    log.warning("x the speech worker at %s: %s", self._recognizer.url, words)
+                    said = words
+            self._forget_connection()
+            if hopeless or loop.time() - lost_at > GIVE_UP_S:
+                self._give_up(said, [u for u in self._utterances if u.finished])
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, RECONNECT_MAX_S)
+
+    def _forget_connection(self) -> None:
+        self._numbers = itertools.count()
+        self._on_wire.clear()
+        self._to_cancel = False
+        self._wire_samples = 0
+        for utterance in self._utterances:
+            utterance.forget_connection()
+        lost = [u for u in self._utterances if u.losses >= MAX_LOSSES]
+        for utterance in lost:
+            utterance.continues |= not utterance.finished
+        self._give_up(f"the worker was lost {MAX_LOSSES} times while it heard them", lost)
+
+    async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        """Until the connection is lost. Raises what is in LOST."""
+        sending = asyncio.create_task(self._send(socket), name="remote recognizer send")
+        try:
+            while True:
+                message = await message_of(socket, SILENCE_S)
+                if isinstance(message, Heard):
+                    self._receive(message.utterance, message.event)
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    def _receive(self, number: int, event: Partial | Final) -> None:
+        utterance = self._on_wire.get(number)
+        if utterance is None:
+            return  # cancelled while this was under way
+        if isinstance(event, Partial):
+            if partial := utterance.show(event):
+                self._tell(partial)
+            return
+        self._tell(utterance.in_stream(event))
+        if event.continues:
+            utterance.drop(event.audio_ms)
+        else:
+            del self._on_wire[number]
+            self._utterances.remove(utterance)
+
+    async def _send(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        while True:
+            self._news.clear()
+            while (message := self._next_message()) is not None:
+                if isinstance(message, bytes):
+                    await socket.send_bytes(message)
+                else:
+                    await socket.send_str(message)
+            try:
+                async with asyncio.timeout(PING_S):
+                    await self._news.wait()
+            except TimeoutError:
+                await socket.ping()
+
+    def _next_message(self) -> bytes | str | None:
+        """What the worker is to be told next."""
+        if self._to_cancel:
+            self._to_cancel = False
+            return command_text(Cancel())
+        for utterance in self._utterances:
+            if utterance.sent < len(utterance.pcm):
+                self._put_on_wire(utterance)
+                data = bytes(utterance.pcm[utterance.sent : utterance.sent + AUDIO_BYTES])
+                utterance.sent += len(data)
+                self._wire_samples += len(data) // 2
+                return data
+            if utterance.finished and not utterance.flushed:
+                self._put_on_wire(utterance)
+                utterance.flushed = True
+                return command_text(Flush())
+        return None
+
+    def _put_on_wire(self, utterance: Utterance) -> None:
+        if utterance.number is None:
+            utterance.number = next(self._numbers)
+            utterance.wire_start = self._wire_samples
+            self._on_wire[utterance.number] = utterance
+
+
+def _after(stable: str, text: str) -> str:
+    """What was stable, and what another hypothesis has beyond it: by words where there are any,
+    else (Chinese, Japanese, Thai) by characters."""
+    if " " not in stable + text:
+        return stable + text[len(stable) :]
+    rest = " ".join(text.split()[len(stable.split()) :])
+    return f"{stable}{'' if stable.endswith(' ') or not rest else ' '}{rest}"
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__

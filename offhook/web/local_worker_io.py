@@ -1,0 +1,199 @@
+"""A worker as a child of the server: started when somebody connects, ended when nobody does.
+
+The server makes a Unix socket in a folder of its own and listens on it; the child inherits the
+socket and accepts. So edges connect at any time, and whoever connects while there is no child, or
+while it still loads, waits in the queue of the socket, which also is what starts the child. All
+edge processes of a server share the one child.
+
+The child's side is `worker_child_io`.
+"""
+
+import asyncio
+import json
+import socket
+import sys
+import tempfile
+from asyncio.subprocess import Process
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from loguru import logger
+
+from offhook.web.config import Config
+from offhook.web.engines_io import check_recognizer, with_usual_model
+from offhook.web.worker_child_io import FAILED, ChildSettings
+from offhook.web.worker_io import UNIX
+
+RESTART_S = 0.1
+RESTART_FACTOR = 4.0
+"""A child that crashed is started again after RESTART_S; so many times longer after each crash of
+the last CRASH_WINDOW_S."""
+MAX_CRASHES = 4
+CRASH_WINDOW_S = 300.0
+"""So many crashes in so long a time, or one error that a restart does not mend: given up."""
+GIVEN_UP_S = 60.0
+"""Who connects in this time is turned away; then it is tried once more."""
+END_S = 5.0
+"""For the child to end when asked; then it is killed."""
+BACKLOG = 1024
+"""Connections that may wait for a child: as many as the streams of a large server."""
+LOG_LINE_BYTES = 1 << 16
+LAST_WORDS = 5
+"""Lines of the child's that are kept for the error when it ends."""
+COMMAND = (sys.executable, "-m", "offhook.web.worker_child_io")
+
+
+class LocalWorker:
+    """Keeps the child. `run` until cancelled."""
+
+    def __init__(self, settings: ChildSettings, listening: socket.socket) -> None:
+        self._settings = settings
+        self._listening = listening
+        self._crashes: list[float] = []
+        self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
+        self._given_up_until = 0.0
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._until_wanted()
+            if loop.time() < self._given_up_until:
+                self._turn_away()
+                continue
+            status = await self._run_once()
+            if status == 0:
+                logger.info("asr worker ended: nobody needs it now")
+            else:
+                await asyncio.sleep(self._crashed(status, loop.time()))
+
+    async def _until_wanted(self) -> None:
+        """Somebody waits to be accepted."""
+        loop = asyncio.get_running_loop()
+        wanted = asyncio.Event()
+        loop.add_reader(self._listening, wanted.set)
+        try:
+            await wanted.wait()
+        finally:
+            loop.remove_reader(self._listening)
+
+    def _turn_away(self) -> None:
+        with suppress(BlockingIOError):
+            self._listening.accept()[0].close()
+
+    def _crashed(self, status: int, now: float) -> float:
+        """Seconds to wait before the child may be started again."""
+        how = f"ended with {status}" if status > 0 else f"was killed by signal {-status}"
+        last = next(reversed(self._last_words), "it left no word")
+        self._crashes = [at for at in self._crashes if now - at < CRASH_WINDOW_S] + [now]
+        if status == FAILED or len(self._crashes) == MAX_CRASHES:
+            logger.error("asr worker {}, given up for {:g} s: {}", how, GIVEN_UP_S, last)
+            self._crashes.clear()
+            self._given_up_until = now + GIVEN_UP_S
+            return 0.0
+        logger.error("asr worker {}: {}", how, last)
+        return RESTART_S * pow(RESTART_FACTOR, len(self._crashes) - 1)
+
+    async def _run_once(self) -> int:
+        """The child's exit status; negative: the signal that killed it."""
+        fd = self._listening.fileno()
+        settings = replace(self._settings, socket_fd=fd)
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=(fd,),
+            limit=LOG_LINE_BYTES,
+            start_new_session=True,  # Ctrl-C is for the server, which then ends the child
+        )
+        line = logger.bind(worker="asr", pid=process.pid)
+        line.info("asr worker started (pid {}): {}", process.pid, self._settings.engine)
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(json.dumps(asdict(settings)).encode() + b"\n")
+        relaying = asyncio.create_task(self._relay(process.stderr), name="asr worker log")
+        try:
+            status = await process.wait()
+            await asyncio.wait((relaying,), timeout=END_S)
+            return status
+        finally:
+            await _end(process)
+            relaying.cancel()
+
+    async def _relay(self, lines: asyncio.StreamReader) -> None:
+        """The child's standard error into our log."""
+        while True:
+            try:
+                line = (await lines.readline()).decode(errors="replace")
+            except ValueError:
+                continue  # over LOG_LINE_BYTES: nobody reads that
+            if not line:
+                return
+            level, message = _log_line(line.rstrip())
+            self._last_words.append(message)
+            logger.bind(worker="asr").log(level, "asr worker: {}", message)
+
+
+def _log_line(line: str) -> tuple[str, str]:
+    """Level and text of a line, which is one of our own as JSON or anything a library prints."""
+    try:
+        record = json.loads(line)
+        return str(record["level"]), record["message"] + record.get("exception", "")
+    except (ValueError, TypeError, KeyError):
+        return "WARNING", line
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(END_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def on_demand(settings: ChildSettings) -> AsyncIterator[str]:
+    """Yields the address at which there is, while inside, such a worker whenever it is needed."""
+    with (
+        tempfile.TemporaryDirectory(prefix="offhook-") as folder,  # mode 0700
+        socket.socket(socket.AF_UNIX) as listening,
+    ):
+        path = str(Path(folder) / "asr.sock")
+        listening.bind(path)
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+        running = asyncio.create_task(LocalWorker(settings, listening).run(), name="asr worker")
+        try:
+            yield UNIX + path
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+@asynccontextmanager
+async def local_worker(config: Config) -> AsyncIterator[Config]:
+    """While inside, the worker that `config` wants on this machine, if any, is there on demand.
+    Yields the configuration with its address. Raises EngineError when it cannot run here."""
+    engines = config.engines
+    if engines.asr == "pocketsphinx" or engines.asr_url:
+        yield config
+        return
+    check_recognizer(engines.asr)
+    settings = ChildSettings(
+        engines.asr,
+        with_usual_model(engines.asr, engines.asr_models()),
+        # A call that was just hung up may still hold its stream.
+        max_streams=2 * config.server.processes * config.server.max_calls,
+        idle_seconds=engines.asr_idle_seconds,
+        log_level=config.log.level,
+    )
+    async with on_demand(settings) as url:
+        here = {"asr_url": url, "asr_preload": bool(engines.asr_preload)}
+        yield config.model_copy(update={"engines": engines.model_copy(update=here)})

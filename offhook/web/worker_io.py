@@ -1,0 +1,353 @@
+"""A worker: one speech recogniser behind HTTP, in a process of its own.
+
+It answers while the model loads: /healthz says how far it is, and a stream opened meanwhile waits
+for its `ready`. The protocol of a stream is in `offhook.pipeline.asr_protocol`.
+"""
+
+import asyncio
+import math
+import os
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import WSCloseCode, web
+from loguru import logger
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from offhook.pipeline.asr_protocol import (
+    PATH,
+    ErrorCode,
+    ProtocolError,
+    Ready,
+    Request,
+    server_text,
+)
+from offhook.pipeline.recognizer import EngineBroken, EngineError, Progress, Recognizer
+from offhook.web.access import LOOPBACK_NAMES, has_key, is_foreign
+from offhook.web.loop_io import run
+from offhook.web.stop_io import Stop
+from offhook.web.worker_stream_io import Refused, Stream, WorkerMetrics
+
+UNIX = "unix:"
+DEFAULT_PORT = 7870
+LOADING_STEP = 0.1
+"""Progress of loading is logged in steps of a tenth."""
+IDLE_CHECK_S = 3600.0
+DRAIN_CHECK_S = 0.05
+MAX_MESSAGE_BYTES = 1 << 20
+"""What is longer than the protocol allows is refused in words up to here; beyond, the connection
+is closed with code 1009."""
+CLOSE_SECONDS = 5.0
+"""A client that does not take its last messages in this time is left."""
+
+BROKEN = 2
+"""The exit status when the engine broke after it had loaded: another process may do better."""
+
+CLOSE_CODES = {
+    ErrorCode.FULL: WSCloseCode.TRY_AGAIN_LATER,
+    ErrorCode.STOPPING: WSCloseCode.GOING_AWAY,
+    ErrorCode.ENGINE: WSCloseCode.INTERNAL_ERROR,
+    ErrorCode.TOO_LONG: WSCloseCode.MESSAGE_TOO_BIG,
+}
+"""The rest is a violation of policy."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    engine: str
+    model: str
+    max_streams: int = 64
+    idle_seconds: float = 0
+    """The worker ends after so long without a stream; 0: never."""
+    drain_seconds: float = 30
+    api_key: str = ""
+    """When set, clients must send it as a bearer token."""
+    local: bool = True
+    """Whether only this machine can connect."""
+
+
+WORKER: "web.AppKey[Worker]" = web.AppKey("worker")
+
+
+class Worker:
+    """The recogniser, how far it is loaded, and the streams it hears.
+
+    `make` builds the recogniser, in a thread: to import what it needs can take seconds.
+    """
+
+    def __init__(self, settings: WorkerSettings, make: Callable[[Progress], Recognizer]) -> None:
+        self.settings = settings
+        self.recognizer: Recognizer | None = None
+        """None until it is loaded."""
+        self.metrics = WorkerMetrics()
+        self.draining = False
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Given an EngineBroken, it ends the worker."""
+        self.streams: set[Stream] = set()
+        self.doing = "starting"
+        self.fraction = 0.0
+        self._make = make
+        self._used_at = 0.0
+        self.loading = asyncio.create_task(self._load(), name="load")
+
+    def progress(self, fraction: float, doing: str) -> None:
+        """Told by the engine while it loads, from any thread."""
+        if doing != self.doing or fraction - self.fraction >= LOADING_STEP:
+            logger.info("loading {}: {:.0%}, {}", self.settings.engine, fraction, doing)
+            self.fraction, self.doing = fraction, doing
+
+    async def _load(self) -> Recognizer:
+        """Raises EngineError."""
+        began = time.monotonic()
+        recognizer = await asyncio.to_thread(self._make, self.progress)
+        await recognizer.start()
+        self.recognizer = recognizer
+        self.metrics.loaded.set(1)
+        self._used_at = time.monotonic()
+        logger.info("{} loaded in {:.1f} s", self.settings.engine, self._used_at - began)
+        return recognizer
+
+    async def close(self) -> None:
+        self.loading.cancel()
+        await asyncio.gather(self.loading, return_exceptions=True)
+        if self.recognizer is not None:
+            await self.recognizer.close()
+
+    def admit(self) -> None:
+        """Raises Refused when there is no room for a stream."""
+        most = self.settings.max_streams
+        if self.draining:
+            raise Refused(ErrorCode.STOPPING, "the server is stopping: connect again")
+        if len(self.streams) >= most:
+            words = f"all {most} streams are in use: try again later, or raise --max-streams"
+            raise Refused(ErrorCode.FULL, words)
+
+    @contextmanager
+    def counted(self, stream: Stream) -> Iterator[None]:
+        self.streams.add(stream)
+        self.metrics.streams.set(len(self.streams))
+        try:
+            yield
+        finally:
+            self.streams.discard(stream)
+            self.metrics.streams.set(len(self.streams))
+            self._used_at = time.monotonic()
+
+    async def idle(self) -> None:
+        """Returns when there was no stream for `idle_seconds`; with 0, never."""
+        limit = self.settings.idle_seconds or math.inf
+        await asyncio.wait((self.loading,))
+        while (unused := 0.0 if self.streams else time.monotonic() - self._used_at) < limit:
+            await asyncio.sleep(min(limit - unused, IDLE_CHECK_S))
+
+    def end(self, error: EngineBroken) -> None:
+        """The engine is broken, and with it the worker."""
+        self.draining = True
+        if not self.broken.done():
+            self.broken.set_exception(error)
+
+    async def drain(self) -> None:
+        """Take no more streams; wait for those there are, then tell them to go."""
+        self.draining = True
+        until = time.monotonic() + self.settings.drain_seconds
+        while self.streams and time.monotonic() < until:
+            await asyncio.sleep(DRAIN_CHECK_S)
+
+    def ready(self, asked: Request) -> Ready:
+        return Ready(self.settings.engine, self.settings.model, asked.rate)
+
+    def state(self) -> dict[str, Any]:
+        if self.recognizer is None:
+            return {"status": "loading", "fraction": self.fraction, "doing": self.doing}
+        return {"status": "draining" if self.draining else "ok"}
+
+
+# --- HTTP ---
+
+
+@web.middleware
+async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Who may ask, as for the edge; and no page of another site may, in its visitor's browser."""
+    settings = request.app[WORKER].settings
+    if settings.local and (request.url.host or "") not in LOOPBACK_NAMES:
+        return _refusal(403, "this server answers only to localhost; see --listen")
+    if not settings.api_key and is_foreign(request.headers.get("Origin", ""), request.host):
+        return _refusal(403, "a page of another site may not use this server without an API key")
+    if request.path == PATH:
+        if not has_key(request.headers.get("Authorization", ""), settings.api_key):
+            return _refusal(401, "a valid API key is required as a bearer token")
+        if not web.WebSocketResponse().can_prepare(request):
+            return _refusal(426, f"{PATH} is a WebSocket", Upgrade="websocket")
+    return await handler(request)
+
+
+def _refusal(status: int, message: str, **headers: str) -> web.Response:
+    return web.json_response({"error": message}, status=status, headers=headers)
+
+
+async def transcribe(request: web.Request) -> web.WebSocketResponse:
+    worker = request.app[WORKER]
+    socket = web.WebSocketResponse(
+        compress=False, max_msg_size=MAX_MESSAGE_BYTES, timeout=CLOSE_SECONDS
+    )
+    await socket.prepare(request)
+    code = "none"
+    try:
+        try:
+            worker.admit()
+            asked = Request.parse(request.query)
+            stream = Stream(socket, asked, worker.ready(asked), worker.metrics)
+            with worker.counted(stream):
+                await stream.run(worker.loading)
+        except ProtocolError as error:
+            raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
+        except EngineBroken as error:
+            worker.end(error)
+            raise Refused(ErrorCode.STOPPING, str(error)) from error
+        except EngineError as error:
+            raise Refused(ErrorCode.ENGINE, str(error)) from error
+    except Refused as refused:
+        code = refused.error.code.value
+        logger.info("x stream of {}: {}", request.remote or "a local client", refused)
+        with suppress(ConnectionError):
+            await socket.send_str(server_text(refused.error))
+            await socket.close(
+                code=CLOSE_CODES.get(refused.error.code, WSCloseCode.POLICY_VIOLATION)
+            )
+    except ConnectionError:
+        code = "gone"
+    finally:
+        worker.metrics.ended.labels(code).inc()
+        await socket.close()
+    return socket
+
+
+async def healthz(request: web.Request) -> web.Response:
+    return web.json_response(request.app[WORKER].state())
+
+
+async def readyz(request: web.Request) -> web.Response:
+    worker = request.app[WORKER]
+    ready = worker.recognizer is not None and not worker.draining
+    state = {
+        "ready": ready,
+        "engine": worker.settings.engine,
+        "model": worker.settings.model,
+        "streams": len(worker.streams),
+        "max_streams": worker.settings.max_streams,
+    }
+    return web.json_response(state, status=200 if ready else 503)
+
+
+async def metrics(request: web.Request) -> web.Response:
+    body = generate_latest(request.app[WORKER].metrics.registry)
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def application(worker: Worker) -> web.Application:
+    app = web.Application(middlewares=[guard])
+    app[WORKER] = worker
+    app.router.add_get(PATH, transcribe)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics)
+    return app
+
+
+# --- life ---
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    path: str = ""
+    """Of a Unix socket; then host and port mean nothing."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """HOST:PORT, [IPV6]:PORT or unix:PATH. Raises ValueError."""
+        if text.startswith(UNIX) and len(text) > len(UNIX):
+            return cls(path=text.removeprefix(UNIX))
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise ValueError(f"--listen {text}: give HOST:PORT or {UNIX}PATH")
+        return cls(host.strip("[]"), int(port))
+
+    @property
+    def local(self) -> bool:
+        return bool(self.path) or self.host in LOOPBACK_NAMES
+
+
+Listen = Callable[[web.AppRunner], Awaitable[str]]
+"""Begins to accept for the runner; returns where, in words."""
+
+
+def listener(address: Address) -> Listen:
+    async def listen(runner: web.AppRunner) -> str:
+        if not address.path:
+            await web.TCPSite(runner, address.host, address.port).start()
+            host, port = runner.addresses[0][:2]
+            return f"http://{host}:{port}"
+        await web.UnixSite(runner, address.path).start()
+        os.chmod(address.path, 0o600)
+        return UNIX + address.path
+
+    return listen
+
+
+async def serve(worker: Worker, listen: Listen, stop: Stop) -> None:
+    """Until `stop`, or until the worker was idle for long enough. Raises EngineError when the
+    engine does not load, EngineBroken when it breaks later."""
+    runner = web.AppRunner(
+        application(worker), access_log=None, handle_signals=False, shutdown_timeout=CLOSE_SECONDS
+    )
+    await runner.setup()
+    try:
+        where = await listen(runner)
+        logger.bind(listening=where).info("{} at {}", worker.settings.engine, where)
+        await _until_over(worker, stop)
+    finally:
+        for stream in worker.streams:
+            if not stream.stopped.done():
+                gone = Refused(ErrorCode.STOPPING, "the server has stopped: connect again")
+                stream.stopped.set_exception(gone)
+        await runner.cleanup()
+        await worker.close()
+
+
+async def _first_of(*waits: asyncio.Future[Any]) -> None:
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _until_over(worker: Worker, stop: Stop) -> None:
+    over = [asyncio.create_task(wait) for wait in (stop.drain.wait(), worker.idle())]
+    try:
+        await _first_of(worker.loading, *over)
+        if worker.loading.done():
+            worker.loading.result()
+            await _first_of(worker.broken, *over)
+        drain = [asyncio.create_task(wait) for wait in (worker.drain(), stop.end.wait())]
+        over += drain
+        await _first_of(worker.broken, *drain)
+        if worker.broken.done():
+            worker.broken.result()
+    finally:
+        for task in over:
+            task.cancel()
+
+
+def run_to_end(serving: Coroutine[Any, Any, None]) -> None:
+    """Run `serve`. If the engine breaks, that is the end of the process."""
+    try:
+        run(serving)
+    except EngineBroken as error:
+        logger.error("{}", error)
+        os._exit(BROKEN)  # after an error, CUDA may neither end nor clean up
