@@ -24,7 +24,10 @@ LANGUAGES = frozenset({"de", "en", "es", "fr", "it", "ja", "ko", "pt", "ru", "yu
 SNAPPED = 2
 """Times in a row that take a neighbour's value when wrong; more than these are spread evenly."""
 
-_IDEOGRAPH = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
+_IDEOGRAPH = (
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
+)
 _HIRAGANA = "ぁ-ゖゝ-ゟ"
 _KATAKANA = "ァ-ヺー-ヿㇰ-ㇿｦ-ﾟ"
 _SIGN = re.compile(rf"[^\w'{_IDEOGRAPH}]|_")
