@@ -192,6 +192,38 @@ def gpu_ms(stage: Any, repeats: int) -> float:
     return round(float(np.median(times)), 3)
 
 
+# --- exactness ---
+
+
+def outputs(runner: SimulatedRunner, passes: list[Pass]) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the encoder and the prefill of the passes give, fp32."""
+    runner.mel(passes)
+    runner.encode(passes)
+    runner.prefill(passes)()
+    runner.synchronize()
+    return runner.outputs(passes)
+
+
+def exact(runner: SimulatedRunner, model: str) -> None:
+    """Relative differences in bf16: a batch against each stream alone, graphs against kernels
+    launched one by one."""
+    eager = SimulatedRunner(
+        runner.model, runner.streams, runner.pages, Words(), Simulation(), graphs=False
+    )
+    eager.warm_up()
+    passes = average_passes(runner, 8)
+    average_passes(eager, 8)
+    together = outputs(runner, passes)
+    one_by_one = [outputs(runner, [p]) for p in passes]
+    alone = tuple(torch.cat(parts) for parts in zip(*one_by_one, strict=True))
+    plain = outputs(eager, passes)
+    for name, other in (("batch against alone", alone), ("graphs against eager", plain)):
+        differences = [
+            round(float((a - b).norm() / b.norm()), 6) for a, b in zip(together, other, strict=True)
+        ]
+        say("exact", model=model, of=name, encoder=differences[0], prefill=differences[1])
+
+
 # --- one stream ---
 
 
@@ -355,6 +387,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     runner = make_runner(arguments.model, slots, pages, Simulation(revised=arguments.revised))
     if "stages" in parts:
         stages(runner, arguments.model, list(_ladder(arguments.batches)), arguments.repeats)
+    if "exact" in parts:
+        exact(runner, arguments.model)
     if "update" in parts:
         points = [float(p) for p in arguments.points.split(",")]
         update(runner, arguments.model, arguments.update_ms, points)

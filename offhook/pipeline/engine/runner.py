@@ -239,7 +239,7 @@ class Runner:
             for i, (slot, span) in enumerate(spans):
                 end = at + span.tokens
                 f["stem"][at:end] = _stem_rows(slot, span)
-                f["heard"][at:end] = _heard_rows(slot, span)
+                f["heard"][at:end] = heard_rows(slot, span)
                 at = f["starts"][i + 1] = end
             f["starts"][len(spans) + 1 :] = at
             with self._on(self._hear):
@@ -326,7 +326,7 @@ class Runner:
             k = at + len(p.before)
             f["ids"][at:k] = p.before
             for span in p.audio:
-                f["audio"][k : k + span.tokens] = 1 + _heard_rows(p.slot, span)
+                f["audio"][k : k + span.tokens] = 1 + heard_rows(p.slot, span)
                 k += span.tokens
             f["ids"][k:end] = p.after + p.draft
             at = end
@@ -441,7 +441,7 @@ def _stem_rows(slot: int, span: Span) -> Ints:
     return rows
 
 
-def _heard_rows(slot: int, span: Span) -> Ints:
+def heard_rows(slot: int, span: Span) -> Ints:
     """Where the encoder's output of the span lies, a row a token."""
     first = (slot * RING_WINDOWS + span.window % RING_WINDOWS) * WINDOW_TOKENS
     return np.arange(first, first + span.tokens)

@@ -9,11 +9,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from offhook.pipeline.engine.passes import Pass, Verdict
-from offhook.pipeline.engine.runner import SECOND_TOKENS, WINDOW_TOKENS, Runner
+from offhook.pipeline.engine.runner import SECOND_TOKENS, WINDOW_TOKENS, Runner, heard_rows
 from offhook.pipeline.models.qwen3_asr import Qwen3Asr
 
 SCRIPT_TOKENS = 4096
@@ -103,3 +104,10 @@ class SimulatedRunner(Runner):
         said = torch.where(index < sure, self._sure_text[index], self._other_text[index])
         said = torch.where(index < end, said, Words.im_end)
         return torch.where(real < 0, real, said)
+
+    def outputs(self, passes: Sequence[Pass]) -> tuple[Tensor, Tensor]:
+        """What the last encoder and prefill left on the device for the passes, fp32: for tests."""
+        rows = np.concatenate([heard_rows(p.slot, span) for p in passes for span in p.encode])
+        heard = self._heard[torch.from_numpy(rows).to(self.device)]
+        read = self._read[: sum(p.tokens for p in passes)]
+        return heard.float(), read.float().clone()
