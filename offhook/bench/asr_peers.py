@@ -55,7 +55,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 Update = Callable[[torch.Tensor, torch.Tensor, int], Any]
 
 
-def official(size: str) -> tuple[torch.nn.Module, Update]:
+def official(size: str) -> Update:
     """The transformers backend of the package `qwen-asr`."""
     spec = find_spec("qwen_asr")
     if spec is None or spec.submodule_search_locations is None:
@@ -84,26 +84,10 @@ def official(size: str) -> tuple[torch.nn.Module, Update]:
             "audio_start_token_id": AUDIO_START,
         }
     )
-    with torch.device(DEVICE):
-        model = Qwen3ASRForConditionalGeneration._from_config(config, dtype=torch.bfloat16)
-    model.eval()
-
-    def update(ids: torch.Tensor, mel: torch.Tensor, tokens: int) -> Any:
-        return model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            input_features=mel,
-            feature_attention_mask=torch.ones_like(mel[:, 0], dtype=torch.long),
-            max_new_tokens=tokens,
-            min_new_tokens=tokens,
-            do_sample=False,
-            pad_token_id=151643,
-        )
-
-    return model, update
+    return _updating(Qwen3ASRForConditionalGeneration, config, "feature_attention_mask")
 
 
-def native(size: str) -> tuple[torch.nn.Module, Update]:
+def native(size: str) -> Update:
     """transformers >= 5.13."""
     from transformers import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
 
@@ -113,8 +97,13 @@ def native(size: str) -> tuple[torch.nn.Module, Update]:
         text_config={**DECODER[size], "model_type": "qwen3", "rope_parameters": rope},
         audio_token_id=AUDIO,
     )
+    return _updating(Qwen3ASRForConditionalGeneration, config, "input_features_mask")
+
+
+def _updating(kind: Any, config: Any, mask: str) -> Update:
+    """A random model of this class; `mask` is what its `generate` calls the mask of the mel."""
     with torch.device(DEVICE):
-        model = Qwen3ASRForConditionalGeneration._from_config(config, dtype=torch.bfloat16)
+        model = kind._from_config(config, dtype=torch.bfloat16)
     model.eval()
 
     def update(ids: torch.Tensor, mel: torch.Tensor, tokens: int) -> Any:
@@ -122,14 +111,14 @@ def native(size: str) -> tuple[torch.nn.Module, Update]:
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             input_features=mel,
-            input_features_mask=torch.ones_like(mel[:, 0], dtype=torch.long),
             max_new_tokens=tokens,
             min_new_tokens=tokens,
             do_sample=False,
             pad_token_id=151643,
+            **{mask: torch.ones_like(mel[:, 0], dtype=torch.long)},
         )
 
-    return model, update
+    return update
 
 
 def _wait() -> None:
@@ -170,7 +159,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.manual_seed(0)
     with torch.inference_mode():
-        _, update = {"official": official, "native": native}[arguments.peer](arguments.size)
+        update = {"official": official, "native": native}[arguments.peer](arguments.size)
         for seconds in map(float, arguments.seconds.split(",")):
             figures = row(update, seconds, arguments.tokens, arguments.repeats)
             print(json.dumps({"peer": arguments.peer, "size": arguments.size, **figures}))

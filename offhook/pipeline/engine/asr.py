@@ -234,10 +234,6 @@ class AsrEngine:
             if self._scheduler.state(number) is State.CLOSED:
                 self._forget(number)
 
-    def room(self, number: int) -> int:
-        """Samples that may be fed now."""
-        return self._streams[number].windows.room
-
     def timer(self) -> float | None:
         """When `turn` may have something to do without anything new being fed."""
         return self._scheduler.timer()
