@@ -17,7 +17,8 @@ from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.models import checkpoint
 from offhook.pipeline.models import mel as log_mel
 from offhook.pipeline.models.alignment import AlignmentError, Unit, split, timed
-from offhook.pipeline.models.qwen3_asr import MAX_POSITIONS, Batch, KVCache, Qwen3Asr
+from offhook.pipeline.models.qwen3 import MAX_POSITIONS, Batch, KVCache
+from offhook.pipeline.models.qwen3_asr import Qwen3Asr
 from offhook.pipeline.models.tokenizer import Tokenizer
 from offhook.pipeline.recognizer import EngineError, Word
 

@@ -1,22 +1,23 @@
-"""Qwen3-ASR from a folder or from the Hugging Face hub: configuration, weights, tokenizer.
+"""Checkpoints in a folder or on the Hugging Face hub, and how Qwen3-ASR is read from one.
 
-Two layouts are read: the original (Qwen/Qwen3-ASR-*) and that of transformers (`-hf`). Weights come
-from safetensors alone, one file or shards with an index; a pickle is never opened. What the model
-keeps in one tensor (q, k, v; gate, up) is written part by part into its place, so a model is never
-in memory twice.
+Weights come from safetensors alone, one file or shards with an index; a pickle is never opened.
+What a model keeps in one tensor (q, k, v; gate, up) is written part by part into its place, so a
+model is never in memory twice.
+
+Two layouts of Qwen3-ASR are read: the original (Qwen/Qwen3-ASR-*) and that of transformers (`-hf`).
 """
 
 import io
 import json
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from offhook.pipeline.models.qwen3_asr import AsrConfig, Qwen3Asr
 from offhook.pipeline.recognizer import EngineError
@@ -24,27 +25,13 @@ from offhook.pipeline.recognizer import EngineError
 Progress = Callable[[int, int], None]
 """(bytes done, bytes in all); the second grows while files are being found."""
 
+Module = TypeVar("Module", bound=nn.Module)
+
 FILES = ["*.json", "*.safetensors", "merges.txt"]
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 NAMED_IN_ERRORS = 4
 """Tensors; a wrong checkpoint lacks hundreds."""
-
-# What a tensor is called here (see `_places`) begins so; in a checkpoint so. The first that fits.
-ORIGINAL = {
-    "encoder.": "thinker.audio_tower.",
-    "decoder.": "thinker.model.",
-    "head.": "thinker.lm_head.",
-}
-TRANSFORMERS = {
-    "encoder.proj1.": "model.multi_modal_projector.linear_1.",
-    "encoder.proj2.": "model.multi_modal_projector.linear_2.",
-    "encoder.": "model.audio_tower.",
-    "decoder.": "model.language_model.",
-    "head.": "lm_head.",
-}
-TRANSFORMERS_ALIGNER = {**TRANSFORMERS, "head.": "score."}
-
 
 # --- finding it ---
 
@@ -116,15 +103,8 @@ class _Nowhere(io.TextIOBase):
         return len(text)
 
 
-def read_config(folder: Path) -> AsrConfig:
-    """Raises EngineError when config.json is missing, broken, or of another model."""
-    generation = folder / "generation_config.json"
-    return AsrConfig.from_json(
-        _json(folder / "config.json"), _json(generation) if generation.is_file() else None
-    )
-
-
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Raises EngineError when there is no such file or it holds no object."""
     try:
         value = json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
@@ -136,59 +116,13 @@ def _json(path: Path) -> dict[str, Any]:
     return value
 
 
-# --- the weights ---
+# --- weights ---
 
 
-def load_model(folder: Path, device: torch.device | str, dtype: torch.dtype) -> Qwen3Asr:
-    """The model of a folder, ready for inference. Raises EngineError, naming the tensors, when the
-    checkpoint is not whole or of other sizes than its config.json says."""
-    config = read_config(folder)
-    sources = _sources(folder)
-    layout = ORIGINAL
-    if not any(name.startswith("thinker.") for name in sources):
-        layout = TRANSFORMERS_ALIGNER if config.classes else TRANSFORMERS
-    head = _their_name("head.weight", layout)
-    if head not in sources and not config.classes:
-        config = replace(config, decoder=replace(config.decoder, tied=True))
-    model = _empty_model(config, device, dtype)
-    places = {_their_name(name, layout): place for name, place in _places(model)}
-    # A tied head is the embedding, whether or not it is stored a second time.
-    _check_names(folder, places.keys(), sources.keys() - ({head} - places.keys()))
-    for path in sorted(set(sources.values())):
-        with _opened(path) as file:
-            for name in file.keys() & places.keys():
-                _copy(file, name, places[name], path)
-    return model
-
-
-def random_model(
-    config: AsrConfig, device: torch.device | str, dtype: torch.dtype, seed: int = 0
-) -> Qwen3Asr:
-    """Random weights of real size, for benchmarks: it costs what the model costs, and babbles."""
-    model = _empty_model(config, device, dtype)
-    generator = torch.Generator(device).manual_seed(seed)
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            parameter.zero_()
-        elif parameter.ndim > 1:
-            parameter.normal_(0, 0.02, generator=generator)
-    return model
-
-
-def _empty_model(config: AsrConfig, device: torch.device | str, dtype: torch.dtype) -> Qwen3Asr:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with torch.device(device):
-            return Qwen3Asr(config).requires_grad_(False).eval()
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _sources(folder: Path) -> dict[str, Path]:
-    """Every tensor of the checkpoint with the file it is in."""
+def find_tensors(folder: Path) -> dict[str, Path]:
+    """Every tensor of the checkpoint with the file it is in. Raises EngineError."""
     if (folder / INDEX).is_file():
-        names = set(_json(folder / INDEX).get("weight_map", {}).values())
+        names = set(read_json(folder / INDEX).get("weight_map", {}).values())
         if not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
             raise EngineError(f"{folder / INDEX} names no files of its own folder")
         paths = [folder / name for name in sorted(names)]
@@ -200,13 +134,14 @@ def _sources(folder: Path) -> dict[str, Path]:
             raise EngineError(
                 f"{folder} lacks {path.name} (weights are read from safetensors only)"
             )
-        with _opened(path) as file:
+        with opened(path) as file:
             sources.update(dict.fromkeys(file.keys(), path))
     return sources
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[Any]:
+    """A file of safetensors. Raises EngineError when it is broken."""
     try:
         with safe_open(path, framework="pt") as file:
             yield file
@@ -214,15 +149,36 @@ def _opened(path: Path) -> Iterator[Any]:
         raise EngineError(f"{path} is broken: {error}") from error
 
 
+def fill(
+    folder: Path, places: Mapping[str, Tensor], ours: Callable[[str], bool] = lambda name: True
+) -> None:
+    """Copies tensors of a checkpoint to their places.
+
+    ours: whether a tensor that has no place is one too many; others are somebody else's. Raises
+    EngineError, naming the tensors, when some are missing, too many, or of another size.
+    """
+    sources = find_tensors(folder)
+    _check_names(folder, places.keys(), {n for n in sources if n in places or ours(n)})
+    for path in sorted({sources[name] for name in places}):
+        with opened(path) as file:
+            for name in file.keys() & places.keys():
+                _copy(file, name, places[name], path)
+
+
 def _copy(file: Any, name: str, place: Tensor, path: Path) -> None:
     tensor: Tensor = file.get_tensor(name)
-    if tensor.shape != place.shape:
-        raise EngineError(
-            f"{path}: {name} is {list(tensor.shape)}, config.json makes it {list(place.shape)}"
-        )
-    if not tensor.is_floating_point():
-        raise EngineError(f"{path}: {name} is {tensor.dtype}; quantised models are not read")
+    check_tensor(path, name, tensor.shape, tensor.dtype, place.shape)
     place.copy_(tensor)
+
+
+def check_tensor(
+    path: Path, name: str, found: Sequence[int], dtype: torch.dtype, wanted: Sequence[int]
+) -> None:
+    """Raises EngineError when a tensor is not of the size wanted, or not of floats."""
+    if list(found) != list(wanted):
+        raise EngineError(f"{path}: {name} is {list(found)}, config.json makes it {list(wanted)}")
+    if not dtype.is_floating_point:
+        raise EngineError(f"{path}: {name} is {dtype}; quantised models are not read")
 
 
 def _check_names(folder: Path, wanted: Set[str], found: Set[str]) -> None:
@@ -231,6 +187,95 @@ def _check_names(folder: Path, wanted: Set[str], found: Set[str]) -> None:
             some = ", ".join(sorted(names)[:NAMED_IN_ERRORS])
             more = f" and {len(names) - NAMED_IN_ERRORS} more" * (len(names) > NAMED_IN_ERRORS)
             raise EngineError(f"the checkpoint {folder} {what} tensors: {some}{more}")
+
+
+def build(module: Callable[[], Module], device: torch.device | str, dtype: torch.dtype) -> Module:
+    """A module on a device, its parameters in `dtype`, for inference."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            return module().requires_grad_(False).eval()
+    finally:
+        torch.set_default_dtype(before)
+
+
+def randomise(module: nn.Module, device: torch.device | str, seed: int) -> None:
+    """Fills in weights that cost what real ones cost, for benchmarks; such a model babbles."""
+    generator = torch.Generator(device).manual_seed(seed)
+    for name, parameter in module.named_parameters():
+        if name.endswith("bias"):
+            parameter.zero_()
+        elif parameter.ndim > 1:
+            parameter.normal_(0, 0.02, generator=generator)
+
+
+def layer_places(name: str, layer: Any) -> Iterator[tuple[str, Tensor]]:
+    """Where the tensors of a `qwen3.DecoderLayer` go, by the names that all checkpoints use."""
+    yield f"{name}.input_layernorm.weight", layer.attention_norm
+    for part, weight in zip("qkv", layer.qkv.weight.split(layer.widths), strict=True):
+        yield f"{name}.self_attn.{part}_proj.weight", weight
+    yield f"{name}.self_attn.q_norm.weight", layer.q_norm
+    yield f"{name}.self_attn.k_norm.weight", layer.k_norm
+    yield f"{name}.self_attn.o_proj.weight", layer.out.weight
+    yield f"{name}.post_attention_layernorm.weight", layer.ffn_norm
+    gate, up = layer.gate_up.weight.chunk(2)
+    yield f"{name}.mlp.gate_proj.weight", gate
+    yield f"{name}.mlp.up_proj.weight", up
+    yield f"{name}.mlp.down_proj.weight", layer.down.weight
+
+
+# --- Qwen3-ASR ---
+
+# What a tensor is called here (see `_places`) begins so; in a checkpoint so. The first that fits.
+ORIGINAL = {
+    "encoder.": "thinker.audio_tower.",
+    "decoder.": "thinker.model.",
+    "head.": "thinker.lm_head.",
+}
+TRANSFORMERS = {
+    "encoder.proj1.": "model.multi_modal_projector.linear_1.",
+    "encoder.proj2.": "model.multi_modal_projector.linear_2.",
+    "encoder.": "model.audio_tower.",
+    "decoder.": "model.language_model.",
+    "head.": "lm_head.",
+}
+TRANSFORMERS_ALIGNER = {**TRANSFORMERS, "head.": "score."}
+
+
+def read_config(folder: Path) -> AsrConfig:
+    """Raises EngineError when config.json is missing, broken, or of another model."""
+    generation = folder / "generation_config.json"
+    return AsrConfig.from_json(
+        read_json(folder / "config.json"), read_json(generation) if generation.is_file() else None
+    )
+
+
+def load_model(folder: Path, device: torch.device | str, dtype: torch.dtype) -> Qwen3Asr:
+    """The model of a folder, ready for inference. Raises EngineError, naming the tensors, when the
+    checkpoint is not whole or of other sizes than its config.json says."""
+    config = read_config(folder)
+    sources = find_tensors(folder)
+    layout = ORIGINAL
+    if not any(name.startswith("thinker.") for name in sources):
+        layout = TRANSFORMERS_ALIGNER if config.classes else TRANSFORMERS
+    head = _their_name("head.weight", layout)
+    if head not in sources and not config.classes:
+        config = replace(config, decoder=replace(config.decoder, tied=True))
+    model = build(lambda: Qwen3Asr(config), device, dtype)
+    places = {_their_name(name, layout): place for name, place in _places(model)}
+    # A tied head is the embedding, whether or not it is stored a second time.
+    fill(folder, places, lambda name: name != head)
+    return model
+
+
+def random_model(
+    config: AsrConfig, device: torch.device | str, dtype: torch.dtype, seed: int = 0
+) -> Qwen3Asr:
+    """Random weights of real size, for benchmarks: it costs what the model costs, and babbles."""
+    model = build(lambda: Qwen3Asr(config), device, dtype)
+    randomise(model, device, seed)
+    return model
 
 
 def _their_name(name: str, layout: dict[str, str]) -> str:
@@ -252,7 +297,7 @@ def _places(model: Qwen3Asr) -> Iterator[tuple[str, Tensor]]:
     yield "decoder.embed_tokens.weight", decoder.embedding
     yield "decoder.norm.weight", decoder.norm
     for i, layer in enumerate(decoder.layers):
-        yield from _decoder_layer(f"decoder.layers.{i}", layer)
+        yield from layer_places(f"decoder.layers.{i}", layer)
     if decoder.head is not decoder.embedding:
         yield "head.weight", decoder.head
 
@@ -273,17 +318,3 @@ def _encoder_layer(name: str, layer: Any) -> Iterator[tuple[str, Tensor]]:
     yield from _both(f"{name}.final_layer_norm", layer.ffn_norm)
     yield from _both(f"{name}.fc1", layer.fc1)
     yield from _both(f"{name}.fc2", layer.fc2)
-
-
-def _decoder_layer(name: str, layer: Any) -> Iterator[tuple[str, Tensor]]:
-    yield f"{name}.input_layernorm.weight", layer.attention_norm
-    for part, weight in zip("qkv", layer.qkv.weight.split(layer.widths), strict=True):
-        yield f"{name}.self_attn.{part}_proj.weight", weight
-    yield f"{name}.self_attn.q_norm.weight", layer.q_norm
-    yield f"{name}.self_attn.k_norm.weight", layer.k_norm
-    yield f"{name}.self_attn.o_proj.weight", layer.out.weight
-    yield f"{name}.post_attention_layernorm.weight", layer.ffn_norm
-    gate, up = layer.gate_up.weight.chunk(2)
-    yield f"{name}.mlp.gate_proj.weight", gate
-    yield f"{name}.mlp.up_proj.weight", up
-    yield f"{name}.mlp.down_proj.weight", layer.down.weight

@@ -58,11 +58,11 @@ def scale(mel: Tensor, maximum: Tensor) -> Tensor:
     return (torch.maximum(mel, maximum[:, None, None] - RANGE) + 4) / 4
 
 
-def mel_filters() -> NDArray[np.float32]:
-    """Triangles of equal area, evenly spaced on Slaney's mel scale, 0 to 8000 Hz: [201, BINS]."""
-    edges = _hertz(np.linspace(0.0, _mel(RATE_IN / 2), BINS + 2))
-    bins = np.linspace(0, RATE_IN / 2, WINDOW // 2 + 1)
-    slopes = edges - bins[:, None]
+def mel_filters(rate: int = RATE_IN, window: int = WINDOW, bins: int = BINS) -> NDArray[np.float32]:
+    """Triangles of equal area, evenly spaced on Slaney's mel scale from 0 to rate / 2 Hz, for the
+    spectrum of `window` samples: [window // 2 + 1, bins]."""
+    edges = _hertz(np.linspace(0.0, _mel(rate / 2), bins + 2))
+    slopes = edges - np.linspace(0, rate / 2, window // 2 + 1)[:, None]
     widths = np.diff(edges)
     rising, falling = -slopes[:, :-2] / widths[:-1], slopes[:, 2:] / widths[1:]
     triangles = np.maximum(0, np.minimum(rising, falling)) * (2 / (edges[2:] - edges[:-2]))

@@ -1,9 +1,7 @@
 """Qwen3-ASR in plain torch: an audio encoder and a Qwen3 decoder over a paged KV cache.
 
-Sizes and layout follow the checkpoints Qwen/Qwen3-ASR-0.6B and -1.7B. Everything is packed: tokens
-of many streams lie one after another in one tensor [T, ...], and integer tensors say which belongs
-where. No forward waits for the device or has a shape that depends on values, so each can be
-captured in a CUDA graph.
+Sizes and layout follow the checkpoints Qwen/Qwen3-ASR-0.6B and -1.7B. Everything is packed, as in
+`qwen3`, and each forward can be captured in a CUDA graph.
 
 The encoder works on seconds and windows. A second, 100 mel frames, goes through the convolutions
 alone and comes out as 13 tokens whose positions begin at 0 in every second. A window, 8 seconds or
@@ -23,10 +21,8 @@ from torch import Tensor, nn
 
 from offhook.pipeline.models import attention, convolution, linear
 from offhook.pipeline.models.linear import Linear
+from offhook.pipeline.models.qwen3 import Body, DecoderConfig, require
 from offhook.pipeline.recognizer import EngineError
-
-MAX_POSITIONS = 8192
-"""Length of the table of rotations: five minutes of sound are 3900 tokens."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +55,8 @@ class EncoderConfig:
 
 
 @dataclass(frozen=True)
-class DecoderConfig:
-    hidden_size: int
-    ffn: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
+class AsrDecoderConfig(DecoderConfig):
     vocab_size: int = 151936
-    rms_eps: float = 1e-6
-    rope_theta: float = 1e6
     tied: bool = True
     """The embedding is the output projection too."""
 
@@ -76,7 +64,7 @@ class DecoderConfig:
 @dataclass(frozen=True)
 class AsrConfig:
     encoder: EncoderConfig
-    decoder: DecoderConfig
+    decoder: AsrDecoderConfig
     audio_token: int = 151676
     eos_ids: tuple[int, ...] = (151643, 151645)
     """<|endoftext|> and <|im_end|>."""
@@ -127,7 +115,7 @@ def _classes(config: Mapping[str, Any], body: Mapping[str, Any]) -> int | None:
 
 
 def _encoder_config(c: Mapping[str, Any]) -> EncoderConfig:
-    _require(c, "activation_function", "gelu")
+    require(c, "activation_function", "gelu")
     return EncoderConfig(
         d_model=c["d_model"],
         layers=c["encoder_layers"],
@@ -141,42 +129,23 @@ def _encoder_config(c: Mapping[str, Any]) -> EncoderConfig:
     )
 
 
-def _decoder_config(c: Mapping[str, Any], top: Mapping[str, Any]) -> DecoderConfig:
-    _require(c, "hidden_act", "silu")
-    _require(c, "attention_bias", False)
-    _require(c, "use_sliding_window", False)
-    rope = c.get("rope_parameters") or c.get("rope_scaling") or {}
-    # The original layout names its three equal rows of positions here.
-    if rope.get("rope_type", "default") not in ("default", "mrope"):
-        raise EngineError(f"config.json: rope_type {rope['rope_type']!r} is not supported")
+def _decoder_config(c: Mapping[str, Any], top: Mapping[str, Any]) -> AsrDecoderConfig:
     # transformers goes by the outer word, the original by the one in text_config.
     tied = c if "thinker_config" in top else top
-    return DecoderConfig(
-        hidden_size=c["hidden_size"],
-        ffn=c["intermediate_size"],
-        layers=c["num_hidden_layers"],
-        heads=c["num_attention_heads"],
-        kv_heads=c["num_key_value_heads"],
-        head_dim=c["head_dim"],
+    return AsrDecoderConfig(
+        **vars(DecoderConfig.from_json(c)),
         vocab_size=c["vocab_size"],
-        rms_eps=c["rms_norm_eps"],
-        rope_theta=float(rope["rope_theta"] if "rope_theta" in rope else c["rope_theta"]),
         tied=tied.get("tie_word_embeddings", True),
     )
 
 
-def _require(config: Mapping[str, Any], name: str, value: object) -> None:
-    if config.get(name, value) != value:
-        raise EngineError(f"config.json: {name} is {config[name]!r}; only {value!r} is supported")
-
-
 QWEN3_ASR_0_6B = AsrConfig(
     EncoderConfig(d_model=896, layers=18, heads=14, ffn=3584, output_dim=1024),
-    DecoderConfig(hidden_size=1024, ffn=3072, layers=28, heads=16, kv_heads=8, head_dim=128),
+    AsrDecoderConfig(hidden_size=1024, ffn=3072, layers=28, heads=16, kv_heads=8, head_dim=128),
 )
 QWEN3_ASR_1_7B = AsrConfig(
     EncoderConfig(d_model=1024, layers=24, heads=16, ffn=4096, output_dim=2048),
-    DecoderConfig(hidden_size=2048, ffn=6144, layers=28, heads=16, kv_heads=8, head_dim=128),
+    AsrDecoderConfig(hidden_size=2048, ffn=6144, layers=28, heads=16, kv_heads=8, head_dim=128),
 )
 QWEN3_FORCED_ALIGNER_0_6B = AsrConfig(
     replace(QWEN3_ASR_1_7B.encoder, output_dim=1024),
@@ -274,113 +243,19 @@ def sinusoids(length: int, channels: int) -> Tensor:
 # --- reading out ---
 
 
-class KVCache:
-    """Keys and values of all streams in pages: [layers, pages, page_size, kv_heads, head_dim]."""
+class Decoder(Body):
+    """Token and audio embeddings to the next token."""
 
-    def __init__(
-        self,
-        config: DecoderConfig,
-        pages: int,
-        page_size: int,
-        device: torch.device | str,
-        dtype: torch.dtype,
-    ) -> None:
-        shape = (config.layers, pages, page_size, config.kv_heads, config.head_dim)
-        self.k = torch.zeros(shape, device=device, dtype=dtype)
-        self.v = torch.zeros(shape, device=device, dtype=dtype)
-
-    @property
-    def bytes_per_token(self) -> int:
-        layers, _, _, heads, channels = self.k.shape
-        return 2 * layers * heads * channels * self.k.element_size()
-
-
-@dataclass
-class Batch:
-    """What one packed forward of the decoder needs beside the embeddings, T tokens of S sequences;
-    see `attention.paged_attention`."""
-
-    positions: Tensor
-    """int64 [T], in the own sequence."""
-    slots: Tensor
-    """int64 [T], where its keys and values go: page * page_size + offset. Padding: page 0."""
-    page_table: Tensor
-    """int32 [S, P]."""
-    q_starts: Tensor
-    """int32 [S + 1]."""
-    kv_lengths: Tensor
-    """int32 [S], with the tokens of this forward."""
-    max_q: int
-    """No sequence has more tokens in this forward; 1 in a decode step."""
-
-
-Rotation = tuple[Tensor, Tensor]
-"""Cosine and sine of each token's position, fp32 [T, head_dim]."""
-Pages = tuple[Tensor, Tensor]
-"""Keys and values of one layer, [pages, page_size, kv_heads, head_dim]."""
-
-
-class DecoderLayer(nn.Module):
-    def __init__(self, c: DecoderConfig) -> None:
-        super().__init__()
-        self.widths = [c.heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim]
-        self.head_dim = c.head_dim
-        self.scale = c.head_dim**-0.5
-        self.eps = c.rms_eps
-        self.attention_norm = nn.Parameter(torch.ones(c.hidden_size))
-        self.qkv = Linear(c.hidden_size, sum(self.widths), bias=False)
-        self.q_norm = nn.Parameter(torch.ones(c.head_dim))
-        self.k_norm = nn.Parameter(torch.ones(c.head_dim))
-        self.out = Linear(self.widths[0], c.hidden_size, bias=False)
-        self.ffn_norm = nn.Parameter(torch.ones(c.hidden_size))
-        self.gate_up = Linear(c.hidden_size, 2 * c.ffn, bias=False)
-        self.down = Linear(c.ffn, c.hidden_size, bias=False)
-
-    def forward(self, x: Tensor, turn: Rotation, batch: Batch, pages: Pages) -> None:
-        """Adds what the layer finds to x."""
-        heard = self.attend(x, turn, batch, pages)
-        linear.add_linear_(x, heard, self.out)
-        wide = linear.norm_silu_linear(x, self.ffn_norm, self.eps, self.gate_up)
-        linear.add_linear_(x, wide, self.down)
-
-    def attend(self, x: Tensor, turn: Rotation, batch: Batch, pages: Pages) -> Tensor:
-        qkv = linear.norm_linear(x, self.attention_norm, self.eps, self.qkv)
-        q, k, v = (y.view(len(x), -1, self.head_dim) for y in qkv.split(self.widths, -1))
-        q = attention.qk_norm_rope_write(
-            q, k, v, self.q_norm, self.k_norm, *turn, self.eps, *pages, batch.slots
-        )
-        of = (batch.page_table, batch.q_starts, batch.kv_lengths)
-        return attention.paged_attention(q, *pages, *of, batch.max_q, self.scale).flatten(1)
-
-
-class Decoder(nn.Module):
-    """Qwen3: token and audio embeddings to the next token."""
-
-    def __init__(self, c: DecoderConfig, classes: int | None = None) -> None:
-        super().__init__()
-        self.config = c
+    def __init__(self, c: AsrDecoderConfig, classes: int | None = None) -> None:
+        super().__init__(c)
         self.embedding = nn.Parameter(torch.empty(c.vocab_size, c.hidden_size))
-        self.layers = nn.ModuleList(DecoderLayer(c) for _ in range(c.layers))
-        self.norm = nn.Parameter(torch.ones(c.hidden_size))
         self.head = self.embedding
         if classes or not c.tied:
             self.head = nn.Parameter(torch.empty(classes or c.vocab_size, c.hidden_size))
-        angles = rotations(c.head_dim, c.rope_theta)
-        self.cos = nn.Buffer(angles.cos(), persistent=False)
-        self.sin = nn.Buffer(angles.sin(), persistent=False)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token ids, int64 [T], to [T, hidden_size]."""
         return F.embedding(ids, self.embedding)
-
-    def forward(self, x: Tensor, batch: Batch, cache: KVCache) -> Tensor:
-        """x: [T, hidden_size], embeddings of text and sound. Writes the cache; returns the hidden
-        state [T, hidden_size] after the last norm."""
-        turn = self.cos[batch.positions], self.sin[batch.positions]
-        x = x.clone()
-        for layer, *pages in zip(self.layers, cache.k, cache.v, strict=True):
-            layer(x, turn, batch, pages)
-        return attention.rms_norm(x, self.norm, self.config.rms_eps)
 
     def logits(self, x: Tensor) -> Tensor:
         """Of the rows wanted, [R, hidden_size]: [R, vocab_size], or [R, classes] of an aligner."""
@@ -389,13 +264,6 @@ class Decoder(nn.Module):
     def argmax(self, x: Tensor) -> Tensor:
         """The largest of the logits of each row, int64 [R], the lowest of equal ones."""
         return linear.argmax_linear(x, self.head)
-
-
-def rotations(head_dim: int, theta: float) -> Tensor:
-    """Angles of every position, fp32 [MAX_POSITIONS, head_dim]; channel i and channel
-    i + head_dim / 2 turn together."""
-    frequencies = 1 / theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
-    return (torch.arange(MAX_POSITIONS)[:, None] * frequencies).repeat(1, 2)
 
 
 class Qwen3Asr(nn.Module):

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+from offhook.pipeline.models.token_stream import Vocabulary
 from offhook.pipeline.recognizer import EngineError
 
 # How Qwen 2 and later cut text before the merges: contractions, words with the space before them,
@@ -17,7 +20,7 @@ SPLIT = (
 )
 
 
-class Tokenizer:
+class TextTokenizer:
     """Text is only text: the words of control tokens in it (`<|im_end|>`) are spelled out, so what
     a caller gives as context cannot end the prompt. Control tokens are put in by their ids."""
 
@@ -27,13 +30,13 @@ class Tokenizer:
         self.endoftext = self.id("<|endoftext|>")
         self.im_start = self.id("<|im_start|>")
         self.im_end = self.id("<|im_end|>")
-        self.audio_start = self.id("<|audio_start|>")
-        self.audio_end = self.id("<|audio_end|>")
-        self.audio_pad = self.id("<|audio_pad|>")
-        self.asr_text = self.id("<asr_text>")
 
-    @staticmethod
-    def load(folder: Path) -> "Tokenizer":
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self._bpe)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
         """From tokenizer.json, or else vocab.json, merges.txt and tokenizer_config.json. Raises
         EngineError when they are missing, broken, or of another model."""
         try:
@@ -47,13 +50,13 @@ class Tokenizer:
             ) from error
         except Exception as error:  # the library raises bare Exception for what it cannot parse
             raise EngineError(f"the tokenizer in {folder} cannot be read: {error}") from error
-        return Tokenizer(bpe)
+        return cls(bpe)
 
     def id(self, token: str) -> int:
         """Of a control token. Raises EngineError when there is none of this name."""
         number: int | None = self._bpe.token_to_id(token)
         if number is None:
-            raise EngineError(f"the tokenizer has no token {token}: it is not of Qwen3-ASR")
+            raise EngineError(f"the tokenizer has no token {token}: it is of another model")
         return number
 
     def encode(self, text: str) -> list[int]:
@@ -65,6 +68,17 @@ class Tokenizer:
         comes out as U+FFFD."""
         text: str = self._bpe.decode(ids, skip_special_tokens=True)
         return text
+
+
+class Tokenizer(TextTokenizer):
+    """Of Qwen3-ASR and its aligner."""
+
+    def __init__(self, bpe: tokenizers.Tokenizer) -> None:
+        super().__init__(bpe)
+        self.audio_start = self.id("<|audio_start|>")
+        self.audio_end = self.id("<|audio_end|>")
+        self.audio_pad = self.id("<|audio_pad|>")
+        self.asr_text = self.id("<asr_text>")
 
 
 def _from_vocabulary(folder: Path) -> tokenizers.Tokenizer:

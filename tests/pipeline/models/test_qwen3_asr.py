@@ -19,7 +19,8 @@ from torch import Tensor  # noqa: E402
 
 from offhook.media.pcm import Pcm  # noqa: E402
 from offhook.pipeline.models import checkpoint, mel  # noqa: E402
-from offhook.pipeline.models.qwen3_asr import Batch, KVCache, Qwen3Asr  # noqa: E402
+from offhook.pipeline.models.qwen3 import Batch, KVCache  # noqa: E402
+from offhook.pipeline.models.qwen3_asr import Qwen3Asr  # noqa: E402
 from offhook.pipeline.models.tokenizer import Tokenizer  # noqa: E402
 from tests.pipeline.models import tiny  # noqa: E402
 from tests.pipeline.models.test_mel import features, in_seconds, sound  # noqa: E402

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 
-from offhook.pipeline.models.qwen3_asr import AsrConfig, DecoderConfig, EncoderConfig
+from offhook.pipeline.models.qwen3_asr import AsrConfig, AsrDecoderConfig, EncoderConfig
 from offhook.pipeline.models.tokenizer import SPLIT
 
 CONTROL = (
@@ -29,7 +29,9 @@ TEXT = ["system user assistant language English German None the cat sat on the m
 VOCABULARY = 256 + 40
 CONFIG = AsrConfig(
     EncoderConfig(d_model=32, layers=2, heads=2, ffn=48, output_dim=24, conv_channels=8),
-    DecoderConfig(24, 40, layers=3, heads=4, kv_heads=2, head_dim=16, vocab_size=VOCABULARY + 16),
+    AsrDecoderConfig(
+        24, 40, layers=3, heads=4, kv_heads=2, head_dim=16, vocab_size=VOCABULARY + 16
+    ),
     audio_token=VOCABULARY + CONTROL.index("<|audio_pad|>"),
     eos_ids=(VOCABULARY, VOCABULARY + CONTROL.index("<|im_end|>")),
     timestamp_token=VOCABULARY + CONTROL.index("<timestamp>"),
@@ -177,7 +179,7 @@ def _audio_config(e: EncoderConfig) -> dict[str, Any]:
     }
 
 
-def _text_config(d: DecoderConfig) -> dict[str, Any]:
+def _text_config(d: AsrDecoderConfig) -> dict[str, Any]:
     return {
         "attention_bias": False,
         "head_dim": d.head_dim,
