@@ -117,3 +117,7 @@ class EngineError(RuntimeError):
 
 class EngineBroken(EngineError):
     """An engine that was running cannot go on: only a new process helps."""
+
+
+class EngineFull(EngineError):
+    """It has as many streams as it can have: one more when another has ended."""

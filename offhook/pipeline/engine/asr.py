@@ -259,9 +259,9 @@ class AsrEngine:
         self._read(self._lay_out(works, clock), clock)
         return True
 
-    def _next(self, clock: Callable[[], float]) -> list[_Work] | None:
+    def _next(self, clock: Callable[[], float], ahead: bool = False) -> list[_Work] | None:
         """The most urgent batch, heard; None when nothing is to be done."""
-        batch = self._scheduler.next_batch(clock())
+        batch = self._scheduler.next_batch(clock(), ahead)
         if not batch:
             return None
         works = [work for job in batch if (work := self._plan(job, clock)) is not None]
@@ -382,7 +382,7 @@ class AsrEngine:
         going = [w for w in works if w.pass_.decode]
         step = self._runner.decode([w.stream.slot for w in going]) if going else None
         of_step = going
-        self._ahead = self._next(clock) or []
+        self._ahead = self._next(clock, ahead=True) or []
         for work in works:
             work.ended = not work.pass_.decode
         for work, verdict in zip(going, verdicts(), strict=True):

@@ -1,20 +1,13 @@
-"""Qwen3-ASR as a `Recognizer`: one inference thread for the model, streams on the event loop.
-
-The thread owns the model, the engine and the CUDA context. What streams say reaches it through one
-queue; texts come back in one wake-up of the loop for all that is known at that moment.
-"""
+"""Qwen3-ASR as a `Recognizer`: one inference thread for the model, streams on the event loop."""
 
 import asyncio
-import queue
-import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from time import monotonic
 
-from loguru import logger
-
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.inference_io import Inference
 from offhook.pipeline.engine.loading_io import Loading
 from offhook.pipeline.engine.recognition import Recognition
 from offhook.pipeline.engine.windows import AudioOverrun
@@ -27,8 +20,6 @@ from offhook.pipeline.recognizer import (
     Progress,
     StreamOptions,
 )
-
-CLOSE_SECONDS = 10.0
 
 
 class Qwen3Recognizer:
@@ -45,29 +36,21 @@ class Qwen3Recognizer:
         names = " + ".join(filter(None, (models.model, models.final_model)))
         self.name = f"Qwen3-ASR ({names})"
         self._loading = Loading(models, progress)
-        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._inference: Inference[tuple[int, Partial | Final]] = Inference(
+            self.name, self._deliver, self._break
+        )
         self._streams: dict[int, Qwen3Stream] = {}
         self._opening: set[asyncio.Future[int]] = set()
-        self._told: deque[tuple[int, Partial | Final]] = deque()
-        self._failed: EngineBroken | None = None
-        self._loop: asyncio.AbstractEventLoop
         self._recognition: Recognition
-        self._thread: threading.Thread | None = None
 
     # --- on the event loop ---
 
     async def start(self) -> None:
         """Load and warm up in the inference thread. Raises EngineError."""
-        self._loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = self._loop.create_future()
-        self._thread = threading.Thread(
-            target=self._infer, args=(ready,), name="qwen3-asr", daemon=True
-        )
-        self._thread.start()
-        await ready
+        await self._inference.start(self._load)
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "Qwen3Stream":
-        opened: asyncio.Future[int] = self._loop.create_future()
+        opened: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def order() -> None:
             try:
@@ -75,7 +58,7 @@ class Qwen3Recognizer:
             except EngineError as error:
                 self._answer(opened, error)
 
-        self._order(order)
+        self._inference.order(order)
         self._opening.add(opened)
         try:
             number = await opened
@@ -85,28 +68,18 @@ class Qwen3Recognizer:
         return stream
 
     async def close(self) -> None:
-        self._orders.put(None)
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
+        await self._inference.close()
         if self._loading.word_times is not None:
             self._loading.word_times.close()
 
-    def _order(self, order: Callable[[], None]) -> None:
-        if self._failed is not None:
-            raise self._failed
-        self._orders.put(order)
-
-    def _deliver(self) -> None:
-        """Everything told since the last wake-up, to the streams."""
-        while self._told:
-            number, event = self._told.popleft()
-            stream = self._streams.get(number)
-            if stream is not None:
-                stream.take(event)
+    def _deliver(self, news: tuple[int, Partial | Final]) -> None:
+        number, event = news
+        stream = self._streams.get(number)
+        if stream is not None:
+            stream.take(event)
 
     def _break(self, error: EngineBroken) -> None:
         """The thread is gone: no stream gets another word."""
-        self._failed = error
         for opening in self._opening:
             if not opening.done():
                 opening.set_exception(error)
@@ -115,60 +88,24 @@ class Qwen3Recognizer:
 
     # --- in the inference thread ---
 
+    def _load(self) -> Recognition:
+        def tell(number: int, event: Partial | Final) -> None:
+            self._inference.tell((number, event))
+
+        self._recognition = self._loading.load(tell, self._inference.put)
+        return self._recognition
+
     def _answer(self, future: "asyncio.Future[int]", value: int | EngineError) -> None:
         def answer() -> None:
             if future.done():
                 if isinstance(value, int):
-                    self._orders.put(lambda: self._recognition.close(value))
+                    self._inference.put(lambda: self._recognition.close(value))
             elif isinstance(value, int):
                 future.set_result(value)
             else:
                 future.set_exception(value)
 
-        self._loop.call_soon_threadsafe(answer)
-
-    def _tell(self, number: int, event: Partial | Final) -> None:
-        self._told.append((number, event))
-        if len(self._told) == 1:
-            self._loop.call_soon_threadsafe(self._deliver)
-
-    def _infer(self, ready: "asyncio.Future[None]") -> None:
-        try:
-            self._recognition = self._loading.load(self._tell, self._orders.put)
-        except Exception as error:
-            reason = error if isinstance(error, EngineError) else EngineError(f"{error}")
-            if not isinstance(error, EngineError):
-                logger.exception("{} did not load", self.name)
-            self._loop.call_soon_threadsafe(ready.set_exception, reason)
-            return
-        self._loop.call_soon_threadsafe(ready.set_result, None)
-        try:
-            self._serve()
-        except Exception as error:
-            logger.exception("{} broke", self.name)
-            broken = EngineBroken(f"{self.name} broke: {error}")
-            self._loop.call_soon_threadsafe(self._break, broken)
-
-    def _serve(self) -> None:
-        """Orders and batches, until None is ordered."""
-        while True:
-            try:
-                while (order := self._orders.get_nowait()) is not None:
-                    order()
-                return
-            except queue.Empty:
-                pass
-            if self._recognition.turn(monotonic):
-                continue
-            timer = self._recognition.timer()
-            try:
-                wait = None if timer is None else max(0.0, timer - monotonic())
-                order = self._orders.get(timeout=wait)
-            except queue.Empty:
-                continue
-            if order is None:
-                return
-            order()
+        self._inference.call_soon(answer)
 
 
 class Qwen3Stream:
@@ -190,7 +127,7 @@ class Qwen3Stream:
                 self._recognition.feed(self._number, samples, monotonic())
             except AudioOverrun as error:
                 reason = EngineError(f"sound came faster than it was heard: {error}")
-                self._recognizer._loop.call_soon_threadsafe(self.fail, reason)
+                self._recognizer._inference.call_soon(lambda: self.fail(reason))
 
         self._order(order)
 
@@ -202,7 +139,7 @@ class Qwen3Stream:
 
     def _order(self, order: Callable[[], None]) -> None:
         if not self._closed:
-            self._recognizer._order(order)
+            self._recognizer._inference.order(order)
 
     @property
     def _recognition(self) -> Recognition:
@@ -233,7 +170,7 @@ class Qwen3Stream:
 
     async def close(self) -> None:
         if not self._closed:
-            if self._recognizer._failed is None:
+            if self._recognizer._inference.failed is None:
                 self._order(lambda: self._recognition.close(self._number))
             self._closed = True
             self._recognizer._streams.pop(self._number, None)

@@ -1,4 +1,4 @@
-"""What the speech engine finds on this machine, for `offhook doctor`.
+"""What the speech engines find on this machine, for `offhook doctor`.
 
 `python -m offhook.pipeline.engine.gpu_io MODEL` prints a `Machine` as JSON: whoever asks needs no
 torch in a process of its own.
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offhook.pipeline.engine import affinity_io
-from offhook.pipeline.engine.capacity import capacity
+from offhook.pipeline.engine.capacity import capacity, voice_capacity
 from offhook.pipeline.recognizer import EngineError
 
 if TYPE_CHECKING:
     from offhook.pipeline.models.qwen3_asr import AsrConfig
+    from offhook.pipeline.models.qwen3_tts import TtsConfig
 
 
 @dataclass(frozen=True)
@@ -61,24 +62,36 @@ def look(model: str) -> Machine:
 
 def _streams(model: str, free: int) -> tuple[int, str]:
     """How many fit, and if none, why."""
+    from offhook.pipeline.models.qwen3_asr import AsrConfig
+
     try:
         config = _config(model)
-        return capacity(free - _weights_bytes(config), config.decoder)[0], ""
+        if isinstance(config, AsrConfig):
+            return capacity(max(0, free - _weights_bytes(config)), config.decoder)[0], ""
+        weights, state = _voice_bytes(config)
+        return voice_capacity(max(0, free - weights), config.talker, state)[0], ""
     except EngineError as error:
         return 0, str(error)
 
 
-def _config(model: str) -> "AsrConfig":
+def _config(model: str) -> "AsrConfig | TtsConfig":
     """Raises EngineError."""
     from offhook.pipeline.models.qwen3_asr import QWEN3_ASR_0_6B, QWEN3_ASR_1_7B, AsrConfig
+    from offhook.pipeline.models.qwen3_tts import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B, TtsConfig
 
     file = Path(model).expanduser() / "config.json"
     if file.is_file():
         try:
-            return AsrConfig.from_json(json.loads(file.read_text("utf-8")))
+            told = json.loads(file.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise EngineError(f"{file}: {error}") from error
-    for name, config in (("0.6B", QWEN3_ASR_0_6B), ("1.7B", QWEN3_ASR_1_7B)):
+        kind = TtsConfig if told.get("model_type") == "qwen3_tts" else AsrConfig
+        return kind.from_json(told)
+    speaks = "TTS" in model
+    for name, config in (
+        ("0.6B", QWEN3_TTS_0_6B if speaks else QWEN3_ASR_0_6B),
+        ("1.7B", QWEN3_TTS_1_7B if speaks else QWEN3_ASR_1_7B),
+    ):
         if name in model:
             return config
     raise EngineError(f"how large {model} is shows when it is downloaded")
@@ -93,6 +106,20 @@ def _weights_bytes(config: "AsrConfig") -> int:
     with torch.device("meta"):
         weights: int = sum(p.numel() for p in Qwen3Asr(config).parameters())
     return 2 * weights
+
+
+def _voice_bytes(config: "TtsConfig") -> tuple[int, int]:
+    """Of the weights, and of the state of one stream, in bf16."""
+    import torch
+
+    from offhook.pipeline.models.codec import QWEN3_CODEC, Codec
+    from offhook.pipeline.models.qwen3_tts import Qwen3Tts
+
+    with torch.device("meta"):
+        model, codec = Qwen3Tts(config), Codec(QWEN3_CODEC).to(torch.bfloat16)
+        weights = sum(p.numel() for part in (model, codec) for p in part.parameters())
+        state: int = codec.new_state(1).bytes_per_slot
+    return 2 * weights, state
 
 
 def _version(package: str) -> str:

@@ -5,7 +5,8 @@ of integers in one copy. A stage is a plain function of the tensors cut from tha
 it is captured for a ladder of sizes and replayed; on a CPU the same function runs as it is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,16 +31,28 @@ class _Host:
     """The integers of one size in host memory, page-locked for a GPU, cut in fields."""
 
     def __init__(self, layout: dict[str, int], pinned: bool) -> None:
-        self.tensor = torch.zeros(sum(layout.values()), dtype=torch.int64, pin_memory=pinned)
-        cuts = np.cumsum(list(layout.values()))[:-1]
-        pieces = np.split(self.tensor.numpy(), cuts)
-        self.fields: dict[str, Ints] = dict(zip(layout, pieces, strict=True))
+        self.tensor = torch.zeros(_length(layout), dtype=torch.int64, pin_memory=pinned)
+        whole = self.tensor.numpy()
+        self.fields: dict[str, Ints] = {name: whole[part] for name, part in _cuts(layout)}
         self.copied = torch.cuda.Event() if pinned else None
 
     def clear(self) -> None:
         if self.copied is not None:
             self.copied.synchronize()  # the copy before may still be reading
         self.tensor.zero_()
+
+
+def _cuts(layout: dict[str, int]) -> Iterator[tuple[str, slice]]:
+    """Where each field lies. All begin at 16 bytes: Triton would compile a kernel anew for every
+    pointer that does not."""
+    at = 0
+    for name, count in layout.items():
+        yield name, slice(at, at + count)
+        at += count + count % 2
+
+
+def _length(layout: dict[str, int]) -> int:
+    return sum(count + count % 2 for count in layout.values())
 
 
 class _Captured:
@@ -50,7 +63,7 @@ class _Captured:
         self._hosts = (_Host(layout, True), _Host(layout, True))
         self._turn = 0
         self.ints = torch.zeros_like(self._hosts[0].tensor, device=device)
-        self.fields: Fields = dict(zip(layout, self.ints.split(list(layout.values())), strict=True))
+        self.fields: Fields = {name: self.ints[part] for name, part in _cuts(layout)}
         self.graph: torch.cuda.CUDAGraph | None = None
         self.out: Tensor | None = None
 
@@ -116,8 +129,8 @@ class Stage:
         """Run on the current CUDA stream; the next launch of the size overwrites the result."""
         if not self.sizes:
             assert self._host is not None
-            cut = self._host.tensor.split(list(self._layout(size).values()))
-            return self._run(dict(zip(self._host.fields, cut, strict=True)), size)
+            cuts = _cuts(self._layout(size))
+            return self._run({name: self._host.tensor[part] for name, part in cuts}, size)
         captured = self._captured[size]
         captured.upload()
         if captured.graph is None:
@@ -138,3 +151,51 @@ class Stage:
             captured.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(captured.graph, pool=pool, stream=torch.cuda.current_stream()):
                 captured.out = self._run(captured.fields, size)
+
+
+def on(stream: "torch.cuda.Stream | None") -> AbstractContextManager[object]:
+    """Launches go to the stream; None: a CPU."""
+    return torch.cuda.stream(stream) if stream is not None else nullcontext()
+
+
+def capture_all(
+    stages: Sequence[tuple[Stage, "torch.cuda.Stream | None"]],
+    graphs: bool,
+    progress: Callable[[float, str], None],
+) -> None:
+    """Make every size of the stages ready, each on its CUDA stream; stages of one stream share
+    memory. Without `graphs`: see `Stage.capture`."""
+    total = sum(len(stage.sizes) for stage, _ in stages)
+    done = 0
+    pools = {id(s): torch.cuda.graph_pool_handle() for _, s in stages if s is not None}
+    for stage, stream in stages:
+        for size in reversed(stage.sizes):  # the largest first: the others fit in its memory
+            progress(done / total, f"{stage.name} for {size.items}")
+            with on(stream):
+                stage.capture(size, pools[id(stream)], graphs)
+            done += 1
+    progress(1.0, "ready")
+
+
+class Pending:
+    """A result on its way to `host`, page-locked memory that nothing else uses meanwhile."""
+
+    def __init__(self, values: Tensor, host: Tensor) -> None:
+        self._host = host[: values.shape[0]]
+        self._event: torch.cuda.Event | None = None
+        if values.is_cuda:
+            self._host.copy_(values, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record()
+        else:
+            self._host = values
+
+    @property
+    def ready(self) -> bool:
+        return self._event is None or self._event.query()
+
+    def numpy(self) -> NDArray[np.generic]:
+        """Waits for the device."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._host.numpy()

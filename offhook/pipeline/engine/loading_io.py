@@ -1,7 +1,6 @@
 """Models to a `Recognition` that is ready: weights, memory shared out, everything warm."""
 
 import gc
-import os
 from collections.abc import Callable
 from time import perf_counter
 
@@ -9,10 +8,11 @@ import numpy as np
 import torch
 from loguru import logger
 
-from offhook.pipeline.engine.affinity_io import stay_near
 from offhook.pipeline.engine.asr import AsrEngine, Said
-from offhook.pipeline.engine.asr_models import AsrModels, Device
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.bar import Bar
 from offhook.pipeline.engine.capacity import MAX_FILES, PAGES_PER_STREAM, capacity
+from offhook.pipeline.engine.device_io import choose_device, dtype_of, take_thread, threads
 from offhook.pipeline.engine.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
 from offhook.pipeline.engine.recognition import Recognition
 from offhook.pipeline.engine.runner import (
@@ -33,42 +33,11 @@ REVISIONS = 48
 """Utterances that the second model hears at once; more of them wait. Each is there for a batch or
 two, so these are many times as many streams."""
 CPU_STREAMS = 8
-CPU_THREADS = 4
-"""At most; a thread on the other half of a core only waits for the first."""
 MAX_BATCH = 128
 """Streams; tokens (TOKEN_LADDER) mostly fill up first, with 50."""
-LOAD_SHARE = 0.7
-"""Of the progress bar: reading weights; the rest is warming up."""
 COST_STREAMS = 16
+WINDOW_SECONDS = 8
 COST_RUNS = 4
-
-
-class Bar:
-    """Progress through several models: all are read, then all are warmed up."""
-
-    def __init__(self, progress: Progress, models: int) -> None:
-        self._progress = progress
-        self._begin = 0.0
-        self._read_share = LOAD_SHARE / models
-
-    def reading(self, model: str) -> checkpoint.Progress:
-        """Of the next model."""
-        begin, self._begin = self._begin, self._begin + self._read_share
-        self._progress(begin, f"reading {model}")
-
-        def read(done: int, total: int) -> None:
-            part = done / total if total else 0.0
-            self._progress(begin + self._read_share * min(1.0, part), f"reading {model}")
-
-        return read
-
-    def warming(self, share: float) -> Progress:
-        """Of the next one, which is so much of the warming up."""
-        begin, width = self._begin, (1 - LOAD_SHARE) * share
-        self._begin += width
-        return lambda fraction, what: self._progress(
-            min(1.0, begin + width * fraction), f"warming up: {what}"
-        )
 
 
 class Loading:
@@ -77,10 +46,10 @@ class Loading:
     def __init__(self, models: AsrModels, progress: Progress) -> None:
         """Raises EngineError when there is no such device."""
         self.models = models
-        self.device = torch.device(_choose(models.device))
+        self.device = choose_device(models.device)
         self.word_times: WordTimes | None = None
         """To be closed in the end."""
-        self._dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
+        self._dtype = dtype_of(self.device)
         wanted = (models.model, models.final_model, models.aligner)
         self._bar = Bar(progress, sum(map(bool, wanted)))
 
@@ -89,9 +58,7 @@ class Loading:
     ) -> Recognition:
         """`order`: how another thread has this one do something. Nothing is freed or collected
         afterwards: what a call needs is there before the first call. Raises EngineError."""
-        stay_near(self.device)
-        torch.backends.cuda.matmul.allow_tf32 = False  # mel is the only fp32 product: keep it exact
-        torch.set_num_threads(_threads(self.device))
+        take_thread(self.device)
         models = self.models
         first, tokenizer = self._read(models.model)
         second = None
@@ -105,14 +72,15 @@ class Loading:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken
         if models.aligner:
-            self.word_times = WordTimes(self.device, _threads(self.device), order)
+            self.word_times = WordTimes(self.device, threads(self.device), order)
             self.word_times.load(models.aligner, self._dtype, self._bar.reading(models.aligner))
         share = 0.5 if second else 1.0
         revising = None
         if second is not None:  # before the first, which takes what memory is left
             streams = REVISIONS if self.device.type == "cuda" else CPU_STREAMS
             pages = (streams + MAX_FILES) * PAGES_PER_STREAM + 1
-            revising = self._engine(models.final_model, second, tokenizer, streams, pages, share)
+            of = (models.final_model, second, tokenizer)
+            revising = self._engine(*of, streams, pages, share, alone=False)
         room = _capacity(first, self.device)
         hearing = self._engine(models.model, first, tokenizer, *room, share)
         align = self.word_times.align if self.word_times else None
@@ -139,8 +107,9 @@ class Loading:
         streams: int,
         pages: int,
         share: float,
+        alone: bool = True,
     ) -> Callable[[Callable[[Said], None]], AsrEngine]:
-        runner = Runner(model, streams + MAX_FILES, pages)
+        runner = Runner(model, streams + MAX_FILES, pages, alone=alone)
         runner.warm_up(self._bar.warming(share))
         cost = measured_cost(runner)
         logger.info(
@@ -148,18 +117,6 @@ class Loading:
         )
         most = (streams, MAX_FILES, MAX_BATCH, TOKEN_LADDER[-1])
         return lambda tell: AsrEngine(runner, tokenizer, pages, cost, *most, tell)
-
-
-def _choose(device: Device) -> str:
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise EngineError("torch sees no CUDA GPU here: set the device to cpu or auto")
-    return device
-
-
-def _threads(device: torch.device) -> int:
-    return 1 if device.type == "cuda" else max(1, min(CPU_THREADS, (os.cpu_count() or 1) // 2))
 
 
 def _same_text(one: Tokenizer, other: Tokenizer) -> bool:
@@ -181,8 +138,9 @@ def measured_cost(runner: Runner) -> Cost:
 
     def window(slot: int) -> Pass:
         heard = [Span(0, WINDOW_TOKENS)]
-        second, stem = Second(0, noise, SECOND_FRAMES), Stem(0, SECOND_FRAMES, 1.0)
-        return Pass(slot, [second], [stem], encode=heard, audio=heard, after=[0])
+        seconds = [Second(i, noise, SECOND_FRAMES) for i in range(WINDOW_SECONDS)]
+        stems = [Stem(i, SECOND_FRAMES, 1.0) for i in range(WINDOW_SECONDS)]
+        return Pass(slot, seconds, stems, encode=heard, audio=heard, after=[0])
 
     def took(streams: int) -> tuple[float, float]:
         passes = [window(1 + i) for i in range(streams)]

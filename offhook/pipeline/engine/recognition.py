@@ -28,6 +28,7 @@ from offhook.pipeline.models.alignment import LANGUAGES
 from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
     EngineError,
+    EngineFull,
     Final,
     Partial,
     StreamOptions,
@@ -124,8 +125,7 @@ class Recognition:
     # --- what a stream says ---
 
     def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> int:
-        """A new stream. Raises EngineError when it cannot be heard as asked, or there is no
-        room."""
+        """A new stream. Raises EngineError when it cannot be heard as asked, and EngineFull."""
         if options.words and self._align is None:
             raise EngineError(
                 "for the times of words an aligner is needed: set [engines] asr_aligner, or "
@@ -139,7 +139,7 @@ class Recognition:
         try:
             number = self._first.open(options.update_ms, options.context, language, options.live)
         except Full as error:
-            raise EngineError(str(error)) from error
+            raise EngineFull(str(error)) from error
         words = options.words and (code is None or code in LANGUAGES)
         keeps = words or self._second is not None
         begun = _Utterance(0, [] if keeps else None)

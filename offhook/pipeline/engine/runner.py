@@ -16,18 +16,19 @@ still busy with the batch before. One thread calls everything.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from offhook.pipeline.engine.graphs import Fields, Ints, Size, Stage
+from offhook.pipeline.engine.graphs import Fields, Ints, Pending, Size, Stage, capture_all, on
 from offhook.pipeline.engine.pages import PAGE_SIZE
 from offhook.pipeline.engine.passes import SECOND_SAMPLES, Pass, Span, Stem, Verdict
 from offhook.pipeline.models import mel as log_mel
-from offhook.pipeline.models.qwen3_asr import Batch, KVCache, Qwen3Asr
+from offhook.pipeline.models.cuda_step import quicken
+from offhook.pipeline.models.qwen3 import Batch, KVCache
+from offhook.pipeline.models.qwen3_asr import Qwen3Asr
 
 RING_SECONDS = 24
 """Two windows and what the update after them needs; one update adds at most 16 s."""
@@ -59,36 +60,20 @@ def greedy(ids: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
     return ids
 
 
-class Pending:
-    """A result on its way to `host`, page-locked memory that nothing else uses meanwhile."""
-
-    def __init__(self, values: Tensor, host: Tensor) -> None:
-        self._host = host[: values.shape[0]]
-        self._event: torch.cuda.Event | None = None
-        if values.is_cuda:
-            self._host.copy_(values, non_blocking=True)
-            self._event = torch.cuda.Event()
-            self._event.record()
-        else:
-            self._host = values
-
-    @property
-    def ready(self) -> bool:
-        return self._event is None or self._event.query()
-
-    def numpy(self) -> NDArray[np.generic]:
-        """Waits for the device."""
-        if self._event is not None:
-            self._event.synchronize()
-        return self._host.numpy()
-
-
 class Runner:
     """The model with its state for `streams` streams and `pages` pages of KV cache."""
 
     def __init__(
-        self, model: Qwen3Asr, streams: int, pages: int, pick: Pick = greedy, graphs: bool = True
+        self,
+        model: Qwen3Asr,
+        streams: int,
+        pages: int,
+        pick: Pick = greedy,
+        graphs: bool = True,
+        alone: bool = True,
     ) -> None:
+        """alone: one stream by itself gets kernels that need the whole GPU (`cuda_step`); of two
+        models on one GPU only one may."""
         self.model = model
         self.streams = streams
         self.pages = pages
@@ -113,6 +98,8 @@ class Runner:
         read = (TOKEN_LADDER[-1], config.decoder.hidden_size)
         self._read = torch.zeros(read, device=device, dtype=dtype)
         self._cache = KVCache(config.decoder, pages, PAGE_SIZE, device, dtype)
+        if alone:
+            quicken(model.decoder, self._cache)
         self._pages_of = np.zeros((slots, TABLE_WIDTH), np.int64)
         self._table = torch.zeros(slots, TABLE_WIDTH, device=device, dtype=torch.int32)
         self._last = torch.zeros(slots, device=device, dtype=torch.int64)
@@ -173,19 +160,7 @@ class Runner:
             (self.verify_stage, self._speak),
             (self.decode_stage, self._speak),
         )
-        total = sum(len(stage.sizes) for stage, _ in stages)
-        done = 0
-        pools = {id(s): torch.cuda.graph_pool_handle() for _, s in stages if s is not None}
-        for stage, stream in stages:
-            for size in reversed(stage.sizes):  # the largest first: the others fit in its memory
-                progress(done / total, f"{stage.name} for {size.items}")
-                with self._on(stream):
-                    stage.capture(size, pools[id(stream)], self._graphs)
-                done += 1
-        progress(1.0, "ready")
-
-    def _on(self, stream: "torch.cuda.Stream | None") -> AbstractContextManager[object]:
-        return torch.cuda.stream(stream) if stream is not None else nullcontext()
+        capture_all(stages, self._graphs, progress)
 
     # --- the pages of a stream ---
 
@@ -210,7 +185,7 @@ class Runner:
                 pcm[i] = second.pcm
                 f["frames"][i] = second.frames
                 f["row"][i] = slot * RING_SECONDS + second.number % RING_SECONDS
-            with self._on(self._hear):
+            with on(self._hear):
                 loudest = self.mel_stage.launch(size)[: len(part)]
                 pending.append(Pending(loudest, self._host["mel"][first:]))
         return np.concatenate([p.numpy() for p in pending])
@@ -242,7 +217,7 @@ class Runner:
                 f["heard"][at:end] = heard_rows(slot, span)
                 at = f["starts"][i + 1] = end
             f["starts"][len(spans) + 1 :] = at
-            with self._on(self._hear):
+            with on(self._hear):
                 self.encoder_stage.launch(size)
 
     def _convolve(self, stems: Sequence[tuple[int, Stem]]) -> None:
@@ -253,7 +228,7 @@ class Runner:
             f["row"][i] = slot * RING_SECONDS + stem.number % RING_SECONDS
             f["frames"][i] = stem.frames
             maximum[i] = stem.maximum
-        with self._on(self._hear):
+        with on(self._hear):
             self.stem_stage.launch(size)
 
     def _run_stem(self, f: Fields, size: Size) -> Tensor:
@@ -276,7 +251,7 @@ class Runner:
         """Fill the KV cache and verify the drafts. The verdicts, of those that decode, wait for the
         device when they are called for; streams that go on are ready for `decode` at once."""
         pending: list[tuple[list[Pass], Pending]] = []
-        with self._on(self._speak):
+        with on(self._speak):
             if self._hear is not None and self._speak is not None:
                 self._speak.wait_stream(self._hear)
             place = 0
@@ -398,7 +373,7 @@ class Runner:
         f = self.decode_stage.fields(size)
         f["slots"][: len(slots)] = slots
         self._step ^= 1
-        with self._on(self._speak):
+        with on(self._speak):
             out = self.decode_stage.launch(size)
             pending = Pending(out[: len(slots)], self._steps[self._step])
         return lambda: pending.numpy().tolist()

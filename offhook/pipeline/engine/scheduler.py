@@ -6,8 +6,10 @@ ordered by deadline, the time an update fell due plus the slack it has, and a de
 so nobody is overtaken for ever. The end of a turn, for which somebody waits, has none and is put
 FINISH_HEAD_START ahead.
 
-Files take what is left: they join a batch only when no live stream waits outside it, and with no
-more work than the cost model says the live ones have time for. Among files, whoever has had the
+Files take what is left. While somebody speaks they have batches of their own, short ones, where
+the next live update is expected only after they are done: speech comes at its own pace, so whoever
+speaks is due again update_ms after the last time. Where so many speak that there is no such gap, a
+little of the files' work rides along with theirs now and then. Among files, whoever has had the
 least work done goes first.
 
 Times are float seconds, audio is counted in samples of 16 kHz. All operations are O(log n), except
@@ -40,11 +42,14 @@ second late still go first, so that nobody starves when there is too much of eve
 BATCH_MS = 50.0
 """ms that a batch should take at most: the end of a turn waits for the one before it. Where a
 batch of one takes long already, twice as long as an empty one."""
-FILE_BATCH_MS = 20.0
-"""ms of work on files in a batch of their own while somebody speaks. There is one only where no
-live update is expected until it is done: a batch is not interrupted."""
+FILE_BATCH_MS = 5.0
+"""ms of work on files, besides `Cost.batch_ms` and no less than that, in a batch of their own while
+somebody speaks: a batch is not interrupted, and the end of a turn may come at any time."""
 FILE_RIDE_MS = 1.0
-"""ms of work on files that ride along in a batch of live streams, who wait so much longer."""
+"""ms of work on files that ride along in a batch of live streams, who wait so much longer: not in
+one with the end of a turn."""
+FILE_RIDE_AFTER = 0.02
+"""s without any work on files after which some rides along."""
 EXPECTED_LATE = 0.05
 """s after which an update that was expected is not waited for: the caller fell silent, or the line
 lags."""
@@ -53,6 +58,8 @@ FILE_WINDOWS = 8
 TEXT_TOKENS = 60
 """Prefill tokens of an update besides its audio, for predictions: the tail (8), a draft (10 to 20)
 and half of a usual prefix."""
+FILE_TEXT_TOKENS = 120
+"""The same of a file: while the text of a chunk goes on, all there is of it is the draft."""
 DECODE_STEPS = 16
 """Decode steps of one batch. The text that is not at its end by then goes on in the next, its
 beginning as the draft: one that writes much does not hold up the others."""
@@ -214,6 +221,8 @@ class _Stream:
     """Files: ms of work done, counted from the least served one when this one came."""
     entry: int = 0
     """Its valid entry in the queue; older ones are passed over."""
+    expected: float | None = None
+    """When the next update will fall due if sound goes on coming; None: nobody speaks."""
 
     @property
     def slack(self) -> float:
@@ -235,8 +244,12 @@ class _Stream:
     def job(self, end: int, final: bool) -> Job:
         frames = final_frames(end, final)
         tokens = max(0, encoder_tokens(frames) - self.windows * WINDOW_TOKENS)
-        text = TEXT_TOKENS if self.live or final else 0
+        text = self.text_tokens if self.live or final else 0
         return Job(self.number, end, final, self.live, tokens, tokens + text)
+
+    @property
+    def text_tokens(self) -> int:
+        return TEXT_TOKENS if self.live else FILE_TEXT_TOKENS
 
 
 class _Queue:
@@ -283,7 +296,8 @@ class Scheduler:
         self._live = _Queue()
         self._files = _Queue()
         self._served = 0.0  # service of the file last chosen
-        self._expected: list[float] = []  # when live updates will probably fall due
+        self._files_at = float("-inf")  # when there last was work on files in a batch
+        self._expected: list[tuple[float, int]] = []  # `_Stream.expected`, and older values of it
         self._slacks: Counter[float] = Counter()  # of the live streams within an utterance
         self._batch_ms = max(BATCH_MS, 2 * cost.batch_ms)
         self._no_pages: deque[tuple[float, _Stream]] = deque()
@@ -325,6 +339,7 @@ class Scheduler:
         known = self._streams[stream]
         if known.live and not known.fed and samples:
             self._slacks[known.slack] += 1
+            self._expect(known, now + FIRST_UPDATE_MS / 1000 - samples / RATE_IN)
         known.fed += samples
         if known.due is None and known.enough_audio():
             known.due = now
@@ -335,6 +350,7 @@ class Scheduler:
         """The utterance has ended: its last update is the most urgent of all."""
         known = self._streams[stream]
         known.due = now if known.due is None else min(known.due, now)
+        known.expected = None
         self._queue(known, Event.FINISH)
 
     def cancel(self, stream: int) -> None:
@@ -350,15 +366,15 @@ class Scheduler:
         self._end_utterance(known)
         self._remove_closed(known)
 
-    def next_batch(self, now: float) -> list[Job]:
+    def next_batch(self, now: float, ahead: bool = False) -> list[Job]:
         """What to run now, the most urgent first, files last; nothing if nothing is due. Every
-        job is answered by `done` when the batch has run."""
+        job is answered by `done` when the batch has run. `ahead`: it runs after another one, so
+        who will be due by then is not known, and files do not get in their way."""
         while self._no_pages and self._no_pages[0][0] <= now:
             _, stream = self._no_pages.popleft()
             if stream.state in QUEUED:
                 self._push(stream)
-        while self._expected and self._expected[0] <= now - EXPECTED_LATE:
-            heappop(self._expected)
+        self._forget_expected(now)
         jobs: list[Job] = []
         ms, tokens, time_left = self._cost.batch_ms, 0, float("inf")
         while first := self._live.first():
@@ -371,12 +387,22 @@ class Scheduler:
             self._start(first, job)
             jobs.append(job)
             time_left = min(time_left, first.running_due + first.slack - now)
-        self._add_files(jobs, ms, time_left * 1000 - ms, self._max_tokens - tokens, now)
+        if not (ahead and self.somebody_speaks):
+            self._add_files(jobs, ms, time_left * 1000 - ms, self._max_tokens - tokens, now)
         return jobs
 
-    def _expected_in(self, now: float) -> float:
-        """s until somebody who speaks falls due again, if sound goes on coming as it did."""
-        return max(0.0, self._expected[0] - now) if self._expected else float("inf")
+    def _expect(self, stream: _Stream, when: float) -> None:
+        stream.expected = when
+        heappush(self._expected, (when, stream.number))
+
+    def _forget_expected(self, now: float) -> None:
+        """Of those first in line, who came, ended or did not come."""
+        while self._expected:
+            when, number = self._expected[0]
+            stream = self._streams.get(number)
+            if stream and stream.expected == when > now - EXPECTED_LATE:
+                return
+            heappop(self._expected)
 
     def _add_files(
         self, jobs: list[Job], ms: float, spare_ms: float, tokens: int, now: float
@@ -387,11 +413,15 @@ class Scheduler:
         if slack is None:
             spare_ms = self._batch_ms - ms
         elif jobs:
+            if now < self._files_at + FILE_RIDE_AFTER or any(job.final for job in jobs):
+                return
             spare_ms = min(spare_ms, FILE_RIDE_MS)
         else:
             # Whoever falls due while the batch runs needs one of his own in time.
-            next_ms = min(slack, self._expected_in(now)) * 1000 - self._cost.batch_ms
-            spare_ms = min(spare_ms, FILE_BATCH_MS, next_ms - ms)
+            next_due = self._expected[0][0] if self._expected else float("inf")
+            gap = min(slack, max(0.0, next_due - now))
+            most_ms = max(FILE_BATCH_MS, self._cost.batch_ms)
+            spare_ms = min(spare_ms, most_ms, gap * 1000 - self._cost.batch_ms - ms)
         while len(jobs) < self._max_batch and (stream := self._files.first()):
             # With nobody speaking, a file makes progress however slow the machine is.
             job = self._file_job(stream, spare_ms, tokens, slack is None and not jobs)
@@ -399,6 +429,7 @@ class Scheduler:
                 return
             work = self._cost.work_ms(job.encoder_tokens, job.prefill_tokens)
             self._start(stream, job)
+            self._files_at = now
             self._served = stream.service
             stream.service += work
             jobs.append(job)
@@ -408,8 +439,9 @@ class Scheduler:
     def _file_job(self, stream: _Stream, ms: float, tokens: int, alone: bool) -> Job | None:
         """As many windows of a file as fit."""
         window_ms = self._cost.work_ms(WINDOW_TOKENS, WINDOW_TOKENS)
-        text_ms = self._cost.work_ms(0, TEXT_TOKENS)
-        fit = min((ms - text_ms) / window_ms, (tokens - TEXT_TOKENS) / WINDOW_TOKENS, FILE_WINDOWS)
+        text = stream.text_tokens
+        text_ms = self._cost.work_ms(0, text)
+        fit = min((ms - text_ms) / window_ms, (tokens - text) / WINDOW_TOKENS, FILE_WINDOWS)
         windows = max(int(fit), int(alone))
         if windows < 1:
             return None
@@ -475,7 +507,7 @@ class Scheduler:
         """`next_batch` may have something at this time though nothing happens until then. s."""
         times = [self._no_pages[0][0]] if self._no_pages else []
         if self._expected and self._files.first():
-            times.append(self._expected[0] + EXPECTED_LATE)
+            times.append(self._expected[0][0] + EXPECTED_LATE)
         return min(times, default=None)
 
     def _start(self, stream: _Stream, job: Job) -> None:
@@ -483,7 +515,7 @@ class Scheduler:
         stream.heard = job.end
         stream.running_due, stream.due = stream.due or 0.0, None
         if stream.live and not job.final:
-            heappush(self._expected, stream.running_due + stream.update_ms / 1000)
+            self._expect(stream, stream.running_due + stream.update_ms / 1000)
 
     def _move(self, stream: _Stream, event: Event) -> None:
         stream.state = TRANSITIONS[stream.state][event]
@@ -512,7 +544,7 @@ class Scheduler:
             if not self._slacks[stream.slack]:
                 del self._slacks[stream.slack]
         stream.fed = stream.heard = 0
-        stream.due = None
+        stream.due = stream.expected = None
 
     def _remove_closed(self, stream: _Stream) -> None:
         if stream.state is State.CLOSED:

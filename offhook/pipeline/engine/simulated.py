@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offhook.pipeline.engine.graphs import on
 from offhook.pipeline.engine.passes import Pass, Verdict
 from offhook.pipeline.engine.runner import SECOND_TOKENS, WINDOW_TOKENS, Runner, heard_rows
 from offhook.pipeline.models.qwen3_asr import Qwen3Asr
@@ -93,7 +94,7 @@ class SimulatedRunner(Runner):
                 heard / SECOND_TOKENS * self._simulation.tokens_per_second
             )
             rows.append([begin, first, said - self._simulation.revised, said])
-        with self._on(self._speak), torch.inference_mode():
+        with on(self._speak), torch.inference_mode():
             slots = torch.tensor([p.slot for p in passes], device=self.device)
             self._plan[slots] = torch.tensor(rows, device=self.device)
         return super().prefill(passes)

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from offhook.media.pcm import Pcm  # noqa: E402
 from offhook.pipeline.engine.asr import AsrEngine, Said  # noqa: E402
+from offhook.pipeline.engine.passes import Pass  # noqa: E402
 from offhook.pipeline.engine.runner import Runner  # noqa: E402
 from offhook.pipeline.engine.scheduler import Cost  # noqa: E402
 from offhook.pipeline.engine.windows import MAX_PENDING, AudioOverrun  # noqa: E402
@@ -151,6 +152,32 @@ def test_a_file_hears_what_a_caller_hears_though_its_pages_were_taken(runner: Ru
         pass
     assert heard.final(caller) == at_once(runner, sound(25.0, 6))
     assert heard.final(file) == at_once(runner, pcm)
+
+
+def test_who_speaks_does_not_share_the_device_with_a_file_that_is_heard_ahead(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is heard while a live update is read is not a file, which is heard after it."""
+    heard = Heard(runner)
+    heard_when_told: list[int] = []
+    encode = Runner.encode
+
+    def counted(runner: Runner, passes: Sequence[Pass]) -> None:
+        heard_when_told.append(len(heard.said))
+        encode(runner, passes)
+
+    monkeypatch.setattr(Runner, "encode", counted)
+    stream, file = heard.engine.open(), heard.engine.open(live=False)
+    heard.engine.feed(file, sound(27.0, 5), 0.0)
+    for seed in range(2):  # the file rides along with the first, and has to wait a little then
+        heard.engine.feed(stream, sound(0.4, seed), 0.0)
+        heard_when_told.clear()
+        assert heard.engine.turn(lambda: 0.0)
+    assert heard_when_told == [1]  # the live update's own
+    assert len(heard.said) == 2
+    while heard.engine.turn(lambda: 10.0):
+        pass
+    assert len(heard_when_told) > 1
 
 
 def test_half_a_minute_at_once_is_heard_as_in_pieces(runner: Runner) -> None:

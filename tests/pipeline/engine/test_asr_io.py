@@ -15,7 +15,14 @@ from offhook.pipeline.engine.asr_io import Qwen3Recognizer, Qwen3Stream
 from offhook.pipeline.engine.asr_models import AsrModels, Precision
 from offhook.pipeline.engine.loading_io import CPU_STREAMS
 from offhook.pipeline.engine.runner import Runner
-from offhook.pipeline.recognizer import EngineBroken, EngineError, Final, Partial, StreamOptions
+from offhook.pipeline.recognizer import (
+    EngineBroken,
+    EngineError,
+    EngineFull,
+    Final,
+    Partial,
+    StreamOptions,
+)
 from tests.pipeline.models import tiny
 
 
@@ -78,7 +85,7 @@ async def test_more_streams_than_there_is_room_for_are_refused(checkpoint: Path)
     recognizer = Qwen3Recognizer(AsrModels(str(checkpoint), "cpu"))
     await recognizer.start()
     streams = [await recognizer.open() for _ in range(CPU_STREAMS)]
-    with pytest.raises(EngineError, match="open"):
+    with pytest.raises(EngineFull, match="open"):
         await recognizer.open()
     await streams[0].close()
     await (await recognizer.open()).close()

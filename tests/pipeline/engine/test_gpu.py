@@ -17,10 +17,10 @@ from offhook.pipeline.engine.capacity import (  # noqa: E402
     capacity,
 )
 from offhook.pipeline.engine.pages import PAGE_SIZE  # noqa: E402
+from offhook.pipeline.models.qwen3 import KVCache  # noqa: E402
 from offhook.pipeline.models.qwen3_asr import (  # noqa: E402
     QWEN3_ASR_0_6B,
     AsrConfig,
-    KVCache,
     Qwen3Asr,
 )
 from offhook.pipeline.recognizer import EngineError  # noqa: E402

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from heapq import heappop, heappush
+from itertools import pairwise
 from random import Random
 from time import perf_counter
 
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 from offhook.pipeline.engine.scheduler import (
     BATCH_MS,
     EXPECTED_LATE,
+    FILE_RIDE_AFTER,
     FILE_RIDE_MS,
+    FIRST_UPDATE_MS,
     NO_PAGES_WAIT,
     TEXT_TOKENS,
     TRANSITIONS,
@@ -80,10 +83,13 @@ class Machine:
             self.now += total_ms(batch, self.cost) / 1000
             self._tell(self.now)
             for job in batch:
-                self.updates[job.stream] += 1
-                self.work[job.stream] += job.encoder_tokens
-                if self.s.done(job.stream, self.now) and job.final:
-                    self.finals[job.stream] = self.now
+                self.answer(job)
+
+    def answer(self, job: Job) -> None:
+        self.updates[job.stream] += 1
+        self.work[job.stream] += job.encoder_tokens
+        if self.s.done(job.stream, self.now) and job.final:
+            self.finals[job.stream] = self.now
 
     def _tell(self, now: float) -> None:
         while self.events and self.events[0][0] <= now:
@@ -264,6 +270,124 @@ def test_files_have_a_batch_of_their_own_where_nobody_is_expected() -> None:
     assert done(1.395) == []  # a batch would not be done in time
     assert s.timer() == pytest.approx(1.4 + EXPECTED_LATE)
     assert done(1.4 + EXPECTED_LATE) == [False]  # the caller fell silent: nobody is waited for
+
+
+def test_who_has_ended_a_turn_is_not_waited_for() -> None:
+    s = scheduler(QUICK)
+    file_of(s, seconds=4000)
+    speaking, ending = s.open(400), s.open(400)
+    s.audio(ending, 400 * MS, 1.0)
+    s.audio(speaking, 400 * MS, 1.2)
+    for job in s.next_batch(1.2):
+        s.done(job.stream, 1.21)
+    assert s.next_batch(1.395) == []  # both are expected, one of them in 5 ms
+    s.finish(ending, 1.395)
+    (last,) = s.next_batch(1.395)
+    s.done(last.stream, 1.4)
+    assert [job.live for job in s.next_batch(1.4)] == [False]
+
+
+def test_a_new_utterance_is_expected_before_its_first_update() -> None:
+    s = scheduler(QUICK)
+    file_of(s, seconds=4000)
+    stream = s.open(400)
+    s.audio(stream, 20 * MS, 1.0)
+    assert s.next_batch(1.0 + FIRST_UPDATE_MS / 1000 - 0.025) == []
+    s.cancel(stream)
+    assert s.next_batch(1.0 + FIRST_UPDATE_MS / 1000 - 0.025) != []
+
+
+def test_files_ride_along_now_and_then_and_never_with_an_end_of_turn() -> None:
+    s = scheduler(QUICK)
+    file_of(s, seconds=4000)
+    streams = [s.open(400) for _ in range(60)]
+    now, step, rides = 1.0, 0.006, []
+    for stream in streams:  # always somebody is due: there is no gap for files alone
+        s.audio(stream, 400 * MS, now)
+        batch = s.next_batch(now)
+        if not all(job.live for job in batch):
+            rides.append(now)
+        now += step
+        for job in batch:
+            s.done(job.stream, now)
+    apart = [after - before for before, after in pairwise(rides)]
+    assert len(rides) > 10
+    assert min(apart) >= FILE_RIDE_AFTER
+    assert max(apart) <= FILE_RIDE_AFTER + step
+    s.finish(streams[0], now + 1)
+    assert [job.live for job in s.next_batch(now + 1)] == [True]
+
+
+def test_files_are_not_put_behind_a_batch_that_runs() -> None:
+    s = scheduler()
+    file_of(s, seconds=4000)
+    stream = s.open()
+    s.audio(stream, 20 * MS, 1.0)
+    assert s.next_batch(1.0, ahead=True) == []
+    s.cancel(stream)
+    assert [job.live for job in s.next_batch(1.0, ahead=True)] == [False]
+
+
+H200 = Cost(batch_ms=4.5, encoder_token_ms=0.0022, prefill_token_ms=0.0023)
+"""0.6B in bf16."""
+CHUNK_SECONDS = 27
+TEXT_PASSES = 40
+"""That many batches say the text of such a chunk, beside people who speak."""
+
+
+class Transcribing(Machine):
+    """A machine with callers who speak all the time, `starts` s after one another, and files."""
+
+    def __init__(self, starts: list[float], files: int) -> None:
+        super().__init__(scheduler(H200, batch=128), H200)
+        self.starts: dict[int, float] = {}
+        self.heard: Counter[int] = Counter()
+        self.passes: Counter[int] = Counter()
+        self.delays: list[float] = []
+        """ms from when an update's sound had come until it was done."""
+        for start in starts:
+            stream = self.s.open(400)
+            self.starts[stream] = start
+            self.speak(stream, start, 10)
+        for _ in range(files):
+            file_of(self.s, CHUNK_SECONDS)
+
+    def answer(self, job: Job) -> None:
+        if not job.live:
+            self.passes[job.stream] += job.final
+            said = not job.final or self.passes[job.stream] % TEXT_PASSES == 0
+            self.s.done(job.stream, self.now, complete=said)
+            if job.final and said:
+                self.s.audio(job.stream, CHUNK_SECONDS * 1000 * MS, self.now)
+                self.s.finish(job.stream, self.now)
+            return
+        self.s.done(job.stream, self.now)
+        wanted = self.heard[job.stream] + (400 if self.heard[job.stream] else FIRST_UPDATE_MS)
+        self.heard[job.stream] = job.end // MS
+        self.delays.append(1000 * (self.now - self.starts[job.stream]) - wanted)
+
+
+@pytest.mark.parametrize(
+    ("starts", "least"),
+    [
+        # In four crowds, 100 ms apart: the gaps are for the files.
+        ([0.1 * (i % 4) for i in range(100)], 200),
+        # Whenever they like: hardly a gap is left.
+        ([Random(i).random() * 0.4 for i in range(100)], 30),
+        ([Random(i).random() * 0.4 for i in range(30)], 100),
+    ],
+    ids=["crowds", "mixed", "few"],
+)
+def test_live_updates_hardly_notice_files(starts: list[float], least: float) -> None:
+    """95 of 100 updates take at most a tenth longer beside six files, which are nevertheless
+    transcribed `least` times as fast as they are spoken."""
+    seconds, p95 = 4, []
+    for files in (0, 3, 6):
+        machine = Transcribing(starts, files)
+        machine.run(seconds)
+        p95.append(sorted(machine.delays)[len(machine.delays) * 95 // 100])
+    assert max(p95[1:]) <= 1.1 * p95[0]
+    assert machine.passes.total() / TEXT_PASSES * CHUNK_SECONDS / seconds > least
 
 
 def test_on_a_slow_machine_files_wait_until_nobody_speaks() -> None:

@@ -1,0 +1,21 @@
+"""Which models speak here."""
+
+from dataclasses import dataclass
+
+from offhook.pipeline.engine.asr_models import Device
+
+VOICES = "~/.local/share/offhook/voices"
+
+
+@dataclass(frozen=True)
+class TtsModels:
+    """What is loaded, and where."""
+
+    model: str
+    """A folder or the name of a hub repository: talker, code predictor and codec."""
+    device: Device = "auto"
+    voices: str = ""
+    """Folder of the voices that were cloned or described; empty: the usual one, VOICES."""
+    audio_cache: str = ""
+    """A Redis with the short replies of all workers, redis://host:port/db or unix:///path; empty:
+    this process remembers its own."""
