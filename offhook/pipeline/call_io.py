@@ -34,7 +34,7 @@ from offhook.pipeline.events import (
 from offhook.pipeline.hearing_io import Ears, Hearing
 from offhook.pipeline.recognizer import DEFAULT_OPTIONS, Recognizer, StreamOptions
 from offhook.pipeline.services_io import OffhookSTT, OffhookTTS
-from offhook.pipeline.synthesizer import Synthesizer
+from offhook.pipeline.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from offhook.pipeline.transport_io import LegTransport
 
 IDLE_SECONDS = 12
@@ -66,6 +66,7 @@ class Engines:
     recognizer: Recognizer
     synthesizer: Synthesizer
     hearing: StreamOptions = DEFAULT_OPTIONS
+    speaking: VoiceOptions = DEFAULT_VOICE
 
     async def close(self) -> None:
         await self.recognizer.close()
@@ -157,7 +158,7 @@ class Call:
                 OffhookSTT(hearing),
                 user,
                 self._agent.processor,
-                OffhookTTS(engines.synthesizer, hearing),
+                OffhookTTS(engines.synthesizer, hearing, engines.speaking),
                 output,
                 assistant,
             ]

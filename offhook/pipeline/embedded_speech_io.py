@@ -20,7 +20,13 @@ import soxr
 from offhook.media.pcm import RATE_OUT, Pcm, dbfs
 from offhook.pipeline.clauses import ClauseSplitter, ends_clause, ends_sentence
 from offhook.pipeline.recognizer import EngineError
-from offhook.pipeline.synthesizer import Speech
+from offhook.pipeline.synthesizer import (
+    DEFAULT_VOICE,
+    Speech,
+    TextTooLong,
+    UnknownVoice,
+    VoiceOptions,
+)
 
 LEVEL_DBFS = -20.0
 PEAK = 0.9
@@ -44,14 +50,6 @@ _MARKUP = str.maketrans("", "", "*`~^<>|\\{}[]_#")
 _TYPOGRAPHY = str.maketrans(
     {"‘": "'", "’": "'", "“": '"', "”": '"', "…": "...", "–": "-", "—": ",", "«": '"', "»": '"'}
 )
-
-
-class UnknownVoice(ValueError):
-    """The engine has no voice of that name."""
-
-
-class TextTooLong(ValueError):
-    """More text waits to be spoken than anybody will listen to."""
 
 
 @dataclass(frozen=True)
@@ -154,11 +152,12 @@ def cut_at_words(sound: Sound, slices: list[str], gain: float) -> list[Speech]:
 
 
 class EmbeddedSynthesizer(ABC):
-    """A `Synthesizer` over a C library. ``load`` and ``sound`` run on the library's thread."""
+    """A `Synthesizer` of English over a C library. ``load`` and ``sound`` run on the library's
+    thread."""
 
     name: str
-    voices: tuple[str, ...]
-    """The first is the default."""
+    names: tuple[str, ...]
+    """Of the voices; the first is the usual one."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.name)
@@ -169,31 +168,35 @@ class EmbeddedSynthesizer(ABC):
         """Load the library. Raises EngineError."""
 
     @abstractmethod
-    def sound(self, words: list[str], voice: str) -> Sound:
+    def sound(self, words: list[str], voice: str, speed: float = 1.0) -> Sound:
         """Speak the words (ASCII without white space, at least one). Raises EngineError."""
+
+    def voices(self) -> list[str]:
+        return list(self.names)
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._thread, self.load)
-        await loop.run_in_executor(self._thread, self.speak, CALIBRATION, self.voices[0])
+        await loop.run_in_executor(self._thread, self.speak, CALIBRATION, self.names[0])
 
-    def open(self, voice: str | None = None) -> "EmbeddedSpeech":
-        """Begin a reply; call it inside the running loop. Raises UnknownVoice."""
-        voice = voice or self.voices[0]
-        if voice not in self.voices:
-            raise UnknownVoice(f"{self.name} has no voice {voice!r}, only {self.voices}")
-        return EmbeddedSpeech(lambda clause: self.speak(clause, voice), self._thread)
+    def open(self, options: VoiceOptions = DEFAULT_VOICE) -> "EmbeddedSpeech":
+        voice, speed = options.voice or self.names[0], options.speed
+        if voice not in self.names:
+            raise UnknownVoice(f"{self.name} has no voice {voice!r}, only {', '.join(self.names)}")
+        if options.language not in ("", "en"):
+            raise ValueError(f"{self.name} speaks English only, not {options.language!r}")
+        return EmbeddedSpeech(lambda clause: self.speak(clause, voice, speed), self._thread, speed)
 
     async def close(self) -> None:
         """End the thread after the clause it speaks; replies in progress end there."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def speak(self, clause: str, voice: str) -> list[Speech]:
+    def speak(self, clause: str, voice: str, speed: float = 1.0) -> list[Speech]:
         """One clause, on the library's thread: pieces whose texts join to it."""
         pairs = speakable_words(clause)
         if not pairs:
             return [Speech(np.empty(0, np.int16), clause)]
-        sound = self.sound([spoken for _, spoken in pairs], voice)
+        sound = self.sound([spoken for _, spoken in pairs], voice, speed)
         return cut_at_words(sound, [text for text, _ in pairs], self._gain(voice))
 
     def _gain(self, voice: str) -> float:
@@ -212,9 +215,12 @@ class EmbeddedSpeech:
     with its last word. A clause with nothing to say is a piece without sound.
     """
 
-    def __init__(self, speak: Callable[[str], list[Speech]], thread: Executor) -> None:
+    def __init__(
+        self, speak: Callable[[str], list[Speech]], thread: Executor, speed: float = 1.0
+    ) -> None:
         self._speak = speak
         self._thread = thread
+        self._speed = speed
         self._splitter = ClauseSplitter()
         self._clauses: deque[str] = deque()
         self._waiting_chars = 0
@@ -242,7 +248,7 @@ class EmbeddedSpeech:
         self._wake.set()
 
     async def __aiter__(self) -> AsyncIterator[Speech]:
-        pause_ms = 0
+        pause_ms = 0.0
         while (clause := await self._next_clause()) is not None:
             pieces = await self._spoken(clause)
             for piece in _after_pause(pieces, pause_ms):
@@ -250,7 +256,7 @@ class EmbeddedSpeech:
                     return
                 yield piece
             if any(len(piece.pcm) for piece in pieces):
-                pause_ms = pause_after_ms(clause)
+                pause_ms = pause_after_ms(clause) / self._speed
 
     async def _next_clause(self) -> str | None:
         while not self._clauses:
@@ -277,9 +283,9 @@ class EmbeddedSpeech:
         return [] if abandoned or work.cancelled() else work.result()
 
 
-def _after_pause(pieces: list[Speech], pause_ms: int) -> Iterator[Speech]:
+def _after_pause(pieces: list[Speech], pause_ms: float) -> Iterator[Speech]:
     for piece in pieces:
         if pause_ms and len(piece.pcm):
-            yield Speech(np.zeros(RATE_OUT * pause_ms // 1000, np.int16), "")
+            yield Speech(np.zeros(round(RATE_OUT * pause_ms / 1000), np.int16), "")
             pause_ms = 0
         yield piece

@@ -24,7 +24,10 @@ EVENT_LIST_TERMINATED = 0
 EVENT_WORD = 1
 POS_CHARACTER = 1
 CHARS_UTF8 = 1
+RATE = 1
 OK = 0
+
+USUAL_RATE_WPM = 175
 
 BUFFER_MS = 200
 """Sound between two callbacks."""
@@ -89,11 +92,12 @@ class _Espeak:
             number += 1
         return 0
 
-    def synthesize(self, words: list[str], voice: str) -> Sound:
+    def synthesize(self, words: list[str], voice: str, speed: float) -> Sound:
         if voice != self._voice:
             if self._lib.espeak_SetVoiceByName(voice.encode()) != OK:
                 raise EngineError(f"eSpeak NG has no voice {voice!r}")
             self._voice = voice
+        self._lib.espeak_SetParameter(RATE, round(USUAL_RATE_WPM * speed), 0)
         self._blocks, self._word_starts = [], []
         text = " ".join(words).encode("ascii")
         position = (0, POS_CHARACTER, 0)
@@ -125,11 +129,11 @@ class EspeakSynthesizer(EmbeddedSynthesizer):
     """eSpeak's American English."""
 
     name = "espeak"
-    voices = ("en-us",)
+    names = ("en-us",)
 
     def load(self) -> None:
         libespeak()
 
-    def sound(self, words: list[str], voice: str) -> Sound:
+    def sound(self, words: list[str], voice: str, speed: float = 1.0) -> Sound:
         with _LOCK:
-            return libespeak().synthesize(words, voice)
+            return libespeak().synthesize(words, voice, speed)

@@ -12,6 +12,7 @@ about 20 ms of one core makes a second of speech, so one thread serves tens of v
 import ctypes
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -20,6 +21,9 @@ from offhook.media.pcm import Pcm
 from offhook.pipeline.embedded_speech_io import EmbeddedSynthesizer, Sound
 from offhook.pipeline.recognizer import EngineError
 
+_STRETCH = b"duration_stretch"
+"""How much longer than usual every segment is, 1 in all voices. Flite keeps the pointer to this
+name: it must not be freed."""
 _LAST_SEGMENT_END = b"R:SylStructure.daughtern.daughtern.R:Segment.end"
 _LOCK = threading.Lock()
 
@@ -34,6 +38,19 @@ class _Wave(ctypes.Structure):
         ("num_channels", ctypes.c_int),
         ("samples", ctypes.POINTER(ctypes.c_short)),
     )
+
+
+class _Voice(ctypes.Structure):
+    """The beginning of cst_voice.h"""
+
+    _fields_ = (("name", ctypes.c_char_p), ("features", ctypes.c_void_p))
+
+
+@dataclass(frozen=True)
+class Voice:
+    address: int
+    features: int
+    """What Flite copies into each utterance."""
 
 
 def _load(soname: str) -> ctypes.CDLL:
@@ -66,13 +83,15 @@ def libflite() -> ctypes.CDLL:
         step.argtypes = [void]
     lib.flite_ffeature_float.restype = ctypes.c_float
     lib.flite_ffeature_float.argtypes = [void, text]
+    lib.feat_set_float.restype = None
+    lib.feat_set_float.argtypes = [void, text, ctypes.c_float]
     lib.flite_init()
     return lib
 
 
 @cache
-def flite_voice(name: str) -> int:
-    """The address of a voice, kept for the life of the process. Raises EngineError."""
+def flite_voice(name: str) -> Voice:
+    """A voice, kept for the life of the process. Raises EngineError."""
     libflite()
     register = getattr(_load(f"libflite_cmu_us_{name}.so.1"), f"register_cmu_us_{name}")
     register.restype = ctypes.c_void_p
@@ -80,22 +99,24 @@ def flite_voice(name: str) -> int:
     voice = register(None)
     if not voice:
         raise EngineError(f"Flite cannot make its voice {name}: reinstall libflite1")
-    return int(voice)
+    return Voice(voice, _Voice.from_address(voice).features)
 
 
 class FliteSynthesizer(EmbeddedSynthesizer):
     """Flite's voices: `slt` (a woman, clear), `rms` and `awb` (men)."""
 
     name = "flite"
-    voices = ("slt", "rms", "awb")
+    names = ("slt", "rms", "awb")
 
     def load(self) -> None:
-        flite_voice(self.voices[0])
+        flite_voice(self.names[0])
 
-    def sound(self, words: list[str], voice: str) -> Sound:
+    def sound(self, words: list[str], voice: str, speed: float = 1.0) -> Sound:
         with _LOCK:
             lib, text = libflite(), " ".join(words).encode("ascii")
-            utterance = lib.flite_synth_text(text, flite_voice(voice))
+            spoken_by = flite_voice(voice)
+            lib.feat_set_float(spoken_by.features, _STRETCH, 1 / speed)
+            utterance = lib.flite_synth_text(text, spoken_by.address)
             if not utterance:
                 raise EngineError(f"Flite made no utterance of {text!r}")
             try:

@@ -159,6 +159,7 @@ class Hearing:
         for event in self._detector.window(probability, level, end_sample):
             match event:
                 case SpeechSuspected(at_sample):
+                    self._ears.smart_turn.load()  # it is asked at the first pause
                     self._suspected = True
                     self._onset = at_sample
                     self._facts.speech_ms = 0  # whatever was said before is another matter

@@ -20,29 +20,32 @@ from offhook.pipeline.asr_protocol import (
     MAX_UNHEARD_S,
     PATH,
     Cancel,
-    Error,
-    ErrorCode,
     Flush,
     Heard,
-    ProtocolError,
     Ready,
     Request,
     ServerMessage,
     command_text,
     parse_server,
 )
-from offhook.pipeline.recognizer import (
-    DEFAULT_OPTIONS,
-    EngineError,
-    Final,
-    Partial,
-    StreamOptions,
-    Word,
+from offhook.pipeline.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions, Word
+from offhook.pipeline.worker_client_io import (
+    LOST,
+    PING_S,
+    RECONNECT_MAX_S,
+    RECONNECT_S,
+    SILENCE_S,
+    START_TIMEOUT_S,
+    Refused,
+    WorkerClient,
+    in_words,
+    is_hopeless,
+    message_of,
 )
+from offhook.pipeline.worker_protocol import Error, ProtocolError
 
 log = logging.getLogger(__name__)
 
-UNIX = "unix:"
 MAX_UTTERANCE_S = 60
 """A longer utterance is ended here and goes on as the next one: its first Final `continues`."""
 MAX_KEPT_S = MAX_UNHEARD_S
@@ -57,31 +60,7 @@ GIVE_UP_S = 30.0
 that loads is to have one."""
 AUDIO_BYTES = 1 << 15
 """Of sound in one message: 1 s."""
-RECONNECT_S = 0.05
-RECONNECT_MAX_S = 5.0
-"""The pause before a connection is tried again: twice as long each time."""
-CONNECT_TIMEOUT_S = 30.0
-"""A process that is being started answers after some seconds."""
-PING_S = 15.0
-"""A ping goes after so long with nothing to send."""
-SILENCE_S = 2 * PING_S
-"""A worker of which nothing comes for so long, not even the answer to a ping, is gone."""
-START_TIMEOUT_S = 900.0
-"""The longest a worker may load: it may have to fetch the model first."""
-CLOSE_TIMEOUT_S = 1.0
-
-LOST = (aiohttp.ClientError, OSError, TimeoutError, ProtocolError)
-"""What a connection may end with; all are tried again."""
-HOPELESS = (ErrorCode.BAD_REQUEST, ErrorCode.ENGINE)
 NOTHING = Partial("", 0, 0)
-
-
-class Refused(OSError):
-    """The worker ended the stream, and says why."""
-
-    def __init__(self, error: Error) -> None:
-        super().__init__(error.message)
-        self.code = error.code
 
 
 @dataclass(eq=False)
@@ -151,72 +130,35 @@ class RemoteRecognizer:
     def __init__(self, url: str, api_key: str = "", name: str = "") -> None:
         self.name = name or url
         self.url = url
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._session: aiohttp.ClientSession | None = None
+        self._client = WorkerClient("asr", url, api_key)
 
     async def start(self, options: StreamOptions = DEFAULT_OPTIONS) -> None:
         """Open a stream with these options and close it: all is well then. Raises EngineError."""
-        try:
+        with self._client.starting():
             async with asyncio.timeout(START_TIMEOUT_S):
                 socket = await self.connect(options)
                 try:
-                    ready = await ready_of(socket)
+                    self.name = (await ready_of(socket)).engine
                 finally:
                     await socket.close()
-        except Refused as refused:
-            if refused.code is not ErrorCode.FULL:  # full of streams: it hears
-                raise EngineError(f"the speech worker at {self.url}: {refused}") from refused
-        except LOST as error:
-            raise EngineError(
-                f"no speech worker at {self.url}: {_words(error)}. Start one there with "
-                "`offhook worker asr`, or mend the address"
-            ) from error
-        else:
-            self.name = ready.engine
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "RemoteStream":
         return RemoteStream(self, options)
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._client.close()
 
     async def connect(self, options: StreamOptions) -> aiohttp.ClientWebSocketResponse:
         """A new stream of the worker. Raises what is in LOST."""
-        if self._session is None:
-            path = self.url.removeprefix(UNIX)
-            self._session = aiohttp.ClientSession(
-                "http://localhost" if path != self.url else self.url,
-                # A connection of its own to each stream, however many there are.
-                connector=aiohttp.UnixConnector(path, limit=0)
-                if path != self.url
-                else aiohttp.TCPConnector(limit=0),
-                headers=self._headers,
-            )
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                return await self._session.ws_connect(
-                    PATH,
-                    params=Request(options=options).query(),
-                    compress=0,
-                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
-                )
-        except aiohttp.WSServerHandshakeError as error:
-            if error.status not in (401, 403):
-                raise
-            words = "it wants a valid API key (asr_api_key)"
-            if error.status == 403:
-                words = "it does not answer to this name or from this place"
-            raise Refused(Error(ErrorCode.BAD_REQUEST, words)) from error
+        return await self._client.connect(PATH, Request(options=options).query())
 
 
-async def message_of(socket: aiohttp.ClientWebSocketResponse, within_s: float) -> ServerMessage:
+async def told(socket: aiohttp.ClientWebSocketResponse, within_s: float) -> ServerMessage:
     """The next message. Raises what is in LOST."""
-    frame = await socket.receive(within_s)
-    if frame.type is not aiohttp.WSMsgType.TEXT:
-        raise ConnectionError(f"it hung up ({socket.close_code})")
-    message = parse_server(frame.data)
+    data = await message_of(socket, within_s)
+    if isinstance(data, bytes):
+        raise ProtocolError("it sent bytes that are not text")
+    message = parse_server(data)
     if isinstance(message, Error):
         raise Refused(message)
     return message
@@ -224,7 +166,7 @@ async def message_of(socket: aiohttp.ClientWebSocketResponse, within_s: float) -
 
 async def ready_of(socket: aiohttp.ClientWebSocketResponse) -> Ready:
     """Wait for the worker to have loaded. Raises what is in LOST."""
-    message = await message_of(socket, START_TIMEOUT_S)
+    message = await told(socket, START_TIMEOUT_S)
     if not isinstance(message, Ready):
         raise ProtocolError("the first message is not ready")
     return message
@@ -352,8 +294,8 @@ class RemoteStream:
                     with suppress(*LOST):
                         await socket.close()
             except LOST as error:
-                hopeless = isinstance(error, Refused) and error.code in HOPELESS
-                if (words := _words(error)) != said:
+                hopeless = is_hopeless(error)
+                if (words := in_words(error)) != said:
                     log.warning("x the speech worker at %s: %s", self._recognizer.url, words)
                     said = words
             self._forget_connection()
@@ -379,7 +321,7 @@ class RemoteStream:
         sending = asyncio.create_task(self._send(socket), name="remote recognizer send")
         try:
             while True:
-                message = await message_of(socket, SILENCE_S)
+                message = await told(socket, SILENCE_S)
                 if isinstance(message, Heard):
                     self._receive(message.utterance, message.event)
         finally:
@@ -447,7 +389,3 @@ def _after(stable: str, text: str) -> str:
         return stable + text[len(stable) :]
     rest = " ".join(text.split()[len(stable.split()) :])
     return f"{stable}{'' if stable.endswith(' ') or not rest else ' '}{rest}"
-
-
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__

@@ -7,9 +7,11 @@ token by token and puts every word behind its own sound.
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+from loguru import logger
 from pipecat.frames.frames import (
     CancelFrame,
     EndFrame,
@@ -35,13 +37,20 @@ from pipecat.utils.time import time_now_iso8601
 
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.hearing_io import Hearing
-from offhook.pipeline.synthesizer import Synthesizer, SynthesizerStream
+from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.synthesizer import (
+    DEFAULT_VOICE,
+    Synthesizer,
+    SynthesizerStream,
+    VoiceOptions,
+)
 
 FRAME_QUEUE = 256
 """Frames waiting for a pipeline that does not take them; then partial words are left out, and if
 it takes nothing still, the oldest frames."""
-STARVATION_SECONDS = 60
-"""How long a reply may wait for its next words before Pipecat takes it for ended."""
+REPLY_SILENCE_SECONDS = 1000
+"""How long a reply may wait for its next sound before Pipecat takes it for ended: longer than a
+worker may load, for the reply waits for it."""
 
 
 class OffhookSTT(STTService):
@@ -115,70 +124,102 @@ class OffhookSTT(STTService):
                 await self.push_frame(frame)
 
 
+@dataclass
+class _Reply:
+    stream: SynthesizerStream
+    complete: asyncio.Event
+    """All its text is written."""
+    speaking: asyncio.Task[None] | None = None
+    failed: bool = False
+
+
 class OffhookTTS(TTSService):
-    """A `Synthesizer` as a Pipecat service; one stream a reply."""
+    """A `Synthesizer` as a Pipecat service; one stream a reply. A reply whose engine fails ends
+    there, and the call goes on."""
 
     def __init__(
-        self, synthesizer: Synthesizer, hearing: Hearing | None = None, voice: str | None = None
+        self,
+        synthesizer: Synthesizer,
+        hearing: Hearing | None = None,
+        options: VoiceOptions = DEFAULT_VOICE,
     ) -> None:
         super().__init__(
             text_aggregation_mode=TextAggregationMode.TOKEN,
             push_text_frames=False,
             push_stop_frames=True,
-            stop_frame_timeout_s=STARVATION_SECONDS,
+            stop_frame_timeout_s=REPLY_SILENCE_SECONDS,
+            max_consecutive_zero_audio_contexts=0,  # a worker that is gone comes back
             sample_rate=RATE_OUT,
-            settings=TTSSettings(model=synthesizer.name, voice=voice, language=None),
+            settings=TTSSettings(
+                model=synthesizer.name, voice=options.voice or None, language=None
+            ),
         )
         self._synthesizer = synthesizer
         self._hearing = hearing
-        self._voice = voice
-        self._streams: dict[str, tuple[SynthesizerStream, asyncio.Task[None]]] = {}
+        self._options = options
+        self._replies: dict[str, _Reply] = {}
 
     def can_generate_metrics(self) -> bool:
         return True
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        if context_id not in self._streams:
+        if context_id not in self._replies:
             await self.create_audio_context(context_id)
             await self.append_to_audio_context(context_id, TTSStartedFrame(context_id=context_id))
-            stream = self._synthesizer.open(self._voice)
-            self._streams[context_id] = (
-                stream,
-                self.create_task(self._speak(stream, context_id), f"speak {context_id}"),
-            )
-        self._streams[context_id][0].write(text)
+            reply = _Reply(self._synthesizer.open(self._options), asyncio.Event())
+            self._replies[context_id] = reply
+            reply.speaking = self.create_task(self._speak(reply, context_id), f"speak {context_id}")
+        self._replies[context_id].stream.write(text)
         yield None
 
     async def flush_audio(self, context_id: str | None = None) -> None:
         """The reply's text is complete."""
-        if context_id in self._streams:
-            self._streams[context_id][0].end()
+        if context_id in self._replies:
+            self._replies[context_id].stream.end()
+            self._replies[context_id].complete.set()
 
     async def on_audio_context_interrupted(self, context_id: str) -> None:
-        if context_id in self._streams:
-            stream, task = self._streams.pop(context_id)
-            stream.cancel()
-            await self.cancel_task(task)
+        await self._drop(context_id)
 
-    async def _speak(self, stream: SynthesizerStream, context_id: str) -> None:
+    async def on_audio_context_completed(self, context_id: str) -> None:
+        await self._drop(context_id)
+
+    async def _drop(self, context_id: str) -> None:
+        """What is left of a reply when Pipecat has ended it."""
+        reply = self._replies.pop(context_id, None)
+        if reply is not None and reply.speaking is not None and not reply.speaking.done():
+            reply.stream.cancel()
+            await self.cancel_task(reply.speaking)
+
+    async def _speak(self, reply: _Reply, context_id: str) -> None:
         samples = 0
-        async for speech in stream:
-            if len(speech.pcm):
-                self._stamp("tts_first_audio")
-                samples += len(speech.pcm)
-                frame = TTSAudioRawFrame(speech.pcm.tobytes(), RATE_OUT, 1, context_id=context_id)
-                await self.append_to_audio_context(context_id, frame)
-            if word := speech.text.strip():
-                await self.add_word_timestamps([(word, samples / RATE_OUT)], context_id)
-        self._streams.pop(context_id, None)
+        try:
+            async for speech in reply.stream:
+                if pcm := speech.pcm.tobytes():
+                    self._stamp("tts_first_audio")
+                    samples += len(speech.pcm)
+                    frame = TTSAudioRawFrame(pcm, RATE_OUT, 1, context_id=context_id)
+                    await self.append_to_audio_context(context_id, frame)
+                words = [(word, samples / RATE_OUT) for word in speech.text.split()]
+                await self.add_word_timestamps(words, context_id)
+        except EngineError as error:
+            logger.error("x a reply is cut short, its call goes on: {}", error)
+            reply.failed = True
+            await reply.complete.wait()  # the rest of it is for nobody
         await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
         await self.remove_audio_context(context_id)
 
+    async def _apply_force_complete(self, context_id: str) -> None:
+        # Pipecat takes words without a time for spoken; but those of a reply that failed are not.
+        if (reply := self._replies.get(context_id)) is not None and reply.failed:
+            others = {*self._replies} - {context_id}
+            self._aggregated_frame_sequencer.clear(keep_contexts=others)
+        else:
+            await super()._apply_force_complete(context_id)
+
     async def cleanup(self) -> None:
-        for stream, task in tuple(self._streams.values()):
-            stream.cancel()
-            await self.cancel_task(task)
-        self._streams.clear()
+        for context_id in tuple(self._replies):
+            await self._drop(context_id)
         await super().cleanup()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:

@@ -1,10 +1,62 @@
 """The contract of speech synthesis: text in as it comes, sound out with the words marked."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from offhook.media.pcm import Pcm
+
+MIN_SPEED, MAX_SPEED = 0.5, 2.0
+MAX_VOICE_CHARS = 200
+MAX_INSTRUCTIONS_CHARS = 2000
+MAX_SEED = (1 << 63) - 1
+
+
+class UnknownVoice(ValueError):
+    """The engine has no voice of that name."""
+
+
+class TextTooLong(ValueError):
+    """More text waits to be spoken than anybody will listen to."""
+
+
+@dataclass(frozen=True)
+class VoiceOptions:
+    """How one reply is to sound. Raises ValueError for what no engine can do."""
+
+    voice: str = ""
+    """One of the engine's `voices()`; empty: its usual one."""
+    language: str = ""
+    """ISO 639 code of two or three letters, as "en"; empty: found out from the text."""
+    instructions: str = ""
+    """How to speak, in words, as "whispering, in a hurry"; engines that cannot do not."""
+    speed: float = 1.0
+    """0.5..2: 2 is twice as fast, at the same pitch."""
+    normalise: bool = True
+    """Numbers, dates and signs are read as words. Without, the text is words already. Engines
+    that read them by themselves always do."""
+    live: bool = True
+    """Somebody listens as it is spoken. Otherwise the sound goes to a file: replies that are live
+    come first."""
+    seed: int | None = None
+    """The same text and seed give the same sound; None: another each time. Engines that draw no
+    random numbers do not need it."""
+
+    def __post_init__(self) -> None:
+        if len(self.voice) > MAX_VOICE_CHARS:
+            raise ValueError(f"voice is over {MAX_VOICE_CHARS} characters")
+        if self.language and not re.fullmatch("[a-z]{2,3}", self.language):
+            raise ValueError(f"language is {self.language[:50]!r}, not a code such as 'en'")
+        if len(self.instructions) > MAX_INSTRUCTIONS_CHARS:
+            raise ValueError(f"instructions are over {MAX_INSTRUCTIONS_CHARS} characters")
+        if not MIN_SPEED <= self.speed <= MAX_SPEED:
+            raise ValueError(f"speed is {self.speed}, not {MIN_SPEED}..{MAX_SPEED}")
+        if self.seed is not None and not 0 <= self.seed <= MAX_SEED:
+            raise ValueError(f"seed is {self.seed}, not 0..{MAX_SEED}")
+
+
+DEFAULT_VOICE = VoiceOptions()
 
 
 @dataclass(frozen=True)
@@ -25,10 +77,12 @@ class SynthesizerStream(Protocol):
     """One reply. ``write`` text as the agent makes it, then ``end``; iterate for the sound.
 
     Starvation of text holds the voice, it never ends it; only ``end`` does. ``cancel`` frees the
-    engine at once and ends the iteration.
+    engine at once and ends the iteration. The iteration raises EngineError when the engine cannot
+    go on.
     """
 
-    def write(self, text: str) -> None: ...
+    def write(self, text: str) -> None:
+        """Raises TextTooLong when more waits to be spoken than the engine keeps."""
 
     def end(self) -> None: ...
 
@@ -42,9 +96,14 @@ class Synthesizer(Protocol):
 
     name: str
 
+    def voices(self) -> list[str]:
+        """Names of the voices, the usual one first; complete once it has started."""
+
     async def start(self) -> None:
         """Load and warm up; raises EngineError saying what is missing and what to do."""
 
-    def open(self, voice: str | None = None) -> SynthesizerStream: ...
+    def open(self, options: VoiceOptions = DEFAULT_VOICE) -> SynthesizerStream:
+        """Begin a reply, inside the running loop. Raises UnknownVoice, and ValueError for what
+        else this engine cannot do, as a language it does not speak."""
 
     async def close(self) -> None: ...

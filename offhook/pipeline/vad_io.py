@@ -11,15 +11,13 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime
 from loguru import logger
 
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
+from offhook.pipeline.onnx_io import OnnxModel
 
 WINDOW = 512
 CONTEXT = 64
@@ -66,17 +64,6 @@ def _levels(windows: Floats) -> Floats:
     power = np.einsum("ij,ij->i", windows, windows) / np.float32(WINDOW)
     levels: Floats = 10 * np.log10(power + np.float32(1e-9))
     return levels
-
-
-def _session() -> onnxruntime.InferenceSession:
-    package = find_spec("pipecat.audio.vad.data")
-    if package is None or not package.submodule_search_locations:
-        raise OSError("silero_vad.onnx not found: it comes inside the package pipecat-ai")
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    path = Path(package.submodule_search_locations[0]) / "silero_vad.onnx"
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 class VadStream:
@@ -142,10 +129,12 @@ def _tell(stream: VadStream, probability: float, level: float, end: int) -> None
 
 
 class VadBatch:
-    """The model and the slots of all calls. Building it loads the model: 30 ms, once a process."""
+    """The model and the slots of all calls. Building it loads the model: 30 ms, once a process.
+    Raises OSError when there is none."""
 
     def __init__(self) -> None:
-        self._session = _session()
+        self._model = OnnxModel("pipecat.audio.vad.data", "silero_vad.onnx")
+        self._model.load()
         self._rate = np.array(RATE_IN, np.int64)
         self._thread = ThreadPoolExecutor(1, "vad")
         self._busy = False
@@ -243,7 +232,7 @@ class VadBatch:
     def _judge(self, rows: Floats, memory: _Memory) -> Judged:
         """[n, 576] sound to n probabilities and what to remember."""
         inputs = {"input": rows, "state": memory.state, "sr": self._rate}
-        output, state = self._session.run(None, inputs)
+        output, state = self._model.run(inputs)
         probabilities = output[:, 0]
         quiet = np.where(probabilities < QUIET_PROBABILITY, memory.quiet + 1, 0)
         stale = quiet >= QUIET_WINDOWS

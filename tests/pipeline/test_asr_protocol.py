@@ -13,11 +13,8 @@ from offhook.pipeline.asr_protocol import (
     Audio,
     Cancel,
     Close,
-    Error,
-    ErrorCode,
     Flush,
     Heard,
-    ProtocolError,
     Ready,
     Request,
     command_text,
@@ -27,6 +24,7 @@ from offhook.pipeline.asr_protocol import (
     server_text,
 )
 from offhook.pipeline.recognizer import Final, Partial, StreamOptions, Word
+from offhook.pipeline.worker_protocol import Error, ErrorCode, ProtocolError
 
 COUNTS = st.integers(0, 2**40)
 WORDS = st.lists(st.builds(Word, st.text(), COUNTS, COUNTS), max_size=4).map(tuple)

@@ -3,20 +3,21 @@
 import asyncio
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_OUT, dbfs
 from offhook.pipeline.espeak_io import EspeakSynthesizer
-from offhook.pipeline.synthesizer import Speech
+from offhook.pipeline.synthesizer import DEFAULT_VOICE, Speech, VoiceOptions
 
 WORDS = ("hello", "Dr.", "$3,000.50", "10:30", "7%", "well-known", "it’s", "—", "😀", "&", "a_b")
 
 
-async def say(text: str) -> list[Speech]:
+async def say(text: str, options: VoiceOptions = DEFAULT_VOICE) -> list[Speech]:
     synthesizer = EspeakSynthesizer()
     await synthesizer.start()
-    reply = synthesizer.open()
+    reply = synthesizer.open(options)
     reply.write(text)
     reply.end()
     pieces = [piece async for piece in reply]
@@ -30,6 +31,14 @@ async def test_each_word_has_its_own_length_of_sound() -> None:
     assert list(lengths) == ["I", "extraordinarily", "like", "a", "telephone"]
     assert lengths["extraordinarily"] > 3 * lengths["like"] > 0
     assert lengths["telephone"] > 3 * lengths["a"] > 0
+
+
+async def test_speed_stretches_words_and_pauses() -> None:
+    text = "Good morning, this is the front desk."
+    usual, fast = await say(text), await say(text, VoiceOptions(speed=2))
+    lengths = [sum(len(piece.pcm) for piece in pieces) for pieces in (usual, fast)]
+    assert lengths[1] == pytest.approx(lengths[0] / 2, rel=0.1)
+    assert [len(piece.pcm) for piece in fast if not piece.text] == [1440]
 
 
 async def test_a_number_of_many_words_is_one_piece() -> None:

@@ -13,9 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_IN, RATE_OUT, dbfs
-from offhook.pipeline.embedded_speech_io import MAX_WAITING_CHARS, TextTooLong, UnknownVoice
+from offhook.pipeline.embedded_speech_io import MAX_WAITING_CHARS
 from offhook.pipeline.flite_io import FliteSynthesizer
-from offhook.pipeline.synthesizer import Speech
+from offhook.pipeline.synthesizer import (
+    DEFAULT_VOICE,
+    Speech,
+    TextTooLong,
+    UnknownVoice,
+    VoiceOptions,
+)
 
 try:
     ctypes.CDLL("libflite.so.1")
@@ -30,10 +36,10 @@ WORDS = ("hello", "Dr.", "$3,000.50", "10:30", "7%", "well-known", "it’s", "é
 SIGNS = ("—", "...", "😀", "#5", "(so)", "“quoted”", "*bold*", "bob@x.com", "C++", "\n", "?!")
 
 
-async def say(*chunks: str, voice: str | None = None) -> list[Speech]:
+async def say(*chunks: str, options: VoiceOptions = DEFAULT_VOICE) -> list[Speech]:
     synthesizer = FliteSynthesizer()
     await synthesizer.start()
-    reply = synthesizer.open(voice)
+    reply = synthesizer.open(options)
     for chunk in chunks:
         reply.write(chunk)
     reply.end()
@@ -86,6 +92,23 @@ async def test_loud_enough_not_clipped_and_at_once() -> None:
     first_loud = np.flatnonzero(np.abs(pcm.astype(int)) > 300)[0]
     assert first_loud < RATE_OUT * 20 // 1000
     assert len(pcm) - np.flatnonzero(np.abs(pcm.astype(int)) > 300)[-1] < RATE_OUT * 60 // 1000
+
+
+@pytest.mark.parametrize("speed", [0.5, 2.0])
+async def test_speed_stretches_words_and_pauses_and_lasts_one_reply(speed: float) -> None:
+    usual = await say(REPLY)
+    pieces = await say(REPLY, options=VoiceOptions(speed=speed))
+    assert len(sound(pieces)) == pytest.approx(len(sound(usual)) / speed, rel=0.05)
+    for usual_piece, piece in zip(usual, pieces, strict=True):
+        assert piece.text == usual_piece.text
+        if not piece.text:
+            assert len(piece.pcm) == len(usual_piece.pcm) / speed
+    assert len(sound(await say(REPLY))) == pytest.approx(len(sound(usual)), rel=0.01)
+
+
+async def test_another_voice_is_another_sound() -> None:
+    by_rms = await say("Good morning.", options=VoiceOptions("rms"))
+    assert len(sound(by_rms)) != len(sound(await say("Good morning.")))
 
 
 async def test_no_click_where_sound_meets_silence() -> None:
@@ -161,8 +184,10 @@ async def test_two_replies_take_turns() -> None:
 
 async def test_refuses_an_unknown_voice_and_endless_text() -> None:
     synthesizer = FliteSynthesizer()
-    with pytest.raises(UnknownVoice, match="flite has no voice 'nobody'"):
-        synthesizer.open("nobody")
+    with pytest.raises(UnknownVoice, match="flite has no voice 'nobody', only slt, rms, awb"):
+        synthesizer.open(VoiceOptions("nobody"))
+    with pytest.raises(ValueError, match="flite speaks English only, not 'de'"):
+        synthesizer.open(VoiceOptions(language="de"))
     with pytest.raises(TextTooLong):
         synthesizer.open().write("a " * MAX_WAITING_CHARS)
     await synthesizer.close()

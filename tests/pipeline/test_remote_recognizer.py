@@ -23,6 +23,7 @@ from offhook.pipeline.recognizer import (
     Word,
 )
 from offhook.pipeline.remote_recognizer_io import RemoteRecognizer, RemoteStream, Utterance
+from offhook.web.worker_asr_io import AsrService
 from offhook.web.worker_io import Worker, WorkerSettings, application
 
 TENTH = RATE_IN // 10
@@ -109,7 +110,7 @@ class Server:
 
     async def up(self, **settings: object) -> None:
         given = WorkerSettings("counter", "1", drain_seconds=0, **settings)  # type: ignore[arg-type]
-        self.worker = Worker(given, lambda progress: self.engine)
+        self.worker = Worker(given, lambda progress: self.engine, AsrService())
         self._runner = web.AppRunner(application(self.worker), shutdown_timeout=0.05)
         await self._runner.setup()
         await web.UnixSite(self._runner, str(self._path)).start()

@@ -1,0 +1,111 @@
+"""What the clients of all workers share: the way to a worker, and what may happen on it."""
+
+from asyncio import timeout
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import aiohttp
+
+from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.worker_protocol import Error, ErrorCode, ProtocolError
+
+UNIX = "unix:"
+RECONNECT_S = 0.05
+RECONNECT_MAX_S = 5.0
+"""The pause before a connection is tried again: twice as long each time."""
+CONNECT_TIMEOUT_S = 30.0
+"""A process that is being started answers after some seconds."""
+PING_S = 15.0
+"""A ping goes after so long with nothing to send."""
+SILENCE_S = 2 * PING_S
+"""A worker of which nothing comes for so long, not even the answer to a ping, is gone."""
+START_TIMEOUT_S = 900.0
+"""The longest a worker may load: it may have to fetch the model first."""
+CLOSE_TIMEOUT_S = 1.0
+
+LOST = (aiohttp.ClientError, OSError, TimeoutError, ProtocolError)
+"""What a connection may end with; all are tried again."""
+HOPELESS = (ErrorCode.BAD_REQUEST, ErrorCode.ENGINE)
+"""But these come again."""
+
+
+class Refused(OSError):
+    """The worker ended the stream, and says why."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.message)
+        self.code = error.code
+
+
+def is_hopeless(error: BaseException) -> bool:
+    return isinstance(error, Refused) and error.code in HOPELESS
+
+
+def in_words(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+class WorkerClient:
+    """The worker at `url`: ``http://host:port`` or ``unix:PATH``. `kind`: asr or tts."""
+
+    def __init__(self, kind: str, url: str, api_key: str) -> None:
+        self.kind = kind
+        self.url = url
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def connect(self, path: str, query: Mapping[str, str]) -> aiohttp.ClientWebSocketResponse:
+        """A new stream of the worker. Raises what is in LOST."""
+        if self._session is None:
+            socket = self.url.removeprefix(UNIX)
+            self._session = aiohttp.ClientSession(
+                "http://localhost" if socket != self.url else self.url,
+                # A connection of its own to each stream, however many there are.
+                connector=aiohttp.UnixConnector(socket, limit=0)
+                if socket != self.url
+                else aiohttp.TCPConnector(limit=0),
+                headers=self._headers,
+            )
+        try:
+            async with timeout(CONNECT_TIMEOUT_S):
+                return await self._session.ws_connect(
+                    path,
+                    params=query,
+                    compress=0,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status not in (401, 403):
+                raise
+            words = f"it wants a valid API key ({self.kind}_api_key)"
+            if error.status == 403:
+                words = "it does not answer to this name or from this place"
+            raise Refused(Error(ErrorCode.BAD_REQUEST, words)) from error
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """What goes wrong inside is an EngineError; but a worker full of streams has started."""
+        try:
+            yield
+        except Refused as refused:
+            if refused.code is not ErrorCode.FULL:
+                raise EngineError(f"the speech worker at {self.url}: {refused}") from refused
+        except LOST as error:
+            raise EngineError(
+                f"no speech worker at {self.url}: {in_words(error)}. Start one there with "
+                f"`offhook worker {self.kind}`, or mend the address"
+            ) from error
+
+
+async def message_of(socket: aiohttp.ClientWebSocketResponse, within_s: float) -> str | bytes:
+    """The next message. Raises what is in LOST."""
+    frame = await socket.receive(within_s)
+    if frame.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+        raise ConnectionError(f"it hung up ({socket.close_code})")
+    data: str | bytes = frame.data
+    return data

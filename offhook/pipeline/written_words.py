@@ -1,0 +1,176 @@
+"""Cutting written text, as it comes, into words: exact slices, and what they are without markup.
+
+Where a word ends is judged by the text up to the character after it (in Chinese and Japanese by the
+three characters after it), so the words do not depend on how the text came.
+"""
+
+import html
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import cache
+
+from budoux import Parser, load_default_japanese_parser, load_default_simplified_chinese_parser
+
+MAX_WORD = 200
+"""Characters; a longer run without white space, or of it, is cut."""
+IDEOGRAPHS = "\u2e80-\u2fdf\u3000-\u312f\u3190-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+IDEOGRAPHS += "\uff01-\uff04\uff06\uff08-\uff0a\uff0c\uff1a-\uff1f\uff3b-\uff3d\uff5b-\uff5d"
+IDEOGRAPHS += "\uff5f-\uff9f\U00020000-\U0003ffff"
+"""Written without white space between words: Han, kana, and the punctuation that goes with them."""
+LOOK_AHEAD = 2
+"""Characters after the first of a word by which BudouX judges whether it begins one."""
+LOOK_BACK = 3
+USUAL_PHRASE, MAX_PHRASE = 4, 16
+"""Ideographs in a word, mostly and at most."""
+
+_WORD = re.compile(rf"(\s{{0,{MAX_WORD}}})([^\s—{IDEOGRAPHS}]{{0,{MAX_WORD}}})")
+_PHRASE = re.compile(rf"[{IDEOGRAPHS}]{{1,{MAX_PHRASE + LOOK_AHEAD}}}")
+_FIRST = re.compile(rf"\s*[^\s—{IDEOGRAPHS}A-Za-z0-9]*([A-Za-z0-9]|[\s—{IDEOGRAPHS}])?")
+
+
+@dataclass(frozen=True)
+class Written:
+    """One word of the text."""
+
+    text: str
+    """The exact slice: white space before it that no word has yet, the word, one white space."""
+    plain: str
+    """Without white space and markup; empty when nothing is left."""
+    starts_line: bool
+
+    @property
+    def ends_line(self) -> bool:
+        return self.text.endswith(("\n", "\r"))
+
+
+@cache
+def _phrases(language: str) -> Parser:
+    if language == "ja":
+        return load_default_japanese_parser()
+    return load_default_simplified_chinese_parser()
+
+
+class WordCutter:
+    """Text in, words out. `rest` is the text of which no word has been made yet."""
+
+    def __init__(self, language: str, markup: bool) -> None:
+        self.language = language
+        self._markup = markup
+        self._context = ""
+        self._new_line = True
+        self.rest = ""
+
+    def feed(self, text: str) -> list[Written]:
+        self.rest += text
+        return self._cut(final=False)
+
+    def finish(self) -> list[Written]:
+        return self._cut(final=True)
+
+    def _cut(self, final: bool) -> list[Written]:
+        words, place = [], 0
+        while place < len(self.rest) and (end := self._end(place, final)):
+            words.append(self._word(self.rest[place:end]))
+            place = end
+        self.rest = self.rest[place:]
+        return words
+
+    def _word(self, text: str) -> Written:
+        body = text.lstrip()
+        starts_line = self._new_line or "\n" in text[: len(text) - len(body)]
+        ideographic = bool(body) and _PHRASE.match(body) is not None
+        self._context = (self._context + text)[-LOOK_BACK:] if ideographic else ""
+        plain = without_markup(text.strip(), starts_line) if self._markup else text.strip()
+        self._new_line = text.endswith(("\n", "\r")) or (starts_line and not body)
+        return Written(text, plain, starts_line)
+
+    def _end(self, place: int, final: bool) -> int:
+        """Where the word ends that begins at `place` of the rest; 0 while that is not known."""
+        rest = self.rest
+        match = _WORD.match(rest, place)
+        assert match
+        end = match.end()
+        if end == len(rest) and len(match[2]) < MAX_WORD:
+            return end if final else 0
+        if not match[2] and end < len(rest) and _PHRASE.match(rest, end):
+            return self._phrase_end(end, "" if match[1] else self._context, final)
+        if len(match[2]) == MAX_WORD or (not match[2] and len(match[1]) == MAX_WORD):
+            return end
+        return end + (rest[end].isspace() or rest[end] == "—")
+
+    def _phrase_end(self, place: int, context: str, final: bool) -> int:
+        """The same for ideographs; `context` is what they follow without white space."""
+        run = _PHRASE.match(self.rest, place)
+        assert run
+        # Most words are short: the first look goes no farther than they do.
+        for chars in (min(USUAL_PHRASE + LOOK_AHEAD, len(run[0])), len(run[0])):
+            end = self._first_phrase(context, run[0][:chars])
+            if end + LOOK_AHEAD < chars:
+                return place + end
+        if len(run[0]) == MAX_PHRASE + LOOK_AHEAD:
+            return place + MAX_PHRASE
+        return place + end if final or run.end() < len(self.rest) else 0
+
+    def _first_phrase(self, context: str, text: str) -> int:
+        end = -len(context)
+        for phrase in _phrases(self.language).parse(context + text):
+            end += len(phrase)
+            if end > 0:
+                break
+        return end
+
+
+def first_letter(text: str) -> str | None:
+    """The first ASCII letter or digit of the first word of `text`; empty when it has none, None
+    while it may still come."""
+    match = _FIRST.match(text)
+    assert match
+    if match[1] is None:
+        return None
+    return match[1] if match[1].isalnum() and match[1].isascii() else ""
+
+
+_BULLET = re.compile(r"#{1,6}|[-*+•‣◦▪–]|>+")
+_RULE = re.compile(r"([-*_=~])\1{2,}|\|[|:\s-]*|:?-+:?\|[|:\s-]*|(?:`{3,}|~{3,})\w*")
+_LINK_TEXT = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)?|\]\([^)\s]*\)?")
+_AUTO_LINK = re.compile(r"<((?:https?://|mailto:)[^>\s]+)>")
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_CITATION = re.compile(r"(?<=\S)\[\d+\]")
+_EMPHASIS = re.compile(r"\*\*+|~~|`+|(?<![^\W_])[*_]+(?=\w)|(?<=[^\s\d(=/x×])[*_]+(?![^\W_])")
+_KEPT_SYMBOLS = "°℃℉№→×÷"
+_WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+_WIDE = {
+    code: plain
+    for code, plain in _WIDE.items()
+    if chr(plain).isalnum() or chr(plain) in "%+-.~#@&/"
+}
+
+
+def without_markup(word: str, starts_line: bool) -> str:
+    """The word without Markdown, HTML and emoji; wide digits and letters become plain ones."""
+    if word.isalpha() and max(word) < "\uff00":
+        return word
+    if _RULE.fullmatch(word) or (starts_line and _BULLET.fullmatch(word)):
+        return ""
+    if starts_line:
+        word = word.lstrip(">")
+    word = _AUTO_LINK.sub(r"\1", html.unescape(word))
+    word = _LINK_TEXT.sub(lambda match: match[1] or "", word)
+    word = _CITATION.sub("", _TAG.sub("", word))
+    word = _EMPHASIS.sub("", word.removeprefix("![").strip("[]|"))
+    if not word.isascii():
+        word = "".join(char for char in word.translate(_WIDE) if not _is_picture(char))
+    return word
+
+
+def _is_picture(char: str) -> bool:
+    """An emoji, a pictogram, or a sign that joins or colours them."""
+    if char in _KEPT_SYMBOLS or char < "\x80":
+        return False
+    kind = unicodedata.category(char)
+    return (
+        kind in ("So", "Cf", "Co", "Cs", "Cn")
+        or char in "\ufe0e\ufe0f\u20e3"
+        or "🏻" <= char <= "🏿"
+    )
