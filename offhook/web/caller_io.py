@@ -19,7 +19,7 @@ import numpy as np
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm, dbfs
-from offhook.pipeline.synthesizer import Synthesizer
+from offhook.pipeline.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 
 HTTP_TIMEOUT = aiohttp.ClientTimeout(total=15)
@@ -93,9 +93,9 @@ def trimmed(pcm: Pcm, threshold: int = 300) -> Pcm:
     return pcm[loud[0] : loud[-1] + 1] if len(loud) else pcm
 
 
-async def spoken(synthesizer: Synthesizer, text: str, voice: str | None = None) -> Pcm:
+async def spoken(synthesizer: Synthesizer, text: str, options: VoiceOptions = DEFAULT_VOICE) -> Pcm:
     """A text as 24 kHz sound."""
-    stream = synthesizer.open(voice)
+    stream = synthesizer.open(options)
     stream.write(text)
     stream.end()
     pieces = [speech.pcm async for speech in stream]

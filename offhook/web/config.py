@@ -16,12 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from offhook.media.opus import OpusSettings
 from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
+from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.frontdesk import DEMO, Business, BusinessError
 from offhook.pipeline.recognizer import UPDATE_MS_MAX, UPDATE_MS_MIN, StreamOptions
+from offhook.pipeline.synthesizer import MAX_SPEED, MIN_SPEED, VoiceOptions
 from offhook.pipeline.turn import TurnSettings
 from offhook.pipeline.vad_io import MAX_CALLS
 from offhook.web.access import LOOPBACK_NAMES
-from offhook.web.engines_io import AsrEngine
+from offhook.web.engines_io import AsrEngine, TtsEngine
 from offhook.web.logs import Log as Log
 
 DEFAULT_FILE = Path("offhook.toml")
@@ -110,14 +112,43 @@ class Engines(Section):
     asr_preload: bool | None = None
     """Not ready before the worker has loaded. Unset: so with `asr_url`, while a worker of this
     machine is started by the first call, whose words wait for it."""
-    tts: Literal["auto", "flite", "espeak"] = "auto"
-    """auto: Flite when its library is there, else eSpeak NG."""
+    tts: TtsEngine = "auto"
+    tts_model: str = ""
+    """An id or a folder; empty: the engine's usual one."""
+    tts_voices: str = ""
+    """Folder of the voices that were cloned or described; empty: the usual one."""
+    tts_audio_cache: str = ""
+    """A Redis with the short replies of all workers, redis://host:port/db or unix:///path; empty: a
+    worker remembers its own."""
+    tts_device: Device = "auto"
+    tts_url: str = ""
+    """Of a worker elsewhere, http://host:port or unix:PATH; then all above are its own matter."""
+    tts_api_key: str = ""
+    """What that worker wants."""
+    tts_voice: str = ""
+    """By its name; empty: the engine's usual one."""
+    tts_language: str = ""
+    """As "en"; empty: what the text is in."""
+    tts_instructions: str = ""
+    """How to speak, in words, for engines that can."""
+    tts_speed: float = Field(1.0, ge=MIN_SPEED, le=MAX_SPEED)
+    tts_idle_seconds: float = Field(600, ge=0)
+    """As asr_idle_seconds."""
+    tts_preload: bool | None = None
+    """As asr_preload; replies wait for a worker that the first of them starts."""
 
-    @field_validator("asr_url")
+    @field_validator("asr_url", "tts_url")
     @classmethod
     def _is_address(cls, url: str) -> str:
         if url and not re.fullmatch(r"https?://[^/]+/?|unix:.+", url):
             raise ValueError("not http://host:port or unix:PATH")
+        return url
+
+    @field_validator("tts_audio_cache")
+    @classmethod
+    def _is_redis(cls, url: str) -> str:
+        if url and not re.match("(rediss?|unix)://.", url):
+            raise ValueError("not redis://host:port/db or unix:///path")
         return url
 
     def asr_models(self) -> AsrModels:
@@ -134,6 +165,17 @@ class Engines(Section):
             return StreamOptions(self.asr_update_ms, self.asr_context, self.asr_language or None)
         except ValueError as error:
             raise ConfigError(f"engines.asr_{error}") from error
+
+    def tts_models(self) -> TtsModels:
+        return TtsModels(self.tts_model, self.tts_device, self.tts_voices, self.tts_audio_cache)
+
+    def voice_options(self) -> VoiceOptions:
+        try:
+            return VoiceOptions(
+                self.tts_voice, self.tts_language, self.tts_instructions, self.tts_speed
+            )
+        except ValueError as error:
+            raise ConfigError(f"engines.tts_{error}") from error
 
 
 class Agent(Section):
@@ -220,4 +262,5 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
     config.turn_settings()
     config.business()
     config.engines.stream_options()
+    config.engines.voice_options()
     return config

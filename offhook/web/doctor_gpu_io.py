@@ -1,4 +1,4 @@
-"""The part of `offhook doctor` about the GPU that recognises speech."""
+"""The part of `offhook doctor` about the GPU that hears and speaks."""
 
 import json
 import subprocess
@@ -84,13 +84,10 @@ def look(model: str) -> Machine:
 
 def described(machine: Machine, model: str) -> Iterator[tuple[str, str]]:
     """Subjects and what is said of them."""
-    triton, flash = machine.triton or "none", machine.flash_attn or "none, nor needed"
-    yield "torch", f"{machine.torch}, Triton {triton}, flash-attn {flash}"
+    yield _torch(machine)
     if not machine.gpu:
         return
-    free, total = machine.free_bytes / 2**30, machine.total_bytes / 2**30
-    fit = f"{machine.streams} streams fit beside {model}" if machine.streams else machine.lacks
-    yield "speech on the GPU", f"{machine.gpu}, {free:.1f} of {total:.1f} GiB free: {fit}"
+    yield "speech on the GPU", _fits(machine, "streams", model)
     node = "one NUMA node, or the machine does not say which is the GPU's: no effect"
     if machine.near_cpus:
         node = f"the inference thread stays on the {machine.near_cpus} CPUs of the GPU's NUMA node"
@@ -98,3 +95,21 @@ def described(machine: Machine, model: str) -> Iterator[tuple[str, str]]:
     for setting in SETTINGS:
         yield setting.name, f"{setting.doing}; {setting.effect}"
     yield "effects", f"measured on an {MEASURED_ON} by: {MEASURED_BY}"
+
+
+def voices_described(machine: Machine, model: str) -> Iterator[tuple[str, str]]:
+    """The same of a model that speaks."""
+    yield _torch(machine)
+    if machine.gpu:
+        yield "voices on the GPU", _fits(machine, "voices at once", model)
+
+
+def _torch(machine: Machine) -> tuple[str, str]:
+    triton, flash = machine.triton or "none", machine.flash_attn or "none, nor needed"
+    return "torch", f"{machine.torch}, Triton {triton}, flash-attn {flash}"
+
+
+def _fits(machine: Machine, what: str, model: str) -> str:
+    free, total = machine.free_bytes / 2**30, machine.total_bytes / 2**30
+    fit = f"{machine.streams} {what} fit beside {model}" if machine.streams else machine.lacks
+    return f"{machine.gpu}, {free:.1f} of {total:.1f} GiB free: {fit}"

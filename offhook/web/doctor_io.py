@@ -6,30 +6,36 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from aioice.ice import get_host_addresses
 
 from offhook.media.opus import OpusDecoder, OpusEncoder, libopus
+from offhook.pipeline.engine.asr_models import Device
+from offhook.pipeline.engine.gpu_io import Machine
 from offhook.pipeline.espeak_io import EspeakSynthesizer
 from offhook.pipeline.flite_io import FliteSynthesizer
 from offhook.pipeline.recognizer import EngineError
 from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
+from offhook.pipeline.remote_synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.smart_turn_io import SmartTurn
 from offhook.pipeline.vad_io import VadBatch
 from offhook.web.config import Config, ConfigError, load
-from offhook.web.doctor_gpu_io import described, look
-from offhook.web.engines_io import ASR_MODELS, check_recognizer
+from offhook.web.doctor_gpu_io import described, look, voices_described
+from offhook.web.engines_io import MODELS, check_engine
 
 PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0", "pipecat-ai": "1.14.0"}
 """Versions whose private names are used, or whose behaviour was measured."""
 GPU_QUERY_TIMEOUT_SECONDS = 5
 WORKER_TIMEOUT_SECONDS = 5
+SILENCE = np.zeros(512, np.int16)
+"""One window of the models."""
 
 
 @dataclass(frozen=True)
@@ -79,30 +85,52 @@ def _hearing(config: Config) -> str:
     if not engines.asr_url:
         if engines.asr == "pocketsphinx":
             return _pocketsphinx()
-        check_recognizer(engines.asr)
+        check_engine(engines.asr)
         return f"{engines.asr}, in a worker started by the first call"
     remote = RemoteRecognizer(engines.asr_url, engines.asr_api_key)
+    return asyncio.run(_ask(remote, lambda: remote.start(engines.stream_options())))
 
-    async def ask() -> str:
-        try:
-            async with asyncio.timeout(WORKER_TIMEOUT_SECONDS):
-                await remote.start(engines.stream_options())
-        except TimeoutError:
-            return f"the worker at {engines.asr_url} is still loading"
-        finally:
-            await remote.close()
-        return f"{remote.name}, by the worker at {engines.asr_url}"
 
-    return asyncio.run(ask())
+def _speaking(config: Config) -> Iterator[Finding]:
+    engines = config.engines
+    if engines.tts_url:
+        remote = RemoteSynthesizer(engines.tts_url, engines.tts_api_key)
+        asking = _ask(remote, lambda: remote.start(engines.voice_options()))
+        yield _attempt("speaking", lambda: asyncio.run(asking))
+    elif engines.tts == "auto":
+        yield _attempt("speaking", _flite, "eSpeak NG speaks instead")
+        yield _attempt("speaking, fall-back", _espeak)
+    else:
+        checks = {"flite": _flite, "espeak": _espeak, "qwen3-tts": _qwen3_tts}
+        yield _attempt("speaking", checks[engines.tts])
+
+
+def _qwen3_tts() -> str:
+    check_engine("qwen3-tts")
+    return "qwen3-tts, in a worker started by the first reply"
+
+
+async def _ask(
+    remote: RemoteRecognizer | RemoteSynthesizer, start: Callable[[], Coroutine[Any, Any, None]]
+) -> str:
+    """What a worker elsewhere runs. Raises EngineError."""
+    try:
+        async with asyncio.timeout(WORKER_TIMEOUT_SECONDS):
+            await start()
+    except TimeoutError:
+        return f"the worker at {remote.url} is still loading"
+    finally:
+        await remote.close()
+    return f"{remote.name}, by the worker at {remote.url}"
 
 
 def _vad() -> str:
-    VadBatch()
+    VadBatch().probabilities(SILENCE)
     return "Silero VAD (ONNX), one batch for all calls"
 
 
 def _smart_turn() -> str:
-    SmartTurn()
+    SmartTurn().judge(SILENCE)
     return "Smart Turn v3.2 (ONNX)"
 
 
@@ -132,22 +160,39 @@ def _gpu() -> str:
 
 
 def _speech_gpu(config: Config) -> Iterator[Finding]:
-    """What an embedded Qwen3-ASR has here; nothing when it is not used, or cannot be."""
+    """What the Qwen3 engines of this machine have here; nothing when none is used, or can be."""
     engines = config.engines
-    if engines.asr != "qwen3-asr" or engines.asr_url or find_spec("torch") is None:
+    if find_spec("torch") is None:
         return
-    model = engines.asr_model or ASR_MODELS[engines.asr]
+    hears = engines.asr == "qwen3-asr" and not engines.asr_url
+    if hears:
+        model = engines.asr_model or MODELS[engines.asr]
+        slow = "on a CPU a few callers at once are heard"
+        yield from _on_gpu("speech on the GPU", model, described, engines.asr_device, slow)
+    if engines.tts == "qwen3-tts" and not engines.tts_url:
+        model = engines.tts_model or MODELS[engines.tts]
+        slow = "on a CPU a second of speech takes many"
+        found = _on_gpu("voices on the GPU", model, voices_described, engines.tts_device, slow)
+        yield from (f for f in found if not (hears and f.subject == "torch"))
+
+
+def _on_gpu(
+    subject: str,
+    model: str,
+    describe: Callable[[Machine, str], Iterator[tuple[str, str]]],
+    device: Device,
+    slow: str,
+) -> Iterator[Finding]:
     try:
         machine = look(model)
     except EngineError as error:
         yield Finding("torch", "fails", str(error))
         return
-    for subject, detail in described(machine, model):
-        yield Finding(subject, "ok", detail)
+    for about, detail in describe(machine, model):
+        yield Finding(about, "ok", detail)
     if not machine.gpu:
-        verdict: Literal["note", "fails"] = "fails" if engines.asr_device == "cuda" else "note"
-        slow = "torch sees no GPU: on a CPU a few callers at once are heard"
-        yield Finding("speech on the GPU", verdict, slow)
+        verdict: Literal["note", "fails"] = "fails" if device == "cuda" else "note"
+        yield Finding(subject, verdict, f"torch sees no GPU: {slow}")
 
 
 def _versions() -> Iterator[Finding]:
@@ -186,8 +231,7 @@ def examine(path: Path | None) -> list[Finding]:
         _attempt("voice activity", _vad),
         _attempt("end of turn", _smart_turn),
         _attempt("hearing", lambda: _hearing(config)),
-        _attempt("speaking", _flite, "eSpeak NG speaks instead"),
-        _attempt("speaking, fall-back", _espeak),
+        *_speaking(config),
         _attempt("gpu", _gpu, "the embedded engines need none"),
         *_speech_gpu(config),
     ]

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -30,7 +31,9 @@ from offhook.pipeline.hearing_io import Ears
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.recognizer import EngineError, Recognizer
 from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
+from offhook.pipeline.remote_synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.smart_turn_io import SmartTurn
+from offhook.pipeline.synthesizer import Synthesizer
 from offhook.pipeline.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.signaling.smallwebrtc import Candidates, Offer
@@ -39,7 +42,7 @@ from offhook.web.config import Config, ConfigError
 from offhook.web.engines_io import open_synthesizer
 from offhook.web.logs import kind
 from offhook.web.loop_io import spare_what_is_loaded
-from offhook.web.memory_io import give_back_freed
+from offhook.web.memory_io import give_back_freed, let_go_of_code
 from offhook.web.metrics import Metrics
 
 LATE_MS = 40
@@ -82,8 +85,10 @@ class Edge:
         self._engines: Engines
         self._tracing = False
         self._quality: asyncio.Task[None]
+        self._awaited: list[Callable[[], Awaitable[str]]] = []
+        """Workers without which no call is taken; each gives the name of its engine."""
         self._loading: asyncio.Task[None] | None = None
-        """Waits for a worker without which no call is taken."""
+        """Waits for them."""
 
     # --- life ---
 
@@ -104,8 +109,11 @@ class Edge:
             self._recordings = RecordingWriter(config.recording.directory)
         spare_what_is_loaded()
         give_back_freed()
+        let_go_of_code()
         self._quality = asyncio.create_task(self._tell_quality(), name="quality")
-        self.ready = self._loading is None or self._loading.done()
+        self.ready = not self._awaited
+        if self._awaited:
+            self._loading = asyncio.create_task(self._wait_for_workers(), name="speech workers")
         how = "ready" if self.ready else "waiting for the speech worker, all else ready"
         logger.info("{} in {:.1f} s: {}", how, time.perf_counter() - started, agent)
 
@@ -114,8 +122,9 @@ class Edge:
         engines = self.config.engines
         ears = Ears(VadBatch(), SmartTurn(), self.config.turn_settings())
         recognizer = await self._open_recognizer()
-        synthesizer = await open_synthesizer(engines.tts)
-        self._engines = Engines(ears, recognizer, synthesizer, engines.stream_options())
+        synthesizer = await self._open_synthesizer()
+        options = engines.stream_options(), engines.voice_options()
+        self._engines = Engines(ears, recognizer, synthesizer, *options)
         self.clock.after = ears.vad.run
         names = f"hears with {recognizer.name}, speaks with {synthesizer.name}"
         return f"{names}, agent {self.config.agent.kind}"
@@ -131,20 +140,53 @@ class Edge:
             return recognizer
         name = "" if engines.asr == "pocketsphinx" else engines.asr
         remote = RemoteRecognizer(engines.asr_url, engines.asr_api_key, name)
+
+        async def start() -> str:
+            await remote.start(engines.stream_options())
+            return remote.name
+
         if engines.asr_preload is not False:
-            self._loading = asyncio.create_task(self._wait_for_worker(remote), name="asr worker")
+            self._awaited.append(start)
         return remote
 
-    async def _wait_for_worker(self, remote: RemoteRecognizer) -> None:
-        """Ready when the worker is; until then no call is taken."""
-        while not self.ready:
+    async def _open_synthesizer(self) -> Synthesizer:
+        """A voice of this process, or whatever the worker at the configured address runs."""
+        engines = self.config.engines
+        if not engines.tts_url:
+            if engines.tts == "qwen3-tts":
+                raise ConfigError("engines.tts_url: this engine runs in a worker")
+            synthesizer = open_synthesizer(engines.tts, engines.tts_models())
+            await synthesizer.start()
             try:
-                await remote.start(self.config.engines.stream_options())
-                self.ready = True
-                logger.info("ready: the speech worker runs {}", remote.name)
-            except EngineError as error:
-                logger.error("not ready: {}", error)
-                await asyncio.sleep(WORKER_RETRY_SECONDS)
+                synthesizer.open(engines.voice_options()).cancel()
+            except ValueError as error:
+                raise ConfigError(f"engines.tts: {error}") from error
+            return synthesizer
+        name = engines.tts if engines.tts == "qwen3-tts" else ""
+        remote = RemoteSynthesizer(engines.tts_url, engines.tts_api_key, name)
+
+        async def start() -> str:
+            await remote.start(engines.voice_options())
+            return remote.name
+
+        if engines.tts_preload is not False:
+            self._awaited.append(start)
+        return remote
+
+    async def _wait_for_workers(self) -> None:
+        """Until they have loaded no call is taken."""
+
+        async def started(start: Callable[[], Awaitable[str]]) -> str:
+            while True:
+                try:
+                    return await start()
+                except EngineError as error:
+                    logger.error("not ready: {}", error)
+                    await asyncio.sleep(WORKER_RETRY_SECONDS)
+
+        names = await asyncio.gather(*map(started, self._awaited))
+        self.ready = True
+        logger.info("ready: the speech worker runs {}", ", ".join(names))
 
     async def drain(self) -> None:
         """Take no more calls and wait for those in progress, up to the configured time."""

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Literal
+from typing import Literal, TypeVar
 
 from loguru import logger
 
 from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.espeak_io import EspeakSynthesizer
 from offhook.pipeline.flite_io import FliteSynthesizer
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
@@ -14,64 +15,91 @@ from offhook.pipeline.recognizer import EngineError, Progress, Recognizer
 from offhook.pipeline.synthesizer import Synthesizer
 
 AsrEngine = Literal["pocketsphinx", "qwen3-asr"]
-ASR_MODELS: dict[AsrEngine, str] = {
+TtsEngine = Literal["auto", "flite", "espeak", "qwen3-tts"]
+"""auto: Flite where its library is, else eSpeak NG."""
+MODELS: dict[AsrEngine | TtsEngine, str] = {
     "pocketsphinx": "en-us",
     "qwen3-asr": "Qwen/Qwen3-ASR-0.6B",
+    "qwen3-tts": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
 }
-"""What is loaded unless another model is named."""
+"""What is loaded unless another model is named; the other engines have voices and no models."""
 QWEN3_PACKAGES = ("torch", "safetensors", "tokenizers", "huggingface_hub")
-"""What Qwen3-ASR needs beyond requirements.lock; the extra `qwen` of pyproject.toml."""
+"""What the Qwen3 engines need beyond requirements.lock; the extra `qwen` of pyproject.toml."""
+
+M = TypeVar("M", AsrModels, TtsModels)
 
 
-def check_recognizer(engine: AsrEngine) -> None:
+def silent(fraction: float, doing: str) -> None:
+    """The `Progress` of who does not look."""
+
+
+def check_engine(engine: AsrEngine | TtsEngine) -> None:
     """Whether what the engine needs is installed, without loading it. Raises EngineError."""
     missing = [name for name in QWEN3_PACKAGES if find_spec(name) is None]
-    if engine == "qwen3-asr" and missing:
+    if engine in ("qwen3-asr", "qwen3-tts") and missing:
+        kind = engine.removeprefix("qwen3-")
         raise EngineError(
-            f"Qwen3-ASR needs {', '.join(missing)}, not installed here: pip install "
-            f"{' '.join(missing)}, or set [engines] asr_url to a worker on a machine that has them"
+            f"Qwen3-{kind.upper()} needs {', '.join(missing)}, not installed here: pip install "
+            f"{' '.join(missing)}, or set [engines] {kind}_url to a worker on a machine that has "
+            "them"
         )
 
 
-def with_usual_model(engine: AsrEngine, models: AsrModels) -> AsrModels:
-    return replace(models, model=models.model or ASR_MODELS[engine])
+def with_usual_model(engine: AsrEngine | TtsEngine, models: M) -> M:
+    return replace(models, model=models.model or MODELS.get(engine, ""))
 
 
 def open_recognizer(
-    engine: AsrEngine,
-    models: AsrModels,
-    progress: Progress = lambda fraction, doing: None,
+    engine: AsrEngine, models: AsrModels, progress: Progress = silent
 ) -> Recognizer:
     """A recogniser of this process, not started yet. Raises EngineError. Takes seconds when it
     imports torch."""
-    check_recognizer(engine)
+    check_engine(engine)
     models = with_usual_model(engine, models)
     if engine == "qwen3-asr":
-        progress(0.0, "importing torch")
-        from offhook.pipeline.engine.affinity_io import cap_threads
-
-        cap_threads()
+        _import_torch(progress)
         from offhook.pipeline.engine.asr_io import Qwen3Recognizer
 
         return Qwen3Recognizer(models, progress)
-    if models.model != ASR_MODELS[engine]:
-        known = ASR_MODELS[engine]
+    if models.model != MODELS[engine]:
+        known = MODELS[engine]
         raise EngineError(f"PocketSphinx has the model {known} only, not {models.model}")
     return PocketSphinxRecognizer()
 
 
-async def open_synthesizer(wanted: str) -> Synthesizer:
-    """`flite`, `espeak`, or `auto`: Flite where its library is, else eSpeak NG. Raises
-    EngineError."""
-    if wanted != "espeak":
-        flite = FliteSynthesizer()
-        try:
-            await flite.start()
-            return flite
-        except EngineError as error:
-            if wanted == "flite":
-                raise
-            logger.warning("{}; eSpeak NG speaks instead", error)
-    espeak = EspeakSynthesizer()
-    await espeak.start()
-    return espeak
+NO_MODEL = TtsModels("")
+
+
+def open_synthesizer(
+    engine: TtsEngine = "auto", models: TtsModels = NO_MODEL, progress: Progress = silent
+) -> Synthesizer:
+    """A synthesizer of this process, not started yet. Raises EngineError. Takes seconds when it
+    imports torch."""
+    check_engine(engine)
+    if engine == "qwen3-tts":
+        _import_torch(progress)
+        from offhook.pipeline.engine.tts_io import Qwen3Synthesizer
+
+        return Qwen3Synthesizer(with_usual_model(engine, models), progress)
+    if models.model:
+        raise EngineError(f"{engine} has voices and no models, not {models.model}")
+    return FliteSynthesizer() if at_hand(engine) == "flite" else EspeakSynthesizer()
+
+
+def at_hand(engine: TtsEngine) -> TtsEngine:
+    """The engine that `auto` means here."""
+    if engine != "auto":
+        return engine
+    try:
+        FliteSynthesizer().load()
+    except EngineError as error:
+        logger.warning("{}; eSpeak NG speaks instead", error)
+        return "espeak"
+    return "flite"
+
+
+def _import_torch(progress: Progress) -> None:
+    progress(0.0, "importing torch")
+    from offhook.pipeline.engine.affinity_io import cap_threads
+
+    cap_threads()

@@ -15,17 +15,17 @@ import sys
 import tempfile
 from asyncio.subprocess import Process
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, replace
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from loguru import logger
 
+from offhook.pipeline.worker_client_io import UNIX
 from offhook.web.config import Config
-from offhook.web.engines_io import check_recognizer, with_usual_model
+from offhook.web.engines_io import check_engine, with_usual_model
 from offhook.web.worker_child_io import FAILED, ChildSettings
-from offhook.web.worker_io import UNIX
 
 RESTART_S = 0.1
 RESTART_FACTOR = 4.0
@@ -51,6 +51,7 @@ class LocalWorker:
 
     def __init__(self, settings: ChildSettings, listening: socket.socket) -> None:
         self._settings = settings
+        self._name = f"{settings.kind} worker"
         self._listening = listening
         self._crashes: list[float] = []
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
@@ -65,7 +66,7 @@ class LocalWorker:
                 continue
             status = await self._run_once()
             if status == 0:
-                logger.info("asr worker ended: nobody needs it now")
+                logger.info("{} ended: nobody needs it now", self._name)
             else:
                 await asyncio.sleep(self._crashed(status, loop.time()))
 
@@ -89,11 +90,12 @@ class LocalWorker:
         last = next(reversed(self._last_words), "it left no word")
         self._crashes = [at for at in self._crashes if now - at < CRASH_WINDOW_S] + [now]
         if status == FAILED or len(self._crashes) == MAX_CRASHES:
-            logger.error("asr worker {}, given up for {:g} s: {}", how, GIVEN_UP_S, last)
+            given_up = f"{how}, given up for {GIVEN_UP_S:g} s"
+            logger.error("{} {}: {}", self._name, given_up, last)
             self._crashes.clear()
             self._given_up_until = now + GIVEN_UP_S
             return 0.0
-        logger.error("asr worker {}: {}", how, last)
+        logger.error("{} {}: {}", self._name, how, last)
         return RESTART_S * pow(RESTART_FACTOR, len(self._crashes) - 1)
 
     async def _run_once(self) -> int:
@@ -108,12 +110,12 @@ class LocalWorker:
             limit=LOG_LINE_BYTES,
             start_new_session=True,  # Ctrl-C is for the server, which then ends the child
         )
-        line = logger.bind(worker="asr", pid=process.pid)
-        line.info("asr worker started (pid {}): {}", process.pid, self._settings.engine)
+        line = logger.bind(worker=self._settings.kind, pid=process.pid)
+        line.info("{} started (pid {}): {}", self._name, process.pid, self._settings.engine)
         assert process.stdin is not None
         assert process.stderr is not None
-        process.stdin.write(json.dumps(asdict(settings)).encode() + b"\n")
-        relaying = asyncio.create_task(self._relay(process.stderr), name="asr worker log")
+        process.stdin.write(settings.to_json() + b"\n")
+        relaying = asyncio.create_task(self._relay(process.stderr), name=f"{self._name} log")
         try:
             status = await process.wait()
             await asyncio.wait((relaying,), timeout=END_S)
@@ -126,14 +128,15 @@ class LocalWorker:
         """The child's standard error into our log."""
         while True:
             try:
-                line = (await lines.readline()).decode(errors="replace")
+                text = (await lines.readline()).decode(errors="replace")
             except ValueError:
                 continue  # over LOG_LINE_BYTES: nobody reads that
-            if not line:
+            if not text:
                 return
-            level, message = _log_line(line.rstrip())
+            level, message = _log_line(text.rstrip())
             self._last_words.append(message)
-            logger.bind(worker="asr").log(level, "asr worker: {}", message)
+            line = logger.bind(worker=self._settings.kind)
+            line.log(level, "{}: {}", self._name, message)
 
 
 def _log_line(line: str) -> tuple[str, str]:
@@ -165,11 +168,13 @@ async def on_demand(settings: ChildSettings) -> AsyncIterator[str]:
         tempfile.TemporaryDirectory(prefix="offhook-") as folder,  # mode 0700
         socket.socket(socket.AF_UNIX) as listening,
     ):
-        path = str(Path(folder) / "asr.sock")
+        path = str(Path(folder) / f"{settings.kind}.sock")
         listening.bind(path)
         listening.listen(BACKLOG)
         listening.setblocking(False)
-        running = asyncio.create_task(LocalWorker(settings, listening).run(), name="asr worker")
+        running = asyncio.create_task(
+            LocalWorker(settings, listening).run(), name=f"{settings.kind} worker"
+        )
         try:
             yield UNIX + path
         finally:
@@ -178,22 +183,33 @@ async def on_demand(settings: ChildSettings) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def local_worker(config: Config) -> AsyncIterator[Config]:
-    """While inside, the worker that `config` wants on this machine, if any, is there on demand.
-    Yields the configuration with its address. Raises EngineError when it cannot run here."""
+async def local_workers(config: Config) -> AsyncIterator[Config]:
+    """While inside, the workers that `config` wants on this machine, if any, are there on demand.
+    Yields the configuration with their addresses. Raises EngineError when one cannot run here."""
     engines = config.engines
-    if engines.asr == "pocketsphinx" or engines.asr_url:
+    async with AsyncExitStack() as workers:
+        here: dict[str, object] = {}
+        for settings in _wanted(config):
+            check_engine(settings.engine)
+            here[f"{settings.kind}_url"] = await workers.enter_async_context(on_demand(settings))
+        if "asr_url" in here:
+            here["asr_preload"] = bool(engines.asr_preload)
+        if "tts_url" in here:
+            here["tts_preload"] = bool(engines.tts_preload)
+        if here:
+            config = config.model_copy(update={"engines": engines.model_copy(update=here)})
         yield config
-        return
-    check_recognizer(engines.asr)
-    settings = ChildSettings(
-        engines.asr,
-        with_usual_model(engines.asr, engines.asr_models()),
-        # A call that was just hung up may still hold its stream.
-        max_streams=2 * config.server.processes * config.server.max_calls,
-        idle_seconds=engines.asr_idle_seconds,
-        log_level=config.log.level,
-    )
-    async with on_demand(settings) as url:
-        here = {"asr_url": url, "asr_preload": bool(engines.asr_preload)}
-        yield config.model_copy(update={"engines": engines.model_copy(update=here)})
+
+
+def _wanted(config: Config) -> Iterator[ChildSettings]:
+    engines = config.engines
+    # A call that was just hung up may still hold its stream.
+    streams = 2 * config.server.processes * config.server.max_calls
+    if engines.asr == "qwen3-asr" and not engines.asr_url:
+        models = with_usual_model(engines.asr, engines.asr_models())
+        idle = engines.asr_idle_seconds
+        yield ChildSettings(engines.asr, models, streams, idle, config.log.level)
+    if engines.tts == "qwen3-tts" and not engines.tts_url:
+        voices = with_usual_model(engines.tts, engines.tts_models())
+        idle = engines.tts_idle_seconds
+        yield ChildSettings(engines.tts, voices, streams, idle, config.log.level)

@@ -26,7 +26,7 @@ from offhook.pipeline.bot_io import load_bot
 from offhook.web import server_io
 from offhook.web.config import Config, ConfigError, Server
 from offhook.web.edge_io import Edge
-from offhook.web.local_worker_io import local_worker
+from offhook.web.local_worker_io import local_workers
 from offhook.web.logs import set_up
 from offhook.web.loop_io import run as run_loop
 from offhook.web.siblings_io import NumberedEdge, Siblings, socket_path
@@ -139,7 +139,7 @@ async def serve_all(config: Config, bot_file: Path | None = None) -> None:
         settings = Settings(1, Path(directory), config, bot_file)
         _number_logs(settings)
         async with (
-            local_worker(config) as config,
+            local_workers(config) as config,
             _open(settings := replace(settings, config=config)) as edge,
             asyncio.TaskGroup() as others,
         ):

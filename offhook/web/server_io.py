@@ -22,7 +22,7 @@ from offhook.signaling.smallwebrtc import (
 from offhook.web.access import LOOPBACK_NAMES, has_key
 from offhook.web.config import Config, Server
 from offhook.web.edge_io import RETRY_AFTER_SECONDS, Busy, Edge, UnknownPeer
-from offhook.web.local_worker_io import local_worker
+from offhook.web.local_worker_io import local_workers
 from offhook.web.stop_io import Stop
 
 PAGE = Path(str(files("offhook.web") / "page"))
@@ -148,7 +148,7 @@ async def serve(config: Config, bot_file: Path | None = None) -> None:
     bot = load_bot(bot_file) if bot_file is not None else None
     stop = Stop()
     stop.on_signals()
-    async with local_worker(config) as config:
+    async with local_workers(config) as config:
         edge = Edge(config, bot)
         await edge.start()
         runner = web.AppRunner(application(edge), access_log=None, handle_signals=False)

@@ -82,9 +82,9 @@ def read_pieces(path: Path) -> Iterator[Piece]:
     enough = max(READ_SECONDS, 2 * (CHUNK_SECONDS + SEARCH_SECONDS)) * RATE_IN
     blocks: list[Pcm] = []
     size, total = 0, None
-    for pcm, total in _decoded(path):
-        blocks.append(pcm)
-        size += len(pcm)
+    for block, total in decoded(path, RATE_IN):
+        blocks.append(block.to_ndarray()[0])
+        size += block.samples
         if len(waiting) + size < enough:
             continue
         waiting = np.concatenate((waiting, *blocks))
@@ -105,19 +105,20 @@ def _part(samples: int, total: float | None) -> float | None:
     return min(1.0, samples / RATE_IN / total) if total else None
 
 
-def _decoded(path: Path) -> Iterator[tuple[Pcm, float | None]]:
-    """Blocks of 16 kHz mono, each with the file's length in seconds if it says so."""
+def decoded(path: Path, rate: int | None = None) -> Iterator[tuple[av.AudioFrame, float | None]]:
+    """Blocks of int16 mono at `rate` Hz, or that of the file, each with the file's length in
+    seconds if it says so. Raises FileError."""
     try:
         with av.open(str(path)) as container:
             if not container.streams.audio:
                 raise FileError(f"{path}: there is no audio track in it")
             total = container.duration / av.time_base if container.duration else None
-            resampler = av.AudioResampler("s16", "mono", RATE_IN)
+            resampler = av.AudioResampler("s16", "mono", rate)
             for frame in container.decode(audio=0):
                 for block in resampler.resample(frame):
-                    yield block.to_ndarray()[0], total
+                    yield block, total
             for block in resampler.resample(None):
-                yield block.to_ndarray()[0], total
+                yield block, total
     except FileNotFoundError as error:
         raise FileError(f"{path}: there is no such file") from error
     except IsADirectoryError as error:

@@ -10,16 +10,20 @@ import os
 import socket
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from aiohttp import web
 from loguru import logger
 
 from offhook.pipeline.engine.asr_models import AsrModels
-from offhook.web.engines_io import AsrEngine, open_recognizer
+from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.web.engines_io import AsrEngine, TtsEngine, open_recognizer, open_synthesizer
 from offhook.web.logs import Log, set_up
 from offhook.web.stop_io import Stop
+from offhook.web.worker_asr_io import AsrService
 from offhook.web.worker_io import Worker, WorkerSettings, run_to_end, serve
+from offhook.web.worker_tts_io import TtsService
 
 FAILED = 1
 """The exit status when the engine does not load; the last line of standard error says why."""
@@ -27,18 +31,26 @@ FAILED = 1
 
 @dataclass(frozen=True)
 class ChildSettings:
-    engine: AsrEngine
-    models: AsrModels
+    engine: AsrEngine | TtsEngine
+    models: AsrModels | TtsModels
     max_streams: int
     idle_seconds: float
     log_level: str
     socket_fd: int = -1
     """Inherited; the server fills it in."""
 
+    @property
+    def kind(self) -> Literal["asr", "tts"]:
+        return "asr" if isinstance(self.models, AsrModels) else "tts"
+
+    def to_json(self) -> bytes:
+        return json.dumps({"kind": self.kind, **asdict(self)}).encode()
+
     @classmethod
     def from_json(cls, line: bytes) -> "ChildSettings":
         table = json.loads(line)
-        return cls(**{**table, "models": AsrModels(**table["models"])})
+        models = AsrModels if table.pop("kind") == "asr" else TtsModels
+        return cls(**{**table, "models": models(**table["models"])})
 
 
 def main() -> None:
@@ -60,28 +72,34 @@ def _end_with_server() -> None:
     os._exit(0)
 
 
+def _worker(settings: ChildSettings) -> Worker[Any]:
+    known = WorkerSettings(
+        settings.engine,
+        settings.models.model,
+        settings.max_streams,
+        settings.idle_seconds,
+        drain_seconds=0,
+    )
+    engine: Any = settings.engine
+    models: Any = settings.models
+    if settings.kind == "asr":
+        return Worker(known, lambda told: open_recognizer(engine, models, told), AsrService())
+    return Worker(known, lambda told: open_synthesizer(engine, models, told), TtsService())
+
+
 async def _serve(settings: ChildSettings) -> None:
     stop = Stop()
     stop.on_signals()
-    worker = Worker(
-        WorkerSettings(
-            settings.engine,
-            settings.models.model,
-            settings.max_streams,
-            settings.idle_seconds,
-            drain_seconds=0,
-        ),
-        lambda progress: open_recognizer(settings.engine, settings.models, progress),
-    )
+    worker = _worker(settings)
     listening = socket.socket(fileno=settings.socket_fd)
+    accepting: list[asyncio.Server] = []  # uvloop closes a server that nobody knows any more
 
     async def listen(runner: web.AppRunner) -> str:
         assert runner.server is not None
         loop = asyncio.get_running_loop()
-        if sys.version_info >= (3, 13):  # which removes the socket's file; but it is the server's
-            await loop.create_unix_server(runner.server, sock=listening, cleanup_socket=False)
-        else:
-            await loop.create_unix_server(runner.server, sock=listening)
+        # From 3.13 on, closing removes the socket's file; but it is the server's.
+        kept: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+        accepting.append(await loop.create_unix_server(runner.server, sock=listening, **kept))
         return "the server's socket"
 
     await serve(worker, listen, stop)

@@ -1,41 +1,36 @@
-"""A worker: one speech recogniser behind HTTP, in a process of its own.
+"""A worker: one speech engine behind HTTP, in a process of its own.
 
 It answers while the model loads: /healthz says how far it is, and a stream opened meanwhile waits
-for its `ready`. The protocol of a stream is in `offhook.pipeline.asr_protocol`.
+for its `ready`. What is the same for all engines is here; what a stream says is the matter of the
+worker's `Service`: `worker_asr_io` hears, `worker_tts_io` speaks.
 """
 
 import asyncio
 import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from aiohttp import WSCloseCode, web
 from loguru import logger
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from offhook.pipeline.asr_protocol import (
-    PATH,
-    ErrorCode,
-    ProtocolError,
-    Ready,
-    Request,
-    server_text,
-)
-from offhook.pipeline.recognizer import EngineBroken, EngineError, Progress, Recognizer
+from offhook.pipeline.recognizer import EngineBroken, EngineError, EngineFull, Progress
+from offhook.pipeline.worker_client_io import UNIX
+from offhook.pipeline.worker_protocol import ErrorCode, ProtocolError
 from offhook.web.access import LOOPBACK_NAMES, has_key, is_foreign
 from offhook.web.loop_io import run
 from offhook.web.stop_io import Stop
-from offhook.web.worker_stream_io import Refused, Stream, WorkerMetrics
+from offhook.web.worker_stream_io import Refused, WorkerMetrics, WorkerStream
 
-UNIX = "unix:"
-DEFAULT_PORT = 7870
 LOADING_STEP = 0.1
 """Progress of loading is logged in steps of a tenth."""
 IDLE_CHECK_S = 3600.0
+STREAMS_PER_USE = 4
+"""Streams a worker takes for each that it lets be in use at a time: clients keep some that wait."""
 DRAIN_CHECK_S = 0.05
 MAX_MESSAGE_BYTES = 1 << 20
 """What is longer than the protocol allows is refused in words up to here; beyond, the connection
@@ -57,13 +52,40 @@ CLOSE_CODES = {
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+class Engine(Protocol):
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+E = TypeVar("E", bound=Engine)
+
+
+class Service(Protocol[E]):
+    """What a worker does with an engine."""
+
+    kind: str
+    """asr or tts."""
+    path: str
+    """Of its WebSocket."""
+
+    @property
+    def metrics(self) -> WorkerMetrics: ...
+
+    def stream(
+        self, worker: "Worker[E]", socket: web.WebSocketResponse, query: Mapping[str, str]
+    ) -> WorkerStream:
+        """Raises ProtocolError."""
+
+
 @dataclass(frozen=True)
 class WorkerSettings:
     engine: str
     model: str
     max_streams: int = 64
+    """In use at a time."""
     idle_seconds: float = 0
-    """The worker ends after so long without a stream; 0: never."""
+    """The worker ends after so long without a stream in use; 0: never."""
     drain_seconds: float = 30
     api_key: str = ""
     """When set, clients must send it as a bearer token."""
@@ -71,29 +93,37 @@ class WorkerSettings:
     """Whether only this machine can connect."""
 
 
-WORKER: "web.AppKey[Worker]" = web.AppKey("worker")
+WORKER: "web.AppKey[Worker[Any]]" = web.AppKey("worker")
 
 
-class Worker:
-    """The recogniser, how far it is loaded, and the streams it hears.
+class Worker(Generic[E]):
+    """The engine, how far it is loaded, and the streams that use it.
 
-    `make` builds the recogniser, in a thread: to import what it needs can take seconds.
+    `make` builds the engine, in a thread: to import what it needs can take seconds.
     """
 
-    def __init__(self, settings: WorkerSettings, make: Callable[[Progress], Recognizer]) -> None:
+    def __init__(
+        self, settings: WorkerSettings, make: Callable[[Progress], E], service: Service[E]
+    ) -> None:
         self.settings = settings
-        self.recognizer: Recognizer | None = None
+        self.service = service
+        self.engine: E | None = None
         """None until it is loaded."""
-        self.metrics = WorkerMetrics()
         self.draining = False
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Given an EngineBroken, it ends the worker."""
-        self.streams: set[Stream] = set()
+        self.streams: set[WorkerStream] = set()
+        self.busy: set[WorkerStream] = set()
+        """Those in use."""
         self.doing = "starting"
         self.fraction = 0.0
         self._make = make
         self._used_at = 0.0
         self.loading = asyncio.create_task(self._load(), name="load")
+
+    @property
+    def metrics(self) -> WorkerMetrics:
+        return self.service.metrics
 
     def progress(self, fraction: float, doing: str) -> None:
         """Told by the engine while it loads, from any thread."""
@@ -101,48 +131,50 @@ class Worker:
             logger.info("loading {}: {:.0%}, {}", self.settings.engine, fraction, doing)
             self.fraction, self.doing = fraction, doing
 
-    async def _load(self) -> Recognizer:
+    async def _load(self) -> E:
         """Raises EngineError."""
         began = time.monotonic()
-        recognizer = await asyncio.to_thread(self._make, self.progress)
-        await recognizer.start()
-        self.recognizer = recognizer
+        engine = await asyncio.to_thread(self._make, self.progress)
+        await engine.start()
+        self.engine = engine
         self.metrics.loaded.set(1)
         self._used_at = time.monotonic()
         logger.info("{} loaded in {:.1f} s", self.settings.engine, self._used_at - began)
-        return recognizer
+        return engine
 
     async def close(self) -> None:
         self.loading.cancel()
         await asyncio.gather(self.loading, return_exceptions=True)
-        if self.recognizer is not None:
-            await self.recognizer.close()
+        if self.engine is not None:
+            await self.engine.close()
 
     def admit(self) -> None:
         """Raises Refused when there is no room for a stream."""
-        most = self.settings.max_streams
         if self.draining:
             raise Refused(ErrorCode.STOPPING, "the server is stopping: connect again")
-        if len(self.streams) >= most:
+        most = self.settings.max_streams
+        if len(self.busy) >= most or len(self.streams) >= STREAMS_PER_USE * most:
             words = f"all {most} streams are in use: try again later, or raise --max-streams"
             raise Refused(ErrorCode.FULL, words)
 
     @contextmanager
-    def counted(self, stream: Stream) -> Iterator[None]:
-        self.streams.add(stream)
-        self.metrics.streams.set(len(self.streams))
+    def in_use(self, stream: WorkerStream) -> Iterator[None]:
+        """Raises Refused when there is no room for it."""
+        self.admit()
+        self.busy.add(stream)
+        self.metrics.streams.set(len(self.busy))
         try:
             yield
         finally:
-            self.streams.discard(stream)
-            self.metrics.streams.set(len(self.streams))
+            self.busy.discard(stream)
+            self.metrics.streams.set(len(self.busy))
             self._used_at = time.monotonic()
 
     async def idle(self) -> None:
-        """Returns when there was no stream for `idle_seconds`; with 0, never."""
+        """Returns when no stream was in use for `idle_seconds`; with 0, never."""
         limit = self.settings.idle_seconds or math.inf
         await asyncio.wait((self.loading,))
-        while (unused := 0.0 if self.streams else time.monotonic() - self._used_at) < limit:
+        while (unused := 0.0 if self.busy else time.monotonic() - self._used_at) < limit:
             await asyncio.sleep(min(limit - unused, IDLE_CHECK_S))
 
     def end(self, error: EngineBroken) -> None:
@@ -152,17 +184,14 @@ class Worker:
             self.broken.set_exception(error)
 
     async def drain(self) -> None:
-        """Take no more streams; wait for those there are, then tell them to go."""
+        """Take no more streams; wait for those in use, then tell all to go."""
         self.draining = True
         until = time.monotonic() + self.settings.drain_seconds
-        while self.streams and time.monotonic() < until:
+        while self.busy and time.monotonic() < until:
             await asyncio.sleep(DRAIN_CHECK_S)
 
-    def ready(self, asked: Request) -> Ready:
-        return Ready(self.settings.engine, self.settings.model, asked.rate)
-
     def state(self) -> dict[str, Any]:
-        if self.recognizer is None:
+        if self.engine is None:
             return {"status": "loading", "fraction": self.fraction, "doing": self.doing}
         return {"status": "draining" if self.draining else "ok"}
 
@@ -173,16 +202,17 @@ class Worker:
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Who may ask, as for the edge; and no page of another site may, in its visitor's browser."""
-    settings = request.app[WORKER].settings
+    worker = request.app[WORKER]
+    settings, path = worker.settings, worker.service.path
     if settings.local and (request.url.host or "") not in LOOPBACK_NAMES:
         return _refusal(403, "this server answers only to localhost; see --listen")
     if not settings.api_key and is_foreign(request.headers.get("Origin", ""), request.host):
         return _refusal(403, "a page of another site may not use this server without an API key")
-    if request.path == PATH:
+    if request.path == path:
         if not has_key(request.headers.get("Authorization", ""), settings.api_key):
             return _refusal(401, "a valid API key is required as a bearer token")
         if not web.WebSocketResponse().can_prepare(request):
-            return _refusal(426, f"{PATH} is a WebSocket", Upgrade="websocket")
+            return _refusal(426, f"{path} is a WebSocket", Upgrade="websocket")
     return await handler(request)
 
 
@@ -190,7 +220,7 @@ def _refusal(status: int, message: str, **headers: str) -> web.Response:
     return web.json_response({"error": message}, status=status, headers=headers)
 
 
-async def transcribe(request: web.Request) -> web.WebSocketResponse:
+async def talk(request: web.Request) -> web.WebSocketResponse:
     worker = request.app[WORKER]
     socket = web.WebSocketResponse(
         compress=False, max_msg_size=MAX_MESSAGE_BYTES, timeout=CLOSE_SECONDS
@@ -198,33 +228,57 @@ async def transcribe(request: web.Request) -> web.WebSocketResponse:
     await socket.prepare(request)
     code = "none"
     try:
-        try:
-            worker.admit()
-            asked = Request.parse(request.query)
-            stream = Stream(socket, asked, worker.ready(asked), worker.metrics)
-            with worker.counted(stream):
-                await stream.run(worker.loading)
-        except ProtocolError as error:
-            raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
-        except EngineBroken as error:
-            worker.end(error)
-            raise Refused(ErrorCode.STOPPING, str(error)) from error
-        except EngineError as error:
-            raise Refused(ErrorCode.ENGINE, str(error)) from error
+        await _run_stream(worker, socket, request.query)
     except Refused as refused:
         code = refused.error.code.value
         logger.info("x stream of {}: {}", request.remote or "a local client", refused)
-        with suppress(ConnectionError):
-            await socket.send_str(server_text(refused.error))
-            await socket.close(
-                code=CLOSE_CODES.get(refused.error.code, WSCloseCode.POLICY_VIOLATION)
-            )
+        await _say_why(socket, refused)
     except ConnectionError:
         code = "gone"
     finally:
         worker.metrics.ended.labels(code).inc()
-        await socket.close()
+        await _hang_up(request, socket)
     return socket
+
+
+async def _run_stream(
+    worker: Worker[Any], socket: web.WebSocketResponse, query: Mapping[str, str]
+) -> None:
+    """Raises Refused, ConnectionError."""
+    try:
+        worker.admit()
+        stream = worker.service.stream(worker, socket, query)
+        worker.streams.add(stream)
+        try:
+            await stream.run()
+        finally:
+            worker.streams.discard(stream)
+    except ProtocolError as error:
+        raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
+    except EngineBroken as error:
+        worker.end(error)
+        raise Refused(ErrorCode.STOPPING, str(error)) from error
+    except EngineFull as error:
+        raise Refused(ErrorCode.FULL, f"{error}: try again later") from error
+    except EngineError as error:
+        raise Refused(ErrorCode.ENGINE, str(error)) from error
+
+
+async def _say_why(socket: web.WebSocketResponse, refused: Refused) -> None:
+    code = CLOSE_CODES.get(refused.error.code, WSCloseCode.POLICY_VIOLATION)
+    with suppress(ConnectionError, TimeoutError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await socket.send_str(refused.error.to_text())
+            await socket.close(code=code)
+
+
+async def _hang_up(request: web.Request, socket: web.WebSocketResponse) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await socket.close()
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()  # it takes nothing, not even the goodbye
 
 
 async def healthz(request: web.Request) -> web.Response:
@@ -233,12 +287,12 @@ async def healthz(request: web.Request) -> web.Response:
 
 async def readyz(request: web.Request) -> web.Response:
     worker = request.app[WORKER]
-    ready = worker.recognizer is not None and not worker.draining
+    ready = worker.engine is not None and not worker.draining
     state = {
         "ready": ready,
         "engine": worker.settings.engine,
         "model": worker.settings.model,
-        "streams": len(worker.streams),
+        "streams": len(worker.busy),
         "max_streams": worker.settings.max_streams,
     }
     return web.json_response(state, status=200 if ready else 503)
@@ -249,10 +303,10 @@ async def metrics(request: web.Request) -> web.Response:
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def application(worker: Worker) -> web.Application:
+def application(worker: Worker[Any]) -> web.Application:
     app = web.Application(middlewares=[guard])
     app[WORKER] = worker
-    app.router.add_get(PATH, transcribe)
+    app.router.add_get(worker.service.path, talk)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
@@ -267,7 +321,7 @@ class Address:
     """Where to listen."""
 
     host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
+    port: int = 0
     path: str = ""
     """Of a Unix socket; then host and port mean nothing."""
 
@@ -303,7 +357,7 @@ def listener(address: Address) -> Listen:
     return listen
 
 
-async def serve(worker: Worker, listen: Listen, stop: Stop) -> None:
+async def serve(worker: Worker[Any], listen: Listen, stop: Stop) -> None:
     """Until `stop`, or until the worker was idle for long enough. Raises EngineError when the
     engine does not load, EngineBroken when it breaks later."""
     runner = web.AppRunner(
@@ -327,7 +381,7 @@ async def _first_of(*waits: asyncio.Future[Any]) -> None:
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _until_over(worker: Worker, stop: Stop) -> None:
+async def _until_over(worker: Worker[Any], stop: Stop) -> None:
     over = [asyncio.create_task(wait) for wait in (stop.drain.wait(), worker.idle())]
     try:
         await _first_of(worker.loading, *over)

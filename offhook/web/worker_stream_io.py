@@ -1,40 +1,22 @@
-"""One stream of a worker: the protocol of `asr_protocol` between a WebSocket and a recogniser."""
+"""What the streams of all workers share: one WebSocket between a client and an engine."""
 
 import asyncio
-import time
-from collections import deque
-from dataclasses import dataclass
-from math import gcd
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from aiohttp import WSMsgType, web
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
-from offhook.media.pcm import RATE_IN, Pcm
-from offhook.media.resample import Resampler
-from offhook.pipeline.asr_protocol import (
+from offhook.pipeline.worker_protocol import (
     IDLE_S,
-    MAX_AUDIO_BYTES,
     MAX_TEXT_CHARS,
-    MAX_UNHEARD_S,
-    Audio,
-    Cancel,
-    Close,
     Error,
     ErrorCode,
-    Flush,
-    Heard,
     ProtocolError,
-    Ready,
-    Request,
-    ServerMessage,
-    parse_audio,
-    parse_command,
-    server_text,
 )
-from offhook.pipeline.recognizer import Final, Recognizer, RecognizerStream
 
-FINAL_BUCKETS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5, 10, 30)
+E = TypeVar("E")
 
 
 class Refused(Exception):
@@ -46,194 +28,101 @@ class Refused(Exception):
 
 
 class WorkerMetrics:
-    """What Prometheus sees of one worker."""
+    """What Prometheus sees of one worker. `kind`: asr or tts."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        self.loaded = Gauge("offhook_asr_loaded", "1 when the model is loaded", registry=registry)
-        self.streams = Gauge("offhook_asr_streams", "Streams now", registry=registry)
+        name = f"offhook_{kind}"
+        self.loaded = Gauge(f"{name}_loaded", "1 when the model is loaded", registry=registry)
+        self.streams = Gauge(f"{name}_streams", "Streams in use now", registry=registry)
         self.ended = Counter(
-            "offhook_asr_streams_ended_total",
+            f"{name}_streams_ended_total",
             "Streams ended, by the error's code",
             ["code"],
             registry=registry,
         )
-        self.audio = Counter("offhook_asr_audio_seconds_total", "Sound taken", registry=registry)
-        self.final = Histogram(
-            "offhook_asr_final_seconds",
-            "From flush to final",
-            buckets=FINAL_BUCKETS,
-            registry=registry,
-        )
 
 
-class Ears:
-    """Sound at the client's rate to 16 kHz, in whatever pieces it comes."""
+class WorkerStream(ABC):
+    """One WebSocket from its beginning to its close."""
 
-    def __init__(self, rate: int) -> None:
-        self._rate = rate
-        self._step = max(1, rate // gcd(rate, RATE_IN))
-        self._rest = bytearray()
-        self.forget()
+    wants: str
+    """What is missing when a client is idle."""
 
-    def forget(self) -> None:
-        """The next sound does not follow the last."""
-        self._rest.clear()
-        self._resampler = Resampler(self._rate, RATE_IN) if self._rate != RATE_IN else None
-
-    def hear(self, audio: Audio) -> Pcm:
-        if self._resampler is None:
-            return audio.pcm
-        self._rest += audio.to_bytes()
-        whole = len(self._rest) // (2 * self._step) * 2 * self._step
-        pcm = parse_audio(bytes(self._rest[:whole])).pcm
-        del self._rest[:whole]
-        return self._resampler.process(pcm)
-
-
-@dataclass
-class Utterance:
-    """One that has no final yet."""
-
-    number: int
-    fed: int = 0
-    """Samples at 16 kHz."""
-    heard: int = 0
-    """Samples that the events so far cover."""
-    before: int = 0
-    """Of those, samples in Finals that do not end it."""
-    flushed_at: float | None = None
-
-
-class Stream:
-    """One WebSocket from `ready` to its close."""
-
-    def __init__(
-        self,
-        socket: web.WebSocketResponse,
-        request: Request,
-        ready: Ready,
-        metrics: WorkerMetrics,
-    ) -> None:
+    def __init__(self, socket: web.WebSocketResponse) -> None:
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Given an exception, it ends the stream."""
         self._socket = socket
-        self._request = request
-        self._ready = ready
-        self._metrics = metrics
-        self._ears = Ears(request.rate)
-        self._hears: RecognizerStream
-        self._waiting: deque[Utterance] = deque()
-        """Oldest first; only the last can be in progress."""
-        self._count = 0
-        self._told = asyncio.Event()
 
-    async def run(self, loading: asyncio.Task[Recognizer]) -> None:
+    @abstractmethod
+    async def run(self) -> None:
         """Until the client closes. Raises Refused, EngineError; ConnectionError when the client
         is gone."""
+
+    @abstractmethod
+    async def hear(self, data: bytes) -> None:
+        """A binary message. Raises Refused, ProtocolError."""
+
+    @abstractmethod
+    def obey(self, text: str) -> bool:
+        """A text message; False when it ends the stream. Raises Refused, ProtocolError."""
+
+    def may_be_idle(self) -> bool:
+        """Whether the client may be quiet now, because it waits for us."""
+        return False
+
+    async def loaded(self, loading: "asyncio.Task[E]") -> E:
         await self._first_of(loading)
-        self._hears = await loading.result().open(self._request.options)
-        listening = asyncio.create_task(self._listen(), name="asr listen")
-        telling = asyncio.create_task(self._tell_events(), name="asr tell")
-        both = (listening, telling)
+        return loading.result()
+
+    async def both(self, *ways: Coroutine[Any, Any, None]) -> None:
+        """Until one of them ends or the stream is stopped; raises what it raised."""
+        tasks = [asyncio.create_task(way) for way in ways]
         try:
-            await self._first_of(*both)
+            await self._first_of(*tasks)
         finally:
-            for task in both:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
-            await self._hears.close()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _first_of(self, *tasks: asyncio.Task[Any]) -> None:
-        """Until one is done or the stream is stopped; raises what it raised."""
         waits = {*tasks, self.stopped}
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for ended in done:
             ended.result()
 
-    # --- what the client says ---
-
-    async def _listen(self) -> None:
+    async def listen(self) -> None:
+        """What the client says, until it closes. Raises Refused."""
         while True:
             try:
                 message = await self._socket.receive(IDLE_S)
             except TimeoutError as error:
-                words = f"nothing came for {IDLE_S} s: send sound, or a ping"
+                if self.may_be_idle():
+                    continue
+                words = f"nothing came for {IDLE_S} s: send {self.wants}, or a ping"
                 raise Refused(ErrorCode.IDLE, words) from error
             try:
                 match message.type:
                     case WSMsgType.BINARY:
-                        await self._hear(message.data)
+                        await self.hear(message.data)
                     case WSMsgType.TEXT:
-                        if not self._obey(message.data):
+                        _check_length(message.data)
+                        if not self.obey(message.data):
                             return
                     case _:
                         return
             except ProtocolError as error:
                 raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
 
-    async def _hear(self, data: bytes) -> None:
-        if len(data) > MAX_AUDIO_BYTES:
-            words = f"{len(data)} bytes of audio in one message, not at most {MAX_AUDIO_BYTES}"
-            raise Refused(ErrorCode.TOO_LONG, words)
-        pcm = self._ears.hear(parse_audio(data))
-        if not len(pcm):
-            return
-        self._in_progress().fed += len(pcm)
-        self._metrics.audio.inc(len(pcm) / RATE_IN)
-        self._hears.feed(pcm)
-        while sum(u.fed - u.heard for u in self._waiting) > MAX_UNHEARD_S * RATE_IN:
-            if self._waiting[0].flushed_at is None:
-                words = f"{MAX_UNHEARD_S} s of sound without a result: flush sooner"
-                raise Refused(ErrorCode.BEHIND, words)
-            self._told.clear()
-            await self._told.wait()
+    async def send(self, message: str | bytes) -> None:
+        if isinstance(message, str):
+            await self._socket.send_str(message)
+        else:
+            await self._socket.send_bytes(message)
 
-    def _obey(self, text: str) -> bool:
-        """False when the stream ends."""
-        if len(text) > MAX_TEXT_CHARS:
-            words = f"a message of {len(text)} characters, not at most {MAX_TEXT_CHARS}"
-            raise Refused(ErrorCode.TOO_LONG, words)
-        match parse_command(text):
-            case Flush():
-                self._in_progress().flushed_at = time.monotonic()
-                self._ears.forget()
-                self._hears.finish()
-            case Cancel():
-                if self._waiting and self._waiting[-1].flushed_at is None:
-                    self._waiting.pop()
-                    self._ears.forget()
-                    self._hears.cancel()
-            case Close():
-                return False
-        return True
 
-    def _in_progress(self) -> Utterance:
-        """The utterance that is being spoken; a new one when there is none."""
-        if not self._waiting or self._waiting[-1].flushed_at is not None:
-            self._waiting.append(Utterance(self._count))
-            self._count += 1
-        return self._waiting[-1]
-
-    # --- what the engine says ---
-
-    async def _tell_events(self) -> None:
-        await self._send(self._ready)
-        async for event in self._hears.events():
-            if not self._waiting:
-                continue  # of an utterance that was cancelled
-            utterance = self._waiting[0]
-            utterance.heard = utterance.before + event.audio_ms * RATE_IN // 1000
-            if isinstance(event, Final):
-                utterance.before = utterance.heard
-                if not event.continues:
-                    self._waiting.popleft()
-                    if utterance.flushed_at is not None:
-                        waited = time.monotonic() - utterance.flushed_at
-                        self._metrics.final.observe(waited)
-            self._told.set()
-            await self._send(Heard(utterance.number, event))
-
-    async def _send(self, message: ServerMessage) -> None:
-        await self._socket.send_str(server_text(message))
+def _check_length(text: str) -> None:
+    if len(text) > MAX_TEXT_CHARS:
+        words = f"a message of {len(text)} characters, not at most {MAX_TEXT_CHARS}"
+        raise Refused(ErrorCode.TOO_LONG, words)

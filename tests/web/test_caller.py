@@ -28,7 +28,8 @@ pytestmark = pytest.mark.usefixtures("loopback")
 
 
 async def line(text):
-    synthesizer = await open_synthesizer("auto")
+    synthesizer = open_synthesizer()
+    await synthesizer.start()
     pcm = trimmed(await spoken(synthesizer, text))
     await synthesizer.close()
     return Line(text, pcm)

@@ -3,6 +3,8 @@
 import json
 import logging
 import os
+import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -205,20 +207,47 @@ def test_a_message_is_one_line_and_levels_hold(lines):
         ("asr_precision = 'int4'", "engines.asr_precision: "),
         ("asr_update_ms = 20", "engines.asr_update_ms: "),
         ("asr_language = 'English'", "engines.asr_language is 'English', not a code such as 'en'"),
+        ("tts = 'festival'", "engines.tts: "),
+        ("tts_url = 'gpu'", "engines.tts_url: Value error, not http://host:port or unix:PATH"),
+        ("tts_speed = 3", "engines.tts_speed: "),
+        ("tts_language = 'de-DE'", "engines.tts_language is 'de-DE', not a code such as 'en'"),
     ],
 )
-def test_hearing_that_cannot_be_says_so(tmp_path, line, says):
+def test_engines_that_cannot_be_say_so(tmp_path, line, says):
     with pytest.raises(ConfigError, match="^" + says):
         load(written(tmp_path, f"[engines]\n{line}"), {})
 
 
-async def test_another_engine_is_all_that_is_changed_for_a_worker_of_this_machine(monkeypatch):
-    monkeypatch.setattr(local_worker_io, "check_recognizer", lambda engine: None)
-    config = load(None, {"OFFHOOK_ENGINES_ASR": "qwen3-asr"})
-    async with local_worker_io.local_worker(config) as served:
-        assert served.engines.asr_url.startswith("unix:/")
-        assert (served.engines.asr_preload, served.engines.asr) == (False, "qwen3-asr")
-    for environment in ({}, {"OFFHOOK_ENGINES_ASR_URL": "http://gpu:7870"}):
+@pytest.mark.parametrize(("kind", "engine"), [("asr", "qwen3-asr"), ("tts", "qwen3-tts")])
+async def test_another_engine_is_all_that_is_changed_for_a_worker_of_this_machine(
+    monkeypatch, kind, engine
+):
+    monkeypatch.setattr(local_worker_io, "check_engine", lambda engine: None)
+    config = load(None, {f"OFFHOOK_ENGINES_{kind.upper()}": engine})
+    async with local_worker_io.local_workers(config) as served:
+        engines = served.engines.model_dump()
+        assert engines[f"{kind}_url"].startswith("unix:/")
+        assert (engines[f"{kind}_preload"], engines[kind]) == (False, engine)
+        other = {"asr": "tts", "tts": "asr"}[kind]
+        assert (engines[f"{other}_url"], engines[f"{other}_preload"]) == ("", None)
+    elsewhere = {f"OFFHOOK_ENGINES_{kind.upper()}_URL": "http://gpu:7870"}
+    for environment in ({}, elsewhere, {f"OFFHOOK_ENGINES_{kind.upper()}": engine, **elsewhere}):
         config = load(None, environment)
-        async with local_worker_io.local_worker(config) as served:
+        async with local_worker_io.local_workers(config) as served:
             assert served is config
+
+
+async def test_two_engines_have_two_workers(monkeypatch):
+    monkeypatch.setattr(local_worker_io, "check_engine", lambda engine: None)
+    table = {"asr": "qwen3-asr", "tts": "qwen3-tts", "tts_preload": True, "tts_voice": "Ryan"}
+    config = Config.model_validate({"engines": table})
+    async with local_worker_io.local_workers(config) as served:
+        engines = served.engines
+        assert len({engines.asr_url, engines.tts_url, ""}) == 3
+        assert (engines.asr_preload, engines.tts_preload) == (False, True)
+        assert engines.voice_options().voice == "Ryan"
+
+
+def test_the_example_is_the_defaults():
+    text = (Path(__file__).parents[2] / "offhook.example.toml").read_text()
+    assert Config.model_validate(tomllib.loads(text)) == Config()

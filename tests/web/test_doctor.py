@@ -1,15 +1,20 @@
 """What the doctor says of a machine is so."""
 
+import asyncio
 import json
 import os
 import socket
 from importlib.metadata import version
 
 import pytest
+from aiohttp import web
 
 from offhook.pipeline.recognizer import EngineError
 from offhook.web import cli, doctor_io
 from offhook.web.doctor_io import PINNED, Finding, examine
+from offhook.web.worker_io import Worker, WorkerSettings, application
+from offhook.web.worker_tts_io import TtsService
+from tests.pipeline.speller import Speller
 
 
 @pytest.fixture(autouse=True)
@@ -135,3 +140,45 @@ def test_the_network_is_told(tmp_path):
 
 def test_a_finding_reads_as_a_line():
     assert str(Finding("port", "note", "taken")) == " note  port: taken"
+
+
+@pytest.mark.usefixtures("no_engines")
+@pytest.mark.parametrize(
+    ("engines", "verdict", "says"),
+    [
+        ("tts = 'espeak'", "ok", "not asked"),
+        ("tts_url = 'unix:nobody'", "fails", "no speech worker at unix:nobody"),
+        ("tts = 'qwen3-tts'", "fails", "Qwen3-TTS needs torch, not installed here"),
+    ],
+)
+def test_the_voice_that_is_configured_is_looked_at(tmp_path, monkeypatch, engines, verdict, says):
+    found_by_name = {"torch": None}
+    monkeypatch.setattr("offhook.web.engines_io.find_spec", lambda n: found_by_name.get(n, n))
+    monkeypatch.setattr(doctor_io, "find_spec", lambda name: None)
+    path = tmp_path / "offhook.toml"
+    path.write_text(f"[engines]\n{engines}")
+    findings = examine(path)
+    assert found(findings, "speaking").verdict == verdict
+    assert says in found(findings, "speaking").detail
+    assert not [f for f in findings if f.subject == "speaking, fall-back"]
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_a_worker_that_speaks_elsewhere_is_named(tmp_path):
+    """While it runs in another thread, for the doctor has a loop of its own."""
+    path = tmp_path / "offhook.toml"
+    path.write_text(f"[engines]\ntts_url = 'unix:{tmp_path / 's'}'")
+
+    async def serve():
+        worker = Worker(WorkerSettings("speller", "1"), lambda told: Speller(), TtsService())
+        runner = web.AppRunner(application(worker), shutdown_timeout=0.1)
+        await runner.setup()
+        await web.UnixSite(runner, str(tmp_path / "s")).start()
+        findings = await asyncio.to_thread(examine, path)
+        await runner.cleanup()
+        await worker.close()
+        return findings
+
+    speaking = found(asyncio.run(serve()), "speaking")
+    assert speaking.verdict == "ok"
+    assert speaking.detail == f"speller, by the worker at unix:{tmp_path / 's'}"

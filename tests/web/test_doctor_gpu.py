@@ -42,6 +42,23 @@ def test_a_gpu_is_described(monkeypatch):
     assert {s.name for s in SETTINGS} <= set(found)
 
 
+def test_voices_on_a_gpu_are_counted_beside_their_model(monkeypatch):
+    found = findings(monkeypatch, H200, asr="pocketsphinx", tts="qwen3-tts")
+    assert set(found) == {"torch", "voices on the GPU"}
+    assert found["voices on the GPU"].detail == (
+        "NVIDIA H200, 100.0 of 140.0 GiB free: 800 voices at once fit beside "
+        "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
+    )
+    both = findings(monkeypatch, H200, tts="qwen3-tts")
+    assert {"torch", "speech on the GPU", "voices on the GPU"} <= set(both)
+    cpu = Machine("2.13.0+cpu", "3.9.0")
+    slow = findings(monkeypatch, cpu, asr="pocketsphinx", tts="qwen3-tts", tts_device="cuda")
+    assert slow["voices on the GPU"].verdict == "fails"
+    assert not findings(
+        monkeypatch, AssertionError("asked"), asr="pocketsphinx", tts="qwen3-tts", tts_url="unix:a"
+    )
+
+
 def test_a_gpu_that_is_full_says_so():
     full = Machine("2.11.0", gpu="NVIDIA H200", lacks="0.5 GiB are free, 1.3 GiB are needed")
     lines = dict(described(full, "m"))

@@ -6,9 +6,8 @@ import signal
 import sys
 import threading
 import time
-from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +21,33 @@ from loguru import logger
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.media.resample import Resampler
-from offhook.pipeline import asr_protocol
+from offhook.pipeline import asr_protocol, worker_protocol
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.flite_io import FliteSynthesizer
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.recognizer import EngineError, Final, Partial, Progress, Recognizer
 from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
-from offhook.web import local_worker_io, worker_stream_io
+from offhook.web import local_worker_io, worker_asr_io, worker_stream_io
 from offhook.web.config import Config, Engines, WebRtc
 from offhook.web.edge_io import Edge
 from offhook.web.local_worker_io import on_demand
+from offhook.web.worker_asr_io import AsrService
 from offhook.web.worker_child_io import ChildSettings
 from offhook.web.worker_io import Address, Worker, WorkerSettings, application
+from tests.web.workers import (
+    ROOT,
+    SOON,
+    Client,
+    Socket,
+    children,
+    children_started,
+    command,
+    gone,
+    open_stream,
+    told,
+    until,
+)
 
-ROOT = Path(__file__).parents[2]
-SOON = 15
-"""Seconds; what must happen happens in far less."""
 POCKETSPHINX = ChildSettings("pocketsphinx", AsrModels("en-us"), 8, 0, "INFO")
 module_loop = pytest.mark.asyncio(loop_scope="module")
 
@@ -56,31 +66,8 @@ def phrase() -> Pcm:
 
 @pytest.fixture
 def started() -> Iterator[list[int]]:
-    """The process ids of the children, as they are started."""
-    pids: list[int] = []
-    sink = logger.add(
-        lambda message: pids.append(message.record["extra"]["pid"]),
-        filter=lambda record: "pid" in record["extra"],
-    )
-    yield pids
-    logger.remove(sink)
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(SOON):
-        while not true():
-            await asyncio.sleep(0.02)
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    with children_started() as pids:
+        yield pids
 
 
 async def hear(
@@ -255,30 +242,12 @@ async def test_nothing_is_left_behind_when_the_server_is_killed(tmp_path: Path) 
 # --- as a server of its own ---
 
 
-@asynccontextmanager
-async def command(folder: Path, listen: str) -> AsyncIterator[tuple[str, Process]]:
-    """`offhook worker asr`, and its address."""
-    log = folder / "log"
-    line = (sys.executable, "-m", "offhook.web.cli", "worker", "asr", "--listen", listen)
-    with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            *line, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=folder, stderr=output
-        )
-    try:
-        await until(lambda: "pocketsphinx at " in log.read_text() or process.returncode)
-        yield log.read_text().partition("pocketsphinx at ")[2].split()[0], process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "unix:worker.sock"])
 async def test_the_command_serves_and_ends_when_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phrase: Pcm, listen: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    async with command(tmp_path, listen) as (url, process):
+    async with command(tmp_path, "asr", "pocketsphinx", listen) as (url, process):
         recognizer = RemoteRecognizer(url)
         assert (await hear(recognizer, phrase)).text
         assert "worker.sock" not in url or os.stat("worker.sock").st_mode & 0o077 == 0
@@ -309,29 +278,18 @@ class Kept:
     async def close(self) -> None: ...
 
 
+def talking(client: Client, **query: str) -> AbstractAsyncContextManager[Socket]:
+    return open_stream(client, asr_protocol.PATH, **query)
+
+
 @asynccontextmanager
 async def serving(
     make: Callable[[Progress], Recognizer], **settings: Any
-) -> AsyncIterator[tuple[TestClient[web.Request, web.Application], Worker]]:
-    worker = Worker(WorkerSettings("pocketsphinx", "en-us", **settings), make)
+) -> AsyncIterator[tuple[Client, Worker[Recognizer]]]:
+    worker = Worker(WorkerSettings("pocketsphinx", "en-us", **settings), make, AsrService())
     async with TestClient(TestServer(application(worker))) as client:
         yield client, worker
     await worker.close()
-
-
-@asynccontextmanager
-async def talking(
-    client: TestClient[web.Request, web.Application], **query: str
-) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-    async with client.ws_connect(asr_protocol.PATH, params=query, compress=0) as socket:
-        yield socket
-
-
-async def told(socket: aiohttp.ClientWebSocketResponse, kind: str) -> dict[str, Any]:
-    async with asyncio.timeout(SOON):
-        while (message := await socket.receive_json())["type"] != kind:
-            assert message["type"] != "error", message
-    return dict(message)
 
 
 async def say(socket: aiohttp.ClientWebSocketResponse, pcm: Pcm) -> str:
@@ -404,7 +362,7 @@ async def test_loading_is_told_and_a_stream_waits_for_it(
         ({}, "flush", "bad_request", "not JSON"),
         ({}, '{"type":"stop"}', "bad_request", "type is 'stop'"),
         ({}, b"\0" * (asr_protocol.MAX_AUDIO_BYTES + 2), "too_long", "bytes of audio"),
-        ({}, "x" * (asr_protocol.MAX_TEXT_CHARS + 1), "too_long", "characters"),
+        ({}, "x" * (worker_protocol.MAX_TEXT_CHARS + 1), "too_long", "characters"),
         ({}, b"", "idle", "nothing came"),
         ({}, b"\0" * 96_000, "behind", "flush sooner"),
     ],
@@ -417,7 +375,7 @@ async def test_what_ends_a_stream_is_said_in_words(
     code: str,
     says: str,
 ) -> None:
-    monkeypatch.setattr(worker_stream_io, "MAX_UNHEARD_S", 2)
+    monkeypatch.setattr(worker_asr_io, "MAX_UNHEARD_S", 2)
     if code == "idle":
         monkeypatch.setattr(worker_stream_io, "IDLE_S", 0.1)
     async with (
@@ -441,7 +399,7 @@ async def test_what_ends_a_stream_is_said_in_words(
 async def test_more_than_may_wait_is_read_when_a_final_makes_room(
     engine: PocketSphinxRecognizer, phrase: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_stream_io, "MAX_UNHEARD_S", 3)
+    monkeypatch.setattr(worker_asr_io, "MAX_UNHEARD_S", 3)
     async with serving(lambda progress: Kept(engine)) as (client, _), talking(client) as socket:
         for _ in range(4):
             await socket.send_bytes(phrase.tobytes())
@@ -522,7 +480,9 @@ async def test_an_edge_whose_worker_is_elsewhere_is_ready_when_that_is(
     await edge.start()
     await asyncio.sleep(0.1)
     assert not edge.ready
-    worker = Worker(WorkerSettings("pocketsphinx", "en-us"), lambda progress: Kept(engine))
+    worker = Worker(
+        WorkerSettings("pocketsphinx", "en-us"), lambda progress: Kept(engine), AsrService()
+    )
     runner = web.AppRunner(application(worker), shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, str(path)).start()

@@ -1,0 +1,84 @@
+"""What the tests of workers share."""
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from aiohttp.test_utils import TestClient
+from loguru import logger
+
+ROOT = Path(__file__).parents[2]
+SOON = 15
+"""Seconds; what must happen happens in far less."""
+Client = TestClient[web.Request, web.Application]
+Socket = aiohttp.ClientWebSocketResponse
+
+
+@contextmanager
+def children_started() -> Iterator[list[int]]:
+    """The process ids of the children, as they are started."""
+    pids: list[int] = []
+    sink = logger.add(
+        lambda message: pids.append(message.record["extra"]["pid"]),
+        filter=lambda record: "pid" in record["extra"],
+    )
+    yield pids
+    logger.remove(sink)
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(SOON):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@asynccontextmanager
+async def command(
+    folder: Path, kind: str, engine: str, listen: str
+) -> AsyncIterator[tuple[str, Process]]:
+    """`offhook worker KIND`, and its address."""
+    log = folder / "log"
+    line = (sys.executable, "-m", "offhook.web.cli", "worker", kind)
+    options = ("--engine", engine, "--listen", listen)
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *line, *options, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=folder, stderr=output
+        )
+    try:
+        await until(lambda: f"{engine} at " in log.read_text() or process.returncode)
+        yield log.read_text().partition(f"{engine} at ")[2].split()[0], process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@asynccontextmanager
+async def open_stream(client: Client, path: str, **query: str) -> AsyncIterator[Socket]:
+    async with client.ws_connect(path, params=query, compress=0) as socket:
+        yield socket
+
+
+async def told(socket: Socket, kind: str) -> dict[str, Any]:
+    async with asyncio.timeout(SOON):
+        while (message := await socket.receive_json())["type"] != kind:
+            assert message["type"] != "error", message
+    return dict(message)
