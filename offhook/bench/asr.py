@@ -14,6 +14,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ import torch
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.asr import AsrEngine, Said
+from offhook.pipeline.engine.graphs import Pending
 from offhook.pipeline.engine.loading_io import MAX_BATCH, measured_cost
 from offhook.pipeline.engine.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
 from offhook.pipeline.engine.runner import TOKEN_LADDER, WINDOW_TOKENS, Runner
@@ -227,25 +229,48 @@ def exact(runner: SimulatedRunner, model: str) -> None:
 # --- one stream ---
 
 
+@contextmanager
+def waits() -> Iterator[list[float]]:
+    """How long the host waits for results of the device, ms each; the rest is its own work."""
+    waited: list[float] = []
+    wait = Pending.numpy
+
+    def timed(pending: Pending) -> Any:
+        began = time.perf_counter()
+        result = wait(pending)
+        waited.append(1000 * (time.perf_counter() - began))
+        return result
+
+    Pending.numpy = timed  # type: ignore[method-assign, assignment]
+    try:
+        yield waited
+    finally:
+        Pending.numpy = wait  # type: ignore[method-assign]
+
+
 def update(runner: SimulatedRunner, model: str, update_ms: int, points: Sequence[float]) -> None:
-    """Updates of one endless utterance, timed for five seconds after some points of it."""
+    """Updates of one endless utterance, timed for five seconds after some points of it. `host` is
+    what of them is not spent waiting for the device."""
     results: list[Said] = []
     engine = make_engine(runner, results.append, live=1)
     stream = engine.open(update_ms)
     audio, sound = 0.0, noise(update_ms / 1000)
     for point in points:
-        times = []
+        times, host = [], []
         while audio < point + 5.0:
             engine.feed(stream, sound, audio)
             audio += update_ms / 1000
             told = len(results)
-            began = time.perf_counter()
-            while len(results) == told and engine.turn(time.perf_counter):
-                pass
+            with waits() as waited:
+                began = time.perf_counter()
+                while len(results) == told and engine.turn(time.perf_counter):
+                    pass
+                took = 1000 * (time.perf_counter() - began)
             if audio > point and len(results) > told:
-                times.append(1000 * (time.perf_counter() - began))
+                times.append(took)
+                host.append(took - sum(waited))
         fields = {"model": model, "update_ms": update_ms, "at_s": point, "updates": len(times)}
-        say("update", **fields, ms=percentiles(times))
+        say("update", **fields, ms=percentiles(times), host=percentiles(host))
     engine.close(stream)
 
 
@@ -382,7 +407,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         asr_settings.main(["--model", arguments.model])
         if parts == ["settings"]:
             return 0
-    slots = max([n for n, _ in loads] + list(_ladder(arguments.batches))) + arguments.files
+    most = max([n for n, _ in loads] + list(_ladder(arguments.batches)))
+    slots = max(2, most) + arguments.files
     pages = arguments.pages or 5 * slots + 64
     runner = make_runner(arguments.model, slots, pages, Simulation(revised=arguments.revised))
     if "stages" in parts:

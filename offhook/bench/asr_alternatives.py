@@ -29,7 +29,8 @@ from offhook.bench.asr_timing import (
 )
 from offhook.pipeline.engine.runner import WINDOW_TOKENS
 from offhook.pipeline.models import attention
-from offhook.pipeline.models.qwen3_asr import AudioEncoder, Batch, DecoderLayer, EncoderLayer
+from offhook.pipeline.models.qwen3 import Batch, DecoderLayer
+from offhook.pipeline.models.qwen3_asr import AudioEncoder, EncoderLayer
 
 # --- attention ---
 

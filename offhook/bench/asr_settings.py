@@ -29,11 +29,11 @@ from offhook.bench.asr_timing import Bench, Clock, Row, Skip, capture, rounded, 
 from offhook.pipeline.engine import affinity_io
 from offhook.pipeline.engine.runner import SECOND_FRAMES, WINDOW_TOKENS, Runner
 from offhook.pipeline.models import mel as log_mel
-from offhook.pipeline.models.qwen3_asr import AsrConfig, DecoderConfig, EncoderConfig
+from offhook.pipeline.models.qwen3_asr import AsrConfig, AsrDecoderConfig, EncoderConfig
 
 TINY = AsrConfig(
     EncoderConfig(d_model=32, layers=2, heads=2, ffn=48, output_dim=24, conv_channels=8),
-    DecoderConfig(24, 40, layers=2, heads=4, kv_heads=2, head_dim=16, vocab_size=10_000),
+    AsrDecoderConfig(24, 40, layers=2, heads=4, kv_heads=2, head_dim=16, vocab_size=10_000),
 )
 """To see that all of this runs."""
 LIMIT_SECONDS = 115.0

@@ -18,7 +18,8 @@ from offhook.pipeline.engine.pages import PAGE_SIZE
 from offhook.pipeline.engine.passes import SECOND_SAMPLES, Pass
 from offhook.pipeline.engine.runner import Runner
 from offhook.pipeline.models.checkpoint import random_model
-from offhook.pipeline.models.qwen3_asr import AsrConfig, Batch, DecoderConfig, KVCache, Qwen3Asr
+from offhook.pipeline.models.qwen3 import Batch, DecoderConfig, KVCache
+from offhook.pipeline.models.qwen3_asr import AsrConfig, Qwen3Asr
 
 KV_TOKENS = 200
 """Of each stream in a decode step: half a minute of sound would be 400."""

@@ -313,7 +313,8 @@ def recorded() -> list[Pcm]:
 async def lines() -> list[Packets]:
     speech = recorded()
     if not speech:
-        synthesizer = await open_synthesizer("auto")
+        synthesizer = open_synthesizer()
+        await synthesizer.start()
         speech = [trimmed(await spoken(synthesizer, text)) for text in LINES]
         await synthesizer.close()
     return [encode(pcm) for pcm in speech]

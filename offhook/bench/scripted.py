@@ -20,7 +20,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions
-from offhook.pipeline.synthesizer import Speech
+from offhook.pipeline.synthesizer import DEFAULT_VOICE, Speech, VoiceOptions
 
 TEXT = "please tell me what you can do"
 WORD_MS = 300
@@ -89,7 +89,10 @@ class ScriptedSynthesizer:
     async def start(self) -> None:
         pass
 
-    def open(self, voice: str | None = None) -> "ScriptedSynthesizerStream":
+    def voices(self) -> list[str]:
+        return []
+
+    def open(self, options: VoiceOptions = DEFAULT_VOICE) -> "ScriptedSynthesizerStream":
         return ScriptedSynthesizerStream()
 
     async def close(self) -> None:

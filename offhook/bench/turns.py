@@ -27,6 +27,7 @@ from offhook.bench.transcript import Said, mark_errors, recognise, words, words_
 from offhook.media.pcm import PACKET_MS, RATE_OUT, Pcm, dbfs
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.recognizer import Word
+from offhook.pipeline.synthesizer import VoiceOptions
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.caller_io import AUDIBLE_DBFS, Line, ScriptedCall, spoken, trimmed
 from offhook.web.engines_io import open_synthesizer
@@ -246,8 +247,9 @@ class Trials(ScriptedCall):
 async def measure(interruptions: int) -> Result:
     use_addresses(["127.0.0.1"])
     result = Result()
-    synthesizer = await open_synthesizer("auto")
-    voice = "rms" if synthesizer.name == "flite" else None  # not the agent's own
+    synthesizer = open_synthesizer()
+    await synthesizer.start()
+    voice = VoiceOptions("rms" if synthesizer.name == "flite" else "")  # not the agent's own
     said = (ASK, "Uh-huh.", *CONVERSATION)
     lines = {t: trimmed(await spoken(synthesizer, t, voice)) for t in said}
     lines["uh-huh"], lines["cough"] = lines["Uh-huh."], cough(1)

@@ -153,7 +153,8 @@ def drive(packages: Path, chromium: str) -> Callable[..., Any]:
 
 async def microphone(path: Path, script: Sequence[float | str]) -> Path:
     """A sound file of lines to say and seconds of silence between them."""
-    synthesizer = await open_synthesizer("auto")
+    synthesizer = open_synthesizer()
+    await synthesizer.start()
     pieces: list[Pcm] = []
     for part in script:
         if isinstance(part, str):

@@ -1,0 +1,50 @@
+"""Rows of a part as they come: a table to read, or JSON lines."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+class Table:
+    """`columns`: what each row has, each with its unit ("voices first_p50_ms")."""
+
+    def __init__(self, part: str, note: str, columns: str, as_json: bool) -> None:
+        self._part = part
+        self._columns = columns.split()
+        self._json = as_json
+        if not as_json:
+            print(f"\n{part}: {note}")
+            heads = (f"{name.replace('_', ' '):>{_width(name)}}" for name in self._columns)
+            print(" ".join(heads), flush=True)
+
+    def row(self, **fields: Any) -> None:
+        plain = {name: _plain(value) for name, value in fields.items()}
+        if self._json:
+            print(json.dumps({"part": self._part, **plain}), flush=True)
+            return
+        cells = ("-" if plain.get(name) is None else plain[name] for name in self._columns)
+        widths = map(_width, self._columns)
+        print(" ".join(f"{cell!s:>{w}}" for cell, w in zip(cells, widths, strict=True)), flush=True)
+
+
+def _width(name: str) -> int:
+    return max(9, len(name))
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows no nan, and nobody all those digits."""
+    if not isinstance(value, float):
+        return value
+    return None if value != value else float(f"{value:.4g}")
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """nan when there are none."""
+    return float(np.percentile(np.asarray(values), percent)) if len(values) else float("nan")
+
+
+def progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
