@@ -25,8 +25,8 @@ from offhook.pipeline.embedded_speech_io import EmbeddedSynthesizer
 from offhook.pipeline.espeak_io import EspeakSynthesizer
 from offhook.pipeline.flite_io import FliteSynthesizer
 from offhook.pipeline.recognizer import EngineError
-from offhook.pipeline.spoken_text import SpokenWord
 from offhook.pipeline.synthesizer import VoiceOptions
+from offhook.pipeline.text.spoken_text import SpokenWord
 from offhook.pipeline.word_marks import Pace, WordMarks
 
 PIECE = RATE_OUT * 80 // 1000

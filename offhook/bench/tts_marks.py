@@ -16,7 +16,7 @@ from offhook.bench.tts_table import Table, percentile
 from offhook.bench.tts_texts import FRAMES_PER_TOKEN, Word, frames_of
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.engine.speaking import FRAME_SAMPLES, FRAME_SECONDS
-from offhook.pipeline.spoken_text import SpokenWord
+from offhook.pipeline.text.spoken_text import SpokenWord
 from offhook.pipeline.word_marks import WordMarks
 
 COMMA_FRAMES, STOP_FRAMES = 2, 4

@@ -16,7 +16,7 @@ from math import log, sqrt
 
 from offhook.media.pcm import Pcm
 from offhook.pipeline.speech_clock import SpeechClock
-from offhook.pipeline.spoken_text import SpokenWord
+from offhook.pipeline.text.spoken_text import SpokenWord
 
 LETTER_MS, SYLLABLE_MS = 50.0, 40.0
 """What a letter adds to a word, and a group of vowels; of no voice in particular."""

@@ -22,8 +22,8 @@ from offhook.bench.words import SPEECH
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.espeak_io import EspeakSynthesizer
 from offhook.pipeline.speech_clock import SpeechClock
-from offhook.pipeline.spoken_text import SpokenWord
 from offhook.pipeline.synthesizer import VoiceOptions
+from offhook.pipeline.text.spoken_text import SpokenWord
 from offhook.pipeline.word_marks import Pace, WordMarks, length_ms
 
 

@@ -29,7 +29,7 @@ from offhook.pipeline.synthesizer import (
     Speech,
     VoiceOptions,
 )
-from offhook.pipeline.text_language import language_of
+from offhook.pipeline.text.text_language import language_of
 
 CACHE_BYTES = 64 << 20
 """Of short replies said before: twenty minutes of speech."""

@@ -16,9 +16,9 @@ from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.engine.prompts import LANGUAGES
 from offhook.pipeline.engine.speaking import FRAME_SAMPLES, Break, Ended, Spoken, Told
 from offhook.pipeline.models.token_stream import TokenStream, Vocabulary
-from offhook.pipeline.spoken_text import SpokenWord, TextReader
 from offhook.pipeline.synthesizer import Speech, TextTooLong, VoiceOptions
-from offhook.pipeline.text_language import UNKNOWN, language_of
+from offhook.pipeline.text.spoken_text import SpokenWord, TextReader
+from offhook.pipeline.text.text_language import UNKNOWN, language_of
 from offhook.pipeline.voice_sound import VoiceSound
 from offhook.pipeline.word_marks import Pace, WordMarks, punctuation
 

@@ -17,8 +17,8 @@ from offhook.pipeline.engine.tts_reply import (
     Manner,
     Reply,
 )
-from offhook.pipeline.spoken_text import TextReader
 from offhook.pipeline.synthesizer import Speech, TextTooLong, VoiceOptions
+from offhook.pipeline.text.spoken_text import TextReader
 from tests.pipeline.models.test_token_stream import VOCABULARIES
 
 VOCABULARY = VOCABULARIES[-1]

@@ -10,12 +10,18 @@ from functools import lru_cache
 
 from babel.dates import get_month_names
 
-from offhook.pipeline.language_numbers import german_rank, joined, number_words, year_words
-from offhook.pipeline.language_quantities import measure, money, number, percent, rank
-from offhook.pipeline.language_tables import Language
-from offhook.pipeline.reading import Reading
-from offhook.pipeline.spoken_addresses import spoken_address
-from offhook.pipeline.spoken_numbers import cardinal, digits, korean_count, ordinal, russian_ordinal
+from offhook.pipeline.text.language_numbers import german_rank, joined, number_words, year_words
+from offhook.pipeline.text.language_quantities import measure, money, number, percent, rank
+from offhook.pipeline.text.language_tables import Language
+from offhook.pipeline.text.reading import Reading
+from offhook.pipeline.text.spoken_addresses import spoken_address
+from offhook.pipeline.text.spoken_numbers import (
+    cardinal,
+    digits,
+    korean_count,
+    ordinal,
+    russian_ordinal,
+)
 
 Rule = Callable[[Language, Reading], str | None]
 

@@ -6,8 +6,8 @@ following words that belong to it, or None for a word that is not its own.
 
 import re
 
-from offhook.pipeline.english_numbers import cardinal, clock, date, digits
-from offhook.pipeline.reading import Reading
+from offhook.pipeline.text.english_numbers import cardinal, clock, date, digits
+from offhook.pipeline.text.reading import Reading
 
 DASH = "[-–]"
 

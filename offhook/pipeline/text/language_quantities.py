@@ -11,7 +11,7 @@ from babel import Locale
 from babel.numbers import get_currency_name
 from babel.units import format_unit
 
-from offhook.pipeline.language_numbers import (
+from offhook.pipeline.text.language_numbers import (
     GERMAN_ARTICLES,
     GERMAN_DATIVE,
     agreeing_gender,
@@ -26,15 +26,15 @@ from offhook.pipeline.language_numbers import (
     value_of,
     year_words,
 )
-from offhook.pipeline.language_tables import (
+from offhook.pipeline.text.language_tables import (
     CURRENCY_CODES,
     CURRENCY_SIGNS,
     CYRILLIC_UNITS,
     UNIT_IDS,
     Language,
 )
-from offhook.pipeline.reading import Reading
-from offhook.pipeline.spoken_numbers import cardinal, chinese, digits, ordinal, russian_ordinal
+from offhook.pipeline.text.reading import Reading
+from offhook.pipeline.text.spoken_numbers import cardinal, chinese, digits, ordinal, russian_ordinal
 
 
 def percent(language: Language, reading: Reading) -> str | None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offhook.pipeline.spoken_text import SpokenWord, TextReader
-from offhook.pipeline.written_words import MAX_WORD
+from offhook.pipeline.text.spoken_text import SpokenWord, TextReader
+from offhook.pipeline.text.written_words import MAX_WORD
 
 
 def read(*deltas: str, language: str = "en", normalise: bool = True) -> list[SpokenWord]:

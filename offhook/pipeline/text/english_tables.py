@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from offhook.pipeline.english_numbers import MONTHS
-from offhook.pipeline.word_lists import table, words
+from offhook.pipeline.text.english_numbers import MONTHS
+from offhook.pipeline.text.word_lists import table, words
 
 
 @dataclass(frozen=True)

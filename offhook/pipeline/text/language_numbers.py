@@ -3,10 +3,10 @@
 import re
 from functools import lru_cache
 
-from offhook.pipeline.language_tables import CURRENCY_SIGNS, CYRILLIC_UNITS, UNIT_IDS, Language
-from offhook.pipeline.reading import Reading
-from offhook.pipeline.spoken_numbers import cardinal, digits, ordinal, spelt
-from offhook.pipeline.word_lists import words
+from offhook.pipeline.text.language_tables import CURRENCY_SIGNS, CYRILLIC_UNITS, UNIT_IDS, Language
+from offhook.pipeline.text.reading import Reading
+from offhook.pipeline.text.spoken_numbers import cardinal, digits, ordinal, spelt
+from offhook.pipeline.text.word_lists import words
 
 _COMMA = r"(?:\d{1,3}(?:[.\u00a0\u202f']\d{3})+|\d+)(?:[.,]\d+)?"
 _POINT = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?"

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from offhook.pipeline.language_tables import LANGUAGES
-from offhook.pipeline.reading import NotYet, Reading
-from offhook.pipeline.spoken_english import read_english
-from offhook.pipeline.spoken_languages import read_language
-from offhook.pipeline.written_words import WordCutter, Written, first_letter
+from offhook.pipeline.text.language_tables import LANGUAGES
+from offhook.pipeline.text.reading import NotYet, Reading
+from offhook.pipeline.text.spoken_english import read_english
+from offhook.pipeline.text.spoken_languages import read_language
+from offhook.pipeline.text.written_words import WordCutter, Written, first_letter
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ to the next; a word that none knows is said as written. American where English d
 
 import re
 
-from offhook.pipeline.english_numbers import NUMBER, cardinal, count, digits, name, ordinal
-from offhook.pipeline.english_quantities import RULES as QUANTITIES
-from offhook.pipeline.english_quantities import before
-from offhook.pipeline.english_tables import (
+from offhook.pipeline.text.english_numbers import NUMBER, cardinal, count, digits, name, ordinal
+from offhook.pipeline.text.english_quantities import RULES as QUANTITIES
+from offhook.pipeline.text.english_quantities import before
+from offhook.pipeline.text.english_tables import (
     ABBREVIATIONS,
     AFTER_NAME,
     BEFORE_NUMBER,
@@ -25,10 +25,10 @@ from offhook.pipeline.english_tables import (
     UNITS,
     WITHOUT_DOT,
 )
-from offhook.pipeline.english_times import ends_sentence
-from offhook.pipeline.reading import Reading
-from offhook.pipeline.spoken_addresses import spoken_address
-from offhook.pipeline.word_lists import table
+from offhook.pipeline.text.english_times import ends_sentence
+from offhook.pipeline.text.reading import Reading
+from offhook.pipeline.text.spoken_addresses import spoken_address
+from offhook.pipeline.text.word_lists import table
 
 ADDRESS_SIGNS = table(
     ". = dot | / = slash | - = dash | _ = underscore | + = plus | @ = at | : = port"

@@ -6,7 +6,7 @@ following words that belong to it, or None for a word that is not its own.
 
 import re
 
-from offhook.pipeline.english_numbers import (
+from offhook.pipeline.text.english_numbers import (
     MONTHS,
     NUMBER,
     VULGAR,
@@ -21,7 +21,7 @@ from offhook.pipeline.english_numbers import (
     ordinal,
     year,
 )
-from offhook.pipeline.english_tables import (
+from offhook.pipeline.text.english_tables import (
     CURRENCIES,
     CURRENCY_CODES,
     DECADE_WORDS,
@@ -35,7 +35,7 @@ from offhook.pipeline.english_tables import (
     YEAR_WORDS,
     Currency,
 )
-from offhook.pipeline.english_times import (
+from offhook.pipeline.text.english_times import (
     DASH,
     ends_sentence,
     phone,
@@ -43,7 +43,7 @@ from offhook.pipeline.english_times import (
     time_of_day,
     written_date,
 )
-from offhook.pipeline.reading import Reading
+from offhook.pipeline.text.reading import Reading
 
 _SIGN = "[-+±~≈<>≤≥]"
 _SIGN_WORDS = {

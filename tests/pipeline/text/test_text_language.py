@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from offhook.pipeline.text_language import language_of
+from offhook.pipeline.text.text_language import language_of
 
 SUPPORTED = ("zh", "en", "ja", "ko", "de", "fr", "ru", "pt", "es", "it")
 """What Qwen3-TTS speaks."""

@@ -5,7 +5,7 @@ Names of units, of months and of most currencies are not here: they are Babel's,
 
 from dataclasses import dataclass, field
 
-from offhook.pipeline.word_lists import table, words
+from offhook.pipeline.text.word_lists import table, words
 
 UNIT_IDS = table(
     "kg = mass-kilogram | g = mass-gram | mg = mass-milligram | t = mass-tonne | "

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 
-from offhook.pipeline.word_lists import words
+from offhook.pipeline.text.word_lists import words
 
 _TOP = (
     "com|org|net|info|edu|gov|mil|int|io|ai|app|dev|co|me|tv|eu|uk|us|ca|au|de|at|ch|fr|es|pt|br|it|"
