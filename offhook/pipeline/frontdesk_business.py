@@ -74,6 +74,8 @@ class Business:
 
 def _text(table: Mapping[str, object], key: str, limit: int, required: bool = False) -> str:
     text = table.get(key, "")
+    if required and key not in table:
+        raise BusinessError(f"{key}: is missing; a business is described whole")
     if not isinstance(text, str) or (required and not text.strip()):
         raise BusinessError(f"{key}: must be a text")
     if len(text) > limit:
