@@ -7,7 +7,8 @@ the weights of the next. NVRTC, which torch brings, compiles the kernels for the
 
 They are for bodies of 16 heads and 8 kv heads of 128 channels with weights in bf16, on GPUs of at
 least 64 processors (sm_80 and later); `fits` says whether one is. Of those in one process no two
-run at once: each holds its processors until all of its own blocks have had one.
+run at once: each holds its processors until all of its own blocks have had one. For the same reason
+they are not for a GPU that processes share through CUDA MPS.
 
 To copy weights into shared memory a whole layer ahead was no faster (517 us for 510 of a body of
 28 layers): what is left is the way from one product to the next, five times a layer.
