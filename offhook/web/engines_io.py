@@ -25,6 +25,8 @@ MODELS: dict[AsrEngine | TtsEngine, str] = {
 """What is loaded unless another model is named; the other engines have voices and no models."""
 QWEN3_PACKAGES = ("torch", "safetensors", "tokenizers", "huggingface_hub")
 """What the Qwen3 engines need beyond requirements.lock; the extra `qwen` of pyproject.toml."""
+TEXT_PACKAGES = ("babel", "budoux", "num2words", "py3langid")
+"""And the one that reads text out."""
 
 M = TypeVar("M", AsrModels, TtsModels)
 
@@ -35,13 +37,14 @@ def silent(fraction: float, doing: str) -> None:
 
 def check_engine(engine: AsrEngine | TtsEngine) -> None:
     """Whether what the engine needs is installed, without loading it. Raises EngineError."""
-    missing = [name for name in QWEN3_PACKAGES if find_spec(name) is None]
-    if engine in ("qwen3-asr", "qwen3-tts") and missing:
+    needed = {"qwen3-asr": QWEN3_PACKAGES, "qwen3-tts": QWEN3_PACKAGES + TEXT_PACKAGES}
+    missing = [name for name in needed.get(engine, ()) if find_spec(name) is None]
+    if missing:
         kind = engine.removeprefix("qwen3-")
         raise EngineError(
-            f"Qwen3-{kind.upper()} needs {', '.join(missing)}, not installed here: pip install "
-            f"{' '.join(missing)}, or set [engines] {kind}_url to a worker on a machine that has "
-            "them"
+            f"Qwen3-{kind.upper()} needs {', '.join(missing)}, not installed here: `make qwen`, or "
+            f"pip install {' '.join(missing)}, or set [engines] {kind}_url to a worker on a "
+            "machine that has them"
         )
 
 
