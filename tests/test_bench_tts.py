@@ -13,10 +13,21 @@ from offhook.bench import tts, tts_frame, tts_parts, tts_peers, tts_runners  # n
 from offhook.bench.tts_load import Listener, Reply, Served, Tally, serve  # noqa: E402
 from offhook.bench.tts_peers import PeerFailed  # noqa: E402
 from offhook.bench.tts_runners import Machine, Planned, new_voice, usual_voices  # noqa: E402
-from offhook.bench.tts_texts import SENTENCES, even_words, frames_of, seconds_of, words  # noqa: E402
-from offhook.pipeline.engine.speaking import Reason, Sampling, Step  # noqa: E402
+from offhook.bench.tts_texts import SENTENCES, even_words, frames_of, words  # noqa: E402
+from offhook.pipeline.engine.speaking import (  # noqa: E402
+    FRAME_SAMPLES,
+    Ended,
+    Reason,
+    Sampling,
+    Spoken,
+    Step,
+    Told,
+)
+from offhook.pipeline.engine.tts import TtsEngine  # noqa: E402
+from offhook.pipeline.engine.tts_simulated import Ends  # noqa: E402
 from offhook.pipeline.models.codec import QWEN3_CODEC  # noqa: E402
 from offhook.pipeline.models.qwen3_tts import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B  # noqa: E402
+from tests.pipeline.engine.tts_stage import CONFIG, COST, Stage  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +120,8 @@ def test_floors_are_those_of_the_published_sizes() -> None:
 
 
 def test_texts_are_as_long_as_they_should_be() -> None:
-    seconds = [seconds_of(words(sentence, QWEN3_TTS_0_6B)) for sentence in SENTENCES]
+    said = [words(sentence, QWEN3_TTS_0_6B) for sentence in SENTENCES]
+    seconds = [0.08 * frames_of(sum(len(word.tokens) for word in each)) for each in said]
     assert 4.0 < np.mean(seconds) < 5.0
     assert min(seconds) > 2.0
     assert max(seconds) < 8.0
@@ -256,3 +268,16 @@ def test_what_breaks_is_raised(tiny: Machine, where: str) -> None:
 def test_a_peer_that_is_not_there_says_so() -> None:
     with pytest.raises(PeerFailed, match=r"qwen-tts is not installed|No module"):
         tts_peers.official_frame_ms("tiny", "/nonexistent", 1)
+
+
+@pytest.mark.parametrize("model_ends", [lambda segment: False, lambda segment: True])
+def test_a_plan_ends_what_random_weights_do_not(model_ends: Ends) -> None:
+    stage = Stage(ends=model_ends)
+    planned = Planned(stage.runner, CONFIG)
+    told: list[Told] = []
+    engine = TtsEngine(planned, CONFIG, COST, told.append, 8)
+    stage.engine = engine
+    number = stage.speak(20)
+    stage.run()
+    assert sum(len(t.pcm) for t in told if isinstance(t, Spoken)) == 70 * FRAME_SAMPLES
+    assert told[-1] == Ended(number, Reason.SPOKEN)

@@ -92,10 +92,6 @@ def frames_of(tokens: int) -> int:
     return ceil(FRAMES_PER_TOKEN * tokens)
 
 
-def seconds_of(said: Sequence[Word]) -> float:
-    return 0.08 * frames_of(sum(len(word.tokens) for word in said))
-
-
 class Talk:
     """Sentences in an order that the seed gives, again and again."""
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +23,8 @@ from offhook.pipeline.recognizer import (
 )
 from offhook.pipeline.remote_recognizer_io import RemoteRecognizer, RemoteStream, Utterance
 from offhook.web.worker_asr_io import AsrService
-from offhook.web.worker_io import Worker, WorkerSettings, application
+from offhook.web.worker_io import Worker, WorkerSettings
+from tests.web.workers import LosableServer
 
 TENTH = RATE_IN // 10
 SOON = 10
@@ -99,32 +99,14 @@ def sound(*values: int) -> Pcm:
     return np.repeat(np.array(values, np.int16), TENTH)
 
 
-class Server:
-    """A worker on a Unix socket that can be lost and come back."""
-
+class Server(LosableServer):
     def __init__(self, path: Path) -> None:
-        self.url = f"unix:{path}"
+        super().__init__(path)
         self.engine = Counter()
-        self._path = path
-        self._runner: web.AppRunner | None = None
 
     async def up(self, **settings: object) -> None:
         given = WorkerSettings("counter", "1", drain_seconds=0, **settings)  # type: ignore[arg-type]
-        self.worker = Worker(given, lambda progress: self.engine, AsrService())
-        self._runner = web.AppRunner(application(self.worker), shutdown_timeout=0.05)
-        await self._runner.setup()
-        await web.UnixSite(self._runner, str(self._path)).start()
-
-    async def down(self) -> None:
-        """As if it were killed."""
-        assert self._runner is not None
-        assert self._runner.server is not None
-        for connection in self._runner.server.connections:
-            if connection.transport is not None:
-                connection.transport.abort()
-        await self._runner.cleanup()
-        await self.worker.close()
-        self._runner = None
+        await self.serve(Worker(given, lambda progress: self.engine, AsrService()))
 
     async def stream(self) -> CounterStream:
         """The one that was opened last, waited for."""

@@ -28,49 +28,31 @@ from offhook.pipeline.synthesizer import (
 from offhook.pipeline.tts_connection_io import Connections
 from offhook.pipeline.tts_protocol import MAX_WAITING_CHARS, End, Text
 from offhook.pipeline.worker_client_io import WorkerClient
-from offhook.web.worker_io import Worker, WorkerSettings, application
+from offhook.web.worker_io import Worker, WorkerSettings
 from offhook.web.worker_tts_io import TtsService
 from tests.pipeline.speller import LETTER, Speller, spelt
+from tests.web.workers import LosableServer
 
 SOON = 10
 
 
-class Server:
-    """A worker on a Unix socket that can be lost and come back."""
-
+class Server(LosableServer):
     def __init__(self, path: Path) -> None:
-        self.url = f"unix:{path}"
+        super().__init__(path)
         self.voice = Speller()
         self.connections = 0
         """That were made."""
-        self._path = path
-        self._runner: web.AppRunner | None = None
 
     async def up(self, **settings: object) -> None:
         given = WorkerSettings("speller", "1", drain_seconds=0, **settings)  # type: ignore[arg-type]
-        self.worker = Worker(given, lambda progress: self.voice, TtsService())
-        app = application(self.worker)
-        app.middlewares.append(self._count)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.05)
-        await self._runner.setup()
-        await web.UnixSite(self._runner, str(self._path)).start()
+        worker = Worker(given, lambda progress: self.voice, TtsService())
+        await self.serve(worker, self._count)
 
     @web.middleware
     async def _count(self, request: web.Request, handler: Callable) -> web.StreamResponse:  # type: ignore[type-arg]
         self.connections += 1
         answer: web.StreamResponse = await handler(request)
         return answer
-
-    async def down(self) -> None:
-        """As if it were killed."""
-        assert self._runner is not None
-        assert self._runner.server is not None
-        for connection in self._runner.server.connections:
-            if connection.transport is not None:
-                connection.transport.abort()
-        await self._runner.cleanup()
-        await self.worker.close()
-        self._runner = None
 
 
 @pytest.fixture

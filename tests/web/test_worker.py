@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
 from loguru import logger
 
 from offhook.media.pcm import RATE_IN, Pcm
@@ -44,6 +43,7 @@ from tests.web.workers import (
     command,
     gone,
     open_stream,
+    served,
     told,
     until,
 )
@@ -282,14 +282,10 @@ def talking(client: Client, **query: str) -> AbstractAsyncContextManager[Socket]
     return open_stream(client, asr_protocol.PATH, **query)
 
 
-@asynccontextmanager
-async def serving(
+def serving(
     make: Callable[[Progress], Recognizer], **settings: Any
-) -> AsyncIterator[tuple[Client, Worker[Recognizer]]]:
-    worker = Worker(WorkerSettings("pocketsphinx", "en-us", **settings), make, AsrService())
-    async with TestClient(TestServer(application(worker))) as client:
-        yield client, worker
-    await worker.close()
+) -> AbstractAsyncContextManager[tuple[Client, Worker[Recognizer]]]:
+    return served(Worker(WorkerSettings("pocketsphinx", "en-us", **settings), make, AsrService()))
 
 
 async def say(socket: aiohttp.ClientWebSocketResponse, pcm: Pcm) -> str:

@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import aiohttp
 import numpy as np
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
 from loguru import logger
 
 from offhook.media.pcm import RATE_OUT
@@ -43,6 +42,7 @@ from tests.web.workers import (
     command,
     gone,
     open_stream,
+    served,
     told,
     until,
 )
@@ -168,14 +168,10 @@ def talking(client: Client, **query: str) -> AbstractAsyncContextManager[Socket]
     return open_stream(client, tts_protocol.PATH, **query)
 
 
-@asynccontextmanager
-async def serving(
+def serving(
     make: Callable[[Progress], Synthesizer], **settings: Any
-) -> AsyncIterator[tuple[Client, Worker[Synthesizer]]]:
-    worker = Worker(WorkerSettings("speller", "1", **settings), make, TtsService())
-    async with TestClient(TestServer(application(worker))) as client:
-        yield client, worker
-    await worker.close()
+) -> AbstractAsyncContextManager[tuple[Client, Worker[Synthesizer]]]:
+    return served(Worker(WorkerSettings("speller", "1", **settings), make, TtsService()))
 
 
 async def write(socket: Socket, *texts: str) -> None:

@@ -7,18 +7,21 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from aiohttp import web
-from aiohttp.test_utils import TestClient
+from aiohttp.test_utils import TestClient, TestServer
 from loguru import logger
+
+from offhook.web.worker_io import Engine, Worker, application
 
 ROOT = Path(__file__).parents[2]
 SOON = 15
 """Seconds; what must happen happens in far less."""
 Client = TestClient[web.Request, web.Application]
 Socket = aiohttp.ClientWebSocketResponse
+E = TypeVar("E", bound=Engine)
 
 
 @contextmanager
@@ -82,3 +85,38 @@ async def told(socket: Socket, kind: str) -> dict[str, Any]:
         while (message := await socket.receive_json())["type"] != kind:
             assert message["type"] != "error", message
     return dict(message)
+
+
+@asynccontextmanager
+async def served(worker: Worker[E]) -> AsyncIterator[tuple[Client, Worker[E]]]:
+    async with TestClient(TestServer(application(worker))) as client:
+        yield client, worker
+    await worker.close()
+
+
+class LosableServer:
+    """A worker on a Unix socket that can be lost and come back."""
+
+    def __init__(self, path: Path) -> None:
+        self.url = f"unix:{path}"
+        self._path = path
+        self._runner: web.AppRunner | None = None
+
+    async def serve(self, worker: Worker[Any], *middlewares: Any) -> None:
+        self.worker = worker
+        app = application(worker)
+        app.middlewares.extend(middlewares)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.05)
+        await self._runner.setup()
+        await web.UnixSite(self._runner, str(self._path)).start()
+
+    async def down(self) -> None:
+        """As if it were killed."""
+        assert self._runner is not None
+        assert self._runner.server is not None
+        for connection in self._runner.server.connections:
+            if connection.transport is not None:
+                connection.transport.abort()
+        await self._runner.cleanup()
+        await self.worker.close()
+        self._runner = None

@@ -22,11 +22,9 @@ from offhook.pipeline.engine.speaking import (
     MAX_TOKENS,
     MIN_FRAMES,
     PIECE_FRAMES,
-    Launched,
     Piece,
     Prompt,
     Row,
-    RunnerProtocol,
     Sampling,
     SpeechCost,
     Step,
@@ -244,53 +242,3 @@ class SimulatedRunner:
         flights.append(flight)
         flights[:] = [f for f in flights if not f.taken]
         assert len(flights) <= 2, "more under way than there are buffers for"
-
-
-class _Replaced:
-    """The codes of a step, where the script has its say."""
-
-    def __init__(self, real: Launched[Sequence[int]], ended: list[bool], end: int) -> None:
-        self.ready = real.ready
-        self._real = real
-        self._ended = ended
-        self._end = end
-
-    def __call__(self) -> list[int]:
-        codes = zip(self._real(), self._ended, strict=True)
-        return [self._end if ended else code * (code != self._end) for code, ended in codes]
-
-
-class ScriptedRunner:
-    """Another runner, all of whose work is done, but a segment ends when `ends` says so: random
-    weights never find the end, or find it anywhere."""
-
-    def __init__(self, runner: RunnerProtocol, codec_eos: int, ends: Ends) -> None:
-        self.slots = runner.slots
-        self.pages = runner.pages
-        self.ring = runner.ring
-        self.max_batch = runner.max_batch
-        self.assign = runner.assign
-        self.prefill = runner.prefill
-        self.copy = runner.copy
-        self.decode = runner.decode
-        self._runner = runner
-        self._eos = codec_eos
-        self._ends = ends
-        self._of_slot: dict[int, SimulatedSegment] = {}
-        self._segments = 0
-
-    def begin(
-        self, slot: int, seed: int, sampling: Sampling, reference: object | None = None
-    ) -> None:
-        segment = SimulatedSegment(self._segments, slot, seed, sampling, reference)
-        self._of_slot[slot] = segment
-        self._segments += 1
-        self._runner.begin(slot, seed, sampling, reference)
-
-    def step(self, steps: Sequence[Step]) -> Launched[Sequence[int]]:
-        ended = []
-        for step in steps:
-            segment = self._of_slot[step.slot]
-            segment.texts.append(step.text)
-            ended.append(step.frame >= MIN_FRAMES and self._ends(segment))
-        return _Replaced(self._runner.step(steps), ended, self._eos)

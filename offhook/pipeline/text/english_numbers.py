@@ -63,10 +63,6 @@ def count(text: str) -> str:
     return f"{spoken} point {digits(fraction)}".strip() if fraction else spoken
 
 
-def is_one(text: str) -> bool:
-    return text == "1"
-
-
 def name(text: str) -> str:
     """A number that names a thing (a room, a flight, an error): 404 four oh four, 1234 twelve
     thirty-four, 500 five hundred; five digits and more one by one."""

@@ -11,18 +11,13 @@ from offhook.pipeline.engine.scheduler import Full
 from offhook.pipeline.engine.speaking import (
     FRAME_SAMPLES,
     Break,
-    Ended,
     Reason,
     Row,
     Spoken,
-    Told,
 )
-from offhook.pipeline.engine.tts import TtsEngine
 from offhook.pipeline.engine.tts_script import MAX_TEXT, TextOverrun
 from offhook.pipeline.engine.tts_simulated import (
     LOUD,
-    Ends,
-    ScriptedRunner,
     SimulatedSegment,
     ends_after,
 )
@@ -34,9 +29,6 @@ from offhook.pipeline.engine.tts_streams import (
     frame_budget,
 )
 from tests.pipeline.engine.tts_stage import (
-    CODEC_EOS,
-    CONFIG,
-    COST,
     TTS_EOS,
     TTS_PAD,
     VOICES,
@@ -507,19 +499,6 @@ def test_any_streams_say_all_their_text_in_order(seed: int, pages: int, wild: bo
         play.act()
     play.finish()
     play.check()
-
-
-@pytest.mark.parametrize("model_ends", [lambda segment: False, lambda segment: True])
-def test_a_script_ends_what_random_weights_do_not(model_ends: Ends) -> None:
-    stage = Stage(ends=model_ends)
-    scripted = ScriptedRunner(stage.runner, CODEC_EOS, ends_after(3.5, TTS_EOS))
-    told: list[Told] = []
-    engine = TtsEngine(scripted, CONFIG, COST, told.append, 8)
-    stage.engine = engine
-    number = stage.speak(20)
-    stage.run()
-    assert sum(len(t.pcm) for t in told if isinstance(t, Spoken)) == 70 * FRAME_SAMPLES
-    assert told[-1] == Ended(number, Reason.SPOKEN)
 
 
 def test_loud_is_loud() -> None:
