@@ -99,7 +99,7 @@ class Runner:
         self._read = torch.zeros(read, device=device, dtype=dtype)
         self._cache = KVCache(config.decoder, pages, PAGE_SIZE, device, dtype)
         if alone:
-            quicken(model.decoder, self._cache)
+            quicken(model.decoder)
         self._pages_of = np.zeros((slots, TABLE_WIDTH), np.int64)
         self._table = torch.zeros(slots, TABLE_WIDTH, device=device, dtype=torch.int32)
         self._last = torch.zeros(slots, device=device, dtype=torch.int64)

@@ -119,7 +119,7 @@ class TtsRunner:
         c = model.config
         largest = self._enough(self.max_batch)[-1]
         self._cache = KVCache(c.talker, pages, PAGE_SIZE, self.device, dtype)
-        model.quicken(self._cache)
+        model.quicken()
         self._predictor_cache = model.predictor_cache(largest)
         self._starts = torch.arange(largest + 1, device=self.device, dtype=torch.int32)
         hidden = c.talker.hidden_size

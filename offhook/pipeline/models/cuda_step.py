@@ -114,27 +114,24 @@ class Stack:
 
 
 class BodyStep(Stack):
-    """A body for one row at a time, over a cache."""
+    """A body for one row at a time."""
 
-    def __init__(self, body: Body, cache: KVCache) -> None:
+    def __init__(self, body: Body) -> None:
         super().__init__(body)
         c = body.config
-        self.cache = cache
-        self._kernel = _compiled("body_step", **self._sizes(), PAGE=cache.k.shape[2])
         splits = self.programs // c.kv_heads
         self._parts = self._new(c.heads * splits * c.head_dim, dtype=torch.float32)
         self._sums = self._new(c.heads * splits * 2, dtype=torch.float32)
-        self._stride = torch.tensor([cache.k.stride(0)], device=self.device)
 
-    def __call__(self, x: Tensor, batch: Batch) -> Tensor:
+    def __call__(self, x: Tensor, batch: Batch, cache: KVCache) -> Tensor:
         """`Body.forward` of one row [1, hidden] that is one sequence: [1, hidden]."""
         out = torch.empty_like(x)
-        cache, body = self.cache, self.body
+        body = self.body
         self._launch(
-            self._kernel,
+            _compiled("body_step", **self._sizes(), PAGE=cache.k.shape[2]),
             *(x, out, body.cos, body.sin, batch.positions, cache.k, cache.v, batch.page_table),
             *(batch.kv_lengths, batch.slots, *self.weights, self.row, self.heads, self._parts),
-            *(self._sums, self.wide, self.arrived, self._stride, self.scalars),
+            *(self._sums, self.wide, self.arrived, cache.layer_stride, self.scalars),
         )
         return out
 
@@ -190,11 +187,10 @@ class Predictor(Stack):
         return codes
 
 
-def quicken(body: Body, cache: KVCache) -> None:
-    """Gives one row that is alone `BodyStep`, where it fits. cache: the one of every later
-    forward."""
-    if fits(body):
-        body.alone = BodyStep(body, cache)
+def quicken(body: Body) -> None:
+    """Gives one row that is alone `BodyStep`, where it fits."""
+    if body.alone is None and fits(body):
+        body.alone = BodyStep(body)
 
 
 def predictor_fits(body: Body, heads: Tensor) -> bool:

@@ -74,6 +74,7 @@ class KVCache:
         shape = (config.layers, pages, page_size, config.kv_heads, config.head_dim)
         self.k = torch.zeros(shape, device=device, dtype=dtype)
         self.v = torch.zeros(shape, device=device, dtype=dtype)
+        self.layer_stride = torch.tensor([self.k.stride(0)], device=device)
 
     @property
     def bytes_per_token(self) -> int:
@@ -143,7 +144,7 @@ class Body(nn.Module):
     """Embeddings to hidden states: all but a vocabulary. Build it under `torch.device(...)` and
     with the default dtype wanted, not with `.to(dtype)`: the rotations stay fp32."""
 
-    alone: Callable[[Tensor, Batch], Tensor] | None = None
+    alone: Callable[[Tensor, Batch, KVCache], Tensor] | None = None
     """What does the whole forward of one row; see `cuda_step.quicken`."""
 
     def __init__(self, c: DecoderConfig) -> None:
@@ -159,7 +160,7 @@ class Body(nn.Module):
         """x: [T, hidden_size], embeddings, written over. Writes the cache; returns the hidden state
         [T, hidden_size] after the last norm."""
         if self.alone is not None and len(x) == 1:
-            return self.alone(x, batch)
+            return self.alone(x, batch, cache)
         turn = self.cos[batch.positions], self.sin[batch.positions]
         return self.turned(x, turn, batch, cache)
 

@@ -279,11 +279,10 @@ class Qwen3Tts(nn.Module):
         if self.projection is not None:
             self.predictor_tables.copy_(self.projection(self.embeddings))
 
-    def quicken(self, cache: KVCache) -> None:
-        """Gives a stream that is alone kernels of its own (`cuda_step`), where they fit. cache: the
-        one of every later `frame`."""
-        cuda_step.quicken(self.talker, cache)
-        if cuda_step.predictor_fits(self.predictor, self.heads):
+    def quicken(self) -> None:
+        """Gives a stream that is alone kernels of its own (`cuda_step`), where they fit."""
+        cuda_step.quicken(self.talker)
+        if self.predictor_alone is None and cuda_step.predictor_fits(self.predictor, self.heads):
             first, others = self.cut(self.predictor_tables)
             self.predictor_alone = cuda_step.Predictor(
                 self.predictor, self.projection, first, others, self.heads
