@@ -72,6 +72,7 @@ class G711Decoder:
     """One incoming stream to 16 kHz; the law is the subclass's."""
 
     clock_rate = CLOCK_RATE
+    sound_rate = CLOCK_RATE
     levels: Levels
 
     def __init__(self) -> None:
@@ -100,9 +101,10 @@ class PcmaDecoder(G711Decoder):
 
 
 class G711Encoder:
-    """24 kHz to 160 bytes a packet; the law is the subclass's."""
+    """24 kHz to 8 bytes a millisecond; the law is the subclass's."""
 
     clock_rate = CLOCK_RATE
+    packets_ms = range(10, 61, 10)
     codes: Table
 
     def __init__(self) -> None:

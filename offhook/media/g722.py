@@ -18,6 +18,8 @@ from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, Pcm
 from offhook.media.resample import Resampler
 
 CLOCK_RATE = 8_000
+SHORTEST = RATE_IN // 100
+"""Samples of the shortest packet, 10 ms."""
 
 
 def _context(mode: Literal["r", "w"]) -> AudioCodecContext:
@@ -28,10 +30,24 @@ def _context(mode: Literal["r", "w"]) -> AudioCodecContext:
     return context
 
 
+def _encoder(unit: int) -> AudioCodecContext:
+    """Takes multiples of `unit` samples; of other numbers it would keep the rest back."""
+    context = _context("w")
+    context.options = {"frame_size": str(unit)}
+    return context
+
+
+def _frame(samples: int) -> AudioFrame:
+    frame = AudioFrame(format="s16", layout="mono", samples=samples)
+    frame.sample_rate = RATE_IN
+    return frame
+
+
 class G722Decoder:
     """One incoming G.722 stream to 16 kHz: no resampling."""
 
     clock_rate = CLOCK_RATE
+    sound_rate = RATE_IN
 
     def __init__(self) -> None:
         self._context = _context("r")
@@ -53,20 +69,27 @@ class G722Decoder:
 
 
 class G722Encoder:
-    """24 kHz to one G.722 stream, 160 bytes a packet."""
+    """24 kHz to one G.722 stream, 8 bytes a millisecond."""
 
     clock_rate = CLOCK_RATE
+    packets_ms = range(10, 61, 10)
 
     def __init__(self) -> None:
-        self._context = _context("w")
         self._resampler = Resampler(RATE_OUT, RATE_IN)
-        self._frame = AudioFrame(format="s16", layout="mono", samples=SAMPLES_IN)
-        self._frame.sample_rate = RATE_IN
+        self._unit = SAMPLES_IN
+        """Whole units of 20 ms cost least, so the shorter ones are for packets that need them."""
+        self._context = _encoder(self._unit)
+        self._frame = _frame(SAMPLES_IN)
 
     def encode(self, pcm: Pcm) -> bytes:
-        self._frame.planes[0].update(self._resampler.process(pcm).tobytes())
-        (packet,) = self._context.encode(self._frame)
-        return bytes(packet)
+        sound = self._resampler.process(pcm)
+        if len(sound) != self._frame.samples:
+            self._frame = _frame(len(sound))
+            if len(sound) % self._unit:
+                self._unit = SHORTEST
+                self._context = _encoder(self._unit)
+        self._frame.planes[0].update(sound.tobytes())
+        return b"".join(bytes(packet) for packet in self._context.encode(self._frame))
 
     def set_loss(self, fraction: float) -> None:
         """G.722 has no redundancy to spend bits on."""

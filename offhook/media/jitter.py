@@ -145,6 +145,7 @@ class JitterBuffer:
         self._delay = DelayEstimator()
         self._last_arrival = float("-inf")
         self._foreign = 0
+        self._seen_foreign = 0  # as _seen, of the packets without sound
         self._restart_at: int | None = None
         self._highest = 0
         self._highest_timestamp = 0
@@ -177,13 +178,31 @@ class JitterBuffer:
         come had it been as fast as the fastest."""
         return now - timestamp / self.clock_rate - self._delay.fastest
 
-    def foreign(self, sequence_number: int) -> None:
-        """A packet of the stream holds no sound (DTMF, an unknown payload type): its sequence
-        number is not a loss."""
-        self._foreign += 1
+    def foreign(self, sequence_number: int) -> int | None:
+        """A packet of the stream holds no sound (key presses, comfort noise, an unknown payload
+        type): its sequence number is not a loss. Returns that, unwrapped; None for a duplicate
+        and for a packet far from its stream's numbers."""
         ahead = uint16_diff(sequence_number, self._highest)
-        if self.position is not None and 0 < ahead < MAX_DROPOUT:
-            self._see(self._highest + ahead)
+        if self.position is None or not -MAX_MISORDER < ahead < MAX_DROPOUT:
+            return None
+        unwrapped = self._highest + ahead
+        if ahead > 0:
+            self._see(unwrapped)
+        elif self._seen >> -ahead & 1:
+            return None
+        else:  # overtaken by sound that is counted as if it were missing
+            self._seen |= 1 << -ahead
+            self._packets = [
+                queued._replace(foreign=queued.foreign + (queued.sequence_number > unwrapped))
+                for queued in self._packets
+            ]
+        self._seen_foreign |= 1 << self._highest - unwrapped
+        self._foreign += 1
+        return unwrapped
+
+    def is_behind(self, sequence_number: int) -> bool:
+        """Whether a packet was sent a little before the last that came."""
+        return -MAX_MISORDER < uint16_diff(sequence_number, self._highest) < 0
 
     def insert(self, packet: RtpPacket, now: float) -> Arrival:
         """Take a packet that arrived at `now`."""
@@ -227,19 +246,24 @@ class JitterBuffer:
         self._packets.clear()
         self._highest = packet.sequence_number - 1
         self._highest_timestamp = self.position = packet.timestamp
-        self._seen = 0
+        self._seen = self._seen_foreign = 0
 
     def _see(self, sequence_number: int) -> None:
         ahead = sequence_number - self._highest
         self._seen = (self._seen << ahead | 1) & _SEEN_MASK if ahead < MAX_MISORDER else 1
+        if self._seen_foreign:
+            shifted = self._seen_foreign << ahead if ahead < MAX_MISORDER else 0
+            self._seen_foreign = shifted & _SEEN_MASK
         self._highest = sequence_number
 
     def _is_astray(self, sequence_number: int, timestamp: int, now: float, idle: bool) -> bool:
         ahead = sequence_number - self._highest
         if not -MAX_MISORDER < ahead < MAX_DROPOUT:
             return True
+        if timestamp < self._highest_timestamp and (ahead > 0 or idle):
+            return True  # a later packet with an earlier sound: the sender set its clock
         if idle:
-            return ahead <= 0 or timestamp < self._highest_timestamp
+            return ahead <= 0
         transit = now - timestamp / self.clock_rate
         return abs(transit - self._delay.fastest) > MAX_ASTRAY
 
@@ -253,8 +277,12 @@ class JitterBuffer:
 
     def _queue(self, packet: RtpPacket, sequence_number: int, timestamp: int, now: float) -> None:
         packets = self._packets
+        foreign = self._foreign
+        if self._seen_foreign:  # less those that overtook this packet
+            overtook = self._seen_foreign & (1 << self._highest - sequence_number) - 1
+            foreign -= overtook.bit_count()
         queued = Queued(
-            sequence_number, timestamp, now, packet.payload_type, packet.payload, self._foreign
+            sequence_number, timestamp, now, packet.payload_type, packet.payload, foreign
         )
         if not packets or sequence_number > packets[-1].sequence_number:
             packets.append(queued)

@@ -7,8 +7,9 @@ counted by the same tick, so hearing, playout and recording share one time base.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,6 +22,27 @@ the time. Runs on the packet clock: it must return within microseconds and never
 
 FRAME_QUEUE_MS = 2000
 """How much sound `Leg.frames` keeps for a reader that falls behind; older frames are dropped."""
+
+
+class LegError(RuntimeError):
+    """The line cannot do what was asked; the message says why. The line itself is as before."""
+
+
+@dataclass(frozen=True)
+class CallInfo:
+    """Who calls whom, and how the call came."""
+
+    edge: str = "webrtc"
+    direction: Literal["inbound", "outbound"] = "inbound"
+    caller: str = ""
+    """Number or address; empty when withheld or unknown."""
+    caller_name: str = ""
+    called: str = ""
+    trunk: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Of the signalling, those the trunk hands on."""
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """What the program that placed the call gave along."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +67,11 @@ class LegStatistics:
 
 
 class Leg(ABC):
-    """One caller's line: sound in, sound out, messages, hang-up."""
+    """One caller's line: sound in, sound out, key presses, messages, hold, transfer, hang-up."""
 
     def __init__(self, call_id: str) -> None:
         self.call_id = call_id
+        self.info = CallInfo()
         self.playout = Playout()
         self.ticks = 0
         self.closed: str | None = None
@@ -58,6 +81,12 @@ class Leg(ABC):
         self.on_closed: Callable[[str], None] = lambda reason: None
         self.on_message: Callable[[str], None] = lambda text: None
         """Text from the caller's program (the data channel of WebRTC)."""
+        self.on_dtmf: Callable[[str], None] = lambda digit: None
+        """A key was pressed: one of 0-9 * # A-D, told once, as its press begins."""
+        self.held = False
+        """The far end has put the line on hold."""
+        self.on_held: Callable[[bool], None] = lambda held: None
+        self._down = asyncio.Event()
         self._listeners: list[Listener] = []
         self._readers: list[asyncio.Queue[Pcm | None]] = []
 
@@ -69,7 +98,7 @@ class Leg(ABC):
     def tick(self, now: float) -> None:
         """20 ms pass. Called by the packet clock only."""
         heard = self._receive(now)
-        said = self.playout.take()
+        said = self._take()
         self._send(said, now)
         self.ticks += 1
         for listener in tuple(self._listeners):
@@ -116,7 +145,42 @@ class Leg(ABC):
             self.closed = reason
             for queue in self._readers:
                 _put(queue, None)
+            self._down.set()
             self.on_closed(reason)
+
+    async def until_closed(self) -> str:
+        """Waits until the line is down; why, it says."""
+        await self._down.wait()
+        assert self.closed is not None
+        return self.closed
+
+    def set_held(self, held: bool) -> None:
+        """The far end put the line on hold or took it back: tell whoever listens, once."""
+        if held is not self.held:
+            self.held = held
+            self.on_held(held)
+
+    def send_dtmf(self, digits: str) -> None:
+        """Press keys, 0-9 * # A-D, one after the other and after those not yet sent; "," waits
+        for half a second. Raises LegError."""
+        raise LegError("this line cannot send DTMF")
+
+    async def transfer(self, target: str) -> None:
+        """Hand the far end over to `target`, a number or URI; returns when it has been taken.
+        Raises LegError; the line then goes on."""
+        raise LegError("this line cannot be transferred")
+
+    async def hold(self) -> None:
+        """Put the far end on hold. Raises LegError."""
+        raise LegError("this line cannot be put on hold")
+
+    async def resume(self) -> None:
+        """Take the far end back from hold. Raises LegError."""
+        raise LegError("this line cannot be put on hold")
+
+    def _take(self) -> Pcm | None:
+        """What is to be said in this tick: 480 samples, or nothing."""
+        return self.playout.take()
 
     @abstractmethod
     def _receive(self, now: float) -> Pcm:

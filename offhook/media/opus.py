@@ -14,7 +14,7 @@ import av
 import numpy as np
 
 from offhook.media.codec import CodecError
-from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 
 CLOCK_RATE = 48_000
 """RTP timestamps of Opus count at 48 kHz whatever the sound's rate (RFC 7587 §4.1)."""
@@ -70,6 +70,7 @@ class OpusDecoder:
     """One incoming Opus stream to 16 kHz mono int16."""
 
     clock_rate = CLOCK_RATE
+    sound_rate = RATE_IN
 
     def __init__(self) -> None:
         self._lib = libopus()
@@ -118,9 +119,12 @@ class OpusSettings:
 
 
 class OpusEncoder:
-    """24 kHz mono int16 to one Opus stream, 20 ms a packet."""
+    """24 kHz mono int16 to one Opus stream, a frame a packet."""
 
     clock_rate = CLOCK_RATE
+    packets_ms = (10, 20, 40, 60)
+    """Opus's own frames (RFC 6716 §2.1.4). 30 ms would be three of 10, which speech pays for with
+    redundancy and bits; a far end that asks for them can be given 20."""
 
     def __init__(self, settings: OpusSettings | None = None) -> None:
         settings = settings or OpusSettings()
@@ -146,11 +150,11 @@ class OpusEncoder:
         _check(self._lib.opus_encoder_ctl(self._state, request, ctypes.c_int32(value)))
 
     def encode(self, pcm: Pcm) -> bytes:
-        """Encode 480 contiguous samples. A packet of one or two bytes is discontinuous
+        """Encode one packet's samples, contiguous. A packet of one or two bytes is discontinuous
         transmission: it need not be sent (RFC 7587 §3.1.3)."""
         n = _check(
             self._lib.opus_encode(
-                self._state, pcm.ctypes.data, SAMPLES_OUT, self._packet, MAX_PACKET_BYTES
+                self._state, pcm.ctypes.data, len(pcm), self._packet, MAX_PACKET_BYTES
             )
         )
         return self._packet.raw[:n]

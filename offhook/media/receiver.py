@@ -2,20 +2,22 @@
 
 The puller's clock is the clock of the call. The sender's clock and the delay that the jitter asks
 for both differ from it, and both differences are taken up by playing speech a pitch period longer
-or shorter. What is missing is repaired from the packet after it, or concealed.
+or shorter. What is missing is repaired from the packet after it, or concealed. Where the sender
+leaves out its silence there is comfort noise, if it says what kind, and silence if it does not.
 
 Delay has two parts. *Slack* is how long a packet had been due when it was fetched for decoding:
 it is what protects against lateness, and it moves in whole pulls. Sound *left over* in front of
 the fetched packet protects against nothing, so it is trimmed away when that is not heard.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import ceil, floor, inf
 
 import numpy as np
 
 from offhook.media.codec import CodecError, Decoder
+from offhook.media.comfort_noise import ComfortNoise
 from offhook.media.jitter import Arrival, JitterBuffer, Queued
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
 from offhook.media.rtp import RtpPacket
@@ -60,7 +62,8 @@ class ReceiverStats:
     received: int = 0
     """Packets with sound for us, duplicates included."""
     ignored: int = 0
-    """Packets of payload types not in the table, and stragglers of a source left."""
+    """Packets without sound for us, but for comfort noise, and stragglers of a source or of a
+    clock left."""
     lost: int = 0
     """Packets that had not come when they were due, and have not come since."""
     late: int = 0
@@ -97,11 +100,21 @@ class ReceiverStats:
 
 
 class AudioReceiver:
-    """One call's incoming sound. `decoders` makes, per payload type, the decoder of a stream."""
+    """One call's incoming sound. `decoders` makes, per payload type, the decoder of a stream;
+    `comfort_noise` are the payload types of RFC 3389."""
 
-    def __init__(self, decoders: Mapping[int, Callable[[], Decoder]]) -> None:
+    def __init__(
+        self,
+        decoders: Mapping[int, Callable[[], Decoder]],
+        comfort_noise: Collection[int] = (),
+    ) -> None:
         self.stats = ReceiverStats()
-        self._factories = decoders
+        self.clock_rate = 0
+        """Hz of the stream's timestamps; 0 before the first packet."""
+        self._factories = dict(decoders)
+        self._comfort_noise = comfort_noise
+        self._noise = ComfortNoise()
+        self._noise_number = -inf  # sequence number, unwrapped, of its last packet
         self._decoders: dict[int, Decoder] = {}
         self._decoder: Decoder | None = None
         self._buffer = JitterBuffer(RATE_IN)  # until the first packet names its clock
@@ -111,6 +124,7 @@ class AudioReceiver:
         self._dropped = 0  # of the buffer's, those accounted for
         self._ready: Pcm = _NOTHING  # decoded and not yet pulled
         self._tail: Pcm = np.zeros(1, np.int16)  # the piece of sound made last
+        self._quiet = True  # that piece is silence or comfort noise
         self._spliced = False  # the next sound does not follow from the last
         self._playing = False
         self._last: Queued | None = None  # played
@@ -129,20 +143,43 @@ class AudioReceiver:
             return None
         return position - len(self._ready) * self._buffer.clock_rate // RATE_IN
 
+    def change(
+        self,
+        decoders: Mapping[int, Callable[[], Decoder]],
+        comfort_noise: Collection[int] = (),
+    ) -> None:
+        """Other formats were agreed within the call. The stream goes on, and packets of formats
+        given up, which may be on their way, are still understood (RFC 3264 §8.3.2)."""
+        for payload_type, make in decoders.items():
+            if self._factories.get(payload_type) != make:
+                self._decoders.pop(payload_type, None)
+        self._factories |= decoders
+        for payload_type in comfort_noise:
+            self._factories.pop(payload_type, None)
+        self._comfort_noise = comfort_noise
+
     def receive(self, packet: RtpPacket, now: float) -> None:
         """Take a packet that arrived at `now`. Never raises, whatever the packet holds."""
         if packet.ssrc != self._ssrc and not self._switch_source(packet, now):
             self.stats.ignored += 1
             return
         if packet.payload_type not in self._factories:
-            self._buffer.foreign(packet.sequence_number)
-            self.stats.ignored += 1
+            self._receive_noise(packet)
             return
         decoder = self._decoder_of(packet.payload_type)
-        if decoder.clock_rate != self._buffer.clock_rate:
+        if decoder.clock_rate != self.clock_rate:
+            if self._buffer.is_behind(packet.sequence_number):
+                self.stats.ignored += 1
+                return
             self._new_stream(decoder.clock_rate)
         arrival = self._buffer.insert(packet, now)
         self._count(arrival)
+
+    def ignore(self, packet: RtpPacket) -> None:
+        """Take a packet that shall not be heard: only its number is told from a loss."""
+        self.stats.ignored += 1
+        if packet.ssrc == self._ssrc:
+            self._buffer.foreign(packet.sequence_number)
 
     def pull(self, now: float) -> Pcm:
         """The next 20 ms: always 320 samples. To be called every 20 ms of the local clock."""
@@ -159,9 +196,9 @@ class AudioReceiver:
         """Add to `ready` until a pull can be served."""
         while len(ready) < SAMPLES_IN:
             sound = self._next(now, len(ready))
-            if sound is None:
+            if quiet := sound is None:
                 sound = self._silence(SAMPLES_IN - len(ready))
-            self._tail = sound
+            self._tail, self._quiet = sound, quiet
             ready = np.concatenate((ready, sound)) if len(ready) else sound
         return ready
 
@@ -177,6 +214,22 @@ class AudioReceiver:
         self._new_stream(self._decoder_of(packet.payload_type).clock_rate)
         return True
 
+    def _receive_noise(self, packet: RtpPacket) -> None:
+        """A packet of the stream without sound, of comfort noise or of something unknown."""
+        if packet.payload_type not in self._comfort_noise:
+            self.ignore(packet)
+            return
+        number = self._buffer.foreign(packet.sequence_number)
+        if number is not None and number > self._noise_number:
+            rate = self._decoder.sound_rate if self._decoder else RATE_IN
+            self._noise.update(packet.payload, rate)
+            self._noise_number = number
+
+    @property
+    def _resting(self) -> bool:
+        """Comfort noise is what the sender sent after the sound played last."""
+        return self._last is not None and self._noise_number > self._last.sequence_number
+
     def _decoder_of(self, payload_type: int) -> Decoder:
         decoder = self._decoders.get(payload_type)
         if decoder is None:
@@ -185,9 +238,14 @@ class AudioReceiver:
 
     def _new_stream(self, clock_rate: int) -> None:
         self._buffer = JitterBuffer(clock_rate)
+        self.clock_rate = clock_rate
         self._dropped = 0
+        self._new_numbers()
+
+    def _new_numbers(self) -> None:
         self._playing = False
         self._last = None
+        self._noise_number = -inf
 
     def _count(self, arrival: Arrival) -> None:
         stats = self.stats
@@ -200,8 +258,7 @@ class AudioReceiver:
         elif arrival is Arrival.ASTRAY:
             stats.late += 1
         elif arrival is Arrival.RESTARTED:
-            self._playing = False
-            self._last = None
+            self._new_numbers()
 
     # the next piece of sound
 
@@ -331,9 +388,10 @@ class AudioReceiver:
         return self._sound(pcm, meant=False)
 
     def _conceal(self) -> Pcm | None:
-        """20 ms for sound that is not there; None when it has faded to silence."""
+        """20 ms for sound that is not there; None when it has faded to silence, and when the
+        sender meant it not to be there."""
         pulls = self._hidden // SAMPLES_IN
-        if pulls >= FADE_PULLS or self._decoder is None:
+        if pulls >= FADE_PULLS or self._decoder is None or self._resting:
             self._playing = False
             return None
         self._hidden += SAMPLES_IN
@@ -341,11 +399,14 @@ class AudioReceiver:
         return (pcm * _FADE[pulls]).astype(np.int16) if pulls else pcm
 
     def _silence(self, samples: int) -> Pcm:
+        """Nothing, or the noise that the sender hears."""
         self._hidden += samples
-        pcm = np.zeros(samples, np.int16)
-        if last := int(self._tail[-1]):  # sound was cut off: let it fall instead of stepping
-            fall = last * (1 - _RESUME[:samples])
-            pcm[: len(fall)] = fall
+        pcm = self._noise.take(samples) if self._resting else np.zeros(samples, np.int16)
+        step = int(self._tail[-1]) - int(pcm[0])
+        if step and not self._quiet:  # sound was cut off: let it fall instead of stepping
+            fall = pcm[:RESUME_SAMPLES] + step * (1 - _RESUME[:samples])
+            pcm = pcm.copy()
+            pcm[: len(fall)] = np.clip(fall, -32768, 32767)
         return pcm
 
     def _sound(self, pcm: Pcm, meant: bool) -> Pcm:

@@ -98,14 +98,24 @@ class ReceptionStatistics:
         self._expected_prior = 0
         self._received_prior = 0
 
-    def receive(self, sequence_number: int, timestamp: int, now: float) -> None:
-        """Count one packet: 16-bit sequence number, 32-bit timestamp, arrival in seconds."""
+    def use_clock(self, clock_rate: int) -> None:
+        """Timestamps count at another rate from now on (RFC 7160 §4.2): no transit is measured
+        across the change."""
+        self.jitter *= clock_rate / self._clock_rate
+        self._clock_rate = clock_rate
+        self._last = None
+
+    def receive(self, sequence_number: int, timestamp: int | None, now: float) -> None:
+        """Count one packet: 16-bit sequence number, 32-bit timestamp, arrival in seconds. None
+        for a timestamp that is not the instant of sending, as of telephone events (RFC 4733
+        §2.5.1.2): it says nothing of jitter."""
         if self._max_sequence < 0:
             self._start(sequence_number)
         elif not self._advance(sequence_number):
             return
         self.received += 1
-        self._update_jitter(timestamp, now)
+        if timestamp is not None:
+            self._update_jitter(timestamp, now)
 
     def _start(self, sequence_number: int) -> None:
         self._base = self._max_sequence = sequence_number
@@ -132,7 +142,7 @@ class ReceptionStatistics:
             self._last = timestamp, now
             return
         last_timestamp, last_now = self._last
-        # The packets of one telephone event share a timestamp (RFC 4733 §2.5.1.2): no transit.
+        # A packet that shares the last one's timestamp was not sent when it was sampled.
         if timestamp == last_timestamp:
             return
         self._last = timestamp, now
@@ -170,7 +180,8 @@ class ReceptionStatistics:
 class RtcpSession:
     """Both directions of RTCP for one stream out and one stream in.
 
-    `clock_rate` in Hz is that of the RTP timestamps. `uniform` gives a float in [0, 1)."""
+    `clock_rate` in Hz is that of the RTP timestamps, both ways to begin with. `uniform` gives a
+    float in [0, 1)."""
 
     def __init__(
         self,
@@ -180,17 +191,16 @@ class RtcpSession:
         now: float,
         uniform: Callable[[], float] = random.random,
     ) -> None:
-        self.ssrc = ssrc
+        self._cname = cname.encode()[:255]
         self.reception: ReceptionStatistics | None = None
         """Of the stream that came last; None before the first packet."""
-        self._clock_rate = clock_rate
         self._uniform = uniform
-        name = [(SDES_CNAME, cname.encode()[:255])]
-        self._description = bytes(RtcpSdesPacket(chunks=[RtcpSourceInfo(ssrc=ssrc, items=name)]))
         # (SSRC of the sender report, its middle 32 bits of NTP time, when it came)
         self._heard_report: tuple[int, int, float] | None = None
         self._sent_reports: deque[tuple[int, float]] = deque(maxlen=SENT_REPORTS_KEPT)
         self._packets_reported: deque[int] = deque([0, 0], maxlen=2)
+        self._clock_rate_in = clock_rate
+        self.change_source(ssrc, clock_rate)
         # The first report comes after half the interval (RFC 3550 §6.2).
         self._due = now + self._interval() / 2
 
@@ -201,12 +211,30 @@ class RtcpSession:
         """When `reports_to_send` is next due, in the seconds of `now`."""
         return self._due
 
-    def receive_rtp(self, ssrc: int, sequence_number: int, timestamp: int, now: float) -> None:
-        """Count an RTP packet that arrived. Another SSRC is another stream: counting begins
-        anew, as after a transfer at the far end."""
+    def change_source(self, ssrc: int, clock_rate: int) -> None:
+        """What we send goes on as another stream, under the same name (RFC 3550 §6.5.1)."""
+        self.ssrc = ssrc
+        self._clock_rate = clock_rate
+        name = [(SDES_CNAME, self._cname)]
+        self._description = bytes(RtcpSdesPacket(chunks=[RtcpSourceInfo(ssrc=ssrc, items=name)]))
+        self._sent_reports.clear()
+        self._packets_reported.extend((0, 0))
+
+    def use_clock(self, clock_rate: int) -> None:
+        """What we get counts its timestamps at this rate, in Hz, from now on."""
+        self._clock_rate_in = clock_rate
+        if self.reception is not None:
+            self.reception.use_clock(clock_rate)
+
+    def receive_rtp(
+        self, ssrc: int, sequence_number: int, timestamp: int | None, now: float
+    ) -> None:
+        """Count an RTP packet that arrived; without a timestamp as `ReceptionStatistics` does.
+        Another SSRC is another stream: counting begins anew, as after a transfer at the far
+        end."""
         reception = self.reception
         if reception is None or reception.ssrc != ssrc:
-            reception = self.reception = ReceptionStatistics(ssrc, self._clock_rate)
+            reception = self.reception = ReceptionStatistics(ssrc, self._clock_rate_in)
         reception.receive(sequence_number, timestamp, now)
 
     def receive(self, data: bytes, now: float) -> list[RemoteReport | Bye]:

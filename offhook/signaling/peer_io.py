@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -33,7 +34,7 @@ from offhook.media.codec import Decoder, Encoder
 from offhook.media.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.g722 import G722Decoder, G722Encoder
 from offhook.media.opus import OpusDecoder, OpusEncoder, OpusSettings
-from offhook.media.rtp_leg import RtpLeg
+from offhook.media.rtp_leg import RtpFormat, RtpLeg
 
 CONNECT_TIMEOUT_SECONDS = 60
 """From the answer to a connected peer; the web client gives up at the same time."""
@@ -252,15 +253,14 @@ class PeerLeg(RtpLeg):
         name = codecs[0].name.lower()
         payload_type = codecs[0].payloadType
         assert payload_type is not None  # every negotiated codec has one
-        self._open(
+        format = RtpFormat(
             codec=name,
             decoders={c.payloadType or 0: DECODERS[c.name.lower()] for c in codecs},
-            encoder=_encoder(name, self._opus),
+            make_encoder=partial(_encoder, name, self._opus),
             payload_type=payload_type,
-            ssrc=transceiver.sender._ssrc,
             dtx=name == "opus" and self._opus.dtx,
-            now=monotonic(),
         )
+        self._open(format, ssrc=transceiver.sender._ssrc, now=monotonic())
         self._take_datagrams(dtls)
 
     def _take_datagrams(self, dtls: Any) -> None:

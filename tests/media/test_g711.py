@@ -106,6 +106,15 @@ def test_a_voice_band_signal_keeps_its_quality(encoder, decoder):
 
 
 @both_laws
+@pytest.mark.parametrize("ms", [10, 30, 40, 50, 60])
+def test_packets_of_any_length_are_encoded_as_one_stream(encoder, decoder, ms):
+    sound = (8000 * np.sin(np.arange(24 * 600) / 5)).astype(np.int16)
+    twenties, others = encoder(), encoder()
+    stream = b"".join(twenties.encode(block) for block in np.split(sound, 30))
+    assert b"".join(others.encode(block) for block in np.split(sound, 600 // ms)) == stream
+
+
+@both_laws
 def test_packets_of_any_length_decode(encoder, decoder):
     decoder = decoder()
     for size in (1, 2, 80, 160, 240, 480, 1200):

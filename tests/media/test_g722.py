@@ -71,3 +71,20 @@ def test_a_lost_packet_is_concealed_and_the_sound_finds_back():
 
 def test_the_rtp_clock_is_the_historical_8_khz():
     assert G722Encoder().clock_rate == G722Decoder().clock_rate == 8000
+
+
+@pytest.mark.parametrize("ms", [10, 30, 40, 50, 60])
+def test_packets_of_other_lengths_are_the_same_stream(ms):
+    sound = wideband(np.arange(24_000 * 6 // 10) / 24_000).astype(np.int16)
+    encoder, packed = G722Encoder(), G722Encoder()
+    stream = b"".join(encoder.encode(block) for block in np.split(sound, 30))
+    packets = [packed.encode(block) for block in np.split(sound, 600 // ms)]
+    assert {len(packet) for packet in packets} == {8 * ms}
+    assert b"".join(packets) == stream
+
+
+def test_the_length_of_packets_may_change_within_a_stream():
+    encoder, decoder = G722Encoder(), G722Decoder()
+    for ms in (20, 10, 30, 20, 60):
+        payload = encoder.encode(np.zeros(24 * ms, np.int16))
+        assert len(decoder.decode(payload)) == 16 * ms

@@ -86,6 +86,31 @@ def test_a_pause_in_sending_is_not_a_restart() -> None:
     assert buffer.insert(after, 3000 * STEP) is Arrival.QUEUED
 
 
+def test_a_sender_that_sets_its_clock_back_is_followed_from_its_second_packet() -> None:
+    buffer = JitterBuffer(RATE)
+    for i in range(100):
+        buffer.insert(packet(i), i * STEP)
+    play(buffer)
+    back = -50 * TICKS
+    assert buffer.insert(packet(100, timestamp_start=back), 100 * STEP) is Arrival.ASTRAY
+    assert buffer.insert(packet(101, timestamp_start=back), 101 * STEP) is Arrival.RESTARTED
+    assert buffer.insert(packet(102, timestamp_start=back), 102 * STEP) is Arrival.QUEUED
+    assert play(buffer) == [101, 102]
+
+
+def test_packets_without_sound_are_numbered_once_wherever_they_come() -> None:
+    buffer = JitterBuffer(RATE)
+    assert buffer.foreign(5) is None  # there is no stream yet
+    buffer.insert(packet(0), 0.0)
+    buffer.insert(packet(4), 4 * STEP)
+    assert [buffer.foreign(number) for number in (5, 5, 2, 2, 4)] == [5, None, 2, None, None]
+    buffer.insert(packet(3), 4 * STEP)
+    buffer.insert(packet(6), 6 * STEP)
+    assert buffer.foreign(9000) is None
+    held = [(queued.sequence_number, queued.foreign) for queued in list(buffer._packets)]
+    assert held == [(0, 0), (3, 1), (4, 1), (6, 2)]
+
+
 def test_target_is_one_packet_on_a_clean_line() -> None:
     buffer = JitterBuffer(RATE)
     feed(buffer, [0.0] * 200)

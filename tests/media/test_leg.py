@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from offhook.media.leg import FRAME_QUEUE_MS, Leg, LegStatistics
+from offhook.media.leg import FRAME_QUEUE_MS, CallInfo, Leg, LegError, LegStatistics
 from offhook.media.pcm import SAMPLES_IN, SAMPLES_OUT
 
 
@@ -75,6 +75,31 @@ def test_connecting_and_closing_are_told_once(leg):
         leg.close("second")
     assert told == ["up", "first"]
     assert leg.closed == "first"
+
+
+def test_hold_by_the_far_end_is_told_when_it_changes(leg):
+    told = []
+    leg.on_held = told.append
+    for held in (False, True, True, False, False):
+        leg.set_held(held)
+        assert leg.held is held
+    assert told == [True, False]
+
+
+async def test_what_a_line_cannot_do_it_says(leg):
+    with pytest.raises(LegError, match="cannot send DTMF"):
+        leg.send_dtmf("1")
+    with pytest.raises(LegError, match="cannot be transferred"):
+        await leg.transfer("sip:a@example")
+    for act in (leg.hold, leg.resume):
+        with pytest.raises(LegError, match="cannot be put on hold"):
+            await act()
+    assert leg.closed is None
+
+
+def test_calls_do_not_share_what_is_known_of_them(leg):
+    assert leg.info == CallInfo()
+    assert leg.info.headers is not CountingLeg().info.headers
 
 
 async def gathered(frames):

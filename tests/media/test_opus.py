@@ -49,6 +49,20 @@ def test_a_voice_comes_through_at_16_khz():
     assert 1000 * np.argmax(likeness) / 16_000 == pytest.approx(DELAY_MS, abs=1.5)
 
 
+@pytest.mark.parametrize("ms", [10, 40, 60])
+def test_packets_of_other_lengths_sound_alike(ms):
+    sound = voice(1.2, 24_000)
+    encoder, decoder = OpusEncoder(), OpusDecoder()
+    payloads = [encoder.encode(block) for block in np.split(sound, 1200 // ms)]
+    packets = [decoder.decode(payload) for payload in payloads]
+    assert {len(packet) for packet in packets} == {16 * ms}
+    heard, sent = np.concatenate(packets), voice(1.2, 16_000)
+    likeness = [
+        np.corrcoef(heard[1000 + lag : 18_000 + lag], sent[1000:18_000])[0, 1] for lag in range(200)
+    ]
+    assert max(likeness) > 0.8
+
+
 def test_the_bitrate_is_kept():
     for bitrate in (16_000, 32_000):
         payloads = encode(OpusEncoder(OpusSettings(bitrate=bitrate)), voice(4, 24_000))

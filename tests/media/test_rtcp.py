@@ -122,6 +122,50 @@ def test_a_sender_that_sets_its_clock_or_sends_dtmf_adds_no_jitter() -> None:
     assert reception.jitter_ms < 1
 
 
+def test_packets_out_of_the_clock_are_counted_and_add_no_jitter() -> None:
+    """Events and comfort noise stand among the sound with timestamps of their own."""
+    reception = ReceptionStatistics(THEIRS, CLOCK_RATE)
+    for i in range(100):
+        reception.receive(2 * i, i * 960, i * 0.02)
+        reception.receive(2 * i + 1, None, i * 0.02)
+    assert (reception.received, reception.lost) == (200, 0)
+    assert reception.jitter_ms < 1e-6
+
+
+def test_a_clock_of_another_rate_is_followed() -> None:
+    ours = session()
+    for i in range(100):
+        ours.receive_rtp(THEIRS, i, i * 960, i * 0.02 + 0.003 * (i % 2))
+    assert ours.reception is not None
+    before = ours.reception.jitter_ms
+    ours.use_clock(8000)
+    for i in range(100, 200):
+        ours.receive_rtp(THEIRS, i, 77_000 + i * 160, i * 0.02 + 0.003 * (i % 2))
+        assert ours.reception.jitter_ms == pytest.approx(before, rel=0.1)
+    assert ours.reception.lost == 0
+    ours.receive_rtp(7, 1, 0, 4.0)
+    ours.receive_rtp(7, 2, 160, 4.03)
+    assert ours.reception.jitter_ms == pytest.approx(10 / 16)
+
+
+def test_another_stream_of_ours_goes_by_the_same_name_and_its_own_counts() -> None:
+    ours, theirs = session(), session(THEIRS)
+    report(ours, packets=50)
+    ours.change_source(0x3333, 8000)
+    first = packets_of(report(ours, packets=0))
+    assert isinstance(first[0], RtcpRrPacket)
+    sender, description = packets_of(report(ours, packets=5))
+    assert isinstance(sender, RtcpSrPacket)
+    assert isinstance(description, RtcpSdesPacket)
+    assert (sender.ssrc, description.chunks[0].ssrc) == (0x3333, 0x3333)
+    assert description.chunks[0].items[0][1] == b"a@example"
+    theirs.receive_rtp(0x3333, 1, 0, 0.0)
+    (told,) = ours.receive(report(theirs), 2.0)
+    assert isinstance(told, RemoteReport)
+    old = RtcpReceiverInfo(OURS, 0, 0, 1, 0, 0, 0)
+    assert ours.receive(bytes(RtcpRrPacket(ssrc=THEIRS, reports=[old])), 2.0) == []
+
+
 def test_a_stray_packet_is_not_counted_and_a_restarted_sender_is_followed() -> None:
     reception = ReceptionStatistics(THEIRS, CLOCK_RATE)
     for i in range(100):

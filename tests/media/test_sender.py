@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offhook.media.dtmf import KeyPresses
 from offhook.media.g711 import PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.g722 import G722Decoder, G722Encoder
 from offhook.media.opus import OpusDecoder, OpusEncoder, libopus
 from offhook.media.rtp import RtpPacket, uint16_diff, uint32_diff
 from offhook.media.sender import KEEP_ALIVE_TICKS, SILENCE_TICKS, AudioSender
+from offhook.media.telephone_event import EventReceiver
 
 TICK = 0.02
 
@@ -29,10 +31,12 @@ def voice(ticks):
 class Line:
     """Collects the packets sent, with the tick of each."""
 
-    def __init__(self, encoder, payload_type=96, dtx=True):
+    def __init__(self, encoder, payload_type=96, dtx=True, ptime_ms=20):
         self.packets = []
         self.ticks = 0
-        self.sender = AudioSender(encoder, payload_type, 0xDECAFBAD, self._send, dtx=dtx)
+        self.sender = AudioSender(
+            encoder, payload_type, 0xDECAFBAD, self._send, dtx=dtx, ptime_ms=ptime_ms
+        )
 
     def _send(self, data):
         self.packets.append((self.ticks, RtpPacket.parse(data)))
@@ -40,6 +44,18 @@ class Line:
     def run(self, blocks):
         for pcm in blocks:
             self.sender.tick(pcm, self.ticks * TICK)
+            self.ticks += 1
+
+    def press(self, digits):
+        keys = KeyPresses()
+        keys.press(digits)
+        while keys.busy:
+            self.sender.tick_key(keys.tick(), self.ticks * TICK)
+            self.ticks += 1
+
+    def hold(self, ticks):
+        for _ in range(ticks):
+            self.sender.tick_held(self.ticks * TICK)
             self.ticks += 1
 
     def between(self, start, stop):
@@ -245,3 +261,144 @@ def test_a_congested_line_gets_less_and_keeps_its_redundancy():
     assert less == pytest.approx(0.75 * full, rel=0.2)
     assert again == pytest.approx(full, rel=0.2)
     assert redundancy(line.between(210, 400)) > 0.6
+
+
+CODECS = [(OpusEncoder, OpusDecoder), (PcmuEncoder, PcmuDecoder), (G722Encoder, G722Decoder)]
+
+
+@pytest.mark.parametrize("ptime_ms", [10, 20, 30, 40, 50, 60])
+@pytest.mark.parametrize(("encoder", "decoder"), CODECS)
+def test_packets_last_as_long_as_the_far_end_wants_them(encoder, decoder, ptime_ms):
+    """20 ms where the codec has no such packets: Opus has none of 30 and 50 ms."""
+    line = Line(encoder(), dtx=False, ptime_ms=ptime_ms)
+    line.run(voice(60))
+    ms = 20 if encoder is OpusEncoder and ptime_ms in (30, 50) else ptime_ms
+    packets = line.between(0, 60)
+    assert len(packets) == 60 * 20 // ms
+    step = encoder.clock_rate * ms // 1000
+    assert {uint32_diff(b.timestamp, a.timestamp) for a, b in pairwise(packets)} == {step}
+    assert {uint16_diff(b.sequence_number, a.sequence_number) for a, b in pairwise(packets)} == {1}
+    decoder = decoder()
+    assert {len(decoder.decode(packet.payload)) for packet in packets} == {16 * ms}
+
+
+@pytest.mark.parametrize("ptime_ms", [10, 30, 40, 50, 60])
+@pytest.mark.parametrize(("encoder", "decoder"), CODECS[1:])
+def test_the_cutting_into_packets_is_not_heard(encoder, decoder, ptime_ms):
+    blocks = [*voice(45), *[None] * 60, *voice(45)]
+    streams = []
+    for ms in (20, ptime_ms):
+        line = Line(encoder(), dtx=False, ptime_ms=ms)
+        line.run(blocks)
+        far = decoder()
+        streams.append(
+            np.concatenate([far.decode(packet.payload) for packet in line.between(0, 150)])
+        )
+    np.testing.assert_array_equal(*streams)
+
+
+@pytest.mark.parametrize("ptime_ms", [10, 20, 30, 40, 60])
+@pytest.mark.parametrize("encoder", [OpusEncoder, PcmuEncoder])
+@pytest.mark.parametrize("pause", [1, 7, 60, 61])
+def test_packets_of_any_length_stay_on_the_clock_through_silence(encoder, ptime_ms, pause):
+    line = Line(encoder(), dtx=True, ptime_ms=ptime_ms)
+    line.run([*voice(20), *[None] * pause, *voice(20), None, None, None])
+    ms = 20 if encoder is OpusEncoder and ptime_ms == 30 else ptime_ms
+    start = uint32_diff(line.sender.timestamp, 0) - (line.ticks - 1) * encoder.clock_rate // 50
+    per_ms = encoder.clock_rate // 1000
+    for tick, packet in line.packets:
+        begins = uint32_diff(packet.timestamp, start) // per_ms
+        assert begins % ms == 0
+        assert begins + ms <= (tick + 1) * 20  # not of what is yet to come
+        assert begins + ms > tick * 20  # and sent as soon as it is full
+    spurt = [packet for tick, packet in line.packets if packet.marker]
+    assert len(spurt) == (2 if pause > 59 else 1)
+
+
+def test_sound_gathered_before_a_key_is_not_lost():
+    line = Line(PcmuEncoder(), payload_type=0, dtx=False, ptime_ms=60)
+    line.sender.use_events(101, 8000)
+    line.run(voice(4))
+    line.press("1")
+    sound = [packet for packet in line.between(0, 5) if packet.payload_type == 0]
+    assert len(sound) == 2
+    assert uint32_diff(sound[1].timestamp, sound[0].timestamp) == 480
+    heard = PcmuDecoder().decode(sound[1].payload)
+    assert np.abs(heard[:320]).max() > 500
+    assert np.abs(heard[400:]).max() < 20  # what is left of the 60 ms is silence
+
+
+@pytest.mark.parametrize("ptime_ms", [10, 20, 60])
+@pytest.mark.parametrize(("encoder", "clock_rate"), [(PcmuEncoder, 8000), (OpusEncoder, 48000)])
+def test_keys_go_out_among_the_sound_in_its_numbers_and_on_its_clock(encoder, clock_rate, ptime_ms):
+    line = Line(encoder(), dtx=False, ptime_ms=ptime_ms)
+    line.sender.use_events(101, clock_rate)
+    line.run(voice(30))
+    line.press("42")
+    line.run(voice(30))
+    packets = [packet for _, packet in line.packets]
+    numbers = [uint16_diff(b.sequence_number, a.sequence_number) for a, b in pairwise(packets)]
+    assert set(numbers) == {1}
+    events = [(tick, packet) for tick, packet in line.packets if packet.payload_type == 101]
+    assert [tick for tick, _ in events] == [*range(30, 37), *range(40, 47)]
+    start = packets[0].timestamp
+    assert [uint32_diff(p.timestamp, start) for _, p in events] == [
+        *[30 * clock_rate // 50] * 7,
+        *[40 * clock_rate // 50] * 7,
+    ]
+    # No sound of the time of an event, and the first after it begins a talkspurt.
+    after = [p for tick, p in line.packets if tick >= 47 and p.payload_type == 96]
+    assert after[0].marker
+    assert not any(p.payload_type == 96 for p in line.between(30, 37))
+    receiver = EventReceiver()
+    assert (
+        "".join(receiver.receive(packet) for packet in packets if packet.payload_type > 96) == "42"
+    )
+    assert line.sender.packets == len(packets)
+
+
+def test_events_of_another_clock_keep_the_streams_timestamps():
+    """Opus counts at 48 kHz; a far end that knows events at 8 kHz only has their durations so."""
+    line = Line(OpusEncoder())
+    line.sender.use_events(101, 8000)
+    line.run(voice(10))
+    line.press("1")
+    (first, *_, last) = [p for _, p in line.packets if p.payload_type == 101]
+    assert uint32_diff(first.timestamp, line.packets[0][1].timestamp) == 10 * 960
+    assert int.from_bytes(last.payload[2:], "big") == 800
+
+
+@pytest.mark.parametrize("dtx", [False, True])
+@pytest.mark.parametrize("ptime_ms", [20, 60])
+def test_after_a_hold_the_clock_has_gone_on_and_the_marker_says_so(dtx, ptime_ms):
+    line = Line(PcmuEncoder(), dtx=dtx, ptime_ms=ptime_ms)
+    line.run(voice(20))
+    line.hold(500)
+    line.run(voice(20))
+    assert not line.between(20, 520)
+    before = line.between(0, 20)[-1]
+    after = line.between(520, 540)
+    assert uint16_diff(after[0].sequence_number, before.sequence_number) == 1
+    assert uint32_diff(after[0].timestamp, line.packets[0][1].timestamp) == 520 * 160
+    assert [packet.marker for packet in after] == [True] + [False] * (len(after) - 1)
+
+
+def test_a_change_of_packet_length_loses_no_sound():
+    line = Line(PcmuEncoder(), payload_type=0, dtx=False, ptime_ms=60)
+    line.run(voice(20))
+    line.sender.change_codec(line.sender.encoder, 0)
+    line.run(voice(20))
+    packets = [packet for _, packet in line.packets]
+    assert [len(packet.payload) for packet in packets] == [480] * 7 + [160] * 20
+    # The seventh was full only in part: the packet after it begins where its sound ended.
+    ends = uint32_diff(packets[7].timestamp, packets[0].timestamp)
+    assert ends == 20 * 160
+
+
+def test_another_ssrc_begins_its_numbers_low():
+    """Or the rollover counter of SRTP could be in doubt (RFC 3711 §3.3.1)."""
+    line = Line(PcmuEncoder())
+    line.sender.sequence_number = 65_000
+    line.sender.change_codec(OpusEncoder(), 96, ssrc=8)
+    line.run(voice(1))
+    assert line.packets[-1][1].sequence_number < 1 << 15

@@ -425,10 +425,11 @@ class OpenLeg(PeerLeg):
 
     def __init__(self):
         from offhook.media.opus import OpusDecoder, OpusEncoder
+        from offhook.media.rtp_leg import RtpFormat
 
         super().__init__("fuzzed")
         self.sent = []
-        self._open("opus", {96: OpusDecoder}, OpusEncoder(), 96, 1, dtx=True, now=0.0)
+        self._open(RtpFormat("opus", {96: OpusDecoder}, OpusEncoder, 96, dtx=True), 1, now=0.0)
 
     def _send_rtp(self, packet):
         self.sent.append(packet)

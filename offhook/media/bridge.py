@@ -1,0 +1,57 @@
+"""Two lines joined: each hears the other, and gets the keys the other presses."""
+
+import logging
+from collections.abc import Callable
+
+from offhook.media.leg import Leg, LegError
+from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
+from offhook.media.resample import Resampler
+
+MAX_QUEUED = 2 * SAMPLES_OUT
+"""Samples that may wait to be said. On one clock none wait for longer than a tick; what a line
+that stood still has gathered is not made up for, as it would delay the talk for good."""
+
+log = logging.getLogger(__name__)
+
+
+class Bridge:
+    """Joins two legs from now until `close`. Sound still queued in their playouts is said first:
+    flush them if it shall not be. The legs' `on_dtmf` are the bridge's meanwhile."""
+
+    def __init__(self, a: Leg, b: Leg) -> None:
+        self._ways = (_Way(a, b), _Way(b, a))
+
+    def close(self) -> None:
+        """Part the legs, which go on. Idempotent."""
+        for way in self._ways:
+            way.close()
+
+
+class _Way:
+    """What one leg hears and presses, to the other."""
+
+    def __init__(self, heard: Leg, said: Leg) -> None:
+        self._heard, self._said = heard, said
+        self._resampler = Resampler(RATE_IN, RATE_OUT)
+        self._on_dtmf = heard.on_dtmf
+        heard.on_dtmf = self._press
+        said.playout.begin()
+        self._stop: Callable[[], None] | None = heard.listen(self._hear)
+
+    def _hear(self, heard: Pcm, said: Pcm | None, now: float) -> None:
+        sound = self._resampler.process(heard)
+        if self._said.playout.queued < MAX_QUEUED:
+            self._said.playout.write(sound)
+
+    def _press(self, digit: str) -> None:
+        try:
+            self._said.send_dtmf(digit)
+        except LegError as error:
+            log.warning("%s: a key is not passed on: %s", self._said.call_id, error)
+
+    def close(self) -> None:
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+            self._said.playout.end()
+            self._heard.on_dtmf = self._on_dtmf
