@@ -1,0 +1,63 @@
+"""What is written down about a call when it is over: one line of JSON."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One call, ended. Times of day are ISO 8601 strings."""
+
+    call_id: str
+    """Ours, as in the log."""
+    sip_call_id: str
+    direction: Literal["inbound", "outbound"]
+    started: str
+    """When the INVITE came or was sent."""
+    ended: str
+    end_reason: str
+    """In words."""
+    ended_by: Literal["local", "remote", "timeout", "transport"]
+    status: int
+    """The final response to the INVITE; 0 when there was none."""
+    answered: str | None = None
+    duration_seconds: float = 0.0
+    """From the answer to the end."""
+    setup_ms: float | None = None
+    """From the INVITE to the answer; None when there was none."""
+    trunk: str = ""
+    caller: str = ""
+    called: str = ""
+    agent: str = ""
+    transport: str = ""
+    codec: str = ""
+    """"" when no media was agreed on."""
+    srtp: str = ""
+    """The suite, "" for plain RTP."""
+    packets_sent: int = 0
+    packets_received: int = 0
+    packets_lost: int = 0
+    jitter_ms: float = 0.0
+    mos: float | None = None
+    """1..5, as estimated; None when nothing was received."""
+    transferred_to: str = ""
+
+    def line(self) -> str:
+        """JSON in ASCII without a line break, whatever the peer called itself."""
+        fields = {
+            name: _rounded(value) if isinstance(value, float) else _readable(value)
+            for name, value in asdict(self).items()
+        }
+        return json.dumps(fields, allow_nan=False)
+
+
+def _rounded(value: float) -> float:
+    return round(value, 3)
+
+
+def _readable(value: object) -> object:
+    """Bytes of a peer that are no UTF-8 (surrogates in our strings) are not JSON either."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    return value

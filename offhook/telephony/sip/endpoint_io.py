@@ -1,0 +1,602 @@
+"""The SIP edge of one process: sockets and timers around the user agent, and its calls.
+
+Everything SIP runs on the event loop: a message comes in, the user agent says what it means and
+what is to be sent, and `_work` does that at once. What takes time (opening media, DNS, the
+conversation) is a task of the call it belongs to.
+"""
+
+import asyncio
+import ssl
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from time import monotonic
+from typing import Any, Protocol
+
+from loguru import logger
+
+from offhook.media.clock_io import PacketClock
+from offhook.media.leg import CallInfo, Leg
+from offhook.media.opus import OpusSettings
+from offhook.telephony.sip.call_io import DialError, SipCall
+from offhook.telephony.sip.call_record import CallRecord
+from offhook.telephony.sip.flow import Flow, TransportName
+from offhook.telephony.sip.grammar import SipError
+from offhook.telephony.sip.headers import NameAddr
+from offhook.telephony.sip.leg_io import SipLeg
+from offhook.telephony.sip.media_plan import MediaSettings
+from offhook.telephony.sip.message import Request
+from offhook.telephony.sip.registration import Registration, RegistrationStatus
+from offhook.telephony.sip.resolver_io import ResolveError, Resolver
+from offhook.telephony.sip.rtp_ports_io import RtpPorts
+from offhook.telephony.sip.session import Session
+from offhook.telephony.sip.trace import Trace
+from offhook.telephony.sip.transfer_io import Transfers
+from offhook.telephony.sip.transport_io import Transports
+from offhook.telephony.sip.trunks import SipSettings, Trunk, route
+from offhook.telephony.sip.udp_io import local_address_for
+from offhook.telephony.sip.uri import Uri
+from offhook.telephony.sip.user_agent import (
+    IncomingCall,
+    Locate,
+    RegistrationChanged,
+    SessionHappened,
+    UserAgent,
+)
+
+RETRY_AFTER_SECONDS = 10
+"""What a caller is told who comes when all lines are busy."""
+RESOLVE_AGAIN_SECONDS = 300.0
+"""How often the addresses of the trunks' servers are looked up anew..."""
+RESOLVE_RETRY_SECONDS = 30.0
+"""...and after a look-up that failed."""
+WATCH_SECONDS = 1.0
+"""How often it is looked whether a call's media have fallen silent."""
+END_SECONDS = 2.0
+"""For the far ends and the registrars to answer our goodbye."""
+TRY_NEXT = frozenset({408, 500, 502, 503, 504})
+"""Of a server that has not rung yet: another one of the trunk may do better (RFC 3263 §4.3)."""
+
+
+class Busy(Exception):
+    """No more calls now; its text says why."""
+
+
+class Host(Protocol):
+    """What the edge gives the endpoint."""
+
+    clock: PacketClock
+    opus: OpusSettings
+
+    def admit(self) -> None:
+        """Raises Busy, or what stands for it, when one more call would harm those in progress."""
+
+    async def take_call(self, leg: Leg, agent: str) -> None:
+        """Run the conversation to its end."""
+
+    def webrtc_leg(self, call_id: str) -> Leg:
+        """A line that answers a browser's offer."""
+
+    def record(self, record: CallRecord) -> None:
+        """A call is over."""
+
+
+@dataclass(frozen=True)
+class Dial:
+    """A call to be placed."""
+
+    to: str
+    """A number, or a SIP URI."""
+    trunk: str = ""
+    """By name; "" for the first that has a server."""
+    caller: str = ""
+    """Number to show; "" for the trunk's."""
+    caller_name: str = ""
+    agent: str = ""
+    ring_seconds: float = 60.0
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """To be put into the INVITE, as X-Order: 17."""
+
+
+class SipEndpoint:
+    """Takes and places calls."""
+
+    def __init__(self, settings: SipSettings, host: Host) -> None:
+        self.trace = Trace(settings.trace_messages)
+        self.calls: dict[str, SipCall] = {}
+        """By our own call id, from the INVITE to the end of the conversation."""
+        self.bound: list[tuple[str, str, int]] = []
+        """Transport, host and port of each listener."""
+        self.on_setup: Callable[[float], None] = lambda seconds: None
+        """Told of each call that was answered how many seconds that took."""
+        self._settings = settings
+        self._host = host
+        self._transports = Transports(self._received, self._failed)
+        self._agent = UserAgent(settings, self._address_of, self._transports.flow_to)
+        self._resolver = Resolver()
+        self._ports = RtpPorts(settings.host, *settings.rtp_ports)
+        self._transfers = Transfers(self, host.clock)
+        self._by_session: dict[Session, SipCall] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+        self._working = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Listen, look the trunks up, register. Raises OSError, SipError."""
+        s = self._settings
+        context = self._tls_context() if s.tls is not None or s.wss is not None else None
+        ports: dict[TransportName, int | None] = {
+            "UDP": s.udp,
+            "TCP": s.tcp,
+            "TLS": s.tls,
+            "WS": s.ws,
+            "WSS": s.wss,
+        }
+        for transport, port in ports.items():
+            if port is not None:
+                secured = context if transport in ("TLS", "WSS") else None
+                bound = await self._transports.listen(transport, s.host, port, secured)
+                self.bound.append((transport, *bound))
+        for trunk in s.trunks:
+            if trunk.server:
+                self._spawn(self._keep_looking_up(trunk), f"trunk {trunk.name}")
+        self._spawn(self._watch_media(), "sip media watch")
+        listening = ", ".join(f"{t.lower()} {h}:{p}" for t, h, p in self.bound)
+        logger.info("phones reach me by SIP at {}", listening or "no transport")
+
+    async def close(self) -> None:
+        """Hang up what is left, take the registrations back, close."""
+        self._closing = True
+        now = monotonic()
+        for call in tuple(self.calls.values()):
+            call.end("the server is shutting down", 503)
+        self._agent.unregister(now)
+        self._work()
+        deadline = now + END_SECONDS
+        while (self.calls or self._agent.busy) and monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        await self._transfers.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for call in tuple(self.calls.values()):
+            await call.close()
+        await self._transports.close()
+
+    def _tls_context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(str(self._settings.certificate), str(self._settings.key))
+        except (OSError, ssl.SSLError) as error:
+            raise SipError(f"the certificate cannot be used: {error}") from error
+        return context
+
+    def registrations(self) -> list[RegistrationStatus]:
+        return self._agent.registrations()
+
+    @property
+    def user_agent(self) -> UserAgent:
+        """For its counts."""
+        return self._agent
+
+    # --- in and out ---
+
+    def _received(self, data: bytes, flow: Flow) -> None:
+        self.trace.take(data, flow, sent=False, wall_time=time.time())
+        self._agent.receive(data, flow, monotonic())
+        self._work()
+
+    def _failed(self, flow: Flow) -> None:
+        self._agent.flow_failed(flow, monotonic())
+        self._work()
+
+    def _work(self) -> None:
+        """Send what is to be sent, hand out what happened, and set the next timer."""
+        if self._working:  # what an event led to is done by the loop that handed it out
+            return
+        self._working = True
+        try:
+            while True:
+                for data, flow in self._agent.messages_to_send():
+                    self.trace.take(data, flow, sent=True, wall_time=time.time())
+                    self._transports.send(data, flow)
+                event = self._agent.next_event()
+                if event is None:
+                    break
+                self._happened(event)
+        finally:
+            self._working = False
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        at = self._agent.get_timer()
+        if at == self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = at
+        if at is not None:
+            wait = max(0.0, at - monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._due)
+
+    def _due(self) -> None:
+        self._timer = self._timer_at = None
+        self._agent.handle_timer(monotonic())
+        self._work()
+
+    def _happened(self, event: object) -> None:
+        match event:
+            case SessionHappened(session, what):
+                if (call := self._by_session.get(session)) is not None:
+                    call.happened(session, what)
+            case IncomingCall():
+                self._spawn(self._take(event), "sip call")
+            case RegistrationChanged(status):
+                log = logger.bind(trunk=status.trunk, state=status.state)
+                log.info("trunk {}: {} {}", status.trunk, status.state, status.detail)
+            case Locate(hop):
+                self._spawn(self._locate(hop), "sip look-up")
+
+    def _address_of(self, flow: Flow) -> tuple[str, int]:
+        """Ours, for Via, Contact and SDP."""
+        host = self._settings.public_address or flow.local[0]
+        if not host or ip_address(host).is_unspecified:
+            host = local_address_for(flow.remote[0])
+        ports = {transport: port for transport, _, port in self.bound}
+        port = ports.get(flow.transport) or flow.local[1]
+        # Of a connection of ours where we do not listen: the far end answers by it (RFC 5923).
+        return host, port or (5061 if flow.secure else 5060)
+
+    # --- where things are ---
+
+    async def _keep_looking_up(self, trunk: Trunk) -> None:
+        registration: Registration | None = None
+        while True:
+            try:
+                flows = await self.ways_to(trunk.server_uri, trunk)
+            except DialError as error:
+                logger.warning("trunk {}: {}", trunk.name, error)
+                await asyncio.sleep(RESOLVE_RETRY_SECONDS)
+                continue
+            self._agent.use_targets(trunk.name, flows)
+            if trunk.register and registration is None:
+                contact = self._agent.contact(flows[0], trunk)
+                registration = Registration(trunk, contact, self._settings.user_agent)
+                self._agent.register(registration, monotonic())
+            self._work()
+            await asyncio.sleep(RESOLVE_AGAIN_SECONDS)
+
+    async def ways_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]:
+        """To where a request for `target` goes first, in the order of trying. Raises DialError."""
+        hop = trunk.server_uri if trunk is not None and trunk.server else target
+        usual = trunk.transport if trunk is not None else "UDP"
+        try:
+            targets = await self._resolver.resolve(hop, usual)
+        except ResolveError as error:
+            raise DialError(0, str(error)) from error
+        verify = trunk.tls_verify if trunk is not None else True
+        return [
+            self._transports.flow_to(t.transport, t.host, t.port, t.server_name, verify)
+            for t in targets
+        ]
+
+    async def _locate(self, hop: Uri) -> None:
+        try:
+            flows = await self.ways_to(hop, None)
+        except DialError as error:
+            logger.info("the next hop {} of a call: {}", hop.host, error)
+            return
+        self._agent.located(hop, flows[0])
+
+    # --- calls that come in ---
+
+    async def _take(self, event: IncomingCall) -> None:
+        session, request, trunk = event.session, event.request, event.trunk
+        if event.replaces is not None:
+            replaced = self._by_session.get(event.replaces)
+            if replaced is not None:
+                replaced.take_over(session, request)
+                return
+        started, began = _wall_clock(), monotonic()
+        call = self._new_call(trunk, self._info(request, trunk))
+        self.adopt(call, session)
+        agent = self._agent_for(call.info)
+        call.agent = agent or ""
+        try:
+            if not self._admit(session, agent):
+                return
+            if await call.take(session, request, event.flow):
+                self.on_setup(monotonic() - began)
+                logger.info("{}: {} calls {}", call.call_id, call.info.caller, call.info.called)
+                assert call.leg is not None
+                await self._host.take_call(call.leg, agent or "")
+        except Exception:
+            logger.exception("{}: the call failed", call.call_id)
+        finally:
+            await self._finish(call, started, began, agent or "", event.flow.transport)
+
+    def _admit(self, session: Session, agent: str | None) -> bool:
+        """Refuse what there is no agent or no room for."""
+        if agent is None:
+            session.refuse(404, "", monotonic())
+        elif self._closing or len(self.calls) > self._settings.max_calls:
+            self._refuse_busy(session)
+        else:
+            try:
+                self._host.admit()
+            except Exception:
+                self._refuse_busy(session)
+            else:
+                return True
+        self.touched(session)
+        return False
+
+    def _refuse_busy(self, session: Session) -> None:
+        retry = [("Retry-After", str(RETRY_AFTER_SECONDS))]
+        session.refuse(503, "", monotonic(), headers=retry)
+
+    def _info(self, request: Request, trunk: Trunk | None) -> CallInfo:
+        names = trunk.headers if trunk is not None else ()
+        headers = {name: value for name in names if (value := request.headers.get(name))}
+        from_ = request.from_
+        return CallInfo(
+            edge="sip",
+            direction="inbound",
+            caller=from_.uri.number or from_.uri.host,
+            caller_name=from_.display_name,
+            called=request.uri.number or request.to.uri.number,
+            trunk=trunk.name if trunk is not None else "",
+            headers=headers,
+        )
+
+    def _agent_for(self, info: CallInfo) -> str | None:
+        """The name of the agent that takes the call; "" for the usual one, None for nobody."""
+        if not self._settings.routes:
+            return ""
+        found = route(self._settings.routes, info)
+        return None if found is None else found.agent
+
+    # --- calls that we place ---
+
+    def dial(self, dial: Dial) -> SipCall:
+        """Begin a call; how it goes, `SipCall.events` tells. Raises DialError when it cannot even
+        be tried."""
+        trunk = self._trunk_for(dial)
+        try:
+            target = self.target_of(dial.to, trunk)
+            headers = [_header(name, value) for name, value in dial.headers.items()]
+        except SipError as error:
+            raise DialError(0, str(error)) from error
+        self._host.admit()
+        info = CallInfo(
+            edge="sip",
+            direction="outbound",
+            caller=dial.caller or trunk.caller_id or trunk.username,
+            caller_name=dial.caller_name,
+            called=target.number,
+            trunk=trunk.name,
+            variables=dial.variables,
+        )
+        call = self._new_call(trunk, info)
+        call.ring_seconds, call.agent = dial.ring_seconds, dial.agent
+        self._spawn(self._place(call, target, headers, dial.agent), f"sip call {call.call_id}")
+        return call
+
+    async def _place(
+        self, call: SipCall, target: Uri, headers: Sequence[tuple[str, str]], agent: str
+    ) -> None:
+        started, began, transport = _wall_clock(), monotonic(), ""
+        try:
+            flows = await self.ways_to(target, call.trunk)
+            transport = flows[0].transport
+            await self.place(call, target, flows, headers)
+            self.on_setup(monotonic() - began)
+            assert call.leg is not None
+            await self._host.take_call(call.leg, agent)
+        except DialError as error:
+            call.failed(error)
+        except Exception:
+            logger.exception("{}: the call failed", call.call_id)
+            call.failed(DialError(500, "the server failed"))
+        finally:
+            await self._finish(call, started, began, agent, transport)
+
+    async def place(
+        self,
+        call: SipCall,
+        target: Uri,
+        flows: Sequence[Flow],
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Try one server after the other until one rings or refuses for good. Raises DialError."""
+        for flow in flows:
+            try:
+                await call.place(target, flow, headers)
+                return
+            except DialError as error:
+                if flow is flows[-1] or call.state != "dialing" or error.status not in TRY_NEXT:
+                    raise
+
+    def begin(
+        self,
+        call: SipCall,
+        target: Uri,
+        flow: Flow,
+        sdp: str | None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Send the INVITE; the session is the call's from now on."""
+        trunk, info = call.trunk, call.info
+        host = trunk.host if trunk is not None and trunk.host else self._address_of(flow)[0]
+        caller = Uri("sip", user=info.caller or None, host=host)
+        session = self._agent.call(
+            target,
+            flow,
+            trunk,
+            NameAddr(caller, info.caller_name),
+            NameAddr(target),
+            sdp,
+            monotonic(),
+            headers,
+            call.ring_seconds,
+        )
+        self.adopt(call, session)
+        call.session = session
+        self._work()
+
+    def target_of(self, to: str, trunk: Trunk | None) -> Uri:
+        """A number at the trunk, or a SIP URI as it is. Raises SipError."""
+        to = to.strip()
+        if to.lower().startswith(("sip:", "sips:")):
+            return Uri.parse(to)
+        number = to.removeprefix("tel:")
+        if not number or trunk is None:
+            raise SipError(f"{to!r} is neither a number nor a SIP URI")
+        kept = "".join(c for c in number if c not in " -./()")
+        if not all(c.isalnum() or c in "+*#_" for c in kept):
+            raise SipError(f"{to!r} is not a number")
+        server = trunk.server_uri if trunk.server else None
+        port = server.port if server is not None and not trunk.domain else None
+        return Uri("sip", user=kept, host=trunk.host, port=port)
+
+    def _trunk_for(self, dial: Dial) -> Trunk:
+        trunks = [t for t in self._settings.trunks if t.server]
+        for trunk in trunks:
+            if dial.trunk in ("", trunk.name):
+                return trunk
+        there = ", ".join(t.name for t in trunks) or "none"
+        wanted = f"called {dial.trunk!r} " if dial.trunk else ""
+        raise DialError(0, f"no trunk {wanted}has a server to call through (there: {there})")
+
+    # --- what calls ask for ---
+
+    def adopt(self, call: SipCall, session: Session) -> None:
+        self._by_session[session] = call
+
+    def touched(self, session: Session) -> None:
+        self._agent.touched(session, monotonic())
+        self._work()
+
+    def new_leg(self, call_id: str, trunk: Trunk | None, flow: Flow) -> SipLeg:
+        media = MediaSettings()
+        if trunk is not None:
+            media = MediaSettings(codecs=trunk.codecs, srtp=trunk.srtp)
+        host = self._address_of(flow)[0]
+        return SipLeg(call_id, media, self._ports, host, self._host.opus)
+
+    def webrtc_leg(self, call_id: str) -> Leg:
+        return self._host.webrtc_leg(call_id)
+
+    async def transfer(self, call: SipCall, target: str) -> None:
+        await self._transfers.transfer(call, target)
+
+    def second_call(self, first: SipCall, target: Uri) -> SipCall:
+        """A call to somebody that `first` is to be connected with."""
+        info = CallInfo(
+            edge="sip",
+            direction="outbound",
+            caller=first.info.caller if first.info.direction == "inbound" else first.info.called,
+            called=target.number,
+            trunk=first.info.trunk,
+        )
+        return self._new_call(first.trunk, info)
+
+    def drop(self, call: SipCall) -> None:
+        """The call is over and nobody speaks of it any more."""
+        self.calls.pop(call.call_id, None)
+        for session in [s for s, c in self._by_session.items() if c is call]:
+            del self._by_session[session]
+
+    def _new_call(self, trunk: Trunk | None, info: CallInfo) -> SipCall:
+        call = SipCall(self, uuid.uuid4().hex[:12], trunk, info, self._settings.ring_seconds)
+        self.calls[call.call_id] = call
+        return call
+
+    # --- ends ---
+
+    async def _finish(
+        self, call: SipCall, started: str, began: float, agent: str, transport: str
+    ) -> None:
+        if call.leg is not None:
+            await call.leg.hang_up("the call is over")
+        call.end("the call is over")
+        await call.close()
+        self._host.record(self._record(call, started, began, agent, transport))
+        self.drop(call)
+
+    def _record(
+        self, call: SipCall, started: str, began: float, agent: str, transport: str
+    ) -> CallRecord:
+        ended, info = call.ended, call.info
+        statistics = call.leg.statistics() if call.leg is not None else None
+        leg = call.leg if isinstance(call.leg, SipLeg) else None
+        answered = call.answered_at
+        return CallRecord(
+            call_id=call.call_id,
+            sip_call_id=call.session.call_id if call.session is not None else "",
+            direction=info.direction,
+            started=started,
+            ended=_wall_clock(),
+            end_reason=ended.reason if ended is not None else call.reason,
+            ended_by=ended.by if ended is not None else "local",
+            status=200 if answered is not None else (ended.status if ended is not None else 0),
+            answered=call.answered_time,
+            duration_seconds=monotonic() - answered if answered is not None else 0.0,
+            setup_ms=(answered - began) * 1000 if answered is not None else None,
+            trunk=info.trunk,
+            caller=info.caller,
+            called=info.called,
+            agent=agent,
+            transport=transport,
+            codec=leg.codec if leg is not None else "",
+            srtp=leg.srtp if leg is not None else "",
+            packets_sent=statistics.packets_sent if statistics else 0,
+            packets_received=statistics.packets_received if statistics else 0,
+            packets_lost=statistics.packets_lost if statistics else 0,
+            jitter_ms=statistics.jitter_ms if statistics else 0.0,
+            mos=statistics.mos if statistics else None,
+            transferred_to=call.transferred_to,
+        )
+
+    async def _watch_media(self) -> None:
+        """Calls whose media have fallen silent are over, whatever the signalling says."""
+        s = self._settings
+        limits = s.initial_media_timeout_seconds, s.media_timeout_seconds
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            now = monotonic()
+            for call in tuple(self.calls.values()):
+                leg = call.leg
+                if isinstance(leg, SipLeg) and call.state == "answered":
+                    silent = leg.media_timeout(now, *limits)
+                    if silent is not None:
+                        call.end("no sound came" if silent == "initial" else "the sound stopped")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _wall_clock() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _header(name: str, value: str) -> tuple[str, str]:
+    """A header of the caller's own. Raises SipError for what would be more than that."""
+    if not name.lower().startswith("x-") or not name.replace("-", "").isalnum():
+        raise SipError(f"{name!r}: only headers of your own, X-Something, can be given")
+    if not value.isprintable():
+        raise SipError(f"{name}: the value has characters that cannot be printed")
+    return name, value

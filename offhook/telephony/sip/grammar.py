@@ -1,0 +1,209 @@
+"""The pieces of SIP's grammar that its URIs and header fields share (RFC 3261 §25.1).
+
+Everything here reads text that a stranger sent, so it runs in time linear in the length of the
+text: the regular expressions are of one quantifier, and that of a quoted string never backtracks.
+"""
+
+import re
+from ipaddress import AddressValueError, IPv6Address
+from urllib.parse import quote as percent_encode
+from urllib.parse import unquote_to_bytes
+
+Params = tuple[tuple[str, str | None], ...]
+"""Parameters in their order: names in lower case, values unquoted, None for one without a value."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9\-.!%*_+`'~]+")
+_HOST = re.compile(r"[a-z0-9._-]+")
+_BREAKS_VALUE = re.compile(r'[\x00-\x20\x7f"<>,]')
+_NEEDS_QUOTES = re.compile(r'[^\x21-\x7e]|[",;<>\\]')
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"')
+_LIST_MARK = re.compile(r'["<]|,[, \t]*')
+_PARAMETER_MARK = re.compile(r'[";]')
+
+
+class SipError(ValueError):
+    """Text of a peer, or of a setting, is not what SIP's grammar allows there."""
+
+
+def is_token(text: str) -> bool:
+    """Whether it is a token, as methods, header names and option tags are."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+def parse_number(text: str, limit: int) -> int:
+    """Decimal digits up to `limit`. Raises SipError."""
+    digits = text.lstrip("0") or text[-1:]
+    # Digits of other scripts, and numbers of thousands of digits, never reach int().
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 20 or int(digits) > limit:
+        raise SipError(f"{text[:24]!r} is not a number up to {limit}")
+    return int(digits)
+
+
+def end_of_quoted(text: str, start: int) -> int:
+    """Where the quoted string that opens at `start` is over. Raises SipError if it never is."""
+    quoted = _QUOTED.match(text, start)
+    if quoted is None:
+        raise SipError("a quoted string is not closed")
+    return quoted.end()
+
+
+def unquote(text: str) -> str:
+    """What a quoted string, given with its quotes, says."""
+    inner = text[1:-1]
+    if "\\" not in inner:
+        return inner
+    pieces = inner.split("\\\\")  # an escaped backslash escapes nothing after it
+    return "\\".join(piece.replace("\\", "") for piece in pieces)
+
+
+def quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def split_list(text: str, limit: int) -> list[str]:
+    """The first `limit` values of a comma-separated list; commas in quoted strings and in <> are
+    part of a value. Empty values are left out. What follows a quote or a < that is not closed is
+    one value."""
+    if "," not in text:
+        return [text] if text else []
+    values: list[str] = []
+    start = position = 0
+    while len(values) < limit and (mark := _LIST_MARK.search(text, position)):
+        position = mark.end()
+        if mark[0] == "<":
+            position = text.find(">", position) + 1 or len(text)
+        elif mark[0] == '"':
+            quoted = _QUOTED.match(text, mark.start())
+            position = quoted.end() if quoted else len(text)
+        else:
+            _append(values, text[start : mark.start()])
+            start = position
+    if len(values) < limit:
+        _append(values, text[start:])
+    return values
+
+
+def _append(values: list[str], text: str) -> None:
+    if value := text.strip(" \t"):
+        values.append(value)
+
+
+def parse_parameters(text: str) -> Params:
+    """The parameters that follow a value: "" or what begins with a semicolon. Raises SipError."""
+    if not text:
+        return ()
+    pieces = text.split(";") if '"' not in text else _split_parameters(text)
+    if pieces[0].strip(" \t"):
+        raise SipError(f"{pieces[0][:24]!r} is between a value and its parameters")
+    return tuple(_parse_parameter(piece) for piece in pieces[1:] if piece.strip(" \t"))
+
+
+def _split_parameters(text: str) -> list[str]:
+    pieces = []
+    start = position = 0
+    while mark := _PARAMETER_MARK.search(text, position):
+        if mark[0] == ";":
+            pieces.append(text[start : mark.start()])
+            start = position = mark.end()
+        else:
+            position = end_of_quoted(text, mark.start())
+    return [*pieces, text[start:]]
+
+
+def _parse_parameter(text: str) -> tuple[str, str | None]:
+    name, equals, value = text.partition("=")
+    name = name.strip(" \t")
+    if not is_token(name):
+        raise SipError(f"{name[:24]!r} is not the name of a parameter")
+    if not equals:
+        return name.lower(), None
+    value = value.strip(" \t")
+    if value.startswith('"'):
+        if end_of_quoted(value, 0) != len(value):
+            raise SipError(f"text follows the quoted value of the parameter {name[:24]}")
+        return name.lower(), unquote(value)
+    if _BREAKS_VALUE.search(value):
+        raise SipError(f"{value[:24]!r} is not the value of a parameter")
+    return name.lower(), value
+
+
+def format_parameters(parameters: Params) -> str:
+    """With a semicolon before each. Values are quoted when they must be."""
+    text = ""
+    for name, value in parameters:
+        if value is None:
+            text += f";{name}"
+        elif not value or _NEEDS_QUOTES.search(value):
+            text += f";{name}={quote(value)}"
+        else:
+            text += f";{name}={value}"
+    return text
+
+
+def find_parameter(parameters: Params, name: str) -> str | None:
+    """The value of the first parameter of this name (lower case); "" for one without a value."""
+    for key, value in parameters:
+        if key == name:
+            return "" if value is None else value
+    return None
+
+
+def replace_parameter(parameters: Params, name: str, value: str | None) -> Params:
+    """With this parameter set, in its place if it was there, otherwise as the last one."""
+    if all(key != name for key, _ in parameters):
+        return (*parameters, (name, value))
+    return tuple((key, value if key == name else old) for key, old in parameters)
+
+
+def unescape(text: str) -> str:
+    """With %xx decoded, as UTF-8; bytes that are not UTF-8 stay recoverable (surrogateescape), and
+    a % that begins no escape stays as it is."""
+    if "%" not in text and text.isascii():
+        return text
+    # Over bytes, as those sent bare and those sent escaped may make up one character between them.
+    sent = text.encode("utf-8", "surrogateescape")
+    return unquote_to_bytes(sent).decode("utf-8", "surrogateescape")
+
+
+def escape(text: str, allowed: str) -> str:
+    """With %xx for all but letters, digits, "-_.~" and the characters allowed."""
+    return percent_encode(text, safe=allowed, errors="surrogateescape")
+
+
+def parse_host_port(text: str) -> tuple[str, int | None]:
+    """The host in lower case, an IPv6 address without its brackets, and the port. Raises
+    SipError. Underscores are no part of a host name's grammar but are in use."""
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        between, colon, port = rest.partition(":")
+        if not bracket or between.strip(" \t") or not _is_ipv6(host):
+            raise SipError(f"{text[:48]!r} is not an IPv6 address in brackets")
+    else:
+        host, colon, port = text.partition(":")
+        host = host.rstrip(" \t")
+    host = host.lower()
+    if not text.startswith("[") and not _HOST.fullmatch(host):
+        raise SipError(f"{host[:48]!r} is not a host")
+    return host, parse_port(port) if colon else None
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        IPv6Address(host)
+    except AddressValueError:
+        return False
+    return "%" not in host  # a zone means nothing to anyone but its sender
+
+
+def parse_port(text: str) -> int:
+    """1..65535. Raises SipError."""
+    port = parse_number(text.strip(" \t"), 65_535)
+    if port == 0:
+        raise SipError("there is no port 0")
+    return port
+
+
+def format_host_port(host: str, port: int | None) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return shown if port is None else f"{shown}:{port}"

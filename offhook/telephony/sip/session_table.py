@@ -1,0 +1,168 @@
+"""The life of a call as a table: state × event → state, action (RFC 3261 §13–15).
+
+Changes of the media within an established call have states of their own, which do not touch
+these: see `session_offers.py`. What has no row comes too late or too early and is let pass.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import NamedTuple
+
+
+class State(Enum):
+    CALLING = auto()
+    """Our INVITE is out, nothing has come back."""
+    PROCEEDING = auto()
+    """A provisional response has come."""
+    OFFERED = auto()
+    """They took the call with an offer of theirs: the ACK waits for our answer."""
+    CANCELLING = auto()
+    """We gave up; the INVITE has no final response yet."""
+    RECEIVED = auto()
+    """Their INVITE is unanswered."""
+    ANSWERED = auto()
+    """Our 2xx is out, no ACK has come."""
+    LEAVING = auto()
+    """The same, and we want to hang up: no BYE before the ACK (§15)."""
+    ESTABLISHED = auto()
+    ENDING = auto()
+    """Our BYE is out."""
+    ENDED = auto()
+
+
+OVER = frozenset({State.CANCELLING, State.LEAVING, State.ENDING, State.ENDED})
+"""The call has ended for its owner, whatever is still being said about it."""
+RINGING = frozenset({State.CALLING, State.PROCEEDING, State.RECEIVED})
+
+
+class Event(Enum):
+    # from our user
+    ACCEPT = auto()
+    REFUSE = auto()
+    HANG_UP = auto()
+    ANSWER = auto()
+    """Our answer to the offer in their 2xx."""
+    # from the far end
+    PROVISIONAL = auto()
+    SUCCESS = auto()
+    """A 2xx; our offer is answered, or theirs has been before."""
+    SUCCESS_OFFER = auto()
+    """A 2xx with an offer."""
+    SUCCESS_BARE = auto()
+    """A 2xx that leaves the call without media: no answer, or no offer."""
+    FAILURE = auto()
+    """A response from 300 on."""
+    ACK = auto()
+    ACK_BARE = auto()
+    """An ACK without the answer that was due in it."""
+    CANCEL = auto()
+    BYE = auto()
+    GONE = auto()
+    """The far end does not know the dialog (481). Before the ACK that means nothing: what we asked
+    has overtaken what made the dialog."""
+    # from time and the network
+    FAILED = auto()
+    """The INVITE came to nothing: no response, or no way."""
+    RANG_OUT = auto()
+    NO_ACK = auto()
+    NO_PRACK = auto()
+    LOST = auto()
+    """No answer to a request within the call, or no refresh of it."""
+    BYE_DONE = auto()
+
+
+class Action(Enum):
+    NOTHING = auto()
+    PROGRESS = auto()
+    """Tell the provisional response."""
+    CONFIRM = auto()
+    """Send the ACK and tell that the call is taken."""
+    HOLD_ACK = auto()
+    """Tell the offer in the 2xx."""
+    ACK_ANSWER = auto()
+    """Send the ACK with our answer."""
+    ACK_AND_BYE = auto()
+    """Take the 2xx only to end the call, and tell the end."""
+    GIVE_UP = auto()
+    """CANCEL, and tell the end."""
+    ACCEPT = auto()
+    """Send the 2xx, to be repeated until the ACK."""
+    REFUSE = auto()
+    """Send the final response, and tell the end."""
+    CONFIRMED = auto()
+    """Tell that the ACK has come."""
+    BYE = auto()
+    """Send it, and tell the end."""
+    TELL = auto()
+    """Tell the end."""
+
+
+class Row(NamedTuple):
+    state: State
+    action: Action
+
+
+def _caller() -> dict[tuple[State, Event], Row]:
+    rows: dict[tuple[State, Event], Row] = {}
+    for state in (State.CALLING, State.PROCEEDING):
+        rows |= {
+            # RFC 3261 §13.2.2.1 and §13.2.2.4; a 2xx without media gets its ACK all the same
+            (state, Event.PROVISIONAL): Row(State.PROCEEDING, Action.PROGRESS),
+            (state, Event.SUCCESS): Row(State.ESTABLISHED, Action.CONFIRM),
+            (state, Event.SUCCESS_OFFER): Row(State.OFFERED, Action.HOLD_ACK),
+            (state, Event.SUCCESS_BARE): Row(State.ENDING, Action.ACK_AND_BYE),
+            # §13.2.2.2, §13.2.2.3, §8.1.3.1
+            (state, Event.FAILURE): Row(State.ENDED, Action.TELL),
+            (state, Event.FAILED): Row(State.ENDED, Action.TELL),
+            # §9.1: the CANCEL waits for a provisional response by itself
+            (state, Event.HANG_UP): Row(State.CANCELLING, Action.GIVE_UP),
+            (state, Event.RANG_OUT): Row(State.CANCELLING, Action.GIVE_UP),
+            # §15 allows no BYE of theirs here; one that comes means what it says
+            (state, Event.BYE): Row(State.CANCELLING, Action.GIVE_UP),
+        }
+    return rows
+
+
+TABLE: Mapping[tuple[State, Event], Row] = {
+    **_caller(),
+    # The CANCEL and the 2xx crossed (§9.1), or the CANCEL did its work.
+    (State.CANCELLING, Event.SUCCESS): Row(State.ENDING, Action.ACK_AND_BYE),
+    (State.CANCELLING, Event.SUCCESS_OFFER): Row(State.ENDING, Action.ACK_AND_BYE),
+    (State.CANCELLING, Event.SUCCESS_BARE): Row(State.ENDING, Action.ACK_AND_BYE),
+    (State.CANCELLING, Event.FAILURE): Row(State.ENDED, Action.NOTHING),
+    (State.CANCELLING, Event.FAILED): Row(State.ENDED, Action.NOTHING),
+    # §13.2.2.4: an offer in the 2xx has its answer in the ACK
+    (State.OFFERED, Event.ANSWER): Row(State.ESTABLISHED, Action.ACK_ANSWER),
+    (State.OFFERED, Event.HANG_UP): Row(State.ENDING, Action.ACK_AND_BYE),
+    (State.OFFERED, Event.BYE): Row(State.ENDED, Action.TELL),
+    # We are called: §13.3.1
+    (State.RECEIVED, Event.ACCEPT): Row(State.ANSWERED, Action.ACCEPT),
+    (State.RECEIVED, Event.REFUSE): Row(State.ENDED, Action.REFUSE),
+    (State.RECEIVED, Event.HANG_UP): Row(State.ENDED, Action.REFUSE),
+    (State.RECEIVED, Event.RANG_OUT): Row(State.ENDED, Action.REFUSE),  # §13.3.1.1
+    (State.RECEIVED, Event.CANCEL): Row(State.ENDED, Action.REFUSE),  # 487, §9.2
+    (State.RECEIVED, Event.BYE): Row(State.ENDED, Action.REFUSE),  # 487, §15.1.2
+    (State.RECEIVED, Event.NO_PRACK): Row(State.ENDED, Action.REFUSE),  # RFC 3262 §3
+    (State.RECEIVED, Event.FAILED): Row(State.ENDED, Action.TELL),
+    # §13.3.1.4
+    (State.ANSWERED, Event.ACK): Row(State.ESTABLISHED, Action.CONFIRMED),
+    (State.ANSWERED, Event.ACK_BARE): Row(State.ENDING, Action.BYE),
+    (State.ANSWERED, Event.NO_ACK): Row(State.ENDING, Action.BYE),
+    (State.ANSWERED, Event.HANG_UP): Row(State.LEAVING, Action.TELL),
+    (State.ANSWERED, Event.LOST): Row(State.LEAVING, Action.TELL),
+    (State.ANSWERED, Event.BYE): Row(State.ENDED, Action.TELL),
+    # §15: no BYE of ours before the ACK, or before it is certain that none comes
+    (State.LEAVING, Event.ACK): Row(State.ENDING, Action.BYE),
+    (State.LEAVING, Event.ACK_BARE): Row(State.ENDING, Action.BYE),
+    (State.LEAVING, Event.NO_ACK): Row(State.ENDING, Action.BYE),
+    (State.LEAVING, Event.BYE): Row(State.ENDED, Action.NOTHING),
+    # §15.1; §12.2.1.2 for what is lost or gone; §14.2 for the 2xx of a re-INVITE without ACK
+    (State.ESTABLISHED, Event.HANG_UP): Row(State.ENDING, Action.BYE),
+    (State.ESTABLISHED, Event.BYE): Row(State.ENDED, Action.TELL),
+    (State.ESTABLISHED, Event.LOST): Row(State.ENDING, Action.BYE),
+    (State.ESTABLISHED, Event.NO_ACK): Row(State.ENDING, Action.BYE),
+    (State.ESTABLISHED, Event.GONE): Row(State.ENDED, Action.TELL),
+    # Whatever the answer to a BYE is, the call is over (§15.1.1). One of theirs that crosses ours
+    # has its 200 and changes nothing.
+    (State.ENDING, Event.BYE_DONE): Row(State.ENDED, Action.NOTHING),
+}

@@ -1,0 +1,223 @@
+"""The last SIP messages, for people who want to see what was said: a ladder and the messages.
+
+Secrets are blotted out before a message is kept, not when it is shown: the responses of digest
+authentication, keys of media, passwords in URIs, and bodies that are not about the call (messages
+people write, digits they type). What is not known to be harmless counts as secret.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from offhook.telephony.sip.credentials import parse_parameters
+from offhook.telephony.sip.flow import Flow
+from offhook.telephony.sip.grammar import SipError, quote
+
+MAX_MESSAGE_BYTES = 16_384
+"""Of one message kept; the rest is cut off."""
+MAX_BYTES = 8 * 1024 * 1024
+"""Of all messages kept; the oldest go beyond that."""
+FIRST_LINE_WIDTH = 60
+CALL_ID_WIDTH = 16
+"""Characters shown in the ladder."""
+BLOT = "***"
+
+_HARMLESS = frozenset({"username", "realm", "uri", "algorithm", "qop", "nc"})
+"""Of credentials; response, cnonce and nonce are what a password is guessed with."""
+_BODIES = ("application/sdp", "multipart/", "message/sipfrag")
+"""Content types that are shown."""
+_CRYPTO_NAME = re.compile(r"a=crypto:[0-9]{1,9} [A-Z0-9_]{1,40}(?= )")
+_SDP_SECRETS = ("a=ice-pwd:", "a=key-mgmt:", "k=")
+# bounded quantifiers: no text takes more than its length times the bound
+_URI_PASSWORD = re.compile(r'(sips?:[^@\s:<>"]{1,256}):[^@\s<>"]{1,256}@', re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEntry:
+    """One message as it was sent or received, without its secrets."""
+
+    time: float
+    """s since 1970."""
+    sent: bool
+    transport: str
+    local: str
+    """host:port."""
+    remote: str
+    first_line: str
+    cseq: str
+    call_id: str
+    text: str
+
+
+class Trace:
+    """Keeps the last `limit_messages` messages; 0 keeps none."""
+
+    def __init__(self, limit_messages: int) -> None:
+        self._limit = limit_messages
+        self._entries: deque[TraceEntry] = deque()
+        self._bytes = 0
+
+    def take(self, data: bytes, flow: Flow, sent: bool, wall_time: float) -> None:
+        """One message, or whatever came in its place. `wall_time` in s since 1970."""
+        if not self._limit:
+            return
+        entry = _read(data, flow, sent, wall_time)
+        self._entries.append(entry)
+        self._bytes += len(entry.text)
+        while len(self._entries) > self._limit or self._bytes > MAX_BYTES:
+            self._bytes -= len(self._entries.popleft().text)
+
+    def render(self, call_id: str | None = None) -> str:
+        """The ladder, a line for each message. Of the calls whose Call-ID begins with `call_id`
+        the messages follow in full."""
+        entries = list(self._matching(call_id))
+        if not entries:
+            return "No messages.\n"
+        lines = _ladder(entries)
+        for entry in entries if call_id is not None else ():
+            lines += ["", f"{_clock(entry.time)} {_way(entry)} {entry.transport}", entry.text]
+        return "\n".join(lines) + "\n"
+
+    def as_dicts(self, call_id: str | None = None) -> list[dict[str, str | float | bool]]:
+        """The same for programs."""
+        return [
+            {name: getattr(entry, name) for name in TraceEntry.__slots__}
+            for entry in self._matching(call_id)
+        ]
+
+    def _matching(self, call_id: str | None) -> Iterator[TraceEntry]:
+        return (e for e in self._entries if call_id is None or e.call_id.startswith(call_id))
+
+
+def _ladder(entries: list[TraceEntry]) -> list[str]:
+    rows: list[tuple[str, ...]] = [("TIME (UTC)", "WHO", "", "BY", "MESSAGE", "CSEQ", "CALL-ID")]
+    for entry in entries:
+        rows.append(
+            (
+                _clock(entry.time),
+                *_way(entry).split(" ", 1),
+                entry.transport,
+                _shortened(entry.first_line, FIRST_LINE_WIDTH),
+                entry.cseq,
+                _shortened(entry.call_id, CALL_ID_WIDTH),
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(7)]
+    return ["  ".join(t.ljust(w) for t, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+
+
+def _way(entry: TraceEntry) -> str:
+    """Who → whom; we stand on the left, so that one's eye tells sent from received."""
+    return f"{entry.local} {'──▶' if entry.sent else '◀──'} {entry.remote}"
+
+
+def _clock(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _read(data: bytes, flow: Flow, sent: bool, wall_time: float) -> TraceEntry:
+    lines = _lines(data[:MAX_MESSAGE_BYTES].decode("utf-8", "replace"))
+    end = lines.index("") if "" in lines else len(lines)
+    fields = [_field(line) for line in _unfolded(lines[1:end])]
+    values = {name: value for name, _, value in reversed(fields)}
+    body = _shown_body(lines[0], values, lines[end + 1 :])
+    kept = [lines[0], *(_blotted_field(*field) for field in fields), "", *body]
+    if len(data) > MAX_MESSAGE_BYTES:
+        kept.append(f"(cut off, {len(data)} bytes in all)")
+    text = _URI_PASSWORD.sub(rf"\1:{BLOT}@", "\n".join(kept)).rstrip("\n")
+    return TraceEntry(
+        wall_time,
+        sent,
+        flow.transport,
+        _address(flow.local),
+        _address(flow.remote),
+        text.partition("\n")[0],
+        values.get("cseq", ""),
+        values.get("call-id", ""),
+        text,
+    )
+
+
+def _lines(text: str) -> list[str]:
+    """At least one, without what would move the cursor of whoever looks at them."""
+    # line breaks before a message are allowed, RFC 3261 §7.5
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", " ").lstrip("\n")
+    lines = text.split("\n")
+    if not "".join(lines).isprintable():
+        lines = ["".join(c if c.isprintable() else "·" for c in line) for line in lines]
+    return lines
+
+
+def _shown_body(first_line: str, values: dict[str, str], body: list[str]) -> list[str]:
+    method = values.get("cseq", "").rpartition(" ")[2] or first_line.partition(" ")[0]
+    kind = values.get("content-type", "")
+    if not any(body) or (method.upper() != "MESSAGE" and kind.lower().startswith(_BODIES)):
+        return [_blotted_body(line) for line in _unfolded(body)]
+    size = sum(len(line) for line in body)
+    return [f"({kind or 'a body'}, some {size} characters, not kept)"]
+
+
+def _address(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _unfolded(lines: list[str]) -> list[str]:
+    """Header lines with their continuations (RFC 3261 §7.3.1)."""
+    whole: list[list[str]] = []
+    for line in lines:
+        if line.startswith(" ") and whole:
+            whole[-1].append(line)
+        else:
+            whole.append([line])
+    return [" ".join(parts) for parts in whole]
+
+
+_COMPACT = {"i": "call-id", "c": "content-type"}
+
+
+def _field(line: str) -> tuple[str, str, str]:
+    """Name in lower case and in full, name as it stands there, value."""
+    shown, _, value = line.partition(":")
+    name = shown.strip().lower()
+    return _COMPACT.get(name, name), shown, value.strip()
+
+
+def _blotted_field(name: str, shown: str, value: str) -> str:
+    if "authorization" in name:
+        return f"{shown}: {_blotted_credentials(value)}"
+    if "authentication-info" in name:
+        return f"{shown}: {BLOT}"
+    return f"{shown}: {value}"
+
+
+def _blotted_credentials(value: str) -> str:
+    try:
+        scheme, parameters = parse_parameters(value)
+    except SipError:
+        return BLOT
+    if scheme.lower() != "digest":  # what stands first may as well be the secret itself
+        return BLOT
+    shown = (
+        f"{name}={quote(text) if name in _HARMLESS else BLOT}" for name, text in parameters.items()
+    )
+    return f"{scheme} {', '.join(shown)}"
+
+
+def _blotted_body(line: str) -> str:
+    """SDP's keys: RFC 4568 (tag and suite stay), RFC 8839, RFC 4567, RFC 8866 §5.12; and the header
+    fields of a message inside a message."""
+    bare = line.strip().lower()
+    if bare.startswith("a=crypto:"):
+        named = _CRYPTO_NAME.match(line)
+        return f"{named[0] if named else 'a=crypto:'} {BLOT}"
+    for secret in _SDP_SECRETS:
+        if bare.startswith(secret):
+            return f"{secret}{BLOT}"
+    return _blotted_field(*_field(line)) if "auth" in bare else line

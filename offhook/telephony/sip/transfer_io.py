@@ -1,0 +1,174 @@
+"""Giving a call to somebody else.
+
+    blind       we ask the far end to call the target (REFER, RFC 3515) and follow how that goes
+    attended    we call the target first, and ask the far end to take that call over (REFER with
+                Replaces, RFC 5589)
+    bridge      we call the target and connect the two lines here: where the far end will not do
+                it, or the trunk is set so
+
+After a blind or attended transfer the far end's call with us ends. A bridged one goes on until
+either side hangs up; the agent has left it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from time import monotonic
+from typing import Protocol
+
+from loguru import logger
+
+from offhook.media.bridge import Bridge
+from offhook.media.clock_io import PacketClock
+from offhook.media.leg import Leg, LegError
+from offhook.telephony.sip.call_io import DialError, SipCall
+from offhook.telephony.sip.flow import Flow
+from offhook.telephony.sip.grammar import SipError
+from offhook.telephony.sip.session import Session
+from offhook.telephony.sip.session_events import Ended, ReferProgress
+from offhook.telephony.sip.trunks import Trunk
+from offhook.telephony.sip.uri import Uri
+
+REFER_SECONDS = 70.0
+"""For a transfer to be decided: longer than the target may ring."""
+CANNOT = frozenset({403, 405, 408, 481, 489, 500, 501, 503, 603})
+"""Answers to a REFER that say "not by me" rather than "not them": the target may yet be called
+from here."""
+
+
+class Phone(Protocol):
+    """The endpoint, as transfers see it."""
+
+    def target_of(self, to: str, trunk: Trunk | None) -> Uri: ...
+    async def ways_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]: ...
+    async def place(self, call: SipCall, target: Uri, flows: Sequence[Flow]) -> None: ...
+    def second_call(self, first: SipCall, target: Uri) -> SipCall: ...
+    def touched(self, session: Session) -> None: ...
+    def drop(self, call: SipCall) -> None: ...
+
+
+class Transfers:
+    """Carries them out for all calls of an endpoint."""
+
+    def __init__(self, phone: Phone, clock: PacketClock) -> None:
+        self._phone = phone
+        self._clock = clock
+        self._bridged: set[asyncio.Task[None]] = set()
+
+    async def transfer(self, call: SipCall, target: str) -> None:
+        """Returns when `target` has the call. Raises LegError, with the line as it was."""
+        if call.refer is not None:
+            raise LegError("a transfer is under way")
+        if call.session is None or call.leg is None or call.state != "answered":
+            raise LegError("there is no call to transfer")
+        try:
+            uri = self._phone.target_of(target, call.trunk)
+        except SipError as error:
+            raise LegError(str(error)) from error
+        call.refer = asyncio.Queue()
+        try:
+            await self._by_way_of(call, uri)
+        finally:
+            call.refer = None
+        call.transferred_to = target
+
+    async def _by_way_of(self, call: SipCall, target: Uri) -> None:
+        way = call.trunk.transfer if call.trunk is not None else "blind"
+        if way == "bridge":
+            await self._bridge(call, target)
+        elif way == "attended":
+            await self._attended(call, target)
+        else:
+            refused = await self._refer(call, target)
+            if refused is not None and refused.status in CANNOT:
+                logger.info("{}: no transfer by REFER: {}", call.call_id, refused.reason)
+                await self._bridge(call, target)
+            elif refused is not None:
+                raise LegError(f"the transfer failed: {refused.status} {refused.reason}")
+
+    async def _refer(self, call: SipCall, target: Uri, replaces: str = "") -> ReferProgress | None:
+        """Ask, and follow it to its end; None when the far end has the other call."""
+        session = call.session
+        assert session is not None
+        assert call.refer is not None
+        session.refer(target, monotonic(), replaces=replaces)
+        self._phone.touched(session)
+        try:
+            async with asyncio.timeout(REFER_SECONDS):
+                while True:
+                    news = await call.refer.get()
+                    if isinstance(news, Ended):  # it hangs up once it needs us no more
+                        return None if news.by == "remote" else ReferProgress(0, news.reason, True)
+                    if news.final:
+                        break
+        except TimeoutError:
+            return ReferProgress(408, "nothing came of it", True)
+        if not 200 <= news.status < 300:
+            return news
+        call.end("transferred")  # RFC 5589 §6.1: ours to hang up, if it has not
+        return None
+
+    async def _attended(self, call: SipCall, target: Uri) -> None:
+        second = await self._call(call, target)
+        assert second.session is not None
+        assert second.session.dialog is not None
+        dialog = second.session.dialog.id
+        replaces = f"{dialog.call_id};to-tag={dialog.remote_tag};from-tag={dialog.local_tag}"
+        refused = await self._refer(call, target, replaces)
+        if refused is None:
+            await self._end(second, "transferred")
+        else:
+            logger.info("{}: no transfer by REFER: {}", call.call_id, refused.reason)
+            self._connect(call, second)
+
+    async def _bridge(self, call: SipCall, target: Uri) -> None:
+        self._connect(call, await self._call(call, target))
+
+    async def _call(self, first: SipCall, target: Uri) -> SipCall:
+        """Raises LegError."""
+        second = self._phone.second_call(first, target)
+        try:
+            await self._phone.place(second, target, await self._phone.ways_to(target, first.trunk))
+        except DialError as error:
+            await self._end(second, str(error))
+            raise LegError(str(error)) from error
+        except asyncio.CancelledError:
+            await self._end(second, "the call is over")
+            raise
+        return second
+
+    def _connect(self, call: SipCall, second: SipCall) -> None:
+        assert call.leg is not None
+        assert second.leg is not None
+        self._clock.add(second.leg)
+        task = asyncio.create_task(
+            self._while_both_are_up(call.leg, second), name=f"bridge {call.call_id}"
+        )
+        self._bridged.add(task)
+        task.add_done_callback(self._bridged.discard)
+
+    async def _while_both_are_up(self, first: Leg, second: SipCall) -> None:
+        assert second.leg is not None
+        bridge = Bridge(first, second.leg)
+        ends = [asyncio.create_task(leg.until_closed()) for leg in (first, second.leg)]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+            bridge.close()
+            self._clock.remove(second.leg)
+            await first.hang_up("the other end hung up")
+            await self._end(second, "the other end hung up")
+
+    async def _end(self, second: SipCall, reason: str) -> None:
+        if second.leg is not None:
+            await second.leg.hang_up(reason)
+        second.end(reason)
+        await second.close()
+        self._phone.drop(second)
+
+    async def close(self) -> None:
+        """Every bridge ends."""
+        for task in tuple(self._bridged):
+            task.cancel()
+        await asyncio.gather(*self._bridged, return_exceptions=True)

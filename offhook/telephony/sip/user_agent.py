@@ -1,0 +1,544 @@
+"""All SIP of one process: whose a message is, and what is answered by itself.
+
+Sans-io: messages come in with the way they came by, messages with the way they go come out, and in
+between is what happened: calls, and registrations. A request goes by the gate, then to its session;
+one that begins something is looked at in the order of RFC 3261 §8.2:
+
+    a method that is not ours     405, 501
+    too many hops behind it       483
+    another scheme                416
+    the same by another way       482
+    an extension we do not have   420
+    a body we cannot read         415
+    no answer it could read       406
+    an INVITE                     a new session (481 when it replaces one that is not there)
+    OPTIONS                       200, what we can do
+    anything else                 481: it is of a dialog that is not there
+"""
+
+import heapq
+import itertools
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from offhook.telephony.sip.digest import DigestClient
+from offhook.telephony.sip.flow import Flow, TransportName
+from offhook.telephony.sip.gate import Gate, HeaderLines, Refusal
+from offhook.telephony.sip.headers import NameAddr
+from offhook.telephony.sip.line import Line
+from offhook.telephony.sip.message import (
+    MessageError,
+    Request,
+    Response,
+    parse_message,
+    respond,
+    sdp_of,
+)
+from offhook.telephony.sip.registration import Registration, RegistrationStatus
+from offhook.telephony.sip.registration_table import State
+from offhook.telephony.sip.session import Session
+from offhook.telephony.sip.session_events import SessionEvent, SessionSettings
+from offhook.telephony.sip.transaction import ClientTransaction, Key, ServerTransaction
+from offhook.telephony.sip.transactions import (
+    AckReceived,
+    Cancelled,
+    Failed,
+    RequestReceived,
+    ResponseReceived,
+    Transactions,
+)
+from offhook.telephony.sip.trunks import SipSettings, Trunk
+from offhook.telephony.sip.uri import Uri
+
+ALLOWED = tuple(
+    ["INVITE", "ACK", "CANCEL", "BYE", "OPTIONS", "PRACK", "UPDATE", "INFO", "REFER", "NOTIFY"]
+)
+KNOWN = (*ALLOWED, "REGISTER", "SUBSCRIBE", "MESSAGE", "PUBLISH")
+"""Methods that there are: of these what is not allowed gets 405, the rest of the world's 501."""
+EXTENSIONS = ("100rel", "timer", "replaces")
+LOCATED_LIMIT = 1000
+"""Names of next hops whose addresses are kept; the oldest are forgotten."""
+
+
+@dataclass(frozen=True)
+class IncomingCall:
+    """Somebody calls; the session waits for an answer."""
+
+    session: Session
+    request: Request
+    flow: Flow
+    trunk: Trunk | None
+    """None where everybody may call."""
+    replaces: Session | None
+    """The call that this one takes the place of (RFC 3891)."""
+
+
+@dataclass(frozen=True)
+class SessionHappened:
+    """Something happened in a call that is known."""
+
+    session: Session
+    event: SessionEvent
+
+
+@dataclass(frozen=True)
+class RegistrationChanged:
+    status: RegistrationStatus
+
+
+@dataclass(frozen=True)
+class Locate:
+    """The address of this next hop is wanted: see `UserAgent.located`."""
+
+    hop: Uri
+
+
+Happening = IncomingCall | SessionHappened | RegistrationChanged | Locate
+
+
+@dataclass
+class Counts:
+    """Since the start, for the metrics."""
+
+    requests: dict[str, int] = field(default_factory=dict)
+    """Received, by method."""
+    responses: dict[str, int] = field(default_factory=dict)
+    """Sent and received, by class as "4xx"."""
+    malformed: int = 0
+    """Messages that could not be understood."""
+
+
+class UserAgent:
+    """After every call that takes `now` the caller empties `messages_to_send` and `next_event`,
+    and comes back by `get_timer`."""
+
+    def __init__(
+        self,
+        settings: SipSettings,
+        address_of: Callable[[Flow], tuple[str, int]],
+        flow_to: Callable[[TransportName, str, int], Flow],
+    ) -> None:
+        """`address_of`: our host and port as a peer at the far end of a flow reaches them.
+        `flow_to`: the way to a numeric address."""
+        self.counts = Counts()
+        self._settings = settings
+        self._address_of = address_of
+        self._flow_to = flow_to
+        self._transactions = Transactions(self._sent_by)
+        self.gate = Gate(settings, self._is_ours)
+        self._lines: dict[tuple[str, str], Line] = {}
+        """By Call-ID and our own tag."""
+        self._ringing: dict[Key, Line] = {}
+        """By the transaction of an INVITE that came in, which a CANCEL is for."""
+        self._registrations: dict[str, Registration] = {}
+        """By Call-ID."""
+        self._told: dict[str, RegistrationStatus] = {}
+        self._targets: dict[str, Sequence[Flow]] = {}
+        """Of trunks, in the order of trying."""
+        self._located: dict[str, Flow | None] = {}
+        """Next hops that are names; None while they are looked up."""
+        self._due: list[tuple[float, int, Line]] = []
+        """A heap of when sessions want to be woken, with some that were put off since."""
+        self._order = itertools.count()
+        self._events: deque[Happening] = deque()
+
+    @property
+    def sessions(self) -> int:
+        return len(self._lines)
+
+    @property
+    def transactions(self) -> int:
+        return len(self._transactions)
+
+    @property
+    def busy(self) -> bool:
+        """Something is still to be answered."""
+        live = (State.UNREGISTERED, State.REFUSED)
+        registered = any(r.status.state not in live for r in self._registrations.values())
+        return bool(self._lines) or registered
+
+    # --- in and out ---
+
+    def receive(self, data: bytes, flow: Flow, now: float) -> None:
+        """One whole message as it came. Never raises."""
+        if not data.strip(b"\r\n\0"):  # a keep-alive (RFC 5626 §3.5.1) or what passes for one
+            return
+        try:
+            message = parse_message(data)
+        except MessageError as error:
+            self.counts.malformed += 1
+            request = error.request
+            if request is not None and self.gate.judge_malformed(flow, now):
+                self._answer(request, flow, error.status, error.reason)
+            return
+        if isinstance(message, Response):
+            _count(self.counts.responses, f"{message.status // 100}xx")
+            self._transactions.receive(message, flow, now)
+        else:
+            _count(self.counts.requests, message.method if message.method in KNOWN else "other")
+            judged = self.gate.judge(message, flow, now)
+            if isinstance(judged, Refusal):
+                self._answer(message, flow, judged.status, "", judged.headers)
+            if judged is not True:
+                return
+            self._transactions.receive(message, flow, now)
+        self._work(now)
+
+    def flow_failed(self, flow: Flow, now: float) -> None:
+        """A message could not be sent by it, or its connection is gone."""
+        for line in self._lines.values():
+            line.lost |= line.flow == flow
+        self._transactions.flow_failed(flow, now)
+        self._work(now)
+
+    def messages_to_send(self) -> list[tuple[bytes, Flow]]:
+        return self._transactions.messages_to_send()
+
+    def next_event(self) -> Happening | None:
+        return self._events.popleft() if self._events else None
+
+    def get_timer(self) -> float | None:
+        timers = [self._transactions.get_timer()]
+        timers += [r.get_timer() for r in self._registrations.values()]
+        if self._due:
+            timers.append(self._due[0][0])
+        return min((t for t in timers if t is not None), default=None)
+
+    def handle_timer(self, now: float) -> None:
+        self._transactions.handle_timer(now)
+        while self._due and self._due[0][0] <= now:
+            line = heapq.heappop(self._due)[2]
+            line.due = None
+            assert line.session is not None
+            timer = line.session.get_timer()
+            if timer is not None and timer <= now:
+                line.session.handle_timer(now)
+            self._attend(line)
+        for registration in self._registrations.values():
+            timer = registration.get_timer()
+            if timer is not None and timer <= now:
+                registration.handle_timer(now)
+        self._work(now)
+
+    # --- what the owner asks for ---
+
+    def call(
+        self,
+        target: Uri,
+        flow: Flow,
+        trunk: Trunk | None,
+        from_: NameAddr,
+        to: NameAddr,
+        sdp: str | None,
+        now: float,
+        headers: Sequence[tuple[str, str]] = (),
+        ring_seconds: float | None = None,
+    ) -> Session:
+        """Begin a call to `target` by `flow`. `sdp`: our offer; None asks for theirs."""
+        digest = None
+        if trunk is not None and trunk.password:
+            digest = DigestClient(trunk.username, trunk.password, trunk.realm)
+        line = Line(self, flow, trunk, self._begin)
+        session = Session.outgoing(
+            line,
+            target,
+            from_,
+            to,
+            self.contact(flow, trunk),
+            sdp,
+            self._session_settings(trunk, ring_seconds),
+            now,
+            headers=headers,
+            digest=digest,
+        )
+        self._attend(line)
+        return session
+
+    def touched(self, session: Session, now: float) -> None:
+        """The owner has asked something of the session."""
+        line = self._lines.get((session.call_id, session.local_tag))
+        if line is not None:
+            self._attend(line)
+        self._work(now)
+
+    def use_targets(self, trunk: str, flows: Sequence[Flow]) -> None:
+        """Where a trunk's server is, in the order of trying: its calls are known by these
+        addresses, and its registration goes there."""
+        self._targets[trunk] = flows
+        self.gate.trust(trunk, {flow.remote[0] for flow in flows})
+        for registration in self._registrations.values():
+            if registration.trunk.name == trunk:
+                registration.targets = len(flows)
+
+    def register(self, registration: Registration, now: float) -> None:
+        """Begin it and keep it up; `use_targets` has been called."""
+        registration.targets = len(self._targets[registration.trunk.name])
+        self._registrations[registration.call_id] = registration
+        registration.start(now)
+        self._work(now)
+
+    def unregister(self, now: float) -> None:
+        for registration in self._registrations.values():
+            registration.unregister(now)
+        self._work(now)
+
+    def registrations(self) -> list[RegistrationStatus]:
+        return [r.status for r in self._registrations.values()]
+
+    def located(self, hop: Uri, flow: Flow) -> None:
+        """Where a next hop is that `Locate` asked for."""
+        self._located[_hop_name(hop)] = flow
+
+    def contact(self, flow: Flow, trunk: Trunk | None) -> Uri:
+        """Ours, as a peer at the far end of the flow reaches us."""
+        host, port = self._address_of(flow)
+        user = trunk.username if trunk is not None and trunk.username else None
+        uri = Uri("sip", user=user, host=host, port=port)
+        if flow.transport == "UDP":
+            return uri
+        return uri.with_parameter("transport", flow.transport.lower())
+
+    def _sent_by(self, flow: Flow) -> str:
+        host, port = self._address_of(flow)
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _session_settings(self, trunk: Trunk | None, ring_seconds: float | None) -> SessionSettings:
+        settings = SessionSettings(
+            self._settings.user_agent, ring_seconds=ring_seconds or self._settings.ring_seconds
+        )
+        if trunk is None:
+            return settings
+        return replace(settings, session_seconds=trunk.session_seconds, reliable=trunk.reliable)
+
+    # --- what lines share ---
+
+    def send_request(self, request: Request, flow: Flow, now: float) -> ClientTransaction:
+        return self._transactions.send_request(request, flow, now)
+
+    def send_ack(self, request: Request, flow: Flow) -> None:
+        self._transactions.send_ack(request, flow)
+
+    def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None:
+        _count(self.counts.responses, f"{response.status // 100}xx")
+        self._transactions.respond(transaction, response, now)
+
+    def cancel(self, transaction: ClientTransaction, now: float) -> None:
+        self._transactions.cancel(transaction, now)
+
+    def flow_to(self, transport: TransportName, remote: tuple[str, int]) -> Flow:
+        return self._flow_to(transport, *remote)
+
+    def where(self, hop: Uri) -> Flow | None:
+        """Where a name was found to be; None while nobody has looked."""
+        name = _hop_name(hop)
+        if name not in self._located:
+            if len(self._located) >= LOCATED_LIMIT:
+                del self._located[next(iter(self._located))]
+            self._located[name] = None
+            self._events.append(Locate(hop))
+        return self._located[name]
+
+    # --- whose a message is ---
+
+    def _is_ours(self, request: Request) -> bool:
+        """Of a call that is there; an ACK and a CANCEL are of what was let in, or of nothing."""
+        key = (request.call_id, request.to.tag)
+        return key in self._lines or request.method in ("ACK", "CANCEL")
+
+    def _work(self, now: float) -> None:
+        """Hand out what the transactions have, until all is at rest."""
+        self._tend_registrations(now)
+        while (event := self._transactions.next_event()) is not None:
+            match event:
+                case RequestReceived(transaction, request, flow):
+                    self._take(transaction, request, flow, now)
+                case ResponseReceived(transaction, response):
+                    self._take_response(transaction, response, now)
+                case AckReceived(request, _):
+                    if line := self._lines.get((request.call_id, request.to.tag)):
+                        line.of.receive_ack(request, now)
+                        self._attend(line)
+                case Cancelled(transaction, cancel):
+                    line = self._ringing.get(transaction.key)
+                    invite = transaction.request
+                    if line := line or self._lines.get((invite.call_id, invite.to.tag)):
+                        line.of.cancelled(transaction, now, cancel)
+                        self._attend(line)
+                case Failed(transaction, reason):
+                    self._take_failure(transaction, reason, now)
+            self._tend_registrations(now)
+
+    def _take(
+        self, transaction: ServerTransaction, request: Request, flow: Flow, now: float
+    ) -> None:
+        if request.to.tag:
+            line = self._lines.get((request.call_id, request.to.tag))
+            if line is None:
+                self._reply(transaction, 481, now)
+            else:
+                line.of.receive_request(request, transaction, now)
+                self._attend(line)
+            return
+        fault = self._fault(transaction, request)
+        if fault is not None:
+            self._reply(transaction, fault.status, now, fault.headers)
+        elif request.method == "INVITE":
+            self._take_call(transaction, request, flow, now)
+        elif request.method == "OPTIONS":
+            self._reply(transaction, 200, now, self._capabilities())
+        else:
+            self._reply(transaction, 481, now)
+
+    def _fault(self, transaction: ServerTransaction, request: Request) -> Refusal | None:
+        """What is wrong with a request outside a dialog."""
+        if request.method not in ALLOWED:
+            allowed = [("Allow", ", ".join(ALLOWED))]
+            return Refusal(405 if request.method in KNOWN else 501, allowed)
+        if request.max_forwards == 0:
+            return Refusal(483)
+        if request.uri.scheme not in ("sip", "sips", "tel"):
+            return Refusal(416)
+        if transaction.merged:
+            return Refusal(482)
+        unknown = [tag for tag in request.require if tag not in EXTENSIONS]
+        if unknown:
+            return Refusal(420, [("Unsupported", ", ".join(unknown))])
+        encoding = (request.headers.get("Content-Encoding") or "identity").strip().lower()
+        if encoding != "identity":
+            return Refusal(415, [("Accept-Encoding", "identity")])
+        if request.method == "INVITE" and request.body and sdp_of(request) is None:
+            return Refusal(415, [("Accept", "application/sdp")])
+        if request.method == "INVITE" and not _takes_sdp(request):
+            return Refusal(406)
+        return None
+
+    def _take_call(
+        self, transaction: ServerTransaction, request: Request, flow: Flow, now: float
+    ) -> None:
+        replaced = None
+        if (value := request.headers.get("Replaces")) is not None:
+            replaced = self._replaced(value)
+            if replaced is None:
+                self._reply(transaction, 481, now)
+                return
+        trunk = self.gate.trunk_of(request, flow)
+        line = Line(self, flow, trunk, self._begin)
+        contact, settings = self.contact(flow, trunk), self._session_settings(trunk, None)
+        session = Session.incoming(line, transaction, request, contact, settings, now)
+        line.session = session
+        line.invite = transaction.key
+        self._begin(line)
+        self._ringing[transaction.key] = line
+        self._events.append(IncomingCall(session, request, flow, trunk, replaced))
+        self._attend(line)
+
+    def _replaced(self, value: str) -> Session | None:
+        """The session that a Replaces names (RFC 3891 §3)."""
+        call_id, _, rest = value.partition(";")
+        tags = dict(part.strip().partition("=")[::2] for part in rest.split(";"))
+        line = self._lines.get((call_id.strip(), tags.get("to-tag", "")))
+        if line is None or line.of.dialog is None:
+            return None
+        return line.of if line.of.dialog.id.remote_tag == tags.get("from-tag") else None
+
+    def _take_response(
+        self, transaction: ClientTransaction, response: Response, now: float
+    ) -> None:
+        if line := self._lines.get((response.call_id, response.from_.tag)):
+            line.of.receive_response(transaction, response, now)
+            self._attend(line)
+        elif registration := self._registrations.get(response.call_id):
+            registration.receive(response, now)
+            self._move(registration, now)
+
+    def _take_failure(
+        self, transaction: ClientTransaction | ServerTransaction, reason: str, now: float
+    ) -> None:
+        request = transaction.request
+        line = self._ringing.get(transaction.key)
+        line = line or self._lines.get((request.call_id, request.from_.tag))
+        if line is not None:
+            line.of.failed(transaction, reason, now)
+            self._attend(line)
+        elif registration := self._registrations.get(request.call_id):
+            registration.failed(reason, now)
+
+    def _begin(self, line: Line) -> None:
+        self._lines[line.of.call_id, line.of.local_tag] = line
+
+    def _attend(self, line: Line) -> None:
+        """After anything was done with a session: its events, its timer, its end."""
+        session = line.of
+        while (event := session.next_event()) is not None:
+            self._events.append(SessionHappened(session, event))
+        if session.over:
+            self._lines.pop((session.call_id, session.local_tag), None)
+            if line.invite is not None:
+                self._ringing.pop(line.invite, None)
+            return
+        timer = session.get_timer()
+        if timer is not None and (line.due is None or timer < line.due):
+            line.due = timer
+            heapq.heappush(self._due, (timer, next(self._order), line))
+
+    # --- registrations ---
+
+    def _move(self, registration: Registration, now: float) -> None:
+        """Over UDP the registrar says where our packets come from: that is how it reaches us
+        through a NAT, unless the settings know better."""
+        seen, contact = registration.public_address, registration.contact
+        if seen is not None and not self._settings.public_address and not contact.parameters:
+            registration.move(replace(contact, host=seen[0], port=seen[1]), now)
+
+    def _tend_registrations(self, now: float) -> None:
+        for registration in self._registrations.values():
+            while (asked := registration.request_to_send()) is not None:
+                request, target = asked
+                flow = self._targets[registration.trunk.name][target]
+                self._transactions.send_request(request, flow, now)
+            status = registration.status
+            if self._told.get(status.trunk) != status:
+                self._told[status.trunk] = status
+                self._events.append(RegistrationChanged(status))
+
+    # --- answers without a session ---
+
+    def _capabilities(self) -> HeaderLines:
+        """RFC 3261 §11.2."""
+        return [
+            ("Allow", ", ".join(ALLOWED)),
+            ("Accept", "application/sdp"),
+            ("Supported", ", ".join(EXTENSIONS)),
+            ("User-Agent", self._settings.user_agent),
+        ]
+
+    def _reply(
+        self, transaction: ServerTransaction, status: int, now: float, headers: HeaderLines = ()
+    ) -> None:
+        tag = secrets.token_hex(8)
+        response = respond(transaction.request, status, to_tag=tag, headers=headers)
+        self.respond(transaction, response, now)
+
+    def _answer(
+        self, request: Request, flow: Flow, status: int, reason: str = "", headers: HeaderLines = ()
+    ) -> None:
+        """An answer without state (RFC 3261 §8.2.7), to one whom we do not know."""
+        _count(self.counts.responses, f"{status // 100}xx")
+        self._transactions.refuse(request, flow, status, reason, headers)
+
+
+def _takes_sdp(request: Request) -> bool:
+    """Whether its sender can read our answer (RFC 3261 §20.1); without an Accept it can."""
+    accepted = request.headers.all("Accept")
+    kinds = {value.partition(";")[0].strip().lower() for value in accepted}
+    return not accepted or bool(kinds & {"application/sdp", "application/*", "*/*"})
+
+
+def _count(counts: dict[str, int], what: str) -> None:
+    counts[what] = counts.get(what, 0) + 1
+
+
+def _hop_name(hop: Uri) -> str:
+    return f"{hop.scheme}:{hop.host}:{hop.port}:{hop.parameter('transport')}"

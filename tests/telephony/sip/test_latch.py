@@ -1,0 +1,242 @@
+"""Whom to believe: the latch of RTP, and that of RTCP. Time is given."""
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offhook.telephony.sip.latch import (
+    CANDIDATE_S,
+    CANDIDATES,
+    LATCH_AGAIN_S,
+    LATCH_GAP,
+    LATCH_PACKETS,
+    RTCP_LATCH_AGAIN_S,
+    Latch,
+    RtcpLatch,
+)
+
+SDP = ("10.0.0.5", 4000)
+NAT = ("203.0.113.7", 61_234)
+OTHER = ("198.51.100.66", 9999)
+CALLER, ATTACKER = 0xCA11E4, 0xBAD
+PCMU, EVENTS = 0, 101
+
+
+def rtp(number, ssrc=CALLER, payload_type=PCMU):
+    sequence, timestamp = number & 0xFFFF, number * 160 & 0xFFFF_FFFF
+    header = struct.pack("!BBHII", 0x80, payload_type, sequence, timestamp, ssrc)
+    return header + b"\xff" * 160
+
+
+def report(ssrc=CALLER):
+    return struct.pack("!BBHI", 0x80, 201, 1, ssrc)
+
+
+def latch(expected=SDP, secure=False):
+    return Latch(expected, secure, frozenset({PCMU, EVENTS}))
+
+
+def stream(latch, source, numbers, start=0.0, **packet):
+    """Packets 20 ms apart; how many of them were accepted."""
+    return sum(
+        latch.accept(source, rtp(number, **packet), start + 0.02 * index)
+        for index, number in enumerate(numbers)
+    )
+
+
+def test_the_address_of_sdp_is_believed_at_once():
+    line = latch()
+    assert not line.locked
+    assert line.destination == SDP
+    assert line.accept(SDP, rtp(1), 0.0)
+    assert line.locked
+    assert line.destination == SDP
+    assert line.ssrc == CALLER.to_bytes(4, "big")
+
+
+def test_behind_a_nat_the_source_is_believed_after_some_packets_in_order():
+    line = latch()
+    assert stream(line, NAT, range(100, 100 + LATCH_PACKETS - 1)) == 0
+    assert line.destination == SDP  # until something is latched
+    assert line.accept(NAT, rtp(100 + LATCH_PACKETS), 0.2)
+    assert line.destination == NAT
+    assert stream(line, NAT, range(110, 150), 0.3) == 40
+
+
+def test_the_order_may_have_gaps_and_may_wrap():
+    line = latch()
+    numbers = [65_520 + LATCH_GAP * index for index in range(LATCH_PACKETS)]
+    assert stream(line, NAT, numbers) == 1
+
+
+@pytest.mark.parametrize(
+    "packets",
+    [
+        [rtp(7)] * 50,  # one packet again and again
+        [rtp(number * 1000) for number in range(50)],  # blind guesses
+        [rtp(-number) for number in range(50)],
+        [rtp(number, ssrc=number) for number in range(50)],
+        [rtp(number, payload_type=PCMU + 1) for number in range(50)],
+        [b"\x80\x00"] * 50,
+        [b""] * 50,
+    ],
+    ids=["repeated", "skipping", "backwards", "SSRCs", "payload type", "truncated", "empty"],
+)
+def test_what_is_no_stream_of_ours_is_never_latched(packets):
+    line = latch()
+    assert not any(line.accept(OTHER, data, 0.02 * i) for i, data in enumerate(packets))
+    assert line.destination == SDP
+
+
+def test_once_the_address_of_sdp_was_heard_nobody_else_is():
+    line = latch()
+    assert line.accept(SDP, rtp(1), 0.0)
+    for second in range(10):
+        assert line.accept(SDP, rtp(second), second)
+        assert stream(line, OTHER, range(100), second, ssrc=ATTACKER) == 0
+        assert stream(line, OTHER, range(second, second + 40), second, ssrc=CALLER) == 0
+    assert line.destination == SDP
+
+
+def test_whoever_sprayed_first_loses_to_the_address_of_sdp_at_its_first_packet():
+    line = latch()
+    stream(line, OTHER, range(50), ssrc=ATTACKER)
+    assert line.destination == OTHER
+    assert line.accept(SDP, rtp(1), 1.0)
+    assert line.destination == SDP
+    assert stream(line, OTHER, range(50, 100), 1.0, ssrc=ATTACKER) == 0
+    assert stream(line, OTHER, range(50, 100), 5.0, ssrc=ATTACKER) == 0  # silent or not
+
+
+def test_a_source_latched_to_is_locked():
+    line = latch()
+    stream(line, NAT, range(10))
+    assert stream(line, OTHER, range(11, 60), 0.2) == 0
+    assert line.destination == NAT
+
+
+def test_a_stream_may_go_on_from_elsewhere_after_a_silence():
+    line = latch()
+    stream(line, NAT, range(10))  # until 0.18
+    late = 0.18 + LATCH_AGAIN_S + 0.001
+    assert stream(line, OTHER, range(100), late, ssrc=ATTACKER) == 0
+    assert stream(line, OTHER, range(10, 10 + LATCH_PACKETS), late + 2) == 1
+    assert line.destination == OTHER
+    assert stream(line, NAT, range(30, 60), late + 2.1) == 0
+
+
+def test_the_silence_is_counted_from_the_last_packet():
+    line = latch()
+    stream(line, NAT, range(10))
+    assert line.accept(NAT, rtp(11), 2.0)
+    assert stream(line, OTHER, range(12, 40), 3.0) == 0
+
+
+def test_only_so_many_sources_are_observed_and_silent_ones_make_room():
+    line = latch()
+    for port in range(CANDIDATES):
+        assert not line.accept(("198.51.100.66", port), rtp(port, ssrc=ATTACKER), 0.0)
+    assert stream(line, NAT, range(LATCH_PACKETS), 0.1) == 0
+    assert stream(line, NAT, range(LATCH_PACKETS), CANDIDATE_S + 0.1) == 1
+
+
+def test_an_sdp_without_an_address_waits_for_a_source():
+    line = latch(expected=None)
+    assert line.destination is None
+    stream(line, NAT, range(LATCH_PACKETS))
+    assert line.destination == NAT
+
+
+def test_a_new_offer_with_the_same_address_keeps_the_latch():
+    line = latch()
+    stream(line, NAT, range(10))
+    line.renew(SDP, False, frozenset({8}), 1.0)
+    assert line.destination == NAT
+    assert line.accept(NAT, rtp(11, payload_type=8), 1.0)
+    assert stream(line, OTHER, range(12, 60), 1.0, payload_type=8) == 0
+
+
+def test_a_new_address_is_sent_to_at_once_and_the_old_heard_for_a_while():
+    line = latch()
+    line.accept(SDP, rtp(1), 0.0)
+    moved = ("10.0.0.9", 5000)
+    line.renew(moved, False, frozenset({PCMU}), 1.0)
+    assert line.destination == moved
+    assert stream(line, SDP, range(2, 22), 1.0) == 20
+    assert line.destination == moved
+    assert line.accept(moved, rtp(30), 1.5)
+    assert stream(line, SDP, range(22, 40), 1.6) == 0
+
+
+def test_a_new_address_behind_a_nat_is_latched_anew():
+    line = latch()
+    stream(line, NAT, range(10))
+    line.renew(("10.0.0.9", 5000), False, frozenset({PCMU}), 1.0)
+    stream(line, NAT, range(10, 30), 1.0)
+    assert line.destination == ("10.0.0.9", 5000)
+    elsewhere = ("203.0.113.7", 61_300)
+    assert stream(line, elsewhere, range(30, 30 + LATCH_PACKETS), 1.5) == 1
+    assert line.destination == elsewhere
+
+
+def test_with_srtp_whoever_authenticates_is_sent_to():
+    line = latch(secure=True)
+    assert line.accept(OTHER, rtp(1), 0.0)  # to be authenticated, and it will not be
+    assert line.destination == SDP
+    assert line.accept(NAT, rtp(1), 0.0)
+    line.authenticated(NAT, rtp(1), 0.0)
+    assert line.destination == NAT
+    line.authenticated(SDP, rtp(2), 0.1)
+    assert line.destination == SDP
+
+
+def test_rtcp_is_latched_by_itself():
+    line = RtcpLatch((SDP[0], SDP[1] + 1), secure=False)
+    heard = CALLER.to_bytes(4, "big")
+    nat = (NAT[0], 61_235)
+    assert not line.accept(nat, report(), None, 0.0)
+    assert not line.accept(nat, report(ATTACKER), heard, 0.0)
+    assert not line.accept(nat, b"\x80\xc9", heard, 0.0)
+    assert line.destination == (SDP[0], SDP[1] + 1)
+    assert line.accept(nat, report(), heard, 0.0)
+    assert line.destination == nat
+    assert line.accept(nat, report(ATTACKER), heard, 0.1)
+    assert not line.accept(OTHER, report(), heard, 0.2)
+    assert line.accept(OTHER, report(), heard, 0.1 + RTCP_LATCH_AGAIN_S)
+    assert line.accept((SDP[0], SDP[1] + 1), report(), heard, 20.0)
+    assert not line.accept(OTHER, report(), heard, 21.0)
+
+
+def test_rtcp_follows_a_new_address_and_authentication():
+    line = RtcpLatch(SDP, secure=False)
+    assert line.accept(SDP, report(), None, 0.0)
+    line.renew(SDP, secure=True)
+    assert line.destination == SDP
+    line.authenticated(NAT, 1.0)
+    assert line.destination == NAT
+    line.renew(SDP, secure=False)
+    assert line.destination == NAT
+    line.renew(OTHER, secure=False)
+    assert line.destination == OTHER
+    assert not line.accept(NAT, report(ATTACKER), CALLER.to_bytes(4, "big"), 1.0)
+
+
+addresses = st.sampled_from([SDP, NAT, OTHER, ("198.51.100.66", 1)])
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.tuples(addresses, st.binary(max_size=14) | st.integers(0, 20).map(rtp), st.floats(0, 3)),
+        max_size=60,
+    )
+)
+def test_the_destination_is_always_the_sdp_or_a_source_accepted(packets):
+    line, now, accepted = latch(), 0.0, {SDP}
+    for source, data, elapsed in packets:
+        now += elapsed
+        if line.accept(source, data, now):
+            accepted.add(source)
+        assert line.destination in accepted
