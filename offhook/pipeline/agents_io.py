@@ -1,5 +1,6 @@
 """The agents that need no network, as Pipecat processors in the place of an LLM service."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
@@ -16,22 +17,26 @@ from pipecat.frames.frames import (
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
+from offhook.media.leg import LegError
 from offhook.pipeline.frontdesk import Action, Business, FrontDesk, Reply, TakeMessage
 
 OnAction = Callable[[Action], Awaitable[None]]
+"""Raises LegError when a transfer is refused."""
 
 
 class FrontDeskAgent(FrameProcessor):
-    """The rule-based receptionist in the place of an LLM service."""
+    """The rule-based receptionist in the place of an LLM service. `caller`: the number of the call,
+    if it has one."""
 
-    def __init__(self, business: Business, on_action: OnAction) -> None:
+    def __init__(self, business: Business, on_action: OnAction, caller: str = "") -> None:
         super().__init__()
-        self._desk = FrontDesk(business)
+        self._desk = FrontDesk(business, caller=caller)
         self._on_action = on_action
         self._cut: str | None = None
         """What was heard of the reply that was cut, until the desk is told."""
         self._action: Action | None = None
         """To be done when the reply has been heard to its end; an interruption voids it."""
+        self._acting: asyncio.Task[None] | None = None
 
     def cut(self, heard: str) -> None:
         self._cut = heard
@@ -49,7 +54,19 @@ class FrontDeskAgent(FrameProcessor):
                     self._cut = None
             elif isinstance(frame, BotStoppedSpeakingFrame) and self._action is not None:
                 action, self._action = self._action, None
-                await self._on_action(action)
+                # A transfer takes its time, and frames must not wait behind it.
+                self._acting = self.create_task(self._act(action), "act")
+
+    async def _act(self, action: Action) -> None:
+        try:
+            await self._on_action(action)
+        except LegError as error:
+            await self._say(self._desk.not_transferred(str(error), datetime.now()))
+
+    async def cleanup(self) -> None:
+        if self._acting is not None:
+            await self.cancel_task(self._acting)
+        await super().cleanup()
 
     async def _answer(self, context: LLMContext) -> None:
         heard = _last_user_text(context)

@@ -17,6 +17,7 @@ from pipecat.runner.types import SmallWebRTCRunnerArguments
 from pipecat.transports.base_transport import TransportParams
 
 from offhook.media.leg import Leg
+from offhook.pipeline.call_info import as_dict
 from offhook.pipeline.transport_io import LegTransport
 
 Bot = Callable[[Any], Awaitable[None]]
@@ -65,7 +66,10 @@ def load_bot(path: Path) -> Bot:
 
 
 async def run_bot(bot: Bot, leg: Leg, body: dict[str, Any]) -> None:
-    """Run a bot until it ends; one that ignores its caller's leaving is cancelled."""
+    """Run a bot until it ends; one that ignores its caller's leaving is cancelled. Who calls whom
+    is in the body as `call`, unless the call came from a browser, which has nothing to tell."""
+    if leg.info.edge != "webrtc":
+        body = {**body, "call": as_dict(leg.info)}
     arguments = SmallWebRTCRunnerArguments(webrtc_connection=leg, body=body, session_id=leg.call_id)
     task = asyncio.create_task(_guarded(bot, arguments), name=f"bot {leg.call_id}")
     try:

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 from loguru import logger
-from pipecat.frames.frames import EndFrame, LLMRunFrame
+from pipecat.frames.frames import EndFrame, LLMRunFrame, UserIdleTimeoutUpdateFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
@@ -21,24 +21,34 @@ from pipecat.transports.base_transport import TransportParams
 from pipecat.turns.user_turn_strategies import ExternalUserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
-from offhook.media.leg import Leg
+from offhook.media.leg import Leg, LegError
 from offhook.media.pcm import RATE_IN, RATE_OUT
+from offhook.pipeline.call_info import as_dict
+from offhook.pipeline.digits import Terms
 from offhook.pipeline.events import (
     AgentTurn,
     CallEnded,
     CallerTurn,
+    CallHeld,
+    CallResumed,
     CallStarted,
+    CallTransferred,
     Event,
     Interrupted,
+    TransferFailed,
 )
 from offhook.pipeline.hearing_io import Ears, Hearing
 from offhook.pipeline.recognizer import DEFAULT_OPTIONS, Recognizer, StreamOptions
 from offhook.pipeline.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
-from offhook.pipeline.transport_io import LegTransport
+from offhook.pipeline.transport_io import HeardFrame, LegInput, LegOutput, LegTransport
 
 IDLE_SECONDS = 12
 """Silence from both sides after which the agent is told that the caller says nothing."""
+HOLD_SECONDS = 120
+"""An agent that keeps a caller on hold longer has forgotten them: the caller is taken back."""
+TRANSFER_ENDS_SECONDS = 1
+"""A line that closed may have been closed by its transfer, which says so no later than this."""
 
 CONTEXT_MESSAGES = 400
 """A conversation longer than this forgets its older half: an endless call must not grow without
@@ -75,8 +85,16 @@ class Engines:
         await self.ears.vad.close()
 
 
+Absence = Literal["held", "on hold", "being transferred"]
+"""Why the caller is not there: the far end holds the line, or the agent does, or is leaving."""
+
+
 class Call:
-    """Runs from the answer to the goodbye. `run` returns when all is torn down."""
+    """Runs from the answer to the goodbye. `run` returns when all is torn down.
+
+    A transfer ends the agent's part. The line may stay up then, as a bridge between the caller and
+    the target; the call lasts as long as the line.
+    """
 
     def __init__(
         self,
@@ -95,7 +113,15 @@ class Call:
         self._agent = make_agent(self)
         self._turn = 0
         self._finished = asyncio.Event()
+        """The agent's part is over."""
+        self._absences: set[Absence] = set()
+        self._transfer: asyncio.Task[LegError | None] | None = None
+        self._transferred = False
+        self._hold_limit: asyncio.Task[None] | None = None
         self.context = LLMContext(tools=self._agent.tools) if self._agent.tools else LLMContext()
+        self._hearing: Hearing
+        self._line: LegInput
+        self._output: LegOutput
         self._worker: PipelineWorker
 
     def emit(self, event: Event) -> None:
@@ -106,41 +132,171 @@ class Call:
         for listener in self.listeners:
             listener(event)
 
+    # --- what the agent may do with the line ---
+
     async def hang_up(self) -> None:
         """The agent ends the call: what it has said so far is still heard."""
         await self._worker.queue_frame(EndFrame())
 
+    async def heard(self) -> bool:
+        """Wait until the caller has heard what the agent has said so far, and say whether its
+        present answer had any words. An interruption cancels who waits in a tool of Pipecat's; a
+        caller on hold is not waited for."""
+        if "on hold" not in self._absences:
+            frame = HeardFrame()
+            await self._agent.processor.push_frame(frame)
+            await frame.heard.wait()
+        return self._hearing.reply.written
+
+    async def transfer(self, target: str) -> None:
+        """Hand the caller over to `target`, a number or SIP address, and end the agent's part.
+        Raises LegError, which says why not, and the conversation goes on."""
+        if self._transfer is not None and not self._transfer.done():
+            raise LegError("a transfer is under way")
+        # A task of the call's own: what waits for it may be cancelled, the transfer may not.
+        self._transfer = asyncio.create_task(
+            self._hand_over(target), name=f"transfer {self.leg.call_id}"
+        )
+        refused = await asyncio.shield(self._transfer)
+        if refused is not None:
+            raise refused
+
+    async def _hand_over(self, target: str) -> LegError | None:
+        self._leave("being transferred")
+        try:
+            await self.leg.transfer(target)
+        except LegError as error:
+            self.emit(TransferFailed(self.leg.heard_ms, target, str(error)))
+            return error
+        finally:
+            self._return("being transferred")
+        self._transferred = True
+        self.end_reason = f"transferred to {target}"
+        self.emit(CallTransferred(self.leg.heard_ms, target))
+        self._finished.set()
+        return None
+
+    async def hold(self) -> None:
+        """Put the caller on hold, for HOLD_SECONDS at most. Raises LegError."""
+        if "on hold" in self._absences:
+            raise LegError("the caller is on hold already")
+        await self.leg.hold()
+        self._leave("on hold")
+        self.emit(CallHeld(self.leg.heard_ms, "agent"))
+        self._hold_limit = asyncio.create_task(self._end_hold(), name=f"hold {self.leg.call_id}")
+
+    async def _end_hold(self) -> None:
+        await asyncio.sleep(HOLD_SECONDS)
+        logger.warning("{}: on hold for {} s: taken back", self.leg.call_id, HOLD_SECONDS)
+        self._hold_limit = None
+        try:
+            await self.resume()
+        except LegError as error:
+            logger.error("{}: x the caller stays on hold: {}", self.leg.call_id, error)
+
+    async def resume(self) -> None:
+        """Take the caller back from hold. Raises LegError."""
+        if "on hold" not in self._absences:
+            raise LegError("the caller is not on hold")
+        await self.leg.resume()
+        if self._hold_limit is not None:
+            self._hold_limit.cancel()
+            self._hold_limit = None
+        self._return("on hold")
+        self.emit(CallResumed(self.leg.heard_ms, "agent"))
+
+    def gather(self, terms: Terms) -> None:
+        """How the next keys of the caller make a turn."""
+        self._hearing.digits.ask(terms)
+
+    # --- hold ---
+
+    def _held(self, held: bool) -> None:
+        """By the far end."""
+        if held:
+            self._leave("held")
+            self.emit(CallHeld(self.leg.heard_ms, "caller"))
+        else:
+            self._return("held")
+            self.emit(CallResumed(self.leg.heard_ms, "caller"))
+
+    def _leave(self, why: Absence) -> None:
+        self._absences.add(why)
+        self._hearing.away = True
+
+    def _return(self, why: Absence) -> None:
+        self._absences.discard(why)
+        self._hearing.away = bool(self._absences)
+
+    # --- life ---
+
     async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        limit = self._limit_seconds
+        deadline = None if limit is None else loop.time() + limit
+        await self._converse(deadline)
+        if self._transferred:
+            try:
+                await self._until(self.leg.until_closed(), deadline)
+            finally:
+                await self._end()
+
+    async def _converse(self, deadline: float | None) -> None:
+        """The agent's part."""
         engines = self._engines
         stream = await engines.recognizer.open(engines.hearing)
-        hearing = Hearing(self.leg, engines.ears, stream, self.emit)
+        hearing = self._hearing = Hearing(self.leg, engines.ears, stream, self.emit)
         self._worker = self._build(hearing)
         names = self._agent.name, engines.recognizer.name, engines.synthesizer.name
-        self.emit(CallStarted(self.leg.heard_ms, *names))
+        self.emit(CallStarted(self.leg.heard_ms, *names, **as_dict(self.leg.info)))
         # A runner of its own: Pipecat's runner keeps what it knows of every worker it ever had.
         runner = WorkerRunner(handle_sigint=False)
         running = asyncio.create_task(runner.run(auto_end=False), name=f"run {self.leg.call_id}")
         try:
             await runner.add_workers(self._worker)
-            async with asyncio.timeout(self._limit_seconds):
-                await self._finished.wait()
-        except TimeoutError:
-            self.end_reason = "the call reached its longest duration"
+            await self._until(self._finished.wait(), deadline)
         finally:
+            await self._settle()
+            self._line.on_key = lambda key: None
+            self._line.on_held = lambda held: None
             await hearing.close()
-            statistics = self.leg.statistics().as_dict()
-            reason = self.leg.closed or self.end_reason
-            # While the line is up, so that the caller's program is told why it ends.
-            self.emit(CallEnded(self.leg.heard_ms, reason, statistics))
-            await self.leg.hang_up(self.end_reason)
+            if self._transferred:
+                self._output.handed_over = True
+            else:
+                # While the line is up, so that the caller's program is told why it ends.
+                await self._end()
             await self._worker.cancel()
             await runner.end()
             await running
 
+    async def _until(self, over: Awaitable[object], deadline: float | None) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await over
+        except TimeoutError:
+            self.end_reason = "the call reached its longest duration"
+
+    async def _settle(self) -> None:
+        """Nothing of the agent's doing goes on alone."""
+        transfer = self._transfer
+        if transfer is not None:
+            await asyncio.wait((transfer,), timeout=TRANSFER_ENDS_SECONDS)
+        for task in (transfer, self._hold_limit):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def _end(self) -> None:
+        reason = self.end_reason if self._transferred else self.leg.closed or self.end_reason
+        self.emit(CallEnded(self.leg.heard_ms, reason, self.leg.statistics().as_dict()))
+        await self.leg.hang_up(self.end_reason)
+
     def _build(self, hearing: Hearing) -> PipelineWorker:
         leg, engines = self.leg, self._engines
         transport = LegTransport(leg, TransportParams(audio_out_enabled=True))
-        output = transport.output()
+        self._line = transport.input()
+        self._line.on_key, self._line.on_held = hearing.press, self._held
+        output = self._output = transport.output()
         output.reply = hearing.reply
         output.on_first_packet = lambda: self._first_packet(hearing)
         idle = IDLE_SECONDS if self._agent.on_idle is not None else 0
@@ -187,7 +343,9 @@ class Call:
 
         @user.event_handler("on_user_turn_idle")
         async def on_user_turn_idle(aggregator: Any) -> None:
-            if self._agent.on_idle is not None:
+            if self._absences:  # nobody there to be silent: wait anew
+                await worker.queue_frame(UserIdleTimeoutUpdateFrame(idle))
+            elif self._agent.on_idle is not None:
                 await self._agent.on_idle()
 
         @assistant.event_handler("on_assistant_turn_stopped")

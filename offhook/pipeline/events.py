@@ -2,6 +2,7 @@
 the scripted caller all read the same events."""
 
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -10,6 +11,15 @@ class CallStarted:
     agent: str
     recognizer: str
     synthesizer: str
+    edge: str = ""
+    direction: str = ""
+    caller: str = ""
+    """Number or address; empty when withheld or unknown."""
+    caller_name: str = ""
+    called: str = ""
+    trunk: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,7 @@ class CallerTurn:
     at_ms: int
     turn: int
     text: str
+    """Words, and keys as `digits.as_text` writes them."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +103,41 @@ class TurnLatency:
 
 @dataclass(frozen=True)
 class Dtmf:
+    """A key was pressed: one of 0-9 * # A-D."""
+
     at_ms: int
     digit: str
+
+
+@dataclass(frozen=True)
+class CallHeld:
+    """Nobody is heard and nothing is said until CallResumed."""
+
+    at_ms: int
+    by: Literal["caller", "agent"]
+
+
+@dataclass(frozen=True)
+class CallResumed:
+    at_ms: int
+    by: Literal["caller", "agent"]
+
+
+@dataclass(frozen=True)
+class TransferFailed:
+    """The conversation goes on."""
+
+    at_ms: int
+    target: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class CallTransferred:
+    """The agent has left. The line may stay up, with the caller and the target on it."""
+
+    at_ms: int
+    target: str
 
 
 @dataclass(frozen=True)
@@ -115,5 +159,9 @@ Event = (
     | AgentTurn
     | TurnLatency
     | Dtmf
+    | CallHeld
+    | CallResumed
+    | TransferFailed
+    | CallTransferred
     | CallEnded
 )

@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from offhook.pipeline import frontdesk_language as language
+from offhook.pipeline.digits import pressed_in, without_keys
 from offhook.pipeline.frontdesk_business import DEMO, Business, BusinessError, Department
 from offhook.pipeline.frontdesk_intents import SURE, Intent, recognise
 from offhook.pipeline.frontdesk_table import (
@@ -31,6 +32,7 @@ from offhook.pipeline.frontdesk_table import (
     Turn,
     can_do,
     greeting,
+    not_transferred,
 )
 
 __all__ = [
@@ -121,13 +123,18 @@ def find_department(
 # The front desk ----------------------------------------------------------------------------------
 
 _NAME_STATES = (State.ASK_NAME, State.CONFIRM_NAME, State.SPELL_NAME, State.NAME_TO_SPELL)
-_NUMBER_STATES = (State.ASK_NUMBER, State.CONFIRM_NUMBER)
+_NUMBER_STATES = (State.CALLER_NUMBER, State.ASK_NUMBER, State.CONFIRM_NUMBER)
+_RETRIES = (_NAME_STATES, _NUMBER_STATES[1:])
+"""States between which one thing is asked for until it is right."""
 _TEXT_STATES = (State.ASK_TEXT, State.CONFIRM_TEXT)
 _OPEN_STATES = (State.OPEN, State.MORE, State.ENDED)
 
 
 def understand(business: Business, dialog: Dialog, heard: str) -> tuple[Intent, Dialog]:
-    """What these words mean in this state of the dialog, and the dialog with what they gave."""
+    """What these words mean in this state of the dialog, and the dialog with what they gave. Keys
+    are a number where one is asked for, and mean nothing elsewhere."""
+    keys = pressed_in(heard) if dialog.state in _NUMBER_STATES else ""
+    heard = f"{without_keys(heard)} {keys}"
     words = language.words_of(heard)
     if not words:
         return Intent.UNKNOWN, dialog
@@ -187,13 +194,14 @@ def _settle(
 class FrontDesk:
     """One call. Say `greeting`, then answer each turn of the caller with `reply`.
 
-    `now` is the local time of the business. `seed` varies the phrasing between calls.
+    `now` is the local time of the business. `seed` varies the phrasing between calls. `caller` is
+    the number of the call, if it has one.
     """
 
-    def __init__(self, business: Business = DEMO, seed: int = 0) -> None:
+    def __init__(self, business: Business = DEMO, seed: int = 0, caller: str = "") -> None:
         self._business = business
         self._seed = seed
-        self._dialog = Dialog()
+        self._dialog = Dialog(caller=language.plain_number(caller))
         self._before = self._dialog
         """As it was before the last reply, in case nothing of that was heard."""
         self._action: Action | None = None
@@ -228,6 +236,12 @@ class FrontDesk:
         self._heard = ""
         row = SILENT[min(dialog.silences, SILENCES_BEFORE_GOODBYE) - 1]
         return self._take(self._turn(dialog, [], now), row, Intent.UNKNOWN)
+
+    def not_transferred(self, reason: str, now: datetime) -> Reply:
+        """What to say when the transfer of the last reply did not succeed."""
+        self._heard = ""
+        dialog = replace(self._dialog, state=State.OFFER)
+        return self._say(not_transferred(self._turn(dialog, [], now), reason), dialog)
 
     def interrupted(self, heard_text: str) -> None:
         """The last reply was cut; `heard_text` is the beginning of it that was heard.
@@ -269,10 +283,14 @@ class FrontDesk:
         state = row.to or before
         if row.to is None and row.asks and before in _OPEN_STATES:
             state = State.OPEN
+        if state is State.ASK_NUMBER and before in _NAME_STATES and turn.dialog.caller:
+            state = State.CALLER_NUMBER
         dialog = replace(turn.dialog, state=state)
+        if before is State.CALLER_NUMBER and intent is Intent.YES:
+            dialog = replace(dialog, number=dialog.caller)
         if intent is not Intent.UNKNOWN:
             dialog = replace(dialog, misses=0)
-        same = any(before in s and state in s for s in (_NAME_STATES, _NUMBER_STATES))
+        same = any(before in s and state in s for s in _RETRIES)
         refused = dialog.rejections + (intent is Intent.NO)
         dialog = replace(dialog, rejections=refused if same else 0)
         if row.forgets == "number":

@@ -360,6 +360,14 @@ def say_ordinal(number: int) -> str:
     return f"{say_cardinal(number - number % 10)} {_ORDINALS[number % 10 - 1]}"
 
 
+def plain_number(text: str) -> str:
+    """A telephone number as written, as its digits; "" for what is none that can be called."""
+    number = re.sub(r"[\s().-]", "", text)
+    digits = number.removeprefix("+")
+    fits = MIN_NUMBER_DIGITS <= len(digits) <= MAX_NUMBER_DIGITS
+    return number if fits and digits.isascii() and digits.isdigit() else ""
+
+
 def say_number(number: str) -> str:
     """A telephone number digit by digit in groups of at most four, the shorter ones first."""
     digits = number.lstrip("+")

@@ -60,6 +60,8 @@ class State(Enum):
     """The caller is asked to spell the name."""
     NAME_TO_SPELL = auto()
     """The caller is asked for the name they want spelled."""
+    CALLER_NUMBER = auto()
+    """The number of this call is offered as the one to call back."""
     ASK_NUMBER = auto()
     CONFIRM_NUMBER = auto()
     ASK_TEXT = auto()
@@ -80,6 +82,8 @@ class Dialog:
     state: State = State.OPEN
     name: str = ""
     number: str = ""
+    caller: str = ""
+    """The number of this call, as digits; empty when it is not known."""
     text: str = ""
     to_spell: str = ""
     department: Department | None = None
@@ -199,6 +203,23 @@ def slowly(turn: Turn) -> str:
     return turn.pick("More slowly: ", "Slowly now: ") + " ".join([*slow, *words[-1:]])
 
 
+_REFUSALS = (
+    ("busy", "is busy"),
+    ("no answer", "does not answer"),
+    ("temporarily unavailable", "does not answer"),
+)
+
+
+def not_transferred(turn: Turn, reason: str) -> str:
+    """In the words of a receptionist: the reason is the telephone network's."""
+    name = turn.dialog.department.name if turn.dialog.department else "that line"
+    what = "cannot be reached just now"
+    for sign, meaning in _REFUSALS:
+        if sign in reason.lower():
+            what = meaning
+    return f"I am sorry, {name} {what}. {QUESTIONS[State.OFFER](turn)}"
+
+
 def goodbye(turn: Turn) -> str:
     return f"{turn.business.closing} " + turn.pick("Goodbye.", "Goodbye, and take care.")
 
@@ -214,6 +235,12 @@ def read_name(turn: Turn) -> str:
 def read_number_back(turn: Turn) -> str:
     lead = turn.pick("I have", "Your number is", "That makes")
     return f"{lead} {language.say_number(turn.dialog.number)}. Is that right?"
+
+
+def offer_caller_number(turn: Turn) -> str:
+    number = language.say_number(turn.dialog.caller)
+    lead = turn.pick("Shall we call you back on", "Is the best number for you")
+    return f"{lead} {number}?"
 
 
 def read_text(turn: Turn) -> str:
@@ -241,6 +268,7 @@ QUESTIONS: dict[State, Line] = {
     State.CONFIRM_NAME: read_name,
     State.SPELL_NAME: says("Please spell your name, letter by letter.", "How is it spelled?"),
     State.NAME_TO_SPELL: says("Which name shall I spell?", "What is the name to spell?"),
+    State.CALLER_NUMBER: offer_caller_number,
     State.ASK_NUMBER: says("What number can we call you on?", "What is your telephone number?"),
     State.CONFIRM_NUMBER: read_number_back,
     State.ASK_TEXT: says("What is the message?", "What shall I pass on?"),
@@ -255,7 +283,8 @@ HINTS: dict[State, str] = {
     State.ASK_NAME: "Your first and last name is all I need.",
     State.CONFIRM_NAME: "You can say yes, no, or spell it.",
     State.SPELL_NAME: "You can say J as in John, and so on.",
-    State.ASK_NUMBER: "Please say the digits one by one.",
+    State.CALLER_NUMBER: "You can say yes, no, or another number.",
+    State.ASK_NUMBER: "Please say the digits one by one, or press the keys.",
     State.CONFIRM_NUMBER: "You can say yes, or, the last digit is five.",
     State.CONFIRM_TEXT: "Please say yes or no.",
     State.CONFIRM_TRANSFER: "Please say yes or no.",
@@ -278,11 +307,14 @@ class Row(NamedTuple):
 
 
 def _then(state: State, *leads: str, forgets: str = "") -> Row:
-    """To another state: a few words, then its question."""
+    """To another state: a few words, then the question of the state that comes of it."""
     lead = says(*leads)
     if state is State.ASK_NUMBER:
         forgets = "number"
-    say: Line = lambda turn: f"{lead(turn)} {QUESTIONS[state](turn)}".strip()  # noqa: E731
+
+    def say(turn: Turn) -> str:
+        return f"{lead(turn)} {QUESTIONS[turn.dialog.state](turn)}".strip()
+
     return Row(state, say, forgets=forgets)
 
 
@@ -352,6 +384,11 @@ _NO_NAME = _then(State.ASK_NUMBER, "Then without a name.", "I leave the name out
 _NO_NUMBER = _then(
     State.ASK_TEXT, "Then without a number.", "I leave the number out.", forgets="number"
 )
+_PART = Row(
+    State.ASK_NUMBER,
+    lambda turn: f"I have {language.say_number(turn.dialog.number)} so far. What comes next?",
+)
+_TOO_MANY = _then(State.ASK_NUMBER, "That is too long for a number.")
 _SENT = Row(State.MORE, says("Thank you, I pass your message on. Is there anything else?",
                              "Your message is noted. Is there anything else?"),
             _take_message)  # fmt: skip
@@ -400,11 +437,19 @@ TABLE: dict[State, dict[Intent, Row]] = {
         Intent.SKIP: _NAME_KEPT,
         Intent.UNKNOWN: _NAME_KEPT,
     },
+    State.CALLER_NUMBER: _ASKED | {
+        Intent.YES: _then(State.ASK_TEXT, "Good.", "Thank you."),
+        Intent.NO: _then(State.ASK_NUMBER, "All right.", "Another one then."),
+        Intent.GIVES_NUMBER: _then(State.CONFIRM_NUMBER, "", "Thank you."),
+        Intent.GIVES_PART: _PART,
+        Intent.GIVES_TOO_MANY: _TOO_MANY,
+        Intent.SKIP: _NO_NUMBER,
+        Intent.UNKNOWN: _then(State.ASK_TEXT, "I note the number that you are calling from."),
+    },
     State.ASK_NUMBER: _ASKED | {
         Intent.GIVES_NUMBER: _then(State.CONFIRM_NUMBER, "", "Thank you."),
-        Intent.GIVES_PART: Row(State.ASK_NUMBER, lambda turn:
-            f"I have {language.say_number(turn.dialog.number)} so far. What comes next?"),
-        Intent.GIVES_TOO_MANY: _then(State.ASK_NUMBER, "That is too long for a number."),
+        Intent.GIVES_PART: _PART,
+        Intent.GIVES_TOO_MANY: _TOO_MANY,
         Intent.DONE: _then(State.CONFIRM_NUMBER, "All right."),
         Intent.SKIP: _NO_NUMBER,
         Intent.UNKNOWN: _NO_NUMBER,
@@ -414,7 +459,7 @@ TABLE: dict[State, dict[Intent, Row]] = {
         Intent.NO: _then(State.ASK_NUMBER, "I am sorry, once more from the start.", "Again then."),
         Intent.NO_AGAIN: _then(State.ASK_TEXT, "I am sorry, I note the number as I have it."),
         Intent.GIVES_NUMBER: _then(State.CONFIRM_NUMBER, "I changed it.", "Changed."),
-        Intent.GIVES_TOO_MANY: _then(State.ASK_NUMBER, "That is too long for a number."),
+        Intent.GIVES_TOO_MANY: _TOO_MANY,
         Intent.SKIP: _NO_NUMBER,
         Intent.UNKNOWN: _then(State.ASK_TEXT, "I note the number as I have it."),
     },

@@ -14,11 +14,13 @@ import numpy as np
 from loguru import logger
 
 from offhook.media.leg import Leg
-from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
+from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
+from offhook.pipeline.digits import Digits, as_text
 from offhook.pipeline.echo import ECHO, EchoDetector
 from offhook.pipeline.events import (
     CallerPartial,
     CallerTurn,
+    Dtmf,
     Event,
     Interrupted,
     PlayoutPaused,
@@ -49,6 +51,8 @@ ECHO_CHECK_MS = 100
 """An echo verdict is good for this long: it costs milliseconds."""
 ECHO_TAIL_MS = 600
 """The agent's last words can come back this long after they were sent."""
+
+_SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
 
 class Memory:
@@ -85,19 +89,23 @@ class Hearing:
     """Hears one leg. Everything runs on the event loop.
 
     `on_commit(text)` hands a turn to the agent, `on_interrupt()` cancels its reply,
-    `on_words(text)` tells of partial words; `emit` gets the events of the call.
+    `on_words(text)` tells of partial words, `on_keys()` of the first key of a turn; `emit` gets the
+    events of the call.
     """
 
     def __init__(
         self, leg: Leg, ears: Ears, recognizer: RecognizerStream, emit: Callable[[Event], None]
     ) -> None:
         self.on_words: Callable[[str], None] = lambda text: None
+        self.on_keys: Callable[[], None] = lambda: None
         self.on_commit: Callable[[str], None] = lambda text: None
         self.on_interrupt: Callable[[], None] = lambda: None
         self.watch = TurnStopwatch(0, 0)
         """The turn being timed."""
         self.reply = Reply()
         """The agent's reply, kept up to date by the transport."""
+        self.digits = Digits()
+        """The keys pressed; times are those of the line."""
         self._leg = leg
         self._emit = emit
         self._recognizer = recognizer
@@ -118,6 +126,10 @@ class Hearing:
         self._awaiting_final = False
         self._stale_finals = 0
         """Finals of cancelled utterances still to come, to be ignored."""
+        self._away = False
+        self._keyed = ""
+        """Entries of keys that are complete and not yet handed over."""
+        self._pressed_at = 0
         self._echo_verdict = (False, -(10**9))
         self._agent_sound_at = -(10**9)
         self._end_question: asyncio.Task[None] | None = None
@@ -140,9 +152,32 @@ class Hearing:
     def state(self) -> State:
         return self._turn.state
 
+    @property
+    def away(self) -> bool:
+        """The line is on hold, or is being transferred: nobody is there to hear or to be heard.
+        The ears hear silence, keys mean nothing, and playout keeps still."""
+        return self._away
+
+    @away.setter
+    def away(self, away: bool) -> None:
+        self._away = away
+        if away:
+            self._leg.playout.pause()
+        else:
+            self._leg.playout.resume()
+
+    def press(self, key: str) -> None:
+        """The caller pressed a key."""
+        at_ms = self._ms(self._memory.end)
+        self._emit(Dtmf(at_ms, key))
+        if not self._away and self.digits.press(key, at_ms):
+            self._pressed_at = at_ms
+
     # --- the tick ---
 
     def _tick(self, heard: Pcm, said: Pcm | None, now: float) -> None:
+        if self._away:
+            heard = _SILENCE
         self._memory.add(heard)
         self._echo.sent(said)
         self._echo.heard(heard)
@@ -150,6 +185,7 @@ class Hearing:
             self._agent_sound_at = self._memory.end
         self._vad.feed(heard)
         self._feed()
+        self._gather_keys()
         self._state_facts()
         row = self._turn.step(self._facts, PACKET_MS)
         if row is not None:
@@ -178,6 +214,8 @@ class Hearing:
         if detector.speaking:
             facts.speech_ms = detector.speech_ms
         facts.silence_ms = detector.silence_ms
+        facts.keying, facts.keyed = self.digits.collecting, bool(self._keyed)
+        facts.words_due = self._awaiting_final
         facts.agent_speaking = self._agent_is_speaking()
         facts.agent_busy = self.reply.busy
         if self._turn.state in (State.SUSPECTED, State.JUDGING):
@@ -198,6 +236,13 @@ class Hearing:
             verdict = self._echo.likeness() >= ECHO
             self._echo_verdict = (verdict, end)
         return verdict
+
+    # --- keys ---
+
+    def _gather_keys(self) -> None:
+        self.digits.handle_timer(self._ms(self._memory.end))
+        while (keys := self.digits.next_entry()) is not None:
+            self._keyed = _join(self._keyed, as_text(keys))
 
     # --- words ---
 
@@ -280,7 +325,8 @@ class Hearing:
                     self._leg.playout.pause()
                     self._emit(PlayoutPaused(self._ms(self._memory.end), self._ms(self._onset)))
                 case Action.RESUME:
-                    self._leg.playout.resume()
+                    if not self._away:
+                        self._leg.playout.resume()
                     self._emit(PlayoutResumed(self._ms(self._memory.end), self._facts.text))
                 case Action.INTERRUPT:
                     self._interrupt()
@@ -297,6 +343,8 @@ class Hearing:
                     self._emit(TurnDiscarded(self._ms(self._memory.end)))
         if row.state is State.ENDING and row.then is State.HEARING:
             self._go_on()
+        elif row.then is State.KEYING and row.state is not State.KEYING:
+            self.on_keys()
 
     def _go_on(self) -> None:
         """The caller spoke on: an utterance already final becomes part of the turn."""
@@ -309,7 +357,8 @@ class Hearing:
 
     def _interrupt(self) -> None:
         self._leg.playout.flush()
-        self._leg.playout.resume()
+        if self._away:
+            self._leg.playout.pause()
         said, unsaid = self.reply.end()
         self.reply.cut = True
         if said or unsaid:
@@ -334,19 +383,31 @@ class Hearing:
 
     def _commit(self, now: float) -> None:
         self._turns += 1
-        settings, facts = self._ears.settings, self._facts
-        watch = self.watch = TurnStopwatch(self._turns, end_silence(settings, facts))
-        silence = facts.silence_ms / 1000
-        buffer_s = self._leg.statistics().buffer_ms / 1000
-        watch.stamp("packet_in", now - silence - buffer_s)
-        watch.stamp("speech_end", now - max(0.0, silence - VOICE_GAP_MS / 1000))
-        watch.stamp("asr_final", self._final_at)
-        watch.stamp("turn_decided", now)
-        text = _join(facts.turn_text, facts.text)
+        facts = self._facts
+        self.watch = self._watch_keys(now) if self._keyed else self._watch_words(now)
+        self.watch.stamp("turn_decided", now)
+        text = _join(_join(facts.turn_text, facts.text), self._keyed)
+        self._keyed = ""
         self._forget_turn()
         self.reply.busy = True
         self._emit(CallerTurn(self._ms(self._memory.end), self._turns, text))
         self.on_commit(text)
+
+    def _watch_words(self, now: float) -> TurnStopwatch:
+        watch = TurnStopwatch(self._turns, end_silence(self._ears.settings, self._facts))
+        silence = self._facts.silence_ms / 1000
+        buffer_s = self._leg.statistics().buffer_ms / 1000
+        watch.stamp("packet_in", now - silence - buffer_s)
+        watch.stamp("speech_end", now - max(0.0, silence - VOICE_GAP_MS / 1000))
+        watch.stamp("asr_final", self._final_at)
+        return watch
+
+    def _watch_keys(self, now: float) -> TurnStopwatch:
+        """All of the time since the last key was waited on purpose."""
+        waited_ms = self._ms(self._memory.end) - self._pressed_at
+        watch = TurnStopwatch(self._turns, waited_ms)
+        watch.stamp("packet_in", now - waited_ms / 1000)
+        return watch
 
     def _forget_turn(self) -> None:
         self._cancel_utterance()

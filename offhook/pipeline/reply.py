@@ -10,8 +10,14 @@ class Reply:
         self.cut = False
         """The caller has taken the floor, and what Pipecat still brings of this reply is to be
         dropped, until its InterruptionFrame says that all of it has come."""
+        self.written = False
+        """The reply has text."""
         self._said: list[str] = []
         self._waiting: list[str] = []
+
+    def begin(self) -> None:
+        """The agent begins to answer: words, or something to do, or both."""
+        self.busy, self.written = True, False
 
     def queue(self, text: str) -> None:
         """A word went into the playout."""

@@ -65,6 +65,7 @@ class OffhookSTT(STTService):
         self._task: asyncio.Task[None] | None = None
         self._turn_open = False
         hearing.on_words = self._words
+        hearing.on_keys = self._open_turn
         hearing.on_commit = self._commit
         hearing.on_interrupt = lambda: self._queue(None)
 
@@ -224,8 +225,9 @@ class OffhookTTS(TTSService):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         if isinstance(frame, LLMFullResponseStartFrame) and self._hearing is not None:
-            self._hearing.reply.busy = True
-        elif isinstance(frame, LLMTextFrame):
+            self._hearing.reply.begin()
+        elif isinstance(frame, LLMTextFrame) and self._hearing is not None:
+            self._hearing.reply.written = True
             self._stamp("llm_first_token")
         await super().process_frame(frame, direction)
 

@@ -10,23 +10,29 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import soxr
 from loguru import logger
+from pipecat.audio.dtmf.types import KeypadEntry
 from pipecat.frames.frames import (
     BotStartedSpeakingFrame,
     BotStoppedSpeakingFrame,
     CancelFrame,
     ClientConnectedFrame,
+    ControlFrame,
     EndFrame,
     Frame,
     InputAudioRawFrame,
+    InputDTMFFrame,
     InputTransportMessageFrame,
     InterruptionFrame,
     LLMFullResponseEndFrame,
     OutputAudioRawFrame,
+    OutputDTMFFrame,
+    OutputDTMFUrgentFrame,
     OutputTransportMessageFrame,
     OutputTransportMessageUrgentFrame,
     OutputTransportReadyFrame,
@@ -40,7 +46,7 @@ from pipecat.transports.base_input import BaseInputTransport
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
-from offhook.media.leg import Leg
+from offhook.media.leg import Leg, LegError
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.reply import Reply
 
@@ -51,11 +57,21 @@ PLAYOUT_AHEAD_MS = 20_000
 DRAIN_TIMEOUT_SECONDS = 30
 """The longest goodbye waited for when a call ends."""
 MESSAGE_QUEUE = 128
-"""Messages from the caller's program waiting for the pipeline; more are refused with an error."""
+"""Messages from the caller's program, and keys, waiting for the pipeline; more messages are refused
+with an error, more keys are dropped."""
+_BUTTONS = {button.value: button for button in KeypadEntry}
 NO_SOUND = np.empty(0, np.int16)
 SETTLE_TURNS = 4
 """Turns of the event loop given to the words already said to reach the context before an
 interruption closes it: two tasks of the next processor, twice over."""
+
+
+@dataclass
+class HeardFrame(ControlFrame):
+    """Tells who pushed it when all that was said before it has been sent, and BotStoppedSpeaking is
+    on its way."""
+
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class LegInput(BaseInputTransport):
@@ -65,6 +81,9 @@ class LegInput(BaseInputTransport):
         super().__init__(params, **kwargs)
         self._leg = leg
         self.on_event: Callable[..., Awaitable[None]] = _nobody
+        self.on_key: Callable[[str], None] = lambda key: None
+        """Told of a key at once; the pipeline is by a frame."""
+        self.on_held: Callable[[bool], None] = lambda held: None
         self._happened: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -75,6 +94,10 @@ class LegInput(BaseInputTransport):
             return
         leg = self._leg
         leg.on_message = self._take_message
+        leg.on_dtmf = self._take_key
+        leg.on_held = self._take_hold
+        if leg.held:
+            self._take_hold(True)
         leg.on_connected = lambda: self._happened.put_nowait(("connected", None))
         leg.on_closed = lambda reason: self._happened.put_nowait(("closed", reason))
         if leg.connected:
@@ -104,9 +127,27 @@ class LegInput(BaseInputTransport):
         if rate != RATE_IN:  # "QQ" holds back less than a millisecond, the default over 50
             resample = soxr.ResampleStream(RATE_IN, rate, 1, dtype="int16", quality="QQ")
         async for pcm in self._leg.frames(FRAME_MS):
+            if self._leg.held:  # music, for nobody to answer
+                pcm = np.zeros_like(pcm)
             if resample is not None:
                 pcm = resample.resample_chunk(pcm)
             await self.push_audio_frame(InputAudioRawFrame(pcm.tobytes(), rate, 1))
+
+    def _take_key(self, key: str) -> None:
+        button = _BUTTONS.get(key)
+        if button is not None and self._happened.qsize() < MESSAGE_QUEUE:
+            self._happened.put_nowait(("key", button))
+        else:  # Pipecat has no A to D
+            logger.debug("{}: x key {}: not for the pipeline", self._leg.call_id, key)
+        self.on_key(key)
+
+    def _take_hold(self, held: bool) -> None:
+        """What is being said waits until the far end is back."""
+        if held:
+            self._leg.playout.pause()
+        else:
+            self._leg.playout.resume()
+        self.on_held(held)
 
     def _take_message(self, text: str) -> None:
         """Text from the caller's program: JSON, or an answer that says what is wrong with it."""
@@ -130,7 +171,7 @@ class LegInput(BaseInputTransport):
         self._leg.send_message(json.dumps({"label": "rtvi-ai", "type": "error", "data": data}))
 
     async def _report(self) -> None:
-        """In the order of happening: the line came up, messages, the line closed."""
+        """In the order of happening: the line came up, messages, keys, the line closed."""
         while True:
             match await self._happened.get():
                 case "connected", _:
@@ -138,6 +179,8 @@ class LegInput(BaseInputTransport):
                     await self.push_frame(ClientConnectedFrame())
                 case "closed", _:
                     await self.on_event("on_client_disconnected", self._leg)
+                case "key", button:
+                    await self.push_frame(InputDTMFFrame(button))
                 case "message", message:
                     await self.broadcast_frame(InputTransportMessageFrame, message=message)
                     await self.on_event("on_app_message", message, self._leg.call_id)
@@ -154,10 +197,14 @@ class LegOutput(BaseOutputTransport):
         super().__init__(params, **kwargs)
         self._leg = leg
         self._said: deque[Frame] = deque()
+        self._heard: list[HeardFrame] = []
+        """Passed, but the utterance before them is not over yet."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._resampler: soxr.ResampleStream | None = None
         self._resampler_rate = RATE_OUT
+        self.handed_over = False
+        """The line was transferred: what is queued to be said on it is not ours to drop."""
         self.reply = Reply()
         self.on_first_packet: Callable[[], None] = lambda: None
 
@@ -167,7 +214,7 @@ class LegOutput(BaseOutputTransport):
         playout.on_mark = self._passed
         playout.on_dropped = self._dropped
         playout.on_started = self._started
-        playout.on_stopped = lambda: self._passed(BotStoppedSpeakingFrame(), 0)
+        playout.on_stopped = self._stopped
         self._task = self.create_task(self._follow())
         await self.push_frame(OutputTransportReadyFrame(), FrameDirection.UPSTREAM)
 
@@ -175,7 +222,9 @@ class LegOutput(BaseOutputTransport):
         try:
             async with asyncio.timeout(DRAIN_TIMEOUT_SECONDS):
                 playout = self._leg.playout
-                while self._leg.closed is None and (playout.queued or playout.speaking):
+                while playout.queued or playout.speaking:
+                    if self._leg.closed is not None or self._leg.held:
+                        break  # there is nobody to wait for
                     await asyncio.sleep(0.02)
         except TimeoutError:
             logger.warning("{}: the last words did not drain", self._leg.call_id)
@@ -183,10 +232,15 @@ class LegOutput(BaseOutputTransport):
         await self._end()
 
     async def cancel(self, frame: CancelFrame) -> None:
-        self._leg.playout.flush()
+        if not self.handed_over:
+            self._leg.playout.flush()
         await self._end()
 
     async def _end(self) -> None:
+        playout = self._leg.playout
+        playout.on_mark = lambda mark, position: None
+        playout.on_dropped = lambda marks: None
+        playout.on_started = playout.on_stopped = lambda: None
         if self._task is not None:
             await self.cancel_task(self._task)
             self._task = None
@@ -195,6 +249,8 @@ class LegOutput(BaseOutputTransport):
         playout = self._leg.playout
         if isinstance(frame, InterruptionFrame):
             playout.flush()
+            if self._leg.held:
+                playout.pause()
             self.reply.end()
             self.reply.cut = False
         elif self.reply.cut and frame.interruptible:
@@ -234,11 +290,24 @@ class LegOutput(BaseOutputTransport):
         self.on_first_packet()
         self._passed(BotStartedSpeakingFrame(), 0)
 
+    def _stopped(self) -> None:
+        self._passed(BotStoppedSpeakingFrame(), 0)
+        self._tell_heard()
+
+    def _tell_heard(self) -> None:
+        for frame in self._heard:
+            frame.heard.set()
+        self._heard.clear()
+
     def _passed(self, mark: object, position: int) -> None:
         """The packet clock has sent everything before this frame."""
         assert isinstance(mark, Frame)
         if isinstance(mark, TTSTextFrame):
             self.reply.say()
+        elif isinstance(mark, HeardFrame):
+            self._heard.append(mark)
+            if not self._leg.playout.speaking:
+                self._tell_heard()
         elif isinstance(mark, (LLMFullResponseEndFrame, TTSStoppedFrame)):
             self.reply.finish()
         self._said.append(mark)
@@ -266,6 +335,8 @@ class LegOutput(BaseOutputTransport):
                 await self.broadcast_frame(type(frame))
             elif isinstance(frame, OutputTransportMessageFrame):
                 await self.send_message(frame)
+            elif isinstance(frame, OutputDTMFFrame):
+                await self.write_dtmf(frame)
             else:
                 await self.push_frame(frame)
 
@@ -281,6 +352,13 @@ class LegOutput(BaseOutputTransport):
     ) -> None:
         self._leg.send_message(json.dumps(frame.message))
 
+    async def write_dtmf(self, frame: OutputDTMFFrame | OutputDTMFUrgentFrame) -> None:
+        """Press keys. A line that cannot is the bot's matter, and no end of the call."""
+        try:
+            self._leg.send_dtmf(frame.to_string())
+        except LegError as error:
+            await self.push_error(f"no keys were sent: {error}", error)
+
 
 def _mono(frame: OutputAudioRawFrame) -> Pcm:
     pcm = np.frombuffer(frame.audio, np.int16)
@@ -294,7 +372,8 @@ class LegTransport(BaseTransport):
 
     Events, with the leg as client: on_client_connected once the line is up and the pipeline runs,
     on_client_disconnected when the line closes, on_app_message for messages from the caller's
-    program.
+    program. Keys come and go as Pipecat's DTMF frames. While the far end holds the line the bot
+    hears silence, and what it says waits.
     """
 
     def __init__(self, leg: Leg, params: TransportParams) -> None:

@@ -27,6 +27,8 @@ class State(Enum):
     """Sound from the caller over the agent: playout is paused until it is known what it is."""
     JUDGING = auto()
     """That sound has ended; its words decide."""
+    KEYING = auto()
+    """The caller presses keys; what sounds meanwhile is not listened to."""
 
 
 class Action(Enum):
@@ -111,6 +113,12 @@ class Facts:
     """The agent is making a reply."""
     agent_said: str = ""
     """The agent's last words as played: heard back, they are echo."""
+    keying: bool = False
+    """An entry of keys has begun and is not complete."""
+    keyed: bool = False
+    """An entry is complete and not yet handed over."""
+    words_due: bool = False
+    """The final words of an utterance are still to come."""
     echo: Callable[[], bool] = field(default=lambda: False)
     """Is what comes in the agent's own voice? Costs a correlation, so it is asked only when it
     matters."""
@@ -249,33 +257,57 @@ def _judged_long_enough(turn: "Turn", facts: Facts) -> bool:
     return turn.state_ms >= turn.settings.judging
 
 
+def _presses(turn: "Turn", facts: Facts) -> bool:
+    return facts.keying or facts.keyed
+
+
+def _presses_before_the_last_words(turn: "Turn", facts: Facts) -> bool:
+    return _presses(turn, facts) and not turn.finished
+
+
+def _entered(turn: "Turn", facts: Facts) -> bool:
+    if facts.keying or not facts.keyed:
+        return False
+    return not facts.words_due or _judged_long_enough(turn, facts)
+
+
 S, A = State, Action
 TABLE: tuple[Row, ...] = (
+    Row(S.LISTENING, _presses, S.KEYING, (), "the caller takes the turn"),
     Row(S.LISTENING, _agent_speaks, S.SPEAKING, (), "a greeting or a prompt"),
     Row(S.LISTENING, _voice_after_echo_check, S.HEARING, (), "the caller takes the turn"),
     Row(S.LISTENING, _agent_pauses_for_thought, S.REPLYING, (), "the agent starts by itself"),
+    Row(S.HEARING, _presses, S.KEYING, (A.FINISH,), "words and keys are one turn"),
     Row(S.HEARING, _agent_speaks, S.SUSPECTED, (A.PAUSE,), "never talk over the caller"),
     Row(S.HEARING, _silent, S.ENDING, (), "a pause, or the end"),
+    Row(S.ENDING, _presses_before_the_last_words, S.KEYING, (A.FINISH,), "one turn"),
+    Row(S.ENDING, _presses, S.KEYING, (), "one turn"),
     Row(S.ENDING, _voice, S.HEARING, (), "it was a pause"),
     Row(S.ENDING, _agent_speaks, S.ENDING, (A.INTERRUPT,), "the caller has the floor"),
     Row(S.ENDING, _time_to_ask, S.ENDING, (A.ASK_END,), "ask early, decide later"),
     Row(S.ENDING, _time_to_finish, S.ENDING, (A.FINISH,), "the words are needed by then"),
     Row(S.ENDING, _turn_over_with_words, S.REPLYING, (A.COMMIT,), "the caller is done"),
     Row(S.ENDING, _turn_over, S.LISTENING, (A.DISCARD,), "noise, or nothing understood"),
+    Row(S.REPLYING, _presses, S.KEYING, (A.INTERRUPT,), "the caller has more to say"),
     Row(S.REPLYING, _voice, S.SUSPECTED, (A.PAUSE,), "the caller goes on"),
     Row(S.REPLYING, _agent_speaks, S.SPEAKING, (), "the first sound of the reply"),
     Row(S.REPLYING, _agent_done, S.LISTENING, (), "nothing to say"),
+    Row(S.SPEAKING, _presses, S.KEYING, (A.INTERRUPT,), "a key is never a cough"),
     Row(S.SPEAKING, _barges_in, S.SUSPECTED, (A.PAUSE,), "fall silent first, think after"),
     Row(S.SPEAKING, _agent_pauses_for_thought, S.REPLYING, (), "a gap inside the reply"),
     Row(S.SPEAKING, _agent_done, S.LISTENING, (), "the reply has been heard"),
+    Row(S.SUSPECTED, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
     Row(S.SUSPECTED, _means_to_interrupt, S.HEARING, (A.INTERRUPT,), "long, or words that count"),
     Row(S.SUSPECTED, _was_nothing, None, (A.RESUME, A.CANCEL), "one loud window, no speech"),
     Row(S.SUSPECTED, _cough, None, (A.RESUME, A.CANCEL), "too short for a word"),
     Row(S.SUSPECTED, _sound_ended, S.JUDGING, (A.FINISH,), "its words decide"),
+    Row(S.JUDGING, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
     Row(S.JUDGING, _voice, S.SUSPECTED, (), "the caller goes on"),
     Row(S.JUDGING, _final_means_to_interrupt, S.ENDING, (A.INTERRUPT,), "a short 'no', 'stop'"),
     Row(S.JUDGING, _final_is_nothing, None, (A.RESUME, A.CANCEL), "'uh-huh', or no words"),
     Row(S.JUDGING, _judged_long_enough, None, (A.RESUME, A.CANCEL), "bounded patience"),
+    Row(S.KEYING, _agent_speaks, S.KEYING, (A.INTERRUPT,), "the caller has the floor"),
+    Row(S.KEYING, _entered, S.REPLYING, (A.COMMIT,), "the entry is complete"),
 )
 _ROWS = {state: tuple(row for row in TABLE if row.state is state) for state in State}
 

@@ -37,6 +37,10 @@ def talk(*turns: str, desk: FrontDesk | None = None, now: datetime = MONDAY) -> 
     return [desk.greeting(now), *(desk.reply(turn, now) for turn in turns)]
 
 
+def talk_on(desk: FrontDesk, *turns: str) -> list[Reply]:
+    return [desk.reply(turn, MONDAY) for turn in turns]
+
+
 # Whole conversations -----------------------------------------------------------------------------
 
 
@@ -54,6 +58,70 @@ def test_takes_a_message_through_recognition_errors_and_corrections() -> None:
     assert text in replies[10].text
     assert replies[11].action == TakeMessage("Peter Miller", "5551235", text)
     assert replies[12].action == Hangup()
+
+
+def test_offers_to_call_back_on_the_number_of_the_call() -> None:
+    desk = FrontDesk(caller="+49 (30) 555-1234")
+    replies = talk("take a message", "my name is peter miller", "yes", desk=desk)
+    assert "plus four nine" in replies[-1].text
+    assert desk.state is State.CALLER_NUMBER
+    replies = talk_on(desk, "yes", "call me please about the invoice", "yes")
+    assert replies[-1].action == TakeMessage(
+        "Peter Miller", "+49305551234", "call me please about the invoice"
+    )
+
+
+def test_a_caller_may_want_to_be_called_on_another_number() -> None:
+    desk = FrontDesk(caller="0305551234")
+    talk("take a message", "my name is peter miller", "yes", "no", desk=desk)
+    assert desk.state is State.ASK_NUMBER
+    desk = FrontDesk(caller="0305551234")
+    talk("take a message", "my name is peter miller", "yes", "no five five five six six", desk=desk)
+    assert desk.state is State.CONFIRM_NUMBER
+    (_, _, reply) = talk_on(desk, "yes", "call me back", "yes")
+    assert isinstance(reply.action, TakeMessage)
+    assert reply.action.number == "55566"
+
+
+@pytest.mark.parametrize(
+    "caller", ["", "anonymous", "sip:bob@example.com", "12", "1" * 20, "٣٤٥٦٧"]
+)
+def test_a_call_without_a_number_is_asked_for_one(caller: str) -> None:
+    desk = FrontDesk(caller=caller)
+    talk("take a message", "my name is peter miller", "yes", desk=desk)
+    assert desk.state is State.ASK_NUMBER
+
+
+def test_a_number_may_be_keyed_in_and_keys_mean_nothing_elsewhere() -> None:
+    desk = FrontDesk()
+    talk("take a message", "[pressed 12#]", desk=desk)
+    assert desk.state is State.ASK_NAME
+    talk_on(desk, "my name is peter miller", "yes", "[pressed 5551234#]")
+    assert desk.state is State.CONFIRM_NUMBER
+    replies = talk_on(desk, "yes", "call [pressed 1] me back", "yes")
+    assert replies[-1].action == TakeMessage("Peter Miller", "5551234", "call me back")
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("486 Busy Here", "is busy"),
+        ("no answer after 60 s", "does not answer"),
+        ("403 Forbidden", "cannot be reached"),
+    ],
+)
+def test_a_transfer_that_fails_is_told_in_words_and_the_talk_goes_on(
+    reason: str, words: str
+) -> None:
+    desk = FrontDesk()
+    replies = talk("can i talk to sales", "yes", desk=desk)
+    assert isinstance(replies[-1].action, Transfer)
+    reply = desk.not_transferred(reason, MONDAY)
+    assert words in reply.text
+    assert reply.action is None
+    assert desk.state is State.OFFER
+    talk_on(desk, "yes")
+    assert desk.state is State.ASK_NAME
 
 
 def test_a_question_in_between_is_answered_and_the_open_one_asked_again() -> None:

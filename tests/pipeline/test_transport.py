@@ -6,20 +6,26 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
+from pipecat.audio.dtmf.types import KeypadEntry
 from pipecat.frames.frames import (
     BotStartedSpeakingFrame,
     BotStoppedSpeakingFrame,
     ClientConnectedFrame,
     EndFrame,
+    ErrorFrame,
     FunctionCallResultFrame,
     InputAudioRawFrame,
+    InputDTMFFrame,
     InputTransportMessageFrame,
     InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     OutputAudioRawFrame,
+    OutputDTMFFrame,
+    OutputDTMFUrgentFrame,
     OutputTransportMessageFrame,
     OutputTransportMessageUrgentFrame,
+    TranscriptionFrame,
     TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
@@ -27,13 +33,14 @@ from pipecat.frames.frames import (
 )
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.aggregators.dtmf_aggregator import DTMFAggregator
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.transports.base_transport import TransportParams
 from pipecat.workers.runner import WorkerRunner
 
-from offhook.media.leg import Leg, LegStatistics
+from offhook.media.leg import Leg, LegError, LegStatistics
 from offhook.media.pcm import RATE_OUT, SAMPLES_IN, SAMPLES_OUT
-from offhook.pipeline.transport_io import FRAME_MS, MESSAGE_QUEUE, LegTransport
+from offhook.pipeline.transport_io import FRAME_MS, MESSAGE_QUEUE, HeardFrame, LegTransport
 
 PACKETS = 4
 """Packets of 20 ms that a word of these tests takes."""
@@ -44,7 +51,8 @@ class ScriptedLeg(Leg):
 
     def __init__(self):
         super().__init__("scripted")
-        self.sent, self.messages = [], []
+        self.sent, self.messages, self.pressed = [], [], []
+        self.presses = True
 
     def _receive(self, now):
         return np.full(SAMPLES_IN, self.ticks, np.int16)
@@ -52,6 +60,11 @@ class ScriptedLeg(Leg):
     def _send(self, said, now):
         if said is not None:
             self.sent.append(said)
+
+    def send_dtmf(self, digits):
+        if not self.presses:
+            raise LegError("this line has no keys")
+        self.pressed.append(digits)
 
     def send_message(self, text):
         self.messages.append(json.loads(text))
@@ -89,7 +102,7 @@ class Ear(FrameProcessor):
 class Line:
     """A leg, its transport in a running pipeline, and ears at both ends of it."""
 
-    def __init__(self, params, input_rate):
+    def __init__(self, params, input_rate, processors=()):
         self.leg = ScriptedLeg()
         self.transport = LegTransport(self.leg, params)
         self.down, self.up = Ear(FrameDirection.DOWNSTREAM), Ear(FrameDirection.UPSTREAM)
@@ -98,6 +111,7 @@ class Line:
         for name in ("on_client_connected", "on_client_disconnected", "on_app_message"):
             self.transport.add_event_handler(name, self._note(name))
         chain = [self.up, self.transport.input(), self.after_input, self.transport.output()]
+        chain[2:2] = processors
         self.worker = PipelineWorker(
             Pipeline([*chain, self.down]),
             params=PipelineParams(audio_in_sample_rate=input_rate, audio_out_sample_rate=RATE_OUT),
@@ -129,9 +143,9 @@ async def settled():
 
 
 @asynccontextmanager
-async def line(input_rate=16_000, prepare=lambda leg: None, **params):
+async def line(input_rate=16_000, prepare=lambda leg: None, processors=(), **params):
     params = TransportParams(**{"audio_in_enabled": True, "audio_out_enabled": True, **params})
-    made = Line(params, input_rate)
+    made = Line(params, input_rate, processors)
     prepare(made.leg)
     runner = WorkerRunner(handle_sigint=False)
     running = asyncio.create_task(runner.run(auto_end=False))
@@ -360,6 +374,127 @@ async def test_a_very_long_frame_is_said_whole():
             await asyncio.sleep(0.11)
         assert made.down.words == ["end"]
         assert made.leg.playout.sent == 70 * RATE_OUT
+
+
+# --- keys ---
+
+
+async def test_a_key_reaches_the_pipeline_as_its_frame():
+    async with line() as made:
+        pressed = []
+        made.transport.input().on_key = pressed.append
+        for key in "1*#A":
+            made.leg.on_dtmf(key)
+        await settled()
+        buttons = [frame.button for frame in made.after_input.of(InputDTMFFrame)]
+    assert buttons == [KeypadEntry.ONE, KeypadEntry.STAR, KeypadEntry.POUND]  # Pipecat has no A
+    assert pressed == list("1*#A")
+
+
+async def test_a_stock_bot_gathers_keys_with_pipecats_own_aggregator():
+    async with line(processors=[DTMFAggregator()]) as made:
+        await made.say(*reply("please", "press"))
+        await made.tick(PACKETS + 2)
+        for key in "12#":
+            made.leg.on_dtmf(key)
+        await settled()
+        assert [f.text for f in made.after_input.of(TranscriptionFrame)] == ["DTMF: 12#"]
+        assert made.leg.playout.queued == 0
+        assert made.down.words == ["please"]
+
+
+async def test_a_flood_of_keys_is_bounded():
+    async with line() as made:
+        for _ in range(MESSAGE_QUEUE + 50):
+            made.leg.on_dtmf("1")
+        for _ in range(50):
+            await settled()
+        assert len(made.after_input.of(InputDTMFFrame)) == MESSAGE_QUEUE
+
+
+async def test_keys_are_pressed_after_the_words_before_them():
+    async with line() as made:
+        await made.say(*reply("press"), OutputDTMFFrame.from_string("12#"))
+        await made.tick(PACKETS - 1)
+        assert made.leg.pressed == []
+        await made.tick(1)
+        assert made.leg.pressed == ["12#"]
+        await made.say(*reply("words"), OutputDTMFUrgentFrame(KeypadEntry.NINE))
+        assert made.leg.pressed == ["12#", "9"]
+
+
+async def test_an_interruption_drops_keys_with_the_words_before_them():
+    async with line() as made:
+        await made.say(*reply("press"), OutputDTMFFrame.from_string("12#"))
+        await made.tick(1)
+        await made.say(InterruptionFrame())
+        await made.tick(PACKETS)
+        assert made.leg.pressed == []
+
+
+async def test_a_line_without_keys_is_an_error_of_the_pipeline_and_no_end_of_the_call():
+    async with line() as made:
+        made.leg.presses = False
+        await made.say(OutputDTMFFrame.from_string("1"), OutputDTMFUrgentFrame(KeypadEntry.TWO))
+        await made.tick(1)
+        errors = made.up.of(ErrorFrame)
+        assert ["this line has no keys" in error.error for error in errors] == [True, True]
+        await made.say(*reply("on"))
+        await made.tick(PACKETS)
+        assert made.down.words == ["on"]
+
+
+async def test_who_asks_is_told_when_all_has_been_heard():
+    async with line() as made:
+        early, late = HeardFrame(), HeardFrame()
+        await made.say(early)
+        await made.tick(1)
+        assert early.heard.is_set()
+        await made.say(*reply("hello"), late)
+        await made.tick(PACKETS)
+        assert not late.heard.is_set()
+        await made.tick(1)
+        assert late.heard.is_set()
+        assert len(made.up.of(BotStoppedSpeakingFrame)) == 1
+
+
+# --- hold ---
+
+
+async def test_on_hold_nothing_is_said_and_silence_is_heard():
+    async with line() as made:
+        await made.say(*reply("hello", "world"))
+        await made.tick(PACKETS)
+        made.leg.set_held(True)
+        await made.tick(10 * FRAME_MS // 20)
+        assert made.down.words == ["hello"]
+        assert len(made.leg.sent) == PACKETS + 1  # and the fade
+        frames = made.after_input.of(InputAudioRawFrame)
+        assert len(frames) > 8
+        assert not np.frombuffer(frames[-1].audio, np.int16).any()
+        made.leg.set_held(False)
+        await made.tick(PACKETS + 1)
+        assert made.down.words == ["hello", "world"]
+
+
+async def test_an_interruption_does_not_end_the_silence_on_hold():
+    async with line() as made:
+        made.leg.set_held(True)
+        await made.say(*reply("hello"))
+        await made.say(InterruptionFrame())
+        await made.say(*reply("world"))
+        await made.tick(2 * PACKETS)
+        assert made.leg.sent == []
+        made.leg.set_held(False)
+        await made.tick(PACKETS + 1)
+        assert made.down.words == ["world"]
+
+
+async def test_a_line_that_comes_on_hold_stays_silent_at_first():
+    async with line(prepare=lambda leg: leg.set_held(True)) as made:
+        await made.say(*reply("hello"))
+        await made.tick(PACKETS)
+        assert made.leg.sent == []
 
 
 # --- messages and the life of the line ---

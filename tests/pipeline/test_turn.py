@@ -20,6 +20,7 @@ def turn_in(state: State, **attributes: object) -> Turn:
 
 
 SPEAKING = Facts(agent_speaking=True, agent_busy=True)
+KEYS = Facts(keying=True)
 CALLER = Facts(voice=True, speech_ms=300)
 BOTH = replace(SPEAKING, voice=True, speech_ms=100)
 
@@ -228,6 +229,36 @@ BOTH = replace(SPEAKING, voice=True, speech_ms=100)
             S.SPEAKING,
             (Action.RESUME, Action.CANCEL),
         ),
+        (turn_in(S.LISTENING), KEYS, S.KEYING, ()),
+        (turn_in(S.LISTENING), Facts(keyed=True), S.KEYING, ()),
+        (turn_in(S.HEARING), replace(CALLER, keying=True), S.KEYING, (Action.FINISH,)),
+        (turn_in(S.ENDING), KEYS, S.KEYING, (Action.FINISH,)),
+        (turn_in(S.ENDING, finished=True), KEYS, S.KEYING, ()),
+        (turn_in(S.REPLYING), replace(KEYS, agent_busy=True), S.KEYING, (Action.INTERRUPT,)),
+        (turn_in(S.SPEAKING), replace(SPEAKING, keying=True), S.KEYING, (Action.INTERRUPT,)),
+        (
+            turn_in(S.SUSPECTED),
+            replace(BOTH, keying=True),
+            S.KEYING,
+            (Action.INTERRUPT, Action.CANCEL),
+        ),
+        (
+            turn_in(S.JUDGING),
+            replace(SPEAKING, keying=True, text="wrong number", final=True),
+            S.KEYING,
+            (Action.INTERRUPT, Action.CANCEL),
+        ),
+        (turn_in(S.KEYING), replace(CALLER, keying=True), S.KEYING, ()),
+        (turn_in(S.KEYING), replace(SPEAKING, keying=True), S.KEYING, (Action.INTERRUPT,)),
+        (turn_in(S.KEYING), Facts(keyed=True), S.REPLYING, (Action.COMMIT,)),
+        (turn_in(S.KEYING), Facts(keyed=True, keying=True), S.KEYING, ()),
+        (turn_in(S.KEYING), Facts(keyed=True, words_due=True), S.KEYING, ()),
+        (
+            turn_in(S.KEYING, state_ms=700),
+            Facts(keyed=True, words_due=True),
+            S.REPLYING,
+            (Action.COMMIT,),
+        ),
     ],
 )
 def test_row(turn: Turn, facts: Facts, then: State, actions: tuple[Action, ...]) -> None:
@@ -252,6 +283,9 @@ FACTS = st.builds(
     end_probability=st.one_of(st.none(), st.floats(0, 1)),
     agent_speaking=st.booleans(),
     agent_busy=st.booleans(),
+    keying=st.booleans(),
+    keyed=st.booleans(),
+    words_due=st.booleans(),
     echo=st.sampled_from([lambda: True, lambda: False]),
 )
 
