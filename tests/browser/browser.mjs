@@ -17,9 +17,9 @@ const FLAGS = [
 ];
 
 /** Gives `{browser, page, troubles}`; `troubles` fills with console errors and the like. */
-export async function open({ chromium: executablePath, microphone, url }) {
+export async function open({ chromium: executablePath, microphone, url, flags = [] }) {
   const sound = microphone ? [`--use-file-for-fake-audio-capture=${microphone}%noloop`] : [];
-  const browser = await chromium.launch({ executablePath, args: [...FLAGS, ...sound] });
+  const browser = await chromium.launch({ executablePath, args: [...FLAGS, ...flags, ...sound] });
   process.on("SIGTERM", () => browser.close().finally(() => process.exit(1)));
   const context = await browser.newContext({
     viewport: { width: 1280, height: 800 },

@@ -1,0 +1,60 @@
+// JsSIP as an application uses it; sip_calls.mjs presses its buttons.
+
+import JsSIP from "jssip";
+
+const events = [];
+let agent, session;
+
+/** Registers nowhere, calls `target`, and resolves when the call is taken. */
+window.dial = ({ server, target, user, password }) =>
+  new Promise((resolve, reject) => {
+    agent = new JsSIP.UA({
+      sockets: [new JsSIP.WebSocketInterface(server)],
+      uri: `sip:${user}@browser.invalid`,
+      authorization_user: user,
+      password,
+      register: false,
+      session_timers: true,
+    });
+    agent.on("connected", () => {
+      session = agent.call(target, {
+        mediaConstraints: {
+          // A tone is noise to a browser, and would be taken away.
+          audio: { echoCancellation: false, noiseSuppression: false, autoGainControl: false },
+          video: false,
+        },
+        pcConfig: { iceServers: [] },
+      });
+      session.on("confirmed", () => resolve());
+      session.on("failed", ({ cause, message }) => reject(new Error(`${cause} ${message ?? ""}`)));
+      session.on("ended", ({ cause }) => events.push(`ended: ${cause}`));
+      for (const kind of ["hold", "unhold"]) session.on(kind, () => events.push(kind));
+    });
+    agent.on("disconnected", ({ reason }) => reject(new Error(`disconnected: ${reason}`)));
+    agent.start();
+  });
+
+window.press = (key) => session.sendDTMF(key);
+window.hold = () => new Promise((resolve) => session.hold({}, resolve));
+window.unhold = () => new Promise((resolve) => session.unhold({}, resolve));
+window.hangUp = () => session.terminate();
+window.events = events;
+
+/** The strongest frequency that is heard, in Hz. */
+window.hears = async () => {
+  const receiver = session.connection.getReceivers().find(({ track }) => track.kind === "audio");
+  const stream = new MediaStream([receiver.track]);
+  const audio = new Audio(); // Chromium decodes what an element plays
+  audio.srcObject = stream;
+  await audio.play();
+  const context = new AudioContext();
+  const analyser = new AnalyserNode(context, { fftSize: 16384 });
+  context.createMediaStreamSource(stream).connect(analyser);
+  await new Promise((then) => setTimeout(then, 1000));
+  const levels = new Float32Array(analyser.frequencyBinCount);
+  analyser.getFloatFrequencyData(levels);
+  const strongest = levels.indexOf(Math.max(...levels));
+  const hz = (strongest * context.sampleRate) / analyser.fftSize;
+  await context.close();
+  return hz;
+};
