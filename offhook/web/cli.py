@@ -1,19 +1,19 @@
-"""The command line: `offhook serve | call | transcribe | speak | voice | worker | doctor | ...`."""
+"""The command line: `offhook serve | call | dial | transcribe | speak | worker | doctor | ...`."""
 
-import argparse
 import asyncio
 import json
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
-from offhook import __version__
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.web.cli_parser import parser
 from offhook.web.loop_io import run
 
 if TYPE_CHECKING:
@@ -21,199 +21,17 @@ if TYPE_CHECKING:
     from offhook.web.worker_io import Service
 
 
-class _InOrder(argparse.Action):
-    """--say and --play into one list, in the order given."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
-        namespace.script = [*(namespace.script or []), (option.lstrip("-"), values)]
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="offhook", description="A self-hosted real-time voice server."
-    )
-    parser.add_argument("--version", action="version", version=f"offhook {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    serve = commands.add_parser("serve", help="take calls")
-    serve.add_argument("--config", type=Path, help="default: offhook.toml, if there is one")
-    serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    serve.add_argument("--port", type=int, help="default 7860")
-    serve.add_argument("--bot", type=Path, metavar="FILE", help="run this Pipecat bot file")
-    serve.set_defaults(run=_serve)
-
-    call = commands.add_parser("call", help="place a scripted call and report")
-    call.add_argument("url", help="where the server is, as http://localhost:7860")
-    call.add_argument("--say", dest="script", action=_InOrder, metavar="TEXT")
-    call.add_argument("--play", dest="script", action=_InOrder, metavar="FILE")
-    call.add_argument(
-        "--interrupt-after",
-        type=float,
-        metavar="S",
-        help="start the next line S seconds into the reply instead of waiting for its end",
-    )
-    call.add_argument("--record", type=Path, metavar="DIR", help="keep sound and events here")
-    call.add_argument("--api-key", default="", help="when the server wants one")
-    call.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    call.set_defaults(run=_call)
-
-    transcribe = commands.add_parser("transcribe", help="write down what audio or video files say")
-    transcribe.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    _asr_arguments(transcribe)
-    transcribe.add_argument("--url", default="", help="of a worker: http://host:port or unix:PATH")
-    transcribe.add_argument("--api-key", default="", help="when the worker wants one")
-    transcribe.add_argument("--language", help='as "en"; default: what the engine finds')
-    transcribe.add_argument("--context", default="", help="names and words to expect")
-    transcribe.add_argument("--json", action="store_true", help="one JSON object a file, in a line")
-    transcribe.add_argument(
-        "--words",
-        action="store_true",
-        help="when each word was said: a line a word, with its begin and end in seconds",
-    )
-    transcribe.set_defaults(run=_transcribe)
-
-    _speak_parser(commands.add_parser("speak", help="say a text, into a file or to a player"))
-    _voice_parser(commands.add_parser("voice", help="people's voices, cloned from recordings"))
-
-    worker = commands.add_parser("worker", help="one speech model as a server of its own")
-    kinds = worker.add_subparsers(dest="kind", required=True, metavar="KIND")
-    asr = kinds.add_parser("asr", help="speech recognition at /ws/transcribe")
-    _asr_arguments(asr)
-    _worker_arguments(asr, 7870)
-    asr.set_defaults(run=_worker_asr)
-    tts = kinds.add_parser("tts", help="speech synthesis at /ws/speak")
-    _tts_arguments(tts)
-    tts.add_argument(
-        "--audio-cache",
-        default="",
-        metavar="URL",
-        help="a Redis for short replies said before, shared with other workers",
-    )
-    _worker_arguments(tts, 7871)
-    tts.set_defaults(run=_worker_tts)
-
-    doctor = commands.add_parser("doctor", help="what this machine can run, and why not")
-    doctor.add_argument("--config", type=Path)
-    doctor.add_argument("--json", action="store_true")
-    doctor.set_defaults(run=_doctor)
-
-    bench = commands.add_parser("bench", help="measure, beside a peer in the same run")
-    names = ("media", "edge", "loss", "turns", "words", "soak", "asr", "tts", "marks")
-    bench.add_argument("name", choices=names)
-    bench.add_argument("options", nargs=argparse.REMAINDER, help="see offhook bench NAME --help")
-    bench.set_defaults(run=_bench)
-    return parser
-
-
-def _asr_arguments(parser: argparse.ArgumentParser) -> None:
-    engines = ("pocketsphinx", "qwen3-asr")
-    parser.add_argument("--engine", choices=engines, default="pocketsphinx")
-    parser.add_argument("--model", default="", help="an id or a folder")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    parser.add_argument(
-        "--final-model", default="", metavar="MODEL", help="for final texts, a larger one"
-    )
-    parser.add_argument(
-        "--aligner", default="", metavar="MODEL", help="for times of words (Qwen3-ForcedAligner)"
-    )
-    precisions = ("bf16", "fp8-weights", "int8-weights")
-    parser.add_argument(
-        "--precision", choices=precisions, default="bf16", help="of the weights in decode steps"
-    )
-
-
-def _tts_arguments(parser: argparse.ArgumentParser) -> None:
-    engines = ("auto", "flite", "espeak", "qwen3-tts")
-    parser.add_argument("--engine", choices=engines, default="auto")
-    parser.add_argument("--model", default="", help="of qwen3-tts: an id or a folder")
-    _voices_argument(parser)
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-
-
-def _voices_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--voices", default="", metavar="FOLDER", help="of cloned and described ones"
-    )
-
-
-def _worker_arguments(parser: argparse.ArgumentParser, port: int) -> None:
-    parser.add_argument(
-        "--listen",
-        default=f"127.0.0.1:{port}",
-        metavar="ADDRESS",
-        help="HOST:PORT or unix:PATH (default %(default)s)",
-    )
-    parser.add_argument("--max-streams", type=int, default=64, help="default %(default)s")
-    parser.add_argument(
-        "--idle-seconds",
-        type=float,
-        default=0,
-        metavar="S",
-        help="end after so long without a stream in use (default: never)",
-    )
-    parser.add_argument(
-        "--api-key",
-        default=os.environ.get("OFFHOOK_WORKER_API_KEY", ""),
-        help="what clients must send as a bearer token (default: $OFFHOOK_WORKER_API_KEY)",
-    )
-    levels = ("DEBUG", "INFO", "WARNING", "ERROR")
-    parser.add_argument("--log-level", default="INFO", choices=levels)
-
-
-def _speak_parser(speak: argparse.ArgumentParser) -> None:
-    what = speak.add_mutually_exclusive_group(required=True)
-    what.add_argument("text", nargs="?", help="what to say; - for standard input, as it comes")
-    what.add_argument("--file", type=Path, metavar="F", help="say what is in this text file")
-    _tts_arguments(speak)
-    speak.add_argument("--url", default="", help="of a worker: http://host:port or unix:PATH")
-    speak.add_argument("--api-key", default="", help="when the worker wants one")
-    speak.add_argument("--voice", default="", help="by its name (default: the engine's usual one)")
-    speak.add_argument("--language", default="", help='as "en"; default: what the text is in')
-    speak.add_argument("--instructions", default="", help='how to speak, as "in a whisper"')
-    speak.add_argument("--speed", type=float, default=1.0, help="0.5 to 2 (default 1)")
-    speak.add_argument("--seed", type=int, help="the same again with the same seed")
-    speak.add_argument(
-        "-o",
-        "--output",
-        default="speech.wav",
-        metavar="FILE",
-        help=".wav or .ogg (default %(default)s); - for WAV to standard output, as in: "
-        "offhook speak Hello -o - | aplay",
-    )
-    speak.add_argument("--json", action="store_true", help="a JSON object, with times of words")
-    speak.set_defaults(run=_speak)
-
-
-def _voice_parser(voice: argparse.ArgumentParser) -> None:
-    actions = voice.add_subparsers(dest="action", required=True, metavar="ACTION")
-    add = actions.add_parser("add", help="clone one")
-    add.add_argument("name", metavar="NAME")
-    add.add_argument("file", type=Path, metavar="FILE", help="3 to 30 s of one person speaking")
-    add.add_argument("--consent", action="store_true", help="the speaker has agreed; needed")
-    add.add_argument("--text", default="", metavar="WORDS", help="said in it: a better likeness")
-    add.add_argument("--language", default="", help='as "en"; default: what each text is in')
-    every = actions.add_parser("list", help="those that were cloned or described")
-    remove = actions.add_parser("remove", help="forget one")
-    remove.add_argument("name", metavar="NAME")
-    for action in (add, every, remove):
-        action.add_argument(
-            "--model", default="", help="the worker's: an id or a folder of a Base model"
-        )
-        _voices_argument(action)
-    voice.set_defaults(run=_voice)
-
-
-def _asr_models(arguments: argparse.Namespace) -> AsrModels:
+def _asr_models(arguments: Namespace) -> AsrModels:
     a = arguments
     return AsrModels(a.model, a.device, a.final_model, a.aligner, a.precision)
 
 
-def _tts_models(arguments: argparse.Namespace) -> TtsModels:
+def _tts_models(arguments: Namespace) -> TtsModels:
     a = arguments
     return TtsModels(a.model, a.device, a.voices, getattr(a, "audio_cache", ""))
 
 
-def _serve(arguments: argparse.Namespace) -> int:
+def _serve(arguments: Namespace) -> int:
     from offhook.web import config as configuration
     from offhook.web.logs import set_up
 
@@ -229,7 +47,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _call(arguments: argparse.Namespace) -> int:
+def _call(arguments: Namespace) -> int:
     from offhook.web.caller_io import CallReport, Line, ScriptedCall, read_audio, spoken, trimmed
     from offhook.web.config import Log
     from offhook.web.engines_io import open_synthesizer
@@ -274,7 +92,41 @@ def _table(report: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def _transcribe(arguments: argparse.Namespace) -> int:
+def _dial(arguments: Namespace) -> int:
+    from offhook.web.dial_io import Happened, Phones, in_words
+
+    a = arguments
+    asked = {
+        "to": a.to,
+        "trunk": a.trunk,
+        "caller": a.caller,
+        "caller_name": a.caller_name,
+        "agent": a.agent,
+        "ring_seconds": a.ring_seconds,
+        "variables": a.variables or {},
+        "headers": a.headers or {},
+    }
+    answered_at: float | None = None
+
+    def show(happened: Happened) -> None:
+        nonlocal answered_at
+        if happened.state == "answered":
+            answered_at = happened.at
+        line = json.dumps(happened.as_dict()) if a.json else in_words(happened, answered_at)
+        print(line, flush=True)
+
+    return int(not run(Phones(a.url, a.api_key).dial(asked, show)))
+
+
+def _sip_trace(arguments: Namespace) -> int:
+    from offhook.web.dial_io import Phones
+
+    a = arguments
+    print(run(Phones(a.url, a.api_key).trace(a.call, a.json)).rstrip("\n"))
+    return 0
+
+
+def _transcribe(arguments: Namespace) -> int:
     from offhook.pipeline.recognizer import StreamOptions
     from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
     from offhook.web.engines_io import open_recognizer
@@ -309,7 +161,7 @@ def _transcribe(arguments: argparse.Namespace) -> int:
     return int(bool(faults))
 
 
-def _speak(arguments: argparse.Namespace) -> int:
+def _speak(arguments: Namespace) -> int:
     from offhook.pipeline.remote_synthesizer_io import RemoteSynthesizer
     from offhook.pipeline.synthesizer import Synthesizer, VoiceOptions
     from offhook.web.engines_io import open_synthesizer
@@ -343,7 +195,7 @@ def _speak(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _voice(arguments: argparse.Namespace) -> int:
+def _voice(arguments: Namespace) -> int:
     from offhook.web import voice_io
     from offhook.web.logs import Log, set_up
     from offhook.web.transcribe_io import Bar
@@ -365,7 +217,11 @@ def _voice(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _worker_asr(arguments: argparse.Namespace) -> int:
+def _worker(arguments: Namespace) -> int:
+    return (_worker_asr if arguments.kind == "asr" else _worker_tts)(arguments)
+
+
+def _worker_asr(arguments: Namespace) -> int:
     from offhook.web.engines_io import check_engine, open_recognizer, with_usual_model
     from offhook.web.worker_asr_io import AsrService
 
@@ -377,7 +233,7 @@ def _worker_asr(arguments: argparse.Namespace) -> int:
     )
 
 
-def _worker_tts(arguments: argparse.Namespace) -> int:
+def _worker_tts(arguments: Namespace) -> int:
     from offhook.web.engines_io import at_hand, check_engine, open_synthesizer, with_usual_model
     from offhook.web.worker_tts_io import TtsService
 
@@ -391,7 +247,7 @@ def _worker_tts(arguments: argparse.Namespace) -> int:
 
 
 def _work(
-    arguments: argparse.Namespace,
+    arguments: Namespace,
     model: str,
     make: "Callable[[Progress], Any]",
     service: "Service[Any]",
@@ -430,7 +286,7 @@ def _work(
     return 0
 
 
-def _doctor(arguments: argparse.Namespace) -> int:
+def _doctor(arguments: Namespace) -> int:
     from offhook.web.doctor_io import examine
 
     findings = examine(arguments.config)
@@ -442,18 +298,32 @@ def _doctor(arguments: argparse.Namespace) -> int:
     return int(any(f.verdict == "fails" for f in findings))
 
 
-def _bench(arguments: argparse.Namespace) -> int:
+def _bench(arguments: Namespace) -> int:
     from importlib import import_module
 
     result: int = import_module(f"offhook.bench.{arguments.name}").main(arguments.options)
     return result
 
 
+COMMANDS: dict[str, Callable[[Namespace], int]] = {
+    "serve": _serve,
+    "call": _call,
+    "dial": _dial,
+    "sip-trace": _sip_trace,
+    "transcribe": _transcribe,
+    "speak": _speak,
+    "voice": _voice,
+    "worker": _worker,
+    "doctor": _doctor,
+    "bench": _bench,
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     logger.remove()  # Pipecat logs a banner when it is imported, before logs are set up
     try:
-        code: int = arguments.run(arguments)
+        code = COMMANDS[arguments.command](arguments)
     except KeyboardInterrupt:
         return 130
     except (RuntimeError, ValueError, OSError) as error:

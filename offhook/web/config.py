@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from offhook.media.opus import OpusSettings
 from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
@@ -22,12 +22,14 @@ from offhook.pipeline.recognizer import UPDATE_MS_MAX, UPDATE_MS_MIN, StreamOpti
 from offhook.pipeline.synthesizer import MAX_SPEED, MIN_SPEED, VoiceOptions
 from offhook.pipeline.turn import TurnSettings
 from offhook.pipeline.vad_io import MAX_CALLS
+from offhook.telephony.sip.trunks import SipSettings, read_address
 from offhook.web.access import LOOPBACK_NAMES
 from offhook.web.engines_io import AsrEngine, TtsEngine
 from offhook.web.logs import Log as Log
 
 DEFAULT_FILE = Path("offhook.toml")
 ENVIRONMENT_PREFIX = "OFFHOOK_"
+TRANSPORTS = ("udp", "tcp", "tls", "ws", "wss")
 
 
 class ConfigError(ValueError):
@@ -187,6 +189,9 @@ class Agent(Section):
         "You are on a phone call. Answer in one or two short spoken sentences, without lists or "
         "markup. Greet the caller first."
     )
+    transfers: list[str] = ["*"]
+    """Numbers and SIP addresses, or patterns of them ("+4930*"), that the model may transfer calls
+    to; empty: none."""
 
 
 class Recording(Section):
@@ -205,6 +210,10 @@ class Config(Section):
     opus: Opus = Opus()
     engines: Engines = Engines()
     agent: Agent = Agent()
+    agents: dict[str, Agent] = {}
+    """Others, by name, for the calls that a route or a program gives them."""
+    sip: SipSettings | None = None
+    """Phones; without this table there are none."""
     recording: Recording = Recording()
     log: Log = Log()
     tracing: Tracing = Tracing()
@@ -212,6 +221,39 @@ class Config(Section):
     """Times of turn-taking, by the names of TurnSettings."""
     frontdesk: dict[str, Any] = {}
     """The business that the front desk answers for."""
+
+    @field_validator("sip", mode="before")
+    @classmethod
+    def _transports_can_be_off(cls, table: Any) -> Any:
+        """TOML has no None: `udp = false`."""
+        if not isinstance(table, dict):
+            return table
+        given = {name: table[name] for name in TRANSPORTS if name in table}
+        if any(value is True for value in given.values()):
+            raise ValueError("a transport is a port or false")
+        off = [name for name, value in given.items() if value is False or value == "false"]
+        return {**table, **dict.fromkeys(off)}
+
+    @field_validator("sip")
+    @classmethod
+    def _addresses_are_numeric(cls, sip: SipSettings | None) -> SipSettings | None:
+        if sip is not None:
+            for name in ("host", "public_address"):
+                address = getattr(sip, name)
+                if read_address(address) is None and (address or name == "host"):
+                    raise ValueError(f"{name} is not a numeric address: {address!r}")
+        return sip
+
+    @model_validator(mode="after")
+    def _routes_have_agents(self) -> "Config":
+        for route in self.sip.routes if self.sip is not None else ():
+            if route.agent and route.agent not in self.agents:
+                raise ValueError(f"sip.routes: no agent is called {route.agent!r}")
+        return self
+
+    def agent_called(self, name: str) -> Agent:
+        """ "" is the usual one. Raises KeyError."""
+        return self.agents[name] if name else self.agent
 
     def turn_settings(self) -> TurnSettings:
         try:
@@ -257,7 +299,8 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
     try:
         config = Config.model_validate(table)
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        faults = [(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()]
+        lines = [f"{name}: {fault}" if name else fault for name, fault in faults]
         raise ConfigError("\n".join(lines)) from error
     config.turn_settings()
     config.business()

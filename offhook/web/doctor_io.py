@@ -7,11 +7,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from aioice.ice import get_host_addresses
@@ -28,7 +27,9 @@ from offhook.pipeline.smart_turn_io import SmartTurn
 from offhook.pipeline.vad_io import VadBatch
 from offhook.web.config import Config, ConfigError, load
 from offhook.web.doctor_gpu_io import described, look, voices_described
+from offhook.web.doctor_sip_io import examine_phones
 from offhook.web.engines_io import MODELS, check_engine
+from offhook.web.finding import Finding, Outcome
 
 PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0", "pipecat-ai": "1.14.0"}
 """Versions whose private names are used, or whose behaviour was measured."""
@@ -36,19 +37,6 @@ GPU_QUERY_TIMEOUT_SECONDS = 5
 WORKER_TIMEOUT_SECONDS = 5
 SILENCE = np.zeros(512, np.int16)
 """One window of the models."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    subject: str
-    verdict: Literal["ok", "note", "fails"]
-    detail: str
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return f"{self.verdict:>5}  {self.subject}: {self.detail}"
 
 
 def _attempt(subject: str, check: Callable[[], str], without: str | None = None) -> Finding:
@@ -191,14 +179,14 @@ def _on_gpu(
     for about, detail in describe(machine, model):
         yield Finding(about, "ok", detail)
     if not machine.gpu:
-        verdict: Literal["note", "fails"] = "fails" if device == "cuda" else "note"
+        verdict: Outcome = "fails" if device == "cuda" else "note"
         yield Finding(subject, verdict, f"torch sees no GPU: {slow}")
 
 
 def _versions() -> Iterator[Finding]:
     for package, wanted in PINNED.items():
         found = version(package)
-        verdict: Literal["ok", "fails"] = "ok" if found == wanted else "fails"
+        verdict: Outcome = "ok" if found == wanted else "fails"
         yield Finding(package, verdict, found if found == wanted else f"{found}, not {wanted}")
 
 
@@ -237,4 +225,6 @@ def examine(path: Path | None) -> list[Finding]:
     ]
     if config.recording.enabled:
         findings.append(_attempt("recording", lambda: _recordings(config)))
+    if config.sip is not None:
+        findings += examine_phones(config.sip, config.server.max_calls)
     return findings

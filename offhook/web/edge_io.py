@@ -17,16 +17,10 @@ from offhook.media.leg import Leg
 from offhook.media.recording_io import RecordingWriter
 from offhook.pipeline.agents_io import FrontDeskAgent, SilentAgent
 from offhook.pipeline.bot_io import Bot, run_bot
+from offhook.pipeline.call_info import as_dict
 from offhook.pipeline.call_io import Agent, Call, Engines
-from offhook.pipeline.events import (
-    CallEnded,
-    CallStarted,
-    Event,
-    Interrupted,
-    PlayoutResumed,
-    TurnLatency,
-)
-from offhook.pipeline.frontdesk import Action, Hangup
+from offhook.pipeline.events import CallEnded, CallStarted, Event, TurnLatency
+from offhook.pipeline.frontdesk import Action, Hangup, Transfer
 from offhook.pipeline.hearing_io import Ears
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.recognizer import EngineError, Recognizer
@@ -37,13 +31,21 @@ from offhook.pipeline.synthesizer import Synthesizer
 from offhook.pipeline.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.signaling.smallwebrtc import Candidates, Offer
+from offhook.telephony.sip.call_io import DialError, SipCall
+from offhook.telephony.sip.call_record import CallRecord
+from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
+from offhook.telephony.sip.leg_io import SipLeg
+from offhook.telephony.sip.trunks import SipSettings
 from offhook.web import tracing_io
+from offhook.web.config import Agent as AgentSettings
 from offhook.web.config import Config, ConfigError
 from offhook.web.engines_io import open_synthesizer
 from offhook.web.logs import kind
 from offhook.web.loop_io import spare_what_is_loaded
 from offhook.web.memory_io import give_back_freed, let_go_of_code
 from offhook.web.metrics import Metrics
+from offhook.web.page_messages import for_the_page
+from offhook.web.phones import EndedCall, is_risky, who_may_call
 
 LATE_MS = 40
 """Packets leaving this late (99th percentile) mean the process is full, whatever the count."""
@@ -55,6 +57,10 @@ GOODBYE_SECONDS = 0.2
 QUALITY_SECONDS = 2
 """How often callers' programs are told how their line is doing."""
 
+ENDED_CALLS = 500
+"""Phones' calls that are remembered after their end, for programs that ask late; the oldest are
+forgotten. About 1 MB."""
+
 
 class Busy(Exception):
     """No more calls now."""
@@ -64,6 +70,10 @@ class UnknownPeer(KeyError):
     """There is no such pc_id."""
 
 
+class NoPhones(Exception):
+    """The configuration has none."""
+
+
 class Edge:
     """Everything one process needs to take calls."""
 
@@ -71,7 +81,12 @@ class Edge:
         self.config = config
         self._bot = bot
         self.clock = PacketClock()
-        self.legs: dict[str, PeerLeg] = {}
+        self.opus = config.opus.settings()
+        self.legs: dict[str, Leg] = {}
+        self.sip: SipEndpoint | None = None
+        """Phones, if the configuration has any."""
+        self.ended: dict[str, EndedCall] = {}
+        """Phones' calls, the last ENDED_CALLS of them, by their ids."""
         self.metrics = Metrics(
             lambda: [leg.statistics() for leg in self.legs.values()],
             self.clock.lateness_ms,
@@ -79,6 +94,8 @@ class Edge:
         )
         self.ready = False
         self.draining = False
+        self._peers: dict[str, PeerLeg] = {}
+        """Of the legs those whose signalling is ours too."""
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._recordings: RecordingWriter | None = None
@@ -107,6 +124,8 @@ class Edge:
             agent = await self._load_engines()
         if config.recording.enabled:
             self._recordings = RecordingWriter(config.recording.directory)
+        if config.sip is not None:
+            self.sip = await self._open_phones(config.sip)
         spare_what_is_loaded()
         give_back_freed()
         let_go_of_code()
@@ -116,6 +135,20 @@ class Edge:
             self._loading = asyncio.create_task(self._wait_for_workers(), name="speech workers")
         how = "ready" if self.ready else "waiting for the speech worker, all else ready"
         logger.info("{} in {:.1f} s: {}", how, time.perf_counter() - started, agent)
+
+    async def _open_phones(self, settings: SipSettings) -> SipEndpoint:
+        """Raises ConfigError."""
+        sip = SipEndpoint(settings, self)
+        try:
+            await sip.start()
+        except (OSError, ValueError) as error:
+            await sip.close()
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise ConfigError(f"sip: {reason} (offhook doctor says more)") from error
+        self.metrics.watch_phones(sip)
+        level = "WARNING" if is_risky(settings) else "INFO"
+        logger.log(level, "who may call by phone: {}", who_may_call(settings))
+        return sip
 
     async def _load_engines(self) -> str:
         """Load and warm up what all calls share; what that is, in words. Raises EngineError."""
@@ -206,6 +239,8 @@ class Edge:
         for leg in tuple(self.legs.values()):
             leg.close(reason)
         await asyncio.gather(*self._calls.values(), *self._closing, return_exceptions=True)
+        if self.sip is not None:
+            await self.sip.close()
         own = [task for task in (self._quality, self._loading) if task is not None]
         for task in own:
             task.cancel()
@@ -240,30 +275,21 @@ class Edge:
         if offer.pc_id is not None and not offer.restart_pc:
             leg = self._leg(offer.pc_id)
             return await leg.answer(offer.sdp), leg.call_id
-        if offer.pc_id in self.legs:
+        if offer.pc_id in self._peers:
             # aiortc cannot restart ICE: the client gets a fresh call.
-            self.legs[offer.pc_id].close("the caller reconnects")
+            self._peers[offer.pc_id].close("the caller reconnects")
         else:
             self.admit()
-        call_id = uuid.uuid4().hex[:12]
-        servers = self.config.webrtc.ice_servers
-        leg = PeerLeg(
-            call_id,
-            [RTCIceServer(s.urls, s.username, s.credential) for s in servers],
-            self.config.opus.settings(),
-            self.config.webrtc.ping_timeout_seconds,
-        )
-        self.legs[call_id] = leg
+        leg = self.webrtc_leg(uuid.uuid4().hex[:12])
+        self.legs[leg.call_id] = self._peers[leg.call_id] = leg
         try:
             answer = await leg.answer(offer.sdp)
         except BaseException:
-            del self.legs[call_id]
+            del self.legs[leg.call_id], self._peers[leg.call_id]
             await leg.hang_up("the offer was refused")
             raise
-        self._calls[call_id] = asyncio.create_task(
-            self._run_call(leg, offer.request_data), name=f"call {call_id}"
-        )
-        return answer, call_id
+        self._begin(leg, offer.request_data)
+        return answer, leg.call_id
 
     async def candidates(self, request: Candidates) -> None:
         """Take trickled candidates. Raises OfferError, UnknownPeer."""
@@ -272,45 +298,114 @@ class Edge:
             await leg.add_candidate(c.candidate, c.sdp_mid, c.sdp_mline_index)
 
     def _leg(self, pc_id: str) -> PeerLeg:
-        leg = self.legs.get(pc_id)
+        leg = self._peers.get(pc_id)
         if leg is None or leg.closed is not None:
             raise UnknownPeer(pc_id)
         return leg
 
+    def webrtc_leg(self, call_id: str) -> PeerLeg:
+        """A line that answers a browser's offer."""
+        settings = self.config.webrtc
+        servers = [RTCIceServer(s.urls, s.username, s.credential) for s in settings.ice_servers]
+        return PeerLeg(call_id, servers, self.opus, settings.ping_timeout_seconds)
+
     # --- calls ---
 
-    async def _run_call(self, leg: PeerLeg, body: dict[str, Any]) -> None:
+    def call_ids(self) -> list[str]:
+        """Of all calls in progress, by phone or not, as programs know them."""
+        phones = self.sip.calls if self.sip is not None else ()
+        return [*phones, *map(self.name_of, self._peers)]
+
+    def name_of(self, call_id: str) -> str:
+        """What programs call a call that is not a phone's."""
+        return call_id
+
+    def line(self, call_id: str) -> Leg | None:
+        """Of a call that is not a phone's."""
+        return self._peers.get(call_id)
+
+    def dial(self, dial: Dial) -> SipCall:
+        """Call a phone. Raises NoPhones, Busy, and DialError when it cannot even be tried."""
+        if self.sip is None:
+            raise NoPhones
+        if dial.agent and dial.agent not in self.config.agents:
+            there = ", ".join(self.config.agents) or "none"
+            raise DialError(0, f"no agent is called {dial.agent!r} (there: {there})")
+        if len(self.legs.keys() | self.sip.calls.keys()) >= self.config.server.max_calls:
+            self.metrics.refused.labels("full").inc()
+            raise Busy("full")
+        return self.sip.dial(dial)
+
+    async def take_call(self, leg: Leg, agent: str) -> None:
+        """Run a phone's call with the agent of that name, "" for the usual one, to its end."""
+        self.legs[leg.call_id] = leg
+        await self._begin(leg, dict(leg.info.variables), agent)
+
+    def record(self, record: CallRecord) -> None:
+        """A phone's call is over."""
+        logger.bind(call=record.call_id, record=json.loads(record.line())).info(
+            "{}: {} called {}, {:.1f} s: {}",
+            record.call_id,
+            (record.caller or "somebody") if record.direction == "inbound" else "we",
+            record.called,
+            record.duration_seconds,
+            record.end_reason,
+        )
+        call = self.sip.calls.get(record.call_id) if self.sip is not None else None
+        if call is not None:
+            if isinstance(call.leg, SipLeg):
+                self.metrics.take_line(call.leg)
+            self.ended[record.call_id] = EndedCall(record, call.progress)
+            if len(self.ended) > ENDED_CALLS:
+                del self.ended[next(iter(self.ended))]
+        path = self.config.sip.records if self.config.sip is not None else None
+        if path is not None:
+            try:
+                with path.open("a") as file:
+                    file.write(record.line() + "\n")
+            except OSError as error:
+                logger.error("the record of a call is lost: {}", error)
+
+    def _begin(self, leg: Leg, body: dict[str, Any], agent: str = "") -> asyncio.Task[None]:
+        running = self._run_call(leg, body, agent)
+        task = asyncio.create_task(running, name=f"call {leg.call_id}")
+        self._calls[leg.call_id] = task
+        return task
+
+    async def _run_call(self, leg: Leg, body: dict[str, Any], agent: str) -> None:
         self.clock.add(leg)
         try:
             if self._bot is not None:
                 await self._run_bot(self._bot, leg, body)
             else:
-                await self._converse(leg)
+                await self._converse(leg, self.config.agent_called(agent))
         except Exception:
             logger.exception("{}: the call failed", leg.call_id)
         finally:
             await leg.hang_up("the server failed")
             self.clock.remove(leg)
             self.legs.pop(leg.call_id, None)
+            self._peers.pop(leg.call_id, None)
             self._calls.pop(leg.call_id, None)
 
-    async def _run_bot(self, bot: Bot, leg: PeerLeg, body: dict[str, Any]) -> None:
+    async def _run_bot(self, bot: Bot, leg: Leg, body: dict[str, Any]) -> None:
         def tell(event: Event) -> None:
             self.metrics.take(event)
             self._report(leg, event)
 
-        tell(CallStarted(leg.heard_ms, "bot", "its own", "its own"))
+        known = as_dict(leg.info)
+        tell(CallStarted(leg.heard_ms, "bot", "its own", "its own", **known))
         try:
             await run_bot(bot, leg, body)
         finally:
             reason = leg.closed or "the bot ended"
             tell(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
 
-    async def _converse(self, leg: PeerLeg) -> None:
+    async def _converse(self, leg: Leg, agent: AgentSettings) -> None:
         call = Call(
             leg,
             self._engines,
-            self._make_agent,
+            lambda call: self._make_agent(agent, call),
             self.config.server.max_call_minutes * 60,
             self._tracing,
         )
@@ -320,15 +415,14 @@ class Edge:
             self._record(leg, call)
         await call.run()
 
-    def _make_agent(self, call: Call) -> Agent:
-        config = self.config
-        if config.agent.kind == "openai":
+    def _make_agent(self, a: AgentSettings, call: Call) -> Agent:
+        if a.kind == "openai":
             from offhook.pipeline.openai_agent_io import OpenAIAgentSettings, openai_agent
 
-            a = config.agent
-            settings = OpenAIAgentSettings(a.model, a.base_url, a.api_key, a.instructions)
-            llm, end_call = openai_agent(settings, call.hang_up)
-            return Agent("openai", llm, [end_call])
+            settings = OpenAIAgentSettings(
+                a.model, a.base_url, a.api_key, a.instructions, a.transfers
+            )
+            return openai_agent(settings, call)
 
         async def act(action: Action) -> None:
             logger.bind(call=call.leg.call_id, action=asdict(action)).info(
@@ -336,10 +430,12 @@ class Edge:
             )
             if isinstance(action, Hangup):
                 await call.hang_up()
+            elif isinstance(action, Transfer):
+                await call.transfer(action.to)
 
-        if config.agent.kind == "silent":
+        if a.kind == "silent":
             return Agent("silent", SilentAgent())
-        desk = FrontDeskAgent(config.business(), act)
+        desk = FrontDeskAgent(self.config.business(), act, call.leg.info.caller)
         return Agent("frontdesk", desk, on_cut=desk.cut, on_idle=desk.prompt)
 
     def _record(self, leg: Leg, call: Call) -> None:
@@ -359,9 +455,9 @@ class Edge:
         """To the log, to the caller's page, to whoever listens."""
         fields = asdict(event)
         line = logger.bind(call=leg.call_id, event=kind(event), **fields)
-        level = "DEBUG" if kind(event) in ("caller_partial", "speech_started") else "INFO"
+        level = "DEBUG" if kind(event) in ("caller_partial", "speech_started", "dtmf") else "INFO"
         line.log(level, "{}: {} {}", leg.call_id, kind(event), _brief(fields))
-        message = _for_the_page(event)
+        message = for_the_page(event)
         if message is not None:
             self._tell(leg, message)
         if self._tracing and isinstance(event, TurnLatency):
@@ -387,24 +483,6 @@ class Edge:
 
 
 def _brief(fields: dict[str, Any]) -> str:
-    shown = (f"{k}={v!r}" for k, v in fields.items() if k not in ("at_ms", "statistics"))
+    hidden = ("at_ms", "statistics", "headers", "variables")  # others wrote the last two
+    shown = (f"{k}={v!r}" for k, v in fields.items() if k not in hidden and v != "")
     return " ".join(shown)
-
-
-def _for_the_page(event: Event) -> dict[str, Any] | None:
-    """Our own messages beside RTVI's."""
-    match event:
-        case TurnLatency(turn=turn, spans=spans, total_ms=total):
-            listed = [{"name": name, "ms": ms} for name, ms in spans]
-            return {"type": "turn-latency", "turn": turn, "spans": listed, "total_ms": total}
-        case Interrupted(heard=heard, unheard=unheard):
-            return {"type": "interrupted", "heard": heard, "unheard": unheard}
-        case PlayoutResumed(text=""):
-            return {"type": "false-interruption"}
-        case PlayoutResumed(text=text):
-            return {"type": "backchannel", "text": text}
-        case CallEnded(reason=reason):
-            return {"type": "goodbye", "reason": reason}
-        case CallStarted(agent=agent, recognizer=recognizer, synthesizer=synthesizer):
-            return {"type": "welcome", "agent": agent, "hears": recognizer, "speaks": synthesizer}
-    return None

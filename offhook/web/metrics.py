@@ -1,9 +1,9 @@
 """What Prometheus sees. Series are named after what they measure; times are seconds."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from offhook.media.leg import LegStatistics
@@ -17,8 +17,13 @@ from offhook.pipeline.events import (
     TurnLatency,
 )
 from offhook.pipeline.latency import STAMPS
+from offhook.telephony.sip.endpoint_io import SipEndpoint
+from offhook.telephony.sip.leg_io import SipLeg
 
 LATENCY_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
+
+SETUP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60)
+"""People answer in seconds, we in milliseconds."""
 
 
 class LegCollector(Collector):
@@ -41,6 +46,39 @@ class LegCollector(Collector):
                 worst = min(values) if name == "mos" else max(values)
                 family.add_metric(["worst"], worst)
             yield family
+
+
+class PhoneCollector(Collector):
+    """What the SIP endpoint counts anyway, read when Prometheus asks."""
+
+    def __init__(self, sip: SipEndpoint) -> None:
+        self._sip = sip
+
+    def collect(self) -> Iterable[Metric]:
+        agent = self._sip.user_agent
+        counts, gate = agent.counts, agent.gate
+        strangers = {"dropped": gate.dropped, "refused": gate.refused}
+        yield _counter("requests", "Requests received", "method", counts.requests)
+        yield _counter("responses", "Responses sent and received", "class", counts.responses)
+        yield _counter("strangers", "Requests of nobody we know", "outcome", strangers)
+        malformed = "Messages that could not be understood"
+        yield CounterMetricFamily("offhook_sip_malformed", malformed, counts.malformed)
+        transactions = agent.transactions
+        yield GaugeMetricFamily("offhook_sip_transactions", "Transactions now", transactions)
+        yield GaugeMetricFamily("offhook_sip_calls", "Calls of phones now", len(self._sip.calls))
+        registrations = GaugeMetricFamily(
+            "offhook_sip_registration", "1 for the state it is in", labels=["trunk", "state"]
+        )
+        for status in self._sip.registrations():
+            registrations.add_metric([status.trunk, str(status.state)], 1)
+        yield registrations
+
+
+def _counter(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(f"offhook_sip_{name}", text, labels=[label])
+    for value, count in values.items():
+        family.add_metric([value], count)
+    return family
 
 
 class Metrics:
@@ -94,6 +132,30 @@ class Metrics:
         tasks = Gauge("offhook_tasks", "Tasks of the event loop", registry=registry)
         tasks.set_function(task_count)
         registry.register(LegCollector(legs))
+
+    def watch_phones(self, sip: SipEndpoint) -> None:
+        """Once, where there are any."""
+        setup = Histogram(
+            "offhook_sip_setup_seconds",
+            "From INVITE to answer",
+            buckets=SETUP_BUCKETS,
+            registry=self.registry,
+        )
+        sip.on_setup = setup.observe
+        self._packets = Counter(
+            "offhook_sip_packets_refused_total",
+            "Packets of media that were not believed, of calls that have ended",
+            ["reason"],
+            registry=self.registry,
+        )
+        for reason in ("source", "srtp"):
+            self._packets.labels(reason)
+        self.registry.register(PhoneCollector(sip))
+
+    def take_line(self, leg: SipLeg) -> None:
+        """A phone's line that is over."""
+        self._packets.labels("source").inc(leg.refused_packets)
+        self._packets.labels("srtp").inc(leg.srtp_failures)
 
     def take(self, event: Event) -> None:
         match event:

@@ -1,8 +1,7 @@
-"""HTTP: the page, SmallWebRTC signalling, health and metrics."""
+"""HTTP: the page, SmallWebRTC signalling, health and metrics; calls by phone are in calls_io."""
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from pathlib import Path
 
@@ -19,10 +18,14 @@ from offhook.signaling.smallwebrtc import (
     parse_offer,
     parse_start,
 )
+from offhook.telephony.sip.call_io import DialError
+from offhook.web import calls_io
 from offhook.web.access import LOOPBACK_NAMES, has_key
 from offhook.web.config import Config, Server
-from offhook.web.edge_io import RETRY_AFTER_SECONDS, Busy, Edge, UnknownPeer
+from offhook.web.edge_io import RETRY_AFTER_SECONDS, Busy, Edge, NoPhones, UnknownPeer
+from offhook.web.http_io import EDGE, Handler, error
 from offhook.web.local_worker_io import local_workers
+from offhook.web.phones import DialRequestError
 from offhook.web.stop_io import Stop
 
 PAGE = Path(str(files("offhook.web") / "page"))
@@ -30,14 +33,6 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'self'; img-src 'self' data:; media-src 'self' blob: mediastream:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
-EDGE: web.AppKey[Edge] = web.AppKey("edge", Edge)
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def error(status: int, message: str, **headers: str) -> web.Response:
-    """An answer that says what was wrong."""
-    return web.json_response({"error": message}, status=status, headers=headers)
 
 
 @web.middleware
@@ -51,14 +46,19 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         # A form of another site cannot send this type without asking first (CORS).
         return error(415, "Content-Type is not application/json")
     given = request.headers.get("Authorization", "")
-    if request.method in ("POST", "PATCH") and not has_key(given, config.api_key):
+    private = request.method in ("POST", "PATCH") or request.match_info.handler in calls_io.OF_CALLS
+    if private and not has_key(given, config.api_key):
         return error(401, "a valid API key is required as a bearer token")
     try:
         response = await handler(request)
-    except (RequestError, OfferError) as fault:
+    except (RequestError, OfferError, DialRequestError, DialError) as fault:
         return error(400, str(fault))
     except UnknownPeer:
         return error(404, "unknown pc_id")
+    except calls_io.UnknownCall:
+        return error(404, "unknown call_id")
+    except NoPhones:
+        return error(409, "this server has no phones: its configuration has no [sip]")
     except Busy:
         retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
         return error(503, "all lines are busy", **retry)
@@ -124,6 +124,7 @@ def application(edge: Edge) -> web.Application:
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
+    calls_io.add_routes(app.router)
     app.router.add_static("/page/", PAGE)
     return app
 

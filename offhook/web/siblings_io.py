@@ -2,13 +2,14 @@
 
     caller -- TCP --> any process -- Unix socket --> the process that has, or shall have, the call
 
-A pc_id begins with the number of its process. What belongs elsewhere is passed on to the Unix
-socket on which each process answers its siblings; nothing is passed on twice.
+A pc_id begins with the number of its process; phones' calls are all in the first. What belongs
+elsewhere is passed on to the Unix socket on which each process answers its siblings; nothing is
+passed on twice.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from aiohttp import web
 from loguru import logger
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from offhook.media.leg import Leg
 from offhook.pipeline.bot_io import Bot
 from offhook.signaling.smallwebrtc import Candidates, Offer, parse_candidates, parse_offer
-from offhook.web import server_io
+from offhook.web import calls_io, server_io
 from offhook.web.config import Config
 from offhook.web.edge_io import LATE_MS, Edge, UnknownPeer
+from offhook.web.http_io import Handler
 
 ASK_SECONDS = 0.5
 """A sibling that does not say in this time how it is doing is in no state to take a call."""
@@ -31,25 +34,36 @@ PASS_ON_SECONDS = 30
 SLACK_CALLS = 1
 """A process keeps a new call while it has at most so many more than a sibling."""
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+SILENCE_SECONDS = 3 * calls_io.KEEP_ALIVE_SECONDS
+"""A stream of events in which nothing has come for so long is broken."""
+WITH_PHONES = 1
+"""The process that has them."""
 
 
 class NumberedEdge(Edge):
     """An edge whose pc_ids begin with the number of its process, as in `2-7f3a`."""
 
     def __init__(self, config: Config, bot: Bot | None, number: int) -> None:
-        super().__init__(config, bot)
+        # A SIP dialog's messages must come to one process, whichever its calls are in.
+        phones = number == WITH_PHONES
+        super().__init__(config if phones else config.model_copy(update={"sip": None}), bot)
         self.number = number
         self._prefix = f"{number}-"
 
     async def offer(self, offer: Offer) -> tuple[str, str]:
         own = offer.pc_id and offer.pc_id.removeprefix(self._prefix)
         sdp, call_id = await super().offer(replace(offer, pc_id=own))
-        return sdp, self._prefix + call_id
+        return sdp, self.name_of(call_id)
 
     async def candidates(self, request: Candidates) -> None:
         own = request.pc_id.removeprefix(self._prefix)
         await super().candidates(replace(request, pc_id=own))
+
+    def name_of(self, call_id: str) -> str:
+        return self._prefix + call_id
+
+    def line(self, call_id: str) -> Leg | None:
+        return super().line(call_id.removeprefix(self._prefix))
 
 
 def socket_path(directory: Path, number: int) -> str:
@@ -89,6 +103,8 @@ class Siblings:
         if wanted is server_io.candidates:
             trickled = parse_candidates(await request.read())
             return await self._to_holder(trickled.pc_id, request, handler)
+        if wanted in calls_io.OF_CALLS:
+            return await self._about_calls(request, handler)
         if wanted is server_io.offer:
             pc_id = parse_offer(await request.read()).pc_id
             if pc_id is not None:
@@ -107,6 +123,25 @@ class Siblings:
             return await self._pass_on(request, number)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise UnknownPeer(pc_id) from error
+
+    async def _about_calls(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        wanted = request.match_info.handler
+        if wanted is calls_io.listed:
+            return await self._calls(request)
+        call_id = request.match_info.get("call", "")
+        number = next((n for n in self._http if call_id.startswith(f"{n}-")), WITH_PHONES)
+        if number == self._number:
+            return await handler(request)
+        try:
+            if wanted is calls_io.followed:
+                return await self._stream_on(request, number)
+            return await self._pass_on(request, number)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise calls_io.UnknownCall(call_id) from error
+
+    async def _calls(self, request: web.Request) -> web.Response:
+        answers = await self._ask_all("/calls", _some(request.headers, "Authorization"))
+        return web.json_response({"calls": [c for a in answers.values() for c in a["calls"]]})
 
     async def _to_roomiest(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         number = await self._roomiest()
@@ -141,7 +176,7 @@ class Siblings:
 
     async def _pass_on(self, request: web.Request, number: int) -> web.Response:
         """Raises ClientError or TimeoutError when the sibling does not answer."""
-        headers = _some(request.headers, "Content-Type", "Authorization")
+        headers = _some(request.headers, "Content-Type", "Authorization", "Accept")
         timeout = aiohttp.ClientTimeout(PASS_ON_SECONDS)
         async with self._http[number].request(
             request.method,
@@ -150,18 +185,38 @@ class Siblings:
             headers=headers,
             timeout=timeout,
         ) as answer:
-            headers = _some(answer.headers, "Content-Type", "Retry-After")
+            headers = _some(answer.headers, "Content-Type", "Retry-After", "Location")
             return web.Response(status=answer.status, body=await answer.read(), headers=headers)
 
-    async def _ask_all(self, path: str) -> dict[int, Any]:
+    async def _stream_on(self, request: web.Request, number: int) -> web.StreamResponse:
+        """As `_pass_on`, for an answer that goes on until either end has enough."""
+        headers = _some(request.headers, "Authorization")
+        timeout = aiohttp.ClientTimeout(None, sock_connect=ASK_SECONDS, sock_read=SILENCE_SECONDS)
+        async with self._http[number].get(
+            request.rel_url, headers=headers, timeout=timeout
+        ) as answer:
+            kind = _some(answer.headers, "Content-Type")
+            response = web.StreamResponse(
+                status=answer.status, headers={**calls_io.EVENT_STREAM, **kind}
+            )
+            await response.prepare(request)
+            try:
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+            except (aiohttp.ClientError, TimeoutError, ConnectionError):
+                pass  # one of the two has gone: the reader sees where it ends
+        return response
+
+    async def _ask_all(self, path: str, headers: Mapping[str, str] | None = None) -> dict[int, Any]:
         """What the processes that answer have to say: JSON or text."""
-        answers = await asyncio.gather(*(self._ask(number, path) for number in self._http))
+        asked = (self._ask(number, path, headers) for number in self._http)
+        answers = await asyncio.gather(*asked)
         return {n: a for n, a in zip(self._http, answers, strict=True) if a is not None}
 
-    async def _ask(self, number: int, path: str) -> Any:
+    async def _ask(self, number: int, path: str, headers: Mapping[str, str] | None) -> Any:
         timeout = aiohttp.ClientTimeout(ASK_SECONDS)
         try:
-            async with self._http[number].get(path, timeout=timeout) as answer:
+            async with self._http[number].get(path, headers=headers, timeout=timeout) as answer:
                 as_json = answer.content_type == "application/json"
                 return await answer.json() if as_json else await answer.text()
         except (aiohttp.ClientError, TimeoutError):

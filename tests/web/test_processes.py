@@ -37,7 +37,8 @@ READY = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"versio
 class TwoProcesses:
     """`offhook serve` with two processes, and its log."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str, **settings: str) -> None:
+        """`settings`: as SERVER_PORT="0"."""
         self._log = folder / "log"
         environment = {
             **{name: value for name, value in os.environ.items() if "OFFHOOK_" not in name},
@@ -49,16 +50,20 @@ class TwoProcesses:
             "OFFHOOK_LOG_JSON_LINES": "true",
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "TMPDIR": str(folder),
+            **{f"OFFHOOK_{name}": value for name, value in settings.items()},
         }
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "offhook.web.cli", "serve"],
+                [sys.executable, "-m", "offhook.web.cli", "serve", *options],
                 cwd=folder,
                 env=environment,
                 stderr=output,
             )
         self.folder = folder
         self.url = f"http://127.0.0.1:{self.line('port')['port']}"
+
+    def text(self) -> str:
+        return self._log.read_text()
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._log.read_text().splitlines() if line[:1] == "{"]

@@ -1,0 +1,103 @@
+"""Phones, as the front door sees them: calls that programs ask for, and who may call."""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from offhook.telephony.sip.call_io import CallProgress
+from offhook.telephony.sip.call_record import CallRecord
+from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.trunks import SipSettings, Trunk
+
+MAX_RING_SECONDS = 600
+MAX_TEXT = 256
+"""Characters of a number, a name, the value of a header."""
+MAX_HEADERS = 32
+
+
+class DialRequestError(ValueError):
+    """The body of `POST /calls` cannot be used; the message names the field."""
+
+
+class DialRequest(BaseModel):
+    """The body of `POST /calls`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    to: str = Field(min_length=1, max_length=MAX_TEXT)
+    """A number, or a SIP URI."""
+    trunk: str = Field("", max_length=MAX_TEXT)
+    caller: str = Field("", max_length=MAX_TEXT)
+    caller_name: str = Field("", max_length=MAX_TEXT)
+    agent: str = Field("", max_length=MAX_TEXT)
+    ring_seconds: float | None = Field(None, gt=0, le=MAX_RING_SECONDS)
+    variables: dict[str, Any] = {}
+    """For the agent."""
+    headers: dict[str, str] = Field({}, max_length=MAX_HEADERS)
+    """Of the INVITE, named X-Something."""
+
+    @field_validator("to", "trunk", "caller", "caller_name", "agent")
+    @classmethod
+    def _is_printable(cls, text: str) -> str:
+        if not text.isprintable():
+            raise ValueError("has characters that cannot be printed")
+        return text
+
+    @field_validator("headers")
+    @classmethod
+    def _are_short(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if len(name) + len(value) > MAX_TEXT:
+                raise ValueError(f"{name[:40]} is over {MAX_TEXT} characters")
+        return headers
+
+
+def parse_dial(body: bytes, usual_ring_seconds: float) -> Dial:
+    """Raises DialRequestError."""
+    try:
+        asked = DialRequest.model_validate_json(body)
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise DialRequestError("; ".join(f.removeprefix(": ") for f in faults)) from error
+    fields = asked.model_dump()
+    fields["ring_seconds"] = asked.ring_seconds or usual_ring_seconds
+    return Dial(**fields)
+
+
+@dataclass(frozen=True)
+class EndedCall:
+    """What is kept of a phone's call that is over."""
+
+    record: CallRecord
+    progress: tuple[CallProgress, ...]
+
+
+# --- who may call ---
+
+
+def may_call(trunk: Trunk) -> str:
+    """Whose calls a trunk takes, in words; "" for nobody's."""
+    ways = list(trunk.addresses)
+    if trunk.server:
+        ways.append(f"its server {trunk.server_uri.host}")
+    if trunk.password and not trunk.register:
+        ways.append(f"whoever has the password of {trunk.username!r}")
+    return ", ".join(ways)
+
+
+def who_may_call(settings: SipSettings) -> str:
+    """In words, for the log and for people who ask themselves why a call does not come in."""
+    if settings.allow_anonymous:
+        return "everybody who reaches this machine (allow_anonymous)"
+    ways = [f"{trunk.name}: {ways}" for trunk in settings.trunks if (ways := may_call(trunk))]
+    others = "are refused (403)" if settings.unknown == "refuse" else "get no answer"
+    if not ways:
+        return f"nobody: no trunk has addresses, a server or a password; callers {others}"
+    return f"{'; '.join(ways)}; others {others}"
+
+
+def is_risky(settings: SipSettings) -> bool:
+    """Whether strangers from other machines may call."""
+    return settings.allow_anonymous and not ip_address(settings.host).is_loopback
