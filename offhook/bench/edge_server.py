@@ -11,11 +11,12 @@ import asyncio
 from offhook.bench.memory import memory_route
 from offhook.bench.process import LoopLag, stats_route, stay
 from offhook.bench.scripted import ScriptedAgent, ScriptedRecognizer, ScriptedSynthesizer
+from offhook.media.leg import Leg
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.media.resample import Resampler
 from offhook.pipeline.call_io import Agent, Call
 from offhook.pipeline.vad_io import MAX_CALLS
-from offhook.signaling.peer_io import PeerLeg
+from offhook.web.config import Agent as AgentSettings
 from offhook.web.config import Config, Log, Server, WebRtc
 from offhook.web.edge_io import Edge
 from offhook.web.logs import set_up
@@ -37,22 +38,19 @@ class ScriptedEdge(Edge):
         self._engines.recognizer = ScriptedRecognizer()
         self._engines.synthesizer = ScriptedSynthesizer()
 
-    def _make_agent(self, call: Call) -> Agent:
+    def _make_agent(self, a: AgentSettings, call: Call) -> Agent:
         return Agent("scripted", ScriptedAgent(self._words))
 
 
 class EchoEdge(Edge):
-    async def _converse(self, leg: PeerLeg) -> None:
+    async def _converse(self, leg: Leg, agent: AgentSettings) -> None:
         resampler = Resampler(RATE_IN, RATE_OUT)
 
         def back(heard: Pcm, said: Pcm | None, now: float) -> None:
             leg.playout.write(resampler.process(heard))
 
         leg.listen(back)
-        ended = asyncio.Event()
-        leg.on_closed = lambda reason: ended.set()
-        if leg.closed is None:
-            await ended.wait()
+        await leg.until_closed()
 
 
 def edge_of(engines: str, words: int) -> Edge:

@@ -81,10 +81,10 @@ class Result:
 
 
 @asynccontextmanager
-async def server(**environment: str) -> AsyncIterator[str]:
-    """A real `offhook serve` on loopback; yields its URL."""
+async def server(log: Path | None = None, **environment: str) -> AsyncIterator[str]:
+    """A real `offhook serve` on loopback, its log in a file; yields its URL."""
     with tempfile.TemporaryDirectory() as directory:
-        log = Path(directory) / "log"
+        log = log or Path(directory) / "log"
         port = 20_000 + os.getpid() % 20_000
         settings = {"OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1"]', **environment}
         command = [sys.executable, "-m", "offhook.web.cli", "serve", "--port", str(port)]

@@ -1,7 +1,8 @@
-"""The scripted caller: a real WebRTC client that calls, speaks, listens and reports.
+"""The scripted caller: a real client that calls, speaks, listens and reports, by WebRTC or by SIP.
 
 The same peer as the server's, on the other side of the offer; so a call exercises signalling, ICE,
-DTLS, SRTP, jitter buffer, codecs and turn-taking end to end.
+DTLS, SRTP, jitter buffer, codecs and turn-taking end to end. By SIP it is a phone: what the server
+understood and how long its steps took is then not in the report.
 """
 
 import asyncio
@@ -18,9 +19,15 @@ import av
 import numpy as np
 
 from offhook.media.clock_io import PacketClock
-from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm, dbfs
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from offhook.signaling.peer_io import PeerLeg, use_addresses
+from offhook.telephony.sip.call_io import DialError
+from offhook.telephony.sip.grammar import SipError
+from offhook.telephony.sip.trunks import CODECS
+from offhook.web.caller_ears import AUDIBLE_DBFS as AUDIBLE_DBFS
+from offhook.web.caller_ears import CallerEars
+from offhook.web.caller_sip_io import AgentByEar, SipCallerLeg, SipLine, is_sip
 
 HTTP_TIMEOUT = aiohttp.ClientTimeout(total=15)
 CONNECT_SECONDS = 15
@@ -29,9 +36,6 @@ GREETING_SECONDS = 4
 REPLY_SECONDS = 20
 """How long to wait for a reply to begin, and how long for the server to say it has ended."""
 PING_SECONDS = 1
-SPEECH_PAYLOAD_BYTES = 24
-"""Opus of silence is shorter, of speech longer."""
-AUDIBLE_DBFS = -50.0
 PAUSE_SECONDS = 0.4
 """Between the agent's last word and the caller's next."""
 
@@ -104,41 +108,22 @@ async def spoken(synthesizer: Synthesizer, text: str, options: VoiceOptions = DE
     return np.concatenate(pieces)
 
 
-class CallerLeg(PeerLeg):
-    """A peer that notes when packets with sound arrive, and keeps what it hears and says."""
+class CallerLeg(CallerEars, PeerLeg):
+    """A peer that notes what it hears."""
 
     def __init__(self, call_id: str) -> None:
         super().__init__(call_id)
-        self.speech_arrivals: list[float] = []
-        self.sounded: list[float] = []
-        """Ticks in which the agent could be heard."""
-        self.heard: list[Pcm] = []
-        self.said: list[Pcm] = []
-        self.said_until = 0.0
-        self.listen(self._keep)
-
-    def receive_rtp(self, data: bytes, now: float) -> None:
-        if len(data) > 12 + SPEECH_PAYLOAD_BYTES:
-            self.speech_arrivals.append(now)
-        super().receive_rtp(data, now)
-
-    def _keep(self, heard: Pcm, said: Pcm | None, now: float) -> None:
-        self.heard.append(heard)
-        if dbfs(heard) > AUDIBLE_DBFS:
-            self.sounded.append(now)
-        self.said.append(np.zeros(SAMPLES_OUT, np.int16) if said is None else said)
-        if said is not None:
-            self.said_until = now
-
-    def last_sound_before(self, now: float) -> float:
-        """When the last sound of the agent before `now` came off the wire: the jitter buffer's
-        own delay is taken out."""
-        delay = self.statistics().buffer_ms / 1000
-        return max((t - delay for t in self.sounded if t - delay < now), default=0.0)
 
     def ping(self, now_ms: int) -> None:
         if self._channel is not None and self._channel.readyState == "open":
             self._channel.send(f"ping: {now_ms}")
+
+
+def _sip_line(url: str, clock: PacketClock, codecs: tuple[str, ...]) -> SipLine:
+    try:
+        return SipLine(url, clock, codecs)
+    except SipError as error:
+        raise CallError(f"{url}: {error}") from error
 
 
 class ScriptedCall:
@@ -151,9 +136,18 @@ class ScriptedCall:
         interrupt_after: float | None = None,
         api_key: str = "",
         show: Callable[[str], None] = lambda text: None,
+        codecs: tuple[str, ...] = CODECS,
     ) -> None:
+        """`codecs` are those of a call by SIP. Raises CallError when a sip: URL is none."""
         self.report = CallReport(url)
-        self.leg = CallerLeg("caller")
+        self._clock = PacketClock()
+        self._sip: SipLine | None = None
+        self.leg: CallerLeg | SipCallerLeg
+        if is_sip(url):
+            self._sip = _sip_line(url, self._clock, codecs)
+            self.leg = self._sip.leg
+        else:
+            self.leg = CallerLeg("caller")
         self._lines = lines
         self._interrupt_after = interrupt_after
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -165,31 +159,56 @@ class ScriptedCall:
         self._closed = asyncio.Event()
         self._turn: TurnReport | None = None
         self._reply: list[str] = []
+        self._by_ear = AgentByEar(self._agent_speaks, self._agent_silent)
+        if self._sip is not None:
+            self.leg.listen(self._by_ear.tick)
         self.leg.on_message = self._message
         self.leg.on_connected = self._connected.set
         self.leg.on_closed = self._ended
 
     async def run(self) -> CallReport:
         """Place the call and go through the script. Raises CallError."""
-        clock = PacketClock()
-        if urlsplit(self.report.url).hostname in ("localhost", "127.0.0.1", "::1"):
-            use_addresses(["127.0.0.1"])
-        ping = asyncio.create_task(self._ping(), name="ping")
         try:
-            await self._connect()
-            clock.add(self.leg)
-            await self._converse()
-            if self.leg.closed is None:
-                self.report.ended_by = "caller"
+            if self._sip is not None:
+                await self._connect_by_sip(self._sip)
+                await self._go_through()
+            else:
+                assert isinstance(self.leg, CallerLeg)
+                await self._run_by_webrtc(self.leg)
         finally:
-            self.report.statistics = self.leg.statistics().as_dict()
-            ping.cancel()
+            self.report.statistics |= self.leg.statistics().as_dict()
             await self.leg.hang_up("goodbye")
-            clock.remove(self.leg)
+            self._clock.remove(self.leg)
+            if self._sip is not None:
+                await self._sip.close()
         return self.report
 
-    async def _connect(self) -> None:
-        offer = {"sdp": await self.leg.offer(), "type": "offer", "pc_id": None, "restart_pc": False}
+    async def _run_by_webrtc(self, leg: CallerLeg) -> None:
+        if urlsplit(self.report.url).hostname in ("localhost", "127.0.0.1", "::1"):
+            use_addresses(["127.0.0.1"])
+        ping = asyncio.create_task(self._ping(leg), name="ping")
+        try:
+            await self._connect(leg)
+            await self._go_through()
+        finally:
+            ping.cancel()
+
+    async def _go_through(self) -> None:
+        self._clock.add(self.leg)
+        await self._converse()
+        if self.leg.closed is None:
+            self.report.ended_by = "caller"
+
+    async def _connect_by_sip(self, line: SipLine) -> None:
+        try:
+            await line.call()
+        except (DialError, OSError) as error:
+            raise CallError(f"{self.report.url}: {error}") from error
+        codec, srtp = line.leg.codec, line.leg.srtp
+        self.report.statistics |= {"setup_ms": line.setup_ms, "codec": codec, "srtp": srtp}
+
+    async def _connect(self, leg: CallerLeg) -> None:
+        offer = {"sdp": await leg.offer(), "type": "offer", "pc_id": None, "restart_pc": False}
         url = urljoin(self.report.url, "/api/offer")
         try:
             async with (
@@ -203,7 +222,7 @@ class ScriptedCall:
                     retry = response.headers.get("Retry-After")
                     hint = f"; try again in {retry} s" if retry else ""
                     raise CallError(f"{response.status}: {answer.get('error')}{hint}")
-            await self.leg.accept(answer.get("sdp", ""))
+            await leg.accept(answer.get("sdp", ""))
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise CallError(f"no offhook server at {url}: {error}") from error
         try:
@@ -214,9 +233,9 @@ class ScriptedCall:
         ready = {"version": "2.1.0", "about": {"library": "offhook call"}}
         self._send("client-ready", ready)
 
-    async def _ping(self) -> None:
+    async def _ping(self, leg: CallerLeg) -> None:
         while True:
-            self.leg.ping(int(asyncio.get_running_loop().time() * 1000))
+            leg.ping(int(asyncio.get_running_loop().time() * 1000))
             await asyncio.sleep(PING_SECONDS)
 
     def _send(self, kind: str, data: dict[str, Any]) -> None:
@@ -255,21 +274,25 @@ class ScriptedCall:
         while self.leg.playout.queued and self.leg.closed is None:
             await asyncio.sleep(0.01)
         self._speech_end = self.leg.said_until
+        if self._sip is not None:
+            self._by_ear.forget()
 
     async def _listen(self, cut: float | None) -> None:
         turn = self._turn
         assert turn is not None
         started = await self._within(self._agent_speaks, REPLY_SECONDS)
-        if started:
-            after = [t for t in self.leg.speech_arrivals if t > self._speech_end]
-            if after:
-                turn.response_ms = round((after[0] - self._speech_end) * 1000)
-            if cut is not None:
-                await asyncio.sleep(cut)
-            else:
-                await self._within(self._agent_silent, REPLY_SECONDS)
-                await asyncio.sleep(0.1)
-        if cut is None:
+        if started and cut is not None:
+            await asyncio.sleep(cut)
+        elif started:
+            await self._within(self._agent_silent, REPLY_SECONDS)
+            await asyncio.sleep(0.1)
+        after = (t for t in self.leg.speech_arrivals if t > self._speech_end)
+        if started and (arrived := next(after, None)) is not None:
+            turn.response_ms = round((arrived - self._speech_end) * 1000)
+        if self._sip is not None:
+            here = f"  answered after {turn.response_ms} ms"
+            self._show(here if turn.response_ms is not None else "  no answer")
+        elif cut is None:
             turn.reply = self._take_reply()
             self._show(f"agent: {turn.reply}" if turn.reply else "  no answer")
 

@@ -189,9 +189,9 @@ class Agent(Section):
         "You are on a phone call. Answer in one or two short spoken sentences, without lists or "
         "markup. Greet the caller first."
     )
-    transfers: list[str] = ["*"]
-    """Numbers and SIP addresses, or patterns of them ("+4930*"), that the model may transfer calls
-    to; empty: none."""
+    transfers: list[str] = []
+    """Numbers and SIP addresses, or patterns of them ("+4930*", "*" for all), that the model may
+    transfer calls to. None unless said: callers can talk a model into calling at your cost."""
 
 
 class Recording(Section):

@@ -5,7 +5,9 @@ import json
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from aioice.ice import get_host_addresses
@@ -99,6 +101,7 @@ class Edge:
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._recordings: RecordingWriter | None = None
+        self._writer = ThreadPoolExecutor(1, "call records")
         self._engines: Engines
         self._tracing = False
         self._quality: asyncio.Task[None]
@@ -247,6 +250,7 @@ class Edge:
         await asyncio.gather(*own, return_exceptions=True)
         if self._bot is None:
             await self._engines.close()
+        await asyncio.to_thread(self._writer.shutdown)
         if self._recordings is not None:
             await asyncio.to_thread(self._recordings.close)
 
@@ -359,12 +363,8 @@ class Edge:
             if len(self.ended) > ENDED_CALLS:
                 del self.ended[next(iter(self.ended))]
         path = self.config.sip.records if self.config.sip is not None else None
-        if path is not None:
-            try:
-                with path.open("a") as file:
-                    file.write(record.line() + "\n")
-            except OSError as error:
-                logger.error("the record of a call is lost: {}", error)
+        if path is not None:  # in a thread: a slow disk must not stop the sound of all calls
+            self._writer.submit(_append, path, record.line())
 
     def _begin(self, leg: Leg, body: dict[str, Any], agent: str = "") -> asyncio.Task[None]:
         running = self._run_call(leg, body, agent)
@@ -480,6 +480,14 @@ class Edge:
                         "buffer_ms": round(s.buffer_ms),
                     }
                     self._tell(leg, {"type": "quality", **quality})
+
+
+def _append(path: Path, line: str) -> None:
+    try:
+        with path.open("a") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        logger.error("the record of a call is lost: {}", error)
 
 
 def _brief(fields: dict[str, Any]) -> str:
