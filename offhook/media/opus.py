@@ -85,6 +85,8 @@ class OpusDecoder:
             self._lib.opus_decoder_destroy(state)
 
     def _decode(self, payload: bytes | None, samples: int, fec: int) -> Pcm:
+        if samples > len(self._pcm):  # libopus would write beyond it
+            raise CodecError(f"opus: no packet has {samples} samples")
         size = len(payload) if payload else 0
         n = _check(
             self._lib.opus_decode(self._state, payload, size, self._pcm_address, samples, fec)

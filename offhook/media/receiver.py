@@ -239,6 +239,7 @@ class AudioReceiver:
     def _new_stream(self, clock_rate: int) -> None:
         self._buffer = JitterBuffer(clock_rate)
         self.clock_rate = clock_rate
+        self._packet_samples = SAMPLES_IN
         self._dropped = 0
         self._new_numbers()
 

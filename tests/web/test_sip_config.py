@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from offhook.telephony.sip.trunks import Route, SipSettings, Trunk
+from offhook.telephony.sip.trunks import OPTIONS_SECONDS, Route, SipSettings, Trunk
 from offhook.web.config import Config, ConfigError, load
 from offhook.web.phones import is_risky, who_may_call
 from tests.telephony.sip.phones import free_port
@@ -125,9 +125,10 @@ def test_the_example_of_phones_is_the_defaults():
     lines = text[text.index("# [sip]\n") : text.index("\n[recording]")].splitlines()
     sip = Config.model_validate(tomllib.loads("\n".join(line[2:] for line in lines))).sip
     (trunk,), (route,) = sip.trunks, sip.routes
-    assert trunk == Trunk("provider")
+    assert trunk == Trunk("provider", options_seconds=OPTIONS_SECONDS)
     assert route == Route()
-    shown = {"certificate": None, "key": None, "records": None, "trunks": (), "routes": ()}
+    shown = dict.fromkeys(("certificate", "key", "authorities", "records"))
+    shown |= {"trunks": (), "routes": ()}
     assert replace(sip, **shown) == SipSettings()
     for settings in (SipSettings, Trunk, Route):
         assert {f.name for f in fields(settings)} - {"user_agent", "agent"} <= {

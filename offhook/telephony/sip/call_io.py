@@ -18,13 +18,17 @@ from typing import Any, Literal, Protocol
 
 from loguru import logger
 
+from offhook.media.clock_io import PacketClock
 from offhook.media.leg import CallInfo, Leg, LegError
+from offhook.telephony.sip.call_record import Attempt
+from offhook.telephony.sip.ending import shown
 from offhook.telephony.sip.flow import Flow
 from offhook.telephony.sip.grammar import SipError
+from offhook.telephony.sip.keying import Profile
 from offhook.telephony.sip.leg_io import SipLeg
 from offhook.telephony.sip.media_plan import NotAcceptable
 from offhook.telephony.sip.message import Request, sdp_of
-from offhook.telephony.sip.offer_answer import holds, wants_ice
+from offhook.telephony.sip.offer_answer import holds, wants_ice, worth_trying
 from offhook.telephony.sip.rtp_ports_io import NoPorts
 from offhook.telephony.sip.session import Session
 from offhook.telephony.sip.session_events import (
@@ -46,6 +50,10 @@ from offhook.telephony.sip.uri import Uri
 
 OFFER_SECONDS = 10.0
 """For the far end to answer an offer of ours in a call that is up."""
+ANSWER_SECONDS = 20.0
+"""For a browser's line to answer an offer, ICE candidates and all."""
+NOT_ACCEPTABLE = frozenset({488, 606})
+"""Answers to an INVITE whose media do not suit."""
 PROGRESS_KEPT = 64
 """States of a call that are kept for who asks late; the oldest are forgotten."""
 
@@ -80,6 +88,8 @@ class WebRtcLeg(Protocol):
 class Phone(Protocol):
     """The endpoint, as its calls see it."""
 
+    @property
+    def clock(self) -> PacketClock: ...
     def touched(self, session: Session) -> None: ...
     def begin(
         self,
@@ -116,14 +126,22 @@ class SipCall:
         self.session: Session | None = None
         self.leg: Leg | None = None
         self.ring_seconds = ring_seconds
+        self.transport = ""
+        """Of its signalling, as far as any has gone out or come in."""
+        self.began_at = monotonic()
         self.answered_at: float | None = None
         """Monotonic seconds."""
+        self.ended_at: float | None = None
+        self.began_time = _wall_clock()
         self.answered_time: str | None = None
         """ISO 8601."""
+        self.ended_time: str | None = None
         self.ended: Ended | None = None
         self.reason = ""
         """Why it came to nothing, where no session ended."""
         self.transferred_to = ""
+        self.attempts: list[Attempt] = []
+        """INVITEs of ours that have come to something."""
         self._given_up = ""
         """Why nobody is to be called any more."""
         self._phone = phone
@@ -133,6 +151,15 @@ class SipCall:
         self._offered: asyncio.Future[None] | None = None
         self._direction: Literal["sendrecv", "sendonly"] = "sendrecv"
         self._tasks: set[asyncio.Task[None]] = set()
+        self._sounds_early = False
+        """The line is ticked here, to be heard by who listens before the call is answered."""
+        self._followed: Session | None = None
+        """Who asked us to call somebody else, while we do."""
+        self._followed_end: Ended | None = None
+        """How that call ended meanwhile."""
+        self._early: str | None = None
+        """What the other says of its sound before it takes the call; until then ours stays where
+        it is."""
         self.refer: asyncio.Queue[ReferProgress | Ended] | None = None
         """Fed while a transfer is under way."""
 
@@ -162,9 +189,12 @@ class SipCall:
         if self.state == "ended" or (state == self.state and state != "dialing"):
             return
         self.state = state
+        if state in ("answered", "ended"):
+            self._end_early_sound()
         if state == "answered":
-            self.answered_at = monotonic()
-            self.answered_time = datetime.now(UTC).isoformat(timespec="milliseconds")
+            self.answered_at, self.answered_time = monotonic(), _wall_clock()
+        elif state == "ended":
+            self.ended_at, self.ended_time = monotonic(), _wall_clock()
         progress = CallProgress(state, status, reason)
         self._progress.append(progress)
         del self._progress[:-PROGRESS_KEPT]
@@ -172,6 +202,13 @@ class SipCall:
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(progress)
+
+    def _end_early_sound(self) -> None:
+        """Whoever has the line next ticks it, and its own time begins then."""
+        if self._sounds_early and self.leg is not None:
+            self._sounds_early = False
+            self._phone.clock.remove(self.leg)
+            self.leg.ticks = 0
 
     def failed(self, error: DialError) -> None:
         """It came to nothing."""
@@ -184,13 +221,16 @@ class SipCall:
 
     async def take(self, session: Session, request: Request, flow: Flow) -> bool:
         """Answer a call that came in; False when it was refused or given up meanwhile."""
-        self.session = session
+        if self.ended is not None:
+            return False
+        self.transport = flow.transport
         sdp = sdp_of(request)
         try:
             if sdp is not None and wants_ice(sdp):
                 leg = self._phone.webrtc_leg(self.call_id)
                 self._use(leg)
-                answer = await _webrtc(leg).answer(sdp)
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    answer = await _webrtc(leg).answer(sdp)
             else:
                 sip_leg = self._phone.new_leg(self.call_id, self.trunk, flow)
                 self._use(sip_leg)
@@ -201,6 +241,9 @@ class SipCall:
             return False
         except NoPorts as error:
             self._refuse(503, str(error))
+            return False
+        except TimeoutError:
+            self._refuse(500, "the line did not come up")
             return False
         except ValueError as error:  # not SDP, or not what WebRTC can answer
             self._refuse(400 if isinstance(error, SipError) else 488, str(error))
@@ -215,9 +258,11 @@ class SipCall:
     async def place(
         self, target: Uri, flow: Flow, headers: Sequence[tuple[str, str]] = ()
     ) -> Answered:
-        """Call `target` by `flow` and wait until it is taken. Raises DialError."""
+        """Call `target` by `flow` and wait until it is taken; a far end to which our media are not
+        acceptable is offered the next that we may. Raises DialError."""
         if self._given_up:
             raise DialError(487, self._given_up)
+        self.transport = self.transport or flow.transport
         leg = self.leg
         if leg is None:
             leg = self._phone.new_leg(self.call_id, self.trunk, flow)
@@ -227,10 +272,33 @@ class SipCall:
             except NoPorts as error:
                 raise DialError(503, str(error)) from error
         assert isinstance(leg, SipLeg)
+        profile, *left = leg.profiles or (None,)
+        while True:
+            outcome = await self._invite(leg, target, flow, headers, profile)
+            if isinstance(outcome, Answered):
+                return outcome
+            # Who took the call and gave an answer that does not fit is not rung again.
+            refused = outcome.by == "remote" and outcome.status in NOT_ACCEPTABLE
+            again = refused and self.state == "dialing"
+            left = worth_trying(left, outcome.sdp) if again and not self._given_up else []
+            if not left:
+                raise DialError(outcome.status, outcome.reason)
+            logger.info("{}: {} did not suit, now {}", self.call_id, profile, left[0])
+            profile, *left = left
+
+    async def _invite(
+        self,
+        leg: SipLeg,
+        target: Uri,
+        flow: Flow,
+        headers: Sequence[tuple[str, str]],
+        profile: Profile | None,
+    ) -> Answered | Ended:
+        """One INVITE, to its end. Raises DialError."""
         self.ended = None
         self._outcome = asyncio.get_running_loop().create_future()
         try:
-            self._phone.begin(self, target, flow, leg.offer(), headers)
+            self._phone.begin(self, target, flow, leg.offer(profile=profile), headers)
             outcome = await self._outcome
         except SipError as error:  # a number that no URI can be made of
             raise DialError(0, str(error)) from error
@@ -238,8 +306,17 @@ class SipCall:
             self._outcome = None
         if isinstance(outcome, Ended):
             leg.rollback()
-            raise DialError(outcome.status, outcome.reason)
+        self._note(flow, profile, outcome)
         return outcome
+
+    def _note(self, flow: Flow, profile: Profile | None, outcome: Answered | Ended) -> None:
+        host, port = flow.remote
+        server = f"{f'[{host}]' if ':' in host else host}:{port} {flow.transport}"
+        status, reason = 200, "OK"
+        if isinstance(outcome, Ended):
+            status, reason = outcome.status, outcome.reason
+        call_id = self.session.call_id if self.session is not None else ""
+        self.attempts.append(Attempt(call_id, server, profile or "", status, reason))
 
     def _use(self, leg: Leg) -> None:
         self.leg = leg
@@ -259,13 +336,22 @@ class SipCall:
         """Never raises: what the far end says wrong ends the call, and only this one."""
         if isinstance(event, ReferProgress) and self.refer is not None:
             self.refer.put_nowait(event)
-        if session is not self.session:  # one that another has taken the place of
+        if session is self._followed and isinstance(event, Ended):
+            self._followed_end = event  # it need not wait for whom it gave us to
+            return
+        if session is not self.session:  # one that another has taken, or may take, the place of
+            if isinstance(event, OfferReceived):
+                session.refuse_offer(491, monotonic())
+                self._phone.touched(session)
             return
         try:
             self._take(event)
         except (NotAcceptable, SipError) as error:
-            logger.info("{}: {}", self.call_id, error)
-            self.end(f"the media do not fit: {error}", 488)
+            logger.info("{}: {}", self.call_id, shown(str(error)))
+            self._leave(session, f"the media do not fit: {error}", 488)
+        except Exception:  # of this call; the others go on
+            logger.exception("{}: the call failed", self.call_id)
+            self.end("the server failed", 500)
 
     def _take(self, event: SessionEvent) -> None:
         match event:
@@ -294,18 +380,24 @@ class SipCall:
                 if self.leg is not None:
                     self.leg.on_dtmf(digit)
             case ReferReceived():
-                self._spawn(self._follow(event))
+                self._take_refer(event)
             case Ended():
                 self._over(event)
 
     def _proceed(self, status: int, reason: str, sdp: str | None) -> None:
-        if sdp is not None and isinstance(self.leg, SipLeg):
+        if self._followed is not None:
+            self._early = sdp or self._early
+        elif sdp is not None and isinstance(self.leg, SipLeg):
             self.leg.accept(sdp)
+            if not self._sounds_early:
+                self._sounds_early = True
+                self._phone.clock.add(self.leg)
             self._move("early_media", status, reason)
         elif status == 180:
             self._move("ringing", status, reason)
 
     def _answered(self, event: Answered, sdp: str | None) -> None:
+        sdp = sdp or self._early
         if sdp is not None and isinstance(self.leg, SipLeg):
             self.leg.accept(sdp)
         self._move("answered", 200, "OK")
@@ -336,10 +428,15 @@ class SipCall:
         try:
             if sdp is None:
                 raise ValueError("a browser's line is offered by the browser")
-            session.answer_offer(await _webrtc(leg).answer(sdp), monotonic())
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer = await _webrtc(leg).answer(sdp)
+            session.answer_offer(answer, monotonic())
             leg.set_held(holds(sdp))
-        except ValueError:
+        except (ValueError, TimeoutError):
             session.refuse_offer(488, monotonic())
+        except Exception:
+            logger.exception("{}: an offer could not be answered", self.call_id)
+            session.refuse_offer(500, monotonic())
         self._phone.touched(session)
 
     def _refresh(self) -> None:
@@ -352,9 +449,8 @@ class SipCall:
         _settle(self._offered, LegError("the call is over"))
         if self.refer is not None:
             self.refer.put_nowait(event)
-        if self._outcome is not None:
-            if not self._outcome.done():
-                self._outcome.set_result(event)
+        if self._outcome is not None and not self._outcome.done():
+            self._outcome.set_result(event)
             return
         self._move("ended", event.status, event.reason)
         if self.leg is not None:
@@ -362,16 +458,21 @@ class SipCall:
 
     # --- what the far end asks for ---
 
-    async def _follow(self, asked: ReferReceived) -> None:
-        """Go on with the same line at another far end, as the far end asked (RFC 3515 §2.4)."""
-        old, leg = self.session, self.leg
-        assert old is not None
-        if not isinstance(leg, SipLeg) or not self._may_follow(asked.target):
-            old.refuse_refer(603, monotonic())
-            self._phone.touched(old)
-            return
-        old.accept_refer(monotonic())
-        self._phone.touched(old)
+    def _take_refer(self, asked: ReferReceived) -> None:
+        session = self.session
+        assert session is not None
+        fits = isinstance(self.leg, SipLeg) and self._may_follow(asked.target)
+        if fits and not self.transferring:
+            self._followed, self._followed_end, self._early = session, None, None
+            session.accept_refer(monotonic())
+            self._spawn(self._follow(session, asked))
+        else:
+            session.refuse_refer(603, monotonic())
+        self._phone.touched(session)
+
+    async def _follow(self, old: Session, asked: ReferReceived) -> None:
+        """Go on with the same line at another far end, as the far end asked (RFC 3515 §2.4). Until
+        somebody answers there the line is with the old one, which may hang up already."""
         headers = [("Referred-By", asked.referred_by)] if asked.referred_by else []
         if asked.replaces:
             headers.append(("Replaces", asked.replaces))
@@ -379,23 +480,36 @@ class SipCall:
             flows = await self._phone.ways_to(asked.target, self.trunk)
             await self.place(asked.target, flows[0], headers)
         except DialError as error:
-            self.session = old
-            old.notify_refer(error.status or 503, "", monotonic())
+            self._follow_no_more(old, error)
+        except asyncio.CancelledError:  # our side has hung up
+            old.notify_refer(487, "", monotonic())
             self._phone.touched(old)
-            return
-        old.notify_refer(200, "OK", monotonic())
-        old.hang_up(monotonic(), "transferred")
+            raise
+        else:
+            self._followed = None
+            old.notify_refer(200, "OK", monotonic())
+            self._leave(old, "transferred")
+        self._early = None
+
+    def _follow_no_more(self, old: Session, error: DialError) -> None:
+        """All is as it was, unless the old far end has gone."""
+        self.session, self.ended, self._followed = old, None, None
+        old.notify_refer(error.status or 503, "", monotonic())
         self._phone.touched(old)
+        if self._followed_end is not None:
+            self._over(self._followed_end)
 
     def _may_follow(self, target: Uri) -> bool:
-        """Only to numbers of the trunk that the call is on: nobody calls the world at our cost."""
+        """Only to numbers of the trunk that the call is on, and only where that is wanted: nobody
+        calls the world at our cost."""
         trunk = self.trunk
-        return trunk is not None and bool(trunk.server) and target.host == trunk.host
+        wanted = trunk is not None and trunk.follow and bool(trunk.server)
+        return wanted and trunk is not None and target.host == trunk.host
 
-    def take_over(self, session: Session, request: Request) -> None:
+    def take_over(self, session: Session, replaced: Session, request: Request) -> None:
         """Go on with the same line in a call that replaces this one (RFC 3891 §3)."""
         old, leg = self.session, self.leg
-        if old is None or not isinstance(leg, SipLeg):
+        if old is not replaced or self._followed is not None or not isinstance(leg, SipLeg):
             session.refuse(481, "", monotonic())
             self._phone.touched(session)
             return
@@ -408,7 +522,6 @@ class SipCall:
             session.refuse(400, "", monotonic())
         else:
             self._phone.adopt(self, session)
-            self.session = session
             session.accept(answer, monotonic())
             old.hang_up(monotonic(), "replaced")
             self._phone.touched(old)
@@ -416,12 +529,22 @@ class SipCall:
 
     # --- what the line asks for ---
 
+    @property
+    def transferring(self) -> bool:
+        """It is being given to somebody else, whoever asked for that."""
+        return self.refer is not None or self._followed is not None
+
     def end(self, reason: str, status: int = 0) -> None:
         """Refuse, give up or hang up, as the state demands. No-op when it is over."""
         self._given_up = self._given_up or reason
+        if self._followed is not None:
+            self._leave(self._followed, reason, status)
         if self.session is not None and self.ended is None:
-            self.session.hang_up(monotonic(), reason, status=status)
-            self._phone.touched(self.session)
+            self._leave(self.session, reason, status)
+
+    def _leave(self, session: Session, reason: str, status: int = 0) -> None:
+        session.hang_up(monotonic(), reason, status=status)
+        self._phone.touched(session)
 
     async def hang_up(self, reason: str) -> None:
         self.end(reason)
@@ -438,7 +561,7 @@ class SipCall:
         session, leg = self.session, self.leg
         if session is None or not isinstance(leg, SipLeg) or self.state != "answered":
             raise LegError("there is no call to put on hold")
-        if self._offered is not None:
+        if self._offered is not None or self._followed is not None:
             raise LegError("a change is under way")
         self._offered = asyncio.get_running_loop().create_future()
         try:
@@ -476,6 +599,10 @@ class SipCall:
         self._move("ended", 0, self.reason or self._given_up)
 
 
+def _wall_clock() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
 def _webrtc(leg: Leg) -> WebRtcLeg:
     return leg  # type: ignore[return-value]
 
@@ -489,4 +616,4 @@ def _settle(future: asyncio.Future[None] | None, error: Exception | None) -> Non
 
 
 def _quoted(text: str) -> str:
-    return text.replace("\\", " ").replace('"', "'")[:200]
+    return shown(text).replace("\\", " ").replace('"', "'")

@@ -6,6 +6,19 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """One INVITE of ours, and what came of it."""
+
+    sip_call_id: str
+    server: str
+    """host:port, and the transport."""
+    media: str
+    """The profile offered: RTP/AVP, RTP/SAVP, UDP/TLS/RTP/SAVP."""
+    status: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CallRecord:
     """One call, ended. Times of day are ISO 8601 strings."""
 
@@ -42,6 +55,9 @@ class CallRecord:
     mos: float | None = None
     """1..5, as estimated; None when nothing was received."""
     transferred_to: str = ""
+    attempts: tuple[Attempt, ...] = ()
+    """Of a call that we placed, in order: more than one where a server was not there, or wanted
+    other media."""
 
     def line(self) -> str:
         """JSON in ASCII without a line break, whatever the peer called itself."""
@@ -60,4 +76,8 @@ def _readable(value: object) -> object:
     """Bytes of a peer that are no UTF-8 (surrogates in our strings) are not JSON either."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {name: _readable(one) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return [_readable(one) for one in value]
     return value

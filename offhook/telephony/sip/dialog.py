@@ -6,6 +6,7 @@ dialog is for (here always an INVITE and what hangs on it) is the session's busi
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import NamedTuple
 
 from offhook.telephony.sip.headers import Headers, NameAddr
@@ -59,7 +60,7 @@ class Dialog:
             remote=request.from_,
             local_contact=local_contact,
             remote_target=_target(request, request.from_.uri),
-            route_set=tuple(request.record_routes[:MAX_ROUTES]),
+            route_set=_routes(request.record_routes),
             local_cseq=FIRST_CSEQ - 1,
             remote_cseq=request.cseq.number,
         )
@@ -199,4 +200,10 @@ def _target(message: Message, otherwise: Uri) -> Uri:
 
 def _routes_of(response: Response) -> tuple[NameAddr, ...]:
     """Record-Route of a response lists the far end's proxies first."""
-    return tuple(reversed(response.record_routes))[:MAX_ROUTES]
+    return _routes(list(reversed(response.record_routes)))
+
+
+def _routes(recorded: list[NameAddr]) -> tuple[NameAddr, ...]:
+    """Those that can be sent to: what is no SIP URI is nobody's way (RFC 3261 §20.30)."""
+    usable = (route for route in recorded if route.uri.scheme in ("sip", "sips"))
+    return tuple(islice(usable, MAX_ROUTES))

@@ -155,18 +155,18 @@ class Verdict:
     username: str = ""
     """The user proved when ok, else the one claimed; "" when there were no credentials."""
     stale: bool = False
-    """The password is right, but the nonce is too old, used already, or of another process: the
-    challenge that follows says so, and the client answers without asking anybody."""
+    """The nonce is too old, used already, or not from us: the challenge that follows says so, and
+    the client answers without asking anybody."""
 
 
 class DigestServer:
     """Challenges requests and checks the answers (RFC 3261 §22.1, RFC 8760 §2.3).
 
-    A nonce is the time it was made, some random bytes and an HMAC over both with a key that lives
-    as long as the process. `algorithms` are offered in this order, each in a header of its own,
-    which RFC 8760 §2.4 bids clients to choose from. But JsSIP and sipp look at the first one only
-    and know MD5 alone, and baresip 1.0 fails when SHA-256 stands anywhere: so that is not offered
-    unless it is asked for.
+    A nonce is the time it was made, some random bytes and an HMAC over both and the address it was
+    given to, with a key that lives as long as the process. `algorithms` are offered in this order,
+    each in a header of its own, which RFC 8760 §2.4 bids clients to choose from. But JsSIP and sipp
+    look at the first one only and know MD5 alone, and baresip 1.0 fails when SHA-256 stands
+    anywhere: so that is not offered unless it is asked for.
     """
 
     def __init__(
@@ -183,9 +183,12 @@ class DigestServer:
         self._used: OrderedDict[str, _Used] = OrderedDict()
         self._stale_until = 0  # nonces made at or before this time, in ms, are stale
 
-    def challenge(self, request: Request, now: float, stale: bool = False) -> list[tuple[str, str]]:
-        """Headers for a 401 to `request`; `stale` as the verdict on it says."""
-        nonce = self._make_nonce(now)
+    def challenge(
+        self, request: Request, now: float, stale: bool = False, source: str = ""
+    ) -> list[tuple[str, str]]:
+        """Headers for a 401 to `request`, which came from the address `source`; `stale` as the
+        verdict on it says."""
+        nonce = self._make_nonce(source, now)
         return [
             (
                 "WWW-Authenticate",
@@ -196,9 +199,17 @@ class DigestServer:
         ]
 
     def check(
-        self, request: Request, password_of: Callable[[str], str | None], now: float
+        self,
+        request: Request,
+        password_of: Callable[[str], str | None],
+        now: float,
+        source: str = "",
     ) -> Verdict:
-        """Judges the credentials for our realm. A user without a password never gets in.
+        """Judges the credentials for our realm of a request from the address `source`. A user
+        without a password never gets in.
+
+        Of a nonce that was not given to that address nothing is said of the password: else
+        passwords could be guessed with it in the name of others (RFC 7616 §3.3 allows that).
 
         The uri of the credentials is not compared with the Request-URI: proxies on the way
         rewrite that (RFC 3261 §22.4), and nothing is signed that could be used a second time.
@@ -206,6 +217,9 @@ class DigestServer:
         credentials = self._credentials(request)
         if credentials is None:
             return Verdict(False)
+        made = self._made_at(credentials.nonce, source)
+        if made is None:
+            return Verdict(False, credentials.username, stale=True)
         # An unknown user costs what a wrong password costs, so that the time tells nothing.
         password = password_of(credentials.username)
         expected = expected_response(
@@ -215,7 +229,7 @@ class DigestServer:
         right = hmac.compare_digest(expected.encode(), given)
         if not (right and password):
             return Verdict(False, credentials.username)
-        fresh = self._use(credentials, now)
+        fresh = self._use(credentials, made, now)
         return Verdict(fresh, credentials.username, stale=not fresh)
 
     def claimed(self, request: Request) -> str:
@@ -239,27 +253,28 @@ class DigestServer:
                 return credentials
         return None
 
-    def _make_nonce(self, now: float) -> str:
+    def _make_nonce(self, source: str, now: float) -> str:
         made = int(now * 1000).to_bytes(8, "big") + secrets.token_bytes(8)
-        return urlsafe_b64encode(made + self._signature(made)).decode()
+        return urlsafe_b64encode(made + self._signature(made, source)).decode()
 
-    def _signature(self, made: bytes) -> bytes:
-        return hmac.digest(self._key, made + self._realm.encode(), "sha256")[:16]
+    def _signature(self, made: bytes, source: str) -> bytes:
+        return hmac.digest(self._key, made + f"{source} {self._realm}".encode(), "sha256")[:16]
 
-    def _made_at(self, nonce: str) -> int | None:
-        """ms of our clock when we made the nonce; None when we did not."""
+    def _made_at(self, nonce: str, source: str) -> int | None:
+        """ms of our clock when we made the nonce for `source`; None when we did not."""
         try:
             data = urlsafe_b64decode(nonce)
         except (Base64Error, ValueError):
             return None
-        if len(data) != 32 or not hmac.compare_digest(data[16:], self._signature(data[:16])):
+        if len(data) != 32:
+            return None
+        if not hmac.compare_digest(data[16:], self._signature(data[:16], source)):
             return None
         return int.from_bytes(data[:8], "big")
 
-    def _use(self, credentials: Credentials, now: float) -> bool:
+    def _use(self, credentials: Credentials, made: int, now: float) -> bool:
         """Marks this nonce and nonce count as used; False when they may not be used (any more)."""
-        made = self._made_at(credentials.nonce)
-        if made is None or made <= self._stale_until:
+        if made <= self._stale_until:
             return False
         if now * 1000 - made > self._nonce_seconds * 1000:
             return False

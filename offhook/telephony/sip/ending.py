@@ -47,7 +47,8 @@ def ended(cause: Cause, before: State) -> Ended:
         text = text or ("cancelled" if status == 487 else "hung up")
     elif cause.event is Event.CANCEL:
         text = text or "cancelled"
-    return Ended(status, text or "hung up", cause.by)
+    theirs = cause.sdp if cause.event is Event.FAILURE else None
+    return Ended(status, text or "hung up", cause.by, theirs)
 
 
 _WORDS = {
@@ -139,5 +140,9 @@ def reason_header(cause: int, text: str) -> tuple[str, str]:
 
 def shown(text: str) -> str:
     """A stranger's words made fit for a screen: printable, on one line, not endless."""
-    kept = "".join(c if c.isprintable() else " " for c in text[: 2 * MAX_REASON_CHARACTERS])
-    return kept.strip()[:MAX_REASON_CHARACTERS]
+    return printable(text[: 2 * MAX_REASON_CHARACTERS]).strip()[:MAX_REASON_CHARACTERS]
+
+
+def printable(text: str) -> str:
+    """The same as long as it is: no line breaks for a log, nothing that has no UTF-8."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

@@ -11,8 +11,8 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from ipaddress import ip_address
+from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
 
@@ -23,9 +23,11 @@ from offhook.media.leg import CallInfo, Leg
 from offhook.media.opus import OpusSettings
 from offhook.telephony.sip.call_io import DialError, SipCall
 from offhook.telephony.sip.call_record import CallRecord
+from offhook.telephony.sip.ending import printable, shown
 from offhook.telephony.sip.flow import Flow, TransportName
 from offhook.telephony.sip.grammar import SipError
 from offhook.telephony.sip.headers import NameAddr
+from offhook.telephony.sip.keep_alive import KEEP_ALIVE
 from offhook.telephony.sip.leg_io import SipLeg
 from offhook.telephony.sip.media_plan import MediaSettings
 from offhook.telephony.sip.message import Request
@@ -33,16 +35,18 @@ from offhook.telephony.sip.registration import Registration, RegistrationStatus
 from offhook.telephony.sip.resolver_io import ResolveError, Resolver
 from offhook.telephony.sip.rtp_ports_io import RtpPorts
 from offhook.telephony.sip.session import Session
+from offhook.telephony.sip.stream_io import client_context
 from offhook.telephony.sip.trace import Trace
 from offhook.telephony.sip.transfer_io import Transfers
 from offhook.telephony.sip.transport_io import Transports
+from offhook.telephony.sip.trunk_watch import TrunkState
 from offhook.telephony.sip.trunks import SipSettings, Trunk, route
-from offhook.telephony.sip.udp_io import local_address_for
+from offhook.telephony.sip.udp_io import LocalAddresses
+from offhook.telephony.sip.upkeep import RegistrationChanged, TrunkChanged
 from offhook.telephony.sip.uri import Uri
 from offhook.telephony.sip.user_agent import (
     IncomingCall,
     Locate,
-    RegistrationChanged,
     SessionHappened,
     UserAgent,
 )
@@ -55,6 +59,9 @@ RESOLVE_RETRY_SECONDS = 30.0
 """...and after a look-up that failed."""
 WATCH_SECONDS = 1.0
 """How often it is looked whether a call's media have fallen silent."""
+NOISE_TRACE_SECONDS = 1.0
+"""Between two messages of strangers that got no answer and are traced all the same: one is enough
+to see why, and a scanner's thousands must not wash out the calls."""
 END_SECONDS = 2.0
 """For the far ends and the registrars to answer our goodbye."""
 TRY_NEXT = frozenset({408, 500, 502, 503, 504})
@@ -118,12 +125,16 @@ class SipEndpoint:
         self._transports = Transports(self._received, self._failed)
         self._agent = UserAgent(settings, self._address_of, self._transports.flow_to)
         self._resolver = Resolver()
+        self._local_addresses = LocalAddresses()
+        self._nowhere: dict[str, str] = {}
+        """Trunks whose server was not found yet → why."""
         self._ports = RtpPorts(settings.host, *settings.rtp_ports)
         self._transfers = Transfers(self, host.clock)
         self._by_session: dict[Session, SipCall] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
         self._working = False
+        self._noise_traced_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
 
@@ -132,6 +143,8 @@ class SipEndpoint:
     async def start(self) -> None:
         """Listen, look the trunks up, register. Raises OSError, SipError."""
         s = self._settings
+        if s.authorities is not None:
+            self._transports.trust(_authorities(s.authorities))
         context = self._tls_context() if s.tls is not None or s.wss is not None else None
         ports: dict[TransportName, int | None] = {
             "UDP": s.udp,
@@ -164,13 +177,13 @@ class SipEndpoint:
         while (self.calls or self._agent.busy) and monotonic() < deadline:
             await asyncio.sleep(0.02)
         await self._transfers.close()
-        if self._timer is not None:
-            self._timer.cancel()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for call in tuple(self.calls.values()):
             await call.close()
+        if self._timer is not None:
+            self._timer.cancel()
         await self._transports.close()
 
     def _tls_context(self) -> ssl.SSLContext:
@@ -184,6 +197,21 @@ class SipEndpoint:
     def registrations(self) -> list[RegistrationStatus]:
         return self._agent.registrations()
 
+    def trunk_states(self) -> list[TrunkState]:
+        """Of the trunks that have a server: whether there is a way for calls, and why not."""
+        return [
+            TrunkState(trunk.name, "down", self._nowhere[trunk.name])
+            if trunk.name in self._nowhere
+            else self._agent.upkeep.state(trunk)
+            for trunk in self._settings.trunks
+            if trunk.server
+        ]
+
+    @property
+    def clock(self) -> PacketClock:
+        """Of the lines that sound before they are answered; others tick the rest."""
+        return self._host.clock
+
     @property
     def user_agent(self) -> UserAgent:
         """For its counts."""
@@ -192,12 +220,16 @@ class SipEndpoint:
     # --- in and out ---
 
     def _received(self, data: bytes, flow: Flow) -> None:
-        self.trace.take(data, flow, sent=False, wall_time=time.time())
-        self._agent.receive(data, flow, monotonic())
+        now, dropped = monotonic(), self._agent.gate.dropped
+        self._agent.receive(data, flow, now)
+        noise = self._agent.gate.dropped != dropped
+        if not noise or now >= self._noise_traced_at + NOISE_TRACE_SECONDS:
+            self.trace.take(data, flow, sent=False, wall_time=time.time())
+            self._noise_traced_at = now if noise else self._noise_traced_at
         self._work()
 
     def _failed(self, flow: Flow) -> None:
-        self._agent.flow_failed(flow, monotonic())
+        self._agent.flow_failed(flow, monotonic(), self._transports.fault_of(flow))
         self._work()
 
     def _work(self) -> None:
@@ -216,6 +248,8 @@ class SipEndpoint:
                 self._happened(event)
         finally:
             self._working = False
+        for flow in self._agent.upkeep.keep_alives_to_send(monotonic()):
+            self._transports.send(KEEP_ALIVE, flow)
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -241,10 +275,14 @@ class SipEndpoint:
                 if (call := self._by_session.get(session)) is not None:
                     call.happened(session, what)
             case IncomingCall():
-                self._spawn(self._take(event), "sip call")
+                self._arrived(event)
             case RegistrationChanged(status):
                 log = logger.bind(trunk=status.trunk, state=status.state)
                 log.info("trunk {}: {} {}", status.trunk, status.state, status.detail)
+            case TrunkChanged(TrunkState(trunk, reach, detail)):
+                log = logger.bind(trunk=trunk, state=reach)
+                words = f"is {reach}: {detail}" if detail else f"is {reach}"
+                log.log("WARNING" if detail else "INFO", "trunk {} {}", trunk, words)
             case Locate(hop):
                 self._spawn(self._locate(hop), "sip look-up")
 
@@ -252,7 +290,7 @@ class SipEndpoint:
         """Ours, for Via, Contact and SDP."""
         host = self._settings.public_address or flow.local[0]
         if not host or ip_address(host).is_unspecified:
-            host = local_address_for(flow.remote[0])
+            host = self._local_addresses.towards(flow.remote[0])
         ports = {transport: port for transport, _, port in self.bound}
         port = ports.get(flow.transport) or flow.local[1]
         # Of a connection of ours where we do not listen: the far end answers by it (RFC 5923).
@@ -262,14 +300,19 @@ class SipEndpoint:
 
     async def _keep_looking_up(self, trunk: Trunk) -> None:
         registration: Registration | None = None
+        found = False
         while True:
             try:
-                flows = await self.ways_to(trunk.server_uri, trunk)
+                flows = await self._find(trunk.server_uri, trunk)
             except DialError as error:
                 logger.warning("trunk {}: {}", trunk.name, error)
+                if not found:
+                    self._nowhere[trunk.name] = str(error)
                 await asyncio.sleep(RESOLVE_RETRY_SECONDS)
                 continue
-            self._agent.use_targets(trunk.name, flows)
+            found = True
+            self._nowhere.pop(trunk.name, None)
+            self._agent.use_targets(trunk.name, flows, monotonic())
             if trunk.register and registration is None:
                 contact = self._agent.contact(flows[0], trunk)
                 registration = Registration(trunk, contact, self._settings.user_agent)
@@ -279,6 +322,13 @@ class SipEndpoint:
 
     async def ways_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]:
         """To where a request for `target` goes first, in the order of trying. Raises DialError."""
+        flows = await self._find(target, trunk)
+        if trunk is None or not trunk.server:
+            return flows
+        return self._agent.upkeep.sorted(trunk, flows)
+
+    async def _find(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]:
+        """The same, whatever is known of the servers. Raises DialError."""
         hop = trunk.server_uri if trunk is not None and trunk.server else target
         usual = trunk.transport if trunk is not None else "UDP"
         try:
@@ -286,51 +336,67 @@ class SipEndpoint:
         except ResolveError as error:
             raise DialError(0, str(error)) from error
         verify = trunk.tls_verify if trunk is not None else True
+        ours = ":" in self._settings.host  # the sound goes by the same kind of address
+        reachable = [t for t in targets if (":" in t.host) == ours]
+        if not reachable:
+            there, here = ("IPv4", "IPv6") if ours else ("IPv6", "IPv4")
+            raise DialError(0, f"{hop.host} has only {there} addresses, and we listen on {here}")
         return [
             self._transports.flow_to(t.transport, t.host, t.port, t.server_name, verify)
-            for t in targets
+            for t in reachable
         ]
 
     async def _locate(self, hop: Uri) -> None:
+        found = None
         try:
-            flows = await self.ways_to(hop, None)
+            found = (await self.ways_to(hop, None))[0]
         except DialError as error:
             logger.info("the next hop {} of a call: {}", hop.host, error)
-            return
-        self._agent.located(hop, flows[0])
+        finally:
+            self._agent.located(hop, found)
+        loop = asyncio.get_running_loop()
+        loop.call_later(RESOLVE_AGAIN_SECONDS, self._agent.located, hop, None)
 
     # --- calls that come in ---
 
-    async def _take(self, event: IncomingCall) -> None:
+    def _arrived(self, event: IncomingCall) -> None:
+        """The call is known from now on: its end may be the very next thing that happens."""
         session, request, trunk = event.session, event.request, event.trunk
         if event.replaces is not None:
             replaced = self._by_session.get(event.replaces)
             if replaced is not None:
-                replaced.take_over(session, request)
-                return
-        started, began = _wall_clock(), monotonic()
+                replaced.take_over(session, event.replaces, request)
+            else:
+                session.refuse(481, "", monotonic())
+                self.touched(session)
+            return
         call = self._new_call(trunk, self._info(request, trunk))
         self.adopt(call, session)
         agent = self._agent_for(call.info)
         call.agent = agent or ""
+        admitted = self._admit(call, session, agent)
+        self._spawn(self._take(call, event, admitted), f"sip call {call.call_id}")
+
+    async def _take(self, call: SipCall, event: IncomingCall, admitted: bool) -> None:
         try:
-            if not self._admit(session, agent):
-                return
-            if await call.take(session, request, event.flow):
-                self.on_setup(monotonic() - began)
+            if admitted and await call.take(event.session, event.request, event.flow):
+                self.on_setup(monotonic() - call.began_at)
                 logger.info("{}: {} calls {}", call.call_id, call.info.caller, call.info.called)
                 assert call.leg is not None
-                await self._host.take_call(call.leg, agent or "")
+                await self._host.take_call(call.leg, call.agent)
         except Exception:
             logger.exception("{}: the call failed", call.call_id)
         finally:
-            await self._finish(call, started, began, agent or "", event.flow.transport)
+            await self.finish(call)
 
-    def _admit(self, session: Session, agent: str | None) -> bool:
+    def _admit(self, call: SipCall, session: Session, agent: str | None) -> bool:
         """Refuse what there is no agent or no room for."""
         if agent is None:
             session.refuse(404, "", monotonic())
-        elif self._closing or len(self.calls) > self._settings.max_calls:
+        elif self._closing:
+            self._refuse_busy(session)
+        elif no_line := self._no_line(call.trunk, 1):
+            logger.warning("{}: refused: {}", call.call_id, no_line)
             self._refuse_busy(session)
         else:
             try:
@@ -342,20 +408,32 @@ class SipEndpoint:
         self.touched(session)
         return False
 
+    def _no_line(self, trunk: Trunk | None, counted: int) -> str:
+        """Why there is no line for a call, which `counted` says has been counted already; "" when
+        there is one."""
+        limit = self._settings.max_calls
+        if len(self.calls) - counted >= limit:
+            return f"all {limit} lines are in use"
+        if trunk is not None and trunk.max_calls:
+            here = (c for c in self.calls.values() if c.info.trunk == trunk.name)
+            if sum(c.state != "ended" for c in here) - counted >= trunk.max_calls:
+                return f"all {trunk.max_calls} lines of the trunk {trunk.name!r} are in use"
+        return ""
+
     def _refuse_busy(self, session: Session) -> None:
         retry = [("Retry-After", str(RETRY_AFTER_SECONDS))]
         session.refuse(503, "", monotonic(), headers=retry)
 
     def _info(self, request: Request, trunk: Trunk | None) -> CallInfo:
         names = trunk.headers if trunk is not None else ()
-        headers = {name: value for name in names if (value := request.headers.get(name))}
+        headers = {name: printable(value) for name in names if (value := request.headers.get(name))}
         from_ = request.from_
         return CallInfo(
             edge="sip",
             direction="inbound",
-            caller=from_.uri.number or from_.uri.host,
-            caller_name=from_.display_name,
-            called=request.uri.number or request.to.uri.number,
+            caller=shown(from_.uri.number or from_.uri.host),
+            caller_name=shown(from_.display_name),
+            called=shown(request.uri.number or request.to.uri.number),
             trunk=trunk.name if trunk is not None else "",
             headers=headers,
         )
@@ -372,12 +450,16 @@ class SipEndpoint:
     def dial(self, dial: Dial) -> SipCall:
         """Begin a call; how it goes, `SipCall.events` tells. Raises DialError when it cannot even
         be tried."""
+        if self._closing:
+            raise DialError(503, "the server is shutting down")
         trunk = self._trunk_for(dial)
         try:
             target = self.target_of(dial.to, trunk)
             headers = [_header(name, value) for name, value in dial.headers.items()]
         except SipError as error:
             raise DialError(0, str(error)) from error
+        if no_line := self._no_line(trunk, 0):
+            raise DialError(0, no_line)
         self._host.admit()
         info = CallInfo(
             edge="sip",
@@ -390,27 +472,23 @@ class SipEndpoint:
         )
         call = self._new_call(trunk, info)
         call.ring_seconds, call.agent = dial.ring_seconds, dial.agent
-        self._spawn(self._place(call, target, headers, dial.agent), f"sip call {call.call_id}")
+        self._spawn(self._place(call, target, headers), f"sip call {call.call_id}")
         return call
 
-    async def _place(
-        self, call: SipCall, target: Uri, headers: Sequence[tuple[str, str]], agent: str
-    ) -> None:
-        started, began, transport = _wall_clock(), monotonic(), ""
+    async def _place(self, call: SipCall, target: Uri, headers: Sequence[tuple[str, str]]) -> None:
         try:
             flows = await self.ways_to(target, call.trunk)
-            transport = flows[0].transport
             await self.place(call, target, flows, headers)
-            self.on_setup(monotonic() - began)
+            self.on_setup(monotonic() - call.began_at)
             assert call.leg is not None
-            await self._host.take_call(call.leg, agent)
+            await self._host.take_call(call.leg, call.agent)
         except DialError as error:
             call.failed(error)
         except Exception:
             logger.exception("{}: the call failed", call.call_id)
             call.failed(DialError(500, "the server failed"))
         finally:
-            await self._finish(call, started, began, agent, transport)
+            await self.finish(call)
 
     async def place(
         self,
@@ -420,11 +498,16 @@ class SipEndpoint:
         headers: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Try one server after the other until one rings or refuses for good. Raises DialError."""
+        if no_line := self._no_line(call.trunk, 1):
+            raise DialError(0, no_line)
         for flow in flows:
             try:
                 await call.place(target, flow, headers)
                 return
             except DialError as error:
+                if call.trunk is not None and error.status in TRY_NEXT:
+                    self._agent.upkeep.doubt(call.trunk, flow, monotonic())
+                    self._work()
                 if flow is flows[-1] or call.state != "dialing" or error.status not in TRY_NEXT:
                     raise
 
@@ -452,7 +535,6 @@ class SipEndpoint:
             call.ring_seconds,
         )
         self.adopt(call, session)
-        call.session = session
         self._work()
 
     def target_of(self, to: str, trunk: Trunk | None) -> Uri:
@@ -482,7 +564,9 @@ class SipEndpoint:
     # --- what calls ask for ---
 
     def adopt(self, call: SipCall, session: Session) -> None:
+        """The session is the call's from now on."""
         self._by_session[session] = call
+        call.session = session
 
     def touched(self, session: Session) -> None:
         self._agent.touched(session, monotonic())
@@ -492,7 +576,7 @@ class SipEndpoint:
         media = MediaSettings()
         if trunk is not None:
             media = MediaSettings(codecs=trunk.codecs, srtp=trunk.srtp)
-        host = self._address_of(flow)[0]
+        host = self._agent.contact(flow, trunk).host
         return SipLeg(call_id, media, self._ports, host, self._host.opus)
 
     def webrtc_leg(self, call_id: str) -> Leg:
@@ -512,12 +596,6 @@ class SipEndpoint:
         )
         return self._new_call(first.trunk, info)
 
-    def drop(self, call: SipCall) -> None:
-        """The call is over and nobody speaks of it any more."""
-        self.calls.pop(call.call_id, None)
-        for session in [s for s, c in self._by_session.items() if c is call]:
-            del self._by_session[session]
-
     def _new_call(self, trunk: Trunk | None, info: CallInfo) -> SipCall:
         call = SipCall(self, uuid.uuid4().hex[:12], trunk, info, self._settings.ring_seconds)
         self.calls[call.call_id] = call
@@ -525,40 +603,39 @@ class SipEndpoint:
 
     # --- ends ---
 
-    async def _finish(
-        self, call: SipCall, started: str, began: float, agent: str, transport: str
-    ) -> None:
+    async def finish(self, call: SipCall, reason: str = "the call is over") -> None:
+        """The call is over: nobody speaks of it any more, but for its record."""
         if call.leg is not None:
-            await call.leg.hang_up("the call is over")
-        call.end("the call is over")
+            await call.leg.hang_up(reason)
+        call.end(reason)
         await call.close()
-        self._host.record(self._record(call, started, began, agent, transport))
-        self.drop(call)
+        self._host.record(self._record(call))
+        self.calls.pop(call.call_id, None)
+        for session in [s for s, c in self._by_session.items() if c is call]:
+            del self._by_session[session]
 
-    def _record(
-        self, call: SipCall, started: str, began: float, agent: str, transport: str
-    ) -> CallRecord:
+    def _record(self, call: SipCall) -> CallRecord:
         ended, info = call.ended, call.info
         statistics = call.leg.statistics() if call.leg is not None else None
         leg = call.leg if isinstance(call.leg, SipLeg) else None
-        answered = call.answered_at
+        answered, ended_at = call.answered_at, call.ended_at or monotonic()
         return CallRecord(
             call_id=call.call_id,
             sip_call_id=call.session.call_id if call.session is not None else "",
             direction=info.direction,
-            started=started,
-            ended=_wall_clock(),
+            started=call.began_time,
+            ended=call.ended_time or "",
             end_reason=ended.reason if ended is not None else call.reason,
             ended_by=ended.by if ended is not None else "local",
             status=200 if answered is not None else (ended.status if ended is not None else 0),
             answered=call.answered_time,
-            duration_seconds=monotonic() - answered if answered is not None else 0.0,
-            setup_ms=(answered - began) * 1000 if answered is not None else None,
+            duration_seconds=ended_at - answered if answered is not None else 0.0,
+            setup_ms=(answered - call.began_at) * 1000 if answered is not None else None,
             trunk=info.trunk,
             caller=info.caller,
             called=info.called,
-            agent=agent,
-            transport=transport,
+            agent=call.agent,
+            transport=call.transport,
             codec=leg.codec if leg is not None else "",
             srtp=leg.srtp if leg is not None else "",
             packets_sent=statistics.packets_sent if statistics else 0,
@@ -567,6 +644,7 @@ class SipEndpoint:
             jitter_ms=statistics.jitter_ms if statistics else 0.0,
             mos=statistics.mos if statistics else None,
             transferred_to=call.transferred_to,
+            attempts=tuple(call.attempts),
         )
 
     async def _watch_media(self) -> None:
@@ -589,8 +667,14 @@ class SipEndpoint:
         task.add_done_callback(self._tasks.discard)
 
 
-def _wall_clock() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def _authorities(certificates: Path) -> ssl.SSLContext:
+    """Those of the system and these. Raises SipError."""
+    context = client_context()
+    try:
+        context.load_verify_locations(certificates)
+    except (OSError, ssl.SSLError) as error:
+        raise SipError(f"the authorities in {certificates}: {error}") from error
+    return context
 
 
 def _header(name: str, value: str) -> tuple[str, str]:

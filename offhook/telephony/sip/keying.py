@@ -17,6 +17,14 @@ from offhook.telephony.sip.sdes import SUITES, Crypto, first_supported, make_off
 from offhook.telephony.sip.sdp import Attributes, Media
 
 Policy = Literal["off", "optional", "required"]
+Profile = Literal["RTP/AVP", "RTP/SAVP", "UDP/TLS/RTP/SAVP"]
+PROFILES: dict[Policy, tuple[Profile, ...]] = {
+    "off": ("RTP/AVP",),
+    "optional": ("RTP/AVP", "RTP/SAVP", "UDP/TLS/RTP/SAVP"),
+    "required": ("RTP/SAVP", "UDP/TLS/RTP/SAVP"),
+}
+"""What we offer first, and then to a far end to which that is not acceptable: some that demand SRTP
+refuse an offer in which it is optional (RFC 8643). What is required is never given up."""
 Role = Literal["client", "server"]
 
 _DIGEST_BYTES = {"sha-1": 20, "sha-256": 32, "sha-384": 48, "sha-512": 64}
@@ -64,13 +72,26 @@ class Keying:
     address: str
     make_key: Callable[[int], bytes] = field(repr=False)
 
-    def first_offer(self) -> tuple[str, Attributes]:
-        """Protocol and attributes of a first offer: SDES, which every phone with SRTP knows, in a
-        plain profile when it is optional (RFC 8643), so that the others can take the call."""
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """Those of a first offer, in the order of trying."""
+        profiles = PROFILES[self.policy]
+        return profiles if self.fingerprint else tuple(p for p in profiles if "TLS" not in p)
+
+    def first_offer(self, profile: Profile) -> Attributes:
+        """The attributes that go with a profile. In a plain one that is SDES, which every phone
+        with SRTP knows, so that the others can take the call; and one suite of it, because the
+        description goes by UDP as a rule, where each byte counts. RTP/SAVP is what some say for
+        DTLS too, so there they have the choice."""
+        dtls: Attributes = ()
+        if self.fingerprint:
+            dtls = ("fingerprint", self.fingerprint), ("setup", "actpass")  # RFC 5763 §5
+        if profile == "UDP/TLS/RTP/SAVP":
+            return dtls
         if self.policy == "off":
-            return "RTP/AVP", ()
+            return ()
         lines = _crypto_lines(make_offer(self.make_key))
-        return ("RTP/SAVP" if self.policy == "required" else "RTP/AVP"), lines
+        return (*lines, *dtls) if profile == "RTP/SAVP" else lines[:1]
 
     def answer(self, theirs: Media, before: Security) -> tuple[Security, Attributes]:
         """What to do about an offered stream and the attributes that say so. `before` is what
@@ -94,18 +115,16 @@ class Keying:
 
     def accept(self, ours: Media, theirs: Media) -> Security:
         """What an answer makes of our offer. Raises KeyingError."""
-        if ours.setup:
-            fingerprints = _usable(theirs.fingerprints)
-            if not fingerprints:
-                raise KeyingError("the answer has no certificate fingerprint")
-            return Dtls(fingerprints, "client" if ours.setup == "active" else "server")
         # A suite stands once among our lines, so it tells the line; some answer a tag of their own.
         offered = {crypto.suite: crypto for crypto in _cryptos(ours)}
         for crypto in _cryptos(theirs):
             if local := offered.get(crypto.suite):
                 return Sdes(local.tag, local.suite, local.key, crypto.key)
-        if is_secure(ours) or is_secure(theirs):
-            raise KeyingError("the answer has no SRTP key to our offer")
+        if ours.setup and (fingerprints := _usable(theirs.fingerprints)):
+            active = ours.setup == "active" or theirs.setup == "passive"
+            return Dtls(fingerprints, "client" if active else "server")
+        if is_secure(ours) or is_secure(theirs) or self.policy == "required":
+            raise KeyingError("the answer has no SRTP key or fingerprint to our offer")
         return None
 
     def dtls_lines(self, role: Role) -> Attributes:

@@ -20,6 +20,7 @@ from offhook.media.leg import LegError
 from offhook.media.opus import OpusSettings
 from offhook.media.rtp_leg import RtpLeg
 from offhook.telephony.sip.dtls_io import Handshakes, local_fingerprint
+from offhook.telephony.sip.keying import Profile
 from offhook.telephony.sip.latch import Address, Latch, RtcpLatch
 from offhook.telephony.sip.offer_answer import (
     Direction,
@@ -110,9 +111,15 @@ class SipLeg(RtpLeg):
             fingerprint=local_fingerprint() if self._settings.dtls else "",
         )
 
-    def offer(self, direction: Direction = "sendrecv") -> str:
-        """Our offer, first or renewed. Nothing changes before its answer."""
-        return self._negotiation.offer(direction)
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """Of a first offer, in the order of trying; none once the sound is agreed on."""
+        return self._negotiation.profiles
+
+    def offer(self, direction: Direction = "sendrecv", profile: Profile | None = None) -> str:
+        """Our offer, first or renewed; `profile` of a first one. Nothing changes before its
+        answer."""
+        return self._negotiation.offer(direction, profile)
 
     def answer(self, sdp: str) -> str:
         """Answer an offer, first or renewed. Raises SdpError and NotAcceptable."""

@@ -2,15 +2,18 @@
 
 a connection that is up, or a browser's      by that connection (RFC 5923, RFC 7118)
 the next hop is an address                   there
-… a private one, while its owner's
-  packets come from a public one             where they come from: it is behind NAT
 the next hop is a name                       where it was found to be; until then where the
-                                             far end's last message came from
+                                             far end's INVITE came from
+that is nearer to us than where its owner's
+packets come from, or of the other IP        where they come from
+
+The last is how phones behind a NAT are reached: they name their private address. It also keeps a
+far end from having us talk to services of our own machine or network, which are private too.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Protocol
 
 from offhook.telephony.sip.flow import Flow, TransportName
@@ -33,6 +36,7 @@ class Office(Protocol):
     def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None: ...
     def cancel(self, transaction: ClientTransaction, now: float) -> None: ...
     def where(self, hop: Uri) -> Flow | None: ...
+    def found(self, hop: Uri) -> Flow | None: ...
     def flow_to(self, transport: TransportName, remote: tuple[str, int]) -> Flow: ...
 
 
@@ -46,8 +50,8 @@ class Line:
         trunk: Trunk | None,
         begun: Callable[["Line"], None],
     ) -> None:
-        """`flow`: the way of the INVITE. `begun` is told when there is a session, before
-        anything is sent."""
+        """`flow`: the way of the INVITE; later where the far end has moved to. `begun` is told
+        when there is a session, before anything is sent."""
         self.flow = flow
         self.trunk = trunk
         self.lost = False
@@ -90,16 +94,41 @@ class Line:
         hop = session.next_hop(request)
         address = _numeric(hop.host)
         if address is None:
-            return self._office.where(hop) or self.flow
+            way = self._office.where(hop)
+            return way if way is not None and self._may_lead_to(way.remote[0]) else self.flow
         transport = transport_of(hop, self.flow.transport)
         if transport not in ("UDP", "TCP", "TLS"):  # a browser cannot be called back
             return self.flow
-        if _private(address) and not _private(self.flow.remote[0]):
+        if not self._may_lead_to(address):
             return self.flow
         remote = (address, hop.port or DEFAULT_PORTS[transport])
         if transport == self.flow.transport:
             return replace(self.flow, remote=remote, connection=0)
         return self._office.flow_to(transport, remote)
+
+    def _may_lead_to(self, address: str) -> bool:
+        theirs, source = ip_address(address), ip_address(self.flow.remote[0])
+        return theirs.version == source.version and _distance(theirs) >= max(0, _distance(source))
+
+    # --- what the gate asks (gate.Call) ---
+
+    def is_from(self, source: str) -> bool:
+        """Whether the far end is at this address: it called from there, was called there, or has
+        its requests sent there."""
+        if source == self.flow.remote[0]:
+            return True
+        dialog = self.session.dialog if self.session is not None else None
+        if dialog is None:
+            return False
+        address = _numeric(dialog.next_hop.host)
+        if address is not None:
+            return address == source
+        way = self._office.found(dialog.next_hop)
+        return way is not None and way.remote[0] == source
+
+    def move(self, flow: Flow) -> None:
+        """The far end is there now."""
+        self.flow, self.lost = flow, False
 
 
 def transport_of(uri: Uri, usual: TransportName) -> TransportName:
@@ -120,8 +149,13 @@ def _numeric(host: str) -> str | None:
         return None
 
 
-def _private(address: str) -> bool:
-    try:
-        return ip_address(address).is_private
-    except ValueError:
-        return False
+def _distance(address: IPv4Address | IPv6Address) -> int:
+    """How far from us: 0 this machine, 1 this link, 2 a private network, 3 the world; -1 for what
+    is nobody's address."""
+    if address.is_multicast or address.is_unspecified or str(address) == "255.255.255.255":
+        return -1
+    if address.is_loopback:
+        return 0
+    if address.is_link_local:
+        return 1
+    return 3 if address.is_global else 2

@@ -30,9 +30,10 @@ def server_key(request: Request) -> Key:
     return (str(via), str(request.uri), request.from_.tag, request.call_id, str(cseq), method)
 
 
-def identity(request: Request) -> Key:
-    """What one request has in common that came by two ways (§8.2.2.2)."""
-    return (request.call_id, request.from_.tag, str(request.cseq))
+def identity(message: Request | Response) -> Key:
+    """What one request has in common that came by two ways (§8.2.2.2), and with its responses
+    (§8.2.6.2)."""
+    return (message.call_id, message.from_.tag, str(message.cseq))
 
 
 def stamp(request: Request, flow: Flow) -> Flow:

@@ -6,7 +6,7 @@ addresses, directions, and what stays the same from one exchange to the next.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 
@@ -14,6 +14,7 @@ from offhook.telephony.sip.keying import (
     Dtls,
     Keying,
     KeyingError,
+    Profile,
     Sdes,
     Security,
     crypto_lines_of,
@@ -139,14 +140,22 @@ class MediaNegotiation:
         """The direction we want at present."""
         return self._agreed.wanted
 
-    def offer(self, direction: Direction = "sendrecv") -> str:
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """What our first offer may ask for, in the order of trying; none once there is an
+        agreement, which goes on as it is."""
+        return () if self._agreed.local else self._keying.profiles
+
+    def offer(self, direction: Direction = "sendrecv", profile: Profile | None = None) -> str:
         """Our offer with all we can; the numbers, keys and order of the call so far are kept
-        (RFC 3264 §8)."""
+        (RFC 3264 §8). `profile`: of a first offer; None for the usual one."""
         agreed = self._agreed
+        protocol: str
         if agreed.local:
             protocol, keying = self._next_offer_keying(agreed)
         else:
-            protocol, keying = self._keying.first_offer()
+            protocol = chosen = profile or self._keying.profiles[0]
+            keying = self._keying.first_offer(chosen)
         audio = self._audio(
             protocol,
             self._offered_payloads(agreed),
@@ -366,6 +375,17 @@ def wants_ice(sdp: str) -> bool:
         return False
     audio = next((m for m in media if m.kind == "audio" and m.port), None)
     return bool(audio and audio.attribute("ice-ufrag") and audio.fingerprints and audio.rtcp_mux)
+
+
+def worth_trying(profiles: Sequence[Profile], refusal: str | None) -> list[Profile]:
+    """Which of the profiles may do after a refusal of the one before, in whose answer the far end
+    may say what it can (RFC 3261 §21.4.26)."""
+    try:
+        media = parse(refusal).media if refusal else ()
+    except SdpError:
+        media = ()
+    wanted = {m.protocol.removesuffix("F") for m in media if m.kind == "audio"}
+    return [p for p in profiles if not wanted or p in wanted]
 
 
 def holds(sdp: str) -> bool:

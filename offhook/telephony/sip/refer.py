@@ -12,6 +12,7 @@ from offhook.telephony.sip.ending import shown, words
 from offhook.telephony.sip.grammar import SipError
 from offhook.telephony.sip.headers import NameAddr
 from offhook.telephony.sip.message import Request, Response
+from offhook.telephony.sip.reasons import REASONS
 from offhook.telephony.sip.session_events import ReferProgress, ReferReceived
 from offhook.telephony.sip.transaction import ServerTransaction
 from offhook.telephony.sip.uri import Uri
@@ -184,8 +185,8 @@ class InboundRefer:
 
 
 def fragment(status: int, reason: str) -> bytes:
-    """Body of a NOTIFY."""
-    return f"SIP/2.0 {status} {shown(reason)}\r\n".encode()
+    """Body of a NOTIFY; an empty reason is the usual one."""
+    return f"SIP/2.0 {status} {shown(reason) or REASONS.get(status, '')}\r\n".encode()
 
 
 # --- calls that take another's place ---

@@ -127,6 +127,16 @@ class Registration:
     def contact(self) -> Uri:
         return self._contact
 
+    @property
+    def target(self) -> int:
+        """The server that is asked now, or served us last."""
+        return self._target
+
+    @property
+    def bound(self) -> bool:
+        """There is a binding, as far as we know."""
+        return self._expires_at is not None
+
     def start(self, now: float) -> None:
         self._happen(Event.START, now)
 

@@ -17,7 +17,7 @@ MAX_LINES = 1_000
 """A browser's description of audio and video has about 150."""
 MAX_MEDIA = 32
 MAX_FORMATS = 128
-"""In one m= line: a payload type has seven bits."""
+"""In one m= line, and a=rtpmap lines read below it: a payload type has seven bits."""
 
 Attributes = tuple[tuple[str, str | None], ...]
 """(name, value) in order: names lower case, None for a flag such as a=rtcp-mux."""
@@ -93,7 +93,7 @@ class Media:
         """Payload type → format in the m= line's order, static types (RFC 3551 §6) without their
         rtpmap too. 64 to 95 are left out: RTCP is told apart by them (RFC 5761 §4)."""
         mapped = dict(STATIC_TYPES)
-        mapped.update(_rtpmaps(self.attribute_values("rtpmap")))
+        mapped.update(_rtpmaps(self.attribute_values("rtpmap")[:MAX_FORMATS]))
         numbers = (_number(text, 127) for text in self.formats)
         return {n: mapped[n] for n in numbers if n is not None and n in mapped and not 64 <= n < 96}
 

@@ -21,7 +21,7 @@ from offhook.telephony.sip.session_events import (
     SessionSettings,
 )
 from offhook.telephony.sip.session_offers import DECISION_SECONDS, Negotiation
-from offhook.telephony.sip.session_requests import MAX_FORKS, Sent
+from offhook.telephony.sip.session_requests import MAX_FORKS, MAX_SENT, NOT_REACHABLE, Sent
 from offhook.telephony.sip.session_table import RINGING, Event, State
 from offhook.telephony.sip.uri import Uri
 
@@ -68,8 +68,8 @@ class Calling(Negotiation):
         rseq = rseq_of(response)
         sdp = sdp_of(response) if early is not None else None
         if early is not None and rseq is not None and self._settings.reliable:
-            if not early.order.take(rseq):
-                return
+            if len(self._sent) >= MAX_SENT or not early.order.take(rseq):
+                return  # it comes again
             sdp = self._take_reliably(early, response, sdp, now)
         elif early is not None and sdp is not None:
             if not self._offered_first or early.agreed:
@@ -192,6 +192,8 @@ class Calling(Negotiation):
         status = response.status
         if not heard:
             text = "no response" if status == 408 else "the far end cannot be reached"
+            if status == 503 and response.reason != NOT_REACHABLE:
+                text += f": {response.reason}"
             by: By = "timeout" if status == 408 else "transport"
             self._happened(Event.FAILED, now, status, text, by=by)
         elif status == 422 and self.state in RINGING and self._timer.too_short(response):
@@ -203,4 +205,4 @@ class Calling(Negotiation):
             again = Request("INVITE", sent.request.uri, headers, sent.request.body)
             self._resent(sent, self._send(again, None, now))
         else:
-            self._happened(Event.FAILURE, now, status, words(response))
+            self._happened(Event.FAILURE, now, status, words(response), sdp_of(response))

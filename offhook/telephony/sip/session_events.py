@@ -129,6 +129,8 @@ class Ended:
     status: int
     reason: str
     by: By
+    sdp: str | None = field(default=None, repr=False)
+    """What one who refused our offer can do instead, if it says so (RFC 3261 §21.4.26)."""
 
 
 SessionEvent = (

@@ -417,9 +417,12 @@ class Negotiation(DialogUsage):
                 self._refresh(now)
 
     def _stop_negotiating(self, now: float) -> None:
-        """The call is over: what is open is answered 487 (§15.1.2) and nothing more is made."""
+        """The call is over: what is open is answered 487 (§15.1.2) or given up, and nothing more
+        is made."""
         self._timer.stop()
         self._waiting = self._ours = None
+        if self._reinvite is not None:  # after a provisional response it would wait for ever
+            self._core.cancel(self._reinvite.transaction, now)
         self._reinvite_over()
         theirs, self._theirs = self._theirs, None
         if theirs is not None and theirs.transaction is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from offhook.telephony.sip.dialog import Dialog
 from offhook.telephony.sip.digest import DigestClient
+from offhook.telephony.sip.ending import shown
 from offhook.telephony.sip.grammar import SipError
 from offhook.telephony.sip.info import DTMF, DTMF_RELAY, key_body, key_of
 from offhook.telephony.sip.message import Request, Response, respond, sdp_of
@@ -54,9 +55,12 @@ MAX_ROUNDS = 4
 MAX_FORKS = 16
 """Far ends that one INVITE of ours may reach; what others say is let pass."""
 MAX_SENT = 64
-"""Requests of ours without a final response; key presses beyond that are left out."""
+"""Requests of ours without a final response; beyond that key presses are left out, and reliable
+provisional responses wait for their PRACK."""
 LINGER_SECONDS = 2 * TRANSACTION_SECONDS
 """From the end of a call until it is forgotten whatever is still unanswered."""
+NOT_REACHABLE = "Not Reachable"
+"""What stands for a response where nothing is known of why there is none."""
 
 
 @dataclass(eq=False, slots=True)
@@ -220,7 +224,8 @@ class DialogUsage(ABC):
         elif reason == "timeout":
             self._finished(sent, respond(sent.request, 408), now, heard=False)
         else:
-            self._finished(sent, respond(sent.request, 503, "Not Reachable"), now, heard=False)
+            phrase = shown(transaction.broken) or NOT_REACHABLE
+            self._finished(sent, respond(sent.request, 503, phrase), now, heard=False)
         self._settle(now)
 
     def _asked_again(self, sent: Sent, response: Response, now: float) -> bool:

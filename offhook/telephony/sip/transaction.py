@@ -234,6 +234,8 @@ class Transaction:
         """Of the timers that run."""
         self.sent = b""
         """What a repeat sends: the request, the response or the ACK, whichever was last."""
+        self.broken = ""
+        """Why its flow failed, in words, as far as it is known."""
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -250,7 +252,9 @@ class ClientTransaction(Transaction):
 
     def __init__(self, request: Request, flow: Flow, key: Key) -> None:
         invite = request.method == "INVITE"
-        super().__init__(request, flow, key, State.CALLING if invite else State.TRYING)
+        self.first = State.CALLING if invite else State.TRYING
+        """The state that it begins in."""
+        super().__init__(request, flow, key, self.first)
         self.table = INVITE_CLIENT if invite else CLIENT
         self.cancelled = False
         """The user wants no answer any more."""

@@ -142,8 +142,8 @@ class Transactions:
         if len(response.vias) != 1:
             return  # meant for somebody else (§8.1.3.3)
         transaction = self._clients.get((response.via.branch or "", response.cseq.method))
-        if transaction is None:
-            return
+        if transaction is None or identity(response) != identity(transaction.request):
+            return  # were it taken, whoever asked would never find out what came of it
         self._step(transaction, response_event(response), now, response)
         proceeding = transaction.state is State.PROCEEDING
         if proceeding and transaction.cancelled and Timer.CANCEL not in transaction.alarms:
@@ -183,7 +183,7 @@ class Transactions:
         now: float,
     ) -> None:
         """§9.2. There is one CANCEL to an INVITE at most, so it needs no limit of its own."""
-        invite = self._servers.get((*key[:-1], "INVITE"))
+        invite = self._invite_of(key)
         if invite is None:
             self._refuse(request, way_back, 481)
             return
@@ -192,6 +192,18 @@ class Transactions:
         self._step(transaction, Event.SUCCESS, now, respond(request, 200, to_tag=tag))
         if invite.state is State.PROCEEDING:
             self._events.append(Cancelled(invite, request))
+
+    def follows(self, request: Request, flow: Flow) -> bool:
+        """Whether a request that is here is repeated or cancelled by this one, from the same
+        host."""
+        key = server_key(request)
+        known = self._servers.get(key)
+        if request.method == "CANCEL":
+            known = known or self._invite_of(key)
+        return known is not None and known.flow.remote[0] == flow.remote[0]
+
+    def _invite_of(self, key: Key) -> ServerTransaction | None:
+        return self._servers.get((*key[:-1], "INVITE"))
 
     def refuse(
         self, request: Request, flow: Flow, status: int, reason: str = "", headers: Lines = ()
@@ -213,10 +225,11 @@ class Transactions:
         text = repr(key).encode(errors="surrogateescape")
         return blake2b(text, key=self._secret, digest_size=8).hexdigest()
 
-    def flow_failed(self, flow: Flow, now: float) -> None:
-        """What was sent there has not arrived, or the connection is gone. A response that is lost
-        over UDP is repeated when the request is."""
+    def flow_failed(self, flow: Flow, now: float, why: str = "") -> None:
+        """What was sent there has not arrived, or the connection is gone; `why` in words. A
+        response that is lost over UDP is repeated when the request is."""
         for transaction in tuple(self._by_flow.get(flow, ())):
+            transaction.broken = why
             if isinstance(transaction, ClientTransaction) or flow.reliable:
                 self._step(transaction, Event.BROKEN, now)
 
@@ -228,6 +241,21 @@ class Transactions:
         branch = MAGIC_COOKIE + secrets.token_hex(12)
         sent = self._with_via(request, flow, branch)
         return self._start_client(sent, flow, branch, now)
+
+    def send_anew(self, transaction: ClientTransaction, flow: Flow, now: float) -> None:
+        """Begin a request that nobody has answered once more by another way, with the same branch:
+        it stays one request."""
+        if transaction.key in self._clients:
+            for timer in tuple(transaction.alarms):
+                transaction.stop(timer)
+            self._forget(transaction)
+        request, branch = transaction.request, transaction.key[0]
+        headers = request.headers.copy()
+        headers.remove("Via")
+        bare = Request(request.method, request.uri, headers, request.body)
+        transaction.request = self._with_via(bare, flow, branch)
+        transaction.state, transaction.flow, transaction.broken = transaction.first, flow, ""
+        self._start(transaction, now)
 
     def send_ack(self, request: Request, flow: Flow) -> None:
         """The ACK of a 2xx: no transaction of its own (§13.2.2.4)."""
@@ -291,10 +319,13 @@ class Transactions:
         transaction = ClientTransaction(request, flow, (branch, request.method))
         if inner:
             self._inner.add(transaction)
-        self._clients[transaction.key] = transaction
-        self._by_flow.setdefault(flow, {})[transaction] = None
-        self._step(transaction, Event.START, now, request)
+        self._start(transaction, now)
         return transaction
+
+    def _start(self, transaction: ClientTransaction, now: float) -> None:
+        self._clients[transaction.key] = transaction
+        self._by_flow.setdefault(transaction.flow, {})[transaction] = None
+        self._step(transaction, Event.START, now, transaction.request)
 
     def _step(
         self,

@@ -31,8 +31,7 @@ from offhook.telephony.sip.uri import Uri
 REFER_SECONDS = 70.0
 """For a transfer to be decided: longer than the target may ring."""
 CANNOT = frozenset({403, 405, 408, 481, 489, 500, 501, 503, 603})
-"""Answers to a REFER that say "not by me" rather than "not them": the target may yet be called
-from here."""
+"""Answers to a REFER that say "not by me": the target may yet be called from here."""
 
 
 class Phone(Protocol):
@@ -43,7 +42,7 @@ class Phone(Protocol):
     async def place(self, call: SipCall, target: Uri, flows: Sequence[Flow]) -> None: ...
     def second_call(self, first: SipCall, target: Uri) -> SipCall: ...
     def touched(self, session: Session) -> None: ...
-    def drop(self, call: SipCall) -> None: ...
+    async def finish(self, call: SipCall, reason: str = ...) -> None: ...
 
 
 class Transfers:
@@ -56,7 +55,7 @@ class Transfers:
 
     async def transfer(self, call: SipCall, target: str) -> None:
         """Returns when `target` has the call. Raises LegError, with the line as it was."""
-        if call.refer is not None:
+        if call.transferring:
             raise LegError("a transfer is under way")
         if call.session is None or call.leg is None or call.state != "answered":
             raise LegError("there is no call to transfer")
@@ -86,36 +85,48 @@ class Transfers:
                 raise LegError(f"the transfer failed: {refused.status} {refused.reason}")
 
     async def _refer(self, call: SipCall, target: Uri, replaces: str = "") -> ReferProgress | None:
-        """Ask, and follow it to its end; None when the far end has the other call."""
+        """Ask, and follow it to its end. None when the far end has the other call, its answer when
+        it will not call there. Raises LegError when it has tried."""
         session = call.session
         assert session is not None
         assert call.refer is not None
-        session.refer(target, monotonic(), replaces=replaces)
+        if not session.refer(target, monotonic(), replaces=replaces):
+            raise LegError("the call is over")
         self._phone.touched(session)
+        trying = False
         try:
             async with asyncio.timeout(REFER_SECONDS):
                 while True:
                     news = await call.refer.get()
-                    if isinstance(news, Ended):  # it hangs up once it needs us no more
-                        return None if news.by == "remote" else ReferProgress(0, news.reason, True)
+                    if isinstance(news, Ended):
+                        if trying and news.by == "remote":  # it needs us no more
+                            return None
+                        raise LegError(f"the call is over: {news.reason}")
                     if news.final:
                         break
+                    trying = True
         except TimeoutError:
-            return ReferProgress(408, "nothing came of it", True)
-        if not 200 <= news.status < 300:
-            return news
-        call.end("transferred")  # RFC 5589 §6.1: ours to hang up, if it has not
-        return None
+            raise LegError("nothing came of the transfer") from None
+        if 200 <= news.status < 300:
+            call.end("transferred")  # RFC 5589 §6.1: ours to hang up, if it has not
+            return None
+        if trying:
+            raise LegError(f"the transfer failed: {news.status} {news.reason}")
+        return news
 
     async def _attended(self, call: SipCall, target: Uri) -> None:
         second = await self._call(call, target)
         assert second.session is not None
         assert second.session.dialog is not None
-        dialog = second.session.dialog.id
-        replaces = f"{dialog.call_id};to-tag={dialog.remote_tag};from-tag={dialog.local_tag}"
-        refused = await self._refer(call, target, replaces)
+        try:
+            refused = await self._refer(call, target, second.session.dialog.replaces)
+        except LegError as error:
+            refused = ReferProgress(0, str(error), final=True)
+        except asyncio.CancelledError:
+            await self._phone.finish(second, "the call is over")
+            raise
         if refused is None:
-            await self._end(second, "transferred")
+            await self._phone.finish(second, "transferred")
         else:
             logger.info("{}: no transfer by REFER: {}", call.call_id, refused.reason)
             self._connect(call, second)
@@ -124,17 +135,31 @@ class Transfers:
         self._connect(call, await self._call(call, target))
 
     async def _call(self, first: SipCall, target: Uri) -> SipCall:
-        """Raises LegError."""
+        """Returns when the target has taken it. Raises LegError, also when the first call ends
+        before."""
+        assert first.leg is not None
         second = self._phone.second_call(first, target)
+        placing = asyncio.create_task(self._place(second, target), name=f"call {second.call_id}")
+        leaving = asyncio.create_task(first.leg.until_closed(), name=f"call {first.call_id}")
+        taken = False
         try:
-            await self._phone.place(second, target, await self._phone.ways_to(target, first.trunk))
+            await asyncio.wait((placing, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not placing.done():
+                raise LegError("the call is over")
+            await placing
+            taken = True
         except DialError as error:
-            await self._end(second, str(error))
+            second.failed(error)
             raise LegError(str(error)) from error
-        except asyncio.CancelledError:
-            await self._end(second, "the call is over")
-            raise
+        finally:
+            placing.cancel()
+            leaving.cancel()
+            if not taken:
+                await self._phone.finish(second, "the call is over")
         return second
+
+    async def _place(self, second: SipCall, target: Uri) -> None:
+        await self._phone.place(second, target, await self._phone.ways_to(target, second.trunk))
 
     def _connect(self, call: SipCall, second: SipCall) -> None:
         assert call.leg is not None
@@ -158,14 +183,7 @@ class Transfers:
             bridge.close()
             self._clock.remove(second.leg)
             await first.hang_up("the other end hung up")
-            await self._end(second, "the other end hung up")
-
-    async def _end(self, second: SipCall, reason: str) -> None:
-        if second.leg is not None:
-            await second.leg.hang_up(reason)
-        second.end(reason)
-        await second.close()
-        self._phone.drop(second)
+            await self._phone.finish(second, "the other end hung up")
 
     async def close(self) -> None:
         """Every bridge ends."""

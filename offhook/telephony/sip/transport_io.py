@@ -17,6 +17,7 @@ from time import monotonic
 
 from loguru import logger
 
+from offhook.telephony.sip.faults import no_connection
 from offhook.telephony.sip.flow import Flow, TransportName
 from offhook.telephony.sip.stream_io import (
     CONNECT_SECONDS,
@@ -107,6 +108,8 @@ class Transports:
         self._routes: dict[int, _Route] = {}
         """By id; the last used is last."""
         self._route_ids: dict[_RouteKey, int] = {}
+        self._faults: dict[int, str] = {}
+        """Of routes, why there was no connection the last time, in words."""
         self._unnamed: dict[int, set[Flow]] = {}
         """Flows without an id that are carried by a connection of ours."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -173,6 +176,11 @@ class Transports:
         self._listeners.clear()
         self._udp.clear()
 
+    def trust(self, authorities: ssl.SSLContext) -> None:
+        """The context of TLS connections of ours that are verified, in place of the system's
+        authorities."""
+        self._contexts[True] = authorities
+
     # --- sending ---
 
     def flow_to(
@@ -224,6 +232,11 @@ class Transports:
         else:
             connection.send(data)
 
+    def fault_of(self, flow: Flow) -> str:
+        """Why there is no connection to a flow's far end, in words; "" when that is not known."""
+        unnamed = self._route_ids.get((flow.transport, flow.remote, "", True), 0)
+        return self._faults.get(flow.connection or unnamed, "")
+
     def _local(self, family: socket.AddressFamily) -> tuple[str, int]:
         """Of the first UDP socket of the family; sending from it fails when there is none."""
         return next((u.local for u in self._udp.values() if u.family == family), ("", 0))
@@ -246,6 +259,7 @@ class Transports:
             if idle is None:
                 return Flow(transport, remote, local)
             del self._route_ids[self._routes.pop(idle).key]
+            self._faults.pop(idle, None)
         route = _Route(Flow(transport, remote, local, next(self._ids)), server_name, verify)
         self._routes[route.flow.connection] = route
         self._route_ids[route.key] = route.flow.connection
@@ -264,6 +278,7 @@ class Transports:
 
     async def _connect(self, connection: StreamConnection, route: _Route) -> None:
         transport, (host, port) = route.flow.transport, route.flow.remote
+        self._faults.pop(route.flow.connection, None)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 tls = transport == "TLS"
@@ -276,8 +291,9 @@ class Transports:
                     server_hostname=route.server_name or host if tls else None,
                 )
         except (OSError, ValueError) as error:  # ValueError: a server name that cannot be one
-            reason = str(error) or type(error).__name__
-            logger.info("x {} {}: {}", transport, route.flow.remote, reason)
+            fault = no_connection(error, route.server_name or host)
+            self._faults[route.flow.connection] = fault
+            logger.info("x {} {}: {}", transport, route.flow.remote, fault)
             connection.closed()
 
     async def _client_context(self, verify: bool) -> ssl.SSLContext:

@@ -18,6 +18,8 @@ from offhook.telephony.sip.uri import Uri
 
 CODECS = ("opus", "g722", "pcmu", "pcma")
 """Names of the codecs a trunk may carry."""
+OPTIONS_SECONDS = 60
+"""Between two questions whether a trunk's server is there."""
 MIN_SESSION_SECONDS = 90
 """s, the shortest session interval there is (RFC 4028 §5)."""
 
@@ -57,10 +59,19 @@ class Trunk:
     """Names of the INVITE's headers that are handed to the agent."""
     session_seconds: int = 1800
     """s, the session interval we ask for (RFC 4028); 0 for none."""
+    follow: bool = False
+    """A far end may send our side of a call on to another number of this trunk (REFER): for a PBX
+    whose people transfer calls. Who is at the other end of a provider's trunk would call at our
+    cost."""
     transfer: Literal["blind", "attended", "bridge"] = "blind"
     """How calls are given to somebody else, see transfer_io.py."""
     reliable: bool = True
     """Provisional responses are acknowledged (RFC 3262) where the far end supports it."""
+    options_seconds: int | None = None
+    """s between two questions (OPTIONS) whether the server is there; 0 asks nothing. None asks
+    every OPTIONS_SECONDS those that we do not register with."""
+    max_calls: int = 0
+    """Lines of this trunk, both ways; 0 for no limit but that of all calls."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -74,6 +85,9 @@ class Trunk:
             raise self._wrong(f"expires_seconds must be positive, not {self.expires_seconds}")
         if self.session_seconds and self.session_seconds < MIN_SESSION_SECONDS:
             raise self._wrong(f"session_seconds must be 0 or at least {MIN_SESSION_SECONDS}")
+        for name in ("options_seconds", "max_calls"):
+            if (getattr(self, name) or 0) < 0:
+                raise self._wrong(f"{name} must not be negative")
         _ = self.networks
         if self.server:
             _ = self.server_uri
@@ -131,6 +145,15 @@ class Trunk:
         return self.domain or (self.server_uri.host if self.server else "")
 
     @property
+    def watch_seconds(self) -> int:
+        """s between two questions whether its server is there; 0 when none are asked."""
+        if not self.server:
+            return 0
+        if self.options_seconds is not None:
+            return self.options_seconds
+        return 0 if self.register else OPTIONS_SECONDS
+
+    @property
     def registrar(self) -> Uri:
         """Request-URI of a REGISTER (RFC 3261 §10.2): the domain, without a user."""
         if self.domain:
@@ -177,6 +200,8 @@ class SipSettings:
     wss: int | None = None
     certificate: Path | None = None
     key: Path | None = None
+    authorities: Path | None = None
+    """Certificates (PEM) of those who sign for our trunks' servers, besides the system's."""
     public_address: str = ""
     """Address in SDP and Contact when it is not `host`'s: behind NAT."""
     rtp_ports: tuple[int, int] = (16384, 32767)

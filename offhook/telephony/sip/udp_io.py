@@ -6,6 +6,7 @@ import errno
 import socket
 from collections.abc import Callable
 from ipaddress import ip_address
+from time import monotonic
 
 from loguru import logger
 
@@ -21,6 +22,12 @@ RECEIVE_BUFFER_BYTES = 1024 * 1024
 LOST = (errno.EAGAIN, errno.ENOBUFS, errno.EMSGSIZE, errno.EPERM)
 """Errors of one datagram, which count as its loss; others mean that there is no way to the peer."""
 
+ADDRESS_SECONDS = 10.0
+"""How long our address towards a peer is taken to stay the same: it is wanted for each message, and
+networks come and go seldom."""
+ADDRESSES_KEPT = 1000
+"""Peers; beyond it all are forgotten and looked for anew."""
+
 
 def local_address_for(remote_host: str) -> str:
     """The local address that the kernel would send from; loopback when there is no way there."""
@@ -31,6 +38,30 @@ def local_address_for(remote_host: str) -> str:
         except OSError:
             return "::1" if family == socket.AF_INET6 else "127.0.0.1"
         return str(sock.getsockname()[0])
+
+
+class LocalAddresses:
+    """What `local_address_for` has found, kept for ADDRESS_SECONDS."""
+
+    def __init__(
+        self,
+        find: Callable[[str], str] = local_address_for,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
+        self._find = find
+        self._now = now
+        self._found: dict[str, tuple[str, float]] = {}
+        """Peer → our address, and until when that holds."""
+
+    def towards(self, remote_host: str) -> str:
+        now = self._now()
+        address, until = self._found.get(remote_host, ("", 0.0))
+        if not address or now >= until:
+            if len(self._found) >= ADDRESSES_KEPT:
+                self._found.clear()
+            address = self._find(remote_host)
+            self._found[remote_host] = address, now + ADDRESS_SECONDS
+        return address
 
 
 def family_of(host: str) -> socket.AddressFamily:

@@ -2,7 +2,8 @@
 
 Sans-io: messages come in with the way they came by, messages with the way they go come out, and in
 between is what happened: calls, and registrations. A request goes by the gate, then to its session;
-one that begins something is looked at in the order of RFC 3261 §8.2:
+one that begins something is looked at in the order of RFC 3261 §8.2, and has a transaction only
+when it is an INVITE:
 
     a method that is not ours     405, 501
     too many hops behind it       483
@@ -27,7 +28,9 @@ from offhook.telephony.sip.digest import DigestClient
 from offhook.telephony.sip.flow import Flow, TransportName
 from offhook.telephony.sip.gate import Gate, HeaderLines, Refusal
 from offhook.telephony.sip.headers import NameAddr
+from offhook.telephony.sip.large_requests import LargeRequests
 from offhook.telephony.sip.line import Line
+from offhook.telephony.sip.matching import server_key
 from offhook.telephony.sip.message import (
     MessageError,
     Request,
@@ -36,10 +39,11 @@ from offhook.telephony.sip.message import (
     respond,
     sdp_of,
 )
+from offhook.telephony.sip.refer import Replaces
 from offhook.telephony.sip.registration import Registration, RegistrationStatus
-from offhook.telephony.sip.registration_table import State
 from offhook.telephony.sip.session import Session
 from offhook.telephony.sip.session_events import SessionEvent, SessionSettings
+from offhook.telephony.sip.session_table import OVER, State
 from offhook.telephony.sip.transaction import ClientTransaction, Key, ServerTransaction
 from offhook.telephony.sip.transactions import (
     AckReceived,
@@ -50,6 +54,7 @@ from offhook.telephony.sip.transactions import (
     Transactions,
 )
 from offhook.telephony.sip.trunks import SipSettings, Trunk
+from offhook.telephony.sip.upkeep import RegistrationChanged, TrunkChanged, Upkeep
 from offhook.telephony.sip.uri import Uri
 
 ALLOWED = tuple(
@@ -60,6 +65,11 @@ KNOWN = (*ALLOWED, "REGISTER", "SUBSCRIBE", "MESSAGE", "PUBLISH")
 EXTENSIONS = ("100rel", "timer", "replaces")
 LOCATED_LIMIT = 1000
 """Names of next hops whose addresses are kept; the oldest are forgotten."""
+LOOKUPS_LIMIT = 32
+"""Names that are looked up at a time; while there are so many, no others are. Far ends choose
+them."""
+STALE_ALARMS = 64
+"""That many may lie in the heap beside those of the sessions that are there."""
 
 
 @dataclass(frozen=True)
@@ -84,18 +94,13 @@ class SessionHappened:
 
 
 @dataclass(frozen=True)
-class RegistrationChanged:
-    status: RegistrationStatus
-
-
-@dataclass(frozen=True)
 class Locate:
     """The address of this next hop is wanted: see `UserAgent.located`."""
 
     hop: Uri
 
 
-Happening = IncomingCall | SessionHappened | RegistrationChanged | Locate
+Happening = IncomingCall | SessionHappened | RegistrationChanged | TrunkChanged | Locate
 
 
 @dataclass
@@ -127,18 +132,17 @@ class UserAgent:
         self._address_of = address_of
         self._flow_to = flow_to
         self._transactions = Transactions(self._sent_by)
-        self.gate = Gate(settings, self._is_ours)
+        self.gate = Gate(settings, self._call_of, self._transactions.follows)
         self._lines: dict[tuple[str, str], Line] = {}
         """By Call-ID and our own tag."""
         self._ringing: dict[Key, Line] = {}
         """By the transaction of an INVITE that came in, which a CANCEL is for."""
-        self._registrations: dict[str, Registration] = {}
-        """By Call-ID."""
-        self._told: dict[str, RegistrationStatus] = {}
-        self._targets: dict[str, Sequence[Flow]] = {}
-        """Of trunks, in the order of trying."""
-        self._located: dict[str, Flow | None] = {}
-        """Next hops that are names; None while they are looked up."""
+        self.upkeep = Upkeep(settings, self.send_request, address_of)
+        self._large = LargeRequests(self.upkeep.is_target, flow_to)
+        self._located: dict[str, Flow] = {}
+        """Next hops that are names."""
+        self._looked_up: set[str] = set()
+        """Those that are being looked for."""
         self._due: list[tuple[float, int, Line]] = []
         """A heap of when sessions want to be woken, with some that were put off since."""
         self._order = itertools.count()
@@ -153,11 +157,14 @@ class UserAgent:
         return len(self._transactions)
 
     @property
+    def alarms(self) -> int:
+        """Entries in the heap of what sessions wait for."""
+        return len(self._due)
+
+    @property
     def busy(self) -> bool:
         """Something is still to be answered."""
-        live = (State.UNREGISTERED, State.REFUSED)
-        registered = any(r.status.state not in live for r in self._registrations.values())
-        return bool(self._lines) or registered
+        return bool(self._lines) or self.upkeep.busy
 
     # --- in and out ---
 
@@ -183,14 +190,17 @@ class UserAgent:
                 self._answer(message, flow, judged.status, "", judged.headers)
             if judged is not True:
                 return
+            if not message.to.tag and message.method not in ("INVITE", "ACK", "CANCEL"):
+                self._answer_at_once(message, flow)
+                return
             self._transactions.receive(message, flow, now)
         self._work(now)
 
-    def flow_failed(self, flow: Flow, now: float) -> None:
-        """A message could not be sent by it, or its connection is gone."""
+    def flow_failed(self, flow: Flow, now: float, why: str = "") -> None:
+        """A message could not be sent by it, or its connection is gone; `why` in words."""
         for line in self._lines.values():
             line.lost |= line.flow == flow
-        self._transactions.flow_failed(flow, now)
+        self._transactions.flow_failed(flow, now, why)
         self._work(now)
 
     def messages_to_send(self) -> list[tuple[bytes, Flow]]:
@@ -200,26 +210,28 @@ class UserAgent:
         return self._events.popleft() if self._events else None
 
     def get_timer(self) -> float | None:
-        timers = [self._transactions.get_timer()]
-        timers += [r.get_timer() for r in self._registrations.values()]
+        timers = [self._transactions.get_timer(), self.upkeep.get_timer(), self._large.get_timer()]
+        while self._due and self._due[0][0] != self._due[0][2].due:
+            heapq.heappop(self._due)
         if self._due:
             timers.append(self._due[0][0])
         return min((t for t in timers if t is not None), default=None)
 
     def handle_timer(self, now: float) -> None:
+        for transaction in self._large.overdue(now):
+            self._send_otherwise(transaction, now)
         self._transactions.handle_timer(now)
         while self._due and self._due[0][0] <= now:
-            line = heapq.heappop(self._due)[2]
+            at, _, line = heapq.heappop(self._due)
+            if at != line.due:  # put off, or over
+                continue
             line.due = None
             assert line.session is not None
             timer = line.session.get_timer()
             if timer is not None and timer <= now:
                 line.session.handle_timer(now)
             self._attend(line)
-        for registration in self._registrations.values():
-            timer = registration.get_timer()
-            if timer is not None and timer <= now:
-                registration.handle_timer(now)
+        self.upkeep.handle_timer(now)
         self._work(now)
 
     # --- what the owner asks for ---
@@ -263,37 +275,41 @@ class UserAgent:
             self._attend(line)
         self._work(now)
 
-    def use_targets(self, trunk: str, flows: Sequence[Flow]) -> None:
+    def use_targets(self, trunk: str, flows: Sequence[Flow], now: float) -> None:
         """Where a trunk's server is, in the order of trying: its calls are known by these
         addresses, and its registration goes there."""
-        self._targets[trunk] = flows
         self.gate.trust(trunk, {flow.remote[0] for flow in flows})
-        for registration in self._registrations.values():
-            if registration.trunk.name == trunk:
-                registration.targets = len(flows)
+        self.upkeep.use_targets(trunk, flows, now)
+        self._work(now)
 
     def register(self, registration: Registration, now: float) -> None:
         """Begin it and keep it up; `use_targets` has been called."""
-        registration.targets = len(self._targets[registration.trunk.name])
-        self._registrations[registration.call_id] = registration
-        registration.start(now)
+        self.upkeep.register(registration, now)
         self._work(now)
 
     def unregister(self, now: float) -> None:
-        for registration in self._registrations.values():
-            registration.unregister(now)
+        self.upkeep.unregister(now)
         self._work(now)
 
     def registrations(self) -> list[RegistrationStatus]:
-        return [r.status for r in self._registrations.values()]
+        return self.upkeep.registrations
 
-    def located(self, hop: Uri, flow: Flow) -> None:
-        """Where a next hop is that `Locate` asked for."""
-        self._located[_hop_name(hop)] = flow
+    def located(self, hop: Uri, flow: Flow | None) -> None:
+        """Where a next hop is that `Locate` asked for; None when it was not found, or what was
+        found is old: it is asked for again when it is needed."""
+        name = _hop_name(hop)
+        self._looked_up.discard(name)
+        if flow is None:
+            self._located.pop(name, None)
+            return
+        if len(self._located) >= LOCATED_LIMIT:
+            del self._located[next(iter(self._located))]
+        self._located[name] = flow
 
     def contact(self, flow: Flow, trunk: Trunk | None) -> Uri:
         """Ours, as a peer at the far end of the flow reaches us."""
         host, port = self._address_of(flow)
+        host, port = self.upkeep.seen_at(trunk, host) or (host, port)
         user = trunk.username if trunk is not None and trunk.username else None
         uri = Uri("sip", user=user, host=host, port=port)
         if flow.transport == "UDP":
@@ -315,7 +331,11 @@ class UserAgent:
     # --- what lines share ---
 
     def send_request(self, request: Request, flow: Flow, now: float) -> ClientTransaction:
-        return self._transactions.send_request(request, flow, now)
+        way = self._large.way(request, flow, now)
+        transaction = self._transactions.send_request(request, way, now)
+        if way != flow:
+            self._large.begun(transaction, flow, now)
+        return transaction
 
     def send_ack(self, request: Request, flow: Flow) -> None:
         self._transactions.send_ack(request, flow)
@@ -330,26 +350,32 @@ class UserAgent:
     def flow_to(self, transport: TransportName, remote: tuple[str, int]) -> Flow:
         return self._flow_to(transport, *remote)
 
+    def found(self, hop: Uri) -> Flow | None:
+        """Where a name was found to be, if somebody has looked."""
+        return self._located.get(_hop_name(hop))
+
     def where(self, hop: Uri) -> Flow | None:
-        """Where a name was found to be; None while nobody has looked."""
+        """The same; if nobody has, it is looked up."""
         name = _hop_name(hop)
-        if name not in self._located:
-            if len(self._located) >= LOCATED_LIMIT:
-                del self._located[next(iter(self._located))]
-            self._located[name] = None
+        known = self._located.get(name)
+        if known is None and name not in self._looked_up and len(self._looked_up) < LOOKUPS_LIMIT:
+            self._looked_up.add(name)
             self._events.append(Locate(hop))
-        return self._located[name]
+        return known
 
     # --- whose a message is ---
 
-    def _is_ours(self, request: Request) -> bool:
-        """Of a call that is there; an ACK and a CANCEL are of what was let in, or of nothing."""
-        key = (request.call_id, request.to.tag)
-        return key in self._lines or request.method in ("ACK", "CANCEL")
+    def _call_of(self, request: Request) -> Line | None:
+        """The call that it names, whoever sent it; a CANCEL names an INVITE."""
+        if request.method == "CANCEL":
+            line = self._ringing.get((*server_key(request)[:-1], "INVITE"))
+            if line is not None:
+                return line
+        return self._lines.get((request.call_id, request.to.tag))
 
     def _work(self, now: float) -> None:
         """Hand out what the transactions have, until all is at rest."""
-        self._tend_registrations(now)
+        self._tend(now)
         while (event := self._transactions.next_event()) is not None:
             match event:
                 case RequestReceived(transaction, request, flow):
@@ -368,7 +394,12 @@ class UserAgent:
                         self._attend(line)
                 case Failed(transaction, reason):
                     self._take_failure(transaction, reason, now)
-            self._tend_registrations(now)
+            self._tend(now)
+
+    def _tend(self, now: float) -> None:
+        self.upkeep.tend(now)
+        while (event := self.upkeep.next_event()) is not None:
+            self._events.append(event)
 
     def _take(
         self, transaction: ServerTransaction, request: Request, flow: Flow, now: float
@@ -381,17 +412,22 @@ class UserAgent:
                 line.of.receive_request(request, transaction, now)
                 self._attend(line)
             return
-        fault = self._fault(transaction, request)
+        fault = Refusal(482) if transaction.merged else self._fault(request)
         if fault is not None:
             self._reply(transaction, fault.status, now, fault.headers)
-        elif request.method == "INVITE":
-            self._take_call(transaction, request, flow, now)
-        elif request.method == "OPTIONS":
-            self._reply(transaction, 200, now, self._capabilities())
         else:
-            self._reply(transaction, 481, now)
+            self._take_call(transaction, request, flow, now)
 
-    def _fault(self, transaction: ServerTransaction, request: Request) -> Refusal | None:
+    def _answer_at_once(self, request: Request, flow: Flow) -> None:
+        """What begins nothing needs no transaction: a repeated question gets the same answer
+        again. So nobody fills the table with questions and leaves no room for calls."""
+        fault = self._fault(request)
+        if fault is None:
+            known = request.method == "OPTIONS"
+            fault = Refusal(200, self._capabilities()) if known else Refusal(481)
+        self._answer(request, flow, fault.status, "", fault.headers)
+
+    def _fault(self, request: Request) -> Refusal | None:
         """What is wrong with a request outside a dialog."""
         if request.method not in ALLOWED:
             allowed = [("Allow", ", ".join(ALLOWED))]
@@ -400,8 +436,6 @@ class UserAgent:
             return Refusal(483)
         if request.uri.scheme not in ("sip", "sips", "tel"):
             return Refusal(416)
-        if transaction.merged:
-            return Refusal(482)
         unknown = [tag for tag in request.require if tag not in EXTENSIONS]
         if unknown:
             return Refusal(420, [("Unsupported", ", ".join(unknown))])
@@ -417,12 +451,13 @@ class UserAgent:
     def _take_call(
         self, transaction: ServerTransaction, request: Request, flow: Flow, now: float
     ) -> None:
-        replaced = None
-        if (value := request.headers.get("Replaces")) is not None:
-            replaced = self._replaced(value)
-            if replaced is None:
-                self._reply(transaction, 481, now)
+        replaced: Session | None = None
+        if "Replaces" in request.headers:
+            found = self._replaced(request, flow)
+            if isinstance(found, int):
+                self._reply(transaction, found, now)
                 return
+            replaced = found
         trunk = self.gate.trunk_of(request, flow)
         line = Line(self, flow, trunk, self._begin)
         contact, settings = self.contact(flow, trunk), self._session_settings(trunk, None)
@@ -434,36 +469,58 @@ class UserAgent:
         self._events.append(IncomingCall(session, request, flow, trunk, replaced))
         self._attend(line)
 
-    def _replaced(self, value: str) -> Session | None:
-        """The session that a Replaces names (RFC 3891 §3)."""
-        call_id, _, rest = value.partition(";")
-        tags = dict(part.strip().partition("=")[::2] for part in rest.split(";"))
-        line = self._lines.get((call_id.strip(), tags.get("to-tag", "")))
-        if line is None or line.of.dialog is None:
-            return None
-        return line.of if line.of.dialog.id.remote_tag == tags.get("from-tag") else None
+    def _replaced(self, request: Request, flow: Flow) -> Session | int:
+        """The session that a Replaces names (RFC 3891 §3), or the status that says why not. Who
+        knows a call's tags has not shown that it is theirs: only its trunk may replace it (§5)."""
+        try:
+            [value] = request.headers.all("Replaces")
+            named = Replaces.parse(value)
+        except ValueError:
+            return 400
+        line = self._lines.get((named.call_id, named.to_tag))
+        if line is None or line.of.dialog is None or not self._may_replace(line, request, flow):
+            return 481
+        if line.of.dialog.id.remote_tag != named.from_tag:
+            return 481
+        if line.of.state in OVER:
+            return 603
+        if line.of.state not in (State.ANSWERED, State.ESTABLISHED):
+            return 481
+        return 486 if named.early_only else line.of
+
+    def _may_replace(self, line: Line, request: Request, flow: Flow) -> bool:
+        return self.gate.is_party(line, flow) or self.gate.trunk_of(request, flow) is line.trunk
 
     def _take_response(
         self, transaction: ClientTransaction, response: Response, now: float
     ) -> None:
+        self._large.heard(transaction)
         if line := self._lines.get((response.call_id, response.from_.tag)):
             line.of.receive_response(transaction, response, now)
             self._attend(line)
-        elif registration := self._registrations.get(response.call_id):
-            registration.receive(response, now)
-            self._move(registration, now)
+        else:
+            self.upkeep.answered(response, now)
 
     def _take_failure(
         self, transaction: ClientTransaction | ServerTransaction, reason: str, now: float
     ) -> None:
+        if isinstance(transaction, ClientTransaction) and self._send_otherwise(transaction, now):
+            return
         request = transaction.request
         line = self._ringing.get(transaction.key)
         line = line or self._lines.get((request.call_id, request.from_.tag))
         if line is not None:
             line.of.failed(transaction, reason, now)
             self._attend(line)
-        elif registration := self._registrations.get(request.call_id):
-            registration.failed(reason, now)
+        else:
+            self.upkeep.failed(request, reason, transaction.broken, now)
+
+    def _send_otherwise(self, transaction: ClientTransaction, now: float) -> bool:
+        """Whether a request that was not heard goes by another way now."""
+        way = self._large.failed(transaction, now)
+        if way is not None:
+            self._transactions.send_anew(transaction, way, now)
+        return way is not None
 
     def _begin(self, line: Line) -> None:
         self._lines[line.of.call_id, line.of.local_tag] = line
@@ -474,6 +531,7 @@ class UserAgent:
         while (event := session.next_event()) is not None:
             self._events.append(SessionHappened(session, event))
         if session.over:
+            line.due = None
             self._lines.pop((session.call_id, session.local_tag), None)
             if line.invite is not None:
                 self._ringing.pop(line.invite, None)
@@ -482,26 +540,9 @@ class UserAgent:
         if timer is not None and (line.due is None or timer < line.due):
             line.due = timer
             heapq.heappush(self._due, (timer, next(self._order), line))
-
-    # --- registrations ---
-
-    def _move(self, registration: Registration, now: float) -> None:
-        """Over UDP the registrar says where our packets come from: that is how it reaches us
-        through a NAT, unless the settings know better."""
-        seen, contact = registration.public_address, registration.contact
-        if seen is not None and not self._settings.public_address and not contact.parameters:
-            registration.move(replace(contact, host=seen[0], port=seen[1]), now)
-
-    def _tend_registrations(self, now: float) -> None:
-        for registration in self._registrations.values():
-            while (asked := registration.request_to_send()) is not None:
-                request, target = asked
-                flow = self._targets[registration.trunk.name][target]
-                self._transactions.send_request(request, flow, now)
-            status = registration.status
-            if self._told.get(status.trunk) != status:
-                self._told[status.trunk] = status
-                self._events.append(RegistrationChanged(status))
+            if len(self._due) > 2 * len(self._lines) + STALE_ALARMS:
+                self._due = [alarm for alarm in self._due if alarm[0] == alarm[2].due]
+                heapq.heapify(self._due)
 
     # --- answers without a session ---
 
@@ -524,7 +565,7 @@ class UserAgent:
     def _answer(
         self, request: Request, flow: Flow, status: int, reason: str = "", headers: HeaderLines = ()
     ) -> None:
-        """An answer without state (RFC 3261 §8.2.7), to one whom we do not know."""
+        """An answer without state (RFC 3261 §8.2.7)."""
         _count(self.counts.responses, f"{status // 100}xx")
         self._transactions.refuse(request, flow, status, reason, headers)
 

@@ -93,13 +93,16 @@ async def talk(a, b, first=440, second=880):
 
 
 class OffersDtls(Keying):
-    """Our own end answers DTLS and does not offer it; phones do."""
+    """Our own end offers DTLS only when all else was refused; phones do at once."""
 
     setup = "actpass"
 
-    def first_offer(self):
-        lines = ("fingerprint", self.fingerprint), ("setup", self.setup)
-        return "UDP/TLS/RTP/SAVP", lines
+    @property
+    def profiles(self):
+        return ("UDP/TLS/RTP/SAVP",)
+
+    def first_offer(self, profile):
+        return ("fingerprint", self.fingerprint), ("setup", self.setup)
 
 
 class OffersActive(OffersDtls):
@@ -111,8 +114,8 @@ def offer_dtls(leg, kind=OffersDtls):
     leg._negotiation._keying = kind(old.policy, old.fingerprint, old.address, old.make_key)
 
 
-async def new_leg(ports, name, codecs=CODECS, srtp="off"):
-    leg = SipLeg(name, MediaSettings(codecs=codecs, srtp=srtp), ports, "127.0.0.1")
+async def new_leg(ports, name, codecs=CODECS, srtp="off", dtls=True):
+    leg = SipLeg(name, MediaSettings(codecs=codecs, srtp=srtp, dtls=dtls), ports, "127.0.0.1")
     await leg.bind()
     return leg
 
@@ -121,9 +124,10 @@ async def call(ports, clock, codec="pcmu", security="", change=lambda sdp: sdp, 
     """Two legs in a call: the one that offered, the one that answered."""
     srtp = "required" if security else "off"
     codecs = (codec, *(other for other in CODECS if other != codec))
-    a = await new_leg(ports, f"{name}caller", codecs, srtp)
-    b = await new_leg(ports, f"{name}callee", codecs, srtp)
-    if security.startswith("dtls"):
+    dtls = security.startswith("dtls")
+    a = await new_leg(ports, f"{name}caller", codecs, srtp, dtls)
+    b = await new_leg(ports, f"{name}callee", codecs, srtp, dtls)
+    if dtls:
         offer_dtls(a, OffersActive if security.endswith("active") else OffersDtls)
         offer = a.offer()
     else:

@@ -162,7 +162,7 @@ class ToneHost:
 
 @asynccontextmanager
 async def endpoint(
-    host: ToneHost | None = None, **settings: object
+    host: ToneHost | None = None, /, **settings: object
 ) -> AsyncIterator[tuple[SipEndpoint, ToneHost]]:
     """Ours, on free ports of loopback, which is a trunk unless `settings` say otherwise."""
     host = host or ToneHost()
@@ -242,7 +242,8 @@ class Baresip:
     ) -> None:
         """codec: as baresip writes it, "opus/48000/2". account: its parameters, with their ";"."""
         self.port = free_port()
-        self.uri = f"sip:phone@{host}:{self.port}"
+        named = f"[{host}]" if ":" in host else host
+        self.uri = f"sip:phone@{named}:{self.port}"
         self.directory = directory
         self.output = ""
         self._rate = rate
@@ -260,7 +261,7 @@ class Baresip:
         )
         rtp = free_port() // 2 * 2
         config = [
-            f"sip_listen {host}:{self.port}",
+            f"sip_listen {named}:{self.port}",
             f"audio_source aufile,{directory}/tone.wav",
             "audio_player aubridge,nowhere",
             "audio_alert aubridge,elsewhere",
@@ -294,7 +295,8 @@ class Baresip:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Baresip"]:
         log = (self.directory / "log").open("wb")
-        command = ("baresip", "-4", "-f", str(self.directory), "-s")
+        family = "-6" if ":" in self._host else "-4"
+        command = ("baresip", family, "-f", str(self.directory), "-s")
         self._process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
         )

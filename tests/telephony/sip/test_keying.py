@@ -115,8 +115,9 @@ def test_what_we_offer_says_how_much_srtp_matters() -> None:
     assert "crypto" not in end(PLAIN).offer()
     optional, required = sound(end(MediaSettings()).offer()), sound(end(SECURE).offer())
     assert (optional.protocol, required.protocol) == ("RTP/AVP", "RTP/SAVP")
-    assert len(optional.attribute_values("crypto")) == 3
-    assert optional.attribute_values("crypto") == required.attribute_values("crypto")
+    assert len(optional.attribute_values("crypto")) == 1
+    assert len(required.attribute_values("crypto")) == 3
+    assert optional.attribute_values("crypto") == required.attribute_values("crypto")[:1]
 
 
 @pytest.mark.parametrize("tag", [3, 1])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from offhook.telephony.sip.offer_answer import (
     Direction,
+    Dtls,
     MediaNegotiation,
     MediaPlan,
     MediaSettings,
@@ -396,6 +397,8 @@ def crossed(a: MediaPlan, b: MediaPlan) -> bool:
             b.security.remote_key,
             b.security.local_key,
         )
+    if isinstance(a.security, Dtls) and isinstance(b.security, Dtls):
+        return {a.security.role, b.security.role} == {"client", "server"}
     return a.security is None and b.security is None
 
 

@@ -46,7 +46,7 @@ async def test_calls_of_sipp_are_answered_and_end(tmp_path, transport):
 
 async def test_sipp_is_called_and_hangs_up(tmp_path):
     port = free_port()
-    trunk = Trunk("sipp", server=f"127.0.0.1:{port}")
+    trunk = Trunk("sipp", server=f"127.0.0.1:{port}", options_seconds=0)
     async with endpoint(trunks=(trunk,)) as (sip, _host):
         answering = asyncio.create_task(
             sipp(tmp_path, "-sn", "uas", "-p", str(port), "-m", "1", "-mp", str(free_port()))

@@ -110,7 +110,7 @@ async def test_a_phone_that_is_told_of_a_busy_target_says_so(tmp_path, caller):
 
 @needs_baresip
 async def test_a_phone_gives_its_call_with_us_to_another_phone(caller, target):
-    trunk = replace(LOOPBACK, server=f"127.0.0.1:{target.port}")
+    trunk = replace(LOOPBACK, server=f"127.0.0.1:{target.port}", follow=True)
     async with endpoint(trunks=(trunk,)) as (sip, host), caller.running(), target.running():
         await caller.dial(f"sip:agent@127.0.0.1:{port_of(sip, 'UDP')}")
         talk = await host.talk()
@@ -151,6 +151,7 @@ async def test_an_attended_transfer_joins_the_two_far_ends(tmp_path):
                 username=user,
                 password="secret",
                 server=server,
+                follow=True,
                 register=True,
                 transfer="attended",
             )

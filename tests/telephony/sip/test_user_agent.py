@@ -236,3 +236,14 @@ def reply(request: Request, status: int, reason: str, contact: str, sdp: str = "
         f"Content-Length: {len(sdp)}",
     ]
     return ("\r\n".join(lines) + "\r\n\r\n" + sdp).encode()
+
+
+def test_questions_leave_nothing_behind():
+    """So that no flood of them can keep calls out."""
+    ua = agent()
+    for number in range(300):
+        data = message("OPTIONS", body="", branch=f"z9hG4bK{number}", call_id=f"o{number}")
+        assert [a.status for a in ask(ua, data)] == [200]
+    assert ua.transactions == 0
+    first, again = (ask(ua, message("OPTIONS", body=""))[0] for _ in range(2))
+    assert first.to.tag == again.to.tag
