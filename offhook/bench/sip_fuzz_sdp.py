@@ -28,6 +28,7 @@ from offhook.telephony.sip.offer_answer import (
     SdpError,
     holds,
     wants_ice,
+    worth_trying,
 )
 from offhook.telephony.sip.payload_types import PACKET_MS
 from offhook.telephony.sip.rtp_format import format_of
@@ -171,13 +172,15 @@ class Call:
         ends = list(self._ends)
         chance.shuffle(ends)
         asking, asked = ends
-        offer = asking.offer(chance.choice(DIRECTIONS))
+        profile = chance.choice((None, *asking.profiles))
+        offer = asking.offer(chance.choice(DIRECTIONS), profile)
         self._is_renewed(asking, offer)
         told = self._on_the_way(offer, OFFER_SPOILED)
         wants_ice(told)
         answer = self._take(asked, lambda: asked.answer(told), told)
         if answer is None:
             asking.rollback()
+            worth_trying(asking.profiles, self._on_the_way(offer, OFFER_SPOILED))
             return
         self._is_renewed(asked, answer)
         self._fits(told, answer)
@@ -267,7 +270,9 @@ class Call:
         match keys:
             case Sdes() as a, Sdes() as b if a.local_key == b.remote_key:
                 return
-            case (Dtls(), Dtls()) | (None, None):
+            case Dtls() as a, Dtls() as b if a.role != b.role:
+                return
+            case None, None:
                 return
         raise AssertionError("their keys do not fit")
 

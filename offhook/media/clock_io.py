@@ -77,18 +77,16 @@ class PacketClock:
 
     def _schedule(self) -> None:
         # Rounded up, or a timer of whole milliseconds would fire early and again at once.
-        wait = max(0, ceil((self._due - self._now()) * 1000)) / 1000
+        wait = max(1, ceil((self._due - self._now()) * 1000)) / 1000
         self._handle = asyncio.get_running_loop().call_later(wait, self._run)
 
     def _run(self) -> None:
-        """One phase. What is late is made up in turns of the loop, so that it reads the sockets in
-        between: the packets for the ticks to be made up are there."""
         now = self._now()
         behind = int((now - self._due) / PHASE_SECONDS) - CATCH_UP_TICKS * PHASES
         if behind > 0:
             self.skipped_ticks += behind // PHASES
             self._due += behind * PHASE_SECONDS
-        if self._due <= now:
+        while self._due <= now:
             self._lateness.append(now - self._due)
             for leg in tuple(self._phases[self._phase]):
                 self._tick(leg, now)

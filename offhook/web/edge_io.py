@@ -43,7 +43,7 @@ from offhook.web.config import Agent as AgentSettings
 from offhook.web.config import Config, ConfigError
 from offhook.web.engines_io import open_synthesizer
 from offhook.web.logs import kind
-from offhook.web.loop_io import spare_what_is_loaded
+from offhook.web.loop_io import LoopLoad, spare_what_is_loaded
 from offhook.web.memory_io import give_back_freed, let_go_of_code
 from offhook.web.metrics import Metrics
 from offhook.web.page_messages import for_the_page
@@ -51,6 +51,10 @@ from offhook.web.phones import EndedCall, is_risky, who_may_call
 
 LATE_MS = 40
 """Packets leaving this late (99th percentile) mean the process is full, whatever the count."""
+BUSY_SHARE = 0.7
+"""A loop that is at work for more of its time has no room for another call: a core that is full
+has packets late all at once, and those of every call. The rest is for calls that come and go: to
+answer twenty a second, or refuse them, takes a sixth of a core."""
 RETRY_AFTER_SECONDS = 10
 WORKER_RETRY_SECONDS = 5
 """How often a speech worker that is not there is looked for, before any call is taken."""
@@ -84,6 +88,7 @@ class Edge:
         self._bot = bot
         self.clock = PacketClock()
         self.opus = config.opus.settings()
+        self._load = LoopLoad()
         self.legs: dict[str, Leg] = {}
         self.sip: SipEndpoint | None = None
         """Phones, if the configuration has any."""
@@ -270,6 +275,8 @@ class Edge:
             reason = "full"
         elif self.legs and self.clock.lateness_ms() > LATE_MS:
             reason = "late"
+        elif self.legs and self._load.with_another(len(self.legs)) > BUSY_SHARE:
+            reason = "busy"
         if reason is not None:
             self.metrics.refused.labels(reason).inc()
             raise Busy(reason)

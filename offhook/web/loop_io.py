@@ -3,10 +3,33 @@
 import asyncio
 import gc
 from collections.abc import Coroutine
+from time import monotonic, thread_time
 from typing import Any
 
 WHOLE_COLLECTION_EVERY = 3
 """Collections of the middle generation; Python's default is 10."""
+LOAD_SECONDS = 0.5
+"""How long the load of the loop is measured, at least."""
+
+
+class LoopLoad:
+    """How much of its time the loop's thread is at work: what comes before packets are late."""
+
+    def __init__(self) -> None:
+        self._share = 0.0
+        self._at, self._worked = monotonic(), thread_time()
+        self._asked = 0
+
+    def with_another(self, calls: int) -> float:
+        """The share, 0..1, that one call more will make of it. Those that were asked about since
+        the last measurement are not in it yet, and are taken to come."""
+        now, worked = monotonic(), thread_time()
+        if now - self._at >= LOAD_SECONDS:
+            self._share = (worked - self._worked) / (now - self._at)
+            self._at, self._worked = now, worked
+            self._asked = 0
+        self._asked += 1
+        return self._share * (1 + self._asked / max(calls, 1))
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
