@@ -192,7 +192,8 @@ class Epoch:
 
     def _register(self, trunk: Trunk, registrar: str) -> None:
         agent, now = self.office.agent, self.network.now
-        flows = [way("UDP", self.office.host, registrar), way("UDP", self.office.host, "192.0.2.9")]
+        second = self.chance.choice(("192.0.2.9", self.carrier.host))
+        flows = [way("UDP", self.office.host, host) for host in (registrar, second)]
         agent.use_targets(trunk.name, flows, now)
         agent.register(Registration(trunk, agent.contact(flows[0], trunk)), now)
         self.office.work()
@@ -239,7 +240,8 @@ class Epoch:
             case 2:
                 network.now += chance.expovariate(1 / 20)  # the process was stopped
             case 3:
-                flows = [way("UDP", desk.host, self.registrar.host)] * chance.randrange(1, 3)
+                others = [self.registrar.host, self.carrier.host][: chance.randrange(1, 3)]
+                flows = [way("UDP", self.office.host, other) for other in others]
                 self.office.agent.use_targets("carrier", flows, network.now)
                 self.office.work()
 

@@ -278,6 +278,8 @@ class Desk(Subject):
         lines = list(headers or ())
         if chance.random() < 0.1:
             lines.append(("Route", f"<sip:{self._shown(self._other)};lr>"))
+        if chance.random() < 0.1:  # so long that it had better not go by UDP
+            lines.append(("X-Story", "so on and " * 120))
         if chance.random() < 0.1 and self.talks:
             dialog = chance.choice(list(self.talks)).dialog
             lines.append(("Replaces", "x;to-tag=y" if dialog is None else dialog.replaces))

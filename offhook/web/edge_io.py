@@ -55,6 +55,8 @@ BUSY_SHARE = 0.7
 """A loop that is at work for more of its time has no room for another call: a core that is full
 has packets late all at once, and those of every call. The rest is for calls that come and go: to
 answer twenty a second, or refuse them, takes a sixth of a core."""
+FEW_CALLS = 12
+"""Fewer do not fill a core but for the moment in which they begin."""
 RETRY_AFTER_SECONDS = 10
 WORKER_RETRY_SECONDS = 5
 """How often a speech worker that is not there is looked for, before any call is taken."""
@@ -275,7 +277,7 @@ class Edge:
             reason = "full"
         elif self.legs and self.clock.lateness_ms() > LATE_MS:
             reason = "late"
-        elif self.legs and self._load.with_another(len(self.legs)) > BUSY_SHARE:
+        elif len(self.legs) >= FEW_CALLS and self._load.with_another(len(self.legs)) > BUSY_SHARE:
             reason = "busy"
         if reason is not None:
             self.metrics.refused.labels(reason).inc()

@@ -8,7 +8,7 @@ from typing import Any
 
 WHOLE_COLLECTION_EVERY = 3
 """Collections of the middle generation; Python's default is 10."""
-LOAD_SECONDS = 0.5
+LOAD_SECONDS = 1.0
 """How long the load of the loop is measured, at least."""
 
 

@@ -280,7 +280,7 @@ class SipCall:
             # Who took the call and gave an answer that does not fit is not rung again.
             refused = outcome.by == "remote" and outcome.status in NOT_ACCEPTABLE
             again = refused and self.state == "dialing"
-            left = worth_trying(left, outcome.sdp) if again and not self._given_up else []
+            left = worth_trying(left, outcome.sdp) if again else []
             if not left:
                 raise DialError(outcome.status, outcome.reason)
             logger.info("{}: {} did not suit, now {}", self.call_id, profile, left[0])
