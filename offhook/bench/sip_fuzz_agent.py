@@ -60,6 +60,7 @@ CACHES = {
     ".upkeep._told": 1,
     ".upkeep._told_of": 1,
     "._due": STALE_ALARMS,
+    "._large._silent_until": 2,
     ".counts.requests": 16,
     ".counts.responses": 6,
 }

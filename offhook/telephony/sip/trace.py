@@ -69,9 +69,9 @@ class Trace:
         while len(self._entries) > self._limit or self._bytes > MAX_BYTES:
             self._bytes -= len(self._entries.popleft().text)
 
-    def render(self, call_id: str | None = None) -> str:
-        """The ladder, a line for each message. Of the calls whose Call-ID begins with `call_id`
-        the messages follow in full."""
+    def render(self, call_id: str | tuple[str, ...] | None = None) -> str:
+        """The ladder, a line for each message. Of the calls whose Call-ID begins with `call_id`, or
+        one of them, the messages follow in full."""
         entries = list(self._matching(call_id))
         if not entries:
             return "No messages.\n"
@@ -80,14 +80,16 @@ class Trace:
             lines += ["", f"{_clock(entry.time)} {_way(entry)} {entry.transport}", entry.text]
         return "\n".join(lines) + "\n"
 
-    def as_dicts(self, call_id: str | None = None) -> list[dict[str, str | float | bool]]:
+    def as_dicts(
+        self, call_id: str | tuple[str, ...] | None = None
+    ) -> list[dict[str, str | float | bool]]:
         """The same for programs."""
         return [
             {name: getattr(entry, name) for name in TraceEntry.__slots__}
             for entry in self._matching(call_id)
         ]
 
-    def _matching(self, call_id: str | None) -> Iterator[TraceEntry]:
+    def _matching(self, call_id: str | tuple[str, ...] | None) -> Iterator[TraceEntry]:
         return (e for e in self._entries if call_id is None or e.call_id.startswith(call_id))
 
 

@@ -90,7 +90,10 @@ async def test_media_that_do_not_suit_are_offered_otherwise_and_never_less_safe(
         await until(lambda: host.records)
         [record] = host.records
         assert [(a.media, a.status) for a in record.attempts] == [(o[0], status) for o in offers]
-        assert len({a.sip_call_id for a in record.attempts}) == len(offers)
+        ids = tuple(attempt.sip_call_id for attempt in record.attempts)
+        assert len(set(ids)) == len(offers)
+        shown = call._phone.trace.render(ids)
+        assert all(f"{protocol} 111" in shown for protocol, *_ in offers)
         written = json.loads(record.line())["attempts"]
         assert written[0]["server"] == f"{HOST}:{far.port} UDP"
         assert not host.talks

@@ -63,10 +63,10 @@ class Call:
 
 
 @asynccontextmanager
-async def in_a_call(**settings):
+async def in_a_call(follow=True, **settings):
     async with udp_peer() as target:
         server = f"127.0.0.1:{target.port}"
-        trunk = Trunk("far", addresses=("127.0.0.0/8",), server=server, follow=True)
+        trunk = Trunk("far", addresses=("127.0.0.0/8",), server=server, follow=follow)
         async with endpoint(trunks=(trunk,), **settings) as (sip, host), udp_peer(sip) as far:
             with sound() as line, sound() as other:
                 line.aim(await far.call(line.sdp()))
@@ -215,6 +215,14 @@ async def test_our_side_hangs_up_while_the_target_rings():
         assert await call.notified() == "SIP/2.0 487 Request Terminated"
         await leaving
         await until(lambda: not call.sip.user_agent.sessions)
+
+
+async def test_where_a_trunk_may_not_send_us_on_the_call_goes_on():
+    async with in_a_call(follow=False) as call:
+        call.far.ask("REFER", ("Refer-To", f"<{call.target.uri}>"))
+        await call.far.response(603)
+        await call.is_as_before()
+        assert "INVITE" not in call.target.came
 
 
 async def test_a_second_transfer_meanwhile_is_refused():
