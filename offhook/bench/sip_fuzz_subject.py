@@ -3,7 +3,7 @@
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from offhook.bench.sip_fuzz_network import Network, way
 from offhook.bench.sip_fuzz_result import MAX_MESSAGE_MS, Result
@@ -33,8 +33,10 @@ class Subject(ABC):
         """`number`: of the message that comes next, over all ends."""
         self.host = host
         self.agent = UserAgent(settings, lambda flow: flow.local, self._flow_to)
-        self.slow: dict[int, float] = {}
-        """Messages that took too long, by their number, and how many ms."""
+        self.watched: Collection[int] = ()
+        """Numbers of messages whose times are noted in any case."""
+        self.times: dict[int, float] = {}
+        """ms that messages took, by their number: those that took too long."""
         self.trace = Trace(500)
         network.ends[host] = self
         self._network = network
@@ -65,8 +67,8 @@ class Subject(ABC):
             self._result.raised(error, data)
         took = time.thread_time() - started
         self._result.spent += took
-        if took * 1000 > MAX_MESSAGE_MS:
-            self.slow[number] = took * 1000
+        if took * 1000 > MAX_MESSAGE_MS or number in self.watched:
+            self.times[number] = round(took * 1000, 3)
         self._result.slowest_ms = max(self._result.slowest_ms, round(took * 1000, 3))
         self._readable = agent.counts.malformed == malformed
         self.work()

@@ -24,6 +24,9 @@ length (RFC 4733 §2.5.1.3). At 48 kHz that is every 1.4 s."""
 LEAST_SEGMENT = 0x8000
 """Ticks of a segment that ends with its sender's last packet before MAX_DURATION is reached.
 Presses follow one another faster."""
+MAX_EVENTS = 8
+"""Looked at in one packet. Hardly any sender packs even two; without a limit one datagram could be
+500 presses, each of which somebody has to hear of."""
 REMEMBERED = 16
 """Presses whose packets may still come, late or twice; the oldest are forgotten."""
 
@@ -55,7 +58,8 @@ class EventReceiver:
         digits = ""
         timestamp = packet.timestamp
         payload = packet.payload
-        for event, flags, duration in _EVENT.iter_unpack(payload[: len(payload) & ~3]):
+        size = min(len(payload) // _EVENT.size, MAX_EVENTS) * _EVENT.size
+        for event, flags, duration in _EVENT.iter_unpack(payload[:size]):
             if event < len(DIGITS):
                 press = _Press(packet.ssrc, timestamp, event)
                 digits += self._take(press, packet.marker)
