@@ -349,7 +349,7 @@ def _measure_again(seed: int, messages: int, slow: dict[int, float]) -> float:
 def run(messages: int, seed: int, show: bool = False) -> Result:
     """Push that many through; progress goes to standard error."""
     result = Result("agent", most_growth_kb=MAX_GROWTH_KB)
-    size = min(EPOCH, max(messages // 10, 100))
+    size = min(EPOCH, max(messages // 10, 20))
     resident = 0.0
     while result.messages < messages:
         before, result.slowest_ms = result.slowest_ms, 0.0
