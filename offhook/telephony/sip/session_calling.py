@@ -172,9 +172,12 @@ class Calling(Negotiation):
         if before is self._sent_invite:
             self._sent_invite = sent
             self.invite = sent.request
+            # Who rang before is not there any more, nor what was agreed with them.
             self._early.clear()
             self._other_dialogs.clear()
             self.dialog = None
+            self._ours = Place.INVITE if self._offered_first else None
+            self._theirs, self._agreed = None, False
         super()._resent(before, sent)
 
     def _finished(self, sent: Sent, response: Response, now: float, heard: bool = True) -> None:

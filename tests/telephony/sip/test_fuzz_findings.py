@@ -12,6 +12,7 @@ from offhook.media.pcm import RATE_OUT
 from offhook.media.receiver import AudioReceiver
 from offhook.media.rtp import RtpPacket
 from offhook.media.telephone_event import MAX_EVENTS, EventReceiver
+from offhook.telephony.sip.digest import DigestClient
 from offhook.telephony.sip.message import Request, parse_message, respond
 from offhook.telephony.sip.offer_answer import (
     MediaNegotiation,
@@ -21,12 +22,14 @@ from offhook.telephony.sip.offer_answer import (
 )
 from offhook.telephony.sip.registration import Registration
 from offhook.telephony.sip.registration_table import State
+from offhook.telephony.sip.session_events import SessionSettings
 from offhook.telephony.sip.session_requests import MAX_SENT
 from offhook.telephony.sip.trunks import Trunk
 from offhook.telephony.sip.user_agent import IncomingCall, UserAgent
-from tests.telephony.sip.session_peers import OFFER, calls
+from tests.telephony.sip.session_peers import ANSWER, OFFER, OTHER, calls, run
 from tests.telephony.sip.test_user_agent import PBX, SDP, agent, answers, events, message
 
+TIMED = SessionSettings(session_seconds=1800)
 OFFICE = Trunk("office", username="us", password="secret", server="198.51.100.7", register=True)
 
 
@@ -140,6 +143,26 @@ def test_acknowledgements_of_ringing_have_their_number_too():
     headers = [("Require", "100rel"), ("RSeq", str(acknowledged + 1))]
     far.answer(session, 3.1, 180, *headers, to=0)
     assert far.methods.count("PRACK") == acknowledged + 1
+
+
+@pytest.mark.parametrize("status", [407, 422])
+def test_what_was_agreed_before_a_call_is_placed_anew_does_not_hold_for_it(status):
+    """There was nobody to send the offer to that the owner made meanwhile."""
+    session, far = calls(sdp=OFFER, digest=DigestClient("us", "secret"), settings=TIMED)
+    headers = [("Require", "100rel"), ("RSeq", "1"), ("Allow", "UPDATE")]
+    far.answer(session, 1, 183, *headers, sdp=ANSWER)
+    far.answer(session, 1, 200, to=1)
+    session.reoffer(OTHER, 2)
+    assert far.methods == ["INVITE", "PRACK", "UPDATE"]
+    far.answer(session, 2, 491, to=2)
+    again = {407: ("Proxy-Authenticate", 'Digest realm="r", nonce="n"'), 422: ("Min-SE", "3600")}
+    far.answer(session, 2.1, status, again[status], to=0)
+    far.answer(session, 2.2, 180, tag="another", to=3)
+    run(session, 10)
+    assert far.methods[3:] == ["INVITE"]
+    far.answer(session, 11, 200, sdp=ANSWER, tag="another", to=3)
+    run(session, 12)
+    assert far.methods[4:] == ["INVITE"]
 
 
 # --- media ---
