@@ -49,8 +49,11 @@ class EchoEdge(Edge):
         def back(heard: Pcm, said: Pcm | None, now: float) -> None:
             leg.playout.write(resampler.process(heard))
 
-        leg.listen(back)
-        await leg.until_closed()
+        stop = leg.listen(back)
+        try:
+            await leg.until_closed()
+        finally:
+            stop()
 
 
 def edge_of(engines: str, words: int) -> Edge:

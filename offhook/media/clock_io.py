@@ -8,7 +8,6 @@ so admission looks at it.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from math import ceil
 from time import monotonic
@@ -40,7 +39,9 @@ class PacketClock:
         self._due = 0.0
         self._phase = 0
         self._handle: asyncio.TimerHandle | None = None
-        self._lateness: deque[float] = deque(maxlen=LATENESS_WINDOW_TICKS)
+        self._lateness = np.zeros(LATENESS_WINDOW_TICKS)
+        """Of the last ticks, in no order."""
+        self._ticks = 0
         self.skipped_ticks = 0
         self.after: Callable[[], None] = lambda: None
         """Called once every 20 ms, after all legs: where work is done for many at once."""
@@ -59,13 +60,16 @@ class PacketClock:
         if self._handle is not None and not any(self._phases):
             self._handle.cancel()
             self._handle = None
-            self._lateness.clear()
+            self._ticks = 0
 
     def lateness_ms(self, percentile: float = 99) -> float:
         """How late the ticks of the last ten seconds ran; 0 while too few have run to tell."""
-        if len(self._lateness) < LATENESS_LEAST_TICKS:
+        if self._ticks < LATENESS_LEAST_TICKS:
             return 0.0
-        return float(np.percentile(self._lateness, percentile)) * 1000
+        lateness = self._lateness[: self._ticks]
+        # Each new call asks; np.percentile takes ten times as long, and 60 ms the first time.
+        rank = ceil(percentile / 100 * (len(lateness) - 1))
+        return float(np.partition(lateness, rank)[rank]) * 1000
 
     def _tick(self, leg: Leg, now: float) -> None:
         try:
@@ -87,7 +91,8 @@ class PacketClock:
             self.skipped_ticks += behind // PHASES
             self._due += behind * PHASE_SECONDS
         while self._due <= now:
-            self._lateness.append(now - self._due)
+            self._lateness[self._ticks % LATENESS_WINDOW_TICKS] = now - self._due
+            self._ticks += 1
             for leg in tuple(self._phases[self._phase]):
                 self._tick(leg, now)
             self._phase = (self._phase + 1) % PHASES

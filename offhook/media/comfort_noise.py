@@ -10,6 +10,7 @@ from random import Random
 
 import numpy as np
 import numpy.typing as npt
+from numpy import fft  # loaded here, not in the first call
 
 from offhook.media.pcm import RATE_IN, Pcm
 
@@ -58,10 +59,10 @@ def _predictor(coefficients: bytes) -> Float:
 def _shape(coefficients: bytes, sound_rate: int) -> npt.NDArray[np.float32]:
     """ROUND samples of the noise with this spectrum, of unit power."""
     lines = ROUND // 2 * sound_rate // RATE_IN
-    gain = 1 / np.abs(np.fft.rfft(_predictor(coefficients), 2 * lines)[1:lines])
+    gain = 1 / np.abs(fft.rfft(_predictor(coefficients), 2 * lines)[1:lines])
     spectrum = np.zeros(ROUND // 2 + 1, np.complex128)
     spectrum[1:lines] = _white()[1:lines] * gain
-    sound = np.fft.irfft(spectrum)
+    sound = fft.irfft(spectrum)
     return np.asarray(sound / np.sqrt(np.mean(sound**2)), np.float32)
 
 

@@ -246,6 +246,11 @@ class RtpLeg(Leg):
         self._window_base = played, concealed
         self._window_started = now
 
+    def close(self, reason: str) -> None:
+        super().close(reason)
+        if self._opened:
+            self._sender.close()
+
     def send_bye(self, now: float) -> None:
         """Tell the far end that the stream ends (RFC 3550 §6.6)."""
         self._send_rtcp(self._rtcp.bye(now))

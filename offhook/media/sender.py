@@ -65,6 +65,10 @@ def _first_sequence_number() -> int:
     return random.randrange(1 << 15)
 
 
+def _nowhere(packet: bytes) -> None:
+    pass
+
+
 class AudioSender:
     """Encodes what one call says and sends it as RTP."""
 
@@ -172,6 +176,11 @@ class AudioSender:
         self._interrupt()
         self._unsent += 1
 
+    def close(self) -> None:
+        """Nothing more is sent. Lets go of the line too: calls that ended hold on to nothing, and
+        Python need not stop all others to find out."""
+        self._send = _nowhere
+
     def report_loss(self, fraction: float) -> None:
         """The far end lost this fraction, 0..1, of our packets since its last report."""
         weight = LOSS_WEIGHT_UP if fraction > self.loss else LOSS_WEIGHT_DOWN
@@ -180,6 +189,8 @@ class AudioSender:
 
     def _use(self, encoder: Encoder, payload_type: int, ptime_ms: int) -> None:
         self._encoder = encoder
+        self._dtx_encoder = encoder if isinstance(encoder, DtxEncoder) else None
+        self._bitrate_encoder = encoder if isinstance(encoder, BitrateEncoder) else None
         self._payload_type = payload_type
         self._step = encoder.clock_rate * PACKET_MS // 1000
         ptime_ms = ptime_ms if ptime_ms in encoder.packets_ms else PACKET_MS
@@ -251,14 +262,14 @@ class AudioSender:
             self._rest()
 
     def _set_dtx(self, on: bool) -> None:
-        if isinstance(self._encoder, DtxEncoder):
-            self._encoder.set_dtx(on)
+        if self._dtx_encoder is not None:
+            self._dtx_encoder.set_dtx(on)
 
     def _adapt(self) -> None:
         self._encoder.set_loss(self.loss)
-        if isinstance(self._encoder, BitrateEncoder):
+        if (encoder := self._bitrate_encoder) is not None:
             share = CONGESTED_BITRATE if self.loss >= CONGESTED_LOSS else 1.0
-            self._encoder.set_bitrate(int(self._encoder.bitrate * share))
+            encoder.set_bitrate(int(encoder.bitrate * share))
 
     def _speak(self, payload: bytes) -> None:
         """Send a packet of a talkspurt, unless the encoder says it need not be sent."""

@@ -64,6 +64,8 @@ GOODBYE_SECONDS = 0.2
 """For the goodbye to leave before the lines close."""
 QUALITY_SECONDS = 2
 """How often callers' programs are told how their line is doing."""
+LOAD_SECONDS = 1
+"""How often it is measured how busy the loop is."""
 
 ENDED_CALLS = 500
 """Phones' calls that are remembered after their end, for programs that ask late; the oldest are
@@ -112,6 +114,7 @@ class Edge:
         self._engines: Engines
         self._tracing = False
         self._quality: asyncio.Task[None]
+        self._measuring: asyncio.Task[None]
         self._awaited: list[Callable[[], Awaitable[str]]] = []
         """Workers without which no call is taken; each gives the name of its engine."""
         self._loading: asyncio.Task[None] | None = None
@@ -140,6 +143,7 @@ class Edge:
         give_back_freed()
         let_go_of_code()
         self._quality = asyncio.create_task(self._tell_quality(), name="quality")
+        self._measuring = asyncio.create_task(self._measure_load(), name="load")
         self.ready = not self._awaited
         if self._awaited:
             self._loading = asyncio.create_task(self._wait_for_workers(), name="speech workers")
@@ -251,7 +255,7 @@ class Edge:
         await asyncio.gather(*self._calls.values(), *self._closing, return_exceptions=True)
         if self.sip is not None:
             await self.sip.close()
-        own = [task for task in (self._quality, self._loading) if task is not None]
+        own = [t for t in (self._quality, self._measuring, self._loading) if t is not None]
         for task in own:
             task.cancel()
         await asyncio.gather(*own, return_exceptions=True)
@@ -356,7 +360,7 @@ class Edge:
 
     def record(self, record: CallRecord) -> None:
         """A phone's call is over."""
-        logger.bind(call=record.call_id, record=json.loads(record.line())).info(
+        logger.bind(call=record.call_id, record=record.as_dict()).info(
             "{}: {} called {}, {:.1f} s: {}",
             record.call_id,
             (record.caller or "somebody") if record.direction == "inbound" else "we",
@@ -376,6 +380,7 @@ class Edge:
             self._writer.submit(_append, path, record.line())
 
     def _begin(self, leg: Leg, body: dict[str, Any], agent: str = "") -> asyncio.Task[None]:
+        self._load.begin()
         running = self._run_call(leg, body, agent)
         task = asyncio.create_task(running, name=f"call {leg.call_id}")
         self._calls[leg.call_id] = task
@@ -474,6 +479,11 @@ class Edge:
 
     def _tell(self, leg: Leg, data: dict[str, Any]) -> None:
         leg.send_message(json.dumps({"label": "rtvi-ai", "type": "server-message", "data": data}))
+
+    async def _measure_load(self) -> None:
+        while True:
+            await asyncio.sleep(LOAD_SECONDS)
+            self._load.measure(len(self.legs))
 
     async def _tell_quality(self) -> None:
         while True:

@@ -1,41 +1,46 @@
-"""The event loop is not stopped for what is loaded once and stays."""
-
-import gc
-import weakref
-from collections.abc import Iterator
+"""How much room the loop's thread has, as admission asks."""
 
 import pytest
 
-from offhook.web.loop_io import spare_what_is_loaded
+from offhook.web.loop_io import BEGIN_SECONDS, LoopLoad
 
 
-@pytest.fixture(autouse=True)
-def usual_collections() -> Iterator[None]:
-    thresholds = gc.get_threshold()
-    yield
-    gc.set_threshold(*thresholds)
-    gc.unfreeze()
+class Machine:
+    """A loop on which each call takes a share of the time, and its beginning some of it."""
+
+    def __init__(self, each: float) -> None:
+        self.each = each
+        self.now = self.worked = 0.0
+        self.calls = 0
+        self.load = LoopLoad(lambda: self.now, lambda: self.worked)
+
+    def second(self, begin: int, end: int = 0) -> None:
+        for _ in range(begin):
+            self.load.begin()
+        before, self.calls = self.calls, self.calls + begin - end
+        self.now += 1
+        self.worked += begin * BEGIN_SECONDS + self.each * (before + self.calls) / 2
+        self.load.measure(self.calls)
 
 
-class Ended:
-    """A call that refers to itself."""
-
-    def __init__(self) -> None:
-        self.itself = self
-
-
-def test_collections_leave_out_what_is_loaded_and_find_what_ends_later() -> None:
-    loaded = Ended()
-    spare_what_is_loaded()
-    looked_through = gc.get_objects()
-    assert all(thing is not loaded for thing in looked_through)
-    assert len(looked_through) < gc.get_freeze_count() / 10
-    later = weakref.ref(Ended())
-    gc.collect()
-    assert later() is None
+def test_a_quick_start_is_not_taken_for_a_heavy_load() -> None:
+    machine = Machine(0.005)
+    for _ in range(5):
+        machine.second(begin=20)
+        expected = 0.005 * (machine.calls + 1) + 20 * BEGIN_SECONDS
+        assert machine.load.with_another(machine.calls) == pytest.approx(expected)
 
 
-def test_what_ended_while_loading_is_not_kept() -> None:
-    before = weakref.ref(Ended())
-    spare_what_is_loaded()
-    assert before() is None
+def test_calls_that_began_since_are_counted_and_those_that_ended_are_not() -> None:
+    machine = Machine(0.005)
+    machine.second(begin=100)
+    machine.second(begin=0)
+    assert machine.load.with_another(100) == pytest.approx(0.505)
+    assert machine.load.with_another(140) == pytest.approx(0.705)
+    assert machine.load.with_another(20) == pytest.approx(0.105)
+
+
+def test_heavy_calls_are_known_to_be_heavy_after_a_second() -> None:
+    machine = Machine(0.08)
+    machine.second(begin=10)
+    assert machine.load.with_another(10) > 0.7

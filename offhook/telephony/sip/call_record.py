@@ -59,13 +59,16 @@ class CallRecord:
     """Of a call that we placed, in order: more than one where a server was not there, or wanted
     other media."""
 
-    def line(self) -> str:
-        """JSON in ASCII without a line break, whatever the peer called itself."""
-        fields = {
+    def as_dict(self) -> dict[str, object]:
+        """As JSON can hold it, whatever the peer called itself."""
+        return {
             name: _rounded(value) if isinstance(value, float) else _readable(value)
             for name, value in asdict(self).items()
         }
-        return json.dumps(fields, allow_nan=False)
+
+    def line(self) -> str:
+        """JSON in ASCII without a line break."""
+        return json.dumps(self.as_dict(), allow_nan=False)
 
 
 def _rounded(value: float) -> float:

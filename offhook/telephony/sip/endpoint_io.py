@@ -23,6 +23,7 @@ from offhook.media.leg import CallInfo, Leg
 from offhook.media.opus import OpusSettings
 from offhook.telephony.sip.call_io import DialError, SipCall
 from offhook.telephony.sip.call_record import CallRecord
+from offhook.telephony.sip.dtls_io import local_fingerprint
 from offhook.telephony.sip.ending import printable, shown
 from offhook.telephony.sip.flow import Flow, TransportName
 from offhook.telephony.sip.grammar import SipError
@@ -145,6 +146,7 @@ class SipEndpoint:
         s = self._settings
         if s.authorities is not None:
             self._transports.trust(_authorities(s.authorities))
+        local_fingerprint()  # the first call shall not wait for the certificate
         context = self._tls_context() if s.tls is not None or s.wss is not None else None
         ports: dict[TransportName, int | None] = {
             "UDP": s.udp,

@@ -434,6 +434,7 @@ class SipLeg(RtpLeg):
             if self.control is not None:
                 await self.control.hang_up(reason)
         finally:
+            self.control = None
             if self._sockets is not None:
                 self._sockets.close()
 

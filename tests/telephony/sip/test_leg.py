@@ -238,7 +238,7 @@ async def test_what_needs_signalling_is_asked_of_the_control(ports, clock):
             with pytest.raises(LegError, match="not up"):
                 await ask()
         leg.answer(phone.sdp())
-        leg.control = Control()
+        leg.control = control = Control()
         await leg.hold()
         await leg.resume()
         await leg.transfer("100")
@@ -247,7 +247,7 @@ async def test_what_needs_signalling_is_asked_of_the_control(ports, clock):
         await asyncio.gather(leg.hang_up("done"), leg.hang_up("done again"))
         await leg.hang_up("and again")
         asked = ["hold", "resume", ("transfer", "100"), ("transfer", "nobody"), ("hang_up", "done")]
-        assert leg.control.asked == asked
+        assert control.asked == asked
         assert leg.closed == "done"
         with pytest.raises(LegError, match="not up"):
             await leg.transfer("100")
