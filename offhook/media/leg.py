@@ -20,6 +20,8 @@ Listener = Callable[[Pcm, Pcm | None, float], None]
 """Called once a tick with what was heard (320 samples), what was said (480 samples or None) and
 the time. Runs on the packet clock: it must return within microseconds and never raise."""
 
+_NOTHING = np.zeros(SAMPLES_IN, np.int16)
+
 FRAME_QUEUE_MS = 2000
 """How much sound `Leg.frames` keeps for a reader that falls behind; older frames are dropped."""
 
@@ -74,6 +76,8 @@ class Leg(ABC):
         self.info = CallInfo()
         self.playout = Playout()
         self.ticks = 0
+        self._heard: Pcm = _NOTHING
+        """In this tick."""
         self.closed: str | None = None
         """Why the line ended; None while it is up."""
         self.connected = False
@@ -95,14 +99,22 @@ class Leg(ABC):
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def tick(self, now: float) -> None:
-        """20 ms pass. Called by the packet clock only."""
-        heard = self._receive(now)
+    def hear(self, now: float) -> None:
+        """20 ms pass, first half: what came. Called by the packet clock only."""
+        self._heard = self._receive(now)
+
+    def say(self, now: float) -> None:
+        """20 ms pass, second half: what goes out. Called by the packet clock only."""
         said = self._take()
         self._send(said, now)
         self.ticks += 1
         for listener in tuple(self._listeners):
-            listener(heard, said, now)
+            listener(self._heard, said, now)
+
+    def tick(self, now: float) -> None:
+        """Both halves, for a line alone."""
+        self.hear(now)
+        self.say(now)
 
     async def frames(self, frame_ms: int = 100) -> AsyncIterator[Pcm]:
         """What is heard, in frames of `frame_ms` (a multiple of 20), until the line closes."""
