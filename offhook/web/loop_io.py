@@ -11,6 +11,9 @@ WHOLE_COLLECTION_EVERY = 3
 BEGIN_SECONDS = 0.004
 """Of work for a call's coming and going, about; a phone's takes 3 ms."""
 
+LEAST_CALLS = 4
+"""With fewer calls most of the load is the loop's own, and says little of what a call takes."""
+
 
 class LoopLoad:
     """How much of its time the loop's thread is at work: what comes before packets are late."""
@@ -40,7 +43,7 @@ class LoopLoad:
         seconds = now - self._at
         share = (worked - self._worked) / seconds
         self._beginning = min(share, self._begun * BEGIN_SECONDS / seconds)
-        self._each = (share - self._beginning) / max(1, (self._calls + calls) / 2)
+        self._each = (share - self._beginning) / max(LEAST_CALLS, (self._calls + calls) / 2)
         self._at, self._worked, self._calls, self._begun = now, worked, calls, 0
 
     def with_another(self, calls: int) -> float:
