@@ -82,7 +82,7 @@ class G711Decoder:
     def decode(self, payload: bytes) -> Pcm:
         if not payload:
             raise CodecError("g711: empty payload")
-        sound = self.levels[np.frombuffer(payload, np.uint8)]
+        sound = self.levels.take(np.frombuffer(payload, np.uint8))
         return self._concealer.heard(self._resampler.process(sound))
 
     def recover(self, following: bytes, samples: int) -> Pcm | None:
@@ -111,7 +111,7 @@ class G711Encoder:
         self._resampler = Resampler(RATE_OUT, CLOCK_RATE)
 
     def encode(self, pcm: Pcm) -> bytes:
-        return self.codes[self._resampler.process(pcm).view(np.uint16)].tobytes()
+        return self.codes.take(self._resampler.process(pcm), mode="wrap").tobytes()
 
     def set_loss(self, fraction: float) -> None:
         """G.711 has no redundancy to spend bits on."""

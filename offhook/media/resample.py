@@ -25,6 +25,7 @@ of input to be copied for each: 50 KB of it for 20 ms from 24 to 8 kHz, for ever
 processor's cache does not hold for many. Longer rows multiply by more zeros."""
 
 Float = npt.NDArray[np.float32]
+_LEAST, _MOST = np.float32(-32768), np.float32(32767)
 
 
 @cache
@@ -94,8 +95,8 @@ class Resampler:
         np.dot(self._packed, self._matrix, out=sound)
         np.rint(sound, out=sound)
         # np.clip does the same in twice the time.
-        np.maximum(sound, -32768, out=sound)
-        np.minimum(sound, 32767, out=sound)
+        np.maximum(sound, _LEAST, out=sound)
+        np.minimum(sound, _MOST, out=sound)
         return sound.astype(np.int16).ravel()
 
     def _make_buffers(self, size: int, history: Float) -> None:

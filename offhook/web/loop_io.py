@@ -2,8 +2,9 @@
 
 import asyncio
 import gc
+import os
 from collections.abc import Callable, Coroutine
-from time import monotonic, thread_time
+from time import monotonic, process_time, thread_time
 from typing import Any
 
 WHOLE_COLLECTION_EVERY = 3
@@ -15,13 +16,20 @@ LEAST_CALLS = 4
 """With fewer calls most of the load is the loop's own, and says little of what a call takes."""
 
 
+def work_done() -> tuple[float, float]:
+    """Seconds that the loop's thread has worked, and those of all threads of the process over the
+    cores it may use: either can leave no time. To be called by the loop's thread."""
+    return thread_time(), process_time() / len(os.sched_getaffinity(0))
+
+
 class LoopLoad:
-    """How much of its time the loop's thread is at work: what comes before packets are late."""
+    """How much of their time the loop's thread and the cores are at work: what comes before
+    packets are late."""
 
     def __init__(
         self,
         now: Callable[[], float] = monotonic,
-        worked: Callable[[], float] = thread_time,
+        worked: Callable[[], tuple[float, float]] = work_done,
     ) -> None:
         self._now, self._work = now, worked
         self._at, self._worked = now(), worked()
@@ -41,7 +49,7 @@ class LoopLoad:
         """To be called every second or so, with the number of calls that there are."""
         now, worked = self._now(), self._work()
         seconds = now - self._at
-        share = (worked - self._worked) / seconds
+        share = max(b - a for a, b in zip(self._worked, worked, strict=True)) / seconds
         self._beginning = min(share, self._begun * BEGIN_SECONDS / seconds)
         self._each = (share - self._beginning) / max(LEAST_CALLS, (self._calls + calls) / 2)
         self._at, self._worked, self._calls, self._begun = now, worked, calls, 0

@@ -8,11 +8,11 @@ from offhook.web.loop_io import BEGIN_SECONDS, LoopLoad
 class Machine:
     """A loop on which each call takes a share of the time, and its beginning some of it."""
 
-    def __init__(self, each: float) -> None:
-        self.each = each
-        self.now = self.worked = 0.0
+    def __init__(self, each: float, beside: float = 0.0) -> None:
+        self.each, self.beside = each, beside
+        self.now = self.worked = self.others = 0.0
         self.calls = 0
-        self.load = LoopLoad(lambda: self.now, lambda: self.worked)
+        self.load = LoopLoad(lambda: self.now, lambda: (self.worked, self.others))
 
     def second(self, begin: int, end: int = 0) -> None:
         for _ in range(begin):
@@ -20,6 +20,7 @@ class Machine:
         before, self.calls = self.calls, self.calls + begin - end
         self.now += 1
         self.worked += begin * BEGIN_SECONDS + self.each * (before + self.calls) / 2
+        self.others += self.beside * (before + self.calls) / 2
         self.load.measure(self.calls)
 
 
@@ -44,3 +45,10 @@ def test_heavy_calls_are_known_to_be_heavy_after_a_second() -> None:
     machine = Machine(0.08)
     machine.second(begin=10)
     assert machine.load.with_another(10) > 0.7
+
+
+def test_other_threads_that_fill_the_cores_count_too() -> None:
+    machine = Machine(0.004, beside=0.007)
+    machine.second(begin=100)
+    machine.second(begin=0)
+    assert machine.load.with_another(100) == pytest.approx(0.707)

@@ -1,0 +1,182 @@
+"""One carrier of ours: who it is, what it signs with, what we ask it for."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+from types import MappingProxyType
+from typing import Literal, get_args
+from urllib.parse import SplitResult, urlsplit
+
+from offhook.telephony.carriers.stream import Format
+
+Provider = Literal[
+    "twilio", "telnyx", "plivo", "vonage", "exotel", "genesys", "audiosocket", "chan_websocket"
+]
+Encoding = Literal["", "pcmu", "pcma", "l16", "opus"]
+
+PROVIDERS: tuple[Provider, ...] = get_args(Provider)
+SIGNING: tuple[Provider, ...] = ("twilio", "telnyx", "plivo", "vonage", "genesys")
+"""Providers that sign what they send; the others know a password or have an address."""
+AUDIOSOCKET_PORT = 9019
+"""TCP, the port of Asterisk's own examples."""
+LOCAL_ADDRESSES = ("127.0.0.0/8", "::1")
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_LOCALHOST = "localhost"
+
+# What a stream of the provider can carry: encoding → rates in Hz. The first of each is asked for
+# when nothing is said. Those who tell us in their first message (Asterisk, Genesys) have none.
+_FORMATS: Mapping[Provider, Mapping[str, tuple[int, ...]]] = MappingProxyType(
+    {
+        "twilio": {"pcmu": (8000,)},
+        "telnyx": {"pcmu": (8000,), "pcma": (8000,), "l16": (16000, 8000, 24000), "opus": (48000,)},
+        "plivo": {"pcmu": (8000,), "l16": (16000, 8000)},
+        "vonage": {"l16": (16000, 8000, 24000)},
+        "exotel": {"l16": (8000, 16000, 24000)},
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierSettings:
+    """A carrier. ValueError when the values do not fit together; no secret stands in its text."""
+
+    provider: Provider
+    name: str = ""
+    """Part of our URLs; "" for the provider's name."""
+    account: str = ""
+    """Twilio and Exotel: the account's SID; Plivo: the auth id; Telnyx: the TeXML application;
+    Vonage: the application's id; Genesys: the organization; chan_websocket: the user."""
+    secret: str = field(default="", repr=False)
+    """Twilio and Plivo: the auth token; Telnyx: the public key that it signs for (base64); Vonage:
+    the signature secret; Genesys: the client secret (base64); Exotel: the API token;
+    chan_websocket: the password."""
+    api_key: str = field(default="", repr=False)
+    """Telnyx: the API key; Vonage: the application's private key (PEM); Exotel: the API key that
+    the token belongs to; Genesys: the key it sends as X-API-KEY."""
+    number: str = ""
+    """Our caller id for calls that we place, as the provider wants it written."""
+    public_url: str = ""
+    """What the provider calls us by, "https://voice.example.org"; "" for the request's own host."""
+    trust_proxy: bool = False
+    """X-Forwarded-Proto, -Host and -For are a proxy of ours, not whoever asks."""
+    agent: str = ""
+    """"" for the default agent."""
+    rest_url: str = ""
+    """Where its REST is; "" for the provider's own."""
+    encoding: Encoding = ""
+    """What to ask for; "" for what the provider does best."""
+    rate: int = 0
+    """Hz, likewise; 0 for what goes with the encoding."""
+    max_calls: int = 0
+    """Calls of this carrier, both ways; 0 for no limit but that of all calls."""
+    addresses: tuple[str, ...] = LOCAL_ADDRESSES
+    """IP addresses and networks (CIDR) from which an Asterisk needs no password."""
+    port: int = AUDIOSOCKET_PORT
+    """TCP, where AudioSocket is listened for; 0 for any free one."""
+    insecure: bool = False
+    """Takes what is not signed, from this machine only: for tests."""
+
+    def __post_init__(self) -> None:
+        if self.provider not in PROVIDERS:
+            raise ValueError(
+                f"no carrier is called {self.provider!r}; there are {', '.join(PROVIDERS)}"
+            )
+        if not self.name:
+            object.__setattr__(self, "name", self.provider)
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(
+                f"carrier {self.name!r}: a name has small letters, digits, - and _, 63 at most"
+            )
+        self._check_values()
+        self._check_format()
+        self._check_urls()
+        self._check_secrets()
+
+    def _check_values(self) -> None:
+        for name in ("account", "number", "agent"):
+            if not getattr(self, name).isprintable():
+                raise self._wrong(f"{name} has characters that cannot be printed")
+        if self.max_calls < 0:
+            raise self._wrong("max_calls must not be negative")
+        if self.port not in range(65536):
+            raise self._wrong(f"port is a port, not {self.port}")
+        try:
+            for address in self.addresses:
+                ip_network(address, strict=False)
+        except ValueError as error:
+            raise self._wrong(f"addresses: {error}") from None
+
+    def _check_format(self) -> None:
+        formats = _FORMATS.get(self.provider, {})
+        if not formats and (self.encoding or self.rate):
+            raise self._wrong(f"{self.provider} says itself how sound is coded")
+        if self.encoding and self.encoding not in formats:
+            known = ", ".join(formats)
+            raise self._wrong(f"encoding is one of {known}, not {self.encoding!r}")
+        rates = formats[self.encoding or next(iter(formats))] if formats else ()
+        if self.rate and self.rate not in rates:
+            known = ", ".join(map(str, sorted(rates)))
+            raise self._wrong(f"rate is one of {known} Hz, not {self.rate}")
+
+    def _check_urls(self) -> None:
+        if self.public_url:
+            parts = self._url("public_url")
+            if parts.scheme != "https" and not _is_local(parts.hostname):
+                raise self._wrong("public_url must be https: calls would go over it in the clear")
+            if self.insecure and not _is_local(parts.hostname):
+                raise self._wrong("insecure is for this machine only, not for a public_url")
+        if self.rest_url:
+            parts = self._url("rest_url")
+            if parts.scheme != "https" and not _is_local(parts.hostname):
+                raise self._wrong("rest_url must be https: it is told our secrets")
+
+    def _url(self, name: str) -> SplitResult:
+        text = getattr(self, name)
+        try:
+            parts = urlsplit(text)
+            whole = parts.hostname and parts.port != 0  # .port raises for what is none
+        except ValueError:
+            raise self._wrong(f"{name} is not a URL") from None
+        # The text is not shown: a URL with a password in it is one of the mistakes made here.
+        if parts.username is not None or parts.password is not None:
+            raise self._wrong(f"{name} must not hold a password")
+        if parts.scheme not in ("https", "http") or not whole or not text.isascii():
+            raise self._wrong(f'{name} must look like "https://voice.example.org"')
+        if parts.query or parts.fragment or not text.isprintable() or " " in text:
+            raise self._wrong(f"{name} must end with its host or a path")
+        return parts
+
+    def _check_secrets(self) -> None:
+        if self.insecure or self.provider in ("audiosocket", "chan_websocket"):
+            return
+        if not self.secret:
+            raise self._wrong("it needs its secret, without which anybody could call in its name")
+        if self.provider in ("genesys", "exotel") and not self.api_key:
+            raise self._wrong("it needs the api_key that goes with the secret")
+
+    def _wrong(self, what: str) -> ValueError:
+        return ValueError(f"carrier {self.name!r}: {what}")
+
+    @property
+    def signs(self) -> bool:
+        return self.provider in SIGNING
+
+    @property
+    def format(self) -> Format | None:
+        """What the provider is asked to send and to take; None where it says so itself."""
+        formats = _FORMATS.get(self.provider)
+        if formats is None:
+            return None
+        encoding = self.encoding or next(iter(formats))
+        return Format(encoding, self.rate or formats[encoding][0])  # type: ignore[arg-type]
+
+
+def _is_local(host: str | None) -> bool:
+    if not host or host == _LOCALHOST:
+        return bool(host)
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
