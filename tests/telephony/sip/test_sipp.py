@@ -1,13 +1,15 @@
 """Calls with sipp: its own scenarios, a digest trunk, DTMF from a capture, lost signalling."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
+from offhook.media.pcm import RATE_IN
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks import Trunk
-from tests.telephony.sip.phones import endpoint, free_port, needs_sipp, port_of
+from tests.telephony.sip.phones import endpoint, free_port, level, needs_sipp, port_of
 
 pytestmark = needs_sipp
 
@@ -205,3 +207,31 @@ async def test_calls_survive_signalling_that_is_lost_and_repeated(tmp_path):
             while sip.calls:
                 await asyncio.sleep(0.05)
     assert len(host.records) == 20
+
+
+CAPTURES = Path("/usr/share/sip-tester")
+"""Of speech in PCMA and of keys, which `uac_pcap` plays."""
+
+
+@pytest.mark.skipif(not (CAPTURES / "g711a.pcap").exists(), reason="sipp has no captures")
+@pytest.mark.skipif(os.geteuid() != 0, reason="sipp plays captures by raw sockets")
+async def test_speech_and_a_key_of_a_capture_are_heard(tmp_path):
+    (tmp_path / "pcap").symlink_to(CAPTURES)
+    async with endpoint() as (sip, host):
+        port, media = port_of(sip, "UDP"), free_port() // 2 * 2
+        calling = asyncio.create_task(
+            sipp(
+                tmp_path,
+                *("-sn", "uac_pcap", f"127.0.0.1:{port}", "-p", str(free_port())),
+                *("-mi", "127.0.0.1", "-mp", str(media), "-m", "1"),
+            )
+        )
+        talk = await host.talk()
+        code, output = await calling
+        await asyncio.wait_for(talk.over.wait(), 5)
+    assert code == 0, output
+    assert talk.keys == "1"
+    assert host.records[0].codec == "pcma"
+    seconds = talk.sound[: len(talk.sound) // RATE_IN * RATE_IN].reshape(-1, RATE_IN)
+    assert sum(level(second) > 200 for second in seconds) >= 3
+    assert talk.leg.statistics().concealed_ms < 500
