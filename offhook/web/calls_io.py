@@ -11,7 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from offhook.media.leg import CallInfo, Leg
-from offhook.telephony.sip.call_io import CallProgress, SipCall, State
+from offhook.telephony.progress import CallProgress, State
+from offhook.telephony.sip.call_io import SipCall
 from offhook.web.edge_io import Edge, NoPhones
 from offhook.web.http_io import EDGE
 from offhook.web.phones import EndedCall, parse_dial

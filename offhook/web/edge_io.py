@@ -33,7 +33,8 @@ from offhook.pipeline.synthesizer import Synthesizer
 from offhook.pipeline.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.signaling.smallwebrtc import Candidates, Offer
-from offhook.telephony.sip.call_io import DialError, SipCall
+from offhook.telephony.progress import DialError
+from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.call_record import CallRecord
 from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
 from offhook.telephony.sip.leg_io import SipLeg

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from offhook.telephony.sip.call_io import CallProgress
+from offhook.telephony.progress import CallProgress
 from offhook.telephony.sip.call_record import CallRecord
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks import SipSettings, Trunk

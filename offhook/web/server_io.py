@@ -18,7 +18,7 @@ from offhook.signaling.smallwebrtc import (
     parse_offer,
     parse_start,
 )
-from offhook.telephony.sip.call_io import DialError
+from offhook.telephony.progress import DialError
 from offhook.web import calls_io
 from offhook.web.access import LOOPBACK_NAMES, has_key
 from offhook.web.config import Config, Server

@@ -286,10 +286,10 @@ async def test_a_reader_hears_from_us_in_silence_and_may_leave(monkeypatch):
             while read.count(b"\n\n:\n\n") < 2:
                 read += await answer.content.readany()
         assert b"ringing" in read
-        assert len(call._readers) == 1
+        assert len(call._progress._readers) == 1
         answer.close()
         async with asyncio.timeout(SOON):
-            while call._readers:
+            while call._progress._readers:
                 await asyncio.sleep(0.02)
         assert call.state == "ringing"
 

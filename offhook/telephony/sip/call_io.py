@@ -11,7 +11,6 @@ A call that comes in is answered at once, so it begins as answered.
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Literal, Protocol
@@ -20,6 +19,7 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import CallInfo, Leg, LegError
+from offhook.telephony.progress import CallHistory, CallProgress, DialError, State
 from offhook.telephony.sip.call_record import Attempt
 from offhook.telephony.sip.ending import shown
 from offhook.telephony.sip.flow import Flow
@@ -54,29 +54,6 @@ ANSWER_SECONDS = 20.0
 """For a browser's line to answer an offer, ICE candidates and all."""
 NOT_ACCEPTABLE = frozenset({488, 606})
 """Answers to an INVITE whose media do not suit."""
-PROGRESS_KEPT = 64
-"""States of a call that are kept for who asks late; the oldest are forgotten."""
-
-State = Literal["dialing", "ringing", "early_media", "answered", "ended"]
-
-
-class DialError(RuntimeError):
-    """The call was not made or not taken; the message says why in plain words."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        """`status`: of SIP, 0 where it never got so far."""
-        super().__init__(reason)
-        self.status = status
-
-
-@dataclass(frozen=True)
-class CallProgress:
-    """Where a call is now."""
-
-    state: State
-    status: int = 0
-    """Of SIP, which says so; 0 without one."""
-    reason: str = ""
 
 
 class WebRtcLeg(Protocol):
@@ -122,7 +99,6 @@ class SipCall:
         self.info = info
         self.agent = ""
         """Who has the call on our side, by name; "" for the usual one."""
-        self.state: State = "dialing"
         self.session: Session | None = None
         self.leg: Leg | None = None
         self.ring_seconds = ring_seconds
@@ -145,8 +121,7 @@ class SipCall:
         self._given_up = ""
         """Why nobody is to be called any more."""
         self._phone = phone
-        self._progress: list[CallProgress] = [CallProgress("dialing")]
-        self._readers: set[asyncio.Queue[CallProgress]] = set()
+        self._progress = CallHistory()
         self._outcome: asyncio.Future[Answered | Ended] | None = None
         self._offered: asyncio.Future[None] | None = None
         self._direction: Literal["sendrecv", "sendonly"] = "sendrecv"
@@ -166,42 +141,28 @@ class SipCall:
     # --- how it goes ---
 
     @property
+    def state(self) -> State:
+        return self._progress.state
+
+    @property
     def progress(self) -> tuple[CallProgress, ...]:
         """Every state so far, the last PROGRESS_KEPT of them."""
-        return tuple(self._progress)
+        return self._progress.past
 
-    async def events(self) -> AsyncGenerator[CallProgress, None]:
+    def events(self) -> AsyncGenerator[CallProgress, None]:
         """Every state from the beginning on, until it ended."""
-        queue: asyncio.Queue[CallProgress] = asyncio.Queue(PROGRESS_KEPT)
-        for progress in self._progress[-PROGRESS_KEPT:]:
-            queue.put_nowait(progress)
-        self._readers.add(queue)
-        try:
-            while True:
-                progress = await queue.get()
-                yield progress
-                if progress.state == "ended":
-                    return
-        finally:
-            self._readers.discard(queue)
+        return self._progress.events()
 
     def _move(self, state: State, status: int = 0, reason: str = "") -> None:
         if self.state == "ended" or (state == self.state and state != "dialing"):
             return
-        self.state = state
         if state in ("answered", "ended"):
             self._end_early_sound()
         if state == "answered":
             self.answered_at, self.answered_time = monotonic(), _wall_clock()
         elif state == "ended":
             self.ended_at, self.ended_time = monotonic(), _wall_clock()
-        progress = CallProgress(state, status, reason)
-        self._progress.append(progress)
-        del self._progress[:-PROGRESS_KEPT]
-        for queue in self._readers:
-            if queue.full():
-                queue.get_nowait()
-            queue.put_nowait(progress)
+        self._progress.add(CallProgress(state, status, reason))
 
     def _end_early_sound(self) -> None:
         """Whoever has the line next ticks it, and its own time begins then."""

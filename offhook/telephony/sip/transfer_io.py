@@ -20,7 +20,8 @@ from loguru import logger
 from offhook.media.bridge import Bridge
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import Leg, LegError
-from offhook.telephony.sip.call_io import DialError, SipCall
+from offhook.telephony.progress import DialError
+from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.flow import Flow
 from offhook.telephony.sip.grammar import SipError
 from offhook.telephony.sip.session import Session

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from offhook.telephony.progress import DialError
 from offhook.telephony.sip import keep_alive, resolver_io, trunk_watch
-from offhook.telephony.sip.call_io import DialError
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.grammar import SipError
 from offhook.telephony.sip.keep_alive import KEEP_ALIVE
