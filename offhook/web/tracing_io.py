@@ -37,7 +37,7 @@ def latency_spans(call_id: str, event: TurnLatency) -> None:
 
     tracer = trace.get_tracer("offhook")
     at = time.time_ns() - event.total_ms * 1_000_000
-    attributes = {"conversation.id": call_id, "turn.number": event.turn}
+    attributes: dict[str, str | int] = {"conversation.id": call_id, "turn.number": event.turn}
     whole = tracer.start_span("response", start_time=at, attributes=attributes)
     context = trace.set_span_in_context(whole)
     for name, ms in event.spans:
