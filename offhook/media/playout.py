@@ -13,6 +13,10 @@
 Sound that is cut off, by pause, by flush or by running dry within an utterance, goes down in a
 fade of 5 ms at the head of the very next packet. After a pause or a dry spell the faded samples
 are said again, rising, so that no part of a word is lost.
+
+Where the far end keeps a buffer of its own, what is queued is sent to it ahead of time: `peek`
+shows it, `take` goes on counting it as the far end plays it, and `on_cut` says that what was sent
+ahead must be taken back.
 """
 
 from collections import deque
@@ -77,6 +81,9 @@ class Playout:
         """Called from `take` with a mark and the value of `sent` at its place in the sound."""
         self.on_dropped: Callable[[Sequence[object]], None] = lambda marks: None
         """Called from `flush` with the marks it drops, in order, if any."""
+        self.on_cut: Callable[[], None] = lambda: None
+        """Called from `pause` and from `flush` as soon as what is queued is not to be heard now:
+        what was sent ahead has to be taken back."""
         self._limit = limit_ms * RATE_OUT // 1000
         self._chunks: deque[Pcm] = deque()
         self._offset = 0
@@ -134,7 +141,9 @@ class Playout:
 
     def pause(self) -> None:
         """Be silent from the next packet on, and stay so whatever is written."""
-        self.state = PlayoutState.PAUSED
+        if self.state is not PlayoutState.PAUSED:
+            self.state = PlayoutState.PAUSED
+            self.on_cut()
 
     def resume(self) -> None:
         """Go on where the pause cut in. No-op unless paused."""
@@ -150,10 +159,22 @@ class Playout:
         self._marks.clear()
         self._offset = self.queued = 0
         self._began = None
+        self.on_cut()
         if flushed.dropped_marks:
             self.on_dropped(flushed.dropped_marks)
         self._stop()
         return flushed
+
+    def peek(self, offset: int, samples: int) -> Pcm | None:
+        """The sound queued from `offset` samples after `sent` on, to be read only; None while
+        paused, where nothing is queued there, and where less is queued and more is to come. The
+        tail of an utterance is padded with zeros. Sound that was cut off before rises, as in
+        `take`."""
+        left = self.queued - offset
+        if self.state is PlayoutState.PAUSED or left <= 0 or (left < samples and self._more):
+            return None
+        sound = self._ahead(samples, offset)
+        return self._risen(sound) if self._cut and not offset else sound
 
     def take(self) -> Pcm | None:
         """The next 20 ms: 480 contiguous samples, to be read only, or None if there is nothing to
@@ -202,8 +223,7 @@ class Playout:
         samples = min(self.queued, SAMPLES_OUT)
         self._advance(samples)
         if self._cut:
-            packet = packet.copy()
-            packet[:FADE_SAMPLES] = _scale(packet[:FADE_SAMPLES], _RISE)
+            packet = self._risen(packet)
             self._cut = False
         self._last = packet
         self._up = samples == SAMPLES_OUT
@@ -221,9 +241,10 @@ class Playout:
         self._up, self._cut = False, True
         return packet
 
-    def _ahead(self, samples: int) -> Pcm:
-        """The next samples queued, padded with zeros: a view where one chunk has them all."""
-        start = self._offset
+    def _ahead(self, samples: int, offset: int = 0) -> Pcm:
+        """The samples queued from `offset` on, padded with zeros: a view where the first chunk
+        has them all."""
+        start = self._offset + offset
         if self._chunks and len(self._chunks[0]) - start >= samples:
             return self._chunks[0][start : start + samples]
         out = np.zeros(samples, np.int16)
@@ -232,10 +253,17 @@ class Playout:
             piece = chunk[start : start + samples - filled]
             out[filled : filled + len(piece)] = piece
             filled += len(piece)
-            start = 0
+            start = max(0, start - len(chunk))
             if filled == samples:
                 break
         return out
+
+    @staticmethod
+    def _risen(sound: Pcm) -> Pcm:
+        """The sound coming up after a cut."""
+        risen = sound.copy()
+        risen[:FADE_SAMPLES] = _scale(sound[:FADE_SAMPLES], _RISE)
+        return risen
 
     def _advance(self, samples: int) -> None:
         self.sent += samples

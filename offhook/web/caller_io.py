@@ -22,7 +22,7 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from offhook.signaling.peer_io import PeerLeg, use_addresses
-from offhook.telephony.progress import DialError
+from offhook.telephony.progress_io import DialError
 from offhook.telephony.sip.grammar import SipError
 from offhook.telephony.sip.trunks import CODECS
 from offhook.web.caller_ears import AUDIBLE_DBFS as AUDIBLE_DBFS

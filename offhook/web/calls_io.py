@@ -11,11 +11,13 @@ from typing import Any
 from aiohttp import web
 
 from offhook.media.leg import CallInfo, Leg
-from offhook.telephony.progress import CallProgress, State
+from offhook.telephony.carriers.call_io import CarrierCall
+from offhook.telephony.progress_io import CallProgress, State
 from offhook.telephony.sip.call_io import SipCall
-from offhook.web.edge_io import Edge, NoPhones
+from offhook.web.edge_io import Edge
 from offhook.web.http_io import EDGE
-from offhook.web.phones import EndedCall, parse_dial
+from offhook.web.phones import DialRequestError, EndedCall, by_sip, parse_dial
+from offhook.web.refusals import NoPhones
 
 KEEP_ALIVE_SECONDS = 10.0
 """How often a reader of events hears from us when nothing happens: proxies close what is silent,
@@ -27,7 +29,7 @@ EVENT_STREAM = {
 }
 HANG_UP_REASON = "hung up by request"
 
-AnyCall = SipCall | EndedCall | Leg
+AnyCall = SipCall | CarrierCall | EndedCall | Leg
 
 
 class UnknownCall(KeyError):
@@ -40,10 +42,16 @@ class UnknownCall(KeyError):
 async def place(request: web.Request) -> web.Response:
     """POST /calls."""
     edge = request.app[EDGE]
-    if edge.config.sip is None:
+    if edge.config.sip is None and edge.carriers is None:
         raise NoPhones
-    dial = parse_dial(await request.read(), edge.config.sip.ring_seconds)
-    call = edge.dial(dial)
+    asked = parse_dial(await request.read())
+    call: SipCall | CarrierCall
+    if asked.carrier:
+        call = await edge.dial_by_carrier(asked)
+    elif edge.config.sip is None:
+        raise DialRequestError("carrier: which one is to place the call?")
+    else:
+        call = edge.dial(by_sip(asked, edge.config.sip.ring_seconds))
     headers = {"Location": f"/calls/{call.call_id}"}
     answer = {"call_id": call.call_id, "state": call.state}
     return web.json_response(answer, status=201, headers=headers)
@@ -65,9 +73,13 @@ async def shown(request: web.Request) -> web.Response:
 async def hung_up(request: web.Request) -> web.Response:
     """DELETE /calls/{call}."""
     call_id = request.match_info["call"]
-    call = found(request.app[EDGE], call_id)
+    edge = request.app[EDGE]
+    call = found(edge, call_id)
     if isinstance(call, SipCall):
         await call.hang_up(HANG_UP_REASON)
+    elif isinstance(call, CarrierCall):
+        assert edge.carriers is not None
+        await edge.carriers.hang_up(call, HANG_UP_REASON)
     elif isinstance(call, Leg):
         call.close(HANG_UP_REASON)
     return web.json_response(described(call, call_id))
@@ -79,6 +91,8 @@ def found(edge: Edge, call_id: str) -> AnyCall:
         return call
     if (ended := edge.ended.get(call_id)) is not None:
         return ended
+    if edge.carriers is not None and (carried := edge.carriers.calls.get(call_id)) is not None:
+        return carried
     if (leg := edge.line(call_id)) is not None:
         return leg
     raise UnknownCall(call_id)
@@ -99,10 +113,14 @@ def described(call: AnyCall, name: str) -> dict[str, Any]:
             shown = _described(name, "ended", info, record.agent, record.duration_seconds)
             ended = {"status": last.status, "reason": last.reason}
             return {**shown, **ended, "record": json.loads(record.line())}
-        case SipCall():
+        case SipCall() | CarrierCall():
             since = call.answered_at
             seconds = monotonic() - since if since is not None else 0.0
-            return _described(name, call.state, call.info, call.agent, seconds)
+            shown = _described(name, call.state, call.info, call.agent, seconds)
+            if isinstance(call, CarrierCall) and call.state == "ended":
+                last = call.progress[-1]
+                shown |= {"status": last.status, "reason": last.reason}
+            return shown
         case Leg():
             return _described(name, _state(call), call.info, "", call.heard_ms / 1000)
 
@@ -150,7 +168,7 @@ async def followed(request: web.Request) -> web.StreamResponse:
 
 async def _progress(call: AnyCall) -> AsyncGenerator[CallProgress, None]:
     match call:
-        case SipCall():
+        case SipCall() | CarrierCall():
             async with aclosing(call.events()) as events:
                 async for progress in events:
                     yield progress

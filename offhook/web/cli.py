@@ -99,6 +99,7 @@ def _dial(arguments: Namespace) -> int:
     asked = {
         "to": a.to,
         "trunk": a.trunk,
+        "carrier": a.carrier,
         "caller": a.caller,
         "caller_name": a.caller_name,
         "agent": a.agent,

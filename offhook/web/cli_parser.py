@@ -9,11 +9,7 @@ from offhook import __version__
 
 BENCHMARKS = (
     *("media", "edge", "loss", "turns", "words", "soak", "asr", "tts", "marks"),
-    *("sip", "sip_fuzz"),
-)
-BENCHMARKS = (
-    *("media", "edge", "loss", "turns", "words", "soak", "asr", "tts", "marks"),
-    *("sip", "sip_fuzz"),
+    *("sip", "sip_fuzz", "carriers"),
 )
 LOCAL_URL = "http://localhost:7860"
 
@@ -111,6 +107,7 @@ def _phone_parsers(commands: Any) -> None:
     dial = commands.add_parser("dial", help="call a phone through a running server")
     dial.add_argument("to", metavar="NUMBER", help="a number, or a SIP URI")
     dial.add_argument("--trunk", default="", help="by its name (default: the first with a server)")
+    dial.add_argument("--carrier", default="", metavar="NAME", help="by its name, not by SIP")
     dial.add_argument("--caller", default="", metavar="NUMBER", help="to show")
     dial.add_argument("--caller-name", default="", metavar="NAME", help="to show")
     dial.add_argument("--agent", default="", metavar="NAME", help="of [agents.NAME]")

@@ -22,6 +22,7 @@ from offhook.pipeline.recognizer import UPDATE_MS_MAX, UPDATE_MS_MIN, StreamOpti
 from offhook.pipeline.synthesizer import MAX_SPEED, MIN_SPEED, VoiceOptions
 from offhook.pipeline.turn import TurnSettings
 from offhook.pipeline.vad_io import MAX_CALLS
+from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks import SipSettings, read_address
 from offhook.web.access import LOOPBACK_NAMES
 from offhook.web.engines_io import AsrEngine, TtsEngine
@@ -214,6 +215,8 @@ class Config(Section):
     """Others, by name, for the calls that a route or a program gives them."""
     sip: SipSettings | None = None
     """Phones; without this table there are none."""
+    carriers: tuple[CarrierSettings, ...] = ()
+    """Carriers that bring calls as streams: Twilio and its kin."""
     recording: Recording = Recording()
     log: Log = Log()
     tracing: Tracing = Tracing()
@@ -249,6 +252,18 @@ class Config(Section):
         for route in self.sip.routes if self.sip is not None else ():
             if route.agent and route.agent not in self.agents:
                 raise ValueError(f"sip.routes: no agent is called {route.agent!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _carriers_fit(self) -> "Config":
+        names = [carrier.name for carrier in self.carriers]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"carriers: two are called {', '.join(sorted(twice))}")
+        for carrier in self.carriers:
+            if carrier.agent and carrier.agent not in self.agents:
+                raise ValueError(f"carriers: no agent is called {carrier.agent!r}")
+            if carrier.insecure and not self.server.local:
+                raise ValueError(f"carriers: {carrier.name} is insecure: for a local server only")
         return self
 
     def agent_called(self, name: str) -> Agent:

@@ -26,6 +26,7 @@ from offhook.pipeline.remote_synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.smart_turn_io import SmartTurn
 from offhook.pipeline.vad_io import VadBatch
 from offhook.web.config import Config, ConfigError, load
+from offhook.web.doctor_carriers import examine_carriers
 from offhook.web.doctor_gpu_io import described, look, voices_described
 from offhook.web.doctor_sip_io import examine_phones
 from offhook.web.engines_io import MODELS, check_engine
@@ -227,4 +228,5 @@ def examine(path: Path | None) -> list[Finding]:
         findings.append(_attempt("recording", lambda: _recordings(config)))
     if config.sip is not None:
         findings += examine_phones(config.sip, config.server.max_calls)
+    findings += examine_carriers(config.carriers, config.server.host)
     return findings

@@ -15,7 +15,7 @@ from aiortc import RTCIceServer
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
-from offhook.media.leg import Leg
+from offhook.media.leg import Leg, LegError
 from offhook.media.recording_io import RecordingWriter
 from offhook.pipeline.agents_io import FrontDeskAgent, SilentAgent
 from offhook.pipeline.bot_io import Bot, run_bot
@@ -33,13 +33,16 @@ from offhook.pipeline.synthesizer import Synthesizer
 from offhook.pipeline.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.signaling.smallwebrtc import Candidates, Offer
-from offhook.telephony.progress import DialError
+from offhook.telephony.carriers.call_io import CarrierCall
+from offhook.telephony.carriers.settings import CarrierSettings
+from offhook.telephony.progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.call_record import CallRecord
 from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
 from offhook.telephony.sip.leg_io import SipLeg
 from offhook.telephony.sip.trunks import SipSettings
 from offhook.web import tracing_io
+from offhook.web.carriers_io import Carriers
 from offhook.web.config import Agent as AgentSettings
 from offhook.web.config import Config, ConfigError
 from offhook.web.engines_io import open_synthesizer
@@ -48,7 +51,8 @@ from offhook.web.loop_io import LoopLoad, spare_what_is_loaded
 from offhook.web.memory_io import give_back_freed, let_go_of_code
 from offhook.web.metrics import Metrics
 from offhook.web.page_messages import for_the_page
-from offhook.web.phones import EndedCall, is_risky, who_may_call
+from offhook.web.phones import DialRequest, EndedCall, is_risky, who_may_call
+from offhook.web.refusals import Busy, NoPhones
 
 LATE_MS = 40
 """Packets leaving this late (99th percentile) mean the process is full, whatever the count."""
@@ -58,11 +62,12 @@ has packets late all at once, and those of every call. The rest is for calls tha
 answer twenty a second, or refuse them, takes a sixth of a core."""
 FEW_CALLS = 12
 """Fewer do not fill a core but for the moment in which they begin."""
-RETRY_AFTER_SECONDS = 10
 WORKER_RETRY_SECONDS = 5
 """How often a speech worker that is not there is looked for, before any call is taken."""
 GOODBYE_SECONDS = 0.2
 """For the goodbye to leave before the lines close."""
+CARRIER_RING_SECONDS = 60.0
+"""Before nobody is there, unless the program says."""
 QUALITY_SECONDS = 2
 """How often callers' programs are told how their line is doing."""
 LOAD_SECONDS = 1
@@ -73,16 +78,8 @@ ENDED_CALLS = 500
 forgotten. About 1 MB."""
 
 
-class Busy(Exception):
-    """No more calls now."""
-
-
 class UnknownPeer(KeyError):
     """There is no such pc_id."""
-
-
-class NoPhones(Exception):
-    """The configuration has none."""
 
 
 class Edge:
@@ -97,6 +94,8 @@ class Edge:
         self.legs: dict[str, Leg] = {}
         self.sip: SipEndpoint | None = None
         """Phones, if the configuration has any."""
+        self.carriers: Carriers | None = None
+        """Carriers' streams, if the configuration has any."""
         self.ended: dict[str, EndedCall] = {}
         """Phones' calls, the last ENDED_CALLS of them, by their ids."""
         self.metrics = Metrics(
@@ -140,6 +139,8 @@ class Edge:
             self._recordings = RecordingWriter(config.recording.directory)
         if config.sip is not None:
             self.sip = await self._open_phones(config.sip)
+        if config.carriers:
+            self.carriers = await self._open_carriers(config.carriers)
         spare_what_is_loaded()
         give_back_freed()
         let_go_of_code()
@@ -164,6 +165,17 @@ class Edge:
         level = "WARNING" if is_risky(settings) else "INFO"
         logger.log(level, "who may call by phone: {}", who_may_call(settings))
         return sip
+
+    async def _open_carriers(self, settings: tuple[CarrierSettings, ...]) -> Carriers:
+        """Raises ConfigError."""
+        carriers = Carriers(settings, self.config.server.host, self)
+        try:
+            await carriers.start()
+        except (OSError, ValueError, LegError) as error:
+            await carriers.close()
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise ConfigError(f"carriers: {reason}") from error
+        return carriers
 
     async def _load_engines(self) -> str:
         """Load and warm up what all calls share; what that is, in words. Raises EngineError."""
@@ -256,6 +268,8 @@ class Edge:
         await asyncio.gather(*self._calls.values(), *self._closing, return_exceptions=True)
         if self.sip is not None:
             await self.sip.close()
+        if self.carriers is not None:
+            await self.carriers.close()
         own = [t for t in (self._quality, self._measuring, self._loading) if t is not None]
         for task in own:
             task.cancel()
@@ -332,7 +346,8 @@ class Edge:
     def call_ids(self) -> list[str]:
         """Of all calls in progress, by phone or not, as programs know them."""
         phones = self.sip.calls if self.sip is not None else ()
-        return [*phones, *map(self.name_of, self._peers)]
+        carried = self.carriers.in_progress() if self.carriers is not None else ()
+        return [*phones, *(c.call_id for c in carried), *map(self.name_of, self._peers)]
 
     def name_of(self, call_id: str) -> str:
         """What programs call a call that is not a phone's."""
@@ -346,13 +361,31 @@ class Edge:
         """Call a phone. Raises NoPhones, Busy, and DialError when it cannot even be tried."""
         if self.sip is None:
             raise NoPhones
-        if dial.agent and dial.agent not in self.config.agents:
-            there = ", ".join(self.config.agents) or "none"
-            raise DialError(0, f"no agent is called {dial.agent!r} (there: {there})")
+        self._check_agent(dial.agent)
         if len(self.legs.keys() | self.sip.calls.keys()) >= self.config.server.max_calls:
             self.metrics.refused.labels("full").inc()
             raise Busy("full")
         return self.sip.dial(dial)
+
+    async def dial_by_carrier(self, asked: DialRequest) -> CarrierCall:
+        """Call a phone over a carrier. Raises NoPhones, Busy, and DialError."""
+        if self.carriers is None:
+            raise NoPhones
+        self._check_agent(asked.agent)
+        return await self.carriers.dial(
+            asked.carrier,
+            asked.to,
+            asked.caller,
+            asked.agent,
+            asked.ring_seconds or CARRIER_RING_SECONDS,
+            asked.variables,
+        )
+
+    def _check_agent(self, name: str) -> None:
+        """Raises DialError."""
+        if name and name not in self.config.agents:
+            there = ", ".join(self.config.agents) or "none"
+            raise DialError(0, f"no agent is called {name!r} (there: {there})")
 
     async def take_call(self, leg: Leg, agent: str) -> None:
         """Run a phone's call with the agent of that name, "" for the usual one, to its end."""

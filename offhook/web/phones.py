@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from offhook.telephony.progress import CallProgress
+from offhook.telephony.progress_io import CallProgress
 from offhook.telephony.sip.call_record import CallRecord
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks import SipSettings, Trunk
@@ -29,6 +29,9 @@ class DialRequest(BaseModel):
     to: str = Field(min_length=1, max_length=MAX_TEXT)
     """A number, or a SIP URI."""
     trunk: str = Field("", max_length=MAX_TEXT)
+    """Of SIP."""
+    carrier: str = Field("", max_length=MAX_TEXT)
+    """In place of a trunk."""
     caller: str = Field("", max_length=MAX_TEXT)
     caller_name: str = Field("", max_length=MAX_TEXT)
     agent: str = Field("", max_length=MAX_TEXT)
@@ -38,7 +41,7 @@ class DialRequest(BaseModel):
     headers: dict[str, str] = Field({}, max_length=MAX_HEADERS)
     """Of the INVITE, named X-Something."""
 
-    @field_validator("to", "trunk", "caller", "caller_name", "agent")
+    @field_validator("to", "trunk", "carrier", "caller", "caller_name", "agent")
     @classmethod
     def _is_printable(cls, text: str) -> str:
         if not text.isprintable():
@@ -54,14 +57,21 @@ class DialRequest(BaseModel):
         return headers
 
 
-def parse_dial(body: bytes, usual_ring_seconds: float) -> Dial:
+def parse_dial(body: bytes) -> DialRequest:
     """Raises DialRequestError."""
     try:
         asked = DialRequest.model_validate_json(body)
     except ValidationError as error:
         faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise DialRequestError("; ".join(f.removeprefix(": ") for f in faults)) from error
-    fields = asked.model_dump()
+    if asked.carrier and (asked.trunk or asked.headers or asked.caller_name):
+        raise DialRequestError("trunk, headers and caller_name are of SIP, not of a carrier")
+    return asked
+
+
+def by_sip(asked: DialRequest, usual_ring_seconds: float) -> Dial:
+    """What the endpoint is asked for."""
+    fields = asked.model_dump(exclude={"carrier"})
     fields["ring_seconds"] = asked.ring_seconds or usual_ring_seconds
     return Dial(**fields)
 

@@ -9,6 +9,7 @@ from aiohttp import web
 from loguru import logger
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from offhook.media.leg import LegError
 from offhook.pipeline.bot_io import load_bot
 from offhook.signaling.peer_io import OfferError
 from offhook.signaling.smallwebrtc import (
@@ -18,14 +19,16 @@ from offhook.signaling.smallwebrtc import (
     parse_offer,
     parse_start,
 )
-from offhook.telephony.progress import DialError
-from offhook.web import calls_io
+from offhook.telephony.progress_io import DialError
+from offhook.web import calls_io, carrier_routes_io
 from offhook.web.access import LOOPBACK_NAMES, has_key
+from offhook.web.carrier_routes_io import OF_CARRIERS
 from offhook.web.config import Config, Server
-from offhook.web.edge_io import RETRY_AFTER_SECONDS, Busy, Edge, NoPhones, UnknownPeer
+from offhook.web.edge_io import Edge, UnknownPeer
 from offhook.web.http_io import EDGE, Handler, error
 from offhook.web.local_worker_io import local_workers
 from offhook.web.phones import DialRequestError
+from offhook.web.refusals import RETRY_AFTER_SECONDS, Busy, NoPhones
 from offhook.web.stop_io import Stop
 
 PAGE = Path(str(files("offhook.web") / "page"))
@@ -39,6 +42,8 @@ CONTENT_SECURITY_POLICY = (
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Who may ask, and plain answers to what cannot be done."""
     config = request.app[EDGE].config.server
+    if request.match_info.handler in OF_CARRIERS:
+        return await handler(request)  # they come from elsewhere, and are verified one by one
     if config.local and (request.url.host or "") not in LOOPBACK_NAMES:
         # A page elsewhere that rebinds its name to this machine (DNS rebinding) sends its own name.
         return error(403, "this server answers only to localhost; see [server] host")
@@ -59,6 +64,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error(404, "unknown call_id")
     except NoPhones:
         return error(409, "this server has no phones: its configuration has no [sip]")
+    except LegError as fault:
+        return error(502, str(fault))
     except Busy:
         retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
         return error(503, "all lines are busy", **retry)
@@ -125,6 +132,7 @@ def application(edge: Edge) -> web.Application:
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
     calls_io.add_routes(app.router)
+    carrier_routes_io.add_routes(app.router)
     app.router.add_static("/page/", PAGE)
     return app
 

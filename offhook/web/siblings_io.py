@@ -22,7 +22,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from offhook.media.leg import Leg
 from offhook.pipeline.bot_io import Bot
 from offhook.signaling.smallwebrtc import Candidates, Offer, parse_candidates, parse_offer
-from offhook.web import calls_io, server_io
+from offhook.telephony.carriers.websocket_io import MAX_MESSAGE_BYTES
+from offhook.web import calls_io, carrier_routes_io, server_io
 from offhook.web.config import Config
 from offhook.web.edge_io import LATE_MS, Edge, UnknownPeer
 from offhook.web.http_io import Handler
@@ -34,6 +35,12 @@ PASS_ON_SECONDS = 30
 SLACK_CALLS = 1
 """A process keeps a new call while it has at most so many more than a sibling."""
 
+HOP_BY_HOP = frozenset(
+    (
+        *("connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding"),
+        *("upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions"),
+    )
+)
 SILENCE_SECONDS = 3 * calls_io.KEEP_ALIVE_SECONDS
 """A stream of events in which nothing has come for so long is broken."""
 WITH_PHONES = 1
@@ -45,8 +52,10 @@ class NumberedEdge(Edge):
 
     def __init__(self, config: Config, bot: Bot | None, number: int) -> None:
         # A SIP dialog's messages must come to one process, whichever its calls are in.
-        phones = number == WITH_PHONES
-        super().__init__(config if phones else config.model_copy(update={"sip": None}), bot)
+        if number != WITH_PHONES:
+            others = tuple(c for c in config.carriers if c.provider != "audiosocket")
+            config = config.model_copy(update={"sip": None, "carriers": others})
+        super().__init__(config, bot)
         self.number = number
         self._prefix = f"{number}-"
 
@@ -105,6 +114,8 @@ class Siblings:
             return await self._to_holder(trickled.pc_id, request, handler)
         if wanted in calls_io.OF_CALLS:
             return await self._about_calls(request, handler)
+        if wanted in carrier_routes_io.OF_CARRIERS:
+            return await self._of_carrier(request, handler)
         if wanted is server_io.offer:
             pc_id = parse_offer(await request.read()).pc_id
             if pc_id is not None:
@@ -138,6 +149,40 @@ class Siblings:
             return await self._pass_on(request, number)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise calls_io.UnknownCall(call_id) from error
+
+    async def _of_carrier(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """A ticket, and the id of a call that we placed, begin with the number of their process;
+        without one a call is this process's. Whoever has it verifies who asks."""
+        wanted = request.match_info.get("ticket") or request.match_info.get("call") or ""
+        number = next((n for n in self._http if wanted.startswith(f"{n}-")), self._number)
+        if number == self._number:
+            return await handler(request)
+        try:
+            if request.match_info.handler is carrier_routes_io.stream:
+                return await self._relay(request, number)
+            return await self._pass_on(request, number, _end_to_end(request.headers))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise web.HTTPBadGateway(text="the process of that call does not answer") from error
+
+    async def _relay(self, request: web.Request, number: int) -> web.StreamResponse:
+        """A WebSocket, to the process whose call it is. Raises ClientError."""
+        try:
+            inner = await self._http[number].ws_connect(
+                request.rel_url,
+                headers=_end_to_end(request.headers),
+                max_msg_size=MAX_MESSAGE_BYTES,
+            )
+        except aiohttp.WSServerHandshakeError as refused:
+            return web.Response(status=refused.status)
+        outer = web.WebSocketResponse(max_msg_size=MAX_MESSAGE_BYTES, compress=False)
+        await outer.prepare(request)
+        there = asyncio.create_task(_copy(outer, inner), name="stream to a sibling")
+        try:
+            await _copy(inner, outer)
+        finally:
+            there.cancel()
+            await asyncio.gather(there, return_exceptions=True)
+        return outer
 
     async def _calls(self, request: web.Request) -> web.Response:
         answers = await self._ask_all("/calls", _some(request.headers, "Authorization"))
@@ -174,9 +219,12 @@ class Siblings:
             return least
         return self._number
 
-    async def _pass_on(self, request: web.Request, number: int) -> web.Response:
+    async def _pass_on(
+        self, request: web.Request, number: int, headers: Mapping[str, str] | None = None
+    ) -> web.Response:
         """Raises ClientError or TimeoutError when the sibling does not answer."""
-        headers = _some(request.headers, "Content-Type", "Authorization", "Accept")
+        if headers is None:
+            headers = _some(request.headers, "Content-Type", "Authorization", "Accept")
         timeout = aiohttp.ClientTimeout(PASS_ON_SECONDS)
         async with self._http[number].request(
             request.method,
@@ -232,6 +280,27 @@ class Siblings:
     async def _metrics(self) -> web.Response:
         body = merged(await self._ask_all("/metrics")).encode()
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those that are not of one connection (RFC 9110 §7.6.1), nor of one WebSocket."""
+    return {n: v for n, v in headers.items() if n.lower() not in HOP_BY_HOP}
+
+
+async def _copy(
+    source: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
+    to: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
+) -> None:
+    """Until either end closes; then the other is closed too."""
+    try:
+        async for message in source:
+            if message.type is aiohttp.WSMsgType.TEXT:
+                await to.send_str(message.data)
+            elif message.type is aiohttp.WSMsgType.BINARY:
+                await to.send_bytes(message.data)
+    except ConnectionError:
+        pass
+    await to.close()
 
 
 def _some(headers: Mapping[str, str], *names: str) -> dict[str, str]:

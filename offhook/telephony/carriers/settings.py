@@ -1,6 +1,7 @@
 """One carrier of ours: who it is, what it signs with, what we ask it for."""
 
 import re
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
@@ -13,13 +14,14 @@ from offhook.telephony.carriers.stream import Format
 Provider = Literal[
     "twilio", "telnyx", "plivo", "vonage", "exotel", "genesys", "audiosocket", "chan_websocket"
 ]
-Encoding = Literal["", "pcmu", "pcma", "l16", "opus"]
+Encoding = Literal["pcmu", "pcma", "l16", "opus"]
 
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
 SIGNING: tuple[Provider, ...] = ("twilio", "telnyx", "plivo", "vonage", "genesys")
 """Providers that sign what they send; the others know a password or have an address."""
 AUDIOSOCKET_PORT = 9019
 """TCP, the port of Asterisk's own examples."""
+ED25519_KEY_BYTES = 32
 LOCAL_ADDRESSES = ("127.0.0.0/8", "::1")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -27,7 +29,7 @@ _LOCALHOST = "localhost"
 
 # What a stream of the provider can carry: encoding → rates in Hz. The first of each is asked for
 # when nothing is said. Those who tell us in their first message (Asterisk, Genesys) have none.
-_FORMATS: Mapping[Provider, Mapping[str, tuple[int, ...]]] = MappingProxyType(
+_FORMATS: Mapping[Provider, Mapping[Encoding, tuple[int, ...]]] = MappingProxyType(
     {
         "twilio": {"pcmu": (8000,)},
         "telnyx": {"pcmu": (8000,), "pcma": (8000,), "l16": (16000, 8000, 24000), "opus": (48000,)},
@@ -49,12 +51,13 @@ class CarrierSettings:
     """Twilio and Exotel: the account's SID; Plivo: the auth id; Telnyx: the TeXML application;
     Vonage: the application's id; Genesys: the organization; chan_websocket: the user."""
     secret: str = field(default="", repr=False)
-    """Twilio and Plivo: the auth token; Telnyx: the public key that it signs for (base64); Vonage:
+    """Twilio and Plivo: the auth token; Telnyx: the public key of what it signs (base64); Vonage:
     the signature secret; Genesys: the client secret (base64); Exotel: the API token;
     chan_websocket: the password."""
     api_key: str = field(default="", repr=False)
-    """Telnyx: the API key; Vonage: the application's private key (PEM); Exotel: the API key that
-    the token belongs to; Genesys: the key it sends as X-API-KEY."""
+    """Telnyx: the API key; Vonage: the application's private key (PEM, or its file's name); Exotel:
+    the API key that the token belongs to; Genesys: the key it sends as X-API-KEY; Twilio: an API
+    key's SID, a colon, its secret, to be used for its REST instead of the auth token."""
     number: str = ""
     """Our caller id for calls that we place, as the provider wants it written."""
     public_url: str = ""
@@ -65,7 +68,7 @@ class CarrierSettings:
     """"" for the default agent."""
     rest_url: str = ""
     """Where its REST is; "" for the provider's own."""
-    encoding: Encoding = ""
+    encoding: Literal["", "pcmu", "pcma", "l16", "opus"] = ""
     """What to ask for; "" for what the provider does best."""
     rate: int = 0
     """Hz, likewise; 0 for what goes with the encoding."""
@@ -109,15 +112,17 @@ class CarrierSettings:
             raise self._wrong(f"addresses: {error}") from None
 
     def _check_format(self) -> None:
-        formats = _FORMATS.get(self.provider, {})
-        if not formats and (self.encoding or self.rate):
-            raise self._wrong(f"{self.provider} says itself how sound is coded")
-        if self.encoding and self.encoding not in formats:
+        formats = _FORMATS.get(self.provider)
+        if formats is None:
+            if self.encoding or self.rate:
+                raise self._wrong(f"{self.provider} says itself how sound is coded")
+            return
+        encoding = self.encoding if self.encoding != "" else next(iter(formats))
+        if encoding not in formats:
             known = ", ".join(formats)
-            raise self._wrong(f"encoding is one of {known}, not {self.encoding!r}")
-        rates = formats[self.encoding or next(iter(formats))] if formats else ()
-        if self.rate and self.rate not in rates:
-            known = ", ".join(map(str, sorted(rates)))
+            raise self._wrong(f"encoding is one of {known}, not {encoding!r}")
+        if self.rate and self.rate not in formats[encoding]:
+            known = ", ".join(map(str, sorted(formats[encoding])))
             raise self._wrong(f"rate is one of {known} Hz, not {self.rate}")
 
     def _check_urls(self) -> None:
@@ -133,7 +138,7 @@ class CarrierSettings:
                 raise self._wrong("rest_url must be https: it is told our secrets")
 
     def _url(self, name: str) -> SplitResult:
-        text = getattr(self, name)
+        text: str = getattr(self, name)
         try:
             parts = urlsplit(text)
             whole = parts.hostname and parts.port != 0  # .port raises for what is none
@@ -155,6 +160,13 @@ class CarrierSettings:
             raise self._wrong("it needs its secret, without which anybody could call in its name")
         if self.provider in ("genesys", "exotel") and not self.api_key:
             raise self._wrong("it needs the api_key that goes with the secret")
+        if self.provider in ("genesys", "telnyx"):
+            try:
+                key = b64decode(self.secret, validate=True)
+            except ValueError:
+                raise self._wrong("its secret is not base64") from None
+            if self.provider == "telnyx" and len(key) != ED25519_KEY_BYTES:
+                raise self._wrong("its secret is Telnyx's public key, 32 bytes in base64")
 
     def _wrong(self, what: str) -> ValueError:
         return ValueError(f"carrier {self.name!r}: {what}")
@@ -169,8 +181,8 @@ class CarrierSettings:
         formats = _FORMATS.get(self.provider)
         if formats is None:
             return None
-        encoding = self.encoding or next(iter(formats))
-        return Format(encoding, self.rate or formats[encoding][0])  # type: ignore[arg-type]
+        encoding = self.encoding if self.encoding != "" else next(iter(formats))
+        return Format(encoding, self.rate or formats[encoding][0])
 
 
 def _is_local(host: str | None) -> bool:

@@ -120,13 +120,14 @@ class CarrierStream(ABC):
 
     provider: ClassVar[str]
     """As in the configuration: "twilio"."""
-    acknowledges: ClassVar[bool]
-    """Marks come back once the sound before them has been played."""
-    clears: ClassVar[bool]
+    acknowledges: bool
+    """Marks come back once the sound before them has been played. This and the next may turn out
+    only within the stream."""
+    clears: bool
     """Sound queued at the carrier can be taken back."""
     silence_too: ClassVar[bool] = False
     """Sound must be sent all the time, silence where there is none."""
-    lead_ms: ClassVar[int] = 120
+    lead_ms: int = 120
     """ms of sound kept in the carrier's buffer."""
     packet_ms: ClassVar[int] = 20
     """ms of sound in one message that we send."""

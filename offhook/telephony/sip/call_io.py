@@ -19,7 +19,7 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import CallInfo, Leg, LegError
-from offhook.telephony.progress import CallHistory, CallProgress, DialError, State
+from offhook.telephony.progress_io import CallHistory, CallProgress, DialError, State
 from offhook.telephony.sip.call_record import Attempt
 from offhook.telephony.sip.ending import shown
 from offhook.telephony.sip.flow import Flow

@@ -21,7 +21,7 @@ from loguru import logger
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import CallInfo, Leg
 from offhook.media.opus import OpusSettings
-from offhook.telephony.progress import DialError
+from offhook.telephony.progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.call_record import CallRecord
 from offhook.telephony.sip.dtls_io import local_fingerprint

@@ -20,7 +20,7 @@ from loguru import logger
 from offhook.media.bridge import Bridge
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import Leg, LegError
-from offhook.telephony.progress import DialError
+from offhook.telephony.progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.flow import Flow
 from offhook.telephony.sip.grammar import SipError

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from offhook.telephony.progress import DialError
+from offhook.telephony.progress_io import DialError
 from offhook.telephony.sip import keep_alive, resolver_io, trunk_watch
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.grammar import SipError

@@ -1,0 +1,92 @@
+"""A call that goes over a carrier's stream, either way."""
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+from offhook.media.leg import CallInfo
+from offhook.telephony.carriers.leg import CarrierLeg
+from offhook.telephony.carriers.settings import CarrierSettings
+from offhook.telephony.carriers.stream import Started
+from offhook.telephony.progress_io import CallHistory, CallProgress, State
+
+# What providers say of a call that they place for us → (state, status of SIP that says the same).
+STATUSES: Mapping[str, tuple[State, int]] = {
+    "ringing": ("ringing", 180),
+    "in-progress": ("answered", 200),
+    "answered": ("answered", 200),
+    "completed": ("ended", 0),
+    "complete": ("ended", 0),
+    "busy": ("ended", 486),
+    "no-answer": ("ended", 480),
+    "timeout": ("ended", 480),
+    "unanswered": ("ended", 480),
+    "rejected": ("ended", 603),
+    "canceled": ("ended", 487),
+    "cancelled": ("ended", 487),
+    "cancel": ("ended", 487),
+    "failed": ("ended", 500),
+    "machine": ("answered", 200),
+}
+"""Others ("queued", "initiated", "started") say no more than that it is being dialled."""
+
+
+class CarrierCall:
+    """From the moment we know of it to its end."""
+
+    def __init__(self, call_id: str, settings: CarrierSettings, info: CallInfo, agent: str) -> None:
+        self.call_id = call_id
+        """Ours."""
+        self.carrier = settings
+        self.info = info
+        self.agent = agent
+        self.provider_call_id = ""
+        self.leg: CarrierLeg | None = None
+        """Once its stream has come."""
+        self.answered_at: float | None = None
+        """Monotonic seconds."""
+        self._history = CallHistory()
+
+    @property
+    def state(self) -> State:
+        return self._history.state
+
+    @property
+    def progress(self) -> tuple[CallProgress, ...]:
+        return self._history.past
+
+    def events(self) -> AsyncGenerator[CallProgress, None]:
+        """Every state from the beginning on, until it ended."""
+        return self._history.events()
+
+    def move(self, state: State, status: int = 0, reason: str = "") -> None:
+        """No-op when it is there already, or has ended; what rings late does not ring."""
+        if self.state in (state, "ended") or (self.state == "answered" and state == "ringing"):
+            return
+        if state == "answered":
+            self.answered_at = monotonic()
+        self._history.add(CallProgress(state, status, reason))
+
+    def told(self, status: str) -> None:
+        """The provider says how its call goes. That it is answered, its stream says: whoever
+        listens for it wants to talk then."""
+        state, number = STATUSES.get(status.lower(), (self.state, 0))
+        if state == "answered" and self.leg is None:
+            return
+        if state == "ended" and self.leg is not None and self.leg.closed is None:
+            return  # the stream ends by itself, and knows better why
+        self.move(state, number, status.lower() if state == "ended" else "")
+
+    def start(self, leg: CarrierLeg, started: Started, variables: Mapping[str, Any]) -> None:
+        """Its stream is there."""
+        self.leg = leg
+        self.provider_call_id = started.call_id
+        info = self.info
+        leg.info = self.info = replace(
+            info,
+            caller=info.caller or started.caller,
+            called=info.called or started.called,
+            variables={**started.parameters, **info.variables, **variables},
+        )
+        self.move("answered", 200)

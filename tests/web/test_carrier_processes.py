@@ -1,0 +1,76 @@
+"""Carriers of `offhook serve` with two processes: a stream reaches the process whose call it is."""
+
+import asyncio
+
+import aiohttp
+import numpy as np
+
+from offhook.bench.carrier_far_end import CallFacts
+from offhook.bench.carrier_far_end_asterisk import ChanWebSocket
+from offhook.bench.carrier_far_end_io import FarEndCall
+from offhook.bench.carrier_far_end_json import Twilio
+from tests.telephony.sip.phones import is_tone
+from tests.web.test_carriers import OUR_TONE, stream_url
+from tests.web.test_processes import TwoProcesses
+
+BOT = f"""
+import numpy as np
+
+async def bot(arguments):
+    leg = arguments.webrtc_connection
+    seconds = np.arange(24000) / 24000
+    leg.playout.write((8000 * np.sin(2 * np.pi * {OUR_TONE} * seconds)).astype(np.int16))
+    await leg.until_closed()
+"""
+CONFIG = """
+[[carriers]]
+provider = "twilio"
+insecure = true
+[[carriers]]
+provider = "chan_websocket"
+[[carriers]]
+provider = "audiosocket"
+port = 0
+"""
+SOON = 8
+TRIES = 6
+"""Each may reach either process."""
+
+
+async def played(call: FarEndCall, url: str) -> np.ndarray:
+    await call.start(url)
+    await asyncio.sleep(1.3)
+    await call.close()
+    return np.concatenate(call.far_end.player.played)
+
+
+async def test_streams_are_heard_whichever_process_they_come_to(tmp_path):
+    (tmp_path / "bot.py").write_text(BOT)
+    (tmp_path / "offhook.toml").write_text(CONFIG)
+    server = TwoProcesses(tmp_path, "--bot", str(tmp_path / "bot.py"), SERVER_MAX_CALLS="20")
+    try:
+        await server.ready()
+        async with aiohttp.ClientSession(server.url) as http:
+
+            async def by_webhook(number: int) -> np.ndarray:
+                fields = {"CallSid": f"CA{number}", "From": "+491701", "To": "+493099"}
+                async with http.post("/carriers/twilio/voice", data=fields) as answer:
+                    url, parameters = stream_url("twilio", await answer.text())
+                facts = CallFacts(call_id=f"CA{number}", parameters=parameters)
+                return await played(FarEndCall(Twilio(facts)), url)
+
+            async def direct() -> np.ndarray:
+                url = f"{server.url.replace('http', 'ws')}/carriers/chan_websocket/stream"
+                return await played(FarEndCall(ChanWebSocket()), url)
+
+            calls = (*(by_webhook(n) for n in range(TRIES)), *(direct() for _ in range(TRIES)))
+            sounds = await asyncio.gather(*calls)
+            async with asyncio.timeout(SOON):
+                while (await (await http.get("/calls")).json())["calls"]:
+                    await asyncio.sleep(0.05)
+        for sound in sounds:
+            loud = np.flatnonzero(np.abs(sound) > 1000)
+            assert is_tone(sound[loud[0] :][:6000], 8000, OUR_TONE)
+    finally:
+        server.process.terminate()
+        server.process.wait()
