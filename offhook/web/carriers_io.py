@@ -26,7 +26,7 @@ from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.carriers.chan_websocket import ChanWebSocketStream
 from offhook.telephony.carriers.exotel import ExotelStream
 from offhook.telephony.carriers.genesys import GenesysStream
-from offhook.telephony.carriers.leg import CarrierLeg
+from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.markup import Incoming, answer, parse_webhook, refusal
 from offhook.telephony.carriers.plivo import PlivoStream
 from offhook.telephony.carriers.rest import APIS
@@ -50,6 +50,8 @@ START_SECONDS = 10.0
 """For a stream to start once its socket is open."""
 NEWS_SECONDS = 30.0
 """More than the ringing, without any word of a call that we placed: then it came to nothing."""
+REFUSED_SECONDS = 5.0
+"""Between log lines about requests that were not verified: anybody can send them."""
 THIS_MACHINE = "127.0.0.1"
 ENDED_CALLS = 500
 """Calls that are remembered after their end, for programs that ask late; the oldest are
@@ -66,8 +68,8 @@ class Host(Protocol):
     opus: OpusSettings
     metrics: Metrics
 
-    def admit(self) -> None:
-        """Raises Busy when one more call would harm those in progress."""
+    def admit(self, coming: int = 0) -> None:
+        """Raises Busy when one more call would harm those in progress, and the `coming` ones."""
 
     def name_of(self, call_id: str) -> str:
         """What a call of this process is called where there are several."""
@@ -101,6 +103,7 @@ class Carriers:
         self._settings = settings
         self._servers: list[AudioSocketServer] = []
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._refused_at = -REFUSED_SECONDS
         self._http: aiohttp.ClientSession
 
     # --- life ---
@@ -166,8 +169,9 @@ class Carriers:
 
     def _admit(self, settings: CarrierSettings, but: CarrierCall | None = None) -> None:
         """Raises Busy."""
-        self._host.admit()
-        own = sum(c.carrier is settings and c is not but for c in self.in_progress())
+        calls = [call for call in self.in_progress() if call is not but]
+        self._host.admit(sum(call.leg is None for call in calls))
+        own = sum(call.carrier is settings for call in calls)
         if settings.max_calls and own >= settings.max_calls:
             self._host.metrics.refused.labels("full").inc()
             raise Busy("full")
@@ -260,7 +264,11 @@ class Carriers:
             call = self._new_call(settings, info)
             self._spawn(self._await_stream(call), f"stream of {call.call_id}")
         call.provider_call_id = incoming.call_id
-        ticket = self._ticket(carrier, call, incoming)
+        try:
+            ticket = self._ticket(carrier, call, incoming)
+        except Refused as fault:
+            self._end(call, 503, str(fault))
+            return _document(refusal(settings, "busy"))
         base = _base(settings, signed, request).replace("http", "ws", 1)
         url = f"{base}/carriers/{settings.name}/stream/{ticket}"
         return _document(answer(settings, url, {}, incoming))
@@ -359,7 +367,10 @@ class Carriers:
         self, settings: CarrierSettings, request: web.Request, fault: Refused
     ) -> web.HTTPForbidden:
         self._host.metrics.refused.labels("unsigned").inc()
-        logger.warning("x {}: {} from {}: {}", settings.name, request.method, request.remote, fault)
+        if monotonic() - self._refused_at >= REFUSED_SECONDS:
+            self._refused_at = monotonic()
+            asked = f"{request.method} from {request.remote}"
+            logger.warning("x {}: {} is refused: {}", settings.name, asked, fault)
         return web.HTTPForbidden(text="not verified")
 
     # --- placing calls ---

@@ -285,18 +285,21 @@ class Edge:
     def ice_servers(self) -> list[dict[str, Any]]:
         return [s.model_dump(exclude_none=True) for s in self.config.webrtc.ice_servers]
 
-    def admit(self) -> None:
-        """Raises Busy when one more call would harm those in progress."""
+    def admit(self, coming: int = 0) -> None:
+        """Raises Busy when one more call would harm those in progress, and the `coming` ones that
+        were admitted and have no line yet."""
         reason = None
         if self.draining:
             reason = "draining"
         elif not self.ready:
             reason = "loading"
-        elif len(self.legs) >= self.config.server.max_calls:
+        elif len(self.legs) + coming >= self.config.server.max_calls:
             reason = "full"
         elif self.legs and self.clock.lateness_ms() > LATE_MS:
             reason = "late"
-        elif len(self.legs) >= FEW_CALLS and self._load.with_another(len(self.legs)) > BUSY_SHARE:
+        elif (calls := len(self.legs) + coming) >= FEW_CALLS and (
+            self._load.with_another(calls) > BUSY_SHARE
+        ):
             reason = "busy"
         if reason is not None:
             self.metrics.refused.labels(reason).inc()

@@ -12,7 +12,7 @@ from loguru import logger
 
 from offhook.media.pcm import PACKET_MS
 from offhook.telephony.carriers.audiosocket import AudioSocketStream
-from offhook.telephony.carriers.leg import CarrierLeg
+from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.stream import CarrierError, Message
 from offhook.telephony.sip.trunks import read_address
 

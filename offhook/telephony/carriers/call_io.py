@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any
 
 from offhook.media.leg import CallInfo
-from offhook.telephony.carriers.leg import CarrierLeg
+from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.stream import Started
 from offhook.telephony.progress_io import CallHistory, CallProgress, State

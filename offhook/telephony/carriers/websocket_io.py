@@ -9,7 +9,7 @@ from time import monotonic
 
 from aiohttp import WSMsgType, web
 
-from offhook.telephony.carriers.leg import CarrierLeg
+from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.stream import CarrierError, Message
 
 SEND_QUEUE = 300

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from offhook.telephony.carriers.leg import CarrierLeg
+from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.stream import CarrierStream, Format, Played, Started
 
 RATE = 24

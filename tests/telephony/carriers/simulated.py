@@ -14,7 +14,7 @@ from offhook.telephony.carriers.audiosocket import AudioSocketStream
 from offhook.telephony.carriers.chan_websocket import ChanWebSocketStream
 from offhook.telephony.carriers.exotel import ExotelStream
 from offhook.telephony.carriers.genesys import GenesysStream
-from offhook.telephony.carriers.leg import CarrierLeg
+from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.plivo import PlivoStream
 from offhook.telephony.carriers.stream import CarrierStream
 from offhook.telephony.carriers.telnyx import TelnyxStream

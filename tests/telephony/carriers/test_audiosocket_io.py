@@ -14,7 +14,7 @@ from offhook.media.clock_io import PacketClock
 from offhook.telephony.carriers import audiosocket_io
 from offhook.telephony.carriers.audiosocket import AudioSocketStream
 from offhook.telephony.carriers.audiosocket_io import AudioSocketServer
-from offhook.telephony.carriers.leg import CarrierLeg
+from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.stream import Message, Started
 
 Result = TypeVar("Result")

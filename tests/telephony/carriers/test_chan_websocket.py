@@ -12,7 +12,7 @@ from offhook.telephony.carriers.chan_websocket import (
     PASSTHROUGH_LEAD_MS,
     ChanWebSocketStream,
 )
-from offhook.telephony.carriers.leg import CarrierLeg
+from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.stream import (
     Answer,
     CarrierError,

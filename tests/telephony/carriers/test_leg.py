@@ -14,8 +14,8 @@ from offhook.media.l16 import L16Decoder, L16Encoder
 from offhook.media.leg import LegError
 from offhook.media.opus import OpusDecoder, OpusEncoder
 from offhook.media.pcm import SAMPLES_OUT, dbfs
-from offhook.telephony.carriers import leg as leg_module
-from offhook.telephony.carriers.leg import CarrierLeg
+from offhook.telephony.carriers import leg_io as leg_module
+from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.stream import (
     Answer,
     CarrierError,
