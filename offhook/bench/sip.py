@@ -8,7 +8,9 @@
     soak       calls that come and go for minutes: what is left of memory, tasks, files and ports
     timers     eight hours of calls on an accelerated clock, in memory: what is left
 
-Server and callers are processes of their own on 127.0.0.1, each kept to a core where there are two.
+Server and callers are processes of their own on 127.0.0.1, each kept to a core where there are
+enough. `load --edges 2` has two server processes behind Kamailio, set up as in deploy/kamailio, and
+one set of callers; what the server took is then the sum of the two, and Kamailio's stands beside.
 What limits the callers is printed beside: their share of their core, and how late they sent. While
 both are low, what is late or lost is the server's doing.
 """
@@ -19,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from offhook.bench import sip_cost, sip_load, sip_soak, sip_timers, sip_turns
+from offhook.bench.sip_kamailio import KamailioError
 from offhook.pipeline.vad_io import MAX_CALLS
 from offhook.web.config import Log
 from offhook.web.logs import set_up
@@ -34,12 +37,12 @@ def _load(a: argparse.Namespace) -> int:
         print(sip_load.HEADER, flush=True)
     for number, kind in enumerate(a.servers.split(",")):
         options = sip_load.OPTIONS if number == 0 and not a.no_options else 0
-        one = sip_load.load(kind, a.calls, a.rate, a.seconds, not a.no_pin, options, show)
+        one = sip_load.load(kind, a.calls, a.rate, a.seconds, not a.no_pin, options, show, a.edges)
         found.append(run_loop(one))
     steps = sip_cost.measure()
     if a.json:
-        plain = {"load": [asdict(one) for one in found], "cost": [asdict(s) for s in steps]}
-        print(json.dumps(plain))
+        loads = [{**asdict(one), "rows": [sip_load.as_dict(r) for r in one.rows]} for one in found]
+        print(json.dumps({"load": loads, "cost": [asdict(s) for s in steps]}))
         return 0
     for kind, one in zip(a.servers.split(","), found, strict=True):
         print(sip_load.summary(kind, one))
@@ -53,7 +56,7 @@ def _overload(a: argparse.Namespace) -> int:
         print(sip_load.HEADER, flush=True)
     rows = run_loop(sip_load.overload(a.admits, a.rate, a.seconds, not a.no_pin, show))
     if a.json:
-        print(json.dumps([asdict(row) for row in rows]))
+        print(json.dumps([sip_load.as_dict(row) for row in rows]))
     else:
         print(sip_load.overload_summary(rows))
     return 0
@@ -105,6 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     load.add_argument("--calls", type=int, default=200, help="at once")
     load.add_argument("--rate", type=float, default=20.0, help="new calls a second")
     load.add_argument("--seconds", type=float, default=20.0, help="each row is counted")
+    load.add_argument(
+        "--edges", type=int, default=1, help="processes behind Kamailio (deploy/kamailio)"
+    )
     load.add_argument("--no-options", action="store_true", help="leave out OPTIONS")
     load.set_defaults(run=_load)
 
@@ -143,10 +149,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     most = max(getattr(arguments, "calls", 0), getattr(arguments, "admits", 0))
-    if most > MAX_CALLS:
+    edges = getattr(arguments, "edges", 1)
+    if edges < 1:
+        parser.error("there is one edge at least")
+    if most > MAX_CALLS * edges:
         parser.error(f"one process holds {MAX_CALLS} calls")
     set_up(Log(level="WARNING"))
-    code: int = arguments.run(arguments)
+    try:
+        code: int = arguments.run(arguments)
+    except KamailioError as error:
+        parser.exit(1, f"{error}\n")
     return code
 
 

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from offhook.bench.sip_pair import Pair, Spent, pair
+from offhook.bench.sip_pair import Pair, Shares, Spent, pair
 
 SETTLE_SECONDS = 3.0
 """From the last call set up to the first count."""
@@ -46,6 +46,8 @@ class Row:
     mb_per_call: float | None
     own: dict[str, Any]
     """The callers': share of a core, how late they sent, how late their loop was."""
+    shares: Shares | None = None
+    """Where there are several edges; all else is then of their sum, or of the latest."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,12 @@ async def _row(
     both: Pair, server: str, phase: str, asked: int, seconds: float, mb_per_call: float | None
 ) -> Row:
     """What happens from now on, for so many seconds."""
-    first = await both.usage()
+    first = await both.look()
     both.callers.tell("measure")
     await asyncio.sleep(seconds)
     report = await both.ask("report")
-    last = await both.usage()
-    spent = Spent.between(first, last)
+    last = await both.look()
+    spent = Spent.between(first.whole, last.whole)
     packets = max(1, report["packets"])
     return Row(
         server=server,
@@ -104,6 +106,7 @@ async def _row(
         cpu_per_call_percent=round(spent.cpu_percent / max(1, report["up"]), 3),
         mb_per_call=mb_per_call,
         own=report["own"],
+        shares=Shares.between(first, last) if both.proxy is not None else None,
     )
 
 
@@ -115,9 +118,11 @@ async def load(
     pin: bool,
     options: int,
     show: Callable[[Row], None],
+    edges: int = 1,
 ) -> Load:
-    """A fresh server: calls are set up, stand for a while, then come and go."""
-    async with pair(server, rate, pin) as both:
+    """A fresh server: calls are set up, stand for a while, then come and go. With several edges
+    there are no OPTIONS: Kamailio answers those itself."""
+    async with pair(server, rate, pin, edges=edges) as both:
         await warm_up(both)
         empty = both.footprint().rss_mb
         both.callers.tell("measure")
@@ -131,7 +136,7 @@ async def load(
         rows.append(await _row(both, server, "churn", calls, seconds, None))
         show(rows[-1])
         await both.ask("empty")
-        asked = await _options(both, options) if options else None
+        asked = await _options(both, options) if options and edges == 1 else None
     return Load(ramp, rows, _setup_cpu_ms(*rows), asked)
 
 
@@ -143,8 +148,8 @@ def _setup_cpu_ms(held: Row, churn: Row) -> float | None:
 
 
 async def warm_up(both: Pair) -> None:
-    """One call: what is loaded late is loaded then."""
-    await both.ask("fill 1")
+    """One call at each edge: what is loaded late is loaded then."""
+    await both.ask(f"fill {len(both.edges)}")
     await asyncio.sleep(WARM_UP_SECONDS)
     await both.ask("empty")
 
@@ -224,7 +229,23 @@ def summary(kind: str, found: Load) -> str:
             f"(server at {asked.server_percent:.0f} % of a core, asker at {asked.own_percent:.0f} "
             f"%), answered {asked.statuses}, lost {asked.lost}"
         )
-    return text
+    return "\n".join([text, *(shares_line(row) for row in found.rows if row.shares is not None)])
+
+
+def shares_line(row: Row) -> str:
+    """Which process did how much."""
+    assert row.shares is not None
+    calls, cpu = row.shares.calls, row.shares.cpu_percent
+    edges = ", ".join(f"{n} calls {percent} %" for n, percent in zip(calls, cpu, strict=True))
+    return (
+        f"{row.server} {row.phase}: of one core each, edges: {edges}; "
+        f"kamailio {row.shares.proxy_percent} %"
+    )
+
+
+def as_dict(row: Row) -> dict[str, Any]:
+    """For programs; shares only where there are several edges."""
+    return {name: value for name, value in asdict(row).items() if (name, value) != ("shares", None)}
 
 
 def overload_summary(rows: list[Row]) -> str:

@@ -151,7 +151,7 @@ class AudioReceiver:
         """Other formats were agreed within the call. The stream goes on, and packets of formats
         given up, which may be on their way, are still understood (RFC 3264 §8.3.2)."""
         for payload_type, make in decoders.items():
-            if self._factories.get(payload_type) != make:
+            if payload_type not in comfort_noise and self._factories.get(payload_type) != make:
                 self._decoders.pop(payload_type, None)
         self._factories |= decoders
         for payload_type in comfort_noise:
