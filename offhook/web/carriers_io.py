@@ -329,7 +329,7 @@ class Carriers:
         asterisk = settings.provider == "chan_websocket"
         socket = StreamSocket(("media",) if asterisk else ())
         leg = self._leg(carrier, call, _stream(settings, request), socket.send, variables)
-        await socket.websocket.prepare(request)
+        await socket.accept(request)
         async with socket.line(leg):
             await self._run(call, leg)
         return socket.websocket

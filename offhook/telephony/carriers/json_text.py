@@ -122,6 +122,8 @@ class EventStream(CarrierStream):
     def __init__(self) -> None:
         self._state = State.WAITING
         self._stream_id = ""
+        self._around: tuple[str, str] | None = None
+        """Of the payload, in a message with sound."""
 
     @abstractmethod
     def read_start(self, start: Json, stream_id: str) -> Started:
@@ -139,13 +141,22 @@ class EventStream(CarrierStream):
         return action(self, message) if action else []
 
     def sound(self, payload: bytes) -> list[Message]:
-        return [self._say("media", media={"payload": b64encode(payload).decode()})]
+        return [self._say_sound("media", payload)]
 
     def mark(self, name: str) -> list[Message]:
         return [self._say("mark", mark={"name": name})]
 
     def clear(self) -> list[Message]:
         return [self._say("clear")]
+
+    def _say_sound(self, event: str, payload: bytes, **more: object) -> str:
+        """Event and fields are the same in the whole stream: only what stands around the payload
+        is written as JSON, once."""
+        if not self._around:
+            text = self._say(event, media={**more, "payload": "#"})
+            self._around = text.rpartition("#")[::2]
+        before, after = self._around
+        return f"{before}{b64encode(payload).decode()}{after}"
 
     def _say(self, event: str, **body: object) -> str:
         address = {self.stream_key: self._stream_id} if self.addressed else {}

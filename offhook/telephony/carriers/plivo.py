@@ -10,7 +10,6 @@ Source: Plivo's "Audio Streaming Protocol Reference".
 """
 
 import json
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
@@ -70,12 +69,8 @@ class PlivoStream(EventStream):
         return Started(stream_id, call_id, spoken, spoken, account=account)
 
     def sound(self, payload: bytes) -> list[Message]:
-        media = {
-            "contentType": self._content_type,
-            "sampleRate": self._rate,
-            "payload": b64encode(payload).decode(),
-        }
-        return [self._say("playAudio", media=media)]
+        more = {"contentType": self._content_type, "sampleRate": self._rate}
+        return [self._say_sound("playAudio", payload, **more)]
 
     def mark(self, name: str) -> list[Message]:
         return [self._say("checkpoint", name=name)]
