@@ -157,7 +157,9 @@ class CarrierBargeIns(ByCarrier, BargeIns):
         self._exact.append(compare(reply, np.concatenate(heard), trial.context))
 
 
-async def measure(providers: Sequence[str], wire: Wire, rounds: int, barge_ins: int) -> list[Way]:
+async def measure(
+    providers: Sequence[str], wire: Wire, rounds: int, barge_ins: int
+) -> list[CarrierWay]:
     """Provider after provider, so many conversations each, then the interruptions."""
     use_addresses(["127.0.0.1"])
     synthesizer, recognizer = open_synthesizer(), PocketSphinxRecognizer(1)
