@@ -161,6 +161,7 @@ class Edge:
             await sip.close()
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigError(f"sip: {reason} (offhook doctor says more)") from error
+        sip.user_agent.takes_calls = lambda: self.ready and not self.draining
         self.metrics.watch_phones(sip)
         level = "WARNING" if is_risky(settings) else "INFO"
         logger.log(level, "who may call by phone: {}", who_may_call(settings))

@@ -46,6 +46,7 @@ from offhook.telephony.sip.session_events import SessionEvent, SessionSettings
 from offhook.telephony.sip.session_table import OVER, State
 from offhook.telephony.sip.transaction import ClientTransaction, Key, ServerTransaction
 from offhook.telephony.sip.transactions import (
+    RETRY_AFTER_SECONDS,
     AckReceived,
     Cancelled,
     Failed,
@@ -128,6 +129,9 @@ class UserAgent:
         """`address_of`: our host and port as a peer at the far end of a flow reaches them.
         `flow_to`: the way to a numeric address."""
         self.counts = Counts()
+        self.takes_calls: Callable[[], bool] = lambda: True
+        """Whether calls are taken now. Who asks by OPTIONS is told what an INVITE would be
+        (RFC 3261 §11.2): a balancer then sends its calls elsewhere."""
         self._settings = settings
         self._address_of = address_of
         self._flow_to = flow_to
@@ -422,9 +426,12 @@ class UserAgent:
         """What begins nothing needs no transaction: a repeated question gets the same answer
         again. So nobody fills the table with questions and leaves no room for calls."""
         fault = self._fault(request)
-        if fault is None:
-            known = request.method == "OPTIONS"
-            fault = Refusal(200, self._capabilities()) if known else Refusal(481)
+        if fault is None and request.method != "OPTIONS":
+            fault = Refusal(481)
+        elif fault is None and not self.takes_calls():
+            fault = Refusal(503, [("Retry-After", str(RETRY_AFTER_SECONDS))])
+        elif fault is None:
+            fault = Refusal(200, self._capabilities())
         self._answer(request, flow, fault.status, "", fault.headers)
 
     def _fault(self, request: Request) -> Refusal | None:

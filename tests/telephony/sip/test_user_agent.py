@@ -247,3 +247,12 @@ def test_questions_leave_nothing_behind():
     assert ua.transactions == 0
     first, again = (ask(ua, message("OPTIONS", body=""))[0] for _ in range(2))
     assert first.to.tag == again.to.tag
+
+
+def test_who_asks_while_no_calls_are_taken_is_told_so_and_when_to_ask_again():
+    ua = agent()
+    ua.takes_calls = lambda: False
+    answer = ask(ua, message("OPTIONS", body=""))[0]
+    assert (answer.status, answer.headers.get("Retry-After")) == (503, "10")
+    ua.takes_calls = lambda: True
+    assert ask(ua, message("OPTIONS", body=""))[0].status == 200
