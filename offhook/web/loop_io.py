@@ -9,8 +9,6 @@ from typing import Any
 
 WHOLE_COLLECTION_EVERY = 3
 """Collections of the middle generation; Python's default is 10."""
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-"""That this process may use; only Linux tells when they are not all."""
 BEGIN_SECONDS = 0.004
 """Of work for a call's coming and going, about; a phone's takes 3 ms."""
 
@@ -21,7 +19,14 @@ LEAST_CALLS = 4
 def work_done() -> tuple[float, float]:
     """Seconds that the loop's thread has worked, and those of all threads of the process over the
     cores it may use: either can leave no time. To be called by the loop's thread."""
-    return thread_time(), process_time() / CORES
+    return thread_time(), process_time() / _cores()
+
+
+def _cores() -> int:
+    """That this process may use; only Linux tells when they are not all."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class LoopLoad:
