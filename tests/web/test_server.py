@@ -16,7 +16,8 @@ from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.smallwebrtc import MAX_BODY_BYTES
 from offhook.web import server_io
 from offhook.web.config import Config, Engines, Server, WebRtc
-from offhook.web.edge_io import RETRY_AFTER_SECONDS, Edge
+from offhook.web.edge_io import Edge
+from offhook.web.refusals import RETRY_AFTER_SECONDS
 from offhook.web.server_io import application
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
