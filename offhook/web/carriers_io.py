@@ -52,7 +52,8 @@ NEWS_SECONDS = 30.0
 """More than the ringing, without any word of a call that we placed: then it came to nothing."""
 REFUSED_SECONDS = 5.0
 """Between log lines about requests that were not verified: anybody can send them."""
-THIS_MACHINE = "127.0.0.1"
+PEER_HEADER = "X-Offhook-Peer"
+"""In what a sibling passes on to us: who asked it."""
 ENDED_CALLS = 500
 """Calls that are remembered after their end, for programs that ask late; the oldest are
 forgotten."""
@@ -353,7 +354,7 @@ class Carriers:
                 request.raw_path,
                 request.headers.items(),
                 await request.read(),
-                request.remote or THIS_MACHINE,  # by a Unix socket: from a sibling
+                _peer(request),
                 upgrade,
             )
             if is_foreign(signed.headers.get("origin", ""), request.host):
@@ -479,6 +480,11 @@ def _stream(settings: CarrierSettings, request: web.Request) -> CarrierStream:
             return GenesysStream()
         case _:
             return ChanWebSocketStream({n: v for n, v in request.query.items() if n != "token"})
+
+
+def _peer(request: web.Request) -> str:
+    """The address of who asks. Only a Unix socket has none, and only siblings get at ours."""
+    return request.remote or request.headers.get(PEER_HEADER) or ""
 
 
 def _base(settings: CarrierSettings, signed: SignedRequest, request: web.Request) -> str:

@@ -24,6 +24,7 @@ from offhook.pipeline.bot_io import Bot
 from offhook.signaling.smallwebrtc import Candidates, Offer, parse_candidates, parse_offer
 from offhook.telephony.carriers.websocket_io import MAX_MESSAGE_BYTES
 from offhook.web import calls_io, carrier_routes_io, server_io
+from offhook.web.carriers_io import PEER_HEADER
 from offhook.web.config import Config
 from offhook.web.edge_io import LATE_MS, Edge, UnknownPeer
 from offhook.web.http_io import Handler
@@ -160,7 +161,7 @@ class Siblings:
         try:
             if request.match_info.handler is carrier_routes_io.stream:
                 return await self._relay(request, number)
-            return await self._pass_on(request, number, _end_to_end(request.headers))
+            return await self._pass_on(request, number, _end_to_end(request))
         except (aiohttp.ClientError, TimeoutError) as error:
             raise web.HTTPBadGateway(text="the process of that call does not answer") from error
 
@@ -169,7 +170,7 @@ class Siblings:
         try:
             inner = await self._http[number].ws_connect(
                 request.rel_url,
-                headers=_end_to_end(request.headers),
+                headers=_end_to_end(request),
                 max_msg_size=MAX_MESSAGE_BYTES,
             )
         except aiohttp.WSServerHandshakeError as refused:
@@ -282,9 +283,12 @@ class Siblings:
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def _end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
-    """Those that are not of one connection (RFC 9110 §7.6.1), nor of one WebSocket."""
-    return {n: v for n, v in headers.items() if n.lower() not in HOP_BY_HOP}
+def _end_to_end(request: web.Request) -> dict[str, str]:
+    """Its headers that are not of one connection (RFC 9110 §7.6.1), nor of one WebSocket; and who
+    asks, whatever it says of itself."""
+    left_out = HOP_BY_HOP | {PEER_HEADER.lower()}
+    headers = {n: v for n, v in request.headers.items() if n.lower() not in left_out}
+    return {**headers, PEER_HEADER: request.remote or ""}
 
 
 async def _copy(

@@ -29,6 +29,10 @@ insecure = true
 [[carriers]]
 provider = "chan_websocket"
 [[carriers]]
+provider = "chan_websocket"
+name = "elsewhere"
+addresses = ["192.0.2.1"]
+[[carriers]]
 provider = "audiosocket"
 port = 0
 """
@@ -65,6 +69,11 @@ async def test_streams_are_heard_whichever_process_they_come_to(tmp_path):
 
             calls = (*(by_webhook(n) for n in range(TRIES)), *(direct() for _ in range(TRIES)))
             sounds = await asyncio.gather(*calls)
+            for number in range(TRIES):  # nobody becomes somebody else on the way
+                path = f"/carriers/elsewhere/stream/{1 + number % 2}-x"
+                forged = {"X-Offhook-Peer": "192.0.2.1"}
+                async with http.get(path, headers=forged) as answer:
+                    assert answer.status == 403
             async with asyncio.timeout(SOON):
                 while (await (await http.get("/calls")).json())["calls"]:
                     await asyncio.sleep(0.05)
