@@ -13,8 +13,12 @@ run: $(VENV)/.runtime
 # What the Qwen3 engines need: torch, which is large.
 qwen: $(VENV)/.qwen
 
+# In two halves at once: one computes, the other mostly waits for calls that last as long as they last.
 test: $(VENV)/.test lint
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -o cache_dir=$(VENV)/.first tests/media \
+		tests/pipeline >$(VENV)/first.log 2>&1 & first=$$!; \
+	$(BIN)/python -m pytest -m "not slow" --ignore tests/media --ignore tests/pipeline $(ARGS); \
+	second=$$?; wait $$first; first=$$?; cat $(VENV)/first.log; exit $$((first || second))
 
 test-all: $(VENV)/.test lint
 	$(BIN)/python -m pytest $(ARGS)

@@ -63,7 +63,7 @@ class PhoneLeg(Leg):
     def _send(self, said: Pcm | None, now: float) -> None:
         self.said += said is not None
 
-    def hear(self, pcm: Pcm) -> None:
+    def feed(self, pcm: Pcm) -> None:
         whole = len(pcm) // SAMPLES_IN * SAMPLES_IN
         self.sound.extend(pcm[:whole].reshape(-1, SAMPLES_IN))
 

@@ -114,7 +114,7 @@ async def test_keys_after_words_are_one_turn_with_them(voice: Pcm) -> None:
     agent = Answerer()
     async with phone_call(lambda call: agent.agent()) as phone:
         await phone.pass_ms(200)
-        phone.leg.hear(voice[: 2 * 16_000])
+        phone.leg.feed(voice[: 2 * 16_000])
         await phone.pass_ms(1500)
         await phone.press("55#")
         await phone.until(lambda: agent.turns)
@@ -126,7 +126,7 @@ async def test_who_goes_on_speaking_after_the_keys_is_heard(voice: Pcm) -> None:
     async with phone_call(lambda call: agent.agent()) as phone:
         await phone.pass_ms(200)
         phone.leg.on_dtmf("1")
-        phone.leg.hear(voice)
+        phone.leg.feed(voice)
         phone.leg.on_dtmf("#")
         await phone.until(lambda: len(agent.turns) == 2)
     assert agent.turns == ["[pressed 1#]", "please tell me what you can do"]
@@ -186,12 +186,12 @@ async def test_music_on_hold_is_no_turn_and_no_interruption(voice: Pcm) -> None:
     agent = Answerer(LONG, "yes")
     async with phone_call(lambda call: agent.agent()) as phone:
         await held_while_speaking(phone)
-        phone.leg.hear(voice)
+        phone.leg.feed(voice)
         await phone.pass_ms(len(voice) // 16 + 1000)
         phone.leg.set_held(False)
         await phone.until(lambda: len(phone.call.context.messages) == 1)
         assert phone.of(CallerTurn, Interrupted, PlayoutPaused) == []
-        phone.leg.hear(voice)
+        phone.leg.feed(voice)
         await phone.until(lambda: agent.turns)
 
 
@@ -199,7 +199,7 @@ async def test_a_reply_to_the_last_words_before_a_hold_waits_for_its_end(voice: 
     agent = Answerer("", "yes of course")
     async with phone_call(lambda call: agent.agent()) as phone:
         await phone.pass_ms(200)
-        phone.leg.hear(voice)
+        phone.leg.feed(voice)
         await phone.until(lambda: not phone.leg.sound)
         phone.leg.set_held(True)
         await phone.until(lambda: agent.turns)
@@ -311,7 +311,7 @@ async def test_a_refused_transfer_leaves_everything_as_it_was(voice: Pcm) -> Non
         await phone.until(lambda: not phone.speaking)
         transfer = asyncio.create_task(phone.call.transfer("200"))
         await phone.until(lambda: leg.done)
-        leg.hear(voice)  # to whoever is there; not to the agent
+        leg.feed(voice)  # to whoever is there; not to the agent
         await phone.press("12#")
         await phone.pass_ms(3000)
         with pytest.raises(LegError, match="under way"):
@@ -320,7 +320,7 @@ async def test_a_refused_transfer_leaves_everything_as_it_was(voice: Pcm) -> Non
         with pytest.raises(LegError, match="Busy"):
             await transfer
         assert phone.of(CallerTurn) == []
-        leg.hear(voice)
+        leg.feed(voice)
         await phone.until(lambda: agent.turns and phone.speaking)
     (failed,) = phone.of(TransferFailed)
     assert (failed.target, failed.reason) == ("200", "486 Busy Here")
@@ -357,7 +357,7 @@ async def ask(phone: Phone, voice: Pcm, turn: int) -> None:
     """The caller waits for the desk to finish, says something, and has the answer."""
     await phone.until(lambda: phone.speaking)
     await phone.until(lambda: not phone.speaking)
-    phone.leg.hear(voice)
+    phone.leg.feed(voice)
     await phone.until(lambda: len(phone.of(CallerTurn)) == turn)
 
 
