@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks import Trunk
-from offhook.web import calls_io, edge_io
+from offhook.web import calls_io, edge_io, refusals
 from offhook.web.config import Config
 from tests.telephony.sip.phones import endpoint, port_of
 from tests.web.phones import SOON, TABLE, ScriptedPhone, configured, served
@@ -194,7 +194,7 @@ async def test_when_all_lines_are_taken_callers_are_told_when_to_try_again():
         calls = [await server.place("100") for _ in range(3)]
         answer = await server.client.post("/calls", json={"to": "100"})
         assert answer.status == 503
-        assert answer.headers["Retry-After"] == str(edge_io.RETRY_AFTER_SECONDS)
+        assert answer.headers["Retry-After"] == str(refusals.RETRY_AFTER_SECONDS)
         assert 'offhook_calls_refused_total{reason="full"} 1.0' in await server.metrics()
         await server.client.delete(f"/calls/{calls[0]}")
         await server.state(calls[0], "ended")

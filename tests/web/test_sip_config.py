@@ -122,7 +122,7 @@ def test_the_readmes_examples_can_be_used():
 
 def test_the_example_of_phones_is_the_defaults():
     text = (ROOT / "offhook.example.toml").read_text()
-    lines = text[text.index("# [sip]\n") : text.index("\n[recording]")].splitlines()
+    lines = text[text.index("# [sip]\n") : text.index("\n# Carriers")].splitlines()
     sip = Config.model_validate(tomllib.loads("\n".join(line[2:] for line in lines))).sip
     (trunk,), (route,) = sip.trunks, sip.routes
     assert trunk == Trunk("provider", options_seconds=OPTIONS_SECONDS)
