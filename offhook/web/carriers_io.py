@@ -140,13 +140,16 @@ class Carriers:
         def open_leg(
             stream: CarrierStream, send: Callable[[Message], None], peer: str
         ) -> CarrierLeg:
+            try:
+                self._admit(settings)
+                busy = ""
+            except Busy:
+                busy = "all lines are busy"
             call = self._new_call(settings, CallInfo(settings.provider, trunk=settings.name))
             leg = self._leg(carrier, call, stream, send)
-            try:
-                self._admit(settings, but=call)
-            except Busy:
-                leg.close("all lines are busy")
-                self._end(call, 503, "all lines are busy")
+            if busy:
+                leg.close(busy)
+                self._end(call, 503, busy)
             else:
                 self._spawn(self._run(call, leg), f"call {call.call_id}")
             return leg
@@ -168,9 +171,9 @@ class Carriers:
     def in_progress(self) -> list[CarrierCall]:
         return [call for call in self.calls.values() if call.state != "ended"]
 
-    def _admit(self, settings: CarrierSettings, but: CarrierCall | None = None) -> None:
+    def _admit(self, settings: CarrierSettings) -> None:
         """Raises Busy."""
-        calls = [call for call in self.in_progress() if call is not but]
+        calls = self.in_progress()
         self._host.admit(sum(call.leg is None for call in calls))
         own = sum(call.carrier is settings for call in calls)
         if settings.max_calls and own >= settings.max_calls:
