@@ -140,8 +140,8 @@ async def serve_all(config: Config, bot_file: Path | None = None) -> None:
         _number_logs(settings)
         async with (
             local_workers(config) as config,
+            asyncio.TaskGroup() as others,  # outside: this one's calls end while the others end
             _open(settings := replace(settings, config=config)) as edge,
-            asyncio.TaskGroup() as others,
         ):
             for number in range(2, server.processes + 1):
                 others.create_task(_keep_running(replace(settings, number=number), stop))

@@ -144,6 +144,23 @@ async def test_both_processes_end_with_a_call_up(server):
         os.kill(server.line("started")["pid"], 0)
 
 
+async def test_a_process_that_hangs_delays_nobodys_goodbye(tmp_path):
+    server = serving(tmp_path)
+    try:
+        await server.ready()
+        async with far_phone(180) as phone:
+            await server.ask("POST", "/calls", to="100")
+            await phone.asked("INVITE")
+            os.kill(server.line("started")["pid"], signal.SIGSTOP)
+            server.process.terminate()
+            await asyncio.sleep(0.5)
+            server.process.terminate()
+            await phone.asked("CANCEL")
+    finally:
+        os.kill(server.line("started")["pid"], signal.SIGKILL)
+        ended(server)
+
+
 # --- the end of one process ---
 
 

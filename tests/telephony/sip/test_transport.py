@@ -22,6 +22,7 @@ from offhook.telephony.sip.flow import Flow
 from offhook.telephony.sip.message import MAX_MESSAGE_BYTES
 from offhook.telephony.sip.stream_io import client_context, server_context
 from offhook.telephony.sip.transport_io import Transports, local_address_for
+from tests.telephony.sip.phones import free_port
 
 LOCAL = "127.0.0.1"
 SECONDS = 3.0
@@ -270,7 +271,8 @@ async def test_a_datagram_without_a_way_is_told_of_and_one_too_long_is_lost(edge
 async def test_a_listener_on_every_ipv6_address_leaves_ipv4_to_its_own(edge: Edge) -> None:
     if not has_ipv6:
         pytest.skip("no IPv6")
-    _, port = await edge.listen("UDP", "::", 0)
+    port = free_port()
+    await edge.listen("UDP", "::", port)
     await edge.listen("UDP", "0.0.0.0", port)
     await edge.listen("TCP", "::", port)
     await edge.listen("TCP", "0.0.0.0", port)
