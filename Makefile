@@ -14,10 +14,11 @@ run: $(VENV)/.runtime
 qwen: $(VENV)/.qwen
 
 # In two halves at once: one computes, the other mostly waits for calls that last as long as they last.
+FIRST := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/web/speech
 test: $(VENV)/.test lint
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -o cache_dir=$(VENV)/.first tests/media \
-		tests/pipeline >$(VENV)/first.log 2>&1 & first=$$!; \
-	$(BIN)/python -m pytest -m "not slow" --ignore tests/media --ignore tests/pipeline $(ARGS); \
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -o cache_dir=$(VENV)/.first $(FIRST) \
+		>$(VENV)/first.log 2>&1 & first=$$!; \
+	$(BIN)/python -m pytest -m "not slow" $(FIRST:%=--ignore %) $(ARGS); \
 	second=$$?; wait $$first; first=$$?; cat $(VENV)/first.log; exit $$((first || second))
 
 test-all: $(VENV)/.test lint
