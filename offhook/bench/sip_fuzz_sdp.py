@@ -288,7 +288,7 @@ _ALLOWED = {
 
 def _plain(number: str) -> str:
     """Of a payload type, as we write it."""
-    return str(int(number)) if number.isascii() and number.isdigit() else number
+    return number.lstrip("0") or "0" if number.isascii() and number.isdigit() else number
 
 
 def check(plan: MediaPlan, settings: MediaSettings) -> None:
