@@ -6,8 +6,10 @@ Pipecat by its stream alone.
 
 import asyncio
 import os
+import socket
+import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,28 +25,49 @@ ANSWER_SECONDS = 60.0
 """A server or callers that say nothing for so long have failed."""
 SETTLE_SECONDS = 3.0
 """From the last call set up to the first count."""
+WARM_UP_CALLS = 4
+"""For each process: more than one keeps while another has none."""
 WARM_UP_SECONDS = 6.0
-"""Of the first call: a line, and what is done at its end."""
+"""Of the first calls: a line, and what is done at its end."""
 
 
 @dataclass
 class Pair:
-    """A server and its callers, each a process."""
+    """A server, of one process or several, and its callers in a process of their own."""
 
     kind: str
-    server: Child
-    http: aiohttp.ClientSession
+    servers: list[Child]
+    http: list[aiohttp.ClientSession]
+    """To each process of the server."""
     callers: Child = field(init=False)
 
     async def stats(self) -> dict[str, Any]:
-        return await get_json(self.http, "/stats")
+        """Of all processes: what they cost together, and the lag of the worst."""
+        each = await self._all("/stats")
+        return {
+            "cpu_s": sum(s["cpu_s"] for s in each),
+            "wall_s": each[0]["wall_s"],
+            "lag_ms": max((s["lag_ms"] for s in each), key=lambda lag: lag["p99"]),
+        }
 
     async def carried(self) -> dict[str, Any]:
         """What only our server can tell."""
-        return {} if self.kind == "pipecat" else await get_json(self.http, "/carried")
+        if self.kind == "pipecat":
+            return {}
+        each = await self._all("/carried")
+        names = [name for name in each[0]["lines"] if name != "mos"]
+        return {
+            "calls": [len(s["round_trip_ms"]) for s in each],
+            "lines": {name: sum(s["lines"][name] for s in each) for name in names},
+            "round_trip_ms": [ms for s in each for ms in s["round_trip_ms"]],
+            "tick_late_ms": max(s["tick_late_ms"] for s in each),
+        }
 
-    def footprint(self) -> Footprint:
-        return Footprint.of(self.server.pid)
+    async def _all(self, path: str) -> list[dict[str, Any]]:
+        return list(await asyncio.gather(*(get_json(http, path) for http in self.http)))
+
+    def rss_mb(self) -> float:
+        return sum(Footprint.of(server.pid).rss_mb for server in self.servers)
 
     async def ask(self, command: str) -> dict[str, Any]:
         """Tell the callers something that they answer. Raises ChildError."""
@@ -58,29 +81,49 @@ def _on(cpu: int | None) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def pair(kind: str, rate: float, pin: bool) -> AsyncIterator[Pair]:
-    """Raises ChildError."""
+async def pair(kind: str, rate: float, pin: bool, processes: int = 1) -> AsyncIterator[Pair]:
+    """`pin`: a server of one process, and the callers, keep to a core each. Raises ChildError."""
     allowed = sorted(os.sched_getaffinity(0))
-    apart = pin and len(allowed) > 1
+    apart = pin and len(allowed) > 1 and processes == 1
     server_cpu, callers_cpu = (allowed[0], allowed[-1]) if apart else (None, None)
-    module = ("stock_carriers",) if kind == "pipecat" else ("carrier_server", kind)
-    async with (
-        child(*module, *_on(server_cpu)) as server,
-        aiohttp.ClientSession(
-            f"http://127.0.0.1:{server.hello['port']}",
-            timeout=aiohttp.ClientTimeout(ANSWER_SECONDS),
-        ) as http,
-    ):
-        both = Pair(kind, server, http)
+    async with AsyncExitStack() as stack:
+        modules, port = await _modules(kind, processes, stack)
+        servers = [
+            await stack.enter_async_context(child(*module, *_on(server_cpu))) for module in modules
+        ]
+        timeout = aiohttp.ClientTimeout(ANSWER_SECONDS)
+        http = [
+            await stack.enter_async_context(
+                aiohttp.ClientSession(f"http://127.0.0.1:{s.hello['port']}", timeout=timeout)
+            )
+            for s in servers
+        ]
+        both = Pair(kind, servers, http)
         if kind == "pipecat":
-            target = ["--stream", (await get_json(http, "/streams"))["stream"]]
+            target = ["--stream", (await get_json(http[0], "/streams"))["stream"]]
         else:
-            webhook = f"http://127.0.0.1:{server.hello['port']}/carriers/twilio/voice"
+            port = port or servers[0].hello["port"]
+            webhook = f"http://127.0.0.1:{port}/carriers/twilio/voice"
             target = ["--webhook", webhook, "--secret", SECRET]
         arguments = ("carrier_callers", *target, "--rate", str(rate), *_on(callers_cpu))
-        async with child(*arguments) as callers:
-            both.callers = callers
-            yield both
+        both.callers = await stack.enter_async_context(child(*arguments))
+        yield both
+
+
+async def _modules(
+    kind: str, processes: int, stack: AsyncExitStack
+) -> tuple[list[tuple[str, ...]], int]:
+    """The children that are the server, and the port that they share, if they are several."""
+    if kind == "pipecat":
+        return [("stock_carriers",)], 0
+    if processes == 1:
+        return [("carrier_server", kind)], 0
+    directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="offhook-"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    shared = ("--processes", str(processes), "--directory", directory, "--port", str(port))
+    numbers = range(1, processes + 1)
+    return [("carrier_server", kind, "--number", str(n), *shared) for n in numbers], port
 
 
 @dataclass(frozen=True)
@@ -88,6 +131,7 @@ class Row:
     """One server under one load for some seconds."""
 
     server: str
+    processes: int
     phase: str
     """"held": the calls stand; "churn": they come and go."""
     asked: int
@@ -100,7 +144,9 @@ class Row:
     refused: dict[str, int]
     cut: int
     messages: int
-    """Of sound, that came back."""
+    """Of sound, that came back..."""
+    sound_percent: float
+    """...and how much of the time it lasts."""
     late_ms: dict[str, float]
     """Of those: how much later than the most punctual of the second before."""
     late_percent: dict[str, float]
@@ -118,6 +164,8 @@ class Row:
     tick_late_ms: float | None
     lag_p99_ms: float
     concealed_percent: float | None
+    spread: list[int]
+    """Calls with marks in each process, by the server's account."""
     own: dict[str, Any]
     """The callers': share of a core, how late they sent, how late their loop was."""
 
@@ -142,6 +190,7 @@ async def _row(
     setup = ramp or report
     return Row(
         server=both.kind,
+        processes=len(both.servers),
         phase=phase,
         asked=asked,
         calls=report["up"],
@@ -151,6 +200,7 @@ async def _row(
         refused=setup["refused"],
         cut=report["cut"],
         messages=report["messages"],
+        sound_percent=round(report["sound_ms"] / 10 / seconds / calls, 1),
         late_ms=report["late_ms"],
         late_percent={ms: round(100 * n / messages, 3) for ms, n in report["late"].items()},
         holes_per_minute=round(report["holes"] * 60 / seconds / calls, 3),
@@ -163,6 +213,7 @@ async def _row(
         tick_late_ms=after.get("tick_late_ms"),
         lag_p99_ms=last["lag_ms"]["p99"],
         concealed_percent=_concealed(before, after),
+        spread=after.get("calls", []),
         own=report["own"],
     )
 
@@ -171,7 +222,7 @@ def _concealed(before: dict[str, Any], after: dict[str, Any]) -> float | None:
     """Of all that the server heard."""
     if not after:
         return None
-    lines = {name: n - before["lines"][name] for name, n in after["lines"].items() if name != "mos"}
+    lines = {name: n - before["lines"][name] for name, n in after["lines"].items()}
     return round(float(100 * lines["concealed_ms"] / max(1, lines["heard_ms"])), 3)
 
 
@@ -182,20 +233,21 @@ async def load(
     seconds: float,
     pin: bool,
     show: Callable[[Row], None],
+    processes: int = 1,
 ) -> list[Row]:
     """A fresh server: calls are set up step by step and stand for a while; then as many as in the
     first step come and go."""
     rows = []
-    async with pair(kind, rate, pin) as both:
-        await both.ask("fill 1")
+    async with pair(kind, rate, pin, processes) as both:
+        await both.ask(f"fill {WARM_UP_CALLS * processes}")
         await asyncio.sleep(WARM_UP_SECONDS)
         await both.ask("empty")
-        empty = both.footprint().rss_mb
+        empty = both.rss_mb()
         for calls in steps:
             both.callers.tell("measure")
             ramp = await both.ask(f"fill {calls}")
             await asyncio.sleep(SETTLE_SECONDS)
-            mb = (both.footprint().rss_mb - empty) / max(1, ramp["up"])
+            mb = (both.rss_mb() - empty) / max(1, ramp["up"])
             rows.append(await _row(both, "held", calls, seconds, round(mb, 3), ramp))
             show(rows[-1])
         await both.ask("empty")
@@ -222,8 +274,9 @@ def line(row: Row) -> str:
     mb = "-" if row.mb_per_call is None else f"{row.mb_per_call:.2f}"
     tick = "-" if row.tick_late_ms is None else f"{row.tick_late_ms:.1f}"
     trips = [f"{trip[q]:.0f}" if trip else "-" for q in ("p50", "p95")]
+    server = row.server if row.processes == 1 else f"{row.server} x{row.processes}"
     return (
-        f"{row.server:9}{row.phase:7}{calls:>8}{row.setups:>6}{row.setup_ms.get('p50', 0):11.1f}"
+        f"{server:9}{row.phase:7}{calls:>8}{row.setups:>6}{row.setup_ms.get('p50', 0):11.1f}"
         f"{row.setup_ms.get('p95', 0):8.1f}{sum(row.refused.values()):>8}{row.cut:>5}"
         f"{row.late_percent['20']:8.2f}%{row.late_percent['40']:8.2f}%{late.get('p99', 0):9.1f}"
         f"{late.get('max', 0):8.1f}{row.holes_per_minute:10.2f}{row.echo_ms.get('p50', 0):9.0f}"

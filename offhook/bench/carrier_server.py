@@ -3,23 +3,30 @@ included, with one of these in place of the conversation.
 
 echo       what a caller says comes back: jitter buffer, decoder, resampler, playout, encoder
 vad        the same, and the voice detector hears every call
+
+It may be one of several processes that share a port, as those of `offhook serve` do.
 """
 
 import argparse
 import asyncio
 import os
+from dataclasses import dataclass
+from pathlib import Path
 
 from aiohttp import web
 
+from offhook.bench.edge_server import EchoEdge
 from offhook.bench.process import LoopLag, stats_route, stay
-from offhook.bench.sip_server import Lines, counted, edge_of
+from offhook.bench.sip_server import Lines, VadEdge, counted, edge_of
 from offhook.pipeline.vad_io import MAX_CALLS
 from offhook.telephony.carriers.settings import CarrierSettings
+from offhook.web import processes_io
 from offhook.web.config import Config, Log, Server, WebRtc
 from offhook.web.edge_io import Edge
 from offhook.web.logs import set_up
 from offhook.web.loop_io import run
 from offhook.web.server_io import application
+from offhook.web.siblings_io import NumberedEdge
 
 SECRET = "0123456789abcdef0123456789abcdef"
 TWILIO = CarrierSettings("twilio", account="AC0123456789abcdef0123456789abcdef", secret=SECRET)
@@ -42,17 +49,50 @@ def carriers_route(app: web.Application, edge: Edge, lines: Lines) -> None:
     app.router.add_get("/carried", carried)
 
 
-async def serve(kind: str) -> None:
-    edge = edge_of(
-        kind,
-        Config(
-            server=Server(max_calls=MAX_CALLS, drain_seconds=0),
-            webrtc=WebRtc(addresses=["127.0.0.1"]),
-            carriers=(TWILIO,),
-        ),
-    )
+class NumberedEcho(NumberedEdge, EchoEdge):
+    """One of several."""
+
+
+class NumberedVad(NumberedEdge, VadEdge):
+    """One of several."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The processes that this is one of."""
+
+    number: int
+    processes: int
+    directory: Path
+    port: int
+
+
+def configuration(shared: Shared | None) -> Config:
+    place = {} if shared is None else {"port": shared.port, "processes": shared.processes}
+    server = Server.model_validate({"max_calls": MAX_CALLS, "drain_seconds": 0, **place})
+    return Config(server=server, webrtc=WebRtc(addresses=["127.0.0.1"]), carriers=(TWILIO,))
+
+
+async def serve_alone(kind: str) -> None:
+    edge = edge_of(kind, configuration(None))
     await edge.start()
-    app, lag = application(edge), LoopLag()
+    try:
+        await _stay(application(edge), edge)
+    finally:
+        await edge.close()
+
+
+async def serve_shared(kind: str, shared: Shared) -> None:
+    """Says on a port of its own how it is doing."""
+    of_kind = NumberedEcho if kind == "echo" else NumberedVad
+    edge = of_kind(configuration(shared), None, shared.number)
+    await edge.start()
+    async with processes_io.shared(edge, shared.directory):
+        await _stay(web.Application(), edge)
+
+
+async def _stay(app: web.Application, edge: Edge) -> None:
+    lag = LoopLag()
     stats_route(app, lag)
     carriers_route(app, edge, counted(edge))
     watching = asyncio.create_task(lag.watch())
@@ -60,18 +100,24 @@ async def serve(kind: str) -> None:
         await stay(app)
     finally:
         watching.cancel()
-        await edge.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=("echo", "vad"))
     parser.add_argument("--cpu", type=int, help="to run on, of those there are")
-    arguments = parser.parse_args()
-    if arguments.cpu is not None:
-        os.sched_setaffinity(0, {arguments.cpu})
+    parser.add_argument("--number", type=int, default=1, help="of several processes")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--directory", type=Path, help="where the processes find each other")
+    parser.add_argument("--port", type=int, default=0, help="that they share")
+    a = parser.parse_args()
+    if a.cpu is not None:
+        os.sched_setaffinity(0, {a.cpu})
     set_up(Log(level="WARNING"))
-    run(serve(arguments.kind))
+    if a.processes == 1:
+        run(serve_alone(a.kind))
+    else:
+        run(serve_shared(a.kind, Shared(a.number, a.processes, a.directory, a.port)))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
     turns      a spoken conversation with interruptions over a provider's stream: response times,
                and the words kept in the context beside the words that the caller heard
 
-Server and callers are processes of their own on 127.0.0.1, each kept to a core where there are two.
+Server and callers are processes of their own on 127.0.0.1, each kept to a core where there are two
+and the server is one process.
 The callers are far ends written from the providers' documents: they buffer what they are sent, play
 it by their own clock and give marks back. What limits the callers is printed beside: their share of
 their core, and how late they sent. While both are low, what is late is the server's doing.
@@ -32,11 +33,20 @@ def _load(a: argparse.Namespace) -> int:
     rows = [
         row
         for kind in a.servers.split(",")
-        for row in run_loop(carrier_load.load(kind, steps, a.rate, a.seconds, not a.no_pin, show))
+        for row in run_loop(
+            carrier_load.load(
+                kind, steps, a.rate, a.seconds, not a.no_pin, show, _processes(kind, a)
+            )
+        )
     ]
     if a.json:
         print(json.dumps([asdict(row) for row in rows]))
     return 0
+
+
+def _processes(kind: str, a: argparse.Namespace) -> int:
+    """Stock Pipecat has one."""
+    return 1 if kind == "pipecat" else int(a.processes)
 
 
 def _turns(a: argparse.Namespace) -> int:
@@ -67,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     load.add_argument("--calls", default="20,50,100", help="at once, step by step")
     load.add_argument("--rate", type=float, default=5.0, help="new calls a second")
     load.add_argument("--seconds", type=float, default=20.0, help="each row is counted")
+    load.add_argument("--processes", type=int, default=1, help="of our server, on one port")
     load.add_argument("--no-pin", action="store_true", help="let the processes run anywhere")
     load.set_defaults(run=_load)
 
@@ -90,7 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.part == "load":
         if unknown := set(arguments.servers.split(",")) - set(carrier_load.SERVERS):
             parser.error(f"no such server: {', '.join(sorted(unknown))}")
-        if max(int(n) for n in arguments.calls.split(",")) > MAX_CALLS:
+        most = MAX_CALLS * max(1, arguments.processes)
+        if arguments.processes < 1 or max(int(n) for n in arguments.calls.split(",")) > most:
             parser.error(f"one process holds {MAX_CALLS} calls")
     elif unknown := set(arguments.providers.split(",")) - set(carrier_turns.PROVIDERS):
         parser.error(f"no such provider: {', '.join(sorted(unknown))}")

@@ -242,21 +242,26 @@ class Playout:
         return packet
 
     def _ahead(self, samples: int, offset: int = 0) -> Pcm:
-        """The samples queued from `offset` on, padded with zeros: a view where the first chunk
-        has them all."""
+        """The samples queued from `offset` on, padded with zeros: a view where one chunk has them
+        all."""
         start = self._offset + offset
-        if self._chunks and len(self._chunks[0]) - start >= samples:
-            return self._chunks[0][start : start + samples]
-        out = np.zeros(samples, np.int16)
+        out: Pcm | None = None
         filled = 0
         for chunk in self._chunks:
+            if start >= len(chunk):
+                start -= len(chunk)
+                continue
+            if out is None:
+                if len(chunk) - start >= samples:
+                    return chunk[start : start + samples]
+                out = np.zeros(samples, np.int16)
             piece = chunk[start : start + samples - filled]
             out[filled : filled + len(piece)] = piece
             filled += len(piece)
-            start = max(0, start - len(chunk))
+            start = 0
             if filled == samples:
                 break
-        return out
+        return np.zeros(samples, np.int16) if out is None else out
 
     @staticmethod
     def _risen(sound: Pcm) -> Pcm:

@@ -35,6 +35,8 @@ def _carriers(request: web.Request) -> Carriers:
 
 OF_CARRIERS = frozenset({voice, status, transfer, stream})
 """Handlers that look for themselves who asks."""
+NEW_CALLS = frozenset({voice, stream})
+"""With these a call begins, where the path names none."""
 
 
 def add_routes(router: web.UrlDispatcher) -> None:

@@ -336,7 +336,7 @@ class Carriers:
         await socket.accept(request)
         async with socket.line(leg):
             await self._run(call, leg)
-        return socket.websocket
+        return socket.response
 
     def _carrier(self, request: web.Request, providers: tuple[str, ...]) -> Carrier:
         carrier = self.by_name.get(request.match_info["name"])

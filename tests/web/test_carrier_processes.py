@@ -1,6 +1,9 @@
 """Carriers of `offhook serve` with two processes: a stream reaches the process whose call it is."""
 
 import asyncio
+import json
+from contextlib import suppress
+from urllib.parse import urlsplit
 
 import aiohttp
 import numpy as np
@@ -9,6 +12,8 @@ from offhook.bench.carrier_far_end import CallFacts
 from offhook.bench.carrier_far_end_asterisk import ChanWebSocket
 from offhook.bench.carrier_far_end_io import FarEndCall
 from offhook.bench.carrier_far_end_json import Twilio
+from offhook.telephony.carriers.frames import Opcode
+from tests.telephony.carriers.masked import sent
 from tests.telephony.sip.phones import is_tone
 from tests.web.test_carriers import OUR_TONE, stream_url
 from tests.web.test_processes import TwoProcesses
@@ -48,6 +53,37 @@ async def played(call: FarEndCall, url: str) -> np.ndarray:
     return np.concatenate(call.far_end.player.played)
 
 
+async def hurried(url: str, call_id: str, pause: float) -> list[str]:
+    """The events of what a caller is sent who says all at once, byte by byte, and does not wait
+    for the answer to the handshake."""
+    at = urlsplit(url)
+    reader, writer = await asyncio.open_connection(at.hostname, at.port)
+    lines = (
+        *(f"GET {at.path} HTTP/1.1", f"Host: {at.netloc}", "Upgrade: websocket"),
+        *("Connection: Upgrade", "Sec-WebSocket-Version: 13"),
+        *("Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", ""),
+    )
+    start = {"streamSid": f"MZ{call_id}", "callSid": call_id}
+    text = json.dumps({"event": "start", "streamSid": f"MZ{call_id}", "start": start})
+    data = "\r\n".join(lines).encode() + sent(Opcode.TEXT, text.encode())
+    step = 1 if pause else len(data)
+    for n in range(0, len(data), step):
+        writer.write(data[n : n + step])
+        await asyncio.sleep(pause)
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+    events = []
+    with suppress(asyncio.IncompleteReadError):
+        while len(events) < 20:
+            first, length = await reader.readexactly(2)
+            if length == 126:
+                length = int.from_bytes(await reader.readexactly(2), "big")
+            payload = await reader.readexactly(length)
+            assert first == 0x81
+            events.append(json.loads(payload)["event"])
+    writer.close()
+    return events
+
+
 async def test_streams_are_heard_whichever_process_they_come_to(tmp_path):
     (tmp_path / "bot.py").write_text(BOT)
     (tmp_path / "offhook.toml").write_text(CONFIG)
@@ -69,6 +105,15 @@ async def test_streams_are_heard_whichever_process_they_come_to(tmp_path):
 
             calls = (*(by_webhook(n) for n in range(TRIES)), *(direct() for _ in range(TRIES)))
             sounds = await asyncio.gather(*calls)
+            urls = []
+            for number in range(TRIES):
+                fields = {"CallSid": f"CB{number}", "From": "+491701", "To": "+493099"}
+                async with http.post("/carriers/twilio/voice", data=fields) as answer:
+                    urls.append(stream_url("twilio", await answer.text())[0])
+            said = (hurried(url, f"CB{n}", (n % 2) * 0.001) for n, url in enumerate(urls))
+            for events in await asyncio.wait_for(asyncio.gather(*said), SOON):
+                assert events.count("media") >= 8
+            assert {url.rpartition("/")[2][:2] for url in urls} <= {"1-", "2-"}
             for number in range(TRIES):  # nobody becomes somebody else on the way
                 path = f"/carriers/elsewhere/stream/{1 + number % 2}-x"
                 forged = {"X-Offhook-Peer": "192.0.2.1"}

@@ -103,6 +103,10 @@ def _nowhere(message: Message) -> None:
     pass
 
 
+def _nothing() -> None:
+    pass
+
+
 class CarrierLeg(Leg):
     """Silent until its stream has started."""
 
@@ -119,6 +123,8 @@ class CarrierLeg(Leg):
         super().__init__(call_id)
         self.on_started: Callable[[Started], None] = lambda started: None
         """The stream says who calls whom; once, before `on_connected`."""
+        self.catch_up: Callable[[], None] = _nothing
+        """Called first in every tick: whoever reads for the leg gives it what came since."""
         self.stream = stream
         self._emit = send
         self._control = control
@@ -143,7 +149,9 @@ class CarrierLeg(Leg):
         self._make_encoder: Callable[[], Encoder]
         self._encoder: Encoder
         self._packet = 0
-        """Samples in one message."""
+        """Samples in one message..."""
+        self._longer = 0
+        """...and in one where so many wait."""
         self._silence: list[Message] = []
         """20 ms of it, where it has to be sent."""
         self._far = FarBuffer()
@@ -209,6 +217,7 @@ class CarrierLeg(Leg):
         self._reception = ReceptionStatistics(0, decoder.clock_rate)
         self._encoding = heard.encoding
         self._packet = RATE_OUT * stream.packet_ms // 1000
+        self._longer = RATE_OUT * stream.longer_ms // 1000 or self._packet
         if stream.silence_too:
             self._silence = stream.sound(self._make_encoder().encode(_PAUSE))
         self._window_started = now
@@ -235,6 +244,7 @@ class CarrierLeg(Leg):
 
     def _receive(self, now: float) -> Pcm:
         self._now = now
+        self.catch_up()
         return self._receiver.pull(now) if self._started else _SILENCE
 
     def _take(self) -> Pcm | None:
@@ -275,13 +285,14 @@ class CarrierLeg(Leg):
             self._say(self._silence)
 
     def _send_ahead(self, now: float) -> None:
-        playout, packet = self.playout, self._packet
+        playout = self.playout
         lead = RATE_OUT * self.stream.lead_ms // 1000
         if self._flowing:
             lead += self._far.held_by_habit(playout.sent)
         ahead = self._wire - playout.sent
         while ahead < lead:
             left = playout.queued - ahead
+            packet = self._longer if left >= self._longer else self._packet
             if left < packet and ahead > TAIL_SAMPLES:
                 return
             sound = playout.peek(ahead, packet)
@@ -396,7 +407,7 @@ class CarrierLeg(Leg):
         super().close(self._ending or reason)
         # Calls that ended hold on to nothing, and Python need not stop all others to find out.
         self._emit = _nowhere
-        self.playout.on_cut = lambda: None
+        self.catch_up = self.playout.on_cut = _nothing
         if self._all_played is not None:
             self._all_played.set()
 

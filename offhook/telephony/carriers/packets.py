@@ -43,14 +43,16 @@ class Packetizer:
     def packets(self, sound: Sound) -> list[RtpPacket]:
         """The packets of one message, none if it holds not even a sample."""
         payload = sound.payload
-        samples = self._samples(payload)
+        samples = self._opus_samples(payload) if self._opus else len(payload) // self._sample_bytes
         if not samples:
             return []
-        ahead = self._ahead(sound.sequence)
+        sequence = sound.sequence
+        ahead = 0 if sequence is None else self._ahead(sequence)
         timestamp = self._timestamp + ahead * samples
         number = self._number + ahead
         if ahead >= 0:
-            timestamp = self._timed(timestamp, sound.timestamp_ms)
+            if sound.timestamp_ms is not None:
+                timestamp = self._timed(timestamp, sound.timestamp_ms)
             self._timestamp = timestamp + samples
         if self._opus or samples <= self._longest:
             packets = [self._packet(number, timestamp, payload)]
@@ -60,19 +62,19 @@ class Packetizer:
             self._number = number + len(packets)
         return packets
 
-    def _samples(self, payload: bytes) -> int:
-        if not self._opus:
-            return len(payload) // self._sample_bytes
+    def _opus_samples(self, payload: bytes) -> int:
         samples: int = libopus().opus_packet_get_nb_samples(payload, len(payload), OPUS_RATE)
         # Of what is malformed the decoder will say so.
         return samples if samples > 0 else OPUS_RATE * PACKET_MS // 1000
 
-    def _ahead(self, sequence: int | None) -> int:
+    def _ahead(self, sequence: int) -> int:
         """How many messages there are between the one expected and this; below 0 if others have
         overtaken it."""
-        if sequence is None:
+        expected = self._expected
+        if sequence == expected:
+            self._expected = sequence + 1
             return 0
-        ahead = 0 if self._expected is None else sequence - self._expected
+        ahead = 0 if expected is None else sequence - expected
         if abs(ahead) > MAX_JUMP:
             ahead = 0
             self._expected = None
@@ -80,10 +82,8 @@ class Packetizer:
             self._expected = sequence + 1
         return ahead
 
-    def _timed(self, timestamp: int, told_ms: int | None) -> int:
+    def _timed(self, timestamp: int, told_ms: int) -> int:
         """The timestamp of a message that is expected at `timestamp`."""
-        if told_ms is None:
-            return timestamp
         told = told_ms * self._rate // 1000
         if self._began is not None:
             gap = told - self._began - timestamp

@@ -1,11 +1,13 @@
 """What a carrier is sent of what is queued to be said, and when."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from offhook.media.pcm import SAMPLES_OUT
 from offhook.telephony.carriers.stream import Congested, Format
-from tests.telephony.carriers.carrier import Call, Line, ScriptedStream, spoken, told
+from tests.telephony.carriers.carrier import STARTED, Call, Line, ScriptedStream, spoken, told
 
 
 @pytest.fixture
@@ -125,6 +127,46 @@ def test_while_it_is_congested_nothing_is_sent_and_the_count_stops_at_what_was(l
     line.take(Congested(False))
     line.tick(3)
     assert told(line.sounds[before])[0] == before * 20 + 1
+
+
+def longer(line):
+    """Its stream takes 60 ms in one message."""
+    line.stream.longer_ms = 60
+    line.stream.events.clear()
+    line.take(replace(STARTED, format_in=Format("l16", 24_000), format_out=Format("l16", 24_000)))
+    return line
+
+
+def test_what_waits_is_sent_in_longer_messages_and_as_far_ahead():
+    line = longer(Line())
+    line.leg.playout.begin()
+    line.leg.playout.write(spoken(0, 1000))
+    line.tick()
+    assert [len(told(message)) for message in line.sounds] == [60, 60]
+    for _ in range(30):
+        line.tick()
+        sent = sum(len(told(message)) for message in line.sounds)
+        assert sent - line.ticks * 20 >= 100 - 20
+        assert [ms for message in line.sounds for ms in told(message)] == list(range(1, sent + 1))
+    assert len(line.sounds) < 30 * 20 / 60 + 4
+
+
+def test_sound_that_comes_as_it_is_played_does_not_wait_for_a_longer_message():
+    line = longer(Line())
+    for tick in range(10):
+        line.leg.playout.write(spoken(tick * 20, 20))
+        line.tick()
+        assert len(line.sounds) == tick + 1
+
+
+def test_the_last_of_an_utterance_is_sent_though_it_fills_no_longer_message():
+    line = longer(Line())
+    line.leg.playout.begin()
+    line.leg.playout.write(spoken(0, 130))
+    line.leg.playout.end()
+    line.tick(12)
+    assert [len(told(message)) for message in line.sounds] == [60, 60, 20]
+    assert line.leg.playout.sent == 130 * 24
 
 
 def test_messages_of_100_ms_wait_until_there_is_that_much():

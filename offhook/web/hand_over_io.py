@@ -1,0 +1,198 @@
+"""A connection that came to one process goes over to a sibling, with all that was read of it.
+
+    caller -- TCP --> process A: reads the request, sees that the call is B's
+                      A -- the socket, and the bytes read --> B: serves it as if it had come there
+    caller -- TCP --> process B
+
+The connection itself moves (SCM_RIGHTS over a Unix socket): its bytes do not pass through A again.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+from aiohttp import web
+from loguru import logger
+
+HAND_OVER_SECONDS = 2.0
+"""For a sibling to take a connection."""
+MAX_HEAD_BYTES = 512 * 1024
+"""Of what was read before: the request's head, and what came right behind it."""
+BACKLOG = 256
+TAKEN = b"\x06"
+"""What a sibling answers."""
+
+_CHUNK = 64 * 1024
+
+
+class HandedOver(web.StreamResponse):
+    """The answer to a request whose connection is no longer ours: none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.force_close()
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        pass
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        pass
+
+
+class _Rest:
+    """Takes what aiohttp has read of a connection behind the request."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        self.data += data
+        return False, b""
+
+    def feed_eof(self) -> None:
+        pass
+
+
+async def hand_over(request: web.Request, path: str) -> web.StreamResponse:
+    """Give the connection of a request that asks for an upgrade to the process that listens at
+    `path`. Raises OSError or TimeoutError when it does not listen; the request can be answered
+    then. Whatever fails later closes the connection."""
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sibling:
+        sibling.setblocking(False)
+        async with asyncio.timeout(HAND_OVER_SECONDS):
+            await loop.sock_connect(sibling, path)
+        transport, rest = request.transport, _Rest()
+        if transport is None:
+            return HandedOver()
+        try:
+            request.protocol.set_parser(rest)  # type: ignore[arg-type]
+            transport.pause_reading()  # what comes from here on is the sibling's to read
+            data = _head(request) + rest.data
+            descriptor = transport.get_extra_info("socket").fileno()
+            sent = socket.send_fds(sibling, [data[:_CHUNK]], [descriptor])
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                await loop.sock_sendall(sibling, data[sent:])
+                sibling.shutdown(socket.SHUT_WR)
+                if await loop.sock_recv(sibling, 1) != TAKEN:
+                    raise ConnectionError("it was not taken")
+        except (OSError, TimeoutError) as error:
+            logger.warning("a connection was lost on its way to a sibling: {}", error)
+        finally:
+            transport.abort()  # closes our descriptor of it, not the connection
+    return HandedOver()
+
+
+def _head(request: web.Request) -> bytes:
+    """The request as it came."""
+    version = request.version
+    line = f"{request.method} {request.raw_path} HTTP/{version.major}.{version.minor}"
+    lines = [line.encode("utf-8", "surrogateescape")]
+    lines += [name + b": " + value for name, value in request.raw_headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+@asynccontextmanager
+async def adopting(path: str, server: web.Server) -> AsyncIterator[None]:
+    """Meanwhile the server takes connections over from siblings, who find it at `path`; nobody
+    else may look into its directory. Raises OSError."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # of a process of the same number that crashed
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        async with _Adopter(listener, server):
+            yield
+
+
+class _Adopter:
+    """Those that were taken are the server's."""
+
+    def __init__(self, listener: socket.socket, server: web.Server) -> None:
+        self._listener, self._server = listener, server
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> None:
+        self._spawn(self._accept(), "connections of siblings")
+
+    async def __aexit__(self, *exception: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            sibling, _ = await loop.sock_accept(self._listener)
+            self._spawn(self._take(sibling), "a connection of a sibling")
+
+    async def _take(self, sibling: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with sibling:
+            sibling.setblocking(False)
+            try:
+                async with asyncio.timeout(HAND_OVER_SECONDS):
+                    connection, data = await _received(sibling)
+                    try:
+                        await loop.connect_accepted_socket(
+                            lambda: _Adopted(self._server, data), connection
+                        )
+                    except BaseException:
+                        connection.close()
+                        raise
+                    await loop.sock_sendall(sibling, TAKEN)
+            except (OSError, TimeoutError) as error:
+                logger.warning("a connection of a sibling was not taken: {}", error)
+
+
+async def _received(sibling: socket.socket) -> tuple[socket.socket, bytes]:
+    """A connection, and what was read of it. Raises OSError."""
+    await _readable(sibling)
+    data, descriptors, _, _ = socket.recv_fds(sibling, _CHUNK, 1)
+    if not descriptors:
+        raise ConnectionError("no connection came with it")
+    connection = socket.socket(fileno=descriptors[0])
+    try:
+        connection.set_inheritable(False)
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        while more := await loop.sock_recv(sibling, _CHUNK):
+            data += more
+            if len(data) > MAX_HEAD_BYTES:
+                raise ConnectionError(f"over {MAX_HEAD_BYTES} bytes were read of it")
+    except BaseException:
+        connection.close()
+        raise
+    return connection, data
+
+
+async def _readable(sock: socket.socket) -> None:
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sock, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(sock)
+
+
+class _Adopted(asyncio.Protocol):
+    """Gives a connection to a new protocol of the server, with what was read before: that comes
+    first, before anything that the connection still has."""
+
+    def __init__(self, server: web.Server, data: bytes) -> None:
+        self._server, self._data = server, data
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        protocol = self._server()
+        transport.set_protocol(protocol)
+        protocol.connection_made(cast(asyncio.Transport, transport))  # uvloop's is no subclass
+        protocol.data_received(self._data)
