@@ -5,13 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: run qwen test test-all lint format bench lock size clean
+.PHONY: run qwen qwen-asr-official qwen-tts-official test test-all lint format bench lock size clean
 
 run: $(VENV)/.runtime
 	$(BIN)/offhook serve $(ARGS)
 
 # What the Qwen3 engines need: torch, which is large.
 qwen: $(VENV)/.qwen
+
+# The Qwen3 packages of their authors, each in an environment of its own: .venv-qwen-asr,
+# .venv-qwen-tts.
+qwen-asr-official: .venv-qwen-asr/.made
+qwen-tts-official: .venv-qwen-tts/.made
 
 # In two halves at once: one computes, the other mostly waits for calls that last as long as they last.
 FIRST := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/web/speech
@@ -51,23 +56,35 @@ $(VENV)/.qwen: $(VENV)/.runtime requirements-qwen.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	touch $@
 
-# The carriers' own libraries are oracles: where they cannot be had, the tests that ask them are
-# skipped.
-$(VENV)/.test: $(VENV)/.qwen requirements-dev.lock requirements-carriers.lock debian-packages-test.txt
+.venv-%/.made: requirements-%-official.lock debian-packages.txt pyproject.toml
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	sh deploy/install-packages.sh debian-packages.txt
+	touch $@
+
+# Oracles: where they cannot be had, the tests that ask them are skipped.
+$(VENV)/.test: $(VENV)/.qwen requirements-dev.lock requirements-oracles.lock debian-packages-test.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-carriers.lock || echo "without the carriers' own libraries"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-oracles.lock || echo "without some oracles of the tests"
 	sh deploy/install-packages.sh debian-packages-test.txt
 	touch $@
 
 # Needs uv (pip install uv).
-LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	--no-annotate --no-emit-index-url --no-emit-find-links --no-emit-package numba \
-	--no-emit-package llvmlite --no-emit-package resampy --no-emit-package sounddevice
+LOCK_ALL := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-annotate --no-emit-index-url --no-emit-find-links \
+	--no-emit-package resampy --no-emit-package sounddevice
+LOCK := $(LOCK_ALL) --no-emit-package numba --no-emit-package llvmlite
+# librosa, of these packages, wants numba.
+LOCK_OFFICIAL := $(LOCK_ALL) --override requirements-official-overrides.txt
 lock:
 	$(LOCK) requirements.in -o requirements.lock
 	$(LOCK) requirements-qwen.in -o requirements-qwen.lock
 	$(LOCK) requirements-dev.in -o requirements-dev.lock
-	$(LOCK) requirements-carriers.in -o requirements-carriers.lock
+	$(LOCK) requirements-oracles.in -o requirements-oracles.lock
+	$(LOCK_OFFICIAL) requirements-qwen-asr-official.in -o requirements-qwen-asr-official.lock
+	$(LOCK_OFFICIAL) requirements-qwen-tts-official.in -o requirements-qwen-tts-official.lock
 
 size: $(VENV)/.runtime
 	du -sm $(VENV)

@@ -16,7 +16,8 @@ the stream, with what has no final yet. Utterances count from 0: each ``flush`` 
 of one in progress ends one. Partials and finals carry the number, so an answer that was under way
 when its utterance was cancelled is known as such. An error is the last message of a stream.
 
-This module is bytes and text only; the sockets are in the worker and in `remote_recognizer_io`.
+The query is `StreamOptions` and the rate. This module is bytes and text only; the sockets are in
+`asr_stream_io` and in `remote_recognizer_io`.
 """
 
 import json
@@ -54,6 +55,11 @@ MAX_UNHEARD_S = 180
 """Sound of one stream that no partial or final has covered yet. Beyond it the server reads no
 further until a final comes; when none is due, because nothing was flushed, it is the error
 `behind`."""
+MAX_WAITING_UTTERANCES = 64
+"""Of one stream, flushed and without a final. Beyond, the server reads no further until one
+comes."""
+MAX_UNTAKEN_S = 60
+"""A client that takes none of its messages for so long is the error `behind`."""
 
 
 # --- from the client ---
@@ -76,7 +82,7 @@ class Request:
         asked: dict[str, Any] = {name: query[name] for name in _OPTIONS & query.keys()}
         if "update_ms" in asked:
             asked["update_ms"] = integer("update_ms", asked["update_ms"])
-        for name in {"words", "live"} & asked.keys():
+        for name in {"words", "live", "gate"} & asked.keys():
             asked[name] = flag(name, asked[name])
         if "language" in asked:
             asked["language"] = asked["language"] or None

@@ -35,7 +35,7 @@ SENTENCE_PAUSE_MS = 250
 COMMA_PAUSE_MS = 120
 WORD_PAUSE_MS = 30
 """Between clauses cut where nothing is written."""
-SILENCE_DB = -40.0
+SILENCE_DB = -36.0
 """A 5 ms frame this far below the loudest one of its clause is silence, at the clause's edges."""
 LEAD_MS = 10
 TAIL_MS = 25
@@ -158,6 +158,8 @@ class EmbeddedSynthesizer(ABC):
     name: str
     names: tuple[str, ...]
     """Of the voices; the first is the usual one."""
+    languages = ("en",)
+    """That it speaks, as ISO 639 codes."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.name)

@@ -31,6 +31,9 @@ class StreamOptions:
     live: bool = True
     """Somebody waits for the words as they are spoken. Otherwise the sound is a file: streams that
     are live come first, and partials may be left out."""
+    gate: bool = False
+    """Only sound with speech in it goes to the engine; of the rest the text is empty at once.
+    Whoever opens engines sees to it (`speech_gate_io`), the engines do not."""
 
     def __post_init__(self) -> None:
         if not UPDATE_MS_MIN <= self.update_ms <= UPDATE_MS_MAX:
@@ -80,8 +83,9 @@ class RecognizerStream(Protocol):
 
     ``feed`` audio, then ``finish`` to end the utterance; its `Final` is the last event of it, and
     the next ``feed`` begins the next utterance. ``cancel`` drops the utterance: no Final comes.
-    ``close`` ends the stream and with it the iteration of events. An utterance longer than the
-    engine bears comes in several Finals, all but the last with `continues`.
+    ``close`` ends the stream and with it the iteration of events, which raises EngineError when the
+    engine cannot go on. An utterance longer than the engine bears comes in several Finals, all but
+    the last with `continues`.
     """
 
     def feed(self, pcm: Pcm) -> None:

@@ -28,7 +28,14 @@ from offhook.pipeline.asr_protocol import (
     command_text,
     parse_server,
 )
-from offhook.pipeline.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions, Word
+from offhook.pipeline.recognizer import (
+    DEFAULT_OPTIONS,
+    EngineError,
+    Final,
+    Partial,
+    StreamOptions,
+    Word,
+)
 from offhook.pipeline.worker_client_io import (
     LOST,
     PING_S,
@@ -57,7 +64,8 @@ MAX_LOSSES = 3
 empty."""
 GIVE_UP_S = 30.0
 """Finished utterances are given up when there was no connection for so long. To wait for a worker
-that loads is to have one."""
+that loads is to have one. A caller can say it again, and a call goes on; a stream that is not live
+ends with an EngineError instead."""
 AUDIO_BYTES = 1 << 15
 """Of sound in one message: 1 s."""
 NOTHING = Partial("", 0, 0)
@@ -188,6 +196,7 @@ class RemoteStream:
         self._samples = 0
         self._dropping = False
         self._closed = False
+        self._error: EngineError | None = None
         self._events: deque[Partial | Final] = deque(maxlen=MAX_EVENTS)
         self._event = asyncio.Event()
         self._news = asyncio.Event()
@@ -233,6 +242,8 @@ class RemoteStream:
             while self._events:
                 yield self._events.popleft()
             self._event.clear()
+            if not self._events and self._error is not None:
+                raise self._error
             if not self._events and not self._closed:
                 await self._event.wait()
 
@@ -263,6 +274,10 @@ class RemoteStream:
         return full
 
     def _give_up(self, why: str, utterances: list[Utterance]) -> None:
+        if utterances and not self._options.live:
+            self._error = EngineError(f"the speech worker at {self._recognizer.url}: {why}")
+            self._event.set()
+            return
         for utterance in utterances:
             self._utterances.remove(utterance)
             self._tell(Final("", utterance.audio_ms, continues=utterance.continues))
@@ -282,19 +297,21 @@ class RemoteStream:
         pause, said = RECONNECT_S, ""
         lost_at = loop.time()
         while True:
-            hopeless = False
+            hopeless = connected = ready = False
             try:
                 socket = await self._recognizer.connect(self._options)
+                connected = True
                 try:
                     await ready_of(socket)
-                    pause, said = RECONNECT_S, ""
+                    pause, said, ready = RECONNECT_S, "", True
                     await self._converse(socket)
                 finally:
-                    lost_at = loop.time()
                     with suppress(*LOST):
                         await socket.close()
             except LOST as error:
                 hopeless = is_hopeless(error)
+                if ready or (connected and not isinstance(error, Refused)):
+                    lost_at = loop.time()
                 if (words := in_words(error)) != said:
                     log.warning("x the speech worker at %s: %s", self._recognizer.url, words)
                     said = words

@@ -15,9 +15,11 @@ import numpy as np
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.remote_voices_io import RemoteClone, RemoteVoices
 from offhook.pipeline.synthesizer import DEFAULT_VOICE, Speech, TextTooLong, VoiceOptions
 from offhook.pipeline.tts_connection_io import Connections
 from offhook.pipeline.tts_protocol import MAX_WAITING_CHARS, Command, End, Text
+from offhook.pipeline.voice_cloning import KnownVoice, Sample
 from offhook.pipeline.worker_client_io import (
     LOST,
     RECONNECT_MAX_S,
@@ -28,7 +30,7 @@ from offhook.pipeline.worker_client_io import (
     in_words,
     is_hopeless,
 )
-from offhook.pipeline.worker_protocol import ProtocolError
+from offhook.pipeline.worker_protocol import ErrorCode, ProtocolError
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,10 @@ is to have one."""
 TEXT_CHARS = 1 << 14
 """Of one message."""
 NO_SOUND = np.zeros(0, np.int16)
+
+
+class NotPossible(EngineError, ValueError):
+    """The worker cannot do what the options ask for."""
 
 
 class RemoteSynthesizer:
@@ -68,8 +74,27 @@ class RemoteSynthesizer:
             self._connections.spare(connection)
 
     def open(self, options: VoiceOptions = DEFAULT_VOICE) -> "RemoteSpeech":
-        """What the worker cannot do is an EngineError of the reply."""
+        """What the worker cannot do is a NotPossible of the reply."""
         return RemoteSpeech(self._connections, options)
+
+    # --- voices; see ClonesVoices ---
+
+    async def known_voices(self) -> list[KnownVoice]:
+        known = await RemoteVoices(self._connections.client).known()
+        self._connections.voices = tuple(voice.name for voice in known)
+        return known
+
+    async def add_voice(self, name: str, sample: Sample, language: str = "") -> KnownVoice:
+        added = await RemoteVoices(self._connections.client).add(name, sample, language)
+        await self.known_voices()
+        return added
+
+    async def remove_voice(self, name: str) -> None:
+        await RemoteVoices(self._connections.client).remove(name)
+        await self.known_voices()
+
+    async def open_clone(self, sample: Sample, options: VoiceOptions) -> RemoteClone:
+        return RemoteClone(self._connections.client, sample, options)
 
     async def close(self) -> None:
         """Replies in progress fail."""
@@ -246,7 +271,8 @@ class RemoteSpeech:
     def _fails_for(self, error: Exception, hopeless: bool = False) -> bool:
         """The reply fails when there is no hope after this; else it may be tried again."""
         if hopeless or is_hopeless(error):
-            self._fail(in_words(error))
+            cannot = isinstance(error, Refused) and error.code is ErrorCode.BAD_REQUEST
+            self._fail(in_words(error), NotPossible if cannot else EngineError)
             return True
         if (words := in_words(error)) != self._said:
             log.warning("x the speech worker at %s: %s", self._connections.client.url, words)
@@ -254,10 +280,10 @@ class RemoteSpeech:
         self._pause = min(max(RECONNECT_S, 2 * self._pause), RECONNECT_MAX_S)
         return False
 
-    def _fail(self, words: str) -> None:
+    def _fail(self, words: str, kind: type[EngineError] = EngineError) -> None:
         if not self._over:
             url = self._connections.client.url
-            self._error = EngineError(f"the speech worker at {url}: {words}")
+            self._error = kind(f"the speech worker at {url}: {words}")
             self._stop()
 
     def _stop(self) -> None:

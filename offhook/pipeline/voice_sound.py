@@ -60,7 +60,7 @@ class VoiceSound:
         self._lead = _NOTHING
         self._power = 0.0
         self._blocks = 0
-        self._tempo = _Tempo(speed) if speed != 1 else None
+        self._tempo = Tempo(speed) if speed != 1 else None
         self._outlet = _Outlet()
 
     def starved(self, starved: bool) -> None:
@@ -159,7 +159,7 @@ def _bent(sound: Float) -> Pcm:
     return sound.astype(np.int16)
 
 
-class _Tempo:
+class Tempo:
     """Faster or slower at the same pitch, by FFmpeg's atempo (waveform-similarity overlap-add).
 
     Half a tenth of a second stays in it until `finish`.

@@ -23,6 +23,8 @@ START_TIMEOUT_S = 900.0
 """The longest a worker may load: it may have to fetch the model first."""
 CLOSE_TIMEOUT_S = 1.0
 
+MAX_WORDS = 300
+
 LOST = (aiohttp.ClientError, OSError, TimeoutError, ProtocolError)
 """What a connection may end with; all are tried again."""
 HOPELESS = (ErrorCode.BAD_REQUEST, ErrorCode.ENGINE)
@@ -42,7 +44,8 @@ def is_hopeless(error: BaseException) -> bool:
 
 
 def in_words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    """Short, for some quote an address with all that is in its query."""
+    return str(error)[:MAX_WORDS] or type(error).__name__
 
 
 class WorkerClient:
@@ -56,19 +59,9 @@ class WorkerClient:
 
     async def connect(self, path: str, query: Mapping[str, str]) -> aiohttp.ClientWebSocketResponse:
         """A new stream of the worker. Raises what is in LOST."""
-        if self._session is None:
-            socket = self.url.removeprefix(UNIX)
-            self._session = aiohttp.ClientSession(
-                "http://localhost" if socket != self.url else self.url,
-                # A connection of its own to each stream, however many there are.
-                connector=aiohttp.UnixConnector(socket, limit=0)
-                if socket != self.url
-                else aiohttp.TCPConnector(limit=0),
-                headers=self._headers,
-            )
         try:
             async with timeout(CONNECT_TIMEOUT_S):
-                return await self._session.ws_connect(
+                return await self._http().ws_connect(
                     path,
                     params=query,
                     compress=0,
@@ -81,6 +74,26 @@ class WorkerClient:
             if error.status == 403:
                 words = "it does not answer to this name or from this place"
             raise Refused(Error(ErrorCode.BAD_REQUEST, words)) from error
+
+    async def ask(
+        self, method: str, path: str, form: aiohttp.FormData | None = None
+    ) -> aiohttp.ClientResponse:
+        """The head of an answer, to be closed by who asks. Raises what is in LOST."""
+        limits = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_S, sock_read=START_TIMEOUT_S)
+        return await self._http().request(method, path, data=form, timeout=limits)
+
+    def _http(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            socket = self.url.removeprefix(UNIX)
+            self._session = aiohttp.ClientSession(
+                "http://localhost" if socket != self.url else self.url,
+                # A connection of its own to each stream, however many there are.
+                connector=aiohttp.UnixConnector(socket, limit=0)
+                if socket != self.url
+                else aiohttp.TCPConnector(limit=0),
+                headers=self._headers,
+            )
+        return self._session
 
     async def close(self) -> None:
         if self._session is not None:

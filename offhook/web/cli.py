@@ -1,4 +1,4 @@
-"""The command line: `offhook serve | call | dial | transcribe | speak | worker | doctor | ...`."""
+"""The command line: `offhook serve | speech | call | dial | transcribe | speak | worker | ...`."""
 
 import asyncio
 import json
@@ -44,6 +44,17 @@ def _serve(arguments: Namespace) -> int:
     else:
         from offhook.web.server_io import serve
     run(serve(config, arguments.bot))
+    return 0
+
+
+def _speech(arguments: Namespace) -> int:
+    from offhook.web import config as configuration
+    from offhook.web.logs import set_up
+    from offhook.web.speech.gateway_io import serve
+
+    config = configuration.load(arguments.config)
+    set_up(config.log)
+    run(serve(config, arguments.listen))
     return 0
 
 
@@ -129,10 +140,11 @@ def _sip_trace(arguments: Namespace) -> int:
 
 def _transcribe(arguments: Namespace) -> int:
     from offhook.pipeline.recognizer import StreamOptions
-    from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
     from offhook.web.engines_io import open_recognizer
     from offhook.web.logs import Log, set_up
-    from offhook.web.transcribe_io import Bar, Segment, Transcription, transcribe_all
+    from offhook.web.remote_engines_io import recognizer_at
+    from offhook.web.speech.transcript import Segment
+    from offhook.web.transcribe_io import Bar, Transcription, transcribe_all
 
     set_up(Log(level="WARNING"))
     a = arguments
@@ -150,7 +162,7 @@ def _transcribe(arguments: Namespace) -> int:
 
     async def transcribe() -> list[str]:
         recognizer = (
-            RemoteRecognizer(a.url, a.api_key)
+            recognizer_at(a.url, a.api_key, a.engine, a.model)
             if a.url
             else open_recognizer(a.engine, _asr_models(a), Bar("loading:").loading)
         )
@@ -163,10 +175,10 @@ def _transcribe(arguments: Namespace) -> int:
 
 
 def _speak(arguments: Namespace) -> int:
-    from offhook.pipeline.remote_synthesizer_io import RemoteSynthesizer
     from offhook.pipeline.synthesizer import Synthesizer, VoiceOptions
     from offhook.web.engines_io import open_synthesizer
     from offhook.web.logs import Log, set_up
+    from offhook.web.remote_engines_io import synthesizer_at
     from offhook.web.speak_io import STANDARD, FileError, Spoken, of_pipe, of_text, read_text, speak
     from offhook.web.transcribe_io import Bar
 
@@ -181,7 +193,7 @@ def _speak(arguments: Namespace) -> int:
 
     async def say() -> Spoken:
         synthesizer: Synthesizer = (
-            RemoteSynthesizer(a.url, a.api_key)
+            synthesizer_at(a.url, a.api_key, a.engine, a.model)
             if a.url
             else open_synthesizer(a.engine, _tts_models(a), Bar("loading:").loading)
         )
@@ -308,6 +320,7 @@ def _bench(arguments: Namespace) -> int:
 
 COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "serve": _serve,
+    "speech": _speech,
     "call": _call,
     "dial": _dial,
     "sip-trace": _sip_trace,

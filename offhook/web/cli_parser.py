@@ -9,7 +9,7 @@ from offhook import __version__
 
 BENCHMARKS = (
     *("media", "edge", "loss", "turns", "words", "soak", "asr", "tts", "marks"),
-    *("sip", "sip_fuzz", "carriers"),
+    *("sip", "sip_fuzz", "carriers", "http"),
 )
 LOCAL_URL = "http://localhost:7860"
 
@@ -34,6 +34,16 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", type=int, help="default 7860")
     serve.add_argument("--bot", type=Path, metavar="FILE", help="run this Pipecat bot file")
 
+    speech = commands.add_parser("speech", help="the speech API for programs, without calls")
+    speech.add_argument("--config", type=Path, help="default: offhook.toml, if there is one")
+    speech.add_argument(
+        "--listen",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="HOST:PORT or unix:PATH; may be given several times (default 127.0.0.1:7862)",
+    )
+
     call = commands.add_parser("call", help="place a scripted call and report")
     call.add_argument("url", help="where the server is, as http://localhost:7860")
     call.add_argument("--say", dest="script", action=_InOrder, metavar="TEXT")
@@ -52,9 +62,8 @@ def parser() -> argparse.ArgumentParser:
 
     transcribe = commands.add_parser("transcribe", help="write down what audio or video files say")
     transcribe.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    _asr_arguments(transcribe)
-    transcribe.add_argument("--url", default="", help="of a worker: http://host:port or unix:PATH")
-    transcribe.add_argument("--api-key", default="", help="when the worker wants one")
+    _asr_arguments(transcribe, "openai")
+    _server_arguments(transcribe)
     transcribe.add_argument("--language", help='as "en"; default: what the engine finds')
     transcribe.add_argument("--context", default="", help="names and words to expect")
     transcribe.add_argument("--json", action="store_true", help="one JSON object a file, in a line")
@@ -137,8 +146,9 @@ def _phone_parsers(commands: Any) -> None:
     trace.add_argument("--json", action="store_true", help="one JSON object")
 
 
-def _asr_arguments(parser: argparse.ArgumentParser) -> None:
-    engines = ("pocketsphinx", "qwen3-asr")
+def _asr_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
+    """`more` engines."""
+    engines = ("pocketsphinx", "qwen3-asr", "qwen3-asr-official", *more)
     parser.add_argument("--engine", choices=engines, default="pocketsphinx")
     parser.add_argument("--model", default="", help="an id or a folder")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -154,12 +164,23 @@ def _asr_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _tts_arguments(parser: argparse.ArgumentParser) -> None:
-    engines = ("auto", "flite", "espeak", "qwen3-tts")
+def _tts_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
+    """`more` engines."""
+    engines = ("auto", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", *more)
     parser.add_argument("--engine", choices=engines, default="auto")
     parser.add_argument("--model", default="", help="of qwen3-tts: an id or a folder")
     _voices_argument(parser)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+
+def _server_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--url",
+        default="",
+        help="of a worker: http://host:port or unix:PATH; with --engine openai of a server of "
+        "OpenAI's audio API: http://host:port/v1",
+    )
+    parser.add_argument("--api-key", default="", help="when it wants one")
 
 
 def _voices_argument(parser: argparse.ArgumentParser) -> None:
@@ -196,9 +217,8 @@ def _speak_parser(speak: argparse.ArgumentParser) -> None:
     what = speak.add_mutually_exclusive_group(required=True)
     what.add_argument("text", nargs="?", help="what to say; - for standard input, as it comes")
     what.add_argument("--file", type=Path, metavar="F", help="say what is in this text file")
-    _tts_arguments(speak)
-    speak.add_argument("--url", default="", help="of a worker: http://host:port or unix:PATH")
-    speak.add_argument("--api-key", default="", help="when the worker wants one")
+    _tts_arguments(speak, "openai")
+    _server_arguments(speak)
     speak.add_argument("--voice", default="", help="by its name (default: the engine's usual one)")
     speak.add_argument("--language", default="", help='as "en"; default: what the text is in')
     speak.add_argument("--instructions", default="", help='how to speak, as "in a whisper"')
@@ -209,8 +229,8 @@ def _speak_parser(speak: argparse.ArgumentParser) -> None:
         "--output",
         default="speech.wav",
         metavar="FILE",
-        help=".wav or .ogg (default %(default)s); - for WAV to standard output, as in: "
-        "offhook speak Hello -o - | aplay",
+        help=".wav, .mp3, .ogg, .opus, .flac or .aac (default %(default)s); - for WAV to standard "
+        "output, as in: offhook speak Hello -o - | aplay",
     )
     speak.add_argument("--json", action="store_true", help="a JSON object, with times of words")
 

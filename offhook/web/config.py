@@ -10,23 +10,34 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from offhook.media.opus import OpusSettings
 from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.frontdesk import DEMO, Business, BusinessError
 from offhook.pipeline.recognizer import UPDATE_MS_MAX, UPDATE_MS_MIN, StreamOptions
 from offhook.pipeline.synthesizer import MAX_SPEED, MIN_SPEED, VoiceOptions
 from offhook.pipeline.turn import TurnSettings
+from offhook.pipeline.turns_io import MAX_REQUESTS
 from offhook.pipeline.vad_io import MAX_CALLS
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks import SipSettings, read_address
 from offhook.web.access import LOOPBACK_NAMES
-from offhook.web.engines_io import AsrEngine, TtsEngine
+from offhook.web.engines_io import OPENAI, AsrEngine, TtsEngine
 from offhook.web.logs import Log as Log
+
+if TYPE_CHECKING:
+    from offhook.media.opus import OpusSettings
 
 DEFAULT_FILE = Path("offhook.toml")
 ENVIRONMENT_PREFIX = "OFFHOOK_"
@@ -83,7 +94,9 @@ class Opus(Section):
     fec: bool = True
     dtx: bool = True
 
-    def settings(self) -> OpusSettings:
+    def settings(self) -> "OpusSettings":
+        from offhook.media.opus import OpusSettings  # with libav, for which only edges have use
+
         return OpusSettings(self.bitrate, self.complexity, self.fec, self.dtx)
 
 
@@ -99,10 +112,16 @@ class Engines(Section):
     """Finds when each word was said, for who asks the worker; empty: nobody can."""
     asr_precision: Precision = "bf16"
     asr_device: Device = "auto"
+    asr_python: str = ""
+    """Of the environment with the authors' package, for qwen3-asr-official; empty: of the one that
+    `make qwen-asr-official` makes."""
     asr_url: str = ""
-    """Of a worker elsewhere, http://host:port or unix:PATH; then all above are its own matter."""
+    """Of a worker elsewhere, http://host:port or unix:PATH; then all above are its own matter. With
+    openai, of a server of OpenAI's audio API, http://host:port/v1, whose model asr_model is."""
     asr_api_key: str = ""
-    """What that worker wants."""
+    """What that worker or server wants."""
+    asr_max_requests: int = Field(MAX_REQUESTS, ge=1)
+    """At a time, of a server of OpenAI's audio API; files wait for calls."""
     asr_update_ms: int = Field(UPDATE_MS_MAX, ge=UPDATE_MS_MIN, le=UPDATE_MS_MAX)
     """Sound between two updates of the words; fewer, and the engine hears fewer calls at once."""
     asr_context: str = ""
@@ -124,10 +143,14 @@ class Engines(Section):
     """A Redis with the short replies of all workers, redis://host:port/db or unix:///path; empty: a
     worker remembers its own."""
     tts_device: Device = "auto"
+    tts_python: str = ""
+    """As asr_python."""
     tts_url: str = ""
-    """Of a worker elsewhere, http://host:port or unix:PATH; then all above are its own matter."""
+    """As asr_url."""
     tts_api_key: str = ""
-    """What that worker wants."""
+    """What that worker or server wants."""
+    tts_max_requests: int = Field(MAX_REQUESTS, ge=1)
+    """As asr_max_requests."""
     tts_voice: str = ""
     """By its name; empty: the engine's usual one."""
     tts_language: str = ""
@@ -142,10 +165,21 @@ class Engines(Section):
 
     @field_validator("asr_url", "tts_url")
     @classmethod
-    def _is_address(cls, url: str) -> str:
-        if url and not re.fullmatch(r"https?://[^/]+/?|unix:.+", url):
+    def _is_address(cls, url: str, known: ValidationInfo) -> str:
+        engine = known.data.get(str(known.field_name).removesuffix("_url"))
+        if engine == OPENAI:
+            if url and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", url):
+                raise ValueError("not http://host:port/v1")
+        elif url and not re.fullmatch(r"https?://[^/]+/?|unix:.+", url):
             raise ValueError("not http://host:port or unix:PATH")
         return url
+
+    @model_validator(mode="after")
+    def _servers_have_addresses(self) -> "Engines":
+        for kind, engine, url in (("asr", self.asr, self.asr_url), ("tts", self.tts, self.tts_url)):
+            if engine == OPENAI and not url:
+                raise ValueError(f"{kind}_url: where is the server? as http://host:port/v1")
+        return self
 
     @field_validator("tts_audio_cache")
     @classmethod
@@ -195,6 +229,42 @@ class Agent(Section):
     transfer calls to. None unless said: callers can talk a model into calling at your cost."""
 
 
+class SpeechKey(Section):
+    """One program that may use the speech API."""
+
+    name: str
+    """In logs and metrics."""
+    key: str
+    max_requests: int = Field(0, ge=0)
+    """At a time; 0: no limit but that of all."""
+    requests_per_minute: int = Field(0, ge=0)
+    """0: no limit."""
+
+
+class Speech(Section):
+    """The speech API for programs."""
+
+    enabled: bool = True
+    """Whether `offhook serve` has it too."""
+    transcriptions: int = Field(4, ge=1)
+    """Files heard at a time."""
+    speeches: int = Field(16, ge=1)
+    """Texts spoken at a time."""
+    queue: int = Field(32, ge=0)
+    """Requests of each of the two that wait for their turn; beyond, 503 with Retry-After."""
+    streams: int = Field(64, ge=1)
+    """WebSockets of each of the two at a time."""
+    max_upload_mb: int = Field(512, ge=1)
+    max_audio_minutes: float = Field(240, gt=0)
+    keys: tuple[SpeechKey, ...] = ()
+    """Beside the api_key of [server]; without either, everybody may ask who reaches us."""
+    translate_url: str = ""
+    """An OpenAI-compatible chat server, http://host:port/v1, that puts what was heard into
+    English; empty: only English is "translated"."""
+    translate_model: str = ""
+    translate_api_key: str = ""
+
+
 class Recording(Section):
     enabled: bool = False
     directory: Path = Path("recordings")
@@ -217,6 +287,7 @@ class Config(Section):
     """Phones; without this table there are none."""
     carriers: tuple[CarrierSettings, ...] = ()
     """Carriers that bring calls as streams: Twilio and its kin."""
+    speech: Speech = Speech()
     recording: Recording = Recording()
     log: Log = Log()
     tracing: Tracing = Tracing()

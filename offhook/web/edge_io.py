@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aioice.ice import get_host_addresses
 from aiortc import RTCIceServer
@@ -26,9 +26,8 @@ from offhook.pipeline.frontdesk import Action, Hangup, Transfer
 from offhook.pipeline.hearing_io import Ears
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.recognizer import EngineError, Recognizer
-from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
-from offhook.pipeline.remote_synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.smart_turn_io import SmartTurn
+from offhook.pipeline.speech_gate_io import GatedRecognizer
 from offhook.pipeline.synthesizer import Synthesizer
 from offhook.pipeline.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg, use_addresses
@@ -45,7 +44,7 @@ from offhook.web import tracing_io
 from offhook.web.carriers_io import Carriers
 from offhook.web.config import Agent as AgentSettings
 from offhook.web.config import Config, ConfigError
-from offhook.web.engines_io import open_synthesizer
+from offhook.web.engines_io import EMBEDDED, MODELS, open_synthesizer
 from offhook.web.logs import kind
 from offhook.web.loop_io import LoopLoad, spare_what_is_loaded
 from offhook.web.memory_io import give_back_freed, let_go_of_code
@@ -53,6 +52,11 @@ from offhook.web.metrics import Metrics
 from offhook.web.page_messages import for_the_page
 from offhook.web.phones import DialRequest, EndedCall, is_risky, who_may_call
 from offhook.web.refusals import Busy, NoPhones
+from offhook.web.remote_engines_io import hears_at, recognizer_of, speaks_at, synthesizer_of
+from offhook.web.speech.elsewhere_io import Elsewhere, here
+from offhook.web.speech.server_io import Served, SpeechServer
+
+E = TypeVar("E")
 
 LATE_MS = 40
 """Packets leaving this late (99th percentile) mean the process is full, whatever the count."""
@@ -103,6 +107,8 @@ class Edge:
             self.clock.lateness_ms,
             lambda: len(asyncio.all_tasks()),
         )
+        self.speech: SpeechServer | None = None
+        """The engines for programs, unless there are none or they shall not have them."""
         self.ready = False
         self.draining = False
         self._peers: dict[str, PeerLeg] = {}
@@ -115,6 +121,8 @@ class Edge:
         self._tracing = False
         self._quality: asyncio.Task[None]
         self._measuring: asyncio.Task[None]
+        self._elsewhere: list[Elsewhere[Any]] = []
+        """Engines that are, as programs wait for them."""
         self._awaited: list[Callable[[], Awaitable[str]]] = []
         """Workers without which no call is taken; each gives the name of its engine."""
         self._loading: asyncio.Task[None] | None = None
@@ -135,6 +143,8 @@ class Edge:
         agent = "your bot"
         if self._bot is None:  # a bot brings its own
             agent = await self._load_engines()
+            if config.speech.enabled:
+                self.speech = self._serve_programs()
         if config.recording.enabled:
             self._recordings = RecordingWriter(config.recording.directory)
         if config.sip is not None:
@@ -190,17 +200,42 @@ class Edge:
         names = f"hears with {recognizer.name}, speaks with {synthesizer.name}"
         return f"{names}, agent {self.config.agent.kind}"
 
+    def _serve_programs(self) -> SpeechServer:
+        """On the engines of the calls, which come first."""
+        engines, config = self._engines, self.config.engines
+        hears = here(engines.recognizer, config.asr, MODELS.get(config.asr, ""))
+        speaks = here(engines.synthesizer, engines.synthesizer.name, "")
+        if config.asr_url:
+            hears = self._elsewhere_at(hears_at(config, engines.recognizer))
+        if config.tts_url:
+            speaks = self._elsewhere_at(speaks_at(config, engines.synthesizer))
+        server, registry = self.config.server, self.metrics.registry
+        speech = SpeechServer(
+            self.config.speech,
+            hears,
+            speaks,
+            server.api_key,
+            server.local,
+            registry,
+            config.tts_audio_cache,
+        )
+        speech.calls_come_first = True
+        return speech
+
+    def _elsewhere_at(self, engine: Elsewhere[E]) -> Served[E]:
+        self._elsewhere.append(engine)
+        return engine.served()
+
     async def _open_recognizer(self) -> Recognizer:
         """PocketSphinx, or whatever the worker at the configured address runs."""
         engines = self.config.engines
         if not engines.asr_url:
             if engines.asr != "pocketsphinx":
                 raise ConfigError("engines.asr_url: this engine runs in a worker")
-            recognizer = PocketSphinxRecognizer(engines.asr_processes)
+            recognizer = GatedRecognizer(PocketSphinxRecognizer(engines.asr_processes))
             await recognizer.start()
             return recognizer
-        name = "" if engines.asr == "pocketsphinx" else engines.asr
-        remote = RemoteRecognizer(engines.asr_url, engines.asr_api_key, name)
+        remote = recognizer_of(engines)
 
         async def start() -> str:
             await remote.start(engines.stream_options())
@@ -214,7 +249,7 @@ class Edge:
         """A voice of this process, or whatever the worker at the configured address runs."""
         engines = self.config.engines
         if not engines.tts_url:
-            if engines.tts == "qwen3-tts":
+            if engines.tts not in EMBEDDED:
                 raise ConfigError("engines.tts_url: this engine runs in a worker")
             synthesizer = open_synthesizer(engines.tts, engines.tts_models())
             await synthesizer.start()
@@ -223,8 +258,7 @@ class Edge:
             except ValueError as error:
                 raise ConfigError(f"engines.tts: {error}") from error
             return synthesizer
-        name = engines.tts if engines.tts == "qwen3-tts" else ""
-        remote = RemoteSynthesizer(engines.tts_url, engines.tts_api_key, name)
+        remote = synthesizer_of(engines)
 
         async def start() -> str:
             await remote.start(engines.voice_options())
@@ -252,6 +286,8 @@ class Edge:
     async def drain(self) -> None:
         """Take no more calls and wait for those in progress, up to the configured time."""
         self.draining = True
+        if self.speech is not None:
+            self.speech.draining = True
         if self._calls:
             logger.info("draining {} calls", len(self._calls))
             await asyncio.wait(self._calls.values(), timeout=self.config.server.drain_seconds)
@@ -275,6 +311,12 @@ class Edge:
         for task in own:
             task.cancel()
         await asyncio.gather(*own, return_exceptions=True)
+        if self.speech is not None:
+            for stream in self.speech.streams:
+                stream.stop()
+            await self.speech.close()
+        for engine in self._elsewhere:
+            await engine.close()
         if self._bot is None:
             await self._engines.close()
         await asyncio.to_thread(self._writer.shutdown)

@@ -1,7 +1,10 @@
 """Which engines the configuration names."""
 
+import os
+import sys
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from loguru import logger
@@ -14,19 +17,30 @@ from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.recognizer import EngineError, Progress, Recognizer
 from offhook.pipeline.synthesizer import Synthesizer
 
-AsrEngine = Literal["pocketsphinx", "qwen3-asr"]
-TtsEngine = Literal["auto", "flite", "espeak", "qwen3-tts"]
-"""auto: Flite where its library is, else eSpeak NG."""
+AsrEngine = Literal["pocketsphinx", "qwen3-asr", "qwen3-asr-official", "openai"]
+TtsEngine = Literal["auto", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", "openai"]
+"""auto: Flite where its library is, else eSpeak NG. openai: a server of OpenAI's audio API, which
+is reached (`remote_engines_io`) and never run."""
+OPENAI = "openai"
+EMBEDDED = ("pocketsphinx", "auto", "flite", "espeak")
+"""Engines that are small enough for the process that takes calls."""
+CHECKOUT = Path(__file__).parents[2]
 MODELS: dict[AsrEngine | TtsEngine, str] = {
     "pocketsphinx": "en-us",
     "qwen3-asr": "Qwen/Qwen3-ASR-0.6B",
+    "qwen3-asr-official": "Qwen/Qwen3-ASR-0.6B",
     "qwen3-tts": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
+    "qwen3-tts-official": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
 }
 """What is loaded unless another model is named; the other engines have voices and no models."""
 QWEN3_PACKAGES = ("torch", "safetensors", "tokenizers", "huggingface_hub")
 """What the Qwen3 engines need beyond requirements.lock; the extra `qwen` of pyproject.toml."""
 TEXT_PACKAGES = ("babel", "budoux", "num2words", "py3langid")
 """And the one that reads text out."""
+
+OFFICIAL_PACKAGES = {"qwen3-asr-official": "qwen_asr", "qwen3-tts-official": "qwen_tts"}
+"""The authors' packages, each of which needs an environment of its own; `make` names and folders
+are made of theirs."""
 
 M = TypeVar("M", AsrModels, TtsModels)
 
@@ -37,6 +51,12 @@ def silent(fraction: float, doing: str) -> None:
 
 def check_engine(engine: AsrEngine | TtsEngine) -> None:
     """Whether what the engine needs is installed, without loading it. Raises EngineError."""
+    if engine == OPENAI:
+        raise EngineError("openai is a server elsewhere: give its address, as http://host:8000/v1")
+    if engine in OFFICIAL_PACKAGES:
+        if (python := official_python(engine)) != sys.executable:
+            raise EngineError(f"{engine} runs in another environment: {Path(python).parent}")
+        return
     needed = {"qwen3-asr": QWEN3_PACKAGES, "qwen3-tts": QWEN3_PACKAGES + TEXT_PACKAGES}
     missing = [name for name in needed.get(engine, ()) if find_spec(name) is None]
     if missing:
@@ -48,6 +68,28 @@ def check_engine(engine: AsrEngine | TtsEngine) -> None:
         )
 
 
+def _make_name(engine: str) -> str:
+    return OFFICIAL_PACKAGES[engine].replace("_", "-")
+
+
+def official_python(engine: AsrEngine | TtsEngine, named: str = "") -> str:
+    """The Python that has the package of an official engine: this one, or the one `named`, or that
+    of the environment which `make` makes. "" for other engines. Raises EngineError."""
+    if engine not in OFFICIAL_PACKAGES:
+        return ""
+    if find_spec(OFFICIAL_PACKAGES[engine]) is not None:
+        return sys.executable
+    made = f".venv-{_make_name(engine)}/bin/python"
+    for python in (Path(named),) if named else (Path(made), CHECKOUT / made):
+        if python.is_file() and os.access(python, os.X_OK):
+            return str(python.absolute())  # its links not followed: they are what makes it a venv
+    kind = engine.split("-")[1]
+    raise EngineError(
+        f"{engine} needs an environment of its own: `make {_make_name(engine)}-official`, or set "
+        f"[engines] {kind}_python to the Python of one ({named or made} is none)"
+    )
+
+
 def with_usual_model(engine: AsrEngine | TtsEngine, models: M) -> M:
     return replace(models, model=models.model or MODELS.get(engine, ""))
 
@@ -55,15 +97,24 @@ def with_usual_model(engine: AsrEngine | TtsEngine, models: M) -> M:
 def open_recognizer(
     engine: AsrEngine, models: AsrModels, progress: Progress = silent
 ) -> Recognizer:
-    """A recogniser of this process, not started yet. Raises EngineError. Takes seconds when it
-    imports torch."""
+    """A recogniser of this process, not started yet, that obeys `StreamOptions.gate`. Raises
+    EngineError. Takes seconds when it imports torch."""
+    from offhook.pipeline.speech_gate_io import GatedRecognizer  # not for who only reaches engines
+
     check_engine(engine)
-    models = with_usual_model(engine, models)
+    return GatedRecognizer(_recognizer(engine, with_usual_model(engine, models), progress))
+
+
+def _recognizer(engine: AsrEngine, models: AsrModels, progress: Progress) -> Recognizer:
     if engine == "qwen3-asr":
         _import_torch(progress)
         from offhook.pipeline.engine.asr_io import Qwen3Recognizer
 
         return Qwen3Recognizer(models, progress)
+    if engine == "qwen3-asr-official":
+        from offhook.pipeline.engine.official_asr_io import OfficialRecognizer
+
+        return OfficialRecognizer(models, progress)
     if models.model != MODELS[engine]:
         known = MODELS[engine]
         raise EngineError(f"PocketSphinx has the model {known} only, not {models.model}")
@@ -84,6 +135,10 @@ def open_synthesizer(
         from offhook.pipeline.engine.tts_io import Qwen3Synthesizer
 
         return Qwen3Synthesizer(with_usual_model(engine, models), progress)
+    if engine == "qwen3-tts-official":
+        from offhook.pipeline.engine.official_tts_io import OfficialSynthesizer
+
+        return OfficialSynthesizer(with_usual_model(engine, models), progress)
     if models.model:
         raise EngineError(f"{engine} has voices and no models, not {models.model}")
     return FliteSynthesizer() if at_hand(engine) == "flite" else EspeakSynthesizer()

@@ -24,7 +24,7 @@ from loguru import logger
 
 from offhook.pipeline.worker_client_io import UNIX
 from offhook.web.config import Config
-from offhook.web.engines_io import check_engine, with_usual_model
+from offhook.web.engines_io import EMBEDDED, check_engine, official_python, with_usual_model
 from offhook.web.worker_child_io import FAILED, ChildSettings
 
 RESTART_S = 0.1
@@ -43,6 +43,11 @@ BACKLOG = 1024
 LOG_LINE_BYTES = 1 << 16
 LAST_WORDS = 5
 """Lines of the child's that are kept for the error when it ends."""
+MAX_REQUEST_BYTES = 1 << 16
+TURNED_AWAY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n"
+)
 COMMAND = (sys.executable, "-m", "offhook.web.worker_child_io")
 
 
@@ -56,6 +61,7 @@ class LocalWorker:
         self._crashes: list[float] = []
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._given_up_until = 0.0
+        self._why = ""
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -81,8 +87,13 @@ class LocalWorker:
             loop.remove_reader(self._listening)
 
     def _turn_away(self) -> None:
-        with suppress(BlockingIOError):
-            self._listening.accept()[0].close()
+        """With an answer to the request that came, whatever it was: why there is no worker."""
+        body = json.dumps({"error": self._why}).encode()
+        with suppress(OSError), self._listening.accept()[0] as connection:
+            connection.setblocking(False)
+            with suppress(BlockingIOError):
+                connection.recv(MAX_REQUEST_BYTES)  # unread, it would break the connection
+            connection.send(TURNED_AWAY % len(body) + body)
 
     def _crashed(self, status: int, now: float) -> float:
         """Seconds to wait before the child may be started again."""
@@ -90,8 +101,8 @@ class LocalWorker:
         last = next(reversed(self._last_words), "it left no word")
         self._crashes = [at for at in self._crashes if now - at < CRASH_WINDOW_S] + [now]
         if status == FAILED or len(self._crashes) == MAX_CRASHES:
-            given_up = f"{how}, given up for {GIVEN_UP_S:g} s"
-            logger.error("{} {}: {}", self._name, given_up, last)
+            self._why = f"the {self._name} {how}, given up for {GIVEN_UP_S:g} s: {last}"
+            logger.error("x {}", self._why)
             self._crashes.clear()
             self._given_up_until = now + GIVEN_UP_S
             return 0.0
@@ -103,7 +114,7 @@ class LocalWorker:
         fd = self._listening.fileno()
         settings = replace(self._settings, socket_fd=fd)
         process = await asyncio.create_subprocess_exec(
-            *COMMAND,
+            *(settings.python or COMMAND[0], *COMMAND[1:]),
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             pass_fds=(fd,),
@@ -183,14 +194,18 @@ async def on_demand(settings: ChildSettings) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def local_workers(config: Config) -> AsyncIterator[Config]:
+async def local_workers(config: Config, *, gateway: bool = False) -> AsyncIterator[Config]:
     """While inside, the workers that `config` wants on this machine, if any, are there on demand.
-    Yields the configuration with their addresses. Raises EngineError when one cannot run here."""
+    Yields the configuration with their addresses. Raises EngineError when one cannot run here.
+
+    An edge has the embedded engines in its own process, a `gateway` none.
+    """
     engines = config.engines
     async with AsyncExitStack() as workers:
         here: dict[str, object] = {}
-        for settings in _wanted(config):
-            check_engine(settings.engine)
+        for settings in _wanted(config, gateway):
+            if not settings.python:
+                check_engine(settings.engine)
             here[f"{settings.kind}_url"] = await workers.enter_async_context(on_demand(settings))
         if "asr_url" in here:
             here["asr_preload"] = bool(engines.asr_preload)
@@ -201,15 +216,23 @@ async def local_workers(config: Config) -> AsyncIterator[Config]:
         yield config
 
 
-def _wanted(config: Config) -> Iterator[ChildSettings]:
-    engines = config.engines
-    # A call that was just hung up may still hold its stream.
-    streams = 2 * config.server.processes * config.server.max_calls
-    if engines.asr == "qwen3-asr" and not engines.asr_url:
+def _wanted(config: Config, gateway: bool = False) -> Iterator[ChildSettings]:
+    engines, level = config.engines, config.log.level
+    if not engines.asr_url and (gateway or engines.asr not in EMBEDDED):
         models = with_usual_model(engines.asr, engines.asr_models())
-        idle = engines.asr_idle_seconds
-        yield ChildSettings(engines.asr, models, streams, idle, config.log.level)
-    if engines.tts == "qwen3-tts" and not engines.tts_url:
+        streams = _streams(config, gateway, config.speech.transcriptions)
+        python = official_python(engines.asr, engines.asr_python)
+        yield ChildSettings(engines.asr, models, streams, engines.asr_idle_seconds, level, python)
+    if not engines.tts_url and (gateway or engines.tts not in EMBEDDED):
         voices = with_usual_model(engines.tts, engines.tts_models())
-        idle = engines.tts_idle_seconds
-        yield ChildSettings(engines.tts, voices, streams, idle, config.log.level)
+        streams = _streams(config, gateway, config.speech.speeches)
+        python = official_python(engines.tts, engines.tts_python)
+        yield ChildSettings(engines.tts, voices, streams, engines.tts_idle_seconds, level, python)
+
+
+def _streams(config: Config, gateway: bool, requests: int) -> int:
+    """What a worker may have at a time, twice: what is over may still hold its stream."""
+    calls = 0 if gateway else config.server.max_calls
+    programs = requests + config.speech.streams if gateway or config.speech.enabled else 0
+    processes = 1 if gateway else config.server.processes
+    return 2 * processes * (calls + programs)

@@ -26,10 +26,12 @@ from offhook.pipeline.bot_io import load_bot
 from offhook.web import server_io
 from offhook.web.config import Config, ConfigError, Server
 from offhook.web.edge_io import Edge
+from offhook.web.hand_over_io import adopting
 from offhook.web.local_worker_io import local_workers
 from offhook.web.logs import set_up
 from offhook.web.loop_io import run as run_loop
-from offhook.web.siblings_io import NumberedEdge, Siblings, socket_path
+from offhook.web.siblings_io import NumberedEdge, Siblings, socket_path, stream_path
+from offhook.web.speech.server_io import MAX_LINE_BYTES
 from offhook.web.stop_io import Stop
 
 RESTART_SECONDS = 1.0
@@ -65,21 +67,33 @@ class Settings:
 @asynccontextmanager
 async def _open(settings: Settings) -> AsyncIterator[Edge]:
     """An edge that takes calls on the port and from its siblings. Raises EngineError, OSError."""
-    config, directory, number = settings.config, settings.directory, settings.number
     bot = load_bot(settings.bot_file) if settings.bot_file is not None else None
-    edge = NumberedEdge(config, bot, number)
+    edge = NumberedEdge(settings.config, bot, settings.number)
     await edge.start()
+    async with shared(edge, settings.directory):
+        yield edge
+
+
+@asynccontextmanager
+async def shared(edge: NumberedEdge, directory: Path) -> AsyncIterator[None]:
+    """What comes to the port reaches the process that it is about. On the way out the edge is
+    closed. Raises OSError."""
     siblings = Siblings(edge, directory)
-    public, inner = server_io.application(edge), server_io.application(edge)
+    public, inner = server_io.application(edge), server_io.application(edge, programs=False)
     public.middlewares.append(siblings.share)
-    runners = [web.AppRunner(app, access_log=None, handle_signals=False) for app in (public, inner)]
+    runners = [
+        web.AppRunner(app, access_log=None, handle_signals=False, max_line_size=MAX_LINE_BYTES)
+        for app in (public, inner)
+    ]
     try:
         for runner in runners:
             await runner.setup()
-        await web.UnixSite(runners[1], socket_path(directory, number)).start()
-        host, port = config.server.host, config.server.port
-        await web.TCPSite(runners[0], host, port, reuse_port=True).start()
-        yield edge
+        await web.UnixSite(runners[1], socket_path(directory, edge.number)).start()
+        assert runners[1].server is not None
+        async with adopting(stream_path(directory, edge.number), runners[1].server):
+            host, port = edge.config.server.host, edge.config.server.port
+            await web.TCPSite(runners[0], host, port, reuse_port=True).start()
+            yield
     finally:
         await edge.close()
         for runner in runners:

@@ -29,6 +29,9 @@ from offhook.web.http_io import EDGE, Handler, error
 from offhook.web.local_worker_io import local_workers
 from offhook.web.phones import DialRequestError
 from offhook.web.refusals import RETRY_AFTER_SECONDS, Busy, NoPhones
+from offhook.web.speech.routes_io import OF_SPEECH, mount
+from offhook.web.speech.server_io import MAX_LINE_BYTES
+from offhook.web.speech.server_io import guard as speech_guard
 from offhook.web.stop_io import Stop
 
 PAGE = Path(str(files("offhook.web") / "page"))
@@ -44,6 +47,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     config = request.app[EDGE].config.server
     if request.match_info.handler in OF_CARRIERS:
         return await handler(request)  # they come from elsewhere, and are verified one by one
+    if request.match_info.handler in OF_SPEECH:
+        return await speech_guard(request, handler)
     if config.local and (request.url.host or "") not in LOOPBACK_NAMES:
         # A page elsewhere that rebinds its name to this machine (DNS rebinding) sends its own name.
         return error(403, "this server answers only to localhost; see [server] host")
@@ -118,8 +123,8 @@ async def metrics(request: web.Request) -> web.Response:
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def application(edge: Edge) -> web.Application:
-    """All routes on one edge."""
+def application(edge: Edge, *, programs: bool = True) -> web.Application:
+    """All routes on one edge; `programs`: those of the speech API, too."""
     app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
     app[EDGE] = edge
     for prefix in ("", "/sessions/{session}"):
@@ -133,6 +138,8 @@ def application(edge: Edge) -> web.Application:
     app.router.add_get("/metrics", metrics)
     calls_io.add_routes(app.router)
     carrier_routes_io.add_routes(app.router)
+    if edge.speech is not None and programs:
+        mount(app, edge.speech)
     app.router.add_static("/page/", PAGE)
     return app
 
@@ -160,7 +167,12 @@ async def serve(config: Config, bot_file: Path | None = None) -> None:
     async with local_workers(config) as config:
         edge = Edge(config, bot)
         await edge.start()
-        runner = web.AppRunner(application(edge), access_log=None, handle_signals=False)
+        runner = web.AppRunner(
+            application(edge),
+            access_log=None,
+            handle_signals=False,
+            max_line_size=MAX_LINE_BYTES,
+        )
         await runner.setup()
         try:
             await web.TCPSite(runner, config.server.host, config.server.port).start()

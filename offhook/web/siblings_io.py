@@ -4,7 +4,7 @@
 
 A pc_id begins with the number of its process; phones' calls are all in the first. What belongs
 elsewhere is passed on to the Unix socket on which each process answers its siblings; nothing is
-passed on twice.
+passed on twice. A carrier's stream is not passed on byte by byte: its connection is handed over.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from offhook.media.leg import Leg
 from offhook.pipeline.bot_io import Bot
 from offhook.signaling.smallwebrtc import Candidates, Offer, parse_candidates, parse_offer
-from offhook.telephony.carriers.websocket_io import MAX_MESSAGE_BYTES
 from offhook.web import calls_io, carrier_routes_io, server_io
 from offhook.web.carriers_io import PEER_HEADER
 from offhook.web.config import Config
 from offhook.web.edge_io import LATE_MS, Edge, UnknownPeer
+from offhook.web.hand_over_io import hand_over
 from offhook.web.http_io import Handler
 
 ASK_SECONDS = 0.5
@@ -81,12 +81,18 @@ def socket_path(directory: Path, number: int) -> str:
     return str(directory / f"{number}.sock")
 
 
+def stream_path(directory: Path, number: int) -> str:
+    """Where a process listens for the connections of carriers that came to a sibling."""
+    return str(directory / f"{number}.streams")
+
+
 class Siblings:
     """Asks the others and passes on to them."""
 
     def __init__(self, edge: NumberedEdge, directory: Path) -> None:
         self._edge = edge
         self._number = edge.number
+        self._directory = directory
         self._http = {
             number: aiohttp.ClientSession(
                 "http://localhost",
@@ -153,37 +159,26 @@ class Siblings:
 
     async def _of_carrier(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """A ticket, and the id of a call that we placed, begin with the number of their process;
-        without one a call is this process's. Whoever has it verifies who asks."""
+        a call without one is new. Whoever has it verifies who asks."""
         wanted = request.match_info.get("ticket") or request.match_info.get("call") or ""
         number = next((n for n in self._http if wanted.startswith(f"{n}-")), self._number)
+        new = not wanted and request.match_info.handler in carrier_routes_io.NEW_CALLS
+        if new:
+            number = await self._roomiest()
         if number == self._number:
             return await handler(request)
+        self._passing[number] += 1
         try:
             if request.match_info.handler is carrier_routes_io.stream:
-                return await self._relay(request, number)
+                return await hand_over(request, stream_path(self._directory, number))
             return await self._pass_on(request, number, _end_to_end(request))
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if new:
+                logger.warning("process {} does not answer: the call stays here", number)
+                return await handler(request)
             raise web.HTTPBadGateway(text="the process of that call does not answer") from error
-
-    async def _relay(self, request: web.Request, number: int) -> web.StreamResponse:
-        """A WebSocket, to the process whose call it is. Raises ClientError."""
-        try:
-            inner = await self._http[number].ws_connect(
-                request.rel_url,
-                headers=_end_to_end(request),
-                max_msg_size=MAX_MESSAGE_BYTES,
-            )
-        except aiohttp.WSServerHandshakeError as refused:
-            return web.Response(status=refused.status)
-        outer = web.WebSocketResponse(max_msg_size=MAX_MESSAGE_BYTES, compress=False)
-        await outer.prepare(request)
-        there = asyncio.create_task(_copy(outer, inner), name="stream to a sibling")
-        try:
-            await _copy(inner, outer)
         finally:
-            there.cancel()
-            await asyncio.gather(there, return_exceptions=True)
-        return outer
+            self._passing[number] -= 1
 
     async def _calls(self, request: web.Request) -> web.Response:
         answers = await self._ask_all("/calls", _some(request.headers, "Authorization"))
@@ -289,22 +284,6 @@ def _end_to_end(request: web.Request) -> dict[str, str]:
     left_out = HOP_BY_HOP | {PEER_HEADER.lower()}
     headers = {n: v for n, v in request.headers.items() if n.lower() not in left_out}
     return {**headers, PEER_HEADER: request.remote or ""}
-
-
-async def _copy(
-    source: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
-    to: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
-) -> None:
-    """Until either end closes; then the other is closed too."""
-    try:
-        async for message in source:
-            if message.type is aiohttp.WSMsgType.TEXT:
-                await to.send_str(message.data)
-            elif message.type is aiohttp.WSMsgType.BINARY:
-                await to.send_bytes(message.data)
-    except ConnectionError:
-        pass
-    await to.close()
 
 
 def _some(headers: Mapping[str, str], *names: str) -> dict[str, str]:

@@ -3,33 +3,26 @@
 import asyncio
 import codecs
 import os
-import struct
 import sys
 import threading
 import time
-import wave
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import av
+from typing import IO, Any, BinaryIO
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.remote_synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.synthesizer import Synthesizer, SynthesizerStream, VoiceOptions
+from offhook.web.speech.audio_encoder import Format, one_way, open_encoder
 from offhook.web.transcribe_io import Bar
 
 READ_CHARS = 4096
 AHEAD_CHARS = 20_000
 """Text given to the engine before it is spoken; more is read when there is room."""
-OPUS_BITRATE = 48_000
 STANDARD = "-"
 """Standard input or output, as the name of a file."""
-ENDLESS = 0xFFFFFFFF
-"""The length in a WAV header of sound whose end is not known yet."""
 
 
 class FileError(ValueError):
@@ -103,88 +96,53 @@ async def of_pipe(source: BinaryIO) -> AsyncIterator[str]:
 # --- sound ---
 
 
-class Sink(ABC):
+SUFFIXES: dict[str, Format] = {
+    ".wav": "wav",
+    ".mp3": "mp3",
+    ".ogg": "opus",
+    ".opus": "opus",
+    ".flac": "flac",
+    ".aac": "aac",
+}
+
+
+def _to_player(data: bytes) -> None:
+    """Without waiting for more."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+class Sink:
     """Where 24 kHz sound goes. Raises OSError, FileError."""
 
-    @abstractmethod
-    def write(self, pcm: Pcm) -> None: ...
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-
-class WavFile(Sink):
-    def __init__(self, path: Path) -> None:
-        self._file = wave.open(str(path), "wb")  # noqa: SIM115
-        self._file.setparams((1, 2, RATE_OUT, 0, "NONE", ""))
-
-    def write(self, pcm: Pcm) -> None:
-        self._file.writeframes(pcm.astype("<i2", copy=False).tobytes())
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class WavPipe(Sink):
-    """WAV of unknown length, which players understand."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, RATE_OUT, 2 * RATE_OUT, 2, 16)
-        riff, data = (struct.pack("<4sI", name, ENDLESS) for name in (b"RIFF", b"data"))
-        file.write(riff + b"WAVE" + form + data)
+    def __init__(self, output: str) -> None:
+        self._file: IO[bytes]
+        if output == STANDARD:
+            # It cannot go back, even where it is a file: there may be more in that.
+            self._file = one_way(_to_player)
+            self._encoder = open_encoder("wav", self._file)
+            return
+        try:
+            self._file = Path(output).open("wb")  # noqa: SIM115
+        except OSError as error:
+            raise FileError(f"{output}: {error.strerror}") from error
+        self._encoder = open_encoder(SUFFIXES[Path(output).suffix.lower()], self._file)
 
     def write(self, pcm: Pcm) -> None:
-        self._file.write(pcm.astype("<i2", copy=False).tobytes())
-        self._file.flush()
+        self._encoder.write(pcm)
 
     def close(self) -> None:
-        with suppress(BrokenPipeError):
-            self._file.flush()
-
-
-class OggFile(Sink):
-    """Ogg Opus."""
-
-    def __init__(self, path: Path) -> None:
-        self._container = av.open(str(path), "w", format="ogg")
-        self._stream = self._container.add_stream("libopus", rate=RATE_OUT, layout="mono")
-        self._stream.bit_rate = OPUS_BITRATE
-        self._written = 0
-
-    def write(self, pcm: Pcm) -> None:
-        frame = av.AudioFrame.from_ndarray(pcm.reshape(1, -1), format="s16", layout="mono")
-        frame.sample_rate = RATE_OUT
-        frame.pts = self._written
-        self._written += len(pcm)
-        self._container.mux(self._stream.encode(frame))
-
-    def close(self) -> None:
-        self._container.mux(self._stream.encode(None))
-        self._container.close()
-
-
-SINKS: dict[str, type[WavFile] | type[OggFile]] = {
-    ".wav": WavFile,
-    ".ogg": OggFile,
-    ".opus": OggFile,
-}
+        try:
+            self._encoder.close()
+        finally:
+            self._file.close()
 
 
 def check_output(output: str) -> None:
     """Raises FileError."""
-    if output != STANDARD and Path(output).suffix.lower() not in SINKS:
-        raise FileError(f"{output}: name it {', '.join(SINKS)}, or - for WAV to standard output")
-
-
-def open_sink(output: str) -> Sink:
-    if output == STANDARD:
-        return WavPipe(sys.stdout.buffer)
-    try:
-        Path(output).open("wb").close()  # for the file system's own words
-    except OSError as error:
-        raise FileError(f"{output}: {error.strerror}") from error
-    return SINKS[Path(output).suffix.lower()](Path(output))
+    if output != STANDARD and Path(output).suffix.lower() not in SUFFIXES:
+        named = ", ".join(SUFFIXES)
+        raise FileError(f"{output}: name it {named}, or - for WAV to standard output")
 
 
 # --- speaking ---
@@ -236,13 +194,14 @@ class Speaking:
             async for speech in self._stream:
                 if len(speech.pcm):
                     # Not before there is sound: text without any leaves no empty file.
-                    sink = sink or open_sink(self._result.file)
+                    if sink is None:
+                        sink = await asyncio.to_thread(Sink, self._result.file)
                     self._note(samples := samples + len(speech.pcm))
                     await asyncio.to_thread(sink.write, speech.pcm)
                 self._mark(speech.text, samples)
         finally:
             if sink is not None:
-                sink.close()
+                await asyncio.to_thread(sink.close)
         if sink is None:
             raise FileError("there is nothing to say in this text")
 

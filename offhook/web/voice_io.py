@@ -7,12 +7,13 @@ import numpy as np
 
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.tts_models import TtsModels
-from offhook.pipeline.engine.voices import READ_SECONDS, Voice, VoiceError, VoiceStore
+from offhook.pipeline.engine.voices import READ_SECONDS, Voice, VoiceStore
 from offhook.pipeline.engine.voices_io import Cloning, load_encoders, voice_folder
 from offhook.pipeline.recognizer import Progress
 from offhook.pipeline.synthesizer import UnknownVoice
+from offhook.pipeline.voice_cloning import VoiceError
 from offhook.web.engines_io import check_engine
-from offhook.web.transcribe_io import FileError, decoded
+from offhook.web.speech.file_hearing_io import FileError, decoded
 
 MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
 """Only Base models clone."""

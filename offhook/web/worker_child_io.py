@@ -18,7 +18,13 @@ from loguru import logger
 
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.tts_models import TtsModels
-from offhook.web.engines_io import AsrEngine, TtsEngine, open_recognizer, open_synthesizer
+from offhook.web.engines_io import (
+    AsrEngine,
+    TtsEngine,
+    at_hand,
+    open_recognizer,
+    open_synthesizer,
+)
 from offhook.web.logs import Log, set_up
 from offhook.web.stop_io import Stop
 from offhook.web.worker_asr_io import AsrService
@@ -36,6 +42,8 @@ class ChildSettings:
     max_streams: int
     idle_seconds: float
     log_level: str
+    python: str = ""
+    """Of another environment, which runs the child; the server's matter."""
     socket_fd: int = -1
     """Inherited; the server fills it in."""
 
@@ -73,14 +81,16 @@ def _end_with_server() -> None:
 
 
 def _worker(settings: ChildSettings) -> Worker[Any]:
+    engine: Any = settings.engine
+    if settings.kind == "tts":
+        engine = at_hand(engine)
     known = WorkerSettings(
-        settings.engine,
+        engine,
         settings.models.model,
         settings.max_streams,
         settings.idle_seconds,
         drain_seconds=0,
     )
-    engine: Any = settings.engine
     models: Any = settings.models
     if settings.kind == "asr":
         return Worker(known, lambda told: open_recognizer(engine, models, told), AsrService())

@@ -10,21 +10,33 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from aiohttp import WSCloseCode, web
+from aiohttp import web
 from loguru import logger
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from offhook.pipeline.recognizer import EngineBroken, EngineError, EngineFull, Progress
+from offhook.pipeline.recognizer import EngineBroken, Progress
 from offhook.pipeline.worker_client_io import UNIX
-from offhook.pipeline.worker_protocol import ErrorCode, ProtocolError
+from offhook.pipeline.worker_protocol import ErrorCode
 from offhook.web.access import LOOPBACK_NAMES, has_key, is_foreign
+from offhook.web.config import Speech
 from offhook.web.loop_io import run
+from offhook.web.speech import server_io
+from offhook.web.speech.routes_io import OF_SPEECH, mount
+from offhook.web.speech.server_io import Served, SpeechServer
 from offhook.web.stop_io import Stop
-from offhook.web.worker_stream_io import Refused, WorkerMetrics, WorkerStream
+from offhook.web.worker_stream_io import (
+    CLOSE_SECONDS,
+    Refused,
+    WorkerMetrics,
+    WorkerStream,
+    held,
+    opened,
+    refusing,
+)
 
 LOADING_STEP = 0.1
 """Progress of loading is logged in steps of a tenth."""
@@ -32,22 +44,8 @@ IDLE_CHECK_S = 3600.0
 STREAMS_PER_USE = 4
 """Streams a worker takes for each that it lets be in use at a time: clients keep some that wait."""
 DRAIN_CHECK_S = 0.05
-MAX_MESSAGE_BYTES = 1 << 20
-"""What is longer than the protocol allows is refused in words up to here; beyond, the connection
-is closed with code 1009."""
-CLOSE_SECONDS = 5.0
-"""A client that does not take its last messages in this time is left."""
-
 BROKEN = 2
 """The exit status when the engine broke after it had loaded: another process may do better."""
-
-CLOSE_CODES = {
-    ErrorCode.FULL: WSCloseCode.TRY_AGAIN_LATER,
-    ErrorCode.STOPPING: WSCloseCode.GOING_AWAY,
-    ErrorCode.ENGINE: WSCloseCode.INTERNAL_ERROR,
-    ErrorCode.TOO_LONG: WSCloseCode.MESSAGE_TOO_BIG,
-}
-"""The rest is a violation of policy."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -120,6 +118,8 @@ class Worker(Generic[E]):
         self._make = make
         self._used_at = 0.0
         self.loading = asyncio.create_task(self._load(), name="load")
+        self.speech = self._speech()
+        """The same engine, for programs that ask by HTTP."""
 
     @property
     def metrics(self) -> WorkerMetrics:
@@ -138,13 +138,37 @@ class Worker(Generic[E]):
         await engine.start()
         self.engine = engine
         self.metrics.loaded.set(1)
+        self.metrics.of_engine.engine = engine
         self._used_at = time.monotonic()
         logger.info("{} loaded in {:.1f} s", self.settings.engine, self._used_at - began)
         return engine
 
+    def _speech(self) -> SpeechServer:
+        async def engine() -> Any:
+            return await asyncio.shield(self.loading)
+
+        settings = self.settings
+        served: Served[Any] = Served(engine, lambda: settings.engine, lambda: settings.model)
+        hears = self.service.kind == "asr"
+        speech = SpeechServer(
+            Speech(streams=settings.max_streams),
+            served if hears else None,
+            None if hears else served,
+            settings.api_key,
+            settings.local,
+            self.metrics.registry,
+        )
+        speech.on_broken = self.end
+        return speech
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.busy) or self.speech.admission.is_busy
+
     async def close(self) -> None:
         self.loading.cancel()
         await asyncio.gather(self.loading, return_exceptions=True)
+        await self.speech.close()
         if self.engine is not None:
             await self.engine.close()
 
@@ -174,8 +198,13 @@ class Worker(Generic[E]):
         """Returns when no stream was in use for `idle_seconds`; with 0, never."""
         limit = self.settings.idle_seconds or math.inf
         await asyncio.wait((self.loading,))
-        while (unused := 0.0 if self.busy else time.monotonic() - self._used_at) < limit:
+        while (unused := self._unused()) < limit:
             await asyncio.sleep(min(limit - unused, IDLE_CHECK_S))
+
+    def _unused(self) -> float:
+        """Seconds since something was in use."""
+        used_at = max(self._used_at, self.speech.admission.left_at)
+        return 0.0 if self.is_busy else time.monotonic() - used_at
 
     def end(self, error: EngineBroken) -> None:
         """The engine is broken, and with it the worker."""
@@ -185,15 +214,15 @@ class Worker(Generic[E]):
 
     async def drain(self) -> None:
         """Take no more streams; wait for those in use, then tell all to go."""
-        self.draining = True
+        self.draining = self.speech.draining = True
         until = time.monotonic() + self.settings.drain_seconds
-        while self.busy and time.monotonic() < until:
+        while self.is_busy and time.monotonic() < until:
             await asyncio.sleep(DRAIN_CHECK_S)
 
     def state(self) -> dict[str, Any]:
         if self.engine is None:
             return {"status": "loading", "fraction": self.fraction, "doing": self.doing}
-        return {"status": "draining" if self.draining else "ok"}
+        return {"status": "draining" if self.draining else "ok", **self.metrics.health()}
 
 
 # --- HTTP ---
@@ -204,6 +233,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Who may ask, as for the edge; and no page of another site may, in its visitor's browser."""
     worker = request.app[WORKER]
     settings, path = worker.settings, worker.service.path
+    if request.match_info.handler in OF_SPEECH:
+        return await server_io.guard(request, handler)
     if settings.local and (request.url.host or "") not in LOOPBACK_NAMES:
         return _refusal(403, "this server answers only to localhost; see --listen")
     if not settings.api_key and is_foreign(request.headers.get("Origin", ""), request.host):
@@ -222,22 +253,9 @@ def _refusal(status: int, message: str, **headers: str) -> web.Response:
 
 async def talk(request: web.Request) -> web.WebSocketResponse:
     worker = request.app[WORKER]
-    socket = web.WebSocketResponse(
-        compress=False, max_msg_size=MAX_MESSAGE_BYTES, timeout=CLOSE_SECONDS
-    )
-    await socket.prepare(request)
-    code = "none"
-    try:
-        await _run_stream(worker, socket, request.query)
-    except Refused as refused:
-        code = refused.error.code.value
-        logger.info("x stream of {}: {}", request.remote or "a local client", refused)
-        await _say_why(socket, refused)
-    except ConnectionError:
-        code = "gone"
-    finally:
-        worker.metrics.ended.labels(code).inc()
-        await _hang_up(request, socket)
+    socket = await opened(request)
+    conversation = _run_stream(worker, socket, request.query)
+    await held(request, socket, conversation, lambda code: worker.metrics.ended.labels(code).inc())
     return socket
 
 
@@ -245,40 +263,17 @@ async def _run_stream(
     worker: Worker[Any], socket: web.WebSocketResponse, query: Mapping[str, str]
 ) -> None:
     """Raises Refused, ConnectionError."""
-    try:
+    with refusing():
         worker.admit()
         stream = worker.service.stream(worker, socket, query)
         worker.streams.add(stream)
         try:
             await stream.run()
+        except EngineBroken as error:
+            worker.end(error)
+            raise Refused(ErrorCode.STOPPING, str(error)) from error
         finally:
             worker.streams.discard(stream)
-    except ProtocolError as error:
-        raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
-    except EngineBroken as error:
-        worker.end(error)
-        raise Refused(ErrorCode.STOPPING, str(error)) from error
-    except EngineFull as error:
-        raise Refused(ErrorCode.FULL, f"{error}: try again later") from error
-    except EngineError as error:
-        raise Refused(ErrorCode.ENGINE, str(error)) from error
-
-
-async def _say_why(socket: web.WebSocketResponse, refused: Refused) -> None:
-    code = CLOSE_CODES.get(refused.error.code, WSCloseCode.POLICY_VIOLATION)
-    with suppress(ConnectionError, TimeoutError):
-        async with asyncio.timeout(CLOSE_SECONDS):
-            await socket.send_str(refused.error.to_text())
-            await socket.close(code=code)
-
-
-async def _hang_up(request: web.Request, socket: web.WebSocketResponse) -> None:
-    try:
-        async with asyncio.timeout(CLOSE_SECONDS):
-            await socket.close()
-    except TimeoutError:
-        if request.transport is not None:
-            request.transport.abort()  # it takes nothing, not even the goodbye
 
 
 async def healthz(request: web.Request) -> web.Response:
@@ -310,6 +305,7 @@ def application(worker: Worker[Any]) -> web.Application:
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
+    mount(app, worker.speech)
     return app
 
 
@@ -350,8 +346,11 @@ def listener(address: Address) -> Listen:
             await web.TCPSite(runner, address.host, address.port).start()
             host, port = runner.addresses[0][:2]
             return f"http://{host}:{port}"
-        await web.UnixSite(runner, address.path).start()
-        os.chmod(address.path, 0o600)
+        mask = os.umask(0o177)  # nobody else, from the first moment
+        try:
+            await web.UnixSite(runner, address.path).start()
+        finally:
+            os.umask(mask)
         return UNIX + address.path
 
     return listen
@@ -361,7 +360,11 @@ async def serve(worker: Worker[Any], listen: Listen, stop: Stop) -> None:
     """Until `stop`, or until the worker was idle for long enough. Raises EngineError when the
     engine does not load, EngineBroken when it breaks later."""
     runner = web.AppRunner(
-        application(worker), access_log=None, handle_signals=False, shutdown_timeout=CLOSE_SECONDS
+        application(worker),
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=CLOSE_SECONDS,
+        max_line_size=server_io.MAX_LINE_BYTES,
     )
     await runner.setup()
     try:
@@ -369,10 +372,8 @@ async def serve(worker: Worker[Any], listen: Listen, stop: Stop) -> None:
         logger.bind(listening=where).info("{} at {}", worker.settings.engine, where)
         await _until_over(worker, stop)
     finally:
-        for stream in worker.streams:
-            if not stream.stopped.done():
-                gone = Refused(ErrorCode.STOPPING, "the server has stopped: connect again")
-                stream.stopped.set_exception(gone)
+        for stream in (*worker.streams, *worker.speech.streams):
+            stream.stop()
         await runner.cleanup()
         await worker.close()
 

@@ -2,12 +2,15 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
+from loguru import logger
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
+from offhook.pipeline.recognizer import EngineError, EngineFull
 from offhook.pipeline.worker_protocol import (
     IDLE_S,
     MAX_TEXT_CHARS,
@@ -15,8 +18,22 @@ from offhook.pipeline.worker_protocol import (
     ErrorCode,
     ProtocolError,
 )
+from offhook.web.engine_metrics import EngineCollector
 
 E = TypeVar("E")
+
+MAX_MESSAGE_BYTES = 1 << 20
+"""What is longer than the protocol allows is refused in words up to here; beyond, the connection
+is closed with code 1009."""
+CLOSE_SECONDS = 5.0
+"""A client that does not take its last messages in this time is left."""
+CLOSE_CODES = {
+    ErrorCode.FULL: WSCloseCode.TRY_AGAIN_LATER,
+    ErrorCode.STOPPING: WSCloseCode.GOING_AWAY,
+    ErrorCode.ENGINE: WSCloseCode.INTERNAL_ERROR,
+    ErrorCode.TOO_LONG: WSCloseCode.MESSAGE_TOO_BIG,
+}
+"""The rest is a violation of policy."""
 
 
 class Refused(Exception):
@@ -25,6 +42,19 @@ class Refused(Exception):
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.error = Error(code, message)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """What goes wrong inside is Refused."""
+    try:
+        yield
+    except ProtocolError as error:
+        raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
+    except EngineFull as error:
+        raise Refused(ErrorCode.FULL, f"{error}: try again later") from error
+    except EngineError as error:
+        raise Refused(ErrorCode.ENGINE, str(error)) from error
 
 
 class WorkerMetrics:
@@ -42,6 +72,12 @@ class WorkerMetrics:
             ["code"],
             registry=registry,
         )
+        self.of_engine = EngineCollector(kind)
+        registry.register(self.of_engine)
+
+    def health(self) -> dict[str, Any]:
+        """What /healthz says of the engine beside its state."""
+        return {}
 
 
 class WorkerStream(ABC):
@@ -55,26 +91,37 @@ class WorkerStream(ABC):
         """Given an exception, it ends the stream."""
         self._socket = socket
 
+    def stop(self) -> None:
+        """The server ends: the client is told to connect again."""
+        if not self.stopped.done():
+            words = "the server has stopped: connect again"
+            self.stopped.set_exception(Refused(ErrorCode.STOPPING, words))
+
     @abstractmethod
     async def run(self) -> None:
         """Until the client closes. Raises Refused, EngineError; ConnectionError when the client
         is gone."""
 
-    @abstractmethod
     async def hear(self, data: bytes) -> None:
         """A binary message. Raises Refused, ProtocolError."""
+        raise ProtocolError(f"{len(data)} bytes that are not text")
 
-    @abstractmethod
     def obey(self, text: str) -> bool:
         """A text message; False when it ends the stream. Raises Refused, ProtocolError."""
+        raise ProtocolError("text is not understood here")
 
     def may_be_idle(self) -> bool:
         """Whether the client may be quiet now, because it waits for us."""
         return False
 
-    async def loaded(self, loading: "asyncio.Task[E]") -> E:
-        await self._first_of(loading)
-        return loading.result()
+    async def loaded(self, loading: Awaitable[E]) -> E:
+        waiting = asyncio.ensure_future(loading)
+        try:
+            await self._first_of(waiting)
+            return waiting.result()
+        finally:
+            if waiting is not loading:
+                waiting.cancel()
 
     async def both(self, *ways: Coroutine[Any, Any, None]) -> None:
         """Until one of them ends or the stream is stopped; raises what it raised."""
@@ -86,7 +133,7 @@ class WorkerStream(ABC):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _first_of(self, *tasks: asyncio.Task[Any]) -> None:
+    async def _first_of(self, *tasks: asyncio.Future[Any]) -> None:
         waits = {*tasks, self.stopped}
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for ended in done:
@@ -95,6 +142,7 @@ class WorkerStream(ABC):
     async def listen(self) -> None:
         """What the client says, until it closes. Raises Refused."""
         while True:
+            await self.room()
             try:
                 message = await self._socket.receive(IDLE_S)
             except TimeoutError as error:
@@ -102,18 +150,24 @@ class WorkerStream(ABC):
                     continue
                 words = f"nothing came for {IDLE_S} s: send {self.wants}, or a ping"
                 raise Refused(ErrorCode.IDLE, words) from error
-            try:
-                match message.type:
-                    case WSMsgType.BINARY:
-                        await self.hear(message.data)
-                    case WSMsgType.TEXT:
-                        _check_length(message.data)
-                        if not self.obey(message.data):
-                            return
-                    case _:
-                        return
-            except ProtocolError as error:
-                raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
+            with refusing():
+                if not await self.take(message):
+                    return
+
+    async def room(self) -> None:  # noqa: B027 - most have room always
+        """Returns when the next message can be read. Raises Refused when none ever can."""
+
+    async def take(self, message: WSMessage) -> bool:
+        """False when the client ends the stream. Raises Refused, ProtocolError."""
+        match message.type:
+            case WSMsgType.BINARY:
+                await self.hear(message.data)
+            case WSMsgType.TEXT:
+                _check_length(message.data)
+                return self.obey(message.data)
+            case _:
+                return False
+        return True
 
     async def send(self, message: str | bytes) -> None:
         if isinstance(message, str):
@@ -126,3 +180,63 @@ def _check_length(text: str) -> None:
     if len(text) > MAX_TEXT_CHARS:
         words = f"a message of {len(text)} characters, not at most {MAX_TEXT_CHARS}"
         raise Refused(ErrorCode.TOO_LONG, words)
+
+
+# --- the WebSocket from its opening to its end ---
+
+
+async def opened(
+    request: web.Request, max_bytes: int = MAX_MESSAGE_BYTES, protocols: tuple[str, ...] = ()
+) -> web.WebSocketResponse:
+    """The connection, upgraded; messages to it have up to `max_bytes`."""
+    socket = web.WebSocketResponse(
+        # Sound does not get smaller by it, and each message would wait for its compression.
+        compress=False,
+        max_msg_size=max_bytes,
+        timeout=CLOSE_SECONDS,
+        protocols=protocols,
+    )
+    await socket.prepare(request)
+    return socket
+
+
+async def held(
+    request: web.Request,
+    socket: web.WebSocketResponse,
+    conversation: Awaitable[None],
+    ended: Callable[[str], object],
+    in_words: Callable[[Error], str] = Error.to_text,
+) -> None:
+    """Until the conversation is over, which raises Refused or ConnectionError when it ends ill.
+    Says so to the client, and hangs up. `ended` is told the error's code, or `none`."""
+    code = "none"
+    try:
+        await conversation
+    except Refused as refused:
+        code = refused.error.code.value
+        logger.info("x stream of {}: {}", request.remote or "a local client", refused)
+        await _say_why(socket, refused.error, in_words)
+    except ConnectionError:
+        code = "gone"
+    finally:
+        ended(code)
+        await _hang_up(request, socket)
+
+
+async def _say_why(
+    socket: web.WebSocketResponse, error: Error, in_words: Callable[[Error], str]
+) -> None:
+    code = CLOSE_CODES.get(error.code, WSCloseCode.POLICY_VIOLATION)
+    with suppress(ConnectionError, TimeoutError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await socket.send_str(in_words(error))
+            await socket.close(code=code)
+
+
+async def _hang_up(request: web.Request, socket: web.WebSocketResponse) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await socket.close()
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()  # it takes nothing, not even the goodbye

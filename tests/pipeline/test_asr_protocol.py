@@ -35,6 +35,7 @@ OPTIONS = st.builds(
     st.one_of(st.none(), st.from_regex("[a-z]{2,3}", fullmatch=True)),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
 )
 
 

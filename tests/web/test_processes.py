@@ -251,7 +251,8 @@ def test_one_scrape_has_the_series_of_every_process() -> None:
         for _ in range(number):
             metrics.take(CallStarted(0, "a", "b", "c"))
         metrics.take(CallStarted(0, "a", "b", "c"))
-        metrics.take(CallEnded(0, REASON))
+        metrics.take(CallEnded(0, "hung up"))
+        metrics.calls_total.labels(REASON).inc()
         texts[number] = generate_latest(metrics.registry).decode()
     scrape = {f.name: f for f in text_string_to_metric_families(merged(texts))}
     alone = {f.name: f for f in text_string_to_metric_families(texts[1])}

@@ -62,7 +62,7 @@ def test_a_text_becomes_a_file(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["x", "-o", "a.mp3"], "a.mp3: name it .wav, .ogg, .opus, or - for WAV"),
+        (["x", "-o", "a.doc"], "a.doc: name it .wav, .mp3, .ogg, .opus, .flac, .aac, or - for WAV"),
         (["x", "-o", "no/such/a.wav"], "no/such/a.wav: No such file or directory"),
         (["x", "-o", "no/such/a.ogg"], "no/such/a.ogg: No such file or directory"),
         (["--file", "nothing"], "nothing: No such file or directory"),
@@ -195,3 +195,13 @@ async def test_only_a_file_that_cannot_be_made_is_an_error_of_its_name(tmp_path:
     (tmp_path / "folder.wav").mkdir()
     with pytest.raises(FileError, match="Is a directory"):
         await spoken(Speller(), "a", tmp_path / "folder.wav")
+
+
+@pytest.mark.parametrize("name", ["a.mp3", "a.flac", "a.aac", "a.opus"])
+async def test_the_name_says_the_format(tmp_path: Path, name: str) -> None:
+    output = str(tmp_path / name)
+    spoken = await speak(Speller(), VoiceOptions(), of_text("abcdefgh " * 20), output)
+    with av.open(output, "r") as container:
+        samples = sum(frame.samples for frame in container.decode(audio=0))
+        rate = container.streams.audio[0].rate
+    assert samples / rate == pytest.approx(spoken.seconds, abs=0.1)

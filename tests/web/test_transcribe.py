@@ -2,58 +2,20 @@
 
 import json
 import socket
-import wave
-from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.flite_io import FliteSynthesizer
-from offhook.pipeline.recognizer import EngineError
 from offhook.web import cli, transcribe_io
-from offhook.web.transcribe_io import FileError, read_pieces
+from tests.web.speech.recordings import spoken, write_video, write_wav
 
 
 @pytest.fixture(scope="module")
 def phrase() -> Pcm:
-    try:
-        sound = FliteSynthesizer().sound(["tell", "me", "about", "your", "opening", "hours"], "slt")
-    except EngineError as error:
-        pytest.skip(str(error))
-    places = np.arange(0, len(sound.pcm) - 1, sound.rate / RATE_IN)
-    pcm = np.interp(places, np.arange(len(sound.pcm)), sound.pcm).astype(np.int16)
-    return np.pad(pcm, RATE_IN // 2)
-
-
-def write_wav(path: Path, pcm: Pcm, channels: int = 1) -> Path:
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(channels)
-        file.setsampwidth(2)
-        file.setframerate(RATE_IN)
-        file.writeframes(np.repeat(pcm, channels).tobytes())
-    return path
-
-
-def write_video(path: Path, pcm: Pcm) -> Path:
-    """Pictures and sound, as a telephone makes them."""
-    with av.open(str(path), "w") as container:
-        pictures = container.add_stream("mpeg4", rate=5)
-        pictures.width, pictures.height, pictures.pix_fmt = 64, 48, "yuv420p"
-        sound = container.add_stream("aac", rate=RATE_IN)
-        for _ in range(len(pcm) * 5 // RATE_IN):
-            picture = av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), format="rgb24")
-            container.mux(pictures.encode(picture))
-        for at in range(0, len(pcm), 1024):
-            block = av.AudioFrame.from_ndarray(pcm[None, at : at + 1024], "s16", "mono")
-            block.sample_rate, block.pts, block.time_base = RATE_IN, at, Fraction(1, RATE_IN)
-            container.mux(sound.encode(block))
-        container.mux(pictures.encode(None))
-        container.mux(sound.encode(None))
-    return path
+    return np.pad(spoken("tell me about your opening hours"), RATE_IN // 2)
 
 
 def test_audio_and_video_are_written_down(
@@ -118,56 +80,12 @@ def test_a_long_file_comes_in_pieces_cut_where_it_is_quiet(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(transcribe_io, "CHUNK_SECONDS", len(phrase) / RATE_IN)
-    monkeypatch.setattr(transcribe_io, "READ_SECONDS", 1)
+    monkeypatch.setattr(transcribe_io, "PIECE_S", len(phrase) / RATE_IN)
     path = write_wav(tmp_path / "long.wav", np.tile(phrase, 3))
     assert cli.main(["transcribe", str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert all(line for line in lines)
-
-
-def test_pieces_are_the_whole_file_and_never_much_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transcribe_io, "CHUNK_SECONDS", 2.0)
-    monkeypatch.setattr(transcribe_io, "READ_SECONDS", 4)
-    pcm = np.random.default_rng(1).integers(-9000, 9000, 30 * RATE_IN).astype(np.int16)
-    pieces = list(read_pieces(write_wav(tmp_path / "noise.wav", pcm)))
-    assert np.array_equal(np.concatenate([piece.pcm for piece in pieces]), pcm)
-    starts = np.cumsum([0] + [len(piece.pcm) for piece in pieces])
-    assert [piece.start for piece in pieces] == list(starts[:-1])
-    assert max(len(piece.pcm) for piece in pieces) <= 3 * RATE_IN
-    assert pieces[-1].done == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("a.txt", b"no sound at all", "no audio or video that can be read"),
-        ("empty.wav", b"", "no audio or video that can be read"),
-        ("a folder", None, "is a folder: name the files in it"),
-        ("silent.mp4", "pictures", "there is no audio track in it"),
-        ("nothing.wav", "header", "there is no sound in it"),
-    ],
-)
-def test_what_is_no_sound_says_so(tmp_path: Path, name: str, content: object, says: str) -> None:
-    path = tmp_path / name
-    if content is None:
-        path.mkdir()
-    elif content == "pictures":
-        with av.open(str(path), "w") as container:
-            pictures = container.add_stream("mpeg4", rate=5)
-            pictures.width, pictures.height, pictures.pix_fmt = 64, 48, "yuv420p"
-            picture = av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), format="rgb24")
-            container.mux(pictures.encode(picture))
-            container.mux(pictures.encode(None))
-    elif content == "header":
-        write_wav(path, np.zeros(0, np.int16))
-    elif isinstance(content, bytes):
-        path.write_bytes(content)
-    with pytest.raises(FileError, match=says):
-        list(read_pieces(path))
 
 
 def test_without_a_worker_it_says_what_to_do(

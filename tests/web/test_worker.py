@@ -26,7 +26,7 @@ from offhook.pipeline.flite_io import FliteSynthesizer
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.recognizer import EngineError, Final, Partial, Progress, Recognizer
 from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
-from offhook.web import local_worker_io, worker_asr_io, worker_stream_io
+from offhook.web import asr_stream_io, local_worker_io, worker_stream_io
 from offhook.web.config import Config, Engines, WebRtc
 from offhook.web.edge_io import Edge
 from offhook.web.local_worker_io import on_demand
@@ -371,7 +371,7 @@ async def test_what_ends_a_stream_is_said_in_words(
     code: str,
     says: str,
 ) -> None:
-    monkeypatch.setattr(worker_asr_io, "MAX_UNHEARD_S", 2)
+    monkeypatch.setattr(asr_stream_io, "MAX_UNHEARD_S", 2)
     if code == "idle":
         monkeypatch.setattr(worker_stream_io, "IDLE_S", 0.1)
     async with (
@@ -395,7 +395,7 @@ async def test_what_ends_a_stream_is_said_in_words(
 async def test_more_than_may_wait_is_read_when_a_final_makes_room(
     engine: PocketSphinxRecognizer, phrase: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_asr_io, "MAX_UNHEARD_S", 3)
+    monkeypatch.setattr(asr_stream_io, "MAX_UNHEARD_S", 3)
     async with serving(lambda progress: Kept(engine)) as (client, _), talking(client) as socket:
         for _ in range(4):
             await socket.send_bytes(phrase.tobytes())

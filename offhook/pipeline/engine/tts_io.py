@@ -5,6 +5,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from time import monotonic
 
 from loguru import logger
@@ -20,7 +21,7 @@ from offhook.pipeline.engine.tts_loading_io import TtsLoading
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.engine.tts_reply import Manner, Reply
 from offhook.pipeline.engine.tts_voices_io import Asked, ClonesOnDevice, ask_for, voice_store
-from offhook.pipeline.engine.voices import Clone, Reference, VoiceStore
+from offhook.pipeline.engine.voices import Clone, Reference, Voice, VoiceStore
 from offhook.pipeline.engine.voices_io import Cloning
 from offhook.pipeline.recognizer import EngineBroken, EngineError, EngineFull, Progress
 from offhook.pipeline.synthesizer import (
@@ -30,6 +31,7 @@ from offhook.pipeline.synthesizer import (
     VoiceOptions,
 )
 from offhook.pipeline.text.text_language import language_of
+from offhook.pipeline.voice_cloning import KnownVoice, Sample
 
 CACHE_BYTES = 64 << 20
 """Of short replies said before: twenty minutes of speech."""
@@ -90,9 +92,13 @@ class Qwen3Synthesizer:
 
     def open(self, options: VoiceOptions = DEFAULT_VOICE) -> "Qwen3Speech":
         """Raises EngineError, too: EngineBroken, and VoiceError for a clone that is broken."""
+        return self._open(options)
+
+    def _open(self, options: VoiceOptions, voice: Voice | None = None) -> "Qwen3Speech":
+        """`voice`: in place of the one that the options name."""
         loaded = self._loading
         assert self.store is not None
-        asked = ask_for(self.store, loaded.config, loaded.tokenizer, options)
+        asked = ask_for(self.store, loaded.config, loaded.tokenizer, options, voice)
         seed = secrets.randbelow(MAX_SEED) if options.seed is None else options.seed
         # What was learnt of the voice would be heard: with a seed, the same is to come each time.
         manner = self._manner(asked) if options.seed is None else Manner()
@@ -121,6 +127,28 @@ class Qwen3Synthesizer:
         if len(self._manners) > MAX_MANNERS:
             self._manners.popitem(last=False)
         return manner
+
+    # --- voices; see ClonesVoices ---
+
+    async def known_voices(self) -> list[KnownVoice]:
+        if self.store is None:
+            return []
+        return [_known(voice) for voice in await asyncio.to_thread(self.store.voices)]
+
+    async def add_voice(self, name: str, sample: Sample, language: str = "") -> KnownVoice:
+        return _known(await self._started_cloning().add(name, sample, language))
+
+    async def remove_voice(self, name: str) -> None:
+        self._started_cloning()
+        assert self.store is not None
+        self.store.remove(name)
+
+    async def open_clone(self, sample: Sample, options: VoiceOptions) -> "Qwen3Speech":
+        return self._open(options, await self._started_cloning().nameless(sample))
+
+    def _started_cloning(self) -> Cloning:
+        assert self.cloning is not None
+        return self.cloning
 
     async def close(self) -> None:
         for task in self._asking:
@@ -153,6 +181,12 @@ class Qwen3Synthesizer:
             self._inference.tell((speech, told))
             if isinstance(told, Ended):
                 del self._speaking[told.number]
+
+
+def _known(voice: Voice) -> KnownVoice:
+    created = datetime.fromisoformat(voice.created).timestamp() if voice.created else 0
+    languages = (voice.language,) if voice.language else tuple(LANGUAGES)
+    return KnownVoice(voice.name, voice.kind, languages, int(created))
 
 
 class _Turns:

@@ -38,10 +38,15 @@ class Asked:
 
 
 def ask_for(
-    store: VoiceStore, config: TtsConfig, tokenizer: prompts.Tokenizer, options: VoiceOptions
+    store: VoiceStore,
+    config: TtsConfig,
+    tokenizer: prompts.Tokenizer,
+    options: VoiceOptions,
+    voice: Voice | None = None,
 ) -> Asked:
-    """Raises UnknownVoice, ValueError for what the model cannot do, and VoiceError."""
-    voice = _voice(store, config, options.voice)
+    """`voice`: in place of the one that the options name. Raises UnknownVoice, ValueError for what
+    the model cannot do, and VoiceError."""
+    voice = voice or _voice(store, config, options.voice)
     if voice is None:
         prompt = prompts.described_voice(config, tokenizer, options.instructions, options.language)
         return Asked(prompt, options.language)

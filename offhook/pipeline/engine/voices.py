@@ -19,8 +19,16 @@ import soxr
 from numpy.typing import NDArray
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.recognizer import EngineError
 from offhook.pipeline.synthesizer import MAX_INSTRUCTIONS_CHARS, UnknownVoice
+from offhook.pipeline.voice_cloning import (
+    CONSENT_RULE,
+    NAME,
+    NAME_RULE,
+    CannotClone,
+    NoConsent,
+    VoiceError,
+    VoiceTaken,
+)
 
 MIN_SECONDS, MAX_SECONDS = 3, 30
 """s of a reference that are used, with little silence around them."""
@@ -52,18 +60,12 @@ MAX_CLONES = 1000
 MAX_CLONE_BYTES = 64 << 20
 """Of the clones kept in memory; one of 30 s is 20 kB."""
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-NAME_RULE = "a voice is called by letters, digits, - and _, up to 64 of them"
 LENGTH_RULE = f"{MIN_SECONDS} to {MAX_SECONDS} s of one person speaking are needed"
 LANGUAGE = re.compile(r"([a-z]{2,3})?")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 Kind = Literal["speaker", "design", "clone"]
 ModelKind = Literal["custom_voice", "voice_design", "base"]
-
-
-class VoiceError(EngineError):
-    """A voice cannot be made, or no longer be had. The message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -385,17 +387,18 @@ class VoiceStore:
 
     def check_clone(self, name: str, language: str, consent: bool, replace: bool) -> None:
         """Whether somebody may be cloned under this name. Raises VoiceError."""
+        self.check_nameless(consent)
+        self._check_new(name, language, replace)
+
+    def check_nameless(self, consent: bool) -> None:
+        """Whether somebody may be cloned for one reply. Raises VoiceError."""
         if consent is not True:
-            raise VoiceError(
-                "a voice is cloned only with its speaker's consent: say that the person agreed "
-                "(consent: true), if that is so"
-            )
+            raise NoConsent(CONSENT_RULE)
         if self._kind != "base":
-            raise VoiceError(
+            raise CannotClone(
                 f"{self.model} cannot clone voices: use a Base model, such as "
                 "Qwen/Qwen3-TTS-12Hz-1.7B-Base"
             )
-        self._check_new(name, language, replace)
 
     def known(self, digest: str) -> Clone | None:
         """What was made before of the same recording, by its digest."""
@@ -412,6 +415,6 @@ class VoiceStore:
         if not LANGUAGE.fullmatch(language):
             raise VoiceError(f"language is {language[:80]!r}, not a code such as 'en'")
         if name.lower() in self._speakers:
-            raise VoiceError(f"{name} is a voice of the model itself: take another name")
+            raise VoiceTaken(f"{name} is a voice of the model itself: take another name")
         if not replace and self.shelf.voice(name.lower()) is not None:
-            raise VoiceError(f"there is a voice {name} already: remove or replace it")
+            raise VoiceTaken(f"there is a voice {name} already: remove or replace it")

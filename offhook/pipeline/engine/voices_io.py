@@ -12,8 +12,9 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,18 +23,19 @@ import numpy as np
 from loguru import logger
 
 from offhook.media.pcm import Pcm
+from offhook.pipeline.engine.recordings_io import read_recording
 from offhook.pipeline.engine.tts_models import VOICES, TtsModels
 from offhook.pipeline.engine.voices import (
     CODEBOOKS,
     DIGEST,
-    NAME,
+    MAX_CLONES,
     Clone,
     Reference,
     Voice,
-    VoiceError,
     VoiceStore,
     prepare,
 )
+from offhook.pipeline.voice_cloning import NAME, Sample, TooManyClones, VoiceError
 
 MAX_VOICES = 1000
 MAX_BYTES = 256 << 20
@@ -43,6 +45,8 @@ STRAY_SECONDS = 3600
 """s after which a file without its JSON is no longer one of a voice being saved."""
 MAX_CLONING = 8
 """Clones asked for at once; they are made one after another, and more are refused."""
+NAMELESS = "nameless"
+"""What a voice is called that nobody can ask for by its name."""
 
 NO_CODES = np.zeros((0, CODEBOOKS), np.int16)
 
@@ -259,6 +263,8 @@ class Cloning:
         self._compute = compute
         self._turn = asyncio.Lock()
         self._asked = 0
+        self._files: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        """Digest and words of the references that files were made to, by the files' own digests."""
 
     async def clone(
         self,
@@ -275,19 +281,77 @@ class Cloning:
         nearer to the person, without them its prompt is short. Raises VoiceError, and EngineError
         when the engine cannot go on."""
         self._store.check_clone(name, language, consent, replace)
+        async with self._one_at_a_time():
+            self._store.check_clone(name, language, consent, replace)  # it may be taken by now
+            reference = await asyncio.to_thread(prepare, pcm, rate, text)
+            digest = reference.digest(self._store.model)
+            clone = await self._clone_of(digest, reference)
+            return await self._save(_voice(name, digest, reference.text, language), clone)
+
+    async def add(self, name: str, sample: Sample, language: str = "") -> Voice:
+        """A voice from a file. Raises as `clone`."""
+        self._store.check_clone(name, language, sample.consent, replace=False)
+        async with self._one_at_a_time():
+            self._store.check_clone(name, language, sample.consent, replace=False)
+            digest, words, clone = await self._of_sample(sample)
+            return await self._save(_voice(name, digest, words, language), clone)
+
+    async def nameless(self, sample: Sample) -> Voice:
+        """A voice from a file that is kept in memory, while it is used, and nowhere else. Raises
+        as `clone`."""
+        self._store.check_nameless(sample.consent)
+        async with self._one_at_a_time():
+            digest, words, _ = await self._of_sample(sample)
+            return _voice(NAMELESS, digest, words, "")
+
+    @asynccontextmanager
+    async def _one_at_a_time(self) -> AsyncIterator[None]:
+        """Raises TooManyClones."""
         if self._asked == MAX_CLONING:
-            raise VoiceError(f"{MAX_CLONING} voices are being cloned already: try again later")
+            raise TooManyClones(f"{MAX_CLONING} voices are being cloned already: try again later")
         self._asked += 1
         try:
             async with self._turn:
-                self._store.check_clone(name, language, consent, replace)  # it may be taken by now
-                reference = await asyncio.to_thread(prepare, pcm, rate, text)
-                digest = reference.digest(self._store.model)
-                clone = self._store.known(digest) or await self._compute(reference)
-                created = datetime.now(UTC).isoformat(timespec="seconds")
-                voice = Voice(name, "clone", digest, language, reference.text, consent, created)
-                await asyncio.to_thread(self._store.shelf.save, voice, clone)
-                self._store.clones.put(digest, clone)
-                return voice
+                yield
         finally:
             self._asked -= 1
+
+    async def _of_sample(self, sample: Sample) -> tuple[str, str, Clone]:
+        """Digest, words and what is computed of the reference. The same file again costs nothing,
+        and the same recording in another file its decoding."""
+        file = hashlib.sha256(sample.text.encode("utf-8", "replace") + b"\0" + sample.file)
+        key = file.hexdigest()
+        if (made := self._files.get(key)) is not None:
+            self._files.move_to_end(key)
+            if (clone := self._store.known(made[0])) is not None:
+                return *made, clone
+        reference = await asyncio.to_thread(_reference, sample)
+        digest = reference.digest(self._store.model)
+        clone = await self._clone_of(digest, reference)
+        self._files[key] = digest, reference.text
+        if len(self._files) > MAX_CLONES:
+            self._files.popitem(last=False)
+        return digest, reference.text, clone
+
+    async def _clone_of(self, digest: str, reference: Reference) -> Clone:
+        clone = self._store.known(digest)
+        if clone is None:
+            clone = await self._compute(reference)
+            self._store.clones.put(digest, clone)
+        return clone
+
+    async def _save(self, voice: Voice, clone: Clone) -> Voice:
+        await asyncio.to_thread(self._store.shelf.save, voice, clone)
+        return voice
+
+
+def _reference(sample: Sample) -> Reference:
+    """Takes a core for some 100 ms. Raises VoiceError."""
+    pcm, rate = read_recording(io.BytesIO(sample.file))
+    return prepare(pcm, rate, sample.text)
+
+
+def _voice(name: str, digest: str, words: str, language: str) -> Voice:
+    """Of somebody who agreed."""
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    return Voice(name, "clone", digest, language, words, True, created)

@@ -18,10 +18,10 @@ from offhook.pipeline.engine.voices import (
     Clone,
     CloneCache,
     Voice,
-    VoiceError,
     prepare,
 )
 from offhook.pipeline.espeak_io import EspeakSynthesizer
+from offhook.pipeline.voice_cloning import VoiceError
 
 MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
 HIDDEN = 24

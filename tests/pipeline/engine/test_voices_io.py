@@ -17,7 +17,6 @@ from offhook.pipeline.engine.voices import (
     Clone,
     Reference,
     Voice,
-    VoiceError,
     VoiceStore,
     prepare,
 )
@@ -32,6 +31,7 @@ from offhook.pipeline.engine.voices_io import (
 )
 from offhook.pipeline.recognizer import EngineError
 from offhook.pipeline.synthesizer import UnknownVoice
+from offhook.pipeline.voice_cloning import VoiceError
 from tests.pipeline.engine.test_voices import HIDDEN, MODEL, WORDS, some_clone, speech
 
 

@@ -1,0 +1,271 @@
+"""`offhook bench http`: the speech API under load, as programs use it.
+
+Sweeps so many clients at a time over POST /v1/audio/speech (streamed), POST
+/v1/audio/transcriptions (as events) and the two sockets: first byte, whole answer, real-time factor
+(processing by sound), requests a second, those turned away (503, 429) and errors. With --live N, N
+people talk to /ws/transcribe in real time, alone and while a long file is transcribed: what their
+finals wait.
+
+The server is the one at --url, or an `offhook speech` of its own. What is heard are the recordings
+at 16 kHz in the folder OFFHOOK_SPEECH or ../shared/speech, or, where there are none or with
+--spoken, the benchmark's own sentences said by Flite or eSpeak NG.
+"""
+
+import argparse
+import asyncio
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import numpy as np
+import soxr
+from loguru import logger
+
+from offhook.bench.asr_callers import recorded
+from offhook.bench.http_live import Live, live_run, transcribe_file
+from offhook.bench.http_load import (
+    Answer,
+    Failed,
+    Material,
+    Requests,
+    TurnedAway,
+    long_recording,
+    sweep,
+    texts,
+)
+from offhook.bench.tts_table import Table, progress
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.web.engines_io import open_synthesizer
+
+START_SECONDS = 120.0
+"""For the server to be there, and for each engine to answer the first time: it may load."""
+END_SECONDS = 15.0
+SPOKEN = 8
+"""Sentences said where there are no recordings."""
+PARTS = ("speech", "transcriptions", "speech-socket", "transcribe-socket")
+COLUMNS = (
+    "clients requests a_second first_p50_ms first_p95_ms total_p50_ms total_p95_ms rtf_p50 "
+    "audio_s_a_s turned_away errors"
+)
+LIVE_COLUMNS = (
+    "streams beside finals final_p50_ms final_p95_ms final_max_ms client_late_p95_ms errors file_s "
+    "file_rtf"
+)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(n) for n in text.split(",")]
+
+
+def _parts(text: str) -> list[str]:
+    found = [part for part in text.split(",") if part]
+    if unknown := [part for part in found if part not in PARTS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(PARTS)}")
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="offhook bench http", description=__doc__)
+    add = parser.add_argument
+    add("--url", default="", help="of a running server, as http://localhost:7862")
+    add("--api-key", default="", help="when it wants one")
+    add("--config", type=Path, help="of the server that is started here")
+    add("--parts", type=_parts, default=list(PARTS), metavar="PART,…")
+    add("--clients", type=_numbers, default=[1, 10, 50, 100, 200], metavar="N,…")
+    add("--seconds", type=float, default=10.0, help="of each point, and of --live alone")
+    add("--live", type=int, default=0, metavar="N", help="people who talk; then no sweeps")
+    add("--file", type=float, default=300.0, metavar="S", help="of the file beside them (300)")
+    add("--spoken", action="store_true", help="say what is heard, though there are recordings")
+    add("--json", action="store_true", help="a JSON line a row")
+    return parser
+
+
+# --- what is said and heard ---
+
+
+async def material(say: bool) -> Material:
+    recordings = [] if say else recorded()
+    if not recordings:
+        from offhook.web.caller_io import spoken  # with WebRTC and all
+
+        synthesizer = open_synthesizer()
+        await synthesizer.start()
+        try:
+            for text in texts()[:SPOKEN]:
+                recordings.append(_at_16k(await spoken(synthesizer, text)))
+        finally:
+            await synthesizer.close()
+    return Material(texts(), recordings)
+
+
+def _at_16k(pcm: Pcm) -> Pcm:
+    sound: Pcm = soxr.resample(pcm, RATE_OUT, RATE_IN).astype(np.int16)
+    return sound
+
+
+# --- the server ---
+
+
+@asynccontextmanager
+async def own_server(config: Path | None) -> AsyncIterator[str]:
+    """`offhook speech` on loopback; yields its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ("--config", str(config)) if config else ()
+    line = (sys.executable, "-m", "offhook.web.cli", "speech", "--listen", f"127.0.0.1:{port}")
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *line, *options, stderr=output, env=_environment(os.environ)
+            )
+        try:
+            await _until_there(port, process, log)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), END_SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+def _environment(given: Mapping[str, str]) -> dict[str, str]:
+    """OFFHOOK_SPEECH is ours: a folder, and no section of a configuration."""
+    return {name: value for name, value in given.items() if name != "OFFHOOK_SPEECH"}
+
+
+async def _until_there(port: int, process: asyncio.subprocess.Process, log: Path) -> None:
+    until = time.monotonic() + START_SECONDS
+    while process.returncode is None and time.monotonic() < until:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.1)
+        else:
+            writer.close()
+            return
+    raise RuntimeError(f"offhook speech is not there:\n{_end_of(log)}")
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text()[-2000:]
+
+
+async def _warm(ask: Callable[[int], Awaitable[Answer]], name: str) -> None:
+    """The first answer, for which an engine may load. Raises RuntimeError."""
+    words = "it answers nothing"
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await ask(0)
+            return
+        except TurnedAway as away:
+            words = "it turns us away"
+            await asyncio.sleep(away.retry_after_s)
+        except aiohttp.ClientConnectorError as error:
+            raise RuntimeError(f"no server there: {error}") from error
+        except (Failed, aiohttp.ClientError, OSError, TimeoutError) as error:
+            words = str(error) or type(error).__name__
+            await asyncio.sleep(1.0)
+    raise RuntimeError(f"{name}: {words}")
+
+
+# --- the runs ---
+
+
+async def _sweeps(requests: Requests, a: argparse.Namespace) -> None:
+    asking = {
+        "speech": requests.speech,
+        "transcriptions": requests.transcription,
+        "speech-socket": requests.speech_socket,
+        "transcribe-socket": requests.transcription_socket,
+    }
+    for part in a.parts:
+        progress(part)
+        await _warm(asking[part], part)
+        table = Table(part, f"{a.seconds:g} s a point, {a.server}", COLUMNS, a.json)
+        for clients in a.clients:
+            tally = await sweep(asking[part], clients, a.seconds)
+            table.row(clients=clients, **tally.row())
+            _say_errors(tally.said)
+
+
+async def _live(http: aiohttp.ClientSession, known: Material, a: argparse.Namespace) -> None:
+    progress("loading")
+    await _warm(Requests(http, known).transcription_socket, "transcribe-socket")
+    note = f"real time, a file of {a.file:g} s, {a.server}"
+    table = Table("live", note, LIVE_COLUMNS, a.json)
+    sound = long_recording(known.recordings, a.file)
+    until = time.monotonic() + a.seconds
+    alone = await live_run(http, a.live, known.recordings, lambda: time.monotonic() > until)
+    table.row(streams=a.live, beside="nothing", **alone.row())
+    _say_errors(alone.said)
+    took, beside = await _beside(http, known, sound, a)
+    table.row(streams=a.live, beside="a file", **beside.row(), file_s=took, file_rtf=took / a.file)
+    _say_errors(beside.said)
+
+
+async def _beside(
+    http: aiohttp.ClientSession, known: Material, sound: Pcm, a: argparse.Namespace
+) -> tuple[float, Live]:
+    """Seconds of the file, and what the streams found meanwhile."""
+    transcribing = asyncio.create_task(transcribe_file(http, sound))
+    try:
+        live = await live_run(http, a.live, known.recordings, transcribing.done)
+        return await transcribing, live
+    finally:
+        transcribing.cancel()
+
+
+def _say_errors(said: Mapping[str, int]) -> None:
+    for words, times in Counter(said).most_common(5):
+        progress(f"  x {times} times: {words}")
+
+
+async def _bench(a: argparse.Namespace) -> None:
+    known = await material(a.spoken)
+    headers = {"Authorization": f"Bearer {a.api_key}"} if a.api_key else {}
+    connector = aiohttp.TCPConnector(limit=0)
+    # Nothing waits longer than a request may, which has a limit of its own.
+    limits = aiohttp.ClientTimeout(total=None)
+    async with aiohttp.ClientSession(
+        a.server, headers=headers, connector=connector, timeout=limits
+    ) as http:
+        if a.live:
+            await _live(http, known, a)
+        else:
+            await _sweeps(Requests(http, known), a)
+
+
+async def _run(a: argparse.Namespace) -> None:
+    if a.url:
+        a.server = a.url
+        await _bench(a)
+        return
+    async with own_server(a.config) as url:
+        a.server = url
+        await _bench(a)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    a = _parser().parse_args(argv)
+    logger.remove()
+    logger.add(sys.stderr, level="WARNING")
+    asyncio.run(_run(a))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,428 @@
+"""What every handler of the speech API stands on: the engines, who may ask, whose turn it is.
+
+The routes are in `routes_io`. Handlers are plain; `guard` runs each as a task that ends when its
+client leaves, and answers what it raises.
+"""
+
+import asyncio
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from loguru import logger
+from prometheus_client import CollectorRegistry
+
+from offhook.pipeline.recognizer import EngineBroken, EngineError, EngineFull, Recognizer
+from offhook.pipeline.synthesizer import Synthesizer, VoiceOptions
+from offhook.web.access import LOOPBACK_NAMES, has_key, is_foreign
+from offhook.web.config import Speech
+from offhook.web.speech.admission import Admission, KeyLimits, Kind, Limits
+from offhook.web.speech.errors import ApiError
+from offhook.web.speech.leaving_io import Left, has_left, run
+from offhook.web.speech.metrics import SpeechMetrics
+from offhook.web.speech.reply_cache_io import ReplyCache
+from offhook.web.speech.stages import Stages
+from offhook.web.worker_stream_io import WorkerStream
+
+LOADING_S = 300.0
+"""The longest a request waits for its engine to load."""
+RETRY_AFTER_S = 5
+"""When to come again, where nothing says how long it will take."""
+GONE = 499
+"""The status in logs of a request whose client left; nobody is told."""
+KEY_PROTOCOL = "openai-insecure-api-key."
+ALIASES: dict[Kind, tuple[str, ...]] = {
+    "transcription": (
+        *("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "gpt-transcribe"),
+        *("gpt-live-transcribe", "gpt-realtime-whisper"),
+    ),
+    "speech": ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
+}
+"""OpenAI's names, which programs send unless told otherwise: whatever runs here."""
+
+MAX_LINE_BYTES = 1 << 16
+"""Of a request's first line: the context of a stream is in its query, 4000 characters of it, each
+of up to 12 bytes."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+E_co = TypeVar("E_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Served(Generic[E_co]):
+    """An engine, and how to get it."""
+
+    get: Callable[[], Awaitable[E_co]]
+    """Waits for it to have loaded. Raises EngineError."""
+    name: Callable[[], str]
+    """As "qwen3-asr"."""
+    model: Callable[[], str]
+    """"" while it is not known."""
+
+
+Hears = Served[Recognizer]
+Speaks = Served[Synthesizer]
+
+
+class Asked:
+    """One request; `request[ASKED]`, made by guard."""
+
+    def __init__(self, request: web.Request) -> None:
+        given = request.headers.get("X-Request-Id", "")
+        self.id = given if re.fullmatch(r"[\w.-]{1,64}", given, re.ASCII) else uuid.uuid4().hex
+        self.key = ""
+        """The name of the API key."""
+        self.stages = Stages(time.monotonic)
+        self.kind: Kind | None = None
+        """Once it has asked for a turn, or a stream."""
+        self.format = ""
+        """Of the answer's sound: a label of the time to encode it."""
+        self.audio_s = 0.0
+        """Sound heard or made: see SpeechServer.count_audio."""
+        self.has_begun = False
+        """Its answer's head is on the way."""
+        self._request = request
+        self._continued = False
+
+    async def proceed(self) -> None:
+        """Let the body come, when the client waits to be told (RFC 9110 §10.1.1)."""
+        expects = self._request.headers.get("Expect", "").lower() == "100-continue"
+        if expects and not self._continued and self._request.version >= (1, 1):
+            self._continued = True
+            writer = self._request.writer
+            await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            writer.output_size = 0  # the answer has not begun
+
+
+class SpeechServer:
+    """The engines of one process, as programs use them.
+
+    `key` is the one of [server]; `local`: only this machine can connect; `audio_cache`: the Redis
+    of tts_audio_cache. Raises EngineError when that cannot be.
+    """
+
+    def __init__(
+        self,
+        settings: Speech,
+        hears: Hears | None,
+        speaks: Speaks | None,
+        key: str = "",
+        local: bool = True,
+        registry: CollectorRegistry | None = None,
+        audio_cache: str = "",
+    ) -> None:
+        self.settings = settings
+        self.draining = False
+        """No more requests are taken."""
+        self.streams: set[WorkerStream] = set()
+        """WebSockets in conversation, to be stopped before the server is."""
+        self.calls_come_first = False
+        """Nothing that programs ask for goes before a call's."""
+        self.on_broken: Callable[[EngineBroken], None] = lambda error: None
+        """Told when the engine cannot go on."""
+        self._hears, self._speaks = hears, speaks
+        self._keys = {of.name: of.key for of in settings.keys} | ({"server": key} if key else {})
+        self._local = local
+        running: dict[Kind, int] = {
+            "transcription": settings.transcriptions,
+            "speech": settings.speeches,
+        }
+        of_keys = {k.name: KeyLimits(k.max_requests, k.requests_per_minute) for k in settings.keys}
+        limits = Limits(running, settings.queue, settings.streams)
+        self.admission = Admission(limits, of_keys)
+        registry = registry or CollectorRegistry()
+        self.metrics = SpeechMetrics(registry, self.admission)
+        self.replies = ReplyCache(audio_cache, registry) if speaks is not None else None
+
+    async def close(self) -> None:
+        if self.replies is not None:
+            await self.replies.close()
+
+    # --- engines ---
+
+    async def recognizer(self) -> Recognizer:
+        """Waits for it to have loaded. Raises ApiError 501, 503."""
+        return await _loaded(self._hears, "hear")
+
+    async def synthesizer(self) -> Synthesizer:
+        """As `recognizer`."""
+        return await _loaded(self._speaks, "speak")
+
+    def spoken(self, options: VoiceOptions) -> VoiceOptions:
+        """The options with which a request's text is spoken here."""
+        return replace(options, live=options.live and not self.calls_come_first)
+
+    @property
+    def asr_name(self) -> str:
+        return self._hears.name() if self._hears is not None else ""
+
+    @property
+    def asr_model(self) -> str:
+        return self._hears.model() if self._hears is not None else ""
+
+    @property
+    def tts_name(self) -> str:
+        return self._speaks.name() if self._speaks is not None else ""
+
+    @property
+    def tts_model(self) -> str:
+        return self._speaks.model() if self._speaks is not None else ""
+
+    def kinds(self) -> list[Kind]:
+        """What there is an engine for."""
+        served: dict[Kind, object] = {"transcription": self._hears, "speech": self._speaks}
+        return [kind for kind, engine in served.items() if engine is not None]
+
+    def own_models(self, kind: Kind) -> list[str]:
+        """The names by which the engine of this kind is known, its model's first."""
+        served = self._hears if kind == "transcription" else self._speaks
+        names = (served.model(), served.name()) if served is not None else ()
+        return list(dict.fromkeys(name for name in names if name))
+
+    def check_model(self, kind: Kind, name: str) -> None:
+        """Raises ApiError 404 for a model that is not here. One elsewhere whose model we do not
+        know yet takes any name."""
+        own = self.own_models(kind)
+        if name not in (*own, *ALIASES[kind]) and own:
+            there = ", ".join((*own, *ALIASES[kind]))
+            words = f"there is no model {name[:200]!r} for {kind} here (there: {there})"
+            raise ApiError(404, words, "model", "model_not_found")
+
+    # --- admission ---
+
+    @asynccontextmanager
+    async def turn(self, kind: Kind, asked: Asked) -> AsyncIterator[None]:
+        """Inside, it is the request's turn; to be taken before the body is read. Raises ApiError
+        429, 503 at once when there is no room to wait."""
+        self._check_open()
+        asked.kind = kind
+        come = asyncio.get_running_loop().create_future()
+        ticket = self.admission.ask(kind, asked.key, time.monotonic(), lambda: _set(come))
+        try:
+            await come
+            asked.stages.mark("queued")
+            await asked.proceed()
+            yield
+        finally:
+            self.admission.leave(ticket, time.monotonic())
+
+    @contextmanager
+    def stream(self, kind: Kind, asked: Asked) -> Iterator[None]:
+        """Inside, a WebSocket is open; to be entered before the upgrade. Raises ApiError 429,
+        503."""
+        self._check_open()
+        asked.kind = kind
+        ticket = self.admission.open(kind, asked.key, time.monotonic())
+        try:
+            yield
+        finally:
+            self.admission.leave(ticket, time.monotonic())
+
+    def _check_open(self) -> None:
+        if self.draining:
+            raise ApiError(503, "the server is stopping: ask again", retry_after_s=RETRY_AFTER_S)
+
+    def count_audio(self, asked: Asked, seconds: float) -> None:
+        """So much more sound was heard or made for it."""
+        if asked.kind is not None:
+            asked.audio_s += seconds
+            self.metrics.audio.labels(asked.kind).inc(seconds)
+
+    # --- who asks ---
+
+    def check_caller(self, request: web.Request, asked: Asked) -> None:
+        """Raises ApiError 401, 403."""
+        if self._local and (request.url.host or "") not in LOOPBACK_NAMES:
+            # A page elsewhere that rebinds its name to this machine (DNS rebinding) sends its own.
+            raise ApiError(
+                403, "this server answers only to localhost, unless it listens elsewhere"
+            )
+        if not self._keys:
+            if is_foreign(request.headers.get("Origin", ""), request.host):
+                words = "a page of another site may not use this server without an API key"
+                raise ApiError(403, words)
+            return
+        given = request.headers.get("Authorization") or f"Bearer {_key_of_page(request)}"
+        fitting = [name for name, key in self._keys.items() if has_key(given, key)]
+        if not fitting:
+            words = "a valid API key is required as a bearer token"
+            raise ApiError(401, words, code="invalid_api_key")
+        asked.key = fitting[0]
+
+    # --- what was done ---
+
+    def note(self, request: web.Request, asked: Asked, status: int) -> None:
+        """A request is over: into metrics and log."""
+        stages, endpoint = asked.stages, _endpoint(request)
+        stages.mark("done")
+        labels = (endpoint, str(status))
+        self.metrics.requests.labels(*labels).inc()
+        self.metrics.request.labels(*labels).observe(stages.total())
+        if status == GONE:
+            self.metrics.cancelled.labels(endpoint).inc()
+        if (first := stages.seconds("first_byte")) is not None:
+            self.metrics.first_byte.labels(endpoint).observe(first)
+        if (encoded := stages.seconds("encoded")) is not None:
+            self.metrics.encode.labels(asked.format or "none").observe(encoded)
+        if asked.kind is not None:
+            if (queued := stages.seconds("queued")) is not None:
+                self.metrics.queue.labels(asked.kind).observe(queued)
+            if (inferred := stages.seconds("inferred")) is not None:
+                self.metrics.inference.labels(asked.kind).observe(inferred)
+        line = logger.bind(
+            endpoint=endpoint,
+            status=status,
+            key=asked.key,
+            kind=asked.kind,
+            audio_s=round(asked.audio_s, 3),
+            **stages.as_dict(),
+        )
+        times = " ".join(f"{name} {value}" for name, value in stages.as_dict().items())
+        level = "INFO" if asked.kind is not None else "DEBUG"
+        line.log(level, "{} {} {}: {}; {}", request.method, endpoint, status, times, asked.id)
+
+
+SPEECH: web.AppKey[SpeechServer] = web.AppKey("speech", SpeechServer)
+ASKED: web.RequestKey[Asked] = web.RequestKey("asked", Asked)
+TAKE_TURNS: web.AppKey[frozenset[Any]] = web.AppKey("take_turns")
+"""Handlers that let the body come themselves, when their turn has come."""
+
+
+def _key_of_page(request: web.Request) -> str:
+    """Pages cannot send headers with a WebSocket: OpenAI's clients name the key as a protocol."""
+    offered = request.headers.get("Sec-WebSocket-Protocol", "").split(",")
+    keys = [name.strip() for name in offered if name.strip().startswith(KEY_PROTOCOL)]
+    return keys[0].removeprefix(KEY_PROTOCOL) if keys else ""
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def _loaded(served: Served[E_co] | None, what: str) -> E_co:
+    if served is None:
+        raise ApiError(501, f"this server has no engine to {what} with")
+    try:
+        async with asyncio.timeout(LOADING_S):
+            return await served.get()
+    except EngineFull:
+        raise
+    except EngineError as error:
+        words = f"the engine does not load: {error}"
+        raise ApiError(
+            503, words, code="engine_unavailable", retry_after_s=RETRY_AFTER_S
+        ) from error
+    except TimeoutError as error:
+        words = "the engine is still loading: try again later"
+        raise ApiError(503, words, code="engine_loading", retry_after_s=RETRY_AFTER_S) from error
+
+
+def _endpoint(request: web.Request) -> str:
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else "none"
+
+
+# --- guard ---
+
+
+@web.middleware
+async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Who may ask, and plain answers to what cannot be done."""
+    server = request.app[SPEECH]
+    asked = Asked(request)
+    request[ASKED] = asked
+    with logger.contextualize(request=asked.id):
+        status = GONE
+        try:
+            response = await _answer(server, request, handler)
+            status = response.status
+            return response
+        except ConnectionError:  # also Left
+            return web.Response(status=GONE)
+        finally:
+            server.note(request, asked, status)
+
+
+async def _answer(
+    server: SpeechServer, request: web.Request, handler: Handler
+) -> web.StreamResponse:
+    """Raises ConnectionError when the client has gone."""
+    asked = request[ASKED]
+    try:
+        server.check_caller(request, asked)
+        if request.match_info.handler not in request.app[TAKE_TURNS]:
+            await asked.proceed()
+        response = await run(request, handler)
+        if not asked.has_begun:
+            asked.stages.mark("first_byte")
+        return response
+    except Exception as error:
+        if isinstance(error, ConnectionError) and (asked.has_begun or has_left(request)):
+            raise  # another is not the client's
+        if isinstance(error, EngineBroken):
+            server.on_broken(error)
+        fault = fault_of(error)
+        if fault.status == 500:
+            logger.opt(exception=error).error("{} failed", _endpoint(request))
+        if asked.has_begun:  # too late for another answer: its end is missing, as it should be
+            logger.error("{} ended early: {}", _endpoint(request), error)
+            raise _hung_up(request) from error
+        response = answer_of(fault)
+        if isinstance(error, web.HTTPMethodNotAllowed):
+            response.headers["Allow"] = error.headers["Allow"]
+        return response
+
+
+def _hung_up(request: web.Request) -> ConnectionError:
+    if request.transport is not None:
+        request.transport.abort()
+    return Left("the answer could not be completed")
+
+
+def answer_of(fault: ApiError) -> web.Response:
+    return web.json_response(fault.as_dict(), status=fault.status, headers=fault.headers())
+
+
+def fault_of(error: Exception) -> ApiError:
+    """What the client is told."""
+    match error:
+        case ApiError():
+            return error
+        case EngineFull():
+            words = f"{error}: try again later"
+            return ApiError(503, words, code="engine_full", retry_after_s=RETRY_AFTER_S)
+        case EngineError():
+            words = str(error)
+            return ApiError(503, words, code="engine_error", retry_after_s=RETRY_AFTER_S)
+        case web.HTTPRequestEntityTooLarge():
+            return ApiError(413, "the body is too large")
+        case web.RequestPayloadError() | HttpProcessingError():
+            return ApiError(400, "the body is broken: it is not what its headers say")
+        case web.HTTPException():
+            return ApiError(
+                error.status, (error.text or error.reason).removeprefix(f"{error.status}: ")
+            )
+    return ApiError(500, "the server failed; its log says why")
+
+
+async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
+    """The headers that every answer has."""
+    asked = request.get(ASKED)
+    if asked is None:
+        return
+    asked.has_begun = True
+    server = request.app[SPEECH]
+    extra: Mapping[str, str] = {
+        "X-Request-Id": asked.id,
+        "X-Content-Type-Options": "nosniff",
+        **(asked.stages.headers() if asked.kind is not None else {}),
+        **server.admission.headers(asked.key, time.monotonic()),
+    }
+    response.headers.update(extra)

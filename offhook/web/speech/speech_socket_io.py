@@ -1,0 +1,84 @@
+"""WS /v1/audio/speech/ws: text in as it comes, sound out, on any synthesizer: `speech_socket`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.synthesizer import Synthesizer
+from offhook.pipeline.tts_protocol import parse_query
+from offhook.pipeline.worker_protocol import Error, ProtocolError
+from offhook.web.speech.errors import ApiError
+from offhook.web.speech.server_io import ASKED, SPEECH, Asked, SpeechServer
+from offhook.web.speech.speech_socket import PATH, Commands, SpeechSocket
+from offhook.web.speech.transcribe_socket_io import check_upgrade, nobody_counts, run
+from offhook.web.tts_stream_io import TtsStream
+from offhook.web.worker_stream_io import WorkerStream, held, opened
+
+
+async def speech_socket(request: web.Request) -> web.StreamResponse:
+    """At the path of workers with nothing but their protocol, so that a tts_url may name us."""
+    server, asked = request.app[SPEECH], request[ASKED]
+    check_upgrade(request, request.path)
+    query = dict(request.query)
+    if model := query.pop("model", ""):
+        server.check_model("speech", model)
+    try:
+        options = server.spoken(parse_query(query))
+    except ProtocolError as error:
+        raise ApiError(400, str(error)) from error
+    with server.stream("speech", asked):
+        host = SocketHost(server, asked)
+        dialect: Commands | SpeechSocket = Commands()
+        in_words: Callable[[Error], str] = Error.to_text
+        if request.path == PATH:
+            dialect = own = SpeechSocket(
+                host.voices, lambda name: server.check_model("speech", name), bool(query)
+            )
+            in_words = own.error_text
+        socket = await opened(request)
+        stream = TtsStream(host, socket, options, dialect)
+        await held(request, socket, run(server, stream), nobody_counts, in_words)
+    return socket
+
+
+class SocketHost:
+    """The `Host` of one stream of the speech API."""
+
+    def __init__(self, server: SpeechServer, asked: Asked) -> None:
+        self._server = server
+        self._asked = asked
+        self._synthesizer: Synthesizer | None = None
+
+    @property
+    def engine(self) -> str:
+        return self._server.tts_name
+
+    @property
+    def model(self) -> str:
+        return self._server.tts_model
+
+    def voices(self) -> list[str]:
+        return self._synthesizer.voices() if self._synthesizer is not None else []
+
+    async def synthesizer(self) -> Synthesizer:
+        try:
+            self._synthesizer = await self._server.synthesizer()
+        except ApiError as error:
+            raise EngineError(str(error)) from error
+        self._asked.stages.mark("loaded")
+        return self._synthesizer
+
+    @contextmanager
+    def in_use(self, stream: WorkerStream) -> Iterator[None]:
+        yield  # the whole stream was admitted
+
+    def began(self, seconds: float) -> None:
+        self._asked.stages.mark("first")
+
+    def spoke(self, seconds: float) -> None:
+        self._server.count_audio(self._asked, seconds)
+
+    def replied(self, reason: str) -> None:
+        self._asked.stages.mark("inferred")

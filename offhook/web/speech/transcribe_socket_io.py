@@ -1,0 +1,93 @@
+"""WS /ws/transcribe: the protocol of `asr_protocol`, on any recognizer."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from offhook.pipeline.asr_protocol import PATH, Request
+from offhook.pipeline.recognizer import EngineBroken, EngineError, Recognizer
+from offhook.pipeline.worker_protocol import ErrorCode, ProtocolError
+from offhook.web.asr_stream_io import AsrStream
+from offhook.web.speech.errors import ApiError
+from offhook.web.speech.server_io import ASKED, SPEECH, Asked, SpeechServer
+from offhook.web.worker_stream_io import Refused, WorkerStream, held, opened, refusing
+
+
+async def transcribe_socket(request: web.Request) -> web.StreamResponse:
+    """What cannot be is refused before the upgrade. Raises ApiError 400, 426, 429, 503."""
+    server, asked = request.app[SPEECH], request[ASKED]
+    check_upgrade(request, PATH)
+    wanted = stream_request(dict(request.query))
+    with server.stream("transcription", asked):
+        host = SpeechHost(server, asked)
+        socket = await opened(request)
+        stream = AsrStream(host, socket, wanted)
+        await held(request, socket, run(server, stream), nobody_counts)
+    return socket
+
+
+def check_upgrade(request: web.Request, path: str) -> None:
+    """Raises ApiError 426."""
+    if not web.WebSocketResponse().can_prepare(request):
+        raise ApiError(426, f"{path} is a WebSocket")
+
+
+def stream_request(query: dict[str, str]) -> Request:
+    """Raises ApiError 400."""
+    try:
+        return Request.parse(query)
+    except ProtocolError as error:
+        named = str(error).partition(" ")[0]
+        raise ApiError(400, str(error), named if named in query else None) from error
+
+
+def nobody_counts(code: str) -> None:
+    """The guard counts requests."""
+
+
+async def run(server: SpeechServer, stream: WorkerStream) -> None:
+    """Raises Refused, ConnectionError."""
+    server.streams.add(stream)
+    with refusing():
+        try:
+            await stream.run()
+        except EngineBroken as error:
+            server.on_broken(error)
+            raise Refused(ErrorCode.STOPPING, str(error)) from error
+        finally:
+            server.streams.discard(stream)
+
+
+class SpeechHost:
+    """The `Host` of one stream of the speech API."""
+
+    def __init__(self, server: SpeechServer, asked: Asked) -> None:
+        self._server = server
+        self._asked = asked
+
+    @property
+    def engine(self) -> str:
+        return self._server.asr_name
+
+    @property
+    def model(self) -> str:
+        return self._server.asr_model
+
+    async def recognizer(self) -> Recognizer:
+        try:
+            recognizer = await self._server.recognizer()
+        except ApiError as error:
+            raise EngineError(str(error)) from error
+        self._asked.stages.mark("loaded")
+        return recognizer
+
+    @contextmanager
+    def in_use(self, stream: WorkerStream) -> Iterator[None]:
+        yield  # the whole stream was admitted
+
+    def took(self, seconds: float) -> None:
+        self._server.count_audio(self._asked, seconds)
+
+    def answered(self, seconds: float) -> None:
+        """The worker counts this, where the engine is."""

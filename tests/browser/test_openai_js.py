@@ -1,0 +1,62 @@
+"""OpenAI's own JavaScript client, as it comes from npm, against our speech API."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from offhook.media.pcm import RATE_OUT
+from tests.browser.conftest import HERE, microphone, serving
+
+pytestmark = pytest.mark.browser
+
+QUESTION = "What are your opening hours?"
+WORDS = {"what", "are", "your", "opening", "hours"}
+LIMIT_SECONDS = 80
+
+
+def words(text: str) -> set[str]:
+    return set(text.lower().strip("?.\n ").split())
+
+
+async def test_the_stock_client_hears_and_speaks(packages: Path, tmp_path: Path) -> None:
+    file = await microphone(tmp_path / "question.wav", [0.3, QUESTION, 0.5])
+    async with serving() as server:
+        asked = {"url": f"{server.url}/v1", "file": str(file), "text": QUESTION}
+        process = await asyncio.create_subprocess_exec(
+            *("node", "openai_speech.mjs", json.dumps(asked)),
+            cwd=HERE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await asyncio.wait_for(process.communicate(), LIMIT_SECONDS)
+    assert process.returncode == 0, err.decode()
+    said = json.loads(out)
+    assert "whisper-1" in said["models"]
+    for heard in (said["json"], said["text"], said["translation"], said["verbose"]["text"]):
+        assert len(words(heard) & WORDS) >= 4, heard
+    assert "-->" in said["srt"]
+    assert said["vtt"].startswith("WEBVTT")
+    assert said["verbose"]["words"][0]["start"] < said["verbose"]["words"][-1]["end"]
+    assert said["verbose"]["segments"]
+    *deltas, done = said["events"]
+    assert {event["type"] for event in deltas} == {"transcript.text.delta"}
+    assert done["type"] == "transcript.text.done"
+    assert "".join(event["delta"] for event in deltas).strip() == done["text"]
+
+    pcm = said["speech"]["pcm"]
+    assert pcm["bytes"] > 2 * RATE_OUT
+    for name, type_ in (("mp3", "audio/mpeg"), ("opus", "audio/ogg"), ("wav", "audio/wav")):
+        assert said["speech"][name]["type"].startswith(type_)
+        assert 1000 < said["speech"][name]["bytes"] <= pcm["bytes"] + 100
+    *pieces, end = said["sse"]
+    assert {piece["type"] for piece in pieces} == {"speech.audio.delta"}
+    assert sum(piece["bytes"] for piece in pieces) == pcm["bytes"]
+    assert end["type"] == "speech.audio.done"
+
+    voice, empty, model, language = said["errors"]
+    assert (voice["status"], voice["param"]) == (400, "voice")
+    assert (empty["status"], empty["param"]) == (400, "input")
+    assert (model["status"], model["code"]) == (404, "model_not_found")
+    assert (language["status"], language["param"]) == (400, "language")
