@@ -72,8 +72,14 @@ class PacketClock:
         return float(np.partition(lateness, rank)[rank]) * 1000
 
     def _tick(self, legs: list[Leg], now: float) -> None:
-        # All hear before any speaks: the same code for many lines in a row keeps the processor's
-        # caches warm, and a tick of a hundred lines takes a fifth less than line after line.
+        # All catch up before any hears, and hear before any speaks: the same code for many lines in
+        # a row keeps the processor's caches warm, and a tick of a hundred lines takes a fifth less
+        # than line after line.
+        for leg in tuple(legs):
+            try:
+                leg.catch_up()
+            except Exception:
+                self._fail(leg)
         for leg in tuple(legs):
             try:
                 leg.hear(now)

@@ -82,6 +82,8 @@ class Leg(ABC):
         """Why the line ended; None while it is up."""
         self.connected = False
         self.on_connected: Callable[[], None] = lambda: None
+        self.on_tick: Callable[[], None] = lambda: None
+        """A tick begins: whoever reads for the line gives it what came since the last."""
         self.on_closed: Callable[[str], None] = lambda reason: None
         self.on_message: Callable[[str], None] = lambda text: None
         """Text from the caller's program (the data channel of WebRTC)."""
@@ -99,6 +101,10 @@ class Leg(ABC):
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
+    def catch_up(self) -> None:
+        """20 ms pass: what came is read. Called by the packet clock only, before `hear`."""
+        self.on_tick()
+
     def hear(self, now: float) -> None:
         """20 ms pass, first half: what came. Called by the packet clock only."""
         self._heard = self._receive(now)
@@ -112,7 +118,8 @@ class Leg(ABC):
             listener(self._heard, said, now)
 
     def tick(self, now: float) -> None:
-        """Both halves, for a line alone."""
+        """All of it, for a line alone."""
+        self.catch_up()
         self.hear(now)
         self.say(now)
 

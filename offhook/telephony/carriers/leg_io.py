@@ -123,8 +123,6 @@ class CarrierLeg(Leg):
         super().__init__(call_id)
         self.on_started: Callable[[Started], None] = lambda started: None
         """The stream says who calls whom; once, before `on_connected`."""
-        self.catch_up: Callable[[], None] = _nothing
-        """Called first in every tick: whoever reads for the leg gives it what came since."""
         self.stream = stream
         self._emit = send
         self._control = control
@@ -244,7 +242,6 @@ class CarrierLeg(Leg):
 
     def _receive(self, now: float) -> Pcm:
         self._now = now
-        self.catch_up()
         return self._receiver.pull(now) if self._started else _SILENCE
 
     def _take(self) -> Pcm | None:
@@ -407,7 +404,7 @@ class CarrierLeg(Leg):
         super().close(self._ending or reason)
         # Calls that ended hold on to nothing, and Python need not stop all others to find out.
         self._emit = _nowhere
-        self.catch_up = self.playout.on_cut = _nothing
+        self.on_tick = self.playout.on_cut = _nothing
         if self._all_played is not None:
             self._all_played.set()
 

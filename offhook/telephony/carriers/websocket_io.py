@@ -142,7 +142,7 @@ class StreamSocket:
         the socket is closed, as it is when the leg closes first or the far end does."""
         assert self._request is not None
         self._leg = leg
-        leg.catch_up = self._read
+        leg.on_tick = self._read
         leg.open()
         self._heard_at = monotonic()
         self._beat_in(HEARTBEAT_SECONDS)
