@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -24,6 +24,25 @@ LATENCY_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5,
 
 SETUP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60)
 """People answer in seconds, we in milliseconds."""
+
+REFUSALS = ("draining", "loading", "full", "late", "busy", "unsigned")
+"""Why calls are refused: see Edge.admit; unsigned: a carrier's request that proves nothing."""
+FAILURES = (
+    *("the server failed", "the line failed", "the connection failed", "the connection is lost"),
+    *("nothing heard from the caller", "the caller did not connect in time", "no sound came"),
+    *("the sound could not be protected", "no common media", "the far end", "the socket"),
+    *("the carrier does not", "the stream did not start", "the connection to Asterisk broke"),
+)
+"""How the reasons begin for which a call ended against everybody's will."""
+ENDS = (
+    *("the caller hung up", "the agent hung up", "the bot ended", "the other end hung up"),
+    *("hung up", "Asterisk hung up", "Asterisk closed the connection"),
+    *("the carrier closed the stream", "transferred", "replaced", "the caller reconnects"),
+    *("the call reached its longest duration", "the server is shutting down", "the server stops"),
+)
+"""How the others begin. The rest of a reason can be a number that was called, or words of the far
+end: no label may have that, since each would be a series for ever."""
+OTHER_END = "another"
 
 
 class LegCollector(Collector):
@@ -81,6 +100,11 @@ def _counter(name: str, text: str, label: str, values: Mapping[str, int]) -> Met
     return family
 
 
+def known_end(reason: str) -> str:
+    """The label of a reason: how it begins, as far as that is ours."""
+    return next((end for end in (*FAILURES, *ENDS) if reason.startswith(end)), OTHER_END)
+
+
 class Metrics:
     """Fed with the events of every call."""
 
@@ -92,9 +116,16 @@ class Metrics:
     ) -> None:
         self.registry = CollectorRegistry()
         registry = self.registry
+        ProcessCollector(registry=registry)
         self.calls = Gauge("offhook_calls_in_progress", "Calls now", registry=registry)
         self.calls_total = Counter(
             "offhook_calls_ended_total", "Calls ended", ["reason"], registry=registry
+        )
+        self.calls_failed = Counter(
+            "offhook_calls_failed_total",
+            "Calls ended against everybody's will, also counted as ended",
+            ["reason"],
+            registry=registry,
         )
         self.refused = Counter(
             "offhook_calls_refused_total", "Calls refused", ["reason"], registry=registry
@@ -123,6 +154,10 @@ class Metrics:
         )
         for stamp in STAMPS[1:]:
             self.span.labels(stamp)
+        for why in REFUSALS:
+            self.refused.labels(why)
+        for failure in FAILURES:
+            self.calls_failed.labels(failure)
         lateness = Gauge(
             "offhook_tick_lateness_seconds",
             "99th percentile of how late packets left, last ten seconds",
@@ -163,7 +198,10 @@ class Metrics:
                 self.calls.inc()
             case CallEnded(reason=reason):
                 self.calls.dec()
-                self.calls_total.labels(reason).inc()
+                end = known_end(reason)
+                self.calls_total.labels(end).inc()
+                if end in FAILURES:
+                    self.calls_failed.labels(end).inc()
             case CallerTurn():
                 self.turns.inc()
             case Interrupted():

@@ -72,6 +72,34 @@ def test_calls_are_counted_and_gone_when_they_end(line):
     assert line.value("offhook_calls_refused_total", reason="full") == 1
 
 
+@pytest.mark.parametrize(
+    ("reason", "label", "failed"),
+    [
+        ("the caller hung up", "the caller hung up", False),
+        ("transferred to +4930123456", "transferred", False),
+        ("Genesys says <whatever it likes>", "another", False),
+        ("the line failed", "the line failed", True),
+        ("the far end does not answer any more", "the far end", True),
+        ("the connection to Asterisk broke: [Errno 32]", "the connection to Asterisk broke", True),
+    ],
+)
+def test_a_call_that_failed_is_told_from_one_that_ended(line, reason, label, failed):
+    line.metrics.take(CallStarted(0, "frontdesk", "pocketsphinx", "flite"))
+    line.metrics.take(CallEnded(900, reason))
+    assert line.value("offhook_calls_ended_total", reason=label) == 1
+    counted = sum(line.samples()["offhook_calls_failed_total"].values())
+    assert counted == failed
+
+
+def test_what_a_far_end_says_makes_no_series(line):
+    before = len(line.samples()["offhook_calls_failed_total"])
+    for number in range(50):
+        line.metrics.take(CallEnded(900, f"Out of order {number}"))
+        line.metrics.take(CallEnded(900, f"transferred to {number}"))
+    assert len(line.samples()["offhook_calls_ended_total"]) == 2
+    assert len(line.samples()["offhook_calls_failed_total"]) == before
+
+
 def test_turns_and_interruptions_are_counted(line):
     for event in (
         CallerTurn(100, 1, "hello"),

@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from offhook.pipeline.engine import affinity_io
 from offhook.pipeline.engine.capacity import capacity, voice_capacity
@@ -58,6 +58,18 @@ def look(model: str) -> Machine:
         lacks,
         len(near),
     )
+
+
+def memory_bytes() -> dict[str, int]:
+    """Of the GPU, by what it is: what torch uses of it in this process ("allocated"), that and what
+    it keeps for later ("reserved"), what all processes leave ("free"), all of it ("total"). Empty
+    where this process has opened none; opens none, and imports nothing."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return {}
+    free, total = torch.cuda.mem_get_info()
+    allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    return {"allocated": allocated, "reserved": reserved, "free": free, "total": total}
 
 
 def _streams(model: str, free: int) -> tuple[int, str]:

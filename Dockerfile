@@ -1,0 +1,111 @@
+# Two images (docs/containers.md):
+#   docker build --target cpu -t offhook .           all but the Qwen3 engines
+#   docker build --target cuda -t offhook:cuda .     with torch, for an NVIDIA GPU
+#
+# Both stand on Debian with Python, which is an argument so that a mirror can serve it: it needs
+# apt, and Python 3.11 or newer with pip, venv and headers. An nvidia/cuda image would only add a
+# second copy of what torch's wheels bring in the very versions they were built with: the CUDA
+# runtime, cuBLAS, cuDNN, NVRTC. The driver is the host's in any case.
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+
+
+FROM ${PYTHON_IMAGE} AS base
+COPY debian-packages.txt /tmp/
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+        libjemalloc2 $(sed 's/#.*//' /tmp/debian-packages.txt) \
+    && rm -rf /tmp/debian-packages.txt /var/lib/apt/lists/* /var/cache/* /var/log/*
+# Folders that outlive a container: a named volume takes over their owner.
+RUN useradd --uid 10001 --user-group --create-home --home-dir /var/lib/offhook offhook \
+    && install -d -o offhook -g offhook /models /kernels /voices /recordings /run/offhook
+
+
+# Packages exactly as locked, wheels only: nothing is compiled. A package index of your own:
+# --secret id=pip,src=pip.conf is there while pip runs and in no layer. docopt is left out: it comes
+# as source only, and all that would import it is a command of num2words.
+FROM base AS packages
+RUN python3 -m venv --without-pip /opt/offhook
+COPY requirements.lock /tmp/
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
+    --mount=type=cache,target=/root/.cache/pip \
+    sed -i '/^docopt==/,/[^\\]$/d' /tmp/requirements.lock \
+    && python3 -m pip --python /opt/offhook/bin/python install --disable-pip-version-check \
+        --no-deps --require-hashes --only-binary :all: -r /tmp/requirements.lock
+# Two or more workers can share the replies that they keep.
+COPY requirements-cuda.lock /tmp/
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
+    --mount=type=cache,target=/root/.cache/pip \
+    sed -n '/^redis==/,/[^\\]$/p' /tmp/requirements-cuda.lock > /tmp/redis.lock \
+    && python3 -m pip --python /opt/offhook/bin/python install --disable-pip-version-check \
+        --no-deps --require-hashes --only-binary :all: -r /tmp/redis.lock
+
+
+# torch and what else the Qwen3 engines need. No flash-attn: attention is kernels of our own, which
+# know the pages of the cache, and nothing here would import it.
+FROM packages AS packages-cuda
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
+    --mount=type=cache,target=/root/.cache/pip \
+    python3 -m pip --python /opt/offhook/bin/python install --disable-pip-version-check \
+        --no-deps --require-hashes --only-binary :all: -r /tmp/requirements-cuda.lock
+
+
+# Triton compiles one C module, its way to the driver, when it first runs. Here it is compiled
+# beforehand, against a libcuda of empty functions, so that the image needs no compiler.
+FROM packages-cuda AS triton
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev
+ENV TRITON_LIBCUDA_PATH=/opt/triton/libcuda TRITON_CACHE_DIR=/opt/triton/module
+RUN mkdir -p $TRITON_LIBCUDA_PATH \
+    && cd /opt/offhook/lib/python3*/site-packages/triton/backends/nvidia \
+    && grep -ohE '\bcu[A-Z]\w+' driver.c | sort -u | sed 's/.*/void &(void) {}/' \
+    | gcc -shared -Wl,-soname,libcuda.so.1 -o $TRITON_LIBCUDA_PATH/libcuda.so.1 -x c - \
+    && LD_LIBRARY_PATH=$TRITON_LIBCUDA_PATH /opt/offhook/bin/python -c \
+        'from triton.backends.nvidia.driver import CudaUtils; CudaUtils()'
+
+
+# The program itself, compiled to bytecode: its user may not write where it lies.
+FROM base AS program
+COPY offhook /opt/offhook/src/offhook
+COPY deploy/container/healthy.py /opt/offhook/src/
+RUN python3 -m compileall -q /opt/offhook/src
+COPY deploy/container/offhook /opt/offhook/src/bin/
+
+
+# --- what runs ---
+FROM base AS runtime
+# Freed memory goes back to the system after a second, by a thread of the allocator's own. Libraries
+# make no threads: who computes (the voice detector, the engines) has its own.
+ENV PATH=/opt/offhook/src/bin:/opt/offhook/bin:$PATH \
+    PYTHONPATH=/opt/offhook/src \
+    LD_PRELOAD=libjemalloc.so.2 \
+    MALLOC_CONF=background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0 \
+    OMP_NUM_THREADS=1 \
+    MKL_NUM_THREADS=1 \
+    OPENBLAS_NUM_THREADS=1 \
+    HF_HOME=/models \
+    OFFHOOK_SERVER_HOST=0.0.0.0 \
+    OFFHOOK_ENGINES_TTS_VOICES=/voices \
+    OFFHOOK_RECORDING_DIRECTORY=/recordings
+WORKDIR /var/lib/offhook
+USER 10001:10001
+EXPOSE 7860 7862 7870 7871
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["python", "-m", "healthy", "http://localhost:7860/healthz"]
+ENTRYPOINT ["offhook"]
+CMD ["serve"]
+
+
+# Beside the CPU image's: which GPUs and which of the driver's libraries NVIDIA's container runtime
+# lends, and where kernels are kept that were compiled once.
+FROM runtime AS cuda
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    TRITON_LIBCUDA_PATH=/opt/triton/libcuda \
+    TRITON_CACHE_DIR=/kernels
+COPY --from=triton /opt/triton/module /opt/triton/module
+COPY --from=packages-cuda /opt/offhook /opt/offhook
+COPY --from=program /opt/offhook/src /opt/offhook/src
+
+
+FROM runtime AS cpu
+COPY --from=packages /opt/offhook /opt/offhook
+COPY --from=program /opt/offhook/src /opt/offhook/src

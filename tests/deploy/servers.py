@@ -1,0 +1,80 @@
+"""The servers of compose.yaml as processes of this machine, without their containers."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+START_SECONDS = 60
+COMMANDS = {
+    "edge": ("serve", "--port", "0"),
+    "speech": ("speech", "--listen", "127.0.0.1:0"),
+    "asr": ("worker", "asr", "--engine", "pocketsphinx", "--listen", "127.0.0.1:0"),
+    "tts": ("worker", "tts", "--engine", "espeak", "--listen", "127.0.0.1:0"),
+}
+"""By the names of Prometheus' jobs."""
+
+
+@contextmanager
+def servers(folder: Path) -> Iterator[dict[str, str]]:
+    """The address of each job's server; the edge has phones."""
+    (folder / "offhook.toml").write_text(
+        f'[sip]\nudp = {_free_port()}\ntcp = false\n[engines]\ntts = "espeak"\n'
+    )
+    with ExitStack() as stack:
+        started = {job: _start(stack, folder, job) for job in COMMANDS}
+        yield {job: _address(*running) for job, running in started.items()}
+
+
+def _start(stack: ExitStack, folder: Path, job: str) -> tuple["subprocess.Popen[bytes]", Path]:
+    log = folder / f"{job}.log"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "offhook.web.cli", *COMMANDS[job]],
+        cwd=folder,
+        env={
+            **{name: value for name, value in os.environ.items() if "OFFHOOK_" not in name},
+            "PYTHONPATH": str(ROOT),
+        },
+        stderr=stack.enter_context(log.open("wb")),
+    )
+    stack.callback(process.wait, 20)
+    stack.callback(process.terminate)
+    return process, log
+
+
+def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
+    deadline = time.monotonic() + START_SECONDS
+    while (found := re.search(r"at http://(\S+:\d+)", log.read_text())) is None:
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+    return found[1]
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def series(address: str) -> set[str]:
+    """The names of all series that a server has, those without a sample yet included."""
+    with urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    parts = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
+    types = re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE)
+    return {name + part for name, kind in types for part in parts.get(kind, ("",))}
+
+
+def named(expression: str) -> set[str]:
+    """Our series in a PromQL expression, and those of the process."""
+    return set(re.findall(r"\b(?:offhook|process)_\w+", expression))

@@ -1,0 +1,203 @@
+"""The Dockerfile, as far as it can be known without building it, and what it puts beside us."""
+
+import re
+import runpy
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from socketserver import ThreadingUnixStreamServer
+
+import pytest
+
+from tests.deploy.servers import DEPLOY, ROOT
+
+TEXT = (ROOT / "Dockerfile").read_text()
+HEALTHY = DEPLOY / "container/healthy.py"
+
+
+def instructions() -> Iterator[tuple[str, str, str]]:
+    """Stage, instruction and arguments, in order."""
+    lines = "\n".join(line for line in TEXT.splitlines() if not line.startswith("#"))
+    stage = ""
+    for line in lines.replace("\\\n", " ").splitlines():
+        instruction, _, rest = line.strip().partition(" ")
+        if instruction == "FROM":
+            stage = rest.split(" AS ")[1]
+        if instruction:
+            yield stage, instruction, " ".join(rest.split())
+
+
+STEPS = list(instructions())
+BASES = {
+    stage: rest.split(" AS ")[0] for stage, instruction, rest in STEPS if instruction == "FROM"
+}
+
+
+def line_of(stage: str) -> list[str]:
+    """The stage and those it stands on."""
+    return [stage, *line_of(BASES[stage])] if stage in BASES else []
+
+
+def steps_of(stage: str, instruction: str) -> list[str]:
+    return [rest for s, i, rest in STEPS if s in line_of(stage) and i == instruction]
+
+
+def locked(name: str) -> dict[str, str]:
+    """Versions, by packages."""
+    text = (ROOT / name).read_text()
+    return dict(re.findall(r"^([\w.-]+)==([^ ;\\]+)", text, re.MULTILINE))
+
+
+def test_what_is_copied_is_there_and_not_ignored() -> None:
+    kept = {
+        line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"
+    }
+    for _, instruction, rest in STEPS:
+        if instruction == "COPY" and "--from" not in rest:
+            for source in rest.split()[:-1]:
+                assert (ROOT / source).exists()
+                assert any(source == path or source.startswith(f"{path}/") for path in kept)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_an_image_has_no_compiler_and_no_root(target: str) -> None:
+    installed = " ".join(steps_of(target, "RUN"))
+    assert not re.search(r"gcc|clang|-dev\b|build-essential|pip ", installed)
+    assert steps_of(target, "USER") == ["10001:10001"]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_it_runs_as_process_one_and_is_asked_for_its_health(target: str) -> None:
+    """Without a shell between, which would keep the signals to itself."""
+    assert steps_of(target, "ENTRYPOINT") == ['["offhook"]']
+    assert steps_of(target, "CMD") == ['["serve"]']
+    (check,) = steps_of(target, "HEALTHCHECK")
+    assert 'CMD ["python", "-m", "healthy", "http://localhost:7860/healthz"]' in check
+
+
+def test_a_change_of_ours_leaves_the_packages_alone() -> None:
+    """They come before the program, whose layer is the last."""
+    for target in ("cpu", "cuda"):
+        copies = steps_of(target, "COPY")
+        own = [rest for rest in copies if rest.startswith("--from")]
+        assert own[-1].startswith("--from=program")
+    packages = " ".join(steps_of("packages-cuda", "COPY"))
+    assert "offhook" not in packages.replace("/opt/offhook", "")
+
+
+def test_packages_are_locked_with_hashes_and_not_built() -> None:
+    installs = [rest for _, i, rest in STEPS if i == "RUN" and " install --disable" in rest]
+    assert len(installs) == 3
+    for install in installs:
+        assert "--no-deps --require-hashes --only-binary :all: -r /tmp/" in install
+        assert "--mount=type=secret,id=pip,target=/etc/pip.conf" in install
+    for name in ("requirements.lock", "requirements-cuda.lock"):
+        for block in re.split(r"^(?=\w)", (ROOT / name).read_text(), flags=re.MULTILINE)[1:]:
+            assert "--hash=sha256:" in block, block[:80]
+
+
+def test_the_image_for_gpus_has_what_make_qwen_installs() -> None:
+    """In the same versions; and torch, which `make qwen` takes without a lock."""
+    cuda = locked("requirements-cuda.lock")
+    wanted = {**locked("requirements.lock"), **locked("requirements-qwen.lock")}
+    wanted.pop("docopt", None)  # see Dockerfile
+    assert wanted.items() <= cuda.items()
+    (torch,) = re.findall(r"torch==([\d.]+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[:1]
+    assert cuda["torch"] == torch
+    assert "redis" in cuda
+
+
+def test_no_engine_in_the_image_would_use_flash_attention() -> None:
+    """Or it would have to be there. The packages of the models' authors would; they are not."""
+    assert not {"qwen-asr", "qwen-tts", "transformers"} & locked("requirements-cuda.lock").keys()
+    for file in (ROOT / "offhook/pipeline").rglob("*.py"):
+        if not file.name.startswith("official_"):
+            assert not re.search(r"import flash_attn|flash_attention_2", file.read_text()), file
+
+
+def test_threads_and_allocator_are_set() -> None:
+    environment = " ".join(steps_of("cuda", "ENV"))
+    for name in ("OMP", "MKL", "OPENBLAS"):
+        assert f"{name}_NUM_THREADS=1" in environment
+    assert "LD_PRELOAD=libjemalloc.so.2" in environment
+    assert "background_thread:true" in environment
+    assert "libjemalloc2" in " ".join(steps_of("cuda", "RUN"))
+
+
+# --- healthy ---
+
+
+class Answers(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path in ("/readyz", "/healthz") else 503)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def address_string(self) -> str:
+        return ""
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def healthy(url: str) -> tuple[int, str]:
+    command = [sys.executable, "-S", str(HEALTHY), url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    return done.returncode, done.stderr
+
+
+def test_healthy_says_yes_to_200_alone(port: int) -> None:
+    assert healthy(f"http://127.0.0.1:{port}/readyz") == (0, "")
+    assert healthy(f"http://127.0.0.1:{port}/other")[0] == 1
+
+
+def test_healthy_says_why_not(port: int) -> None:
+    assert "503" in healthy(f"http://127.0.0.1:{port}/other")[1]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        code, why = healthy(f"http://127.0.0.1:{taken.getsockname()[1]}/readyz")
+    assert code == 1
+    assert "refused" in why
+
+
+def test_healthy_asks_a_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with ThreadingUnixStreamServer(str(path), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert healthy(f"unix:{path}") == (0, "")
+        server.shutdown()
+    assert healthy(f"unix:{path}")[0] == 1
+
+
+def test_healthy_gives_up_on_a_server_that_says_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert healthy(f"http://127.0.0.1:{silent.getsockname()[1]}/readyz")[0] == 1
+
+
+# --- Triton's module ---
+
+
+def test_tritons_module_is_put_where_it_is_missing(tmp_path: Path) -> None:
+    """In a new folder, and in one that another version's image has filled."""
+    module, cache = tmp_path / "module", tmp_path / "cache"
+    (module / "KEY").mkdir(parents=True)
+    (module / "KEY/cuda_utils.so").write_bytes(b"new")
+    (cache / "OTHER").mkdir(parents=True)
+    (cache / "OTHER/cuda_utils.so").write_bytes(b"old")
+    provide = runpy.run_path(str(DEPLOY / "container/offhook"))["provide"]
+    for _ in range(2):
+        provide(module, cache)
+    found = {str(file.relative_to(cache)): file.read_bytes() for file in cache.rglob("*.*")}
+    assert found == {"KEY/cuda_utils.so": b"new", "OTHER/cuda_utils.so": b"old"}
