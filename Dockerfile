@@ -1,5 +1,5 @@
 # Two images (docs/containers.md):
-#   docker build --target cpu -t offhook .           all but the Qwen3 engines
+#   docker build --target cpu -t offhook:cpu .       all but the Qwen3 engines
 #   docker build --target cuda -t offhook:cuda .     with torch, for an NVIDIA GPU
 #
 # Both stand on Debian with Python, which is an argument so that a mirror can serve it: it needs
@@ -31,7 +31,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     sed -i '/^docopt==/,/[^\\]$/d' /tmp/requirements.lock \
     && python3 -m pip --python /opt/offhook/bin/python install --disable-pip-version-check \
         --no-deps --require-hashes --only-binary :all: -r /tmp/requirements.lock
-# Two or more workers can share the replies that they keep.
+# Servers can share, through Redis, the replies that they keep.
 COPY requirements-cuda.lock /tmp/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     --mount=type=cache,target=/root/.cache/pip \

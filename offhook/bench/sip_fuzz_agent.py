@@ -34,9 +34,10 @@ from offhook.telephony.sip.user_agent import LOCATED_LIMIT, LOOKUPS_LIMIT, STALE
 
 EPOCH = 10_000
 """Messages of one epoch."""
-QUIET_SECONDS = 70.0
-"""After which nothing may be left of calls that were all hung up: 64 s, in which two transactions
-one after the other come to nothing (RFC 3261 §17), and a little."""
+QUIET_SECONDS = 102.0
+"""After which nothing may be left of calls that were all hung up: 96 s, in which three transactions
+one after the other come to nothing (RFC 3261 §17), and a little. A call that we took and whose ACK
+never comes, then its BYE, too large for a datagram, by TCP, and the same by UDP."""
 MAX_GROWTH_KB = 8192.0
 """Of the resident size after the first tenth: the interpreter's arenas are given back only when
 all in them is gone."""
@@ -302,6 +303,10 @@ class Epoch:
         for what, number in (("sessions", agent.sessions), ("transactions", agent.transactions)):
             if number:
                 left[what] = left.get(what, 0) + number
+        for line in agent._lines.values():
+            timer = line.of.get_timer()
+            due = "no timer" if timer is None else f"in {timer - self.network.now:.0f} s"
+            left[f"a session {line.of.state.name}, next {due}"] = 1
         before = self._before[desk.host]
         for path, number in sizes(agent).items():
             if number > max(before.get(path, 0), CACHES.get(path, 0)):
