@@ -35,7 +35,7 @@ SENTENCE_PAUSE_MS = 250
 COMMA_PAUSE_MS = 120
 WORD_PAUSE_MS = 30
 """Between clauses cut where nothing is written."""
-SILENCE_DB = -36.0
+SILENCE_DB = -40.0
 """A 5 ms frame this far below the loudest one of its clause is silence, at the clause's edges."""
 LEAD_MS = 10
 TAIL_MS = 25
