@@ -28,6 +28,7 @@ from offhook.pipeline.asr_protocol import (
     command_text,
     parse_server,
 )
+from offhook.pipeline.partials import following
 from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
     EngineError,
@@ -103,14 +104,9 @@ class Utterance:
     def show(self, partial: Partial) -> Partial | None:
         """The partial as it may be told: what was stable stays, whichever worker says so. None
         when it says nothing new, as while a lost utterance is heard again."""
-        stable = self.shown.text[: self.shown.stable_chars]
-        if partial.audio_ms < self.shown.audio_ms:
-            return None
-        if not partial.text.startswith(stable):
-            partial = replace(partial, text=_after(stable, partial.text))
-        chars = max(partial.stable_chars, len(stable))
-        self.shown = replace(partial, stable_chars=min(chars, len(partial.text)))
-        return self.shown
+        if (told := following(self.shown, partial)) is not None:
+            self.shown = told
+        return told
 
     def drop(self, audio_ms: int) -> None:
         """Forget the beginning: it has its Final."""
@@ -397,12 +393,3 @@ class RemoteStream:
             utterance.number = next(self._numbers)
             utterance.wire_start = self._wire_samples
             self._on_wire[utterance.number] = utterance
-
-
-def _after(stable: str, text: str) -> str:
-    """What was stable, and what another hypothesis has beyond it: by words where there are any,
-    else (Chinese, Japanese, Thai) by characters."""
-    if " " not in stable + text:
-        return stable + text[len(stable) :]
-    rest = " ".join(text.split()[len(stable.split()) :])
-    return f"{stable}{'' if stable.endswith(' ') or not rest else ' '}{rest}"

@@ -15,6 +15,7 @@ import numpy as np
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.audio_chunks import split
+from offhook.pipeline.partials import keeping
 from offhook.pipeline.recognizer import Partial
 
 WINDOW_S = 12.0
@@ -92,17 +93,6 @@ def agreement(one: str, other: str) -> int:
 
 def _ends_word(text: str, place: int) -> bool:
     return place == len(text) or text[place].isspace()
-
-
-def keeping(stable: str, text: str) -> str:
-    """The text with what was stable: where it says something else, only what it has beyond that
-    many words (characters, in a language without spaces) is taken."""
-    if text.startswith(stable):
-        return text
-    if " " not in stable + text:
-        return stable + text[len(stable) :]
-    rest = " ".join(text.split()[len(stable.split()) :])
-    return f"{stable} {rest}" if rest and not stable.endswith(" ") else stable + rest
 
 
 def samples(pcm: bytes | bytearray) -> Pcm:

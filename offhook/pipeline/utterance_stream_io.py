@@ -15,9 +15,10 @@ from typing import Protocol
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.audio_chunks import SEARCH_SECONDS, split
 from offhook.pipeline.engine.languages import UNKNOWN
+from offhook.pipeline.partials import following
 from offhook.pipeline.recognizer import EngineError, Final, Partial, StreamOptions
 from offhook.pipeline.retry import Failed, Patience
-from offhook.pipeline.rolling_text import keeping, samples
+from offhook.pipeline.rolling_text import samples
 
 log = logging.getLogger(__name__)
 
@@ -69,13 +70,9 @@ class Utterance:
     def show(self, partial: Partial) -> Partial | None:
         """The partial as it may be told: what was stable stays, whoever says so. None when it says
         nothing new."""
-        if partial.audio_ms < self.shown.audio_ms:
-            return None
-        stable = self.shown.text[: self.shown.stable_chars]
-        text = keeping(stable, partial.text)
-        chars = min(max(partial.stable_chars, len(stable)), len(text))
-        self.shown = Partial(text, chars, partial.audio_ms)
-        return self.shown
+        if (told := following(self.shown, partial)) is not None:
+            self.shown = told
+        return told
 
     def drop(self, audio_ms: int) -> None:
         """Forget the beginning: it has its Final."""

@@ -14,6 +14,7 @@ from offhook.media.pcm import RATE_IN
 from offhook.pipeline import openai_answers as answers
 from offhook.pipeline.openai_answers import HeaderFilter
 from offhook.pipeline.openai_synthesizer_io import RawSound
+from offhook.pipeline.partials import keeping
 from offhook.pipeline.recognizer import Word
 from offhook.pipeline.retry import Failed
 from offhook.pipeline.rolling_text import (
@@ -22,7 +23,6 @@ from offhook.pipeline.rolling_text import (
     RollingText,
     agreement,
     joined,
-    keeping,
 )
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
