@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -21,28 +22,26 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[tuple[int, str]]:
-    """The process and the address of an edge whose recogniser is a worker that is not there."""
-    environment = {
-        **{name: value for name, value in os.environ.items() if "OFFHOOK_" not in name},
-        "OFFHOOK_SERVER_PORT": "0",
-        "OFFHOOK_ENGINES_ASR": "qwen3-asr",
-        "OFFHOOK_ENGINES_ASR_URL": f"unix:{tmp_path}/nobody.sock",
-        "OFFHOOK_ENGINES_ASR_PRELOAD": "false",
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
-    log = tmp_path / "log"
+def environment(**settings: str) -> dict[str, str]:
+    """Ours, with these settings of the server's and no others."""
+    kept = {name: value for name, value in os.environ.items() if "OFFHOOK_" not in name}
+    return {**kept, "PYTHONPATH": str(Path(__file__).parents[2]), **settings}
+
+
+@contextmanager
+def running(folder: Path, says: str, *command: str, **settings: str) -> Iterator[tuple[int, str]]:
+    """The process and the address of an `offhook`, once it `says` where it is."""
+    log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "offhook.web.cli", "serve"],
-            cwd=tmp_path,
-            env=environment,
+            [sys.executable, "-m", "offhook.web.cli", *command],
+            cwd=folder,
+            env=environment(**settings),
             stderr=output,
         )
     try:
         deadline = time.monotonic() + START_SECONDS
-        while (found := re.search(r"call me at (\S+)", log.read_text())) is None:
+        while (found := re.search(rf"{says} (\S+)", log.read_text())) is None:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
@@ -50,6 +49,19 @@ def server(tmp_path: Path) -> Iterator[tuple[int, str]]:
     finally:
         process.terminate()
         process.wait(20)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[int, str]]:
+    """The process and the address of an edge whose recogniser is a worker that is not there."""
+    settings = {
+        "OFFHOOK_SERVER_PORT": "0",
+        "OFFHOOK_ENGINES_ASR": "qwen3-asr",
+        "OFFHOOK_ENGINES_ASR_URL": f"unix:{tmp_path}/nobody.sock",
+        "OFFHOOK_ENGINES_ASR_PRELOAD": "false",
+    }
+    with running(tmp_path, "call me at", "serve", **settings) as server:
+        yield server
 
 
 def resident_mb(pid: int) -> float:

@@ -1,7 +1,5 @@
 """What a gateway holds while nobody asks: itself, and nothing of any engine."""
 
-import os
-import re
 import subprocess
 import sys
 import time
@@ -11,45 +9,23 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.web.test_idle_memory import START_SECONDS, resident_mb
+from tests.web.test_idle_memory import environment, resident_mb, running
 from tests.web.workers import children
 
 MOST_MB = 60
 """Above an interpreter that has imported aiohttp."""
 HEAVY = ("torch", "av", "onnxruntime", "pipecat", "pocketsphinx", "openai", "scipy")
-ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell"
 )
 
 
-def environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if "OFFHOOK_" not in name}
-    return {**kept, "PYTHONPATH": str(ROOT)}
-
-
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[tuple[int, str]]:
     """The process and the address of `offhook speech`."""
-    log = tmp_path / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "offhook.web.cli", "speech", "--listen", "127.0.0.1:0"],
-            cwd=tmp_path,
-            env=environment(),
-            stderr=output,
-        )
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while (found := re.search(r"for programs at (\S+)", log.read_text())) is None:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
-        yield process.pid, found[1]
-    finally:
-        process.terminate()
-        process.wait(20)
+    with running(tmp_path, "for programs at", "speech", "--listen", "127.0.0.1:0") as gateway:
+        yield gateway
 
 
 def interpreter_mb() -> float:
