@@ -35,8 +35,10 @@ SENTENCE_PAUSE_MS = 250
 COMMA_PAUSE_MS = 120
 WORD_PAUSE_MS = 30
 """Between clauses cut where nothing is written."""
-SILENCE_DB = -40.0
-"""A 5 ms frame this far below the loudest one of its clause is silence, at the clause's edges."""
+LEAD_SILENCE_DB = -40.0
+TAIL_SILENCE_DB = -36.0
+"""A 5 ms frame this far below the loudest one of its clause is silence at the clause's edges. Words
+begin softly; what breath follows the last one nobody misses."""
 LEAD_MS = 10
 TAIL_MS = 25
 """Kept before and after what is louder than silence: soft consonants begin and end there."""
@@ -116,9 +118,11 @@ def voiced_span(pcm: Pcm, rate: int) -> tuple[int, int]:
     power = np.einsum("ij,ij->i", frames, frames)
     if not len(power) or not power.max():
         return 0, len(pcm)
-    loud = np.flatnonzero(power > power.max() * 10 ** (SILENCE_DB / 10))
-    start = int(loud[0]) * frame - rate * LEAD_MS // 1000
-    stop = (int(loud[-1]) + 1) * frame + rate * TAIL_MS // 1000
+    loudest = power.max()
+    first = np.flatnonzero(power > loudest * 10 ** (LEAD_SILENCE_DB / 10))[0]
+    last = np.flatnonzero(power > loudest * 10 ** (TAIL_SILENCE_DB / 10))[-1]
+    start = int(first) * frame - rate * LEAD_MS // 1000
+    stop = (int(last) + 1) * frame + rate * TAIL_MS // 1000
     return max(0, start), min(len(pcm), stop)
 
 

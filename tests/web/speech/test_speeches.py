@@ -351,7 +351,9 @@ async def test_a_reply_begins_and_ends_without_silence_and_keeps_its_pitch(
     voice = open_synthesizer("auto") if usual else EspeakSynthesizer()
     async with embedded(voice, monkeypatch) as quick:
         for text in ("Yes.", "Your call is important to us.", "Thank you. Goodbye!"):
-            heard = np.flatnonzero(levels(pcm := await pcm_of(quick, input=text)) > -50)
+            loud = levels(pcm := await pcm_of(quick, input=text))
+            # The small voice's breath differs from process to process, so by its own loudest part.
+            heard = np.flatnonzero(loud > loud.max() - 34)
             assert heard[0] <= 6, text
             assert len(pcm) // 240 - heard[-1] <= 6, text
         usual_pcm = await pcm_of(quick, input=TEXT)
