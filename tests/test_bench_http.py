@@ -13,6 +13,7 @@ from offhook.bench.http_live import live_run, transcribe_file
 from offhook.bench.http_load import Material, Requests, long_recording, sweep
 from offhook.media.pcm import RATE_IN
 from offhook.web.config import Speech as Settings
+from offhook.web.speech.audio_encoder import FORMATS
 from tests.web.speech.conftest import WORD_S, Quick, quickly_served, until
 
 RECORDINGS = [np.full(RATE_IN // 2, level, np.int16) for level in (500, 900)]
@@ -139,6 +140,12 @@ async def test_the_command_prints_a_row_a_point_and_live_beside_a_file(
         *(("speech-socket", 1), ("speech-socket", 2)),
     ]
     assert all(row["requests"] and not row["errors"] for row in swept)
+    assert all(row["cpu_ms"] is None and row["rss_mb"] is None for row in swept)  # tells no cost
+    formats = {row["format"]: row for row in await rows("--parts", "formats")}
+    assert set(formats) == set(FORMATS)
+    assert formats["pcm"]["kbit_s"] == 384
+    assert formats["wav"]["of_wav"] == 1
+    assert 0 < formats["opus"]["kbytes"] < formats["flac"]["kbytes"] < formats["wav"]["kbytes"]
     alone, beside = await rows("--live", "2", "--seconds", "1", "--file", "2")
     assert (alone["streams"], alone["beside"], beside["beside"]) == (2, "nothing", "a file")
     assert alone["finals"]
@@ -158,6 +165,8 @@ async def test_it_starts_a_server_of_its_own(capsys: pytest.CaptureFixture[str])
     assert await asyncio.to_thread(http.main, options) == 0
     row = json.loads(capsys.readouterr().out)
     assert row["requests"] > 2
+    assert 0 < row["cpu_ms"] < 1000
+    assert 30 < row["rss_mb"] < 1000
     assert not row["errors"]
 
 

@@ -7,16 +7,14 @@ line began and ended, by the monotonic clock that all processes of the machine s
 import argparse
 import asyncio
 import json
-import os
-import wave
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 from time import monotonic
 
 import numpy as np
 
 from offhook.bench.process import input_lines, say
+from offhook.bench.recordings import VOWELS_SECONDS, babbled, recorded
 from offhook.media.clock_io import PacketClock
 from offhook.media.opus import OpusSettings
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
@@ -37,37 +35,6 @@ LEAD_WINDOWS = 4
 CONNECT_SECONDS = 30
 HUM = 8
 """Amplitude of the line's noise in pauses."""
-VOWELS = ((730, 1090, 2440), (530, 1840, 2480), (570, 840, 2410), (300, 870, 2240))
-"""Formants in Hz (Peterson and Barney 1952), men's."""
-VOWELS_SECONDS = (0.75, 1.25, 1.5)
-
-
-def recorded() -> list[Pcm]:
-    """The recordings of the folder OFFHOOK_SPEECH or ../shared/speech, those at 16 kHz."""
-    found = []
-    for path in sorted(Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech")).glob("*.wav")):
-        with wave.open(str(path)) as file:
-            if file.getframerate() == RATE_IN:
-                found.append(np.frombuffer(file.readframes(file.getnframes()), np.int16))
-    return found
-
-
-def babbled(seconds: float) -> Pcm:
-    """Where there are no recordings: vowels, four a second, which the voice detector takes for
-    speech. 16 kHz."""
-    t = np.arange(round(seconds * RATE_IN)) / RATE_IN
-    pitch = 120 + 15 * np.sin(2 * np.pi * 0.7 * t)
-    formants = np.array(VOWELS)[(t * 4).astype(int) % len(VOWELS)]
-    smooth = np.hanning(RATE_IN * 60 // 1000)
-    edges = (len(smooth) // 2, len(smooth) // 2 - 1)
-    phase, sound = 2 * np.pi * np.cumsum(pitch) / RATE_IN, np.zeros(len(t))
-    glides = [np.convolve(np.pad(f, edges, "edge"), smooth, "valid") for f in formants.T]
-    for k in range(1, 28):
-        gain = sum(1 / (1 + ((k * pitch - f / smooth.sum()) / 90) ** 2) for f in glides)
-        sound += gain / k**0.5 * np.sin(k * phase)
-    sound *= np.abs(np.sin(4 * np.pi * t)) ** 0.5
-    pcm: Pcm = (sound / np.abs(sound).max() * 12_000).astype(np.int16)
-    return pcm
 
 
 def voiced(vad: VadBatch, pcm: Pcm) -> Pcm:

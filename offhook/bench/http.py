@@ -4,7 +4,9 @@ Sweeps so many clients at a time over POST /v1/audio/speech (streamed), POST
 /v1/audio/transcriptions (as events) and the two sockets: first byte, whole answer, real-time factor
 (processing by sound), requests a second, those turned away (503, 429) and errors. With --live N, N
 people talk to /ws/transcribe in real time, alone and while a long file is transcribed: what their
-finals wait.
+finals wait. Beside each point is what it cost the process that is asked, by its own /metrics: CPU a
+request and memory; workers behind it have their own. The part "formats" has one reply, spoken
+before, in each format: how large it is and how long it takes to make.
 
 The server is the one at --url, or an `offhook speech` of its own. What is heard are the recordings
 at 16 kHz in the folder OFFHOOK_SPEECH or ../shared/speech, or, where there are none or with
@@ -28,18 +30,20 @@ import numpy as np
 import soxr
 from loguru import logger
 
-from offhook.bench.asr_callers import recorded
 from offhook.bench.http_live import Live, live_run, transcribe_file
 from offhook.bench.http_load import (
     Answer,
+    Cost,
     Failed,
     Material,
     Requests,
     TurnedAway,
+    in_formats,
     long_recording,
     sweep,
     texts,
 )
+from offhook.bench.recordings import recorded
 from offhook.bench.tts_table import Table, progress
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.web.engines_io import open_synthesizer
@@ -49,11 +53,13 @@ START_SECONDS = 120.0
 END_SECONDS = 15.0
 SPOKEN = 8
 """Sentences said where there are no recordings."""
-PARTS = ("speech", "transcriptions", "speech-socket", "transcribe-socket")
+FORMATS_PART = "formats"
+PARTS = ("speech", "transcriptions", "speech-socket", "transcribe-socket", FORMATS_PART)
 COLUMNS = (
     "clients requests a_second first_p50_ms first_p95_ms total_p50_ms total_p95_ms rtf_p50 "
-    "audio_s_a_s turned_away errors"
+    "audio_s_a_s turned_away errors cpu_ms rss_mb"
 )
+FORMAT_COLUMNS = "format kbytes kbit_s of_wav total_ms"
 LIVE_COLUMNS = (
     "streams beside finals final_p50_ms final_p95_ms final_max_ms client_late_p95_ms errors file_s "
     "file_rtf"
@@ -194,11 +200,18 @@ async def _sweeps(requests: Requests, a: argparse.Namespace) -> None:
     }
     for part in a.parts:
         progress(part)
+        if part == FORMATS_PART:
+            table = Table(part, f"one reply, {a.server}", FORMAT_COLUMNS, a.json)
+            async for row in in_formats(requests.http):
+                table.row(**row)
+            continue
         await _warm(asking[part], part)
         table = Table(part, f"{a.seconds:g} s a point, {a.server}", COLUMNS, a.json)
         for clients in a.clients:
+            before = await Cost.of(requests.http)
             tally = await sweep(asking[part], clients, a.seconds)
-            table.row(clients=clients, **tally.row())
+            after = await Cost.of(requests.http)
+            table.row(clients=clients, **tally.row(), **after.since(before, len(tally.answers)))
             _say_errors(tally.said)
 
 

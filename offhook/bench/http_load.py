@@ -8,9 +8,10 @@ that answers.
 import asyncio
 import io
 import json
+import re
 import time
 import wave
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -22,6 +23,7 @@ import numpy as np
 from offhook.bench.tts_table import percentile
 from offhook.bench.tts_texts import SENTENCES
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.web.speech.audio_encoder import FORMATS
 
 REQUEST_SECONDS = 120.0
 """After which a request has failed."""
@@ -118,7 +120,7 @@ class Requests:
     """The kinds of requests. Each raises TurnedAway, Failed, and what aiohttp does."""
 
     def __init__(self, http: aiohttp.ClientSession, material: Material) -> None:
-        self._http = http
+        self.http = http
         self._texts = material.texts
         self._recordings = material.recordings
         self._wavs = [wav_of(pcm) for pcm in material.recordings]
@@ -129,7 +131,7 @@ class Requests:
         body["input"] = self._texts[number % len(self._texts)]
         watch, size = Stopwatch(), 0
         anew = {"Cache-Control": "no-store"}
-        async with self._http.post("/v1/audio/speech", json=body, headers=anew) as response:
+        async with self.http.post("/v1/audio/speech", json=body, headers=anew) as response:
             await check(response)
             async for data in response.content.iter_any():
                 watch.first()
@@ -144,7 +146,7 @@ class Requests:
         form = aiohttp.FormData({"model": "whisper-1", "stream": "true"})
         form.add_field("file", self._wavs[at], filename="speech.wav", content_type="audio/wav")
         watch, last = Stopwatch(), b""
-        async with self._http.post("/v1/audio/transcriptions", data=form) as response:
+        async with self.http.post("/v1/audio/transcriptions", data=form) as response:
             await check(response)
             async for line in response.content:
                 if line.startswith(b"data:"):
@@ -158,7 +160,7 @@ class Requests:
         """WS /v1/audio/speech/ws, a request a message, a connection each."""
         body = {"model": "tts-1", "input": self._texts[number % len(self._texts)]}
         watch, size = Stopwatch(), 0
-        async with self._http.ws_connect("/v1/audio/speech/ws", compress=0) as socket:
+        async with self.http.ws_connect("/v1/audio/speech/ws", compress=0) as socket:
             await socket.send_json(body)
             async for frame in socket:
                 if frame.type is aiohttp.WSMsgType.BINARY:
@@ -176,7 +178,7 @@ class Requests:
         pcm = self._recordings[number % len(self._recordings)]
         watch = Stopwatch()
         path = f"/ws/transcribe?rate={RATE_IN}&live=false"
-        async with self._http.ws_connect(path, compress=0) as socket:
+        async with self.http.ws_connect(path, compress=0) as socket:
             for at in range(0, len(pcm), CHUNK_SAMPLES):
                 await socket.send_bytes(pcm[at : at + CHUNK_SAMPLES].tobytes())
             await socket.send_json({"type": "flush"})
@@ -190,6 +192,29 @@ class Requests:
                     case "error":
                         _refuse_socket(event)
         raise Failed(f"the socket closed ({socket.close_code})")
+
+
+async def in_formats(http: aiohttp.ClientSession) -> AsyncIterator[dict[str, Any]]:
+    """A row for each format of one reply, which the server has kept: so its time is that of the
+    format. Raises TurnedAway, Failed."""
+    body = {"input": " ".join(SENTENCES[:6])}
+    sizes: dict[str, int] = {}
+    first = ("pcm", "wav")  # which the others are told beside
+    for number, form in enumerate((*first, *FORMATS)):
+        began = time.monotonic()
+        async with http.post("/v1/audio/speech", json={**body, "response_format": form}) as answer:
+            await check(answer)
+            size = len(await answer.read())
+        total_ms = 1000 * (time.monotonic() - began)
+        sizes[form] = size
+        if number >= len(first):
+            yield {
+                "format": form,
+                "kbytes": size / 1000,
+                "kbit_s": size * 8 / 1000 / (sizes["pcm"] / 2 / RATE_OUT),
+                "of_wav": size / sizes["wav"],
+                "total_ms": total_ms,
+            }
 
 
 async def check(response: aiohttp.ClientResponse) -> None:
@@ -251,6 +276,30 @@ async def _client(
             wait = RETRY_SECONDS
         with suppress(TimeoutError):
             await asyncio.sleep(max(0.0, min(wait, until - time.monotonic())))
+
+
+# --- what it costs ---
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of the server's process so far, by its /metrics; nan where it has none."""
+
+    cpu_s: float
+    rss_bytes: float
+
+    @classmethod
+    async def of(cls, http: aiohttp.ClientSession) -> "Cost":
+        async with http.get("/metrics") as response:
+            text = await response.text() if response.status == 200 else ""
+        told = dict(re.findall(r"^process_(\w+) (\S+)$", text, re.MULTILINE))
+        names = "cpu_seconds_total", "resident_memory_bytes"
+        return cls(*(float(told.get(name, "nan")) for name in names))
+
+    def since(self, before: "Cost", requests: int) -> dict[str, float]:
+        cpu_ms = 1000 * (self.cpu_s - before.cpu_s)
+        each = cpu_ms / requests if requests else float("nan")
+        return {"cpu_ms": each, "rss_mb": self.rss_bytes / 1e6}
 
 
 # --- sound ---

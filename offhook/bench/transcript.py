@@ -8,8 +8,13 @@ from difflib import SequenceMatcher
 from itertools import accumulate
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.recognizer import Final, Word
+from offhook.pipeline.recognizer import (
+    DEFAULT_OPTIONS,
+    Final,
+    Recognizer,
+    StreamOptions,
+    Word,
+)
 
 CUT_MS = 50
 """A word that ends this near to where the sound was cut did not end by itself."""
@@ -31,9 +36,11 @@ def words(text: str) -> list[str]:
     return re.findall(r"[a-z']+", text.lower())
 
 
-async def recognise(recognizer: PocketSphinxRecognizer, pcm: Pcm) -> Final:
+async def recognise(
+    recognizer: Recognizer, pcm: Pcm, options: StreamOptions = DEFAULT_OPTIONS
+) -> Final:
     """16 kHz sound as one utterance, fed 100 ms at a time."""
-    stream = await recognizer.open()
+    stream = await recognizer.open(options)
     for start in range(0, len(pcm), RATE_IN // 10):
         stream.feed(pcm[start : start + RATE_IN // 10])
     stream.finish()

@@ -1,6 +1,7 @@
 """Streaming speech recognition over a WebSocket: every message, both ways, as a value.
 
     GET /ws/transcribe?rate=16000&language=en&context=…&update_ms=400&words=false&live=true
+        &gate=false&timing=false
 
     client                                      server
     ------                                      ------
@@ -16,6 +17,9 @@ the stream, with what has no final yet. Utterances count from 0: each ``flush`` 
 of one in progress ends one. Partials and finals carry the number, so an answer that was under way
 when its utterance was cancelled is known as such. An error is the last message of a stream.
 
+With ``timing``, partials and finals tell how long the newest sound behind them was where, in ms:
+``"timing": {"buffering_ms": …, "queued_ms": …, "gpu_ms": …, "routed_ms": …, "sent_ms": …}``.
+
 The query is `StreamOptions` and the rate. This module is bytes and text only; the sockets are in
 `asr_stream_io` and in `remote_recognizer_io`.
 """
@@ -27,6 +31,7 @@ from typing import Any
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions, Word
+from offhook.pipeline.timing import STAGES, Stages
 from offhook.pipeline.worker_protocol import (
     IDLE_S,
     Error,
@@ -58,6 +63,8 @@ further until a final comes; when none is due, because nothing was flushed, it i
 MAX_WAITING_UTTERANCES = 64
 """Of one stream, flushed and without a final. Beyond, the server reads no further until one
 comes."""
+MAX_STAGE_MS = 1e9
+"""Of one stage of a text: what a server says beyond that is no time."""
 MAX_UNTAKEN_S = 60
 """A client that takes none of its messages for so long is the error `behind`."""
 
@@ -82,7 +89,7 @@ class Request:
         asked: dict[str, Any] = {name: query[name] for name in _OPTIONS & query.keys()}
         if "update_ms" in asked:
             asked["update_ms"] = integer("update_ms", asked["update_ms"])
-        for name in {"words", "live", "gate"} & asked.keys():
+        for name in {"words", "live", "gate", "timing"} & asked.keys():
             asked[name] = flag(name, asked[name])
         if "language" in asked:
             asked["language"] = asked["language"] or None
@@ -166,6 +173,8 @@ class Heard:
 
     utterance: int
     event: Partial | Final
+    """Its own times are those of one machine's clock, and stay there."""
+    stages: Stages | None = None
 
 
 ServerMessage = Ready | Heard | Error
@@ -177,7 +186,12 @@ def server_text(message: ServerMessage) -> str:
             return json.dumps({"type": "ready", **asdict(message)})
         case Heard(utterance, event):
             kind = type(event).__name__.lower()
-            table = {"type": kind, "utterance": utterance, **asdict(event)}
+            table = {"type": kind, "utterance": utterance, **vars(event)}
+            if isinstance(event, Final):
+                table["words"] = [vars(word) for word in event.words]
+            del table["timing"]
+            if message.stages is not None:
+                table["timing"] = vars(message.stages)
             return json.dumps(table, ensure_ascii=False)
         case Error():
             return message.to_text()
@@ -191,16 +205,34 @@ def parse_server(text: str) -> ServerMessage:
         case "ready":
             return build(Ready, table, _TYPES)
         case "partial":
+            stages = _stages(table)
             partial = build(Partial, table, _TYPES)
             if not 0 <= partial.stable_chars <= len(partial.text):
                 raise ProtocolError("stable_chars is not within the text")
-            return Heard(number(table, "utterance"), partial)
+            return Heard(number(table, "utterance"), partial, stages)
         case "final":
-            return Heard(number(table, "utterance"), _final(table))
+            stages = _stages(table)
+            return Heard(number(table, "utterance"), _final(table), stages)
         case "error":
             return Error.parse(table)
         case other:
             raise ProtocolError(f"type is {shown(other)}, not ready, partial, final or error")
+
+
+def _stages(table: dict[str, Any]) -> Stages | None:
+    """Taken out of the table."""
+    if "timing" not in table:
+        return None
+    told = field(table, "timing", dict)
+    del table["timing"]
+    return Stages(*[_ms(told, f"{stage}_ms") for stage in STAGES])
+
+
+def _ms(table: dict[str, Any], name: str) -> float:
+    value = table.get(name)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_STAGE_MS:
+        return float(value)
+    raise ProtocolError(f"{name} is {shown(value)}, not ms")
 
 
 def _final(table: dict[str, Any]) -> Final:

@@ -4,8 +4,9 @@ The first clause is cut early, because the caller waits for it; the later ones a
 speaker would breathe, because a voice sounds best over a whole sentence. A place to cut is always
 a white space (or a dash), so nothing inside a number, a time, an address or a link is one.
 
-Each place is judged by the text up to it alone: the clauses do not depend on how the text was
-chunked, and their concatenation is the text.
+Each place is judged by the text up to it alone, one after an abbreviation that may end a sentence
+("at 9 a.m.") also by the first letter or digit that follows: the clauses do not depend on how the
+text was chunked, and their concatenation is the text.
 """
 
 FIRST_COMMA_WORDS = 2
@@ -20,23 +21,43 @@ COMMAS = ",;:—–"
 CLOSERS = "\"')]}”’»*_"
 """May stand between the punctuation and the white space: quotes, brackets, Markdown emphasis."""
 OPENERS = "\"'([{“‘«*_"
-ABBREVIATIONS = (
+NEVER_LAST = (
     *("dr", "mr", "mrs", "ms", "prof", "rev", "hon", "gen", "col", "sgt", "capt", "lt", "sen"),
-    *("rep", "gov", "jr", "sr", "st", "mt", "dept", "inc", "ltd", "co", "corp", "vs", "cf"),
-    *("approx", "est", "fig", "vol", "e.g", "i.e", "a.m", "p.m", "u.s", "u.k"),
+    *("rep", "gov", "sr", "st", "mt", "dept", "vs", "cf", "approx", "est", "fig", "vol"),
+    *("e.g", "i.e", "u.s", "u.k"),
 )
+"""Abbreviations that something belongs to: a name, a number, the rest of the sentence."""
+MAYBE_LAST = (
+    *("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec"),
+    *("mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri"),
+    *("ave", "blvd", "rd", "hwy", "apt", "ste", "ext", "tel", "no", "nos", "etc"),
+    *("jr", "inc", "ltd", "co", "corp"),
+)
+"""And those that end a sentence where a capital letter follows. "No." is a word as well."""
 
 
 def ends_sentence(word: str) -> bool:
-    """Whether a written word ends a sentence, as far as the word alone can tell."""
+    """Whether a written word can end a sentence."""
     word = word.rstrip(CLOSERS)
     if not word or word[-1] not in SENTENCE_ENDS:
         return False
-    if word[-1] != ".":
-        return True
-    stem = word[:-1].lstrip(OPENERS)
-    initial = len(stem) == 1 and stem.isupper() and stem != "I"
-    return not (initial or stem.lower() in ABBREVIATIONS)
+    stem = _abbreviated(word)
+    initials = all(len(part) == 1 and part.isupper() for part in stem.split("."))
+    return not ((initials and stem != "I") or stem.lower() in NEVER_LAST)
+
+
+def is_maybe_last(word: str) -> bool:
+    """Whether a word that can end a sentence may as well be an abbreviation in the middle of one:
+    "Jan." or, by its dots, "Ph.D."."""
+    stem = _abbreviated(word.rstrip(CLOSERS))
+    parts = stem.split(".")
+    dotted = len(parts) > 1 and all(len(part) <= 3 and part.isalpha() for part in parts)
+    return ends_sentence(word) and (dotted or stem.lower() in MAYBE_LAST)
+
+
+def _abbreviated(word: str) -> str:
+    """What stands before its last dot; nothing when it has none."""
+    return word[:-1].lstrip(OPENERS) if word.endswith(".") else ""
 
 
 def ends_clause(word: str) -> bool:
@@ -57,6 +78,8 @@ class ClauseSplitter:
         self._seen = 0
         self._word_start = 0
         self._words = 0
+        self._doubtful: int | None = None
+        """A place that is to be cut if a capital letter follows."""
 
     def write(self, text: str) -> list[str]:
         """Take the next piece of text; return the clauses it completes."""
@@ -80,6 +103,10 @@ class ClauseSplitter:
         while self._seen < len(self._text):
             place = self._seen
             self._seen += 1
+            if self._doubtful is not None and (char := self._text[place]).isalnum():
+                if char.isupper():
+                    return self._doubtful
+                self._doubtful = None
             if self._is_cut(place):
                 return self._seen
         return None
@@ -87,13 +114,20 @@ class ClauseSplitter:
     def _is_cut(self, place: int) -> bool:
         """Whether a clause ends with the character at `place`; called for each place in turn."""
         char = self._text[place]
+        if self._seen >= MAX_CHARS:
+            return True
         if not (char.isspace() or char == "—"):
-            return self._seen >= MAX_CHARS
+            return False
         word = self._text[self._word_start : place + 1].rstrip()
         self._word_start = place + 1
         if any(map(str.isalnum, word)):
             self._words += 1
-        return self._words > 0 and self._is_breath(word, char)
+        if not word or self._words == 0:
+            return char == "\n" and self._words > 0
+        if char != "\n" and is_maybe_last(word):
+            self._doubtful = self._seen
+            return False
+        return self._is_breath(word, char)
 
     def _is_breath(self, word: str, space: str) -> bool:
         if self._words >= (FIRST_MAX_WORDS if self._first else MAX_WORDS):

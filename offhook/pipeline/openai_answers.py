@@ -2,7 +2,8 @@
 
 Shapes after OpenAI's openapi.yaml; `/v1/realtime` after vLLM's, which hears only and is not
 OpenAI's: `session.created`, `transcription.delta`, `transcription.done`, `error`. vLLM passes on
-what a model writes: Qwen3-ASR puts "language English<asr_text>" before every piece of its text.
+what a model writes: Qwen3-ASR puts "language English<asr_text>" before every piece of its text, and
+may say a word over and over.
 """
 
 import json
@@ -15,6 +16,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from offhook.pipeline.engine.languages import CODES
+from offhook.pipeline.engine.transcript import fix_repetitions
 from offhook.pipeline.recognizer import Word
 from offhook.pipeline.retry import Failed
 
@@ -167,7 +169,7 @@ def transcript(data: bytes, audio_ms: int) -> Transcript:
         raise Failed(words or "it answers JSON without a text")
     if len(text) > MAX_TEXT_CHARS:
         raise Failed(f"it answers {len(text)} characters to {audio_ms // 1000} s of sound")
-    text = without_headers(text).strip()
+    text = said_once(text)
     words_said = _words(value.get("words"), audio_ms)
     return Transcript(text, words_said, language_code(value.get("language")))
 
@@ -196,6 +198,11 @@ def _seconds(value: object) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9:
         return float(value)
     return None
+
+
+def said_once(text: str) -> str:
+    """A whole text without headers and without loops."""
+    return fix_repetitions(without_headers(text)).strip()
 
 
 def without_headers(text: str) -> str:

@@ -20,6 +20,7 @@ import asyncio
 import base64
 import json
 from dataclasses import replace
+from time import monotonic
 from typing import Any
 
 import aiohttp
@@ -35,7 +36,7 @@ from offhook.pipeline.openai_answers import (
     Refusal,
     message,
     plain,
-    without_headers,
+    said_once,
 )
 from offhook.pipeline.openai_client_io import BROKEN, OpenAiServer
 from offhook.pipeline.recognizer import Final, Partial, StreamOptions
@@ -67,6 +68,8 @@ class Session:
         """It has got as far as a socket."""
         self._clean = HeaderFilter()
         self._text = ""
+        self._said_at = 0.0
+        """The last sound, or its end, went out."""
 
     async def hear(self, utterance: Utterance, tell: Tell) -> Final:
         """From what it has so far to its end. Raises Failed, NoRealtime."""
@@ -114,7 +117,9 @@ class Session:
                 utterance.sent += len(piece)
                 audio = base64.b64encode(piece).decode()
                 await self._say(socket, {"type": "input_audio_buffer.append", "audio": audio})
+                self._said_at = monotonic()
             if utterance.ended.is_set():
+                self._said_at = monotonic()
                 await self._say(socket, {"type": "input_audio_buffer.commit", "final": True})
                 return
             utterance.grown.clear()
@@ -155,13 +160,15 @@ class Session:
             if len(self._text) > MAX_TEXT_CHARS:
                 raise Failed(f"it says over {MAX_TEXT_CHARS} characters in one utterance")
             if text := self._text.strip():
-                tell(Partial(text, len(text), audio_ms))
+                timing = utterance.partial_timing(utterance.sent, utterance.sent, self._said_at)
+                tell(Partial(text, len(text), audio_ms, timing))
         elif isinstance(heard, Refusal):
             raise (Failed if self._text else NoRealtime)(heard.words)
         elif isinstance(heard, Done):
-            text = without_headers(heard.text).strip()
+            text = said_once(heard.text)
             language = known_language(heard.language, self._options.language)
-            return Final(text, audio_ms, language=language)
+            timing = utterance.final_timing(self._said_at)
+            return Final(text, audio_ms, language=language, timing=timing)
         return None
 
     async def _told(self, socket: aiohttp.ClientWebSocketResponse) -> Message:

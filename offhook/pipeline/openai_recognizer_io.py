@@ -7,12 +7,17 @@ is heard by POST /audio/transcriptions: the utterance is kept and its Final come
 it; meanwhile, for live streams, partials come of a rolling window of it (`rolling_text`), every
 `update_ms` of sound, never more than one request at a time, the newest sound first: a slow server
 is asked less often.
+
+What such a server does with sound is not known: in a `Timing` the model's part is all from the
+request, or on a socket from the newest sound sent, to the answer.
 """
 
 import asyncio
 import io
 import logging
 import wave
+from dataclasses import replace
+from time import monotonic
 
 import aiohttp
 
@@ -150,9 +155,11 @@ class OpenAiRecognizer:
                 async with self._server.turns.turn(Lane.PARTIAL):
                     window = rolling.window(samples(utterance.pcm))
                     piece = bytes(utterance.pcm[2 * window.start : 2 * window.stop])
-                    heard = max(heard, 2 * window.stop)
+                    due, heard = heard + step, max(heard, 2 * window.stop)
+                    started = monotonic()
                     answer = await self._post(piece, options, PARTIAL_TIMEOUT_S, words=False)
-                tell(rolling.heard(window, answer.text))
+                timing = utterance.partial_timing(2 * window.stop, due, started)
+                tell(replace(rolling.heard(window, answer.text), timing=timing))
                 patience = Patience(LIVE_GIVE_UP_S)
             except Failed as failed:
                 pause = patience.pause_s(failed, asyncio.get_running_loop().time())
@@ -166,22 +173,24 @@ class OpenAiRecognizer:
         if not options.live:
             lane, within_s = Lane.FILE, FILE_TIMEOUT_S
         pcm = bytes(utterance.pcm)
-        answer = await self.transcribe(pcm, options, lane, within_s, options.words)
+        answer, started = await self.transcribe(pcm, options, lane, within_s, options.words)
         shift = utterance.start * 1000 // RATE_IN
         words = (Word(w.text, w.start_ms + shift, w.end_ms + shift) for w in answer.words)
         language = known_language(answer.language, options.language)
-        return Final(answer.text, utterance.audio_ms, tuple(words), language)
+        timing = utterance.final_timing(started)
+        return Final(answer.text, utterance.audio_ms, tuple(words), language, timing=timing)
 
     async def transcribe(
         self, pcm: bytes, options: StreamOptions, lane: Lane, within_s: float, words: bool
-    ) -> Transcript:
-        """Raises Failed. A server that refuses to tell the times of words is not asked for them
-        again."""
+    ) -> tuple[Transcript, float]:
+        """And when it was asked for, by time.monotonic(). Raises Failed. A server that refuses to
+        tell the times of words is not asked for them again."""
         async with self._server.turns.turn(lane):
+            started = monotonic()
             if not (words and self._has_words):
-                return await self._post(pcm, options, within_s, words=False)
+                return await self._post(pcm, options, within_s, words=False), started
             try:
-                return await self._post(pcm, options, within_s, words=True)
+                return await self._post(pcm, options, within_s, words=True), started
             except Failed as failed:
                 if failed.status not in (400, 422):
                     raise
@@ -189,7 +198,7 @@ class OpenAiRecognizer:
             answer = await self._post(pcm, options, within_s, words=False)
             self._has_words = False
             log.warning("%s tells no times of words (%s)", self._server.name, refused)
-            return answer
+            return answer, started
 
     async def _post(
         self, pcm: bytes, options: StreamOptions, within_s: float, words: bool

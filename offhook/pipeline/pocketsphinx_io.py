@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from typing import Any, cast
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.pocketsphinx_worker import (
+    SLICE_BYTES,
     Frame,
     FrameError,
     FrameReader,
@@ -32,6 +34,7 @@ from offhook.pipeline.recognizer import (
     StreamOptions,
     Word,
 )
+from offhook.pipeline.timing import Arrivals, routed
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +94,7 @@ class Utterance:
         self.crashes = 0
         self.stable = StableText()
         self.worker: Worker | None = None
+        self.arrivals = Arrivals() if stream.timed else None
 
     def next_frame(self) -> Frame | None:
         """What the worker is to be told next."""
@@ -244,7 +248,7 @@ class PocketSphinxRecognizer:
         that context could change."""
         if options.language not in (None, "en"):
             raise EngineError(f"PocketSphinx hears English (en) only, not {options.language}")
-        return PocketSphinxStream(self)
+        return PocketSphinxStream(self, options.timing)
 
     async def close(self) -> None:
         """End the workers; utterances in progress get no `Final`."""
@@ -309,7 +313,8 @@ class PocketSphinxStream:
     with the mean before.
     """
 
-    def __init__(self, recognizer: PocketSphinxRecognizer) -> None:
+    def __init__(self, recognizer: PocketSphinxRecognizer, timed: bool) -> None:
+        self.timed = timed
         self._recognizer = recognizer
         self._pending: deque[Utterance] = deque()
         self._events: deque[Partial | Final] = deque(maxlen=MAX_EVENTS)
@@ -330,6 +335,8 @@ class PocketSphinxStream:
             utterance = self._current() or self._begin(len(data) // 2)
             room = MAX_UTTERANCE_S * RATE_IN * 2 - len(utterance.pcm)
             utterance.pcm += data[:room]
+            if utterance.arrivals is not None:
+                utterance.arrivals.came(len(data[:room]) // 2, time.monotonic())
             self._waiting_bytes += len(data[:room])
             data = data[room:]
             if data:
@@ -350,6 +357,8 @@ class PocketSphinxStream:
             return
         utterance = self._current() or self._begin(0)
         utterance.finished = True
+        if utterance.arrivals is not None:
+            utterance.arrivals.ended(time.monotonic())
         if utterance.worker:
             utterance.worker.send(utterance)
 
@@ -374,21 +383,31 @@ class PocketSphinxStream:
         if utterance.worker and utterance.number in utterance.worker.utterances:
             utterance.worker.drop(utterance)
 
-    def receive_partial(self, utterance: Utterance, samples: int, hypothesis: str) -> None:
-        """What the worker has heard so far."""
+    def receive_partial(
+        self, utterance: Utterance, samples: int, started: float, done: float, hypothesis: str
+    ) -> None:
+        """What the worker has heard so far, and when it decoded the last of it."""
         text, stable_chars = utterance.stable.update(hypothesis)
+        timing = None
+        if (arrivals := utterance.arrivals) is not None:
+            needs = arrivals.covered + SLICE_BYTES // 2
+            timing = arrivals.update(samples, needs, started, done)
         # Of several utterances under way only the oldest is told of, as their order is.
         if text and utterance is self._pending[0]:
-            self._tell(Partial(text, stable_chars, samples * 1000 // RATE_IN))
+            self._tell(Partial(text, stable_chars, samples * 1000 // RATE_IN, timing))
 
     def receive_final(self, utterance: Utterance, result: dict[str, Any]) -> None:
-        """The worker's result: samples, words and mean as `Kind.FINAL` has them."""
+        """The worker's result, as `Kind.FINAL` has it."""
         self._mean = result["mean"]
         offset = utterance.start * 1000 // RATE_IN
         words = tuple(Word(text, offset + a, offset + b) for text, a, b in result["words"])
         text = " ".join(word.text for word in words)
         audio_ms = result["samples"] * 1000 // RATE_IN
-        self._settle(utterance, Final(text, audio_ms, words, continues=utterance.continues))
+        timing = None
+        if utterance.arrivals is not None:
+            timing = utterance.arrivals.final(result["started"], result["done"])
+        final = Final(text, audio_ms, words, continues=utterance.continues, timing=timing)
+        self._settle(utterance, final)
 
     def give_up(self, utterance: Utterance) -> None:
         """No worker survives this utterance."""
@@ -408,7 +427,7 @@ class PocketSphinxStream:
 
     def _tell(self, event: Partial | Final) -> None:
         self._drop_partial()
-        self._events.append(event)
+        self._events.append(event if event.timing is None else routed(event, time.monotonic()))
         self._wake.set()
 
     def _drop_partial(self) -> None:

@@ -16,6 +16,7 @@ import re
 import select
 import signal
 import struct
+import time
 from collections import deque
 from collections.abc import Iterator
 from enum import IntEnum
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pocketsphinx import Decoder
 
 _HEADER = struct.Struct("<IBI")
+_PARTIAL = struct.Struct("<Idd")
 MAX_PAYLOAD = 1 << 24
 
 SLICE_BYTES = 3200
@@ -91,9 +93,10 @@ class Kind(IntEnum):
     READY = 5
     """From the worker, once: the first decoder is loaded."""
     PARTIAL = 6
-    """From the worker: samples decoded (u32), then the text so far."""
+    """From the worker: samples decoded (u32), when this decoding began and ended (f64, s of the
+    monotonic clock, which all processes share), then the text so far."""
     FINAL = 7
-    """From the worker. JSON: samples, words [[text, start_ms, end_ms]], mean."""
+    """From the worker. JSON: samples, words [[text, start_ms, end_ms]], mean, started, done."""
 
 
 class Frame(NamedTuple):
@@ -131,12 +134,12 @@ class FrameReader:
         del self._buffer[:place]
 
 
-def pack_partial(samples: int, text: str) -> bytes:
-    return struct.pack("<I", samples) + text.encode()
+def pack_partial(samples: int, started: float, done: float, text: str) -> bytes:
+    return _PARTIAL.pack(samples, started, done) + text.encode()
 
 
-def unpack_partial(payload: bytes) -> tuple[int, str]:
-    return struct.unpack_from("<I", payload)[0], payload[4:].decode()
+def unpack_partial(payload: bytes) -> tuple[int, float, float, str]:
+    return *_PARTIAL.unpack_from(payload), payload[_PARTIAL.size :].decode()
 
 
 def clean_word(word: str) -> str:
@@ -243,16 +246,17 @@ class Listener:
         return utterance.decoder
 
     def _turn(self, utterance: Utterance, decoder: "Decoder") -> Frame:
+        started = time.monotonic()
         for _ in range(SLICES_PER_TURN):
             if piece := utterance.next_slice():
                 decoder.process_raw(piece)
         if utterance.mean and utterance.drained:
-            return self._final(utterance, decoder)
+            return self._final(utterance, decoder, started)
         hypothesis = decoder.hyp()
         text = (
             " ".join(filter(None, map(clean_word, hypothesis.hypstr.split()))) if hypothesis else ""
         )
-        partial = pack_partial(utterance.samples, text)
+        partial = pack_partial(utterance.samples, started, time.monotonic(), text)
         if utterance.primable:
             self._prime(utterance, decoder)
         return Frame(utterance.number, Kind.PARTIAL, partial)
@@ -274,7 +278,7 @@ class Listener:
         decoder.start_utt()
         utterance.restart(mean)
 
-    def _final(self, utterance: Utterance, decoder: "Decoder") -> Frame:
+    def _final(self, utterance: Utterance, decoder: "Decoder", started: float) -> Frame:
         self._release(utterance)  # The decoder keeps its result until it is given the next one.
         # Segments count frames of 10 ms and include their last one.
         words = [
@@ -284,7 +288,13 @@ class Listener:
         ]
         # A cough or a click says nothing of the caller's voice.
         mean = decoder.get_cmn() if words else utterance.known_mean
-        result = {"samples": utterance.samples, "words": words, "mean": mean}
+        result = {
+            "samples": utterance.samples,
+            "words": words,
+            "mean": mean,
+            "started": started,
+            "done": time.monotonic(),
+        }
         return Frame(utterance.number, Kind.FINAL, json.dumps(result).encode())
 
     def _release(self, utterance: Utterance) -> None:

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from offhook.media.pcm import Pcm
 
-UPDATE_MS_MIN, UPDATE_MS_MAX = 80, 400
+UPDATE_MS_MIN, UPDATE_MS, UPDATE_MS_MAX = 80, 400, 1120
+"""The least, the usual and the most sound between two partials."""
 MAX_CONTEXT_CHARS = 4000
 """More context costs every update time and helps no name to be heard."""
 
@@ -19,9 +20,9 @@ Progress = Callable[[float, str], None]
 class StreamOptions:
     """How one stream is to be heard. Raises ValueError for what no engine can do."""
 
-    update_ms: int = UPDATE_MS_MAX
-    """Sound between two partials, 80..400 ms. An engine that updates in steps of its own keeps to
-    those."""
+    update_ms: int = UPDATE_MS
+    """Sound between two partials, 80..1120 ms. An engine that updates in steps of its own keeps to
+    those, and takes the largest of them that is not over this."""
     context: str = ""
     """Names and words to expect, or what the talk is about; engines that cannot use it do not."""
     language: str | None = None
@@ -34,6 +35,8 @@ class StreamOptions:
     gate: bool = False
     """Only sound with speech in it goes to the engine; of the rest the text is empty at once.
     Whoever opens engines sees to it (`speech_gate_io`), the engines do not."""
+    timing: bool = False
+    """Whether events are to tell their `Timing`; engines that are not asked make none."""
 
     def __post_init__(self) -> None:
         if not UPDATE_MS_MIN <= self.update_ms <= UPDATE_MS_MAX:
@@ -57,6 +60,22 @@ class Word:
 
 
 @dataclass(frozen=True)
+class Timing:
+    """When the newest sound behind a text was where, in s of time.monotonic()."""
+
+    begun: float
+    """The first sound of this update came; the last update had everything before it."""
+    buffered: float
+    """All the sound that the update needed was there, or its end had been asked for."""
+    started: float
+    """Its batch began."""
+    done: float
+    """The model was done."""
+    routed: float = 0.0
+    """The event was in the stream's mailbox on the event loop; 0: not there yet."""
+
+
+@dataclass(frozen=True)
 class Partial:
     """What is heard so far of the utterance. The first `stable_chars` are never taken back."""
 
@@ -64,6 +83,7 @@ class Partial:
     stable_chars: int
     audio_ms: int
     """How much audio of this utterance the text covers."""
+    timing: Timing | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -76,6 +96,7 @@ class Final:
     language: str = "en"
     continues: bool = False
     """Nobody asked for it: the utterance grew beyond a bound of the engine, and goes on."""
+    timing: Timing | None = field(default=None, compare=False)
 
 
 class RecognizerStream(Protocol):

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from time import monotonic
 
 import aiohttp
 
@@ -336,15 +337,18 @@ class RemoteStream:
             while True:
                 message = await told(socket, SILENCE_S)
                 if isinstance(message, Heard):
-                    self._receive(message.utterance, message.event)
+                    self._receive(message)
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
-    def _receive(self, number: int, event: Partial | Final) -> None:
-        utterance = self._on_wire.get(number)
+    def _receive(self, message: Heard) -> None:
+        event = message.event
+        utterance = self._on_wire.get(message.utterance)
         if utterance is None:
             return  # cancelled while this was under way
+        if message.stages is not None:
+            event = replace(event, timing=message.stages.until(monotonic()))
         if isinstance(event, Partial):
             if partial := utterance.show(event):
                 self._tell(partial)
@@ -353,7 +357,7 @@ class RemoteStream:
         if event.continues:
             utterance.drop(event.audio_ms)
         else:
-            del self._on_wire[number]
+            del self._on_wire[message.utterance]
             self._utterances.remove(utterance)
 
     async def _send(self, socket: aiohttp.ClientWebSocketResponse) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from time import monotonic
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,10 @@ from offhook.pipeline.recognizer import (
     Recognizer,
     RecognizerStream,
     StreamOptions,
+    Timing,
 )
 from offhook.pipeline.speech_gate import SpeechGate, Splices
+from offhook.pipeline.timing import Arrivals, routed
 
 WINDOW = 512
 CONTEXT = 64
@@ -76,7 +79,7 @@ class GatedRecognizer:
                 raise EngineError(words) from error
             self._judge = self._judge or judge
         stream = await self.engine.open(replace(options, gate=False))
-        return GatedStream(stream, self._judge, options.update_ms)
+        return GatedStream(stream, self._judge, options)
 
     async def close(self) -> None:
         await self.engine.close()
@@ -199,11 +202,27 @@ class Utterance:
     shown: Partial = NOTHING
     told: int = 0
     """Of the fed, covered by what was told."""
+    arrivals: Arrivals | None = None
+    """For a `Timing`, where one is asked for."""
 
     @property
     def covered(self) -> int:
         """Of the fed: all that was judged, but what the engine has still to hear."""
         return max(self.told, self.judged - (self.given - self.heard))
+
+    def timing(self, of_engine: Timing | None, final: bool) -> Timing | None:
+        """Of an event told now that covers `told`: that of the engine, begun when the sound came to
+        us; or, of an event without the engine, ours."""
+        if self.arrivals is None:
+            return None
+        started, done = (of_engine.started, of_engine.done) if of_engine else (monotonic(),) * 2
+        if final:
+            timing = self.arrivals.final(started, done)
+        else:
+            timing = self.arrivals.update(self.told, self.told, started, done)
+        if of_engine is None:
+            return timing
+        return replace(of_engine, begun=min(timing.begun, of_engine.begun))
 
 
 def _ms(samples: int) -> int:
@@ -214,11 +233,12 @@ class GatedStream:
     """A `RecognizerStream` before that of the engine. A partial nobody has taken is replaced by
     the next."""
 
-    def __init__(self, hears: RecognizerStream, judge: Judge, update_ms: int) -> None:
+    def __init__(self, hears: RecognizerStream, judge: Judge, options: StreamOptions) -> None:
         self.ear = Ear()
         self._hears = hears
         self._judge = judge
-        self._update = update_ms * RATE_IN // 1000
+        self._update = options.update_ms * RATE_IN // 1000
+        self._timed = options.timing
         self._utterances: deque[Utterance] = deque()
         """Oldest first; only the last can be in progress."""
         self._asked: tuple[Utterance, Pcm] | None = None
@@ -239,12 +259,17 @@ class GatedStream:
         utterance = self._current()
         utterance.waiting += pcm.tobytes()
         utterance.fed += len(pcm)
+        if utterance.arrivals is not None:
+            utterance.arrivals.came(len(pcm), monotonic())
         self._samples += len(pcm)
         self._judge.listen(self)
 
     def finish(self) -> None:
         if not self._closed:
-            self._current().finished = True
+            utterance = self._current()
+            utterance.finished = True
+            if utterance.arrivals is not None:
+                utterance.arrivals.ended(monotonic())
             self._end_complete()
             self._judge.listen(self)
 
@@ -281,7 +306,8 @@ class GatedStream:
     def _current(self) -> Utterance:
         """The utterance in progress; a new one when there is none."""
         if not self._utterances or self._utterances[-1].finished:
-            self._utterances.append(Utterance(self._samples))
+            arrivals = Arrivals() if self._timed else None
+            self._utterances.append(Utterance(self._samples, arrivals=arrivals))
         return self._utterances[-1]
 
     # --- what is judged ---
@@ -339,7 +365,7 @@ class GatedStream:
         if utterance.gate.is_open or utterance is not self._utterances[0]:
             return
         if utterance.covered - utterance.told >= self._update:
-            self._show(utterance, utterance.shown)
+            self._show(utterance, replace(utterance.shown, timing=None))
 
     def _end_complete(self) -> None:
         for utterance in self._utterances:
@@ -352,7 +378,8 @@ class GatedStream:
                 self._hears.finish()
         while self._utterances and self._utterances[0].ended and not self._utterances[0].given:
             utterance = self._utterances.popleft()
-            self._tell(Final("", _ms(utterance.fed - utterance.before)))
+            timing = utterance.timing(None, final=True)
+            self._tell(Final("", _ms(utterance.fed - utterance.before), timing=timing))
 
     def _judging(self) -> Utterance | None:
         return self._asked[0] if self._asked is not None else None
@@ -385,17 +412,19 @@ class GatedStream:
         self._splices.forget_before(utterance.given_from + utterance.heard)
         audio_ms = _ms(covered) - _ms(utterance.before)
         utterance.before = utterance.told = covered
-        self._tell(replace(event, audio_ms=audio_ms, words=words))
+        timing = utterance.timing(event.timing, final=not event.continues)
+        self._tell(replace(event, audio_ms=audio_ms, words=words, timing=timing))
         self._end_complete()
 
     def _show(self, utterance: Utterance, partial: Partial) -> None:
         utterance.told = utterance.covered
         audio_ms = _ms(utterance.told) - _ms(utterance.before)
-        utterance.shown = replace(partial, audio_ms=audio_ms)
+        timing = utterance.timing(partial.timing, final=False)
+        utterance.shown = replace(partial, audio_ms=audio_ms, timing=timing)
         self._tell(utterance.shown)
 
     def _tell(self, event: Partial | Final) -> None:
         if self._events and isinstance(self._events[-1], Partial):
             self._events.pop()
-        self._events.append(event)
+        self._events.append(event if event.timing is None else routed(event, monotonic()))
         self._news.set()

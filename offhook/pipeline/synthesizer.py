@@ -42,6 +42,8 @@ class VoiceOptions:
     seed: int | None = None
     """The same text and seed give the same sound; None: another each time. Engines that draw no
     random numbers do not need it."""
+    cache: bool = True
+    """A reply that was kept may be played, and this one kept, by an engine that keeps any."""
 
     def __post_init__(self) -> None:
         if len(self.voice) > MAX_VOICE_CHARS:

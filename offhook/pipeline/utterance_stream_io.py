@@ -10,15 +10,17 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Protocol
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.audio_chunks import SEARCH_SECONDS, split
 from offhook.pipeline.engine.languages import UNKNOWN
 from offhook.pipeline.partials import following
-from offhook.pipeline.recognizer import EngineError, Final, Partial, StreamOptions
+from offhook.pipeline.recognizer import EngineError, Final, Partial, StreamOptions, Timing
 from offhook.pipeline.retry import Failed, Patience
 from offhook.pipeline.rolling_text import samples
+from offhook.pipeline.timing import Arrivals, routed
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,8 @@ class Utterance:
     sent: int = 0
     """Bytes that went out as they came: it can be cut only after them."""
     hearing: "asyncio.Task[Final] | None" = None
+    arrivals: Arrivals | None = None
+    """For a `Timing`, where one is asked for."""
 
     @property
     def audio_ms(self) -> int:
@@ -61,11 +65,25 @@ class Utterance:
 
     def take(self, data: bytes) -> None:
         self.pcm += data
+        if self.arrivals is not None:
+            self.arrivals.came(len(data) // 2, monotonic())
         self.grown.set()
 
     def end(self) -> None:
+        if self.arrivals is not None:
+            self.arrivals.ended(monotonic())
         self.ended.set()
         self.grown.set()
+
+    def partial_timing(self, heard: int, needs: int, started: float) -> Timing | None:
+        """Of a text made just now of so many bytes of it, that was due when there were `needs`."""
+        if self.arrivals is None:
+            return None
+        return self.arrivals.update(heard // 2, needs // 2, started, monotonic())
+
+    def final_timing(self, started: float) -> Timing | None:
+        """Of the last text, made just now."""
+        return self.arrivals.final(started, monotonic()) if self.arrivals is not None else None
 
     def show(self, partial: Partial) -> Partial | None:
         """The partial as it may be told: what was stable stays, whoever says so. None when it says
@@ -79,6 +97,8 @@ class Utterance:
         size = min(len(self.pcm), audio_ms * RATE_IN // 1000 * 2)
         del self.pcm[:size]
         self.start += size // 2
+        if self.arrivals is not None:
+            self.arrivals.forget(size // 2)
         self.sent = 0
         self.shown = NOTHING
 
@@ -192,7 +212,8 @@ class UtteranceStream:
         return None if newest is None or newest.ended.is_set() else newest
 
     def _begin(self, fed: int) -> Utterance:
-        self._utterances.append(Utterance(self._samples - fed))
+        arrivals = Arrivals() if self._options.timing else None
+        self._utterances.append(Utterance(self._samples - fed, arrivals=arrivals))
         return self._utterances[-1]
 
     def _is_full(self, more_bytes: int) -> bool:
@@ -208,7 +229,7 @@ class UtteranceStream:
     def _tell(self, event: Partial | Final) -> None:
         if self._events and isinstance(self._events[-1], Partial):
             self._events.pop()
-        self._events.append(event)
+        self._events.append(event if event.timing is None else routed(event, monotonic()))
         self._event.set()
 
     def _fail(self, words: str) -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Protocol
 
 from aiohttp import web
@@ -31,6 +32,7 @@ from offhook.pipeline.recognizer import (
     RecognizerStream,
     StreamOptions,
 )
+from offhook.pipeline.timing import Stages
 from offhook.pipeline.worker_protocol import ErrorCode
 from offhook.web.utterances import Ears, LateHearing, Utterances
 from offhook.web.worker_stream_io import Refused, WorkerStream
@@ -156,11 +158,21 @@ class LiveStream(WorkerStream):
 
 
 class AsrStream(LiveStream):
-    """One stream from `ready` to its close. It is in use all the time."""
+    """One stream from `ready` to its close. It is in use all the time.
 
-    def __init__(self, host: Host, socket: web.WebSocketResponse, request: Request) -> None:
+    `observe` is given the stages of each of its texts, whether the client asks for them or not.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        socket: web.WebSocketResponse,
+        request: Request,
+        observe: Callable[[Stages], None] | None = None,
+    ) -> None:
         super().__init__(host, socket)
         self._request = request
+        self._observe = observe
         self._ears = Ears(request.rate)
 
     async def hear(self, data: bytes) -> None:
@@ -182,8 +194,20 @@ class AsrStream(LiveStream):
         return True
 
     async def tell(self) -> None:
-        await self.hearing.open(self, self._request.options)
+        options = self._request.options
+        await self.hearing.open(
+            self, replace(options, timing=options.timing or self._observe is not None)
+        )
         ready = Ready(self.host.engine, self.host.model, self._request.rate)
         await self.send(server_text(ready))
         async for number, event in self.hearing.events():
-            await self.send(server_text(Heard(number, event)))
+            await self.send(server_text(Heard(number, event, self._stages(event))))
+
+    def _stages(self, event: Partial | Final) -> Stages | None:
+        """Of an event that is sent now; None: the client does not ask."""
+        if event.timing is None:
+            return None
+        stages = Stages.of(event.timing, time.monotonic())
+        if self._observe is not None:
+            self._observe(stages)
+        return stages if self._request.options.timing else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from loguru import logger
 
 from offhook.pipeline.engine.asr_models import AsrModels
-from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.web.cli_parser import parser
 from offhook.web.loop_io import run
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 def _asr_models(arguments: Namespace) -> AsrModels:
     a = arguments
-    return AsrModels(a.model, a.device, a.final_model, a.aligner, a.precision)
+    wait = getattr(a, "max_batch_latency_ms", AsrModels.max_batch_latency_ms)
+    return AsrModels(a.model, a.device, a.final_model, a.aligner, a.precision, wait)
 
 
 def _tts_models(arguments: Namespace) -> TtsModels:
@@ -292,6 +293,7 @@ def _work(
             a.idle_seconds,
             api_key=a.api_key,
             local=address.local,
+            audio_cache=NO_CACHE if getattr(a, "audio_cache", "") == NO_CACHE else "",
         )
         await serve(Worker(settings, make, service), listener(address), stop)
 

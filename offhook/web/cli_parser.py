@@ -9,7 +9,7 @@ from offhook import __version__
 
 BENCHMARKS = (
     *("media", "edge", "loss", "turns", "words", "soak", "asr", "tts", "marks"),
-    *("sip", "sip_fuzz", "carriers", "http"),
+    *("sip", "sip_fuzz", "carriers", "http", "stream", "understood"),
 )
 LOCAL_URL = "http://localhost:7860"
 
@@ -80,6 +80,13 @@ def parser() -> argparse.ArgumentParser:
     kinds = worker.add_subparsers(dest="kind", required=True, metavar="KIND")
     asr = kinds.add_parser("asr", help="speech recognition at /ws/transcribe")
     _asr_arguments(asr)
+    asr.add_argument(
+        "--max-batch-latency-ms",
+        type=float,
+        default=0.0,
+        metavar="MS",
+        help="of nemotron: how long a chunk may wait for more streams (default 0)",
+    )
     _worker_arguments(asr, 7870)
     tts = kinds.add_parser("tts", help="speech synthesis at /ws/speak")
     _tts_arguments(tts)
@@ -87,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
         "--audio-cache",
         default="",
         metavar="URL",
-        help="a Redis for short replies said before, shared with other workers",
+        help="a Redis for short replies said before, shared with other workers; off: none is kept",
     )
     _worker_arguments(tts, 7871)
 
@@ -148,7 +155,7 @@ def _phone_parsers(commands: Any) -> None:
 
 def _asr_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
     """`more` engines."""
-    engines = ("pocketsphinx", "qwen3-asr", "qwen3-asr-official", *more)
+    engines = ("pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", *more)
     parser.add_argument("--engine", choices=engines, default="pocketsphinx")
     parser.add_argument("--model", default="", help="an id or a folder")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")

@@ -23,9 +23,9 @@ from pydantic import (
 )
 
 from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
-from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.frontdesk import DEMO, Business, BusinessError
-from offhook.pipeline.recognizer import UPDATE_MS_MAX, UPDATE_MS_MIN, StreamOptions
+from offhook.pipeline.recognizer import UPDATE_MS, UPDATE_MS_MAX, UPDATE_MS_MIN, StreamOptions
 from offhook.pipeline.synthesizer import MAX_SPEED, MIN_SPEED, VoiceOptions
 from offhook.pipeline.turn import TurnSettings
 from offhook.pipeline.turns_io import MAX_REQUESTS
@@ -111,6 +111,8 @@ class Engines(Section):
     asr_aligner: str = ""
     """Finds when each word was said, for who asks the worker; empty: nobody can."""
     asr_precision: Precision = "bf16"
+    asr_max_batch_latency_ms: float = Field(AsrModels.max_batch_latency_ms, ge=0, le=1000)
+    """How long Nemotron's batches may wait for more streams to join."""
     asr_device: Device = "auto"
     asr_python: str = ""
     """Of the environment with the authors' package, for qwen3-asr-official; empty: of the one that
@@ -122,7 +124,7 @@ class Engines(Section):
     """What that worker or server wants."""
     asr_max_requests: int = Field(MAX_REQUESTS, ge=1)
     """At a time, of a server of OpenAI's audio API; files wait for calls."""
-    asr_update_ms: int = Field(UPDATE_MS_MAX, ge=UPDATE_MS_MIN, le=UPDATE_MS_MAX)
+    asr_update_ms: int = Field(UPDATE_MS, ge=UPDATE_MS_MIN, le=UPDATE_MS_MAX)
     """Sound between two updates of the words; fewer, and the engine hears fewer calls at once."""
     asr_context: str = ""
     """Names and words to expect."""
@@ -141,7 +143,7 @@ class Engines(Section):
     """Folder of the voices that were cloned or described; empty: the usual one."""
     tts_audio_cache: str = ""
     """A Redis with the short replies of all workers, redis://host:port/db or unix:///path; empty: a
-    worker remembers its own."""
+    worker remembers its own; "off": nothing that was said is remembered."""
     tts_device: Device = "auto"
     tts_python: str = ""
     """As asr_python."""
@@ -184,8 +186,8 @@ class Engines(Section):
     @field_validator("tts_audio_cache")
     @classmethod
     def _is_redis(cls, url: str) -> str:
-        if url and not re.match("(rediss?|unix)://.", url):
-            raise ValueError("not redis://host:port/db or unix:///path")
+        if url not in ("", NO_CACHE) and not re.match("(rediss?|unix)://.", url):
+            raise ValueError('not redis://host:port/db, unix:///path or "off"')
         return url
 
     def asr_models(self) -> AsrModels:
@@ -195,6 +197,7 @@ class Engines(Section):
             self.asr_final_model,
             self.asr_aligner,
             self.asr_precision,
+            self.asr_max_batch_latency_ms,
         )
 
     def stream_options(self) -> StreamOptions:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,17 +21,19 @@ from offhook.pipeline.engine.asr_models import Device
 from offhook.pipeline.engine.gpu_io import Machine
 from offhook.pipeline.espeak_io import EspeakSynthesizer
 from offhook.pipeline.flite_io import FliteSynthesizer
-from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.recognizer import EngineError, Recognizer
 from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
 from offhook.pipeline.remote_synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.smart_turn_io import SmartTurn
+from offhook.pipeline.synthesizer import Synthesizer
 from offhook.pipeline.vad_io import VadBatch
 from offhook.web.config import Config, ConfigError, load
 from offhook.web.doctor_carriers import examine_carriers
-from offhook.web.doctor_gpu_io import described, look, voices_described
+from offhook.web.doctor_gpu_io import described, look, streams_described, voices_described
 from offhook.web.doctor_sip_io import examine_phones
-from offhook.web.engines_io import MODELS, check_engine
+from offhook.web.engines_io import MODELS, AsrEngine, TtsEngine, check_engine, official_python
 from offhook.web.finding import Finding, Outcome
+from offhook.web.remote_engines_io import recognizer_of, synthesizer_of
 
 PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0", "pipecat-ai": "1.14.0"}
 """Versions whose private names are used, or whose behaviour was measured."""
@@ -74,43 +77,53 @@ def _hearing(config: Config) -> str:
     if not engines.asr_url:
         if engines.asr == "pocketsphinx":
             return _pocketsphinx()
-        check_engine(engines.asr)
-        return f"{engines.asr}, in a worker started by the first call"
-    remote = RemoteRecognizer(engines.asr_url, engines.asr_api_key)
-    return asyncio.run(_ask(remote, lambda: remote.start(engines.stream_options())))
+        return _in_worker(engines.asr, engines.asr_python, "call")
+    remote = recognizer_of(engines)
+    asking = _ask(remote, engines.asr_url, lambda: remote.start(engines.stream_options()))
+    return asyncio.run(asking)
 
 
 def _speaking(config: Config) -> Iterator[Finding]:
     engines = config.engines
     if engines.tts_url:
-        remote = RemoteSynthesizer(engines.tts_url, engines.tts_api_key)
-        asking = _ask(remote, lambda: remote.start(engines.voice_options()))
+        remote = synthesizer_of(engines)
+        asking = _ask(remote, engines.tts_url, lambda: remote.start(engines.voice_options()))
         yield _attempt("speaking", lambda: asyncio.run(asking))
     elif engines.tts == "auto":
         yield _attempt("speaking", _flite, "eSpeak NG speaks instead")
         yield _attempt("speaking, fall-back", _espeak)
+    elif engines.tts in ("flite", "espeak"):
+        yield _attempt("speaking", _flite if engines.tts == "flite" else _espeak)
     else:
-        checks = {"flite": _flite, "espeak": _espeak, "qwen3-tts": _qwen3_tts}
-        yield _attempt("speaking", checks[engines.tts])
+        worker = partial(_in_worker, engines.tts, engines.tts_python, "reply")
+        yield _attempt("speaking", worker)
 
 
-def _qwen3_tts() -> str:
-    check_engine("qwen3-tts")
-    return "qwen3-tts, in a worker started by the first reply"
+def _in_worker(engine: AsrEngine | TtsEngine, python: str, first: str) -> str:
+    """An engine that a worker of this machine will run. Raises EngineError."""
+    if official := official_python(engine, python):
+        return f"{engine}, in a worker started by the first {first}, by {official}"
+    check_engine(engine)
+    return f"{engine}, in a worker started by the first {first}"
 
 
 async def _ask(
-    remote: RemoteRecognizer | RemoteSynthesizer, start: Callable[[], Coroutine[Any, Any, None]]
+    remote: Recognizer | Synthesizer, url: str, start: Callable[[], Coroutine[Any, Any, None]]
 ) -> str:
-    """What a worker elsewhere runs. Raises EngineError."""
+    """What a worker or server elsewhere runs. Raises EngineError."""
+    of_ours = isinstance(remote, RemoteRecognizer | RemoteSynthesizer)
+    where = f"the {'worker' if of_ours else 'server'} at {url}"
     try:
         async with asyncio.timeout(WORKER_TIMEOUT_SECONDS):
             await start()
-    except TimeoutError:
-        return f"the worker at {remote.url} is still loading"
+    except TimeoutError as error:
+        if of_ours:
+            return f"{where} is still loading"
+        silent = f"{where} has not answered in {WORKER_TIMEOUT_SECONDS} s"
+        raise EngineError(f"{silent}: it is loading, or cannot be reached") from error
     finally:
         await remote.close()
-    return f"{remote.name}, by the worker at {remote.url}"
+    return f"{remote.name}, by {where}"
 
 
 def _vad() -> str:
@@ -141,23 +154,33 @@ def _recordings(config: Config) -> str:
 
 
 def _gpu() -> str:
-    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    asked = "name,memory.total,persistence_mode"
+    query = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader"]
     found = subprocess.run(
         query, capture_output=True, text=True, timeout=GPU_QUERY_TIMEOUT_SECONDS, check=True
     )
-    return found.stdout.strip().replace("\n", "; ")
+    return "; ".join(map(_gpu_told, found.stdout.strip().splitlines()))
+
+
+def _gpu_told(line: str) -> str:
+    """One GPU's line of nvidia-smi."""
+    about, _, mode = line.rpartition(", ")
+    if mode == "Disabled":
+        return f"{about}, persistence off: a worker that is first to use it waits 1 to 3 s longer"
+    return f"{about}, persistence on" if mode == "Enabled" else about
 
 
 def _speech_gpu(config: Config) -> Iterator[Finding]:
-    """What the Qwen3 engines of this machine have here; nothing when none is used, or can be."""
+    """What the engines with models have here; nothing when this machine runs none, or cannot."""
     engines = config.engines
     if find_spec("torch") is None:
         return
-    hears = engines.asr == "qwen3-asr" and not engines.asr_url
+    hears = engines.asr in ("qwen3-asr", "nemotron") and not engines.asr_url
     if hears:
         model = engines.asr_model or MODELS[engines.asr]
         slow = "on a CPU a few callers at once are heard"
-        yield from _on_gpu("speech on the GPU", model, described, engines.asr_device, slow)
+        describe = described if engines.asr == "qwen3-asr" else streams_described
+        yield from _on_gpu("speech on the GPU", model, describe, engines.asr_device, slow)
     if engines.tts == "qwen3-tts" and not engines.tts_url:
         model = engines.tts_model or MODELS[engines.tts]
         slow = "on a CPU a second of speech takes many"

@@ -17,7 +17,7 @@ from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.recognizer import EngineError, Progress, Recognizer
 from offhook.pipeline.synthesizer import Synthesizer
 
-AsrEngine = Literal["pocketsphinx", "qwen3-asr", "qwen3-asr-official", "openai"]
+AsrEngine = Literal["pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", "openai"]
 TtsEngine = Literal["auto", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", "openai"]
 """auto: Flite where its library is, else eSpeak NG. openai: a server of OpenAI's audio API, which
 is reached (`remote_engines_io`) and never run."""
@@ -28,15 +28,23 @@ CHECKOUT = Path(__file__).parents[2]
 MODELS: dict[AsrEngine | TtsEngine, str] = {
     "pocketsphinx": "en-us",
     "qwen3-asr": "Qwen/Qwen3-ASR-0.6B",
+    "nemotron": "nvidia/nemotron-speech-streaming-en-0.6b",
     "qwen3-asr-official": "Qwen/Qwen3-ASR-0.6B",
     "qwen3-tts": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
     "qwen3-tts-official": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
 }
 """What is loaded unless another model is named; the other engines have voices and no models."""
-QWEN3_PACKAGES = ("torch", "safetensors", "tokenizers", "huggingface_hub")
-"""What the Qwen3 engines need beyond requirements.lock; the extra `qwen` of pyproject.toml."""
+MODEL_PACKAGES = ("torch", "safetensors", "tokenizers", "huggingface_hub")
+"""What the engines with a model need beyond requirements.lock; the extra `qwen` of
+pyproject.toml."""
 TEXT_PACKAGES = ("babel", "budoux", "num2words", "py3langid")
 """And the one that reads text out."""
+NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "qwen3-asr": ("Qwen3-ASR", MODEL_PACKAGES),
+    "nemotron": ("Nemotron", MODEL_PACKAGES),
+    "qwen3-tts": ("Qwen3-TTS", MODEL_PACKAGES + TEXT_PACKAGES),
+}
+"""An engine in words, and its packages."""
 
 OFFICIAL_PACKAGES = {"qwen3-asr-official": "qwen_asr", "qwen3-tts-official": "qwen_tts"}
 """The authors' packages, each of which needs an environment of its own; `make` names and folders
@@ -57,12 +65,12 @@ def check_engine(engine: AsrEngine | TtsEngine) -> None:
         if (python := official_python(engine)) != sys.executable:
             raise EngineError(f"{engine} runs in another environment: {Path(python).parent}")
         return
-    needed = {"qwen3-asr": QWEN3_PACKAGES, "qwen3-tts": QWEN3_PACKAGES + TEXT_PACKAGES}
-    missing = [name for name in needed.get(engine, ()) if find_spec(name) is None]
+    name, needed = NEEDED.get(engine, ("", ()))
+    missing = [package for package in needed if find_spec(package) is None]
     if missing:
-        kind = engine.removeprefix("qwen3-")
+        kind = "tts" if engine == "qwen3-tts" else "asr"
         raise EngineError(
-            f"Qwen3-{kind.upper()} needs {', '.join(missing)}, not installed here: `make qwen`, or "
+            f"{name} needs {', '.join(missing)}, not installed here: `make qwen`, or "
             f"pip install {' '.join(missing)}, or set [engines] {kind}_url to a worker on a "
             "machine that has them"
         )
@@ -111,6 +119,11 @@ def _recognizer(engine: AsrEngine, models: AsrModels, progress: Progress) -> Rec
         from offhook.pipeline.engine.asr_io import Qwen3Recognizer
 
         return Qwen3Recognizer(models, progress)
+    if engine == "nemotron":
+        _import_torch(progress)
+        from offhook.pipeline.engine.nemotron_io import NemotronRecognizer
+
+        return NemotronRecognizer(models, progress)
     if engine == "qwen3-asr-official":
         from offhook.pipeline.engine.official_asr_io import OfficialRecognizer
 

@@ -89,6 +89,8 @@ class WorkerSettings:
     """When set, clients must send it as a bearer token."""
     local: bool = True
     """Whether only this machine can connect."""
+    audio_cache: str = ""
+    """"off": the speech API keeps no replies, either."""
 
 
 WORKER: "web.AppKey[Worker[Any]]" = web.AppKey("worker")
@@ -157,6 +159,7 @@ class Worker(Generic[E]):
             settings.api_key,
             settings.local,
             self.metrics.registry,
+            settings.audio_cache,
         )
         speech.on_broken = self.end
         return speech

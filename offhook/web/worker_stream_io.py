@@ -190,7 +190,7 @@ async def opened(
 ) -> web.WebSocketResponse:
     """The connection, upgraded; messages to it have up to `max_bytes`."""
     socket = web.WebSocketResponse(
-        # Sound does not get smaller by it, and each message would wait for its compression.
+        # Sound gets hardly smaller by it, and each message would wait for its compression.
         compress=False,
         max_msg_size=max_bytes,
         timeout=CLOSE_SECONDS,

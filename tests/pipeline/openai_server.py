@@ -68,6 +68,8 @@ class OpenAiStub:
     own_fields_only: bool = False
     rate: int = RATE_OUT
     delta_prefix: str = ""
+    loop: str = ""
+    """What it says beside all that it hears."""
     asked: list[Asked] = field(default_factory=list)
     now: int = 0
     most: int = 0
@@ -117,7 +119,7 @@ class OpenAiStub:
         if len(pcm) < TENTH:
             return error(400, "Audio file is too short. Minimum audio length is 0.1 seconds.")
         asked.heard = words_in(pcm)
-        text = " ".join(asked.heard)
+        text = " ".join(asked.heard) + self.loop
         asked.done = True
         if fields["response_format"] == "json":
             return web.json_response({"text": text})
@@ -192,7 +194,7 @@ class OpenAiStub:
                     said += 1
                     await socket.send_json({"type": "transcription.delta", "delta": delta})
                 if event.get("final"):
-                    text = self.delta_prefix + " ".join(asked.heard)
+                    text = self.delta_prefix + " ".join(asked.heard) + self.loop
                     usage = {
                         "prompt_tokens": 1,
                         "completion_tokens": said,

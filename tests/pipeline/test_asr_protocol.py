@@ -1,6 +1,7 @@
 """The messages of streaming recognition: what is written is read, and nothing else is."""
 
 import json
+import math
 from contextlib import suppress
 
 import numpy as np
@@ -24,6 +25,7 @@ from offhook.pipeline.asr_protocol import (
     server_text,
 )
 from offhook.pipeline.recognizer import Final, Partial, StreamOptions, Word
+from offhook.pipeline.timing import Stages
 from offhook.pipeline.worker_protocol import Error, ErrorCode, ProtocolError
 
 COUNTS = st.integers(0, 2**40)
@@ -33,6 +35,7 @@ OPTIONS = st.builds(
     st.integers(80, 400),
     st.text(max_size=100),
     st.one_of(st.none(), st.from_regex("[a-z]{2,3}", fullmatch=True)),
+    st.booleans(),
     st.booleans(),
     st.booleans(),
     st.booleans(),
@@ -46,10 +49,12 @@ def partials(draw: st.DrawFn) -> Partial:
 
 
 FINALS = st.builds(Final, st.text(), COUNTS, WORDS, st.text(), st.booleans())
+TIMES = st.floats(0, 1e8)
+STAGES = st.one_of(st.none(), st.builds(Stages, TIMES, TIMES, TIMES, TIMES, TIMES))
 SERVER_MESSAGES = st.one_of(
     st.builds(Ready, st.text(), st.text(), st.sampled_from(RATES)),
-    st.builds(Heard, COUNTS, partials()),
-    st.builds(Heard, COUNTS, FINALS),
+    st.builds(Heard, COUNTS, partials(), STAGES),
+    st.builds(Heard, COUNTS, FINALS, STAGES),
     st.builds(Error, st.sampled_from(ErrorCode), st.text()),
 )
 JSON = st.recursive(
@@ -57,7 +62,10 @@ JSON = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=8,
 )
-FIELDS = ("type", "utterance", "text", "stable_chars", "audio_ms", "words", "code", "message")
+FIELDS = (
+    *("type", "utterance", "text", "stable_chars", "audio_ms", "words", "code", "message"),
+    "timing",
+)
 
 
 @given(SERVER_MESSAGES)
@@ -94,7 +102,7 @@ def test_an_empty_query_is_16_khz_with_the_defaults() -> None:
         ({"rate": "44100"}, "rate is 44100, not one of 8000, 16000, 24000, 48000 Hz"),
         ({"rate": "fast"}, "rate is 'fast', not a number"),
         ({"rate": "²"}, "not a number"),
-        ({"update_ms": "20"}, "update_ms is 20, not 80..400"),
+        ({"update_ms": "20"}, "update_ms is 20, not 80..1120"),
         ({"words": "yes"}, "words is 'yes', not true or false"),
         ({"language": "English"}, "not a code such as 'en'"),
         ({"context": "x" * 4001}, "context is over 4000 characters"),
@@ -135,6 +143,12 @@ def test_a_command_that_is_none_says_why(text: str, says: str) -> None:
         ({"type": "finale"}, "not ready, partial, final or error"),
         ({"type": "partial", "stable_chars": 3}, "stable_chars is not within the text"),
         ({"type": "error", "code": "bad"}, "unknown code 'bad'"),
+        ({"timing": None}, "timing is None, not dict"),
+        ({"timing": {}}, "buffering_ms is None, not ms"),
+        ({"timing": {"buffering_ms": -1}}, "buffering_ms is -1, not ms"),
+        ({"timing": {"buffering_ms": 1, "queued_ms": math.nan}}, "queued_ms is nan, not ms"),
+        ({"timing": {"buffering_ms": math.inf}}, "buffering_ms is inf, not ms"),
+        ({"timing": {"buffering_ms": True}}, "buffering_ms is True, not ms"),
     ],
 )
 def test_a_server_that_speaks_otherwise_is_told_why(changes: dict[str, object], says: str) -> None:

@@ -114,7 +114,7 @@ async def test_another_voice_is_another_sound() -> None:
 async def test_no_click_where_sound_meets_silence() -> None:
     pieces = await say(REPLY)
     pauses_ms = [len(piece.pcm) * 1000 // RATE_OUT for piece in pieces if not piece.text]
-    assert pauses_ms == [120, 250, 120, 250]
+    assert pauses_ms == [120, 250, 120, 250, 250]
     spoken = [
         list(group) for text, group in itertools.groupby(pieces, lambda p: bool(p.text)) if text
     ]

@@ -194,7 +194,7 @@ async def test_closing_ends_the_iteration_and_the_request() -> None:
 
 
 async def test_a_long_utterance_comes_in_pieces_cut_where_it_is_quiet() -> None:
-    numbers = [7] * (10 * MAX_UTTERANCE_S + 80)
+    numbers = [100 + n % 100 for n in range(10 * MAX_UTTERANCE_S + 80)]
     numbers[10 * MAX_UTTERANCE_S - 20] = 0
     async with openai_stub() as stub, hearing(stub) as stream:
         stream.feed(saying(*numbers))
@@ -422,6 +422,15 @@ async def test_what_qwen_writes_before_its_text_is_not_shown() -> None:
         stream.finish()
         assert (await final_of(stream, told)).text == "1 2"
     assert not any("language" in partial.text for partial in told)
+
+
+@pytest.mark.parametrize("realtime", [False, True])
+async def test_what_a_model_says_over_and_over_is_said_once(realtime: bool) -> None:
+    loop, live = " the" * 300, StreamOptions()
+    async with openai_stub(realtime=realtime, loop=loop) as stub, hearing(stub, live) as stream:
+        stream.feed(saying(1, 2))
+        stream.finish()
+        assert (await final_of(stream)).text == "1 2 the"
 
 
 async def test_language_and_context_are_sent_along() -> None:

@@ -206,6 +206,8 @@ def test_a_message_is_one_line_and_levels_hold(lines):
         ("asr_url = 'gpu:7870'", "engines.asr_url: Value error, not http://host:port or unix:PATH"),
         ("asr_precision = 'int4'", "engines.asr_precision: "),
         ("asr_update_ms = 20", "engines.asr_update_ms: "),
+        ("asr_update_ms = 1121", "engines.asr_update_ms: "),
+        ("asr_max_batch_latency_ms = -1", "engines.asr_max_batch_latency_ms: "),
         ("asr_language = 'English'", "engines.asr_language is 'English', not a code such as 'en'"),
         ("tts = 'festival'", "engines.tts: "),
         ("tts_url = 'gpu'", "engines.tts_url: Value error, not http://host:port or unix:PATH"),
@@ -218,7 +220,9 @@ def test_engines_that_cannot_be_say_so(tmp_path, line, says):
         load(written(tmp_path, f"[engines]\n{line}"), {})
 
 
-@pytest.mark.parametrize(("kind", "engine"), [("asr", "qwen3-asr"), ("tts", "qwen3-tts")])
+@pytest.mark.parametrize(
+    ("kind", "engine"), [("asr", "qwen3-asr"), ("asr", "nemotron"), ("tts", "qwen3-tts")]
+)
 async def test_another_engine_is_all_that_is_changed_for_a_worker_of_this_machine(
     monkeypatch, kind, engine
 ):
@@ -246,6 +250,13 @@ async def test_two_engines_have_two_workers(monkeypatch):
         assert len({engines.asr_url, engines.tts_url, ""}) == 3
         assert (engines.asr_preload, engines.tts_preload) == (False, True)
         assert engines.voice_options().voice == "Ryan"
+
+
+def test_how_long_nemotron_waits_for_company_reaches_its_worker():
+    config = load(None, {"OFFHOOK_ENGINES_ASR_MAX_BATCH_LATENCY_MS": "2.5"})
+    assert config.engines.asr_models().max_batch_latency_ms == 2.5
+    assert Config().engines.asr_models().max_batch_latency_ms == 10
+    assert Config().engines.stream_options().update_ms == 400
 
 
 def test_the_example_is_the_defaults():

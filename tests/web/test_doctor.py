@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import socket
+import sys
 from importlib.metadata import version
 
 import pytest
@@ -14,6 +15,7 @@ from offhook.web import cli, doctor_io
 from offhook.web.doctor_io import PINNED, Finding, examine
 from offhook.web.worker_io import Worker, WorkerSettings, application
 from offhook.web.worker_tts_io import TtsService
+from tests.pipeline.openai_server import openai_stub
 from tests.pipeline.speller import Speller
 
 
@@ -84,7 +86,9 @@ def test_a_port_in_use_is_noted(tmp_path):
 @pytest.mark.parametrize(
     ("script", "verdict", "says"),
     [
-        ("echo 'NVIDIA H200, 143771 MiB'", "ok", "NVIDIA H200, 143771 MiB"),
+        ("echo 'NVIDIA H200, 143771 MiB, Enabled'", "ok", "H200, 143771 MiB, persistence on"),
+        ("echo 'NVIDIA H200, 143771 MiB, Disabled'", "ok", "MiB, persistence off: a worker that"),
+        ("printf 'A, 1 MiB, Enabled\\nB, 2 MiB, [N/A]\\n'", "ok", "persistence on; B, 2 MiB"),
         ("echo 'no driver'; exit 9", "note", "need none"),
         ("exec sleep 5", "note", "timed out"),
     ],
@@ -149,10 +153,11 @@ def test_a_finding_reads_as_a_line():
         ("tts = 'espeak'", "ok", "not asked"),
         ("tts_url = 'unix:nobody'", "fails", "no speech worker at unix:nobody"),
         ("tts = 'qwen3-tts'", "fails", "Qwen3-TTS needs torch, not installed here"),
+        ("tts = 'qwen3-tts-official'", "fails", "`make qwen-tts-official`"),
     ],
 )
 def test_the_voice_that_is_configured_is_looked_at(tmp_path, monkeypatch, engines, verdict, says):
-    found_by_name = {"torch": None}
+    found_by_name = {"torch": None, "qwen_tts": None}
     monkeypatch.setattr("offhook.web.engines_io.find_spec", lambda n: found_by_name.get(n, n))
     monkeypatch.setattr(doctor_io, "find_spec", lambda name: None)
     path = tmp_path / "offhook.toml"
@@ -182,3 +187,55 @@ def test_a_worker_that_speaks_elsewhere_is_named(tmp_path):
     speaking = found(asyncio.run(serve()), "speaking")
     assert speaking.verdict == "ok"
     assert speaking.detail == f"speller, by the worker at unix:{tmp_path / 's'}"
+
+
+@pytest.mark.usefixtures("no_engines")
+@pytest.mark.parametrize(("kind", "first"), [("asr", "call"), ("tts", "reply")])
+def test_an_official_engine_is_looked_for_in_its_own_environment(
+    tmp_path, monkeypatch, kind, first
+):
+    monkeypatch.setattr("offhook.web.engines_io.find_spec", lambda name: None)
+    monkeypatch.setattr(doctor_io, "find_spec", lambda name: None)
+    path = tmp_path / "offhook.toml"
+    path.write_text(
+        f"[engines]\n{kind} = 'qwen3-{kind}-official'\n{kind}_python = '{sys.executable}'"
+    )
+    engine = found(examine(path), {"asr": "hearing", "tts": "speaking"}[kind])
+    assert engine.verdict == "ok"
+    assert f"started by the first {first}, by {sys.executable}" in engine.detail
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_servers_of_openais_api_are_asked_as_such(tmp_path):
+    path = tmp_path / "offhook.toml"
+
+    async def examined(stub):
+        path.write_text(
+            f"[engines]\nasr = 'openai'\nasr_url = '{stub.url}'\nasr_api_key = 'k'\n"
+            f"tts = 'openai'\ntts_url = '{stub.url}'\ntts_api_key = 'other'"
+        )
+        return await asyncio.to_thread(examine, path)
+
+    async def serve():
+        async with openai_stub(key="k", models=["ears"]) as stub:
+            return stub.url, await examined(stub)
+
+    url, findings = asyncio.run(serve())
+    place = url.removeprefix("http://").removesuffix("/v1")
+    assert found(findings, "hearing").verdict == "ok"
+    assert found(findings, "hearing").detail == f"ears at {place}, by the server at {url}"
+    assert found(findings, "speaking").verdict == "fails"
+    assert "it wants a valid API key" in found(findings, "speaking").detail
+    assert "set [engines] tts_api_key" in found(findings, "speaking").detail
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_a_server_of_openais_api_that_does_not_answer_is_no_server(tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor_io, "WORKER_TIMEOUT_SECONDS", 0.2)
+    path = tmp_path / "offhook.toml"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        path.write_text(f"[engines]\ntts = 'openai'\ntts_url = '{url}'")
+        speaking = found(examine(path), "speaking")
+    assert speaking.verdict == "fails"
+    assert f"the server at {url} has not answered in 0.2 s" in speaking.detail

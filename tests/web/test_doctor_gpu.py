@@ -42,6 +42,16 @@ def test_a_gpu_is_described(monkeypatch):
     assert {s.name for s in SETTINGS} <= set(found)
 
 
+def test_streams_of_nemotron_are_counted_without_the_settings_of_qwen3(monkeypatch):
+    found = findings(monkeypatch, H200, asr="nemotron")
+    assert set(found) == {"torch", "speech on the GPU", "CPU affinity"}
+    assert found["speech on the GPU"].detail.endswith(
+        "800 streams fit beside nvidia/nemotron-speech-streaming-en-0.6b"
+    )
+    cpu = findings(monkeypatch, Machine("2.13.0+cpu", "3.9.0"), asr="nemotron")
+    assert cpu["speech on the GPU"].verdict == "note"
+
+
 def test_voices_on_a_gpu_are_counted_beside_their_model(monkeypatch):
     found = findings(monkeypatch, H200, asr="pocketsphinx", tts="qwen3-tts")
     assert set(found) == {"torch", "voices on the GPU"}

@@ -101,11 +101,14 @@ def test_without_a_worker_it_says_what_to_do(
     assert "offhook worker asr" in error
 
 
+@pytest.mark.parametrize(("engine", "name"), [("qwen3-asr", "Qwen3-ASR"), ("nemotron", "Nemotron")])
 @pytest.mark.skipif(find_spec("torch") is not None, reason="torch is installed")
 def test_without_torch_it_says_what_to_install(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str, name: str
 ) -> None:
-    assert cli.main(["transcribe", "--engine", "qwen3-asr", str(tmp_path / "a.wav")]) == 1
-    assert "pip install torch" in capsys.readouterr().err
-    assert cli.main(["worker", "asr", "--engine", "qwen3-asr"]) == 1
-    assert "pip install torch" in capsys.readouterr().err
+    for command in (["transcribe", str(tmp_path / "a.wav")], ["worker", "asr"]):
+        assert cli.main([*command, "--engine", engine]) == 1
+        error = capsys.readouterr().err
+        assert f"{name} needs torch" in error
+        assert "pip install torch" in error
+        assert "asr_url" in error

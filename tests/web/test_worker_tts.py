@@ -144,6 +144,7 @@ async def test_what_is_configured_reaches_the_child() -> None:
     assert ChildSettings.from_json(settings.to_json()) == settings
     with pytest.raises(ValueError, match="not redis://host:port/db"):
         Engines(tts_audio_cache="here:6379")
+    assert Engines(tts_audio_cache="off").tts_models().audio_cache == "off"
 
 
 # --- as a server of its own ---

@@ -79,6 +79,11 @@ class Said:
     final: bool
     tokens: Sequence[int]
     """The text and its header as the model said them; a forgotten beginning is not among them."""
+    samples: int
+    """Of the utterance that it covers."""
+    started: float
+    done: float
+    """When its batch was, by the clock of `AsrEngine.turn`."""
 
 
 @dataclass
@@ -117,6 +122,7 @@ class _Work:
     stream: _Stream
     step: AudioStep
     pass_: Pass
+    started: float
     forced: list[int] = field(default_factory=list)
     new: list[int] = field(default_factory=list)
     """After what is forced: accepted draft and decoded tokens, without the end."""
@@ -261,18 +267,19 @@ class AsrEngine:
 
     def _next(self, clock: Callable[[], float], ahead: bool = False) -> list[_Work] | None:
         """The most urgent batch, heard; None when nothing is to be done."""
-        batch = self._scheduler.next_batch(clock(), ahead)
+        started = clock()
+        batch = self._scheduler.next_batch(started, ahead)
         if not batch:
             return None
-        works = [work for job in batch if (work := self._plan(job, clock)) is not None]
+        works = [work for job in batch if (work := self._plan(job, started, clock)) is not None]
         self._hear(works)
         return works
 
-    def _plan(self, job: Job, clock: Callable[[], float]) -> _Work | None:
+    def _plan(self, job: Job, started: float, clock: Callable[[], float]) -> _Work | None:
         """What is new of the stream's sound; None when its text stands as it is."""
         stream = self._streams[job.stream]
         step = stream.windows.step(job.end, job.final)
-        work = _Work(job, stream, step, Pass(stream.slot))
+        work = _Work(job, stream, step, Pass(stream.slot), started)
         unverified = job.final and bool(stream.hypothesis.prompt()[0])
         if not (step.windows or stream.refill or stream.unread or unverified):
             work.forced, work.new = stream.hypothesis.prompt()
@@ -442,7 +449,8 @@ class AsrEngine:
             else:
                 self._forget_windows(stream)
             # Last: whoever is told may close the stream.
-            self._tell(Said(job.stream, heard, final, work.forced + work.new))
+            tokens = work.forced + work.new
+            self._tell(Said(job.stream, heard, final, tokens, job.end, work.started, now))
         elif not wanted:
             self._begin_utterance(job.stream)
 

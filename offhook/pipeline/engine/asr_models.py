@@ -19,3 +19,6 @@ class AsrModels:
     """For the times of words; empty: none are to be had."""
     precision: Precision = "bf16"
     """Of the decoders' weights, see models.quantize. bf16 is fp32 on a CPU."""
+    max_batch_latency_ms: float = 0.0
+    """How long a chunk may wait for others, so that they share a batch; of Nemotron alone. What
+    comes while a batch runs shares the next in any case: waiting only costs time."""

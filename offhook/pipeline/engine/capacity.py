@@ -6,6 +6,7 @@ from offhook.pipeline.engine.pages import PAGE_SIZE
 from offhook.pipeline.recognizer import EngineError
 
 if TYPE_CHECKING:
+    from offhook.pipeline.models.nemotron import NemotronConfig
     from offhook.pipeline.models.qwen3 import DecoderConfig
 
 MAX_STREAMS = 1024
@@ -38,6 +39,19 @@ def _too_little(free: int, wanted: float) -> EngineError:
     return EngineError(
         f"{free / 2**30:.1f} GiB of GPU memory are free, {wanted / 2**30:.1f} GiB are needed"
     )
+
+
+def nemotron_capacity(free: int, c: "NemotronConfig") -> int:
+    """Live streams, of `free` bytes after the weights, beside MAX_FILES. Raises EngineError when
+    there is no room for one."""
+    e = c.encoder
+    caches = e.layers * (2 * c.ring + e.conv_kernel - 1) * e.hidden_size
+    heard = c.predictor_size * (max(c.lookaheads) + 2 + 2 * c.predictor_layers)
+    each = 2 * (caches + heard)  # bf16
+    streams = min(MAX_STREAMS, int(MEMORY_SHARE * free / each) - MAX_FILES)
+    if streams < 1:
+        raise _too_little(free, (MAX_FILES + 1) * each / MEMORY_SHARE)
+    return streams
 
 
 # --- speaking ---

@@ -6,16 +6,20 @@ torch in a process of its own.
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offhook.pipeline.engine import affinity_io
-from offhook.pipeline.engine.capacity import capacity, voice_capacity
+from offhook.pipeline.engine.capacity import capacity, nemotron_capacity, voice_capacity
 from offhook.pipeline.recognizer import EngineError
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from offhook.pipeline.models.nemotron import NemotronConfig
     from offhook.pipeline.models.qwen3_asr import AsrConfig
     from offhook.pipeline.models.qwen3_tts import TtsConfig
 
@@ -74,20 +78,26 @@ def memory_bytes() -> dict[str, int]:
 
 def _streams(model: str, free: int) -> tuple[int, str]:
     """How many fit, and if none, why."""
-    from offhook.pipeline.models.qwen3_asr import AsrConfig
+    from offhook.pipeline.models.nemotron import Nemotron, NemotronConfig
+    from offhook.pipeline.models.qwen3_asr import AsrConfig, Qwen3Asr
 
     try:
         config = _config(model)
         if isinstance(config, AsrConfig):
-            return capacity(max(0, free - _weights_bytes(config)), config.decoder)[0], ""
+            weights = _weights_bytes(lambda: Qwen3Asr(config))
+            return capacity(max(0, free - weights), config.decoder)[0], ""
+        if isinstance(config, NemotronConfig):
+            weights = _weights_bytes(lambda: Nemotron(config))
+            return nemotron_capacity(max(0, free - weights), config), ""
         weights, state = _voice_bytes(config)
         return voice_capacity(max(0, free - weights), config.talker, state)[0], ""
     except EngineError as error:
         return 0, str(error)
 
 
-def _config(model: str) -> "AsrConfig | TtsConfig":
+def _config(model: str) -> "AsrConfig | NemotronConfig | TtsConfig":
     """Raises EngineError."""
+    from offhook.pipeline.models import nemotron_checkpoint as nemotron
     from offhook.pipeline.models.qwen3_asr import QWEN3_ASR_0_6B, QWEN3_ASR_1_7B, AsrConfig
     from offhook.pipeline.models.qwen3_tts import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B, TtsConfig
 
@@ -97,8 +107,12 @@ def _config(model: str) -> "AsrConfig | TtsConfig":
             told = json.loads(file.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise EngineError(f"{file}: {error}") from error
+        if str(told.get("model_type")).startswith("nemotron"):
+            return nemotron.read_config(file.parent)
         kind = TtsConfig if told.get("model_type") == "qwen3_tts" else AsrConfig
         return kind.from_json(told)
+    if "nemotron" in model:
+        return nemotron.NEMOTRON_3_5_0_6B if "3.5" in model else nemotron.NEMOTRON_0_6B
     speaks = "TTS" in model
     for name, config in (
         ("0.6B", QWEN3_TTS_0_6B if speaks else QWEN3_ASR_0_6B),
@@ -109,14 +123,12 @@ def _config(model: str) -> "AsrConfig | TtsConfig":
     raise EngineError(f"how large {model} is shows when it is downloaded")
 
 
-def _weights_bytes(config: "AsrConfig") -> int:
+def _weights_bytes(make: "Callable[[], nn.Module]") -> int:
     """In bf16."""
     import torch
 
-    from offhook.pipeline.models.qwen3_asr import Qwen3Asr
-
     with torch.device("meta"):
-        weights: int = sum(p.numel() for p in Qwen3Asr(config).parameters())
+        weights: int = sum(p.numel() for p in make().parameters())
     return 2 * weights
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
+from time import monotonic
 from typing import Any, TypeVar
 
 import numpy as np
@@ -98,10 +99,12 @@ class OfficialRecognizer:
             return Final("", utterance.audio_ms, language=known_language("", options.language))
         sound = _floats(samples(utterance.pcm))
         async with self._turns.turn(Lane.LIVE if options.live else Lane.FILE):
+            started = monotonic()
             final = await self._run(lambda: self._transcribe(sound, options))
         shift = utterance.start * 1000 // RATE_IN
         words = (Word(w.text, w.start_ms + shift, w.end_ms + shift) for w in final.words)
-        return Final(final.text, utterance.audio_ms, tuple(words), final.language)
+        timing = utterance.final_timing(started)
+        return Final(final.text, utterance.audio_ms, tuple(words), final.language, timing=timing)
 
     def explain(self, failed: Failed) -> str:
         return f"{self.name}: {failed}"
@@ -124,16 +127,20 @@ class OfficialRecognizer:
             sound = _floats(samples(utterance.pcm[fed : fed + step]))
             fed = utterance.sent = fed + step
             async with self._turns.turn(Lane.PARTIAL):
+                started = monotonic()
                 await self._run(partial(self._model.streaming_transcribe, sound, state))
             text = state.text
-            tell(Partial(text, agreement(last, text), fed // 2 * 1000 // RATE_IN))
+            timing = utterance.partial_timing(fed, fed, started)
+            tell(Partial(text, agreement(last, text), fed // 2 * 1000 // RATE_IN, timing))
             last = text
         sound = _floats(samples(utterance.pcm[fed:]))
         async with self._turns.turn(Lane.LIVE):
+            started = monotonic()
             await self._run(partial(self._model.streaming_transcribe, sound, state))
             await self._run(partial(self._model.finish_streaming_transcribe, state))
         code = known_language(CODES.get(state.language, ""), options.language)
-        return Final(state.text, utterance.audio_ms, language=code)
+        timing = utterance.final_timing(started)
+        return Final(state.text, utterance.audio_ms, language=code, timing=timing)
 
     # --- on its thread ---
 

@@ -20,9 +20,8 @@ from loguru import logger
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.asr import AsrEngine, Said
-from offhook.pipeline.engine.hypothesis import Heard
 from offhook.pipeline.engine.languages import CODES, NAMES, UNKNOWN
-from offhook.pipeline.engine.scheduler import Full
+from offhook.pipeline.engine.scheduler import FIRST_UPDATE_MS, Full
 from offhook.pipeline.engine.windows import MAX_PENDING
 from offhook.pipeline.models.alignment import LANGUAGES
 from offhook.pipeline.recognizer import (
@@ -32,8 +31,10 @@ from offhook.pipeline.recognizer import (
     Final,
     Partial,
     StreamOptions,
+    Timing,
     Word,
 )
+from offhook.pipeline.timing import Arrivals
 
 MAX_KEPT = MAX_PENDING
 """Samples of an utterance that are kept for the second engine and for the times of its words: what
@@ -53,11 +54,15 @@ class _Utterance:
     """In samples of the stream."""
     sound: list[Pcm] | None
     """What was fed, where somebody needs it and it is not too much."""
+    arrivals: Arrivals | None
+    """For a `Timing`, where one is asked for."""
     samples: int = 0
     final: Final | None = None
 
-    def keep(self, pcm: Pcm) -> None:
+    def keep(self, pcm: Pcm, came: float) -> None:
         self.samples += len(pcm)
+        if self.arrivals is not None:
+            self.arrivals.came(len(pcm), came)
         if self.samples > MAX_KEPT:
             self.sound = None
         elif self.sound is not None:
@@ -74,7 +79,7 @@ class _Stream:
     """Whether times of words are wanted, and to be had in the language."""
     keeps: bool
     """Whether its sound is kept."""
-    current: _Utterance
+    current: _Utterance = field(init=False)
     ended: deque[_Utterance] = field(default_factory=deque)
     """Not told yet, oldest first."""
     unheard: deque[_Utterance] = field(default_factory=deque)
@@ -82,10 +87,16 @@ class _Stream:
     partial: tuple[_Utterance, Partial] | None = None
     """The newest, held back while an utterance before it has not been told."""
 
+    def __post_init__(self) -> None:
+        self.current = self.utterance(0)
+
     def begin(self) -> None:
         """The next utterance."""
-        end = self.current.start + self.current.samples
-        self.current = _Utterance(end, [] if self.keeps else None)
+        self.current = self.utterance(self.current.start + self.current.samples)
+
+    def utterance(self, start: int) -> _Utterance:
+        arrivals = Arrivals() if self.options.timing else None
+        return _Utterance(start, [] if self.keeps else None, arrivals)
 
 
 @dataclass(frozen=True)
@@ -121,6 +132,8 @@ class Recognition:
         """For whom the second engine has no room yet."""
         self._revising: dict[int, _Revision] = {}
         """By the number of the second engine's stream."""
+        self._clock: Callable[[], float] = lambda: 0.0
+        """That of the last `turn`."""
 
     # --- what a stream says ---
 
@@ -142,21 +155,22 @@ class Recognition:
             raise EngineFull(str(error)) from error
         words = options.words and (code is None or code in LANGUAGES)
         keeps = words or self._second is not None
-        begun = _Utterance(0, [] if keeps else None)
-        self._streams[number] = _Stream(number, options, language, words, keeps, begun)
+        self._streams[number] = _Stream(number, options, language, words, keeps)
         return number
 
-    def feed(self, number: int, pcm: Pcm, now: float) -> None:
-        """Raises windows.AudioOverrun."""
-        self._first.feed(number, pcm, now)
-        self._streams[number].current.keep(pcm)
+    def feed(self, number: int, pcm: Pcm, came: float) -> None:
+        """Sound that came at this time. Raises windows.AudioOverrun."""
+        self._first.feed(number, pcm, came)
+        self._streams[number].current.keep(pcm, came)
 
-    def finish(self, number: int, now: float) -> None:
+    def finish(self, number: int, came: float) -> None:
         stream = self._streams[number]
+        if stream.current.arrivals is not None:
+            stream.current.arrivals.ended(came)
         stream.ended.append(stream.current)
         stream.unheard.append(stream.current)
         stream.begin()
-        self._first.finish(number, now)
+        self._first.finish(number, came)
 
     def cancel(self, number: int) -> None:
         """Drop the utterance in progress, if there is one."""
@@ -184,6 +198,7 @@ class Recognition:
     def turn(self, clock: Callable[[], float]) -> bool:
         """A batch of each engine; whether there was one. The second's come first: for a final text
         somebody waits."""
+        self._clock = clock
         revised = False
         if self._second is not None:
             self._revise(clock())
@@ -204,16 +219,17 @@ class Recognition:
         if not said.final:
             heard = said.heard
             of = stream.unheard[0] if stream.unheard else stream.current
-            stream.partial = of, Partial(heard.text, heard.stable_chars, heard.audio_ms)
+            timing = self._timing(stream, of, said)
+            stream.partial = of, Partial(heard.text, heard.stable_chars, heard.audio_ms, timing)
             self._tell_partial(stream)
             return
         utterance = stream.unheard.popleft()
         if self._second is None or not utterance.samples:
-            self._settle(stream, utterance, said.heard)
+            self._settle(stream, utterance, said, said.started)
         elif utterance.sound is None:
             seconds = utterance.samples // RATE_IN
             logger.warning("an utterance of {} s keeps the first model's text", seconds)
-            self._settle(stream, utterance, said.heard)
+            self._settle(stream, utterance, said, said.started)
         else:
             self._to_revise.append(_Revision(stream, utterance, said))
 
@@ -242,26 +258,38 @@ class Recognition:
         if said.final and (revision := self._revising.pop(said.stream, None)):
             assert self._second is not None
             self._second.close(said.stream)
-            self._settle(revision.stream, revision.utterance, said.heard)
+            self._settle(revision.stream, revision.utterance, said, revision.said.started)
 
     # --- what the stream is told ---
 
-    def _settle(self, stream: _Stream, utterance: _Utterance, heard: Heard) -> None:
-        """The text is final; its words may need their times yet."""
+    def _timing(self, stream: _Stream, utterance: _Utterance, said: Said) -> Timing | None:
+        """Of a partial."""
+        if (arrivals := utterance.arrivals) is None:
+            return None
+        wait_ms = stream.options.update_ms if arrivals.covered else FIRST_UPDATE_MS
+        needs = arrivals.covered + wait_ms * RATE_IN // 1000
+        return arrivals.update(said.samples, needs, said.started, said.done)
+
+    def _settle(self, stream: _Stream, utterance: _Utterance, said: Said, started: float) -> None:
+        """The text is final, for which the first batch began at `started`; its words may need their
+        times yet."""
+        heard, arrivals = said.heard, utterance.arrivals
         code = CODES.get(heard.language, UNKNOWN)
         sound, utterance.sound = utterance.sound, None
 
-        def told(words: Sequence[Word]) -> None:
+        def told(words: Sequence[Word], done: float) -> None:
             before = utterance.start * 1000 // RATE_IN
             placed = tuple(Word(w.text, before + w.start_ms, before + w.end_ms) for w in words)
-            utterance.final = Final(heard.text, heard.audio_ms, placed, code)
+            timing = arrivals.final(started, done) if arrivals is not None else None
+            utterance.final = Final(heard.text, heard.audio_ms, placed, code, timing=timing)
             self._tell_finals(stream)
 
         if stream.words and sound and heard.text and code in LANGUAGES:
             assert self._align is not None
-            self._align(np.concatenate(sound), heard.text, code, told)
+            whole = np.concatenate(sound)
+            self._align(whole, heard.text, code, lambda words: told(words, self._clock()))
         else:
-            told(())
+            told((), said.done)
 
     def _tell_finals(self, stream: _Stream) -> None:
         if stream.number not in self._streams:

@@ -303,7 +303,7 @@ class Scheduler:
         self._no_pages: deque[tuple[float, _Stream]] = deque()
 
     def open(self, update_ms: int = 320) -> int:
-        """A live stream, updated after every `update_ms` (80 to 400) of audio. Raises Full."""
+        """A live stream, updated after every `update_ms` (80 to 1120) of audio. Raises Full."""
         return self._admit(_Stream(0, True, update_ms))
 
     def open_file(self) -> int:

@@ -5,6 +5,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from time import monotonic
 
@@ -18,7 +19,7 @@ from offhook.pipeline.engine.scheduler import Full
 from offhook.pipeline.engine.speaking import Ended, Reason, Sampling, Told
 from offhook.pipeline.engine.tts import TtsEngine
 from offhook.pipeline.engine.tts_loading_io import TtsLoading
-from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.engine.tts_reply import Manner, Reply
 from offhook.pipeline.engine.tts_voices_io import Asked, ClonesOnDevice, ask_for, voice_store
 from offhook.pipeline.engine.voices import Clone, Reference, Voice, VoiceStore
@@ -64,7 +65,8 @@ class Qwen3Synthesizer:
         self.cache = AudioCache(CACHE_BYTES)
         self.shared: SharedAudioCache | None = None
         """Behind the cache, if there is one."""
-        if models.audio_cache:
+        self._keeps_replies = models.audio_cache != NO_CACHE
+        if models.audio_cache and self._keeps_replies:
             self.shared = SharedAudioCache(models.audio_cache, self.cache)
         self._asking: set[asyncio.Task[None]] = set()
         """Of the shared cache, one a reply at most."""
@@ -104,7 +106,9 @@ class Qwen3Synthesizer:
         manner = self._manner(asked) if options.seed is None else Manner()
         reply = Reply(loaded.tokenizer.vocabulary, asked.language, options, manner)
         engine = f"{self.name} {asked.prompt.key!r}"
-        speech = Qwen3Speech(self, reply, lambda text: reply_key(engine, text, options))
+        kept = options.cache and self._keeps_replies
+        key = (lambda text: reply_key(engine, text, options)) if kept else None
+        speech = Qwen3Speech(self, reply, key)
 
         def order() -> None:
             prompt = self._clones.complete(asked)
@@ -144,7 +148,8 @@ class Qwen3Synthesizer:
         self.store.remove(name)
 
     async def open_clone(self, sample: Sample, options: VoiceOptions) -> "Qwen3Speech":
-        return self._open(options, await self._started_cloning().nameless(sample))
+        voice = await self._started_cloning().nameless(sample)
+        return self._open(replace(options, cache=False), voice)
 
     def _started_cloning(self) -> Cloning:
         assert self.cloning is not None
@@ -204,9 +209,10 @@ class Qwen3Speech:
     """One reply; see `SynthesizerStream`."""
 
     def __init__(
-        self, synthesizer: Qwen3Synthesizer, reply: Reply, key: Callable[[str], str]
+        self, synthesizer: Qwen3Synthesizer, reply: Reply, key: Callable[[str], str] | None
     ) -> None:
-        """`key`: of a whole text in the cache."""
+        """`key`: of a whole text in the cache; None: the reply is not to come from there, nor to be
+        kept."""
         self._synthesizer = synthesizer
         self._reply = reply
         self._key = key
@@ -224,7 +230,7 @@ class Qwen3Speech:
     def end(self) -> None:
         self._reply.end()
         text, synthesizer = self._reply.short_text, self._synthesizer
-        if text and self._may_play:
+        if text and self._key is not None and self._may_play:
             key = self._key(text)
             known = synthesizer.cache.get(key)
             if known is not None:
@@ -285,7 +291,7 @@ class Qwen3Speech:
         text, speech = self._reply.short_text, self._reply.short_speech
         if reason is not Reason.SPOKEN:
             logger.warning("{} ended a reply: {}", self._synthesizer.name, reason.name)
-        elif text and speech:
+        elif text and speech and self._key is not None:
             (self._synthesizer.shared or self._synthesizer.cache).put(self._key(text), speech)
 
     def fail(self, error: EngineError) -> None:

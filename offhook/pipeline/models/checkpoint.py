@@ -204,7 +204,7 @@ def randomise(module: nn.Module, device: torch.device | str, seed: int) -> None:
     """Fills in weights that cost what real ones cost, for benchmarks; such a model babbles."""
     generator = torch.Generator(device).manual_seed(seed)
     for name, parameter in module.named_parameters():
-        if name.endswith("bias"):
+        if name.rpartition(".")[2].startswith("bias"):
             parameter.zero_()
         elif parameter.ndim > 1:
             parameter.normal_(0, 0.02, generator=generator)

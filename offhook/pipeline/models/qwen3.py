@@ -54,10 +54,10 @@ class DecoderConfig:
         )
 
 
-def require(config: Mapping[str, Any], name: str, value: object) -> None:
-    """Raises EngineError when a config.json says something else; it may leave it out."""
+def require(config: Mapping[str, Any], name: str, value: object, file: str = "config.json") -> None:
+    """Raises EngineError when the file says something else; it may leave it out."""
     if config.get(name, value) != value:
-        raise EngineError(f"config.json: {name} is {config[name]!r}; only {value!r} is supported")
+        raise EngineError(f"{file}: {name} is {config[name]!r}; only {value!r} is supported")
 
 
 class KVCache:

@@ -18,6 +18,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from loguru import logger
 from prometheus_client import CollectorRegistry
 
+from offhook.pipeline.engine.tts_models import NO_CACHE
 from offhook.pipeline.recognizer import EngineBroken, EngineError, EngineFull, Recognizer
 from offhook.pipeline.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.access import LOOPBACK_NAMES, has_key, is_foreign
@@ -103,8 +104,8 @@ class Asked:
 class SpeechServer:
     """The engines of one process, as programs use them.
 
-    `key` is the one of [server]; `local`: only this machine can connect; `audio_cache`: the Redis
-    of tts_audio_cache. Raises EngineError when that cannot be.
+    `key` is the one of [server]; `local`: only this machine can connect; `audio_cache`:
+    tts_audio_cache, a Redis or "off". Raises EngineError when that cannot be.
     """
 
     def __init__(
@@ -138,7 +139,8 @@ class SpeechServer:
         self.admission = Admission(limits, of_keys)
         registry = registry or CollectorRegistry()
         self.metrics = SpeechMetrics(registry, self.admission)
-        self.replies = ReplyCache(audio_cache, registry) if speaks is not None else None
+        keeps = speaks is not None and audio_cache != NO_CACHE
+        self.replies = ReplyCache(audio_cache, registry) if keeps else None
 
     async def close(self) -> None:
         if self.replies is not None:

@@ -9,7 +9,7 @@ import base64
 import json
 import math
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from io import SEEK_END
 from tempfile import SpooledTemporaryFile
@@ -76,7 +76,7 @@ async def _speak(
             raise ApiError(400, words, "stream")
         if wanted.model:
             server.check_model("speech", wanted.model)
-        cache = None if _has_directive(request, "no-store") else request.app[REPLIES]
+        cache = None if _has_directive(request, "no-store") else request.app.get(REPLIES)
         anew = _has_directive(request, "no-cache")
         reply = await _reply(server, asked, wanted, cache, anew)
         return await respond(request, wanted, reply)
@@ -122,7 +122,9 @@ async def _reply(
         voice = await choose(await _loaded(server, asked), wanted.voice)
         if cache is not None:
             cache.remember(_engine(server), wanted.voice, voice)
-    options, keep = wanted.voice_options(voice.name), None
+    # What must not be kept here, or not come from here, must not there either.
+    options = replace(wanted.voice_options(voice.name), cache=cache is not None and not anew)
+    keep = None
     if cache is not None and (key := cache.key(_engine(server), wanted.input, voice, options)):
         if not anew and (known := await cache.get(key)) is not None:
             return Reply(played(known))

@@ -11,10 +11,11 @@ import pytest
 pytest.importorskip("torch")
 
 from offhook.media.pcm import Pcm
-from offhook.pipeline.engine.asr_io import Qwen3Recognizer, Qwen3Stream
+from offhook.pipeline.engine.asr_io import Qwen3Recognizer
 from offhook.pipeline.engine.asr_models import AsrModels, Precision
 from offhook.pipeline.engine.loading_io import CPU_STREAMS
 from offhook.pipeline.engine.runner import Runner
+from offhook.pipeline.engine.streams_io import EngineStream
 from offhook.pipeline.recognizer import (
     EngineBroken,
     EngineError,
@@ -37,7 +38,7 @@ def sound(seconds: float) -> Pcm:
     return pcm
 
 
-async def until_final(stream: Qwen3Stream) -> list[Partial | Final]:
+async def until_final(stream: EngineStream) -> list[Partial | Final]:
     events: list[Partial | Final] = []
     async for event in stream.events():
         events.append(event)
@@ -184,7 +185,7 @@ async def test_a_device_that_breaks_is_told_to_all(
     recognizer = Qwen3Recognizer(AsrModels(str(checkpoint), "cpu"))
     await recognizer.start()
     streams = [await recognizer.open() for _ in range(2)]
-    late: list[asyncio.Task[Qwen3Stream]] = []
+    late: list[asyncio.Task[EngineStream]] = []
     broken = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -15,8 +15,14 @@ from offhook.pipeline.engine.capacity import (  # noqa: E402
     PAGES_PER_STREAM,
     STREAM_BYTES,
     capacity,
+    nemotron_capacity,
 )
 from offhook.pipeline.engine.pages import PAGE_SIZE  # noqa: E402
+from offhook.pipeline.models.nemotron import Nemotron  # noqa: E402
+from offhook.pipeline.models.nemotron_checkpoint import (  # noqa: E402
+    NEMOTRON_0_6B,
+    NEMOTRON_3_5_0_6B,
+)
 from offhook.pipeline.models.qwen3 import KVCache  # noqa: E402
 from offhook.pipeline.models.qwen3_asr import (  # noqa: E402
     QWEN3_ASR_0_6B,
@@ -64,6 +70,34 @@ def test_a_model_in_a_folder_is_as_large_as_its_config_says(tmp_path):
     assert gpu_io._streams(str(folder), 8 * GIB) == (capacity(8 * GIB, config.decoder)[0], "")
     (folder / "config.json").write_text("{")
     assert gpu_io._streams(str(folder), 8 * GIB)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [
+        ("nvidia/nemotron-speech-streaming-en-0.6b", NEMOTRON_0_6B),
+        ("nvidia/nemotron-3.5-asr-streaming-0.6b", NEMOTRON_3_5_0_6B),
+    ],
+)
+def test_nemotron_is_counted_by_its_caches(model, config):
+    with torch.device("meta"):
+        weights = 2 * sum(p.numel() for p in Nemotron(config).parameters())
+    alone = nemotron_capacity(4 * GIB - weights, config)
+    assert 1 < alone < MAX_STREAMS
+    assert gpu_io._streams(model, 4 * GIB) == (alone, "")
+    streams, lacks = gpu_io._streams(model, GIB)
+    assert streams == 0
+    assert re.search(r"GiB of GPU memory are free, .* needed", lacks)
+
+
+def test_nemotron_in_a_folder_is_as_large_as_its_config_says(tmp_path):
+    names = "tests.pipeline.models.tiny_nemotron"
+    tiny_nemotron = pytest.importorskip(names, exc_type=ImportError)
+    folder = tiny_nemotron.write(tmp_path)
+    most = nemotron_capacity(GIB, tiny_nemotron.ENGLISH)
+    assert gpu_io._streams(str(folder), GIB) == (most, "")
+    (folder / "processor_config.json").unlink()
+    assert "it has no processor_config.json" in gpu_io._streams(str(folder), GIB)[1]
 
 
 def test_an_unknown_model_is_not_guessed():

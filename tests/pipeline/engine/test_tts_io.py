@@ -18,6 +18,7 @@ from offhook.pipeline.engine.tts_models import TtsModels  # noqa: E402
 from offhook.pipeline.engine.tts_runner import TtsRunner  # noqa: E402
 from offhook.pipeline.recognizer import EngineBroken, EngineError, EngineFull  # noqa: E402
 from offhook.pipeline.synthesizer import Speech, UnknownVoice, VoiceOptions  # noqa: E402
+from offhook.pipeline.voice_cloning import Sample  # noqa: E402
 from tests.pipeline.engine import tiny_tts  # noqa: E402
 from tests.pipeline.test_audio_cache import redis_server  # noqa: E402
 
@@ -114,6 +115,45 @@ async def test_a_short_reply_said_again_is_not_made_again(
     assert synthesizer._engine.counters.frames == frames
     await say("the cat sits")
     assert synthesizer._engine.counters.frames > frames
+
+
+@pytest.mark.parametrize("always", [False, True])
+async def test_what_is_not_to_be_kept_is_made_again(
+    checkpoint: Path, tmp_path: Path, always: bool
+) -> None:
+    options = SEEDED if always else replace(SEEDED, cache=False)
+    models = TtsModels(str(checkpoint), "cpu", str(tmp_path), "off" if always else "")
+    synthesizer = Qwen3Synthesizer(models)
+    await synthesizer.start()
+
+    async def frames_for(options: VoiceOptions) -> int:
+        before = synthesizer._engine.counters.frames
+        stream = synthesizer.open(options)
+        stream.write("the cat sat")
+        stream.end()
+        await spoken(stream)
+        return synthesizer._engine.counters.frames - before
+
+    assert await frames_for(options)
+    assert not len(synthesizer.cache)
+    assert await frames_for(SEEDED)
+    assert bool(len(synthesizer.cache)) is not always
+    assert await frames_for(options)
+    await synthesizer.close()
+
+
+async def test_what_the_voice_of_a_recording_says_is_not_kept(
+    synthesizer: Qwen3Synthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Nameless:
+        async def nameless(self, sample: Sample) -> str:
+            return "a voice"
+
+    opened: list[VoiceOptions] = []
+    monkeypatch.setattr(synthesizer, "cloning", Nameless())
+    monkeypatch.setattr(synthesizer, "_open", lambda options, voice: opened.append(options))
+    await synthesizer.open_clone(Sample(b"", "", True), SEEDED)
+    assert opened == [replace(SEEDED, cache=False)]
 
 
 @pytest.fixture(scope="module")

@@ -87,6 +87,9 @@ async def test_what_is_long_or_private_or_broken_is_not_kept(
             assert await say(quick, private, input="a secret") == "miss"
             anew = {"Cache-Control": "no-cache"}
             assert await say(quick, anew, input="with new words") == "miss"
+        # Nor does an engine that keeps replies of its own.
+        kept = [speaking.options.cache for speaking in quick.voice.opened]
+        assert kept == [True, False, False] * 2
         assert await say(quick, input="a secret") == "miss"
         assert await say(quick, input="with new words") == "hit"
         quick.voice.fails_after = 1
@@ -95,6 +98,13 @@ async def test_what_is_long_or_private_or_broken_is_not_kept(
         quick.voice.fails_after = None
         assert await say(quick, input="one two") == "miss"
         assert await say(quick, input="one two") == "hit"
+
+
+async def test_a_server_that_is_to_keep_nothing_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with remembering(monkeypatch, "off") as quick:
+        for _ in range(2):
+            assert await say(quick, input="a secret") == "miss"
+        assert [speaking.options.cache for speaking in quick.voice.opened] == [False, False]
 
 
 async def test_servers_share_what_they_said(

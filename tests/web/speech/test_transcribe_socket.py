@@ -114,7 +114,7 @@ async def test_nothing_is_compressed_whatever_the_client_offers(speech_server: S
     ("query", "param", "says"),
     [
         ({"rate": "44100"}, "rate", "not one of 8000"),
-        ({"update_ms": "5"}, "update_ms", "not 80..400"),
+        ({"update_ms": "5"}, "update_ms", "not 80..1120"),
         ({"language": "English"}, "language", "not a code"),
         ({"gate": "perhaps"}, "gate", "not true or false"),
         ({"sample_rate": "16000"}, None, "unknown parameter 'sample_rate'"),
@@ -344,6 +344,7 @@ async def test_options_reach_the_engine_behind_a_gateway() -> None:
         server = SpeechServer(Settings(), hears, None)
         async with listening(server) as url, aiohttp.ClientSession(url) as client:
             asked = {"rate": "8000", "update_ms": "120", "gate": "true", "context": "a b"}
+            asked["timing"] = "true"
             async with talking(client, **asked) as socket:
                 await told(socket, "ready")
                 for _ in range(10):
@@ -352,5 +353,5 @@ async def test_options_reach_the_engine_behind_a_gateway() -> None:
                 assert (await told(socket, "final"))["text"] == "hello there"
         await remote.close()
     [stream] = ears.opened
-    assert stream.options == StreamOptions(update_ms=120, context="a b", gate=True)
+    assert stream.options == StreamOptions(update_ms=120, context="a b", gate=True, timing=True)
     assert stream.samples == 16_000

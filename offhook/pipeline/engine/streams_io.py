@@ -1,0 +1,199 @@
+"""An engine of recognition as a `Recognizer`: one inference thread, streams on the event loop."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from time import monotonic
+from typing import Protocol
+
+from offhook.media.pcm import Pcm
+from offhook.pipeline.engine.inference_io import Inference, Order
+from offhook.pipeline.engine.windows import AudioOverrun
+from offhook.pipeline.recognizer import (
+    DEFAULT_OPTIONS,
+    EngineBroken,
+    EngineError,
+    Final,
+    Partial,
+    StreamOptions,
+)
+from offhook.pipeline.timing import routed
+
+Tell = Callable[[int, Partial | Final], None]
+
+
+class Hears(Protocol):
+    """Streams in, events out. All methods are called by the inference thread. Times are s of
+    time.monotonic()."""
+
+    def open(self, options: StreamOptions) -> int:
+        """A stream's number. Raises EngineError."""
+
+    def feed(self, number: int, pcm: Pcm, came: float) -> None:
+        """Samples that came at this time. Raises windows.AudioOverrun."""
+
+    def finish(self, number: int, came: float) -> None: ...
+
+    def cancel(self, number: int) -> None: ...
+
+    def close(self, number: int) -> None: ...
+
+    def turn(self, clock: Callable[[], float]) -> bool: ...
+
+    def timer(self) -> float | None: ...
+
+
+class EngineRecognizer:
+    """The models on one device, for all streams of the process.
+
+    `load(tell, order)` makes the engine, in the thread that is to run it; `order` is how another
+    thread has that one do something. When the thread breaks, as after an error of CUDA, all streams
+    raise EngineBroken, and so does whatever is asked for later.
+    """
+
+    def __init__(self, name: str, load: Callable[[Tell, Callable[[Order], None]], Hears]) -> None:
+        self.name = name
+        self._load = load
+        self.inference: Inference[tuple[int, Partial | Final]] = Inference(
+            name, self._deliver, self._break
+        )
+        self._streams: dict[int, EngineStream] = {}
+        self._opening: set[asyncio.Future[int]] = set()
+        self.hears: Hears
+
+    # --- on the event loop ---
+
+    async def start(self) -> None:
+        """Load and warm up in the inference thread. Raises EngineError."""
+        await self.inference.start(self._begin)
+
+    async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "EngineStream":
+        opened: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def order() -> None:
+            try:
+                self._answer(opened, self.hears.open(options))
+            except EngineError as error:
+                self._answer(opened, error)
+
+        self.inference.order(order)
+        self._opening.add(opened)
+        try:
+            number = await opened
+        finally:
+            self._opening.discard(opened)
+        stream = self._streams[number] = EngineStream(self, number, options.timing)
+        return stream
+
+    async def close(self) -> None:
+        await self.inference.close()
+
+    def forget(self, number: int) -> None:
+        self._streams.pop(number, None)
+
+    def _deliver(self, news: tuple[int, Partial | Final]) -> None:
+        number, event = news
+        stream = self._streams.get(number)
+        if stream is not None:
+            stream.take(event)
+
+    def _break(self, error: EngineBroken) -> None:
+        """The thread is gone: no stream gets another word."""
+        for opening in self._opening:
+            if not opening.done():
+                opening.set_exception(error)
+        for stream in self._streams.values():
+            stream.fail(error)
+
+    # --- in the inference thread ---
+
+    def _begin(self) -> Hears:
+        def tell(number: int, event: Partial | Final) -> None:
+            self.inference.tell((number, event))
+
+        self.hears = self._load(tell, self.inference.put)
+        return self.hears
+
+    def _answer(self, future: "asyncio.Future[int]", value: int | EngineError) -> None:
+        def answer() -> None:
+            if future.done():
+                if isinstance(value, int):
+                    self.inference.put(lambda: self.hears.close(value))
+            elif isinstance(value, int):
+                future.set_result(value)
+            else:
+                future.set_exception(value)
+
+        self.inference.call_soon(answer)
+
+
+class EngineStream:
+    """One speaker's stream; see `RecognizerStream`."""
+
+    def __init__(self, recognizer: EngineRecognizer, number: int, timed: bool) -> None:
+        self._recognizer = recognizer
+        self._number = number
+        self._timed = timed
+        self._events: deque[Partial | Final] = deque()
+        self._news = asyncio.Event()
+        self._error: EngineError | None = None
+        self._closed = False
+
+    def feed(self, pcm: Pcm) -> None:
+        samples = pcm.copy()  # the caller may use its buffer again
+        came = monotonic()
+
+        def order() -> None:
+            try:
+                self._hears.feed(self._number, samples, came)
+            except AudioOverrun as error:
+                reason = EngineError(f"sound came faster than it was heard: {error}")
+                self._recognizer.inference.call_soon(lambda: self.fail(reason))
+
+        self._order(order)
+
+    def finish(self) -> None:
+        came = monotonic()
+        self._order(lambda: self._hears.finish(self._number, came))
+
+    def cancel(self) -> None:
+        self._order(lambda: self._hears.cancel(self._number))
+
+    def _order(self, order: Order) -> None:
+        if not self._closed:
+            self._recognizer.inference.order(order)
+
+    @property
+    def _hears(self) -> Hears:
+        return self._recognizer.hears
+
+    def take(self, event: Partial | Final) -> None:
+        """On the event loop. A partial nobody has read yet gives way to what is newer."""
+        if self._events and isinstance(self._events[-1], Partial):
+            self._events.pop()
+        self._events.append(routed(event, monotonic()) if self._timed else event)
+        self._news.set()
+
+    def fail(self, error: EngineError) -> None:
+        self._error = error
+        self._news.set()
+
+    async def events(self) -> AsyncIterator[Partial | Final]:
+        """Raises EngineError when the engine broke."""
+        while True:
+            while self._events:
+                yield self._events.popleft()
+            if self._error is not None:
+                raise self._error
+            if self._closed:
+                return
+            self._news.clear()
+            await self._news.wait()
+
+    async def close(self) -> None:
+        if not self._closed:
+            if self._recognizer.inference.failed is None:
+                self._order(lambda: self._hears.close(self._number))
+            self._closed = True
+            self._recognizer.forget(self._number)
+            self._news.set()
