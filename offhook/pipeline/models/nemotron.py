@@ -29,6 +29,8 @@ first two convolutions give."""
 MEL_HISTORY = HISTORY[0]
 NORM_EPS = 1e-5
 POSITION_BASE = 10_000.0
+BINS_PADDING = (0, 2)
+"""Of a convolution of stride two: frames and bins, on either side."""
 EIGHT = 8
 """bf16 in 16 bytes: products whose sides are multiples of it are the fast ones."""
 
@@ -253,11 +255,13 @@ class _Separable(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.depthwise_conv = _Conv2d(channels, channels, 3, 2, groups=channels)
+        self.depthwise_conv = _Conv2d(
+            channels, channels, 3, 2, padding=BINS_PADDING, groups=channels
+        )
         self.pointwise_conv = _Conv2d(channels, channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.pointwise_conv(self.depthwise_conv(x))
+        out: Tensor = self.pointwise_conv(_halved(self.depthwise_conv(x), x))
         return out
 
 
@@ -268,27 +272,34 @@ class _Subsampling(nn.Module):
     def __init__(self, c: EncoderConfig) -> None:
         super().__init__()
         channels = c.subsampling_channels
-        self.conv_in = _Conv2d(1, channels, 3, 2)
+        self.conv_in = _Conv2d(1, channels, 3, 2, padding=BINS_PADDING)
         self.layers = nn.ModuleList(_Separable(channels) for _ in range(2))
         self.linear = Linear(channels * c.subsampled_bins, c.hidden_size)
 
     def forward(self, mel: Tensor, position: Tensor) -> Tensor:
-        """[B, MEL_HISTORY + 8 T - 7, bins] -> [B, T, C]."""
-        x = _zero_before(mel[:, None], position * 8 - HISTORY[0])
-        x = F.relu(self.conv_in(F.pad(x, (2, 1))), inplace=True)
-        x = _zero_before(x, position * 4 - HISTORY[1])
-        x = F.relu(self.layers[0](F.pad(x, (2, 1))), inplace=True)
-        x = _zero_before(x, position * 2 - HISTORY[2])
-        x = F.relu(self.layers[1](F.pad(x, (2, 1))), inplace=True)
+        """[B, MEL_HISTORY + 8 T - 7, bins] -> [B, T, C]. mel is written to."""
+        x = mel[:, None]
+        _clear_before(x, position * 8 - HISTORY[0])
+        x = F.relu(_halved(self.conv_in(x), x), inplace=True)
+        _clear_before(x, position * 4 - HISTORY[1])
+        x = F.relu(self.layers[0](x), inplace=True)
+        _clear_before(x, position * 2 - HISTORY[2])
+        x = F.relu(self.layers[1](x), inplace=True)
         out: Tensor = self.linear(x.transpose(1, 2).flatten(2))
         return out
 
 
-def _zero_before(x: Tensor, first: Tensor) -> Tensor:
+def _halved(y: Tensor, x: Tensor) -> Tensor:
+    """What a convolution made of x, as if its bins had been padded by two below and one above: of
+    an odd number of bins it made one more."""
+    return y[..., : x.shape[-1] // 2 + 1]
+
+
+def _clear_before(x: Tensor, first: Tensor) -> None:
     """x: [B, channels, frames, bins]; `first` int64 [B]: the number of its first frame; those with
     a negative one are set to 0."""
-    inside = torch.arange(x.shape[2], device=x.device) + first[:, None] >= 0
-    return x.masked_fill(~inside[:, None, :, None], 0.0)
+    before = torch.arange(x.shape[2], device=x.device) + first[:, None] < 0
+    x.masked_fill_(before[:, None, :, None], 0.0)
 
 
 class _Encoder(nn.Module):
