@@ -36,7 +36,6 @@ from offhook.bench.process import Child, LoopLag, child, say, thread_cpu_seconds
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
 from offhook.pipeline.engine.asr import AsrEngine
-from offhook.pipeline.engine.asr_io import Qwen3Recognizer
 from offhook.pipeline.engine.asr_models import AsrModels, Device
 from offhook.pipeline.engine.capacity import PAGES_PER_STREAM
 from offhook.pipeline.engine.loading_io import (
@@ -48,6 +47,7 @@ from offhook.pipeline.engine.loading_io import (
 from offhook.pipeline.engine.recognition import Recognition
 from offhook.pipeline.engine.runner import TOKEN_LADDER
 from offhook.pipeline.engine.simulated import SimulatedRunner, Simulation, Words
+from offhook.pipeline.engine.streams_io import EngineRecognizer
 from offhook.pipeline.engine.word_times_io import Order
 from offhook.pipeline.hearing_io import PRE_ROLL_MS, Ears, Hearing
 from offhook.pipeline.models.checkpoint import random_model
@@ -85,12 +85,11 @@ class RandomWeights(Loading):
         return Recognition(tell, lambda told: AsrEngine(runner, words, pages, cost, *most, told))
 
 
-class SimulatedRecognizer(Qwen3Recognizer):
+class SimulatedRecognizer(EngineRecognizer):
     """Qwen3-ASR with random weights, as it serves calls in all else."""
 
     def __init__(self, config: AsrConfig, streams: int, device: Device) -> None:
-        super().__init__(AsrModels("random weights", device))
-        self._loading = RandomWeights(config, streams, device)
+        super().__init__("Qwen3-ASR (random)", RandomWeights(config, streams, device).load)
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ class Call:
 class Server:
     """What all calls share."""
 
-    def __init__(self, recognizer: Qwen3Recognizer) -> None:
+    def __init__(self, recognizer: EngineRecognizer) -> None:
         self._recognizer = recognizer
         self._ears = Ears(VadBatch(), SmartTurn())
         self.clock = PacketClock()

@@ -106,8 +106,8 @@ def test_filters_that_were_rounded(tmp_path: Path) -> None:
 def test_weights_in_bfloat16(folder: Path) -> None:
     model = nemotron_checkpoint.load_model(folder, "cpu", torch.bfloat16)
     assert all(p.dtype == torch.bfloat16 for p in model.parameters())
-    exact = load(folder).joint.head.weight
-    assert torch.equal(model.joint.head.weight, exact.bfloat16())
+    exact = load(folder).joint.weight
+    assert torch.equal(model.joint.weight, exact.bfloat16())
 
 
 def test_a_random_model_repeats_and_is_finite() -> None:
