@@ -20,7 +20,7 @@ import torch
 from offhook.bench.asr import Floor, noise, percentiles, say
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engine.capacity import MAX_FILES
-from offhook.pipeline.engine.nemotron import FRAME_MS, NemotronEngine
+from offhook.pipeline.engine.nemotron import NemotronEngine
 from offhook.pipeline.engine.nemotron_runner import (
     Hearing,
     Label,
@@ -31,6 +31,7 @@ from offhook.pipeline.engine.nemotron_runner import (
     chunk_samples,
 )
 from offhook.pipeline.engine.nemotron_simulated import SimulatedLabels, SimulatedNemotron, Speech
+from offhook.pipeline.engine.nemotron_utterance import FRAME_MS
 from offhook.pipeline.models.nemotron import Nemotron, NemotronConfig
 from offhook.pipeline.models.nemotron_checkpoint import random_model
 from offhook.pipeline.recognizer import Final, Partial

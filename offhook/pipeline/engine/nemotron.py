@@ -18,25 +18,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Protocol
 
-import numpy as np
-
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.engine.nemotron_runner import (
-    FRAME_SAMPLES,
-    Label,
-    Part,
-    chunk_begin,
-    chunk_end,
-    chunk_samples,
-)
+from offhook.pipeline.engine.nemotron_runner import Label, Part
+from offhook.pipeline.engine.nemotron_utterance import LabelText, Utterance
 from offhook.pipeline.engine.scheduler import Full
 from offhook.pipeline.engine.windows import AudioOverrun
-from offhook.pipeline.recognizer import Final, Partial, Timing, Word
+from offhook.pipeline.recognizer import Final, Partial, Timing
 
-FRAME_MS = 80
 MAX_WAITING = 180 * RATE_IN
 """Samples of a stream that no batch has taken. A live caller comes near it only where the machine
 is far too slow; a file is to be fed as its text comes. Beyond it `feed` raises AudioOverrun."""
@@ -46,16 +37,6 @@ FILE_WAIT = 0.25
 """s that a file waits at most while others speak without a pause."""
 AHEAD = 64
 """Streams that are due at which the next batch is launched before the last one is read."""
-
-
-class LabelText(Protocol):
-    """See models.nemotron_tokenizer."""
-
-    def text(self, ids: Sequence[int]) -> str: ...
-
-    def begins_word(self, id: int) -> bool: ...
-
-    def language(self, id: int) -> str | None: ...
 
 
 class HearsChunks(Protocol):
@@ -71,73 +52,6 @@ class RunsChunks(Protocol):
     def largest(self) -> dict[int, int]: ...
 
     def hear(self, lookahead: int, parts: Sequence[Part]) -> HearsChunks: ...
-
-
-class Sound:
-    """The sound of an utterance, as far as it is still needed."""
-
-    def __init__(self) -> None:
-        self._pcm = np.empty(4 * FRAME_SAMPLES, np.int16)
-        self._first = 0
-        """The sample of the utterance that the buffer begins with."""
-        self.fed = 0
-
-    def feed(self, pcm: Pcm) -> None:
-        at = self.fed - self._first
-        if at + len(pcm) > len(self._pcm):
-            size = max(len(self._pcm), 2 * (at + len(pcm)))
-            grown = np.empty(size, np.int16)
-            grown[:at] = self._pcm[:at]
-            self._pcm = grown
-        self._pcm[at : at + len(pcm)] = pcm
-        self.fed += len(pcm)
-
-    def cut(self, begin: int, count: int) -> Pcm:
-        """Samples begin to begin + count, as far as there are any; 0 before the utterance. What
-        lies before `begin` is not asked for again."""
-        lead = np.zeros(min(count, max(0, -begin)), np.int16)
-        first = max(begin, 0) - self._first
-        last = min(begin + count, self.fed) - self._first
-        out = np.concatenate([lead, self._pcm[first:last]])
-        self._forget(begin)
-        return out
-
-    def _forget(self, before: int) -> None:
-        """Once half of the buffer is not needed any more."""
-        gone = before - self._first
-        if gone > len(self._pcm) // 2:
-            left = self._pcm[gone : self.fed - self._first]
-            self._pcm = np.concatenate([left, np.empty(len(self._pcm) - len(left), np.int16)])
-            self._first = before
-
-
-@dataclass(eq=False)
-class _Utterance:
-    start: int
-    """In samples of the stream."""
-    sound: Sound = field(default_factory=Sound)
-    position: int = 0
-    """Encoder frames that are heard or under way."""
-    ended: bool = False
-    begun: float = 0.0
-    """When the first sound came that no chunk has had."""
-    before_ms: int = 0
-    """Sound in Finals that did not end it."""
-    labels: list[int] = field(default_factory=list)
-    frames: list[int] = field(default_factory=list)
-    """Of the utterance, of each label."""
-    text: str = ""
-    """What the labels say."""
-
-    @property
-    def over(self) -> bool:
-        """It has ended, and all of it is heard or under way."""
-        return self.ended and not self.unheard
-
-    @property
-    def unheard(self) -> int:
-        """Samples that no batch has taken."""
-        return max(0, self.sound.fed - max(0, chunk_end(self.position, 0)))
 
 
 class State(Enum):
@@ -164,7 +78,7 @@ class _Stream:
     state: State = State.IDLE
     due: float = 0.0
     """When the chunk that waits fell due."""
-    utterances: deque[_Utterance] = field(default_factory=deque)
+    utterances: deque[Utterance] = field(default_factory=deque)
     """Without a Final, oldest first; only the last may be going on."""
     samples: int = 0
     """Of the stream, in utterances before the last one."""
@@ -183,7 +97,7 @@ class _Work:
     """One stream's part of a batch."""
 
     stream: _Stream
-    utterance: _Utterance
+    utterance: Utterance
     position: int
     begun: float
     due: float
@@ -254,10 +168,7 @@ class NemotronEngine:
             raise AudioOverrun(f"{stream.waiting // RATE_IN} s of sound wait to be heard")
         if not len(pcm):
             return
-        utterance = self._current(stream)
-        if not utterance.begun:
-            utterance.begun = now
-        utterance.sound.feed(pcm)
+        self._current(stream).feed(pcm, now)
         stream.waiting += len(pcm)
         self._consider(stream, now)
 
@@ -266,7 +177,7 @@ class NemotronEngine:
         stream = self._streams[number]
         utterance = self._current(stream)
         utterance.ended = True
-        stream.samples += utterance.sound.fed
+        stream.samples += utterance.fed
         if stream.state is State.DUE and stream.utterances[0] is utterance:
             self._leave_queue(stream)
         self._consider(stream, now)
@@ -277,7 +188,7 @@ class NemotronEngine:
         if not stream.utterances or stream.utterances[-1].ended:
             return
         utterance = stream.utterances.pop()
-        stream.samples += utterance.sound.fed
+        stream.samples += utterance.fed
         stream.waiting -= utterance.unheard
         if stream.state is State.DUE and not stream.utterances:
             self._leave_queue(stream)
@@ -301,10 +212,11 @@ class NemotronEngine:
         self._free_slots.append(stream.slot)
         self._room[stream.live] += 1
 
-    def _current(self, stream: _Stream) -> _Utterance:
+    def _current(self, stream: _Stream) -> Utterance:
         """The utterance in progress; a new one when there is none."""
         if not stream.utterances or stream.utterances[-1].ended:
-            stream.utterances.append(_Utterance(stream.samples))
+            new = Utterance(stream.samples, self._tokenizer, self._language)
+            stream.utterances.append(new)
         return stream.utterances[-1]
 
     # --- what is due ---
@@ -313,11 +225,10 @@ class NemotronEngine:
         """Queue the stream's next chunk if it is due; end what is over."""
         while stream.state is State.IDLE and stream.utterances:
             utterance = stream.utterances[0]
-            needed = chunk_end(utterance.position, stream.frames)
             if utterance.over:
                 stream.utterances.popleft()
-                self._tell_final(stream, utterance, None)
-            elif utterance.ended or utterance.sound.fed >= needed:
+                self._tell(stream.number, utterance.final(None))
+            elif utterance.is_due(stream.frames):
                 stream.state, stream.due = State.DUE, now
                 self._queue(stream)[stream.number] = stream
             else:
@@ -406,18 +317,13 @@ class NemotronEngine:
 
     def _launch(self, lookahead: int, streams: list[_Stream], now: float) -> _Batch:
         works, parts = [], []
-        count = chunk_samples(lookahead + 1)
         for stream in streams:
             utterance = stream.utterances[0]
-            position = utterance.position
-            before = utterance.unheard
-            pcm = utterance.sound.cut(chunk_begin(position), count)
+            position, unheard = utterance.position, utterance.unheard
             works.append(_Work(stream, utterance, position, utterance.begun, stream.due))
+            pcm = utterance.take_chunk(stream.frames, now)
             parts.append(Part(stream.slot, position, pcm, stream.prompt))
-            utterance.position += stream.frames
-            left = utterance.unheard
-            utterance.begun = now if left else 0.0
-            stream.waiting -= before - left
+            stream.waiting -= unheard - utterance.unheard
             stream.state = State.HEARD
         self.batches += 1
         return _Batch(lookahead, works, now, self._runner.hear(lookahead, parts))
@@ -438,67 +344,12 @@ class NemotronEngine:
 
     def _take(self, work: _Work, new: list[Label], timing: Timing | None) -> None:
         stream, utterance = work.stream, work.utterance
-        if new:
-            utterance.labels += [label.id for label in new]
-            utterance.frames += [work.position + label.frame for label in new]
+        utterance.say(work.position, new)
         if utterance.over:
             stream.utterances.popleft()
-            self._tell_final(stream, utterance, timing)
+            self._tell(stream.number, utterance.final(timing))
             return
-        if len(utterance.labels) > MAX_LABELS:
-            self._cut(stream, utterance, timing)
-        if not stream.live:
-            return
-        if new:
-            utterance.text = self._tokenizer.text(utterance.labels)
-        text = utterance.text
-        partial = Partial(text, len(text), self._heard_ms(utterance), timing)
-        self._tell(stream.number, partial)
-
-    def _heard_ms(self, utterance: _Utterance) -> int:
-        """Sound since the last Final that the labels cover."""
-        heard = min(utterance.sound.fed, max(0, chunk_end(utterance.position, 0)))
-        return heard * 1000 // RATE_IN - utterance.before_ms
-
-    def _cut(self, stream: _Stream, utterance: _Utterance, timing: Timing | None) -> None:
-        """What was said up to the last word's beginning is final; the rest goes on."""
-        begins = self._tokenizer.begins_word
-        words = (i for i in range(len(utterance.labels) - 1, 0, -1) if begins(utterance.labels[i]))
-        end = next(words, len(utterance.labels))
-        said = utterance.labels[:end], utterance.frames[:end]
-        audio_ms = self._heard_ms(utterance)
-        self._tell(stream.number, self._final(utterance, *said, audio_ms, timing, continues=True))
-        del utterance.labels[:end], utterance.frames[:end]
-        utterance.before_ms += audio_ms
-
-    def _tell_final(self, stream: _Stream, utterance: _Utterance, timing: Timing | None) -> None:
-        audio_ms = utterance.sound.fed * 1000 // RATE_IN - utterance.before_ms
-        final = self._final(utterance, utterance.labels, utterance.frames, audio_ms, timing)
-        self._tell(stream.number, final)
-
-    def _final(
-        self,
-        utterance: _Utterance,
-        labels: list[int],
-        frames: list[int],
-        audio_ms: int,
-        timing: Timing | None,
-        continues: bool = False,
-    ) -> Final:
-        text = self._tokenizer.text(labels)
-        named = [code for label in labels if (code := self._tokenizer.language(label))]
-        words = self._words(labels, frames, utterance.start * 1000 // RATE_IN)
-        language = named[-1] if named else self._language
-        return Final(text, audio_ms, words, language, continues, timing)
-
-    def _words(self, labels: list[int], frames: list[int], start_ms: int) -> tuple[Word, ...]:
-        """When a label was said is known to a frame."""
-        count = len(labels)
-        begins = [i for i in range(count) if i == 0 or self._tokenizer.begins_word(labels[i])]
-        words = []
-        for first, end in pairwise((*begins, count)):
-            text = self._tokenizer.text(labels[first:end])
-            if text:
-                begin, over = frames[first] * FRAME_MS, (frames[end - 1] + 1) * FRAME_MS
-                words.append(Word(text, start_ms + begin, start_ms + over))
-        return tuple(words)
+        if utterance.labels > MAX_LABELS:
+            self._tell(stream.number, utterance.cut(timing))
+        if stream.live:
+            self._tell(stream.number, utterance.partial(timing))

@@ -12,8 +12,9 @@ from offhook.pipeline.engine.bar import Bar
 from offhook.pipeline.engine.capacity import MAX_FILES, nemotron_capacity
 from offhook.pipeline.engine.device_io import choose_device, dtype_of, take_thread
 from offhook.pipeline.engine.inference_io import Order
-from offhook.pipeline.engine.nemotron import FRAME_MS, NemotronEngine
+from offhook.pipeline.engine.nemotron import NemotronEngine
 from offhook.pipeline.engine.nemotron_runner import NemotronRunner
+from offhook.pipeline.engine.nemotron_utterance import FRAME_MS
 from offhook.pipeline.engine.scheduler import Full
 from offhook.pipeline.engine.streams_io import EngineRecognizer, Tell
 from offhook.pipeline.models import checkpoint, nemotron_checkpoint

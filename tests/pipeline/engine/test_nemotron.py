@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from offhook.media.pcm import Pcm
-from offhook.pipeline.engine.nemotron import MAX_LABELS, NemotronEngine, Sound
+from offhook.pipeline.engine.nemotron import MAX_LABELS, NemotronEngine
 from offhook.pipeline.engine.nemotron_runner import (
     Label,
     Part,
     chunk_begin,
     chunk_samples,
 )
+from offhook.pipeline.engine.nemotron_utterance import Sound
 from offhook.pipeline.engine.scheduler import Full
 from offhook.pipeline.engine.windows import AudioOverrun
 from offhook.pipeline.recognizer import Final, Partial, Timing, Word
