@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from typing import Any, cast
 
 from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.event_mailbox_io import EventMailbox
 from offhook.pipeline.pocketsphinx_worker import (
     SLICE_BYTES,
     Frame,
@@ -34,7 +35,7 @@ from offhook.pipeline.recognizer import (
     StreamOptions,
     Word,
 )
-from offhook.pipeline.timing import Arrivals, routed
+from offhook.pipeline.timing import Arrivals
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +43,6 @@ MAX_UTTERANCE_S = 60
 """A longer utterance is finished here, and goes on as the next one."""
 MAX_LAG_S = 180
 """Sound of one stream without a result yet. Beyond, sound is dropped until a result comes."""
-MAX_EVENTS = 256
-"""Events of one stream nobody has taken; beyond, the oldest are dropped."""
 MAX_CRASHES = 2
 """An utterance that was in progress in so many crashes is given up: its `Final` is empty."""
 PIPE_BYTES = 1 << 16
@@ -308,19 +307,16 @@ class PocketSphinxStream:
 
     An utterance of more than a minute, or one given up, ends with a `Final` nobody asked for, and
     goes on as the next. ``cancel`` drops the utterance in progress, else the last finished one
-    whose `Final` has not come. A partial nobody has taken is replaced by the next. The caller's
-    cepstral mean goes from each result to the next utterance; one begun before the result starts
-    with the mean before.
+    whose `Final` has not come. The caller's cepstral mean goes from each result to the next
+    utterance; one begun before the result starts with the mean before.
     """
 
     def __init__(self, recognizer: PocketSphinxRecognizer, timed: bool) -> None:
         self.timed = timed
         self._recognizer = recognizer
         self._pending: deque[Utterance] = deque()
-        self._events: deque[Partial | Final] = deque(maxlen=MAX_EVENTS)
+        self._mailbox = EventMailbox()
         self._finals: dict[int, Final] = {}
-        self._wake = asyncio.Event()
-        self._closed = False
         self._mean = ""
         self._samples = 0
         self._waiting_bytes = 0
@@ -328,7 +324,7 @@ class PocketSphinxStream:
 
     def feed(self, pcm: Pcm) -> None:
         self._samples += len(pcm)
-        if self._closed or self._is_full(2 * len(pcm)):
+        if self._mailbox.closed or self._is_full(2 * len(pcm)):
             return
         data = memoryview(pcm.tobytes())
         while data:
@@ -353,7 +349,7 @@ class PocketSphinxStream:
         return full
 
     def finish(self) -> None:
-        if self._closed:
+        if self._mailbox.closed:
             return
         utterance = self._current() or self._begin(0)
         utterance.finished = True
@@ -363,7 +359,7 @@ class PocketSphinxStream:
             utterance.worker.send(utterance)
 
     def cancel(self) -> None:
-        self._drop_partial()
+        self._mailbox.drop_partial()
         if self._pending:
             self._forget(self._pending.pop())
 
@@ -394,7 +390,7 @@ class PocketSphinxStream:
             timing = arrivals.update(samples, needs, started, done)
         # Of several utterances under way only the oldest is told of, as their order is.
         if text and utterance is self._pending[0]:
-            self._tell(Partial(text, stable_chars, samples * 1000 // RATE_IN, timing))
+            self._mailbox.put(Partial(text, stable_chars, samples * 1000 // RATE_IN, timing))
 
     def receive_final(self, utterance: Utterance, result: dict[str, Any]) -> None:
         """The worker's result, as `Kind.FINAL` has it."""
@@ -423,27 +419,12 @@ class PocketSphinxStream:
         while self._pending and self._pending[0].number in self._finals:
             oldest = self._pending.popleft()
             self._waiting_bytes -= len(oldest.pcm)
-            self._tell(self._finals.pop(oldest.number))
+            self._mailbox.put(self._finals.pop(oldest.number))
 
-    def _tell(self, event: Partial | Final) -> None:
-        self._drop_partial()
-        self._events.append(event if event.timing is None else routed(event, time.monotonic()))
-        self._wake.set()
-
-    def _drop_partial(self) -> None:
-        if self._events and isinstance(self._events[-1], Partial):
-            self._events.pop()
-
-    async def events(self) -> AsyncIterator[Partial | Final]:
-        while not self._closed:
-            while self._events:
-                yield self._events.popleft()
-            self._wake.clear()
-            if not self._events and not self._closed:
-                await self._wake.wait()
+    def events(self) -> AsyncIterator[Partial | Final]:
+        return self._mailbox.events()
 
     async def close(self) -> None:
-        self._closed = True
+        self._mailbox.close()
         while self._pending:
             self._forget(self._pending.pop())
-        self._wake.set()

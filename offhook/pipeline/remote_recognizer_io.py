@@ -29,6 +29,7 @@ from offhook.pipeline.asr_protocol import (
     command_text,
     parse_server,
 )
+from offhook.pipeline.event_mailbox_io import EventMailbox
 from offhook.pipeline.partials import following
 from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
@@ -59,8 +60,6 @@ MAX_UTTERANCE_S = 60
 """A longer utterance is ended here and goes on as the next one: its first Final `continues`."""
 MAX_KEPT_S = MAX_UNHEARD_S
 """Sound of one stream without a final. Beyond, sound is dropped until one comes."""
-MAX_EVENTS = 256
-"""Events of one stream nobody has taken; beyond, the oldest are dropped."""
 MAX_LOSSES = 3
 """An utterance whose connection was lost so often while it was heard is given up: its Final is
 empty."""
@@ -178,7 +177,7 @@ async def ready_of(socket: aiohttp.ClientWebSocketResponse) -> Ready:
 
 
 class RemoteStream:
-    """A `RecognizerStream`. A partial nobody has taken is replaced by the next."""
+    """A `RecognizerStream`."""
 
     def __init__(self, recognizer: RemoteRecognizer, options: StreamOptions) -> None:
         self._recognizer = recognizer
@@ -192,10 +191,7 @@ class RemoteStream:
         self._wire_samples = 0
         self._samples = 0
         self._dropping = False
-        self._closed = False
-        self._error: EngineError | None = None
-        self._events: deque[Partial | Final] = deque(maxlen=MAX_EVENTS)
-        self._event = asyncio.Event()
+        self._mailbox = EventMailbox()
         self._news = asyncio.Event()
         """Something is to be sent."""
         self._task = asyncio.create_task(self._stay_connected(), name="remote recognizer")
@@ -204,7 +200,7 @@ class RemoteStream:
 
     def feed(self, pcm: Pcm) -> None:
         self._samples += len(pcm)
-        if self._closed or self._is_full(2 * len(pcm)):
+        if self._mailbox.closed or self._is_full(2 * len(pcm)):
             return
         data = memoryview(pcm.astype("<i2", copy=False).tobytes())
         while data:
@@ -217,7 +213,7 @@ class RemoteStream:
         self._news.set()
 
     def finish(self) -> None:
-        if self._closed:
+        if self._mailbox.closed:
             return
         (self._current() or self._begin(0)).finished = True
         self._news.set()
@@ -226,28 +222,20 @@ class RemoteStream:
         if not self._utterances:
             return
         utterance = self._utterances.pop()
-        if self._events and isinstance(self._events[-1], Partial):
-            self._events.pop()
+        self._mailbox.drop_partial()
         if utterance.number is not None:
             # What the worker still says of it is for nobody.
             del self._on_wire[utterance.number]
             self._to_cancel |= not utterance.flushed
         self._news.set()
 
-    async def events(self) -> AsyncIterator[Partial | Final]:
-        while not self._closed:
-            while self._events:
-                yield self._events.popleft()
-            self._event.clear()
-            if not self._events and self._error is not None:
-                raise self._error
-            if not self._events and not self._closed:
-                await self._event.wait()
+    def events(self) -> AsyncIterator[Partial | Final]:
+        """Raises EngineError when a stream that is not live cannot be heard."""
+        return self._mailbox.events()
 
     async def close(self) -> None:
-        self._closed = True
+        self._mailbox.close()
         self._utterances.clear()
-        self._event.set()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -272,20 +260,14 @@ class RemoteStream:
 
     def _give_up(self, why: str, utterances: list[Utterance]) -> None:
         if utterances and not self._options.live:
-            self._error = EngineError(f"the speech worker at {self._recognizer.url}: {why}")
-            self._event.set()
+            error = EngineError(f"the speech worker at {self._recognizer.url}: {why}")
+            self._mailbox.fail(error)
             return
         for utterance in utterances:
             self._utterances.remove(utterance)
-            self._tell(Final("", utterance.audio_ms, continues=utterance.continues))
+            self._mailbox.put(Final("", utterance.audio_ms, continues=utterance.continues))
         if utterances:
             log.error("x %d utterances given up: %s", len(utterances), why)
-
-    def _tell(self, event: Partial | Final) -> None:
-        if self._events and isinstance(self._events[-1], Partial):
-            self._events.pop()
-        self._events.append(event)
-        self._event.set()
 
     # --- the connection ---
 
@@ -351,9 +333,9 @@ class RemoteStream:
             event = replace(event, timing=message.stages.until(monotonic()))
         if isinstance(event, Partial):
             if partial := utterance.show(event):
-                self._tell(partial)
+                self._mailbox.put(partial)
             return
-        self._tell(utterance.in_stream(event))
+        self._mailbox.put(utterance.in_stream(event))
         if event.continues:
             utterance.drop(event.audio_ms)
         else:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offhook.media.pcm import RATE_IN, Pcm, dbfs
+from offhook.pipeline.event_mailbox_io import EventMailbox
 from offhook.pipeline.onnx_io import OnnxModel
 from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
@@ -31,7 +32,7 @@ from offhook.pipeline.recognizer import (
     Timing,
 )
 from offhook.pipeline.speech_gate import SpeechGate, Splices
-from offhook.pipeline.timing import Arrivals, routed
+from offhook.pipeline.timing import Arrivals
 
 WINDOW = 512
 CONTEXT = 64
@@ -48,8 +49,6 @@ long noise leave it hard of hearing."""
 SILENT_DBFS = -60.0
 SILENT_WINDOWS = 4
 """After so many windows below that, none is judged until one is louder."""
-MAX_EVENTS = 256
-"""Events of one stream nobody has taken; beyond, the oldest are dropped."""
 NOTHING = Partial("", 0, 0)
 
 Floats = npt.NDArray[np.float32]
@@ -230,8 +229,7 @@ def _ms(samples: int) -> int:
 
 
 class GatedStream:
-    """A `RecognizerStream` before that of the engine. A partial nobody has taken is replaced by
-    the next."""
+    """A `RecognizerStream` before that of the engine."""
 
     def __init__(self, hears: RecognizerStream, judge: Judge, options: StreamOptions) -> None:
         self.ear = Ear()
@@ -245,16 +243,13 @@ class GatedStream:
         """The window that is being judged."""
         self._samples = 0
         self._splices = Splices()
-        self._events: deque[Partial | Final] = deque(maxlen=MAX_EVENTS)
-        self._news = asyncio.Event()
-        self._error: EngineError | None = None
-        self._closed = False
+        self._mailbox = EventMailbox()
         self._listening = asyncio.create_task(self._listen(), name="gated stream")
 
     # --- the contract ---
 
     def feed(self, pcm: Pcm) -> None:
-        if self._closed or not len(pcm):
+        if self._mailbox.closed or not len(pcm):
             return
         utterance = self._current()
         utterance.waiting += pcm.tobytes()
@@ -265,7 +260,7 @@ class GatedStream:
         self._judge.listen(self)
 
     def finish(self) -> None:
-        if not self._closed:
+        if not self._mailbox.closed:
             utterance = self._current()
             utterance.finished = True
             if utterance.arrivals is not None:
@@ -278,25 +273,16 @@ class GatedStream:
             return
         utterance = self._utterances.pop()
         utterance.cancelled = True
-        if self._events and isinstance(self._events[-1], Partial):
-            self._events.pop()
+        self._mailbox.drop_partial()
         if utterance.given:
             self._hears.cancel()
 
-    async def events(self) -> AsyncIterator[Partial | Final]:
+    def events(self) -> AsyncIterator[Partial | Final]:
         """Raises EngineError when the engine broke."""
-        while not self._closed:
-            while self._events:
-                yield self._events.popleft()
-            if self._error is not None:
-                raise self._error
-            self._news.clear()
-            if not self._events and not self._closed:
-                await self._news.wait()
+        return self._mailbox.events()
 
     async def close(self) -> None:
-        self._closed = True
-        self._news.set()
+        self._mailbox.close()
         self._judge.forget(self)
         self._utterances.clear()
         self._listening.cancel()
@@ -314,7 +300,7 @@ class GatedStream:
 
     def next_row(self) -> Floats | None:
         """The model's next input; None when it waits for one's answer, or there is no sound."""
-        while not self._closed and self._asked is None:
+        while not self._mailbox.closed and self._asked is None:
             utterance = next((u for u in self._utterances if not u.ended), None)
             if utterance is None or not self._take_window(utterance):
                 return None
@@ -337,7 +323,7 @@ class GatedStream:
 
     def judged(self, probability: float) -> None:
         """The answer to the last row."""
-        if not self._closed:
+        if not self._mailbox.closed:
             self.ear.note(probability)
             self._place(probability)
 
@@ -379,7 +365,7 @@ class GatedStream:
         while self._utterances and self._utterances[0].ended and not self._utterances[0].given:
             utterance = self._utterances.popleft()
             timing = utterance.timing(None, final=True)
-            self._tell(Final("", _ms(utterance.fed - utterance.before), timing=timing))
+            self._mailbox.put(Final("", _ms(utterance.fed - utterance.before), timing=timing))
 
     def _judging(self) -> Utterance | None:
         return self._asked[0] if self._asked is not None else None
@@ -391,8 +377,7 @@ class GatedStream:
             async for event in self._hears.events():
                 self._receive(event)
         except EngineError as error:
-            self._error = error
-            self._news.set()
+            self._mailbox.fail(error)
 
     def _receive(self, event: Partial | Final) -> None:
         utterance = self._utterances[0] if self._utterances else None
@@ -413,7 +398,7 @@ class GatedStream:
         audio_ms = _ms(covered) - _ms(utterance.before)
         utterance.before = utterance.told = covered
         timing = utterance.timing(event.timing, final=not event.continues)
-        self._tell(replace(event, audio_ms=audio_ms, words=words, timing=timing))
+        self._mailbox.put(replace(event, audio_ms=audio_ms, words=words, timing=timing))
         self._end_complete()
 
     def _show(self, utterance: Utterance, partial: Partial) -> None:
@@ -421,10 +406,4 @@ class GatedStream:
         audio_ms = _ms(utterance.told) - _ms(utterance.before)
         timing = utterance.timing(partial.timing, final=False)
         utterance.shown = replace(partial, audio_ms=audio_ms, timing=timing)
-        self._tell(utterance.shown)
-
-    def _tell(self, event: Partial | Final) -> None:
-        if self._events and isinstance(self._events[-1], Partial):
-            self._events.pop()
-        self._events.append(event if event.timing is None else routed(event, monotonic()))
-        self._news.set()
+        self._mailbox.put(utterance.shown)

@@ -16,11 +16,12 @@ from typing import Protocol
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.audio_chunks import SEARCH_SECONDS, split
 from offhook.pipeline.engine.languages import UNKNOWN
+from offhook.pipeline.event_mailbox_io import EventMailbox
 from offhook.pipeline.partials import following
 from offhook.pipeline.recognizer import EngineError, Final, Partial, StreamOptions, Timing
 from offhook.pipeline.retry import Failed, Patience
 from offhook.pipeline.rolling_text import samples
-from offhook.pipeline.timing import Arrivals, routed
+from offhook.pipeline.timing import Arrivals
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +31,6 @@ Final `continues`."""
 MAX_KEPT_S = 180
 """Sound of one stream without a final. Beyond, sound of a live stream is dropped until one comes;
 one that is not live has failed."""
-MAX_EVENTS = 256
-"""Events of one stream nobody has taken; beyond, the oldest are dropped."""
 LIVE_GIVE_UP_S = 30.0
 FILE_GIVE_UP_S = 120.0
 """After the first failure of a final."""
@@ -136,8 +135,7 @@ def known_language(language: str, wanted: str | None) -> str:
 
 
 class UtteranceStream:
-    """A `RecognizerStream`: utterances are heard one after another. A partial nobody has taken is
-    replaced by the next."""
+    """A `RecognizerStream`: utterances are heard one after another."""
 
     def __init__(self, recognizer: Hears, options: StreamOptions) -> None:
         self._recognizer = recognizer
@@ -146,12 +144,9 @@ class UtteranceStream:
         """Without a final, oldest first; only the last can be in progress."""
         self._samples = 0
         self._dropping = False
-        self._closed = False
-        self._error: EngineError | None = None
         self._said = ""
         """The last fault that was logged."""
-        self._events: deque[Partial | Final] = deque(maxlen=MAX_EVENTS)
-        self._event = asyncio.Event()
+        self._mailbox = EventMailbox()
         self._news = asyncio.Event()
         """There is an utterance to hear."""
         self._task = asyncio.create_task(self._hear_all(), name="utterances")
@@ -178,33 +173,24 @@ class UtteranceStream:
         if not self._utterances:
             return
         utterance = self._utterances.pop()
-        if self._events and isinstance(self._events[-1], Partial):
-            self._events.pop()
+        self._mailbox.drop_partial()
         if utterance.hearing is not None:
             utterance.hearing.cancel()
 
-    async def events(self) -> AsyncIterator[Partial | Final]:
+    def events(self) -> AsyncIterator[Partial | Final]:
         """Raises EngineError when a stream that is not live cannot be heard."""
-        while not self._closed:
-            while self._events:
-                yield self._events.popleft()
-            if self._error is not None:
-                raise self._error
-            self._event.clear()
-            if not self._events and not self._closed:
-                await self._event.wait()
+        return self._mailbox.events()
 
     async def close(self) -> None:
-        self._closed = True
+        self._mailbox.close()
         self._utterances.clear()
-        self._event.set()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     # --- utterances ---
 
     def _is_over(self) -> bool:
-        return self._closed or self._error is not None
+        return self._mailbox.closed or self._mailbox.error is not None
 
     def _current(self) -> Utterance | None:
         """The utterance in progress."""
@@ -226,20 +212,13 @@ class UtteranceStream:
         self._dropping = full
         return full
 
-    def _tell(self, event: Partial | Final) -> None:
-        if self._events and isinstance(self._events[-1], Partial):
-            self._events.pop()
-        self._events.append(event if event.timing is None else routed(event, monotonic()))
-        self._event.set()
-
     def _fail(self, words: str) -> None:
-        self._error = EngineError(words)
-        self._event.set()
+        self._mailbox.fail(EngineError(words))
 
     # --- hearing ---
 
     async def _hear_all(self) -> None:
-        while self._error is None:
+        while self._mailbox.error is None:
             while not self._utterances:
                 self._news.clear()
                 await self._news.wait()
@@ -253,14 +232,14 @@ class UtteranceStream:
             if utterance not in self._utterances:
                 continue  # cancelled meanwhile
             final = utterance.hearing.result()
-            if self._error is not None:
+            if self._mailbox.error is not None:
                 return
             if final.continues and final.audio_ms < utterance.audio_ms:
                 utterance.drop(final.audio_ms)
             else:
                 self._utterances.remove(utterance)
                 final = replace(final, continues=utterance.continues)
-            self._tell(final)
+            self._mailbox.put(final)
 
     async def _hear_to_end(self, utterance: Utterance) -> Final:
         """Its Final, at any rate: an empty one when it is given up."""
@@ -269,7 +248,7 @@ class UtteranceStream:
 
         def tell(partial: Partial) -> None:
             if shown := utterance.show(partial):
-                self._tell(shown)
+                self._mailbox.put(shown)
 
         while True:
             try:

@@ -478,7 +478,7 @@ async def test_a_socket_that_says_nothing_more_is_left(monkeypatch: pytest.Monke
         stream._recognizer._realtime = True
         stub.faults.append(stands_still())
         stream.feed(saying(1, 2))
-        await until(lambda: stream._events)  # all it says before the end
+        await asyncio.wait_for(anext(stream.events()), SOON)  # all it says before the end
         await asyncio.sleep(0.1)
         stream.finish()
         assert (await final_of(stream)).text == "1 2"
@@ -525,6 +525,6 @@ async def test_memory_of_a_long_call_does_not_grow() -> None:
             stream.finish()
             await final_of(stream)
         assert not stream._utterances
-        assert not stream._events
+        assert not stream._mailbox._events
         turns = stream._recognizer._server.turns
         assert (turns._running, turns._waiting) == (0, [])

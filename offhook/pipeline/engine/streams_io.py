@@ -1,7 +1,6 @@
 """An engine of recognition as a `Recognizer`: one inference thread, streams on the event loop."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from time import monotonic
 from typing import Protocol
@@ -9,6 +8,7 @@ from typing import Protocol
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.inference_io import Inference, Order
 from offhook.pipeline.engine.windows import AudioOverrun
+from offhook.pipeline.event_mailbox_io import EventMailbox
 from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
     EngineBroken,
@@ -17,7 +17,6 @@ from offhook.pipeline.recognizer import (
     Partial,
     StreamOptions,
 )
-from offhook.pipeline.timing import routed
 
 Tell = Callable[[int, Partial | Final], None]
 
@@ -82,7 +81,7 @@ class EngineRecognizer:
             number = await opened
         finally:
             self._opening.discard(opened)
-        stream = self._streams[number] = EngineStream(self, number, options.timing)
+        stream = self._streams[number] = EngineStream(self, number)
         return stream
 
     async def close(self) -> None:
@@ -95,7 +94,7 @@ class EngineRecognizer:
         number, event = news
         stream = self._streams.get(number)
         if stream is not None:
-            stream.take(event)
+            stream.mailbox.put(event)
 
     def _break(self, error: EngineBroken) -> None:
         """The thread is gone: no stream gets another word."""
@@ -103,7 +102,7 @@ class EngineRecognizer:
             if not opening.done():
                 opening.set_exception(error)
         for stream in self._streams.values():
-            stream.fail(error)
+            stream.mailbox.fail(error)
 
     # --- in the inference thread ---
 
@@ -130,14 +129,10 @@ class EngineRecognizer:
 class EngineStream:
     """One speaker's stream; see `RecognizerStream`."""
 
-    def __init__(self, recognizer: EngineRecognizer, number: int, timed: bool) -> None:
+    def __init__(self, recognizer: EngineRecognizer, number: int) -> None:
+        self.mailbox = EventMailbox()
         self._recognizer = recognizer
         self._number = number
-        self._timed = timed
-        self._events: deque[Partial | Final] = deque()
-        self._news = asyncio.Event()
-        self._error: EngineError | None = None
-        self._closed = False
 
     def feed(self, pcm: Pcm) -> None:
         samples = pcm.copy()  # the caller may use its buffer again
@@ -148,7 +143,7 @@ class EngineStream:
                 self._hears.feed(self._number, samples, came)
             except AudioOverrun as error:
                 reason = EngineError(f"sound came faster than it was heard: {error}")
-                self._recognizer.inference.call_soon(lambda: self.fail(reason))
+                self._recognizer.inference.call_soon(lambda: self.mailbox.fail(reason))
 
         self._order(order)
 
@@ -157,43 +152,24 @@ class EngineStream:
         self._order(lambda: self._hears.finish(self._number, came))
 
     def cancel(self) -> None:
+        self.mailbox.drop_partial()
         self._order(lambda: self._hears.cancel(self._number))
 
     def _order(self, order: Order) -> None:
-        if not self._closed:
+        if not self.mailbox.closed:
             self._recognizer.inference.order(order)
 
     @property
     def _hears(self) -> Hears:
         return self._recognizer.hears
 
-    def take(self, event: Partial | Final) -> None:
-        """On the event loop. A partial nobody has read yet gives way to what is newer."""
-        if self._events and isinstance(self._events[-1], Partial):
-            self._events.pop()
-        self._events.append(routed(event, monotonic()) if self._timed else event)
-        self._news.set()
-
-    def fail(self, error: EngineError) -> None:
-        self._error = error
-        self._news.set()
-
-    async def events(self) -> AsyncIterator[Partial | Final]:
+    def events(self) -> AsyncIterator[Partial | Final]:
         """Raises EngineError when the engine broke."""
-        while True:
-            while self._events:
-                yield self._events.popleft()
-            if self._error is not None:
-                raise self._error
-            if self._closed:
-                return
-            self._news.clear()
-            await self._news.wait()
+        return self.mailbox.events()
 
     async def close(self) -> None:
-        if not self._closed:
+        if not self.mailbox.closed:
             if self._recognizer.inference.failed is None:
                 self._order(lambda: self._hears.close(self._number))
-            self._closed = True
+            self.mailbox.close()
             self._recognizer.forget(self._number)
-            self._news.set()
