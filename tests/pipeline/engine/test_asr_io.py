@@ -72,10 +72,12 @@ async def test_it_hears_and_closes(checkpoint: Path) -> None:
     assert events[-1].language == "en"
     # A cancelled one says nothing; what follows it does.
     stream.feed(sound(1))
+    stream.mailbox.put(Partial("unread", 0, 1000))
     stream.cancel()
     stream.feed(sound(0.6))
     stream.finish()
     events = await asyncio.wait_for(until_final(stream), 20)
+    assert "unread" not in [event.text for event in events]
     assert events[-1].audio_ms == 600
     await stream.close()
     assert [e async for e in stream.events()] == []
