@@ -72,3 +72,25 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
     assert first["reason"] == "the agent hung up"
     assert seen["secondEnd"].startswith("You hung up\u00a0· 0:0")
     assert second["reason"] == "the caller hung up"
+
+
+async def test_a_server_that_wants_a_key_is_called_with_it(
+    drive: Callable[..., Any], tmp_path: Path
+) -> None:
+    wav = await microphone(tmp_path / "caller.wav", (20.0,))
+    key = "zelkova-17"
+    async with serving(OFFHOOK_SERVER_API_KEY=key) as server:
+        seen = await drive(
+            "page_key.mjs",
+            url=f"{server.url}/",
+            microphone=str(wav),
+            pictures=str(tmp_path),
+            key=key,
+        )
+    assert seen["asked"] == "This server wants a key"
+    assert seen["refused"] == "That key is not the right one"
+    assert seen["kept"] == 0  # in the tab alone
+    assert [trouble for trouble in seen["troubles"] if "401" not in trouble] == []
+    assert len(seen["troubles"]) == 2
+    assert [event["reason"] for event in server.events("call_ended")] == ["the caller hung up"] * 2
+    assert key not in str(server.log)

@@ -8,6 +8,7 @@ import * as microphones from "./microphone.js";
 import { Problem } from "./problems.js";
 import { Downlink } from "./quality.js";
 import * as rtvi from "./rtvi.js";
+import { useKey } from "./signalling.js";
 import { Transcript } from "./transcript.js";
 import * as view from "./view.js";
 
@@ -310,6 +311,11 @@ element("call").addEventListener("click", pressCall);
 element("hangup").addEventListener("click", () => call.hangUp());
 element("mute").addEventListener("click", toggleMute);
 element("no-microphone").addEventListener("click", () => dial(false));
+element("notice-key").addEventListener("submit", (event) => {
+  event.preventDefault();
+  useKey(element("key").value);
+  dial();
+});
 element("microphone").addEventListener("change", changeMicrophone);
 element("type").addEventListener("submit", (event) => {
   event.preventDefault();

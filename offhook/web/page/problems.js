@@ -1,6 +1,6 @@
 // What can go wrong, in words for the person in front of the page.
 
-import { SignallingError } from "./signalling.js";
+import { SignallingError, hasKey } from "./signalling.js";
 
 /** Something that ends or prevents a call. `code` is a key of `WORDS`. */
 export class Problem extends Error {
@@ -11,7 +11,8 @@ export class Problem extends Error {
   }
 }
 
-/** title: what happened. help: what to do, one paragraph each. typing: a call can go on mute. */
+/** title: what happened. help: what to do, one paragraph each. typing: a call can go on mute. key: an
+ * API key is asked for. */
 const WORDS = {
   "insecure-page": {
     title: "The microphone needs a secure page",
@@ -43,6 +44,16 @@ const WORDS = {
     title: "All lines are busy",
     help: ["Every line of this server is in use right now."],
   },
+  "key-missing": {
+    title: "This server wants a key",
+    help: ["Whoever runs it has an API key. It is kept until you close this tab."],
+    key: true,
+  },
+  "key-wrong": {
+    title: "That key is not the right one",
+    help: ["Ask whoever runs this server for its API key."],
+    key: true,
+  },
   unreachable: {
     title: "The server does not answer",
     help: ["Check your network, and that the server is running, then call again."],
@@ -68,17 +79,18 @@ const WORDS = {
   },
 };
 
-/** The words for a problem: `{title, help: [paragraph], typing}`. */
+/** The words for a problem: `{title, help: [paragraph], typing, key}`. */
 export function wordsFor(problem) {
-  const { title, help, typing = false } = WORDS[problem.code];
+  const { title, help, typing = false, key = false } = WORDS[problem.code];
   const detailed = ["refused", "agent"].includes(problem.code) && problem.message;
-  return { title, help: detailed ? [problem.message, ...help] : help, typing };
+  return { title, help: detailed ? [problem.message, ...help] : help, typing, key };
 }
 
 /** Any error met while placing a call, as a Problem. */
 export function asProblem(error) {
   if (error instanceof Problem) return error;
   if (error instanceof SignallingError) {
+    if (error.status === 401) return new Problem(hasKey() ? "key-wrong" : "key-missing");
     if (error.status === 503) return new Problem("busy", "", error.retryAfter ?? 5);
     return new Problem("refused", error.message);
   }

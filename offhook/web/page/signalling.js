@@ -11,6 +11,18 @@ export class SignallingError extends Error {
   }
 }
 
+const KEY = "api-key"; // in the tab's own storage, gone when it is closed
+
+/** The API key to send from now on, in this tab. */
+export function useKey(key) {
+  sessionStorage.setItem(KEY, key);
+}
+
+/** Whether there is one. */
+export function hasKey() {
+  return sessionStorage.getItem(KEY) !== null;
+}
+
 /** Opens a session: where to send offers, and the ICE servers to use. */
 export async function start(signal) {
   const body = { transport: "webrtc", enableDefaultIceServers: true };
@@ -49,10 +61,14 @@ function request(method, body, signal) {
   const timeout = AbortSignal.timeout(OFFER_TIMEOUT_MS);
   return {
     method,
-    headers: { "Content-Type": "application/json" },
+    headers: { "Content-Type": "application/json", ...authorization() },
     body: JSON.stringify(body),
     signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
   };
+}
+
+function authorization() {
+  return hasKey() ? { Authorization: `Bearer ${sessionStorage.getItem(KEY)}` } : {};
 }
 
 async function jsonOf(response) {

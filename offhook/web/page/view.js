@@ -88,10 +88,12 @@ export function showMicrophones(microphones, chosen) {
 export function showProblem(problem) {
   element("notice").hidden = problem === null;
   if (problem === null) return;
-  const { title, help, typing } = wordsFor(problem);
+  const { title, help, typing, key } = wordsFor(problem);
   element("notice-title").textContent = title;
   element("notice-help").replaceChildren(...help.map(paragraph));
   element("notice-actions").hidden = !typing;
+  element("notice-key").hidden = !key;
+  if (key) element("key").select();
 }
 
 /** Under a problem: when to try again. Not announced each second. */
