@@ -5,11 +5,13 @@ from collections import deque
 from collections.abc import AsyncIterator
 from time import monotonic
 
+from loguru import logger
+
 from offhook.pipeline.recognizer import EngineError, Final, Partial
 from offhook.pipeline.timing import routed
 
 MAX_EVENTS = 256
-"""Events of one stream nobody has taken; beyond, the oldest are dropped."""
+"""Events of one stream nobody has taken; beyond, the oldest are dropped, and the log says so."""
 
 
 class EventMailbox:
@@ -26,6 +28,10 @@ class EventMailbox:
         nobody."""
         if self.error is None:
             self.drop_partial()
+            if len(self._events) == MAX_EVENTS:
+                logger.warning(
+                    "{} events of a recognizer's stream are unread: one is lost", MAX_EVENTS
+                )
             self._events.append(routed(event, monotonic()))
             self._news.set()
 

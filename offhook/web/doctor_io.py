@@ -48,9 +48,19 @@ def _attempt(subject: str, check: Callable[[], str], without: str | None = None)
     try:
         return Finding(subject, "ok", check())
     except (EngineError, OSError, ValueError, ImportError, subprocess.SubprocessError) as error:
+        words = _words(error)
         if without is None:
-            return Finding(subject, "fails", str(error))
-        return Finding(subject, "note", f"{error}; {without}")
+            return Finding(subject, "fails", words)
+        return Finding(subject, "note", f"{words}; {without}")
+
+
+def _words(error: Exception) -> str:
+    """Without the number of the system's error, which says nothing to a reader."""
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"no {error.filename} here"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[0].lower() + error.strerror[1:]
+    return str(error)
 
 
 def _opus() -> str:

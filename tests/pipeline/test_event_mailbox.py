@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loguru import logger
 
 from offhook.pipeline.event_mailbox_io import MAX_EVENTS, EventMailbox
 from offhook.pipeline.recognizer import EngineError, Final, Partial, Timing
@@ -130,10 +131,15 @@ async def test_close_ends_a_reader_who_waits() -> None:
     assert await asyncio.wait_for(reading, SOON) == []
 
 
-async def test_beyond_the_bound_the_oldest_are_dropped() -> None:
+async def test_beyond_the_bound_the_oldest_are_dropped_and_that_is_logged() -> None:
     mailbox = EventMailbox()
+    logged: list[str] = []
+    sink = logger.add(lambda line: logged.append(str(line)), format="{level}: {message}")
     for number in range(MAX_EVENTS + 2):
         mailbox.put(final(str(number)))
+    logger.remove(sink)
+    assert len(logged) == 2
+    assert logged[0].startswith(f"WARNING: {MAX_EVENTS} events")
     events = await unread(mailbox)
     assert [event.text for event in events] == [str(n) for n in range(2, MAX_EVENTS + 2)]
 

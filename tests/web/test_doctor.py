@@ -79,7 +79,15 @@ def test_a_port_in_use_is_noted(tmp_path):
         path.write_text(f"[server]\nport = {taken.getsockname()[1]}")
         port = found(examine(path), "port")
     assert port.verdict == "note"
-    assert "another server is running there" in port.detail
+    assert port.detail == "address already in use; another server is running there"
+
+
+@pytest.mark.usefixtures("no_engines")
+def test_no_gpu_is_said_in_words(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    gpu = found(examine(None), "gpu")
+    assert gpu.verdict == "note"
+    assert gpu.detail.startswith("no nvidia-smi here; ")
 
 
 @pytest.mark.usefixtures("no_engines")
