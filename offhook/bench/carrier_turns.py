@@ -7,7 +7,6 @@ in what was played, by the sound itself and by a recogniser.
 """
 
 import asyncio
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -25,6 +24,7 @@ from offhook.bench.carrier_far_end_io import FAR_ENDS, Refused
 from offhook.bench.carrier_far_end_io import Way as Wire
 from offhook.bench.carrier_leg_io import FarEndLeg
 from offhook.bench.carrier_words import Exact, compare, speak
+from offhook.bench.own_server import free_port
 from offhook.bench.sip_rtp import percentiles
 from offhook.bench.sip_turns import BargeIn, BargeIns, Conversation, ServerLog, Way
 from offhook.bench.turns import ASK, CONVERSATION
@@ -54,7 +54,7 @@ def configuration(audiosocket_port: int) -> str:
 @asynccontextmanager
 async def server(directory: Path, audiosocket_port: int) -> AsyncIterator[str]:
     """A real `offhook serve` with all carriers, its log in the directory; yields its URL."""
-    config, log, port = directory / "offhook.toml", directory / "log", _free_port()
+    config, log, port = directory / "offhook.toml", directory / "log", free_port()
     config.write_text(configuration(audiosocket_port))
     command = ("-m", "offhook.web.cli", "serve", "--port", str(port), "--config", str(config))
     with log.open("wb") as output:
@@ -167,7 +167,7 @@ async def measure(
     await recognizer.start()
     voice = VoiceOptions("rms" if synthesizer.name == "flite" else "")  # not the agent's own
     said = {t: trimmed(await spoken(synthesizer, t, voice)) for t in (ASK, *CONVERSATION)}
-    port = _free_port()
+    port = free_port()
     try:
         with tempfile.TemporaryDirectory() as directory:
             async with server(Path(directory), port) as url:
@@ -190,13 +190,6 @@ async def measure(
         await recognizer.close()
         await synthesizer.close()
     return ways
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def print_ways(ways: list[CarrierWay]) -> None:

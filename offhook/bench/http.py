@@ -16,9 +16,7 @@ at 16 kHz in the folder OFFHOOK_SPEECH or ../shared/speech, or, where there are 
 import argparse
 import asyncio
 import os
-import socket
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -43,6 +41,7 @@ from offhook.bench.http_load import (
     sweep,
     texts,
 )
+from offhook.bench.own_server import free_port, started
 from offhook.bench.recordings import recorded
 from offhook.bench.tts_table import Table, progress
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
@@ -50,7 +49,6 @@ from offhook.web.engines_io import open_synthesizer
 
 START_SECONDS = 120.0
 """For the server to be there, and for each engine to answer the first time: it may load."""
-END_SECONDS = 15.0
 SPOKEN = 8
 """Sentences said where there are no recordings."""
 FORMATS_PART = "formats"
@@ -121,51 +119,24 @@ def _at_16k(pcm: Pcm) -> Pcm:
 
 @asynccontextmanager
 async def own_server(config: Path | None) -> AsyncIterator[str]:
-    """`offhook speech` on loopback; yields its URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    """`offhook speech` on loopback; yields its URL. Raises RuntimeError."""
+    port = free_port()
     options = ("--config", str(config)) if config else ()
-    line = (sys.executable, "-m", "offhook.web.cli", "speech", "--listen", f"127.0.0.1:{port}")
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        with log.open("wb") as output:
-            process = await asyncio.create_subprocess_exec(
-                *line, *options, stderr=output, env=_environment(os.environ)
-            )
-        try:
-            await _until_there(port, process, log)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), END_SECONDS)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
+    # OFFHOOK_SPEECH is ours: a folder, and no section of a configuration.
+    environment = {name: value for name, value in os.environ.items() if name != "OFFHOOK_SPEECH"}
 
-
-def _environment(given: Mapping[str, str]) -> dict[str, str]:
-    """OFFHOOK_SPEECH is ours: a folder, and no section of a configuration."""
-    return {name: value for name, value in given.items() if name != "OFFHOOK_SPEECH"}
-
-
-async def _until_there(port: int, process: asyncio.subprocess.Process, log: Path) -> None:
-    until = time.monotonic() + START_SECONDS
-    while process.returncode is None and time.monotonic() < until:
+    async def answers() -> bool:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:
-            await asyncio.sleep(0.1)
-        else:
-            writer.close()
-            return
-    raise RuntimeError(f"offhook speech is not there:\n{_end_of(log)}")
+            return False
+        writer.close()
+        return True
 
-
-def _end_of(log: Path) -> str:
-    return log.read_text()[-2000:]
+    arguments = ["speech", "--listen", f"127.0.0.1:{port}", *options]
+    absent = "offhook speech is not there"
+    async with started(arguments, answers, START_SECONDS, absent, environment):
+        yield f"http://127.0.0.1:{port}"
 
 
 async def _warm(ask: Callable[[int], Awaitable[Answer]], name: str) -> None:

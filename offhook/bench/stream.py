@@ -16,16 +16,13 @@ there are none, something like a voice, of which an engine may make no words.
 import argparse
 import asyncio
 import json
-import socket
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from math import ceil
-from pathlib import Path
 
 import aiohttp
 import numpy as np
@@ -33,6 +30,7 @@ from loguru import logger
 
 from offhook.bench.http_live import transcribe_file
 from offhook.bench.http_load import Failed, Material, Requests, TurnedAway, long_recording
+from offhook.bench.own_server import free_port, started
 from offhook.bench.process import ChildError, child
 from offhook.bench.stream_callers import FINALS_S, READY_S, Plan, said
 from offhook.bench.stream_result import FIRST_COLUMNS, LATER_COLUMNS, Result
@@ -41,7 +39,6 @@ from offhook.bench.tts_table import Table, percentile, progress
 CALLERS = 50
 """In one process: 2500 pieces of sound a second take a tenth of a core."""
 LOADING_S = 600.0
-END_S = 15.0
 CONNECT_S = 1.0
 """From the order to the callers to the first sound, and CONNECT_EACH_S for each of them."""
 CONNECT_EACH_S = 0.005
@@ -77,49 +74,25 @@ def _parser() -> argparse.ArgumentParser:
 
 @asynccontextmanager
 async def own_worker(a: argparse.Namespace) -> AsyncIterator[str]:
-    """`offhook worker asr` on loopback; yields its URL when it has loaded."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"127.0.0.1:{free.getsockname()[1]}"
-    options = {"--engine": a.engine, "--model": a.model, "--device": a.device, "--listen": url}
+    """`offhook worker asr` on loopback; yields its URL when it has loaded. Raises RuntimeError."""
+    address = f"127.0.0.1:{free_port()}"
+    options = {"--engine": a.engine, "--model": a.model, "--device": a.device, "--listen": address}
     # One that has ended may count for a moment longer.
     options["--max-streams"] = str(2 * max(a.concurrency))
-    line = [sys.executable, "-m", "offhook.web.cli", "worker", "asr"]
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        with log.open("wb") as output:
-            given = [word for pair in options.items() for word in pair]
-            process = await asyncio.create_subprocess_exec(*line, *given, stderr=output)
-        try:
-            await _until_loaded(f"http://{url}", process, log)
-            yield f"http://{url}"
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), END_S)
-            except TimeoutError:
-                process.kill()
-                await process.wait()
-
-
-async def _until_loaded(url: str, process: asyncio.subprocess.Process, log: Path) -> None:
-    """Raises RuntimeError."""
-    until = time.monotonic() + LOADING_S
+    given = [word for pair in options.items() for word in pair]
+    url = f"http://{address}"
     async with aiohttp.ClientSession() as http:
-        while process.returncode is None and time.monotonic() < until:
+
+        async def has_loaded() -> bool:
             try:
                 async with http.get(f"{url}/readyz") as response:
-                    if response.status == 200:
-                        return
+                    return response.status == 200
             except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.1)
-    raise RuntimeError(f"the worker does not load:\n{_end_of(log)}")
+                return False
 
-
-def _end_of(log: Path) -> str:
-    return log.read_text()[-2000:]
+        arguments, absent = ["worker", "asr", *given], "the worker does not load"
+        async with started(arguments, has_loaded, LOADING_S, absent):
+            yield url
 
 
 # --- the runs ---

@@ -1,0 +1,61 @@
+"""A server of ours that a benchmark starts for itself: on loopback, and ended with it."""
+
+import asyncio
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from offhook.bench.process import END_SECONDS
+
+POLL_S = 0.1
+LOGGED_CHARS = 2000
+"""Of the end of its log, in the error of one that does not come."""
+
+
+def free_port() -> int:
+    """Of 127.0.0.1, for TCP."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
+@asynccontextmanager
+async def started(
+    arguments: Sequence[str],
+    is_there: Callable[[], Awaitable[bool]],
+    within_s: float,
+    absent: str,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[None]:
+    """`offhook ARGUMENTS`, from when `is_there` says so on; `environment`: instead of our own.
+    Raises RuntimeError, `absent` and the end of its log, when it ends before or is not there in
+    time."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "offhook.web.cli", *arguments),
+                stderr=output,
+                env=environment,
+            )
+        try:
+            until = time.monotonic() + within_s
+            while not await is_there():
+                if process.returncode is not None or time.monotonic() >= until:
+                    words = log.read_text()[-LOGGED_CHARS:]
+                    raise RuntimeError(f"{absent}:\n{words}")
+                await asyncio.sleep(POLL_S)
+            yield
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), END_SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
