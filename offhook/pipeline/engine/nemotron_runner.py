@@ -118,9 +118,7 @@ class NemotronRunner:
         self._turn = 0
 
     def _sizes(self, frames: int) -> list[int]:
-        most = max(self.streams, 1)
-        fit = [n for n in LADDER if n * frames <= MAX_FRAMES and n < 2 * most]
-        return fit
+        return [n for n in LADDER if n * frames <= MAX_FRAMES and n < 2 * self.streams]
 
     @torch.inference_mode()
     def warm_up(self, progress: Callable[[float, str], None] = lambda fraction, what: None) -> None:
@@ -164,7 +162,7 @@ class NemotronRunner:
         return run
 
     @torch.inference_mode()
-    def more(self, parts: Sequence[Part], frames: int) -> "Pending":
+    def more(self, parts: Sequence[Part], frames: int) -> Pending:
         """Labels of streams that were not through with their chunk."""
         size = self._more_stage.fit(Size(len(parts)))
         f = self._more_stage.fields(size)
@@ -196,10 +194,6 @@ class Hearing:
     ) -> None:
         self._runner, self._parts = runner, parts
         self._frames, self._pending = frames, pending
-
-    @property
-    def done(self) -> bool:
-        return self._pending.ready
 
     def labels(self) -> list[list[Label]]:
         """Of each stream, in order. Waits for the device."""

@@ -57,8 +57,8 @@ class Script:
         self._counts, self._labels = counts.to(device), labels.to(device)
         self._blank = config.blank
 
-    def __call__(self, real: Tensor, slots: Tensor, frames: Tensor, said: Tensor) -> Tensor:
-        here = frames % FRAMES
+    def __call__(self, real: Tensor, position: Tensor, at: Tensor, said: Tensor) -> Tensor:
+        here = (position + at) % FRAMES
         label = torch.where(said < self._counts[here], self._labels[here], self._blank)
         return torch.where(real < 0, real, label)  # never, but the real one must be there
 

@@ -20,10 +20,11 @@ from torch import Tensor
 from offhook.pipeline.models.nemotron import Nemotron, NemotronConfig
 
 Pick = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(likeliest labels, slots, frames of the utterance, labels said there) -> labels; all [B]."""
+"""(likeliest labels, frames before the chunk, frame of the chunk, labels said there) -> labels; [B]
+each."""
 
 
-def likeliest(labels: Tensor, slots: Tensor, frames: Tensor, said: Tensor) -> Tensor:
+def likeliest(labels: Tensor, position: Tensor, at: Tensor, said: Tensor) -> Tensor:
     return labels
 
 
@@ -109,7 +110,7 @@ class Greedy:
         for step in range(steps):
             predicted = self._predictor.decoder_projector(last)
             label = self._joint(joined(of.heard, predicted, slots, at)).argmax(-1)
-            label = self._pick(label, slots, position + at, said)
+            label = self._pick(label, position, at, said)
             new = advance(label, at, said, until, c, out, step)
             self._predict(label, new, hidden, cell)
         out[:, -1] = at
