@@ -2,7 +2,7 @@
 library takes 14 MB that no other agent needs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipecat.services.openai.llm import OpenAILLMService
 
@@ -19,7 +19,7 @@ class OpenAIAgentSettings:
 
     model: str
     base_url: str
-    api_key: str
+    api_key: str = field(repr=False)
     instructions: str
     transfers: Sequence[str] = ANYWHERE
     """Where to it may transfer: numbers, addresses, patterns of them; none: nowhere."""

@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE = Path("offhook.toml")
 ENVIRONMENT_PREFIX = "OFFHOOK_"
+Secret = Annotated[str, Field(repr=False)]
+"""Never in a log, whatever is logged."""
 TRANSPORTS = ("udp", "tcp", "tls", "ws", "wss")
 
 
@@ -62,7 +64,7 @@ class Server(Section):
     """Calls of one process; beyond it callers get 503 with Retry-After."""
     max_call_minutes: float = Field(120, gt=0)
     """A call longer than this is ended: somebody forgot to hang up."""
-    api_key: str = ""
+    api_key: Secret = ""
     """When set, callers must send it as a bearer token."""
 
     @property
@@ -77,7 +79,7 @@ class Server(Section):
 class IceServer(Section):
     urls: str | list[str]
     username: str | None = None
-    credential: str | None = None
+    credential: str | None = Field(None, repr=False)
 
 
 class WebRtc(Section):
@@ -120,7 +122,7 @@ class Engines(Section):
     asr_url: str = ""
     """Of a worker elsewhere, http://host:port or unix:PATH; then all above are its own matter. With
     openai, of a server of OpenAI's audio API, http://host:port/v1, whose model asr_model is."""
-    asr_api_key: str = ""
+    asr_api_key: Secret = ""
     """What that worker or server wants."""
     asr_max_requests: int = Field(MAX_REQUESTS, ge=1)
     """At a time, of a server of OpenAI's audio API; files wait for calls."""
@@ -149,7 +151,7 @@ class Engines(Section):
     """As asr_python."""
     tts_url: str = ""
     """As asr_url."""
-    tts_api_key: str = ""
+    tts_api_key: Secret = ""
     """What that worker or server wants."""
     tts_max_requests: int = Field(MAX_REQUESTS, ge=1)
     """As asr_max_requests."""
@@ -222,7 +224,7 @@ class Agent(Section):
     kind: Literal["frontdesk", "openai", "silent"] = "frontdesk"
     model: str = "gpt-4o-mini"
     base_url: str = "https://api.openai.com/v1"
-    api_key: str = ""
+    api_key: Secret = ""
     instructions: str = (
         "You are on a phone call. Answer in one or two short spoken sentences, without lists or "
         "markup. Greet the caller first."
@@ -237,7 +239,7 @@ class SpeechKey(Section):
 
     name: str
     """In logs and metrics."""
-    key: str
+    key: Secret
     max_requests: int = Field(0, ge=0)
     """At a time; 0: no limit but that of all."""
     requests_per_minute: int = Field(0, ge=0)
@@ -265,7 +267,7 @@ class Speech(Section):
     """An OpenAI-compatible chat server, http://host:port/v1, that puts what was heard into
     English; empty: only English is "translated"."""
     translate_model: str = ""
-    translate_api_key: str = ""
+    translate_api_key: Secret = ""
 
 
 class Recording(Section):

@@ -55,7 +55,15 @@ def set_up(log: Log) -> None:
         logger.add(as_json, level=log.level, filter=wanted)
     else:
         form = "{time:HH:mm:ss.SSS} {level: <7} {message}"
-        logger.add(sys.stderr, level=log.level, filter=wanted, format=form)
+        # Tracebacks without the values of variables: there are keys and callers' words among them.
+        logger.add(
+            sys.stderr,
+            level=log.level,
+            filter=wanted,
+            format=form,
+            diagnose=False,
+            backtrace=False,
+        )
     logging.basicConfig(handlers=[_ToLoguru()], level=logging.WARNING, force=True)
 
 

@@ -29,8 +29,9 @@ from offhook.web.http_io import EDGE, Handler, error
 from offhook.web.local_worker_io import local_workers
 from offhook.web.phones import DialRequestError
 from offhook.web.refusals import RETRY_AFTER_SECONDS, Busy, NoPhones
+from offhook.web.speech.leaving_io import has_left
 from offhook.web.speech.routes_io import OF_SPEECH, mount
-from offhook.web.speech.server_io import MAX_LINE_BYTES
+from offhook.web.speech.server_io import GONE, MAX_LINE_BYTES
 from offhook.web.speech.server_io import guard as speech_guard
 from offhook.web.stop_io import Stop
 
@@ -44,6 +45,15 @@ CONTENT_SECURITY_POLICY = (
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Who may ask, and plain answers to what cannot be done."""
+    try:
+        return await _answer(request, handler)
+    except ConnectionError:
+        if not has_left(request):
+            raise
+        return web.Response(status=GONE)  # the client left before the end of its request
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     config = request.app[EDGE].config.server
     if request.match_info.handler in OF_CARRIERS:
         return await handler(request)  # they come from elsewhere, and are verified one by one

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from aiohttp import web
@@ -85,7 +85,7 @@ class WorkerSettings:
     idle_seconds: float = 0
     """The worker ends after so long without a stream in use; 0: never."""
     drain_seconds: float = 30
-    api_key: str = ""
+    api_key: str = field(default="", repr=False)
     """When set, clients must send it as a bearer token."""
     local: bool = True
     """Whether only this machine can connect."""

@@ -32,7 +32,8 @@ export async function open({ chromium: executablePath, microphone, url, flags = 
   });
   page.on("pageerror", (error) => troubles.push(error.stack));
   page.on("requestfailed", (request) => {
-    troubles.push(`${request.url()}: ${request.failure()?.errorText}`);
+    const error = request.failure()?.errorText;
+    if (error !== "net::ERR_ABORTED") troubles.push(`${request.url()}: ${error}`); // else by the page itself
   });
   await page.addInitScript(() => {
     document.addEventListener("securitypolicyviolation", (event) => {

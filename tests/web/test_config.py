@@ -199,6 +199,34 @@ def test_a_message_is_one_line_and_levels_hold(lines):
     assert [line[13:].strip() for line in lines()] == ["WARNING shown <red>{as it is}</red>"]
 
 
+@pytest.mark.parametrize("json_lines", [True, False])
+def test_a_traceback_tells_no_secret(lines, json_lines):
+    key = "zelkova"
+    config = Config.model_validate(
+        {
+            "server": {"api_key": key},
+            "webrtc": {"ice_servers": [{"urls": "turn:turn.example", "credential": key}]},
+            "engines": {"asr_api_key": key, "tts_api_key": key},
+            "agent": {"api_key": key},
+            "speech": {"keys": [{"name": "bot", "key": key}], "translate_api_key": key},
+        }
+    )
+    set_up(Log(json_lines=json_lines))
+
+    def handler(config, given):
+        raise KeyError("gone")
+
+    try:
+        handler(config, f"Bearer {key}")
+    except KeyError:
+        logging.getLogger("aiohttp.server").exception("handler failed")
+    logger.info("with {}", config)
+    logged = "\n".join(lines())
+    assert "KeyError: 'gone'" in logged
+    assert "ice_servers" in logged
+    assert key not in logged
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

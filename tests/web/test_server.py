@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -226,6 +227,20 @@ async def test_a_body_over_the_bound_is_413(client, path):
     assert str(MAX_BODY_BYTES) in await refused(response, 413)
 
 
+async def test_a_client_that_leaves_in_mid_body_is_no_fault_of_the_server(edge, caplog):
+    runner = web.AppRunner(application(edge))  # TestServer cancels handlers, which `serve` does not
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    _, writer = await asyncio.open_connection(*runner.addresses[0])
+    head = "POST /api/offer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+    await asyncio.sleep(0.1)
+    writer.close()
+    await asyncio.sleep(0.1)
+    await runner.cleanup()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 async def test_an_unknown_pc_id_is_404(client):
     async with offering() as offer:
         response = await client.post("/api/offer", json={**offer, "pc_id": "nobody"})
@@ -389,8 +404,6 @@ class _Running(TestServer):
     """A server that runs already."""
 
     def __init__(self, port):
-        from aiohttp import web
-
         super().__init__(web.Application())
         self._there = port
 

@@ -158,7 +158,8 @@ export class Call {
     if (pc !== this.#pc) return;
     // A candidate the server does not get is one path fewer, not a failed call.
     if (found.length) {
-      trickle(this.#session.offerUrl, this.#pcId, found.splice(0)).catch(() => {});
+      const { signal } = this.#abort;
+      trickle(this.#session.offerUrl, this.#pcId, found.splice(0), signal).catch(() => {});
     }
     if (pc.iceGatheringState !== "complete" || found.length) {
       this.#after(TRICKLE_INTERVAL_MS, () => this.#trickleFrom(pc, found));

@@ -45,7 +45,7 @@ export async function offer(url, { sdp, type }, pcId, restart, signal) {
 }
 
 /** Sends candidates found since the offer. */
-export async function trickle(url, pcId, candidates) {
+export async function trickle(url, pcId, candidates, signal) {
   const body = {
     pc_id: pcId,
     candidates: candidates.map((c) => ({
@@ -54,7 +54,7 @@ export async function trickle(url, pcId, candidates) {
       sdp_mline_index: c.sdpMLineIndex,
     })),
   };
-  await fetch(url, request("PATCH", body));
+  await fetch(url, request("PATCH", body, signal));
 }
 
 function request(method, body, signal) {

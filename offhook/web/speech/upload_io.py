@@ -154,6 +154,8 @@ class _Form:
         try:
             with path.open("wb") as file:
                 upload.size = await self._write(part, file)
+        except ConnectionError:  # the client's
+            raise
         except OSError as error:
             words = f"the file cannot be kept: {error.strerror or error}"
             raise ApiError(503, words, retry_after_s=30) from error

@@ -298,6 +298,20 @@ async def test_a_client_that_leaves_while_it_is_heard_frees_the_ears(quick_serve
     await until(lambda: not quick_server.server.admission.is_busy)
 
 
+async def test_a_client_that_leaves_in_the_middle_of_its_file_is_noted_as_gone(quick_server: Quick):
+    with logged() as lines:
+        async with wire(quick_server) as client:
+            body = upload(wav(10))
+            kind = f"multipart/form-data; boundary={BOUNDARY}"
+            await client.send_head("/v1/audio/transcriptions", len(body), kind)
+            client.writer.write(body[:-1000])
+            await until(lambda: quick_server.server.admission.is_busy)
+            await asyncio.sleep(0.1)  # for what came to be read
+            await client.leave()
+            await until(lambda: lines)
+    assert [(line["status"], line["level"].name) for line in lines] == [(499, "INFO")]
+
+
 async def test_a_client_that_leaves_in_the_queue_leaves_it_though_its_body_was_not_read():
     async with quickly_served(Settings(transcriptions=1, queue=5)) as quick:
         quick.ears.slow_s = 30
