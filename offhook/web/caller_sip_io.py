@@ -11,8 +11,8 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.leg import Leg, LegError
 from offhook.media.opus import OpusSettings
 from offhook.media.pcm import Pcm, dbfs
+from offhook.telephony.call_record import CallRecord
 from offhook.telephony.progress_io import DialError
-from offhook.telephony.sip.call_record import CallRecord
 from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
 from offhook.telephony.sip.flow import Flow
 from offhook.telephony.sip.leg_io import SipLeg

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from offhook.media.leg import CallInfo, Leg
+from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.progress_io import CallProgress, State
 from offhook.telephony.sip.call_io import SipCall
@@ -101,10 +102,13 @@ def found(edge: Edge, call_id: str) -> AnyCall:
 def described(call: AnyCall, name: str) -> dict[str, Any]:
     """A call as programs see it, `name` its id. `seconds` are those since the answer."""
     match call:
-        case EndedCall(record, progress):
+        case (
+            EndedCall(record, progress)
+            | CarrierCall(record=CallRecord() as record, progress=progress)
+        ):
             last = progress[-1]
             info = CallInfo(
-                "sip",
+                record.edge,
                 record.direction,
                 caller=record.caller,
                 called=record.called,
@@ -116,11 +120,7 @@ def described(call: AnyCall, name: str) -> dict[str, Any]:
         case SipCall() | CarrierCall():
             since = call.answered_at
             seconds = monotonic() - since if since is not None else 0.0
-            shown = _described(name, call.state, call.info, call.agent, seconds)
-            if isinstance(call, CarrierCall) and call.state == "ended":
-                last = call.progress[-1]
-                shown |= {"status": last.status, "reason": last.reason}
-            return shown
+            return _described(name, call.state, call.info, call.agent, seconds)
         case Leg():
             return _described(name, _state(call), call.info, "", call.heard_ms / 1000)
 
@@ -225,7 +225,7 @@ def _sip_call_id(edge: Edge, call_id: str) -> str | None:
     except UnknownCall:
         return call_id or None
     if isinstance(call, EndedCall):
-        return call.record.sip_call_id or call_id
+        return call.record.remote_call_id or call_id
     return call.session.call_id if isinstance(call, SipCall) and call.session else call_id
 
 

@@ -21,6 +21,7 @@ from loguru import logger
 
 from offhook.media.leg import CallInfo, Leg, LegError
 from offhook.media.opus import OpusSettings
+from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.audiosocket_io import AudioSocketServer
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.carriers.chan_websocket import ChanWebSocketStream
@@ -77,6 +78,9 @@ class Host(Protocol):
 
     async def take_call(self, leg: Leg, agent: str) -> None:
         """Run the conversation to its end."""
+
+    def record(self, record: CallRecord) -> None:
+        """A call is over."""
 
 
 @dataclass
@@ -149,7 +153,7 @@ class Carriers:
             leg = self._leg(carrier, call, stream, send)
             if busy:
                 leg.close(busy)
-                self._end(call, 503, busy)
+                call.move("ended", 503, busy)
             else:
                 self._spawn(self._run(call, leg), f"call {call.call_id}")
             return leg
@@ -182,17 +186,13 @@ class Carriers:
 
     def _new_call(self, settings: CarrierSettings, info: CallInfo, agent: str = "") -> CarrierCall:
         call_id = self._host.name_of(uuid.uuid4().hex[:12])
-        call = CarrierCall(call_id, settings, info, agent or settings.agent)
+        call = CarrierCall(call_id, settings, info, agent or settings.agent, self._host.record)
         self.calls[call.call_id] = call
         if len(self.calls) > ENDED_CALLS:
             ended = (c.call_id for c in self.calls.values() if c.state == "ended")
             if (oldest := next(ended, None)) is not None:
                 del self.calls[oldest]
         return call
-
-    def _end(self, call: CarrierCall, status: int, reason: str) -> None:
-        call.move("ended", status, reason)
-        logger.info("{}: {} by {}: {}", call.call_id, call.info.edge, call.carrier.name, reason)
 
     def _leg(
         self,
@@ -222,14 +222,14 @@ class Carriers:
                 while not leg.connected and leg.closed is None:
                     await asyncio.sleep(0.005)
         except TimeoutError:
-            leg.close(f"the stream did not start within {START_SECONDS:g} s")
+            leg.close(f"the stream did not start within {START_SECONDS:g} s", "timeout")
         try:
             if leg.connected:
                 await self._host.take_call(leg, call.agent)
         finally:
             if isinstance(leg.stream, TelnyxStream) and leg.stream.complaint:
                 logger.warning("{}: Telnyx says: {}", call.call_id, leg.stream.complaint)
-            self._end(call, 0, leg.closed or "the server stops")
+            call.move("ended", 0, leg.closed or "the server stops", leg.ended_by)
 
     # --- webhooks and streams ---
 
@@ -271,7 +271,7 @@ class Carriers:
         try:
             ticket = self._ticket(carrier, call, incoming)
         except Refused as fault:
-            self._end(call, 503, str(fault))
+            call.move("ended", 503, str(fault))
             return _document(refusal(settings, "busy"))
         base = _base(settings, signed, request).replace("http", "ws", 1)
         url = f"{base}/carriers/{settings.name}/stream/{ticket}"
@@ -283,7 +283,7 @@ class Carriers:
     async def _await_stream(self, call: CarrierCall) -> None:
         await asyncio.sleep(2 * START_SECONDS)
         if call.leg is None:
-            self._end(call, 408, "its stream did not come")
+            call.move("ended", 408, "its stream did not come", "timeout")
 
     async def status(self, request: web.Request) -> web.Response:
         """How a call that we placed goes."""
@@ -424,7 +424,7 @@ class Carriers:
                 stream,
             )
         except LegError as fault:
-            self._end(call, 0, str(fault))
+            call.move("ended", 0, str(fault))
             raise DialError(0, str(fault)) from fault
         self._spawn(self._await_news(call, ring_seconds), f"news of {call.call_id}")
         return call
@@ -432,17 +432,19 @@ class Carriers:
     async def _await_news(self, call: CarrierCall, ring_seconds: float) -> None:
         await asyncio.sleep(ring_seconds + NEWS_SECONDS)
         if call.leg is None:
-            self._end(call, 480, "nobody answered")
+            call.move("ended", 480, "nobody answered", "timeout")
 
     async def hang_up(self, call: CarrierCall, reason: str) -> None:
-        """Raises LegError when the carrier does not do it."""
+        """No-op when it has ended. Raises LegError when the carrier does not do it."""
+        if call.state == "ended":
+            return
         if call.leg is not None:
             call.leg.close(reason)
             return
         carrier = self.by_name[call.carrier.name]
         if carrier.rest is not None and call.provider_call_id:
             await carrier.rest.hang_up(call.provider_call_id)
-        self._end(call, 487, reason)
+        call.move("ended", 487, reason)
 
 
 class _Control:
@@ -465,6 +467,7 @@ class _Control:
         if control is None:
             raise LegError(f"{self._carrier.settings.provider} cannot be asked to transfer a call")
         await control.transfer(target)
+        self._call.transferred_to = target
 
 
 def _stream(settings: CarrierSettings, request: web.Request) -> CarrierStream:

@@ -224,6 +224,13 @@ def _versions() -> Iterator[Finding]:
         yield Finding(package, verdict, found if found == wanted else f"{found}, not {wanted}")
 
 
+def _records(path: Path) -> Finding:
+    there = path if path.exists() else path.absolute().parent
+    if not os.access(there, os.W_OK):
+        return Finding("records of calls", "fails", f"cannot write to {there}")
+    return Finding("records of calls", "ok", f"into {path}")
+
+
 def _network(config: Config) -> Finding:
     addresses = config.webrtc.addresses or get_host_addresses(use_ipv4=True, use_ipv6=True)
     if not addresses:
@@ -259,6 +266,8 @@ def examine(path: Path | None) -> list[Finding]:
     ]
     if config.recording.enabled:
         findings.append(_attempt("recording", lambda: _recordings(config)))
+    if config.log.calls is not None:
+        findings.append(_records(config.log.calls))
     if config.sip is not None:
         findings += examine_phones(config.sip, config.server.max_calls)
     findings += examine_carriers(config.carriers, config.server.host)

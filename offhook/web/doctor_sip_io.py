@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import os
 import secrets
 import socket
 import ssl
@@ -10,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
-from pathlib import Path
 from time import monotonic
 
 from aioice.ice import get_host_addresses
@@ -46,8 +44,6 @@ def examine_phones(settings: SipSettings, max_calls: int) -> Iterator[Finding]:
         yield _certificate(settings)
     yield _public_address(settings)
     yield _media_ports(settings, min(max_calls, settings.max_calls))
-    if settings.records is not None:
-        yield _records(settings.records)
     yield from asyncio.run(_trunks(settings))
 
 
@@ -164,13 +160,6 @@ def _media_ports(settings: SipSettings, calls: int) -> Finding:
         detail += " at a time; ports rest for 30 s after a call, so twice as many are better"
         return Finding("phones' media ports", "note", detail)
     return Finding("phones' media ports", "ok", detail)
-
-
-def _records(path: Path) -> Finding:
-    there = path if path.exists() else path.absolute().parent
-    if not os.access(there, os.W_OK):
-        return Finding("records of calls", "fails", f"cannot write to {there}")
-    return Finding("records of calls", "ok", f"into {path}")
 
 
 # --- the trunks ---

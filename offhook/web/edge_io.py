@@ -32,11 +32,11 @@ from offhook.pipeline.synthesizer import Synthesizer
 from offhook.pipeline.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.signaling.smallwebrtc import Candidates, Offer
+from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
-from offhook.telephony.sip.call_record import CallRecord
 from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
 from offhook.telephony.sip.leg_io import SipLeg
 from offhook.telephony.sip.trunks import SipSettings
@@ -439,12 +439,12 @@ class Edge:
         await self._begin(leg, dict(leg.info.variables), agent)
 
     def record(self, record: CallRecord) -> None:
-        """A phone's call is over."""
+        """The call of a phone or a carrier is over."""
         logger.bind(call=record.call_id, record=record.as_dict()).info(
             "{}: {} called {}, {:.1f} s: {}",
             record.call_id,
             (record.caller or "somebody") if record.direction == "inbound" else "we",
-            record.called,
+            record.called or "us",
             record.duration_seconds,
             record.end_reason,
         )
@@ -455,7 +455,7 @@ class Edge:
             self.ended[record.call_id] = EndedCall(record, call.progress)
             if len(self.ended) > ENDED_CALLS:
                 del self.ended[next(iter(self.ended))]
-        path = self.config.sip.records if self.config.sip is not None else None
+        path = self.config.log.calls
         if path is not None:  # in a thread: a slow disk must not stop the sound of all calls
             self._writer.submit(_append, path, record.line())
 

@@ -5,6 +5,7 @@ import logging
 import re
 import sys
 import traceback
+from pathlib import Path
 from typing import Any, Literal
 
 from loguru import logger
@@ -21,6 +22,8 @@ class Log(BaseModel):
 
     level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     json_lines: bool = False
+    calls: Path | None = None
+    """File that gets a line of JSON for every call of a phone or a carrier that ended."""
 
 
 class _ToLoguru(logging.Handler):

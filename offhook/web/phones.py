@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from offhook.telephony.call_record import CallRecord
 from offhook.telephony.progress_io import CallProgress
-from offhook.telephony.sip.call_record import CallRecord
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks import SipSettings, Trunk
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -30,13 +31,13 @@ async def bot(arguments: Any) -> None:
     await arguments.webrtc_connection.until_closed()
 
 
-def configured(server: str, **sip: Any) -> Config:
-    """Phones on free ports, with a trunk "pbx" at `server`, host:port, whose calls are taken."""
+def configured(server: str, calls: Path | None = None, **sip: Any) -> Config:
+    """Phones on free ports, with a trunk "pbx" at `server`, host:port, whose calls are taken and
+    recorded in the file `calls`."""
     port = free_port()
     trunk = {"name": "pbx", "server": server, "headers": ["X-Order"], "caller_id": "4711"}
-    return Config.model_validate(
-        {**TABLE, "sip": {"udp": port, "tcp": port, "trunks": [trunk], **sip}}
-    )
+    phones = {"udp": port, "tcp": port, "trunks": [trunk], **sip}
+    return Config.model_validate({**TABLE, "log": {"calls": calls}, "sip": phones})
 
 
 class Served:

@@ -366,7 +366,7 @@ async def test_a_server_that_ends_tells_the_far_end_why():
 
 
 async def test_a_record_that_cannot_be_written_harms_nobody(tmp_path):
-    async with with_phone(486, records=tmp_path / "nowhere" / "calls.jsonl") as (server, _):
+    async with with_phone(486, calls=tmp_path / "nowhere" / "calls.jsonl") as (server, _):
         call_id = await server.place("100")
         await server.state(call_id, "ended")
         async with asyncio.timeout(SOON):
@@ -377,7 +377,7 @@ async def test_a_record_that_cannot_be_written_harms_nobody(tmp_path):
 
 async def test_each_call_leaves_a_line(tmp_path):
     path = tmp_path / "calls.jsonl"
-    async with with_phone(486, records=path) as (server, _):
+    async with with_phone(486, calls=path) as (server, _):
         for to in ("100", "200"):
             await server.events(await server.place(to))
     lines = [json.loads(line) for line in path.read_text().splitlines()]

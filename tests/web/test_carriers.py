@@ -125,12 +125,19 @@ def far_end(provider, parameters=()):
     return kind()
 
 
+def records(path):
+    """What was written down about the calls that ended."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 # --- every provider ---
 
 
 @pytest.mark.parametrize("provider", FAR_ENDS)
-async def test_both_ends_hear_each_other(provider, monkeypatch):
-    async with talking(carriers({"provider": provider}), monkeypatch) as (server, talks):
+async def test_both_ends_hear_each_other(provider, monkeypatch, tmp_path):
+    calls = tmp_path / "calls.jsonl"
+    config = carriers({"provider": provider}, log={"calls": calls})
+    async with talking(config, monkeypatch) as (server, talks):
         url, parameters = await where(server, provider)
         call = FarEndCall(far_end(provider, parameters))
         call.say(tone(THEIR_TONE, 16_000, 3), 16_000)
@@ -160,20 +167,34 @@ async def test_both_ends_hear_each_other(provider, monkeypatch):
     assert leg.keys == "5"
     assert not call.far_end.faults
     assert server.edge.carriers.in_progress() == []
+    [record] = records(calls)
+    assert (record["edge"], record["trunk"]) == (provider, provider)
+    assert (record["direction"], record["ended_by"], record["status"]) == ("inbound", "remote", 200)
+    assert 1.8 < record["duration_seconds"] < 4
+    assert record["packets_received"] > 5  # a message each: of 20 to 200 ms
+    assert record["packets_sent"] > 0
+    assert record["codec"]
+    assert record["mos"] > 3
+    if provider in BY_WEBHOOK:
+        assert record["remote_call_id"] == "CA17"
+        assert "491701" in record["caller"]
 
 
 @pytest.mark.parametrize("provider", ["twilio", "telnyx", "plivo", "vonage", "exotel", "genesys"])
-async def test_the_agent_hangs_up(provider, monkeypatch):
+async def test_the_agent_hangs_up(provider, monkeypatch, tmp_path):
     async def brief(arguments):
         await asyncio.sleep(0.3)
 
-    async with talking(carriers({"provider": provider}), monkeypatch, brief) as (server, _):
+    calls = tmp_path / "calls.jsonl"
+    config = carriers({"provider": provider}, log={"calls": calls})
+    async with talking(config, monkeypatch, brief) as (server, _):
         url, parameters = await where(server, provider)
         call = FarEndCall(far_end(provider, parameters))
         await call.start(url)
         await asyncio.wait_for(call.ended.wait(), SOON)
         await call.close()
         assert server.edge.carriers.in_progress() == []
+    assert [record["ended_by"] for record in records(calls)] == ["local"]
 
 
 # --- who may ---
@@ -392,6 +413,10 @@ async def test_a_call_that_nobody_takes_ends_with_the_reason(monkeypatch, said, 
                 ("dialing", 0),
                 ("ended", status),
             ]
+            record = (await server.get(f"/calls/{call_id}"))["record"]
+            assert (record["direction"], record["status"]) == ("outbound", status)
+            assert (record["remote_call_id"], record["called"]) == (placed.id, "+491701234567")
+            assert (record["answered"], record["ended_by"]) == (None, "remote")
 
 
 async def test_calls_that_cannot_be_placed_say_why(monkeypatch):

@@ -125,6 +125,14 @@ def test_recording_is_looked_at_when_it_is_on(tmp_path):
 
 
 @pytest.mark.usefixtures("no_engines")
+def test_records_of_calls_must_have_a_place(tmp_path):
+    path = tmp_path / "offhook.toml"
+    path.write_text(f"[log]\ncalls = '{tmp_path / 'calls.jsonl'}'")
+    assert found(examine(path), "records of calls").verdict == "ok"
+    path.write_text(f"[log]\ncalls = '{tmp_path / 'no' / 'calls.jsonl'}'")
+    assert found(examine(path), "records of calls").verdict == "fails"
+
+
 def test_an_engine_that_is_missing_fails_or_names_what_takes_its_place(monkeypatch):
     def missing():
         raise EngineError("libflite is not installed: apt install libflite1")

@@ -127,7 +127,7 @@ def test_the_example_of_phones_is_the_defaults():
     (trunk,), (route,) = sip.trunks, sip.routes
     assert trunk == Trunk("provider", options_seconds=OPTIONS_SECONDS)
     assert route == Route()
-    shown = dict.fromkeys(("certificate", "key", "authorities", "records"))
+    shown = dict.fromkeys(("certificate", "key", "authorities"))
     shown |= {"trunks": (), "routes": ()}
     assert replace(sip, **shown) == SipSettings()
     for settings in (SipSettings, Trunk, Route):

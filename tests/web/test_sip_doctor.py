@@ -112,11 +112,6 @@ def test_the_certificate_is_read(tmp_path, monkeypatch):
     assert "not valid today" in looked(**files)[subject].detail
 
 
-def test_records_must_have_a_place(tmp_path):
-    assert looked(records=tmp_path / "calls.jsonl")["records of calls"].verdict == "ok"
-    assert looked(records=tmp_path / "no" / "c.jsonl")["records of calls"].verdict == "fails"
-
-
 def test_phones_are_looked_at_when_the_configuration_has_them(tmp_path, monkeypatch):
     for name in ("_opus", "_vad", "_smart_turn", "_pocketsphinx", "_flite", "_espeak"):
         monkeypatch.setattr(f"offhook.web.doctor_io.{name}", lambda: "not asked")

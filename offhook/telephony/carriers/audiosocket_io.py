@@ -168,13 +168,14 @@ class _Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         if self._leg is not None:
-            self._leg.close("Asterisk closed the connection")
+            self._leg.close("Asterisk closed the connection", "remote")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._lost.set()
         self.resume_writing()
         if self._leg is not None:
-            self._leg.close(f"the connection to Asterisk broke: {error or 'closed'}")
+            why = f"the connection to Asterisk broke: {error or 'closed'}"
+            self._leg.close(why, "transport")
 
     def pause_writing(self) -> None:
         """The kernel's buffer is full."""
@@ -222,7 +223,7 @@ class _Connection(asyncio.Protocol):
         logger.info("x AudioSocket {}: {}", self._peer, reason)
         self._transport.abort()
         if self._leg is not None:
-            self._leg.close(reason)
+            self._leg.close(reason, "transport")
 
 
 def _prepare(sock: socket.socket | None) -> None:

@@ -1,11 +1,12 @@
 """A call that goes over a carrier's stream, either way."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from offhook.media.leg import CallInfo
+from offhook.media.leg import CallInfo, LegStatistics
+from offhook.telephony.call_record import CallRecord, EndedBy, wall_clock
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.stream import Started
@@ -35,7 +36,14 @@ STATUSES: Mapping[str, tuple[State, int]] = {
 class CarrierCall:
     """From the moment we know of it to its end."""
 
-    def __init__(self, call_id: str, settings: CarrierSettings, info: CallInfo, agent: str) -> None:
+    def __init__(
+        self,
+        call_id: str,
+        settings: CarrierSettings,
+        info: CallInfo,
+        agent: str,
+        on_ended: Callable[[CallRecord], None],
+    ) -> None:
         self.call_id = call_id
         """Ours."""
         self.carrier = settings
@@ -43,9 +51,16 @@ class CarrierCall:
         self.agent = agent
         self.provider_call_id = ""
         self.leg: CarrierLeg | None = None
-        """Once its stream has come."""
+        """Once its stream has come, and until the call has ended."""
+        self.began_at = monotonic()
         self.answered_at: float | None = None
         """Monotonic seconds."""
+        self.transferred_to = ""
+        self.record: CallRecord | None = None
+        """Once it has ended."""
+        self._on_ended = on_ended
+        self._began, self._began_at = wall_clock(), monotonic()
+        self._answered: str | None = None
         self._history = CallHistory()
 
     @property
@@ -60,13 +75,19 @@ class CarrierCall:
         """Every state from the beginning on, until it ended."""
         return self._history.events()
 
-    def move(self, state: State, status: int = 0, reason: str = "") -> None:
+    def move(
+        self, state: State, status: int = 0, reason: str = "", ended_by: EndedBy = "local"
+    ) -> None:
         """No-op when it is there already, or has ended; what rings late does not ring."""
         if self.state in (state, "ended") or (self.state == "answered" and state == "ringing"):
             return
         if state == "answered":
-            self.answered_at = monotonic()
+            self.answered_at, self._answered = monotonic(), wall_clock()
         self._history.add(CallProgress(state, status, reason))
+        if state == "ended":
+            self.record = self._recorded(status, reason, ended_by)
+            self.leg = None
+            self._on_ended(self.record)
 
     def told(self, status: str) -> None:
         """The provider says how its call goes. That it is answered, its stream says: whoever
@@ -76,7 +97,7 @@ class CarrierCall:
             return
         if state == "ended" and self.leg is not None and self.leg.closed is None:
             return  # the stream ends by itself, and knows better why
-        self.move(state, number, status.lower() if state == "ended" else "")
+        self.move(state, number, status.lower() if state == "ended" else "", "remote")
 
     def start(self, leg: CarrierLeg, started: Started, variables: Mapping[str, Any]) -> None:
         """Its stream is there."""
@@ -90,3 +111,32 @@ class CarrierCall:
             variables={**started.parameters, **info.variables, **variables},
         )
         self.move("answered", 200)
+
+    def _recorded(self, status: int, reason: str, ended_by: EndedBy) -> CallRecord:
+        info, leg, answered = self.info, self.leg, self.answered_at
+        line = leg.statistics() if leg is not None else LegStatistics()
+        return CallRecord(
+            call_id=self.call_id,
+            edge=info.edge,
+            remote_call_id=self.provider_call_id,
+            direction=info.direction,
+            started=self._began,
+            ended=wall_clock(),
+            end_reason=reason,
+            ended_by=ended_by,
+            status=200 if answered is not None else status,
+            answered=self._answered,
+            duration_seconds=monotonic() - answered if answered is not None else 0.0,
+            setup_ms=(answered - self._began_at) * 1000 if answered is not None else None,
+            trunk=info.trunk,
+            caller=info.caller,
+            called=info.called,
+            agent=self.agent,
+            codec=leg.codec if leg is not None else "",
+            packets_sent=line.packets_sent,
+            packets_received=line.packets_received,
+            packets_lost=line.packets_lost,
+            jitter_ms=line.jitter_ms,
+            mos=line.mos,
+            transferred_to=self.transferred_to,
+        )

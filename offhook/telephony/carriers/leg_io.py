@@ -34,6 +34,7 @@ from offhook.media.playout import PlayoutState
 from offhook.media.quality import mos
 from offhook.media.receiver import AudioReceiver
 from offhook.media.rtcp import ReceptionStatistics
+from offhook.telephony.call_record import EndedBy
 from offhook.telephony.carriers.far_buffer import FarBuffer
 from offhook.telephony.carriers.packets import PAYLOAD_TYPE, Packetizer
 from offhook.telephony.carriers.stream import (
@@ -124,6 +125,10 @@ class CarrierLeg(Leg):
         self.on_started: Callable[[Started], None] = lambda started: None
         """The stream says who calls whom; once, before `on_connected`."""
         self.stream = stream
+        self.codec = ""
+        """Of what is heard; "" before the stream has started."""
+        self.ended_by: EndedBy = "local"
+        """Once it is closed."""
         self._emit = send
         self._control = control
         self._opus = opus
@@ -140,7 +145,6 @@ class CarrierLeg(Leg):
         self._packetizer: Packetizer
         self._receiver: AudioReceiver
         self._reception: ReceptionStatistics
-        self._encoding = ""
         self._window_started = 0.0
         self._window_base = (0, 0)
         self._loss = 0.0
@@ -200,7 +204,7 @@ class CarrierLeg(Leg):
                 self._congested = congested
             case Stopped(reason):
                 self._call_is_ours = False
-                self.close(reason)
+                self.close(reason, "remote")
 
     def _start(self, started: Started, now: float) -> None:
         stream, heard, said = self.stream, started.format_in, started.format_out
@@ -213,7 +217,7 @@ class CarrierLeg(Leg):
         self._packetizer = Packetizer(heard)
         self._receiver = AudioReceiver({PAYLOAD_TYPE: make_decoder})
         self._reception = ReceptionStatistics(0, decoder.clock_rate)
-        self._encoding = heard.encoding
+        self.codec = heard.encoding
         self._packet = RATE_OUT * stream.packet_ms // 1000
         self._longer = RATE_OUT * stream.longer_ms // 1000 or self._packet
         if stream.silence_too:
@@ -400,7 +404,9 @@ class CarrierLeg(Leg):
                 async with asyncio.timeout(GOODBYE_SECONDS):
                     await self._all_played.wait()
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, ended_by: EndedBy = "local") -> None:
+        if self.closed is None and self._ending is None:
+            self.ended_by = ended_by
         super().close(self._ending or reason)
         # Calls that ended hold on to nothing, and Python need not stop all others to find out.
         self._emit = _nowhere
@@ -434,5 +440,5 @@ class CarrierLeg(Leg):
             buffer_ms=stats.delay_ms,
             round_trip_ms=round_trip,
             packets_sent=self._packets_sent,
-            mos=mos(one_way, self._loss, codec=self._encoding) if stats.received else None,
+            mos=mos(one_way, self._loss, codec=self.codec) if stats.received else None,
         )

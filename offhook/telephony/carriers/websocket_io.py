@@ -17,6 +17,7 @@ from time import monotonic
 
 from aiohttp import web
 
+from offhook.telephony.call_record import EndedBy
 from offhook.telephony.carriers.frames import (
     Close,
     CloseCode,
@@ -132,7 +133,7 @@ class StreamSocket:
         if transport is None or transport.is_closing():
             return
         if transport.get_write_buffer_size() > WRITE_BUFFER_BYTES:
-            self._hang_up("the carrier does not read")
+            self._hang_up("the carrier does not read", "transport")
             return
         transport.write(data)
 
@@ -185,7 +186,7 @@ class StreamSocket:
         """The connection is gone."""
         self._read()
         self._transport = None
-        self._hang_up("the carrier closed the stream")
+        self._hang_up("the carrier closed the stream", "remote")
         self._ended.set()
 
     def _read(self) -> None:
@@ -203,7 +204,7 @@ class StreamSocket:
                     else:
                         leg.receive(item, now)
         except CarrierError as error:
-            leg.close(str(error))
+            leg.close(str(error), "transport")
         except Exception:
             log.exception("%s: the line failed", leg.call_id)
             leg.close("the line failed")
@@ -215,21 +216,21 @@ class StreamSocket:
             case Pong():
                 pass
             case Close(code):
-                self._end(code, "the carrier closed the stream")
+                self._end(code, "the carrier closed the stream", "remote")
             case Violation(code, text):
-                self._end(code, f"the socket: {text}")
+                self._end(code, f"the socket: {text}", "transport")
 
-    def _end(self, code: int, reason: str) -> None:
+    def _end(self, code: int, reason: str, ended_by: EndedBy) -> None:
         """Nothing more is read. The server is to close the connection (RFC 6455 §7.1.1)."""
-        self._hang_up(reason)
+        self._hang_up(reason, ended_by)
         self._close(code)
         self._ended.set()
         if self._transport is not None:
             self._transport.close()
 
-    def _hang_up(self, reason: str) -> None:
+    def _hang_up(self, reason: str, ended_by: EndedBy) -> None:
         if self._leg is not None:
-            self._leg.close(reason)
+            self._leg.close(reason, ended_by)
 
     def _close(self, code: int) -> None:
         self._write(control_frame(Opcode.CLOSE, close_payload(code)))
@@ -249,6 +250,6 @@ class StreamSocket:
             self._write(control_frame(Opcode.PING))
             self._beat_in(HEARTBEAT_SECONDS + PONG_SECONDS - silent)
         else:
-            self._hang_up("the carrier does not answer")
+            self._hang_up("the carrier does not answer", "timeout")
             if self._transport is not None:
                 self._transport.abort()

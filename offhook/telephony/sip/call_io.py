@@ -11,7 +11,6 @@ A call that comes in is answered at once, so it begins as answered.
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
-from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Literal, Protocol
 
@@ -19,8 +18,8 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import CallInfo, Leg, LegError
+from offhook.telephony.call_record import Attempt, wall_clock
 from offhook.telephony.progress_io import CallHistory, CallProgress, DialError, State
-from offhook.telephony.sip.call_record import Attempt
 from offhook.telephony.sip.ending import shown
 from offhook.telephony.sip.flow import Flow
 from offhook.telephony.sip.grammar import SipError
@@ -108,7 +107,7 @@ class SipCall:
         self.answered_at: float | None = None
         """Monotonic seconds."""
         self.ended_at: float | None = None
-        self.began_time = _wall_clock()
+        self.began_time = wall_clock()
         self.answered_time: str | None = None
         """ISO 8601."""
         self.ended_time: str | None = None
@@ -159,9 +158,9 @@ class SipCall:
         if state in ("answered", "ended"):
             self._end_early_sound()
         if state == "answered":
-            self.answered_at, self.answered_time = monotonic(), _wall_clock()
+            self.answered_at, self.answered_time = monotonic(), wall_clock()
         elif state == "ended":
-            self.ended_at, self.ended_time = monotonic(), _wall_clock()
+            self.ended_at, self.ended_time = monotonic(), wall_clock()
         self._progress.add(CallProgress(state, status, reason))
 
     def _end_early_sound(self) -> None:
@@ -558,10 +557,6 @@ class SipCall:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._move("ended", 0, self.reason or self._given_up)
-
-
-def _wall_clock() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _webrtc(leg: Leg) -> WebRtcLeg:

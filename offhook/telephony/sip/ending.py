@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.message import Message, Response
 from offhook.telephony.sip.reasons import REASONS
-from offhook.telephony.sip.session_events import By, Ended
+from offhook.telephony.sip.session_events import Ended
 from offhook.telephony.sip.session_table import Event, State
 
 MAX_REASON_CHARACTERS = 200
 """Of a reason of the far end's, as it is shown to people."""
 
-BY: Mapping[Event, By] = {
+BY: Mapping[Event, EndedBy] = {
     Event.REFUSE: "local",
     Event.HANG_UP: "local",
     Event.RANG_OUT: "timeout",
@@ -32,7 +33,7 @@ class Cause:
     reason: str
     sdp: str | None = field(repr=False)
     headers: Sequence[tuple[str, str]]
-    by: By
+    by: EndedBy
 
 
 def ended(cause: Cause, before: State) -> Ended:

@@ -21,9 +21,9 @@ from loguru import logger
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import CallInfo, Leg
 from offhook.media.opus import OpusSettings
+from offhook.telephony.call_record import CallRecord
 from offhook.telephony.progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
-from offhook.telephony.sip.call_record import CallRecord
 from offhook.telephony.sip.dtls_io import local_fingerprint
 from offhook.telephony.sip.ending import printable, shown
 from offhook.telephony.sip.flow import Flow, TransportName
@@ -624,7 +624,8 @@ class SipEndpoint:
         answered, ended_at = call.answered_at, call.ended_at or monotonic()
         return CallRecord(
             call_id=call.call_id,
-            sip_call_id=call.session.call_id if call.session is not None else "",
+            edge=info.edge,
+            remote_call_id=call.session.call_id if call.session is not None else "",
             direction=info.direction,
             started=call.began_time,
             ended=call.ended_time or "",

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.dialog import FIRST_CSEQ, MAX_FORWARDS, Dialog, sdp_body
 from offhook.telephony.sip.digest import DigestClient
 from offhook.telephony.sip.ending import BY, Cause, ended, reason_header, reason_text, shown
@@ -30,7 +31,6 @@ from offhook.telephony.sip.session_calling import Calling
 from offhook.telephony.sip.session_events import (
     Answered,
     AnswerReceived,
-    By,
     Confirmed,
     Core,
     Progress,
@@ -319,7 +319,7 @@ class Session(Calling):
         sdp: str | None = None,
         *,
         headers: Sequence[tuple[str, str]] = (),
-        by: By | None = None,
+        by: EndedBy | None = None,
     ) -> None:
         row = TABLE.get((self.state, event))
         if row is None:

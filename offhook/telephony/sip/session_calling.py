@@ -7,6 +7,7 @@ dialog of its own; who takes the call first has it.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.dialog import Dialog, sdp_body
 from offhook.telephony.sip.digest import DigestClient
 from offhook.telephony.sip.ending import reason_header, shown, words
@@ -15,7 +16,6 @@ from offhook.telephony.sip.message import Request, Response, sdp_of
 from offhook.telephony.sip.open_offer import Place, TheirOffer
 from offhook.telephony.sip.reliable import RAck, ReliableReceiver, rseq_of
 from offhook.telephony.sip.session_events import (
-    By,
     Core,
     OfferReceived,
     SessionSettings,
@@ -197,7 +197,7 @@ class Calling(Negotiation):
             text = "no response" if status == 408 else "the far end cannot be reached"
             if status == 503 and response.reason != NOT_REACHABLE:
                 text += f": {response.reason}"
-            by: By = "timeout" if status == 408 else "transport"
+            by: EndedBy = "timeout" if status == 408 else "transport"
             self._happened(Event.FAILED, now, status, text, by=by)
         elif status == 422 and self.state in RINGING and self._timer.too_short(response):
             headers = Headers(sent.request.headers.items())

@@ -4,13 +4,12 @@ Session descriptions stay out of every repr: they may have keys of the media in 
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
+from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.message import Request, Response
 from offhook.telephony.sip.transaction import ClientTransaction, ServerTransaction
 from offhook.telephony.sip.uri import Uri
-
-By = Literal["local", "remote", "timeout", "transport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ class Ended:
 
     status: int
     reason: str
-    by: By
+    by: EndedBy
     sdp: str | None = field(default=None, repr=False)
     """What one who refused our offer can do instead, if it says so (RFC 3261 §21.4.26)."""
 

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.dialog import Dialog, sdp_body
 from offhook.telephony.sip.digest import DigestClient
 from offhook.telephony.sip.ending import words
@@ -16,7 +17,6 @@ from offhook.telephony.sip.open_offer import Place, TheirOffer, Waiting
 from offhook.telephony.sip.reliable import Repetition
 from offhook.telephony.sip.session_events import (
     AnswerReceived,
-    By,
     Core,
     OfferReceived,
     OfferRefused,
@@ -446,6 +446,6 @@ class Negotiation(DialogUsage):
         reason: str = "",
         sdp: str | None = None,
         *,
-        by: By | None = None,
+        by: EndedBy | None = None,
     ) -> None:
         """Follow the table. `by`: who ends the call, where the event alone does not say."""

@@ -218,8 +218,6 @@ class SipSettings:
     requests_per_second: float = 20.0
     """Of one source; see sources.py."""
     invites_per_second: float = 5.0
-    records: Path | None = None
-    """File that gets a line of JSON for every call that ended."""
     trace_messages: int = 2000
     media_timeout_seconds: float = 30.0
     """s without a packet after which a call in which sound was heard ends."""

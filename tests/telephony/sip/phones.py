@@ -25,7 +25,7 @@ from offhook.media.leg import Leg
 from offhook.media.opus import OpusSettings
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT
 from offhook.signaling.peer_io import PeerLeg
-from offhook.telephony.sip.call_record import CallRecord
+from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.registration_table import State
 from offhook.telephony.sip.trunks import SipSettings, Trunk

@@ -2,7 +2,10 @@
 
 import json
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Literal
+
+EndedBy = Literal["local", "remote", "timeout", "transport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +27,32 @@ class CallRecord:
 
     call_id: str
     """Ours, as in the log."""
-    sip_call_id: str
+    edge: str
+    """How it came or went: "sip", "twilio"."""
+    remote_call_id: str
+    """The other side's name for it: SIP's Call-ID, Twilio's call SID."""
     direction: Literal["inbound", "outbound"]
     started: str
-    """When the INVITE came or was sent."""
+    """When the INVITE, or the carrier's request, came or was sent."""
     ended: str
     end_reason: str
     """In words."""
-    ended_by: Literal["local", "remote", "timeout", "transport"]
+    ended_by: EndedBy
     status: int
-    """The final response to the INVITE; 0 when there was none."""
+    """The final response to the INVITE, or what says the same of a carrier's call; 0 when there
+    was none."""
     answered: str | None = None
     duration_seconds: float = 0.0
     """From the answer to the end."""
     setup_ms: float | None = None
     """From the INVITE to the answer; None when there was none."""
     trunk: str = ""
+    """Or the carrier's name."""
     caller: str = ""
     called: str = ""
     agent: str = ""
     transport: str = ""
+    """SIP's."""
     codec: str = ""
     """"" when no media was agreed on."""
     srtp: str = ""
@@ -69,6 +78,11 @@ class CallRecord:
     def line(self) -> str:
         """JSON in ASCII without a line break."""
         return json.dumps(self.as_dict(), allow_nan=False)
+
+
+def wall_clock() -> str:
+    """Now, as records have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _rounded(value: float) -> float:

@@ -3,11 +3,12 @@
 import json
 from dataclasses import replace
 
-from offhook.telephony.sip.call_record import CallRecord
+from offhook.telephony.call_record import CallRecord
 
 RECORD = CallRecord(
     call_id="a1",
-    sip_call_id="x@pc33",
+    edge="sip",
+    remote_call_id="x@pc33",
     direction="inbound",
     started="2026-11-21T20:00:00.000Z",
     ended="2026-11-21T20:01:00.000Z",
