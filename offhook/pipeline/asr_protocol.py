@@ -65,8 +65,6 @@ MAX_WAITING_UTTERANCES = 64
 comes."""
 MAX_STAGE_MS = 1e9
 """Of one stage of a text: what a server says beyond that is no time."""
-MAX_UNTAKEN_S = 60
-"""A client that takes none of its messages for so long is the error `behind`."""
 
 
 # --- from the client ---
@@ -131,6 +129,7 @@ class Close:
 
 
 Command = Flush | Cancel | Close
+_TO_JSON = json.JSONEncoder(ensure_ascii=False)
 _COMMANDS: dict[str, Command] = {"flush": Flush(), "cancel": Cancel(), "close": Close()}
 
 
@@ -192,7 +191,7 @@ def server_text(message: ServerMessage) -> str:
             del table["timing"]
             if message.stages is not None:
                 table["timing"] = vars(message.stages)
-            return json.dumps(table, ensure_ascii=False)
+            return _TO_JSON.encode(table)
         case Error():
             return message.to_text()
 

@@ -113,6 +113,6 @@ class Arrivals:
 
 def routed(event: Event, now: float) -> Event:
     """The event, that is in its stream's mailbox now."""
-    if event.timing is None:
+    if (t := event.timing) is None:
         return event
-    return replace(event, timing=replace(event.timing, routed=now))
+    return replace(event, timing=Timing(t.begun, t.buffered, t.started, t.done, now))

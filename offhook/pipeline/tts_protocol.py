@@ -62,9 +62,6 @@ MAX_WAITING_CHARS = 100_000
 `behind`."""
 MAX_WAITING_REPLIES = 16
 """Replies of one stream that have no done yet. More is the error `behind`."""
-MAX_UNTAKEN_S = 60
-"""Sound waits for a client that takes none, and its making waits for it; after so long it is the
-error `behind`."""
 SEED_DIGITS = 19
 
 

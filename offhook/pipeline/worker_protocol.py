@@ -16,6 +16,9 @@ from offhook.media.pcm import Pcm
 
 IDLE_S = 60
 """A stream of which nothing comes for so long, not even a ping, is the error `idle`."""
+MAX_UNTAKEN_S = 60
+"""A client that takes none of its messages for so long is the error `behind`. Sound waits for it,
+and its making too."""
 MAX_TEXT_CHARS = 1 << 16
 """Of one text message to the server; a longer one is the error `too_long`."""
 

@@ -13,7 +13,6 @@ from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.asr_protocol import (
     MAX_AUDIO_BYTES,
     MAX_UNHEARD_S,
-    MAX_UNTAKEN_S,
     MAX_WAITING_UTTERANCES,
     Cancel,
     Close,
@@ -146,15 +145,6 @@ class LiveStream(WorkerStream):
     async def tell(self) -> None:
         """What the engine says. Raises EngineError, Refused."""
         raise NotImplementedError
-
-    async def send(self, message: str | bytes) -> None:
-        """Raises Refused when the client takes nothing."""
-        try:
-            async with asyncio.timeout(MAX_UNTAKEN_S):
-                await super().send(message)
-        except TimeoutError as error:
-            words = f"nothing was taken for {MAX_UNTAKEN_S} s"
-            raise Refused(ErrorCode.BEHIND, words) from error
 
 
 class AsrStream(LiveStream):

@@ -22,7 +22,6 @@ from offhook.pipeline.synthesizer import (
 )
 from offhook.pipeline.tts_protocol import (
     MAX_AUDIO_BYTES,
-    MAX_UNTAKEN_S,
     MAX_WAITING_CHARS,
     MAX_WAITING_REPLIES,
     Cancel,
@@ -292,12 +291,3 @@ class TtsStream(WorkerStream):
     async def _tell(self, message: ServerMessage | Fault) -> None:
         if (text := self._dialect.to_text(message)) is not None:
             await self.send(text)
-
-    async def send(self, message: str | bytes) -> None:
-        """Waits for a client that takes nothing, and with it the engine. Raises Refused."""
-        try:
-            async with asyncio.timeout(MAX_UNTAKEN_S):
-                await super().send(message)
-        except TimeoutError as error:
-            words = f"nothing was taken for {MAX_UNTAKEN_S} s"
-            raise Refused(ErrorCode.BEHIND, words) from error

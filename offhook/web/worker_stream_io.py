@@ -14,6 +14,7 @@ from offhook.pipeline.recognizer import EngineError, EngineFull
 from offhook.pipeline.worker_protocol import (
     IDLE_S,
     MAX_TEXT_CHARS,
+    MAX_UNTAKEN_S,
     Error,
     ErrorCode,
     ProtocolError,
@@ -80,6 +81,39 @@ class WorkerMetrics:
         return {}
 
 
+class Patience:
+    """Calls `run_out` when something has gone on for `seconds`, and again after as long. It has one
+    timer for all that begins and ends: one for each message would cost as much as the message."""
+
+    def __init__(self, seconds: float, run_out: Callable[[], None]) -> None:
+        self._seconds, self._run_out = seconds, run_out
+        self._loop = asyncio.get_running_loop()
+        self._under_way = 0
+        self._since = 0.0
+        """When the last began or ended; s of the loop."""
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    def begin(self) -> None:
+        self._under_way += 1
+        self._since = self._loop.time()
+
+    def end(self) -> None:
+        self._under_way -= 1
+        self._since = self._loop.time()
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        left = self._seconds
+        if self._under_way:
+            left += self._since - self._loop.time()
+            if left <= 0:
+                self._run_out()
+                self._since, left = self._loop.time(), self._seconds
+        self._timer = self._loop.call_later(left, self._look)
+
+
 class WorkerStream(ABC):
     """One WebSocket from its beginning to its close."""
 
@@ -90,12 +124,24 @@ class WorkerStream(ABC):
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Given an exception, it ends the stream."""
         self._socket = socket
+        self._to_hear = Patience(IDLE_S, self._heard_nothing)
+        self._to_send = Patience(MAX_UNTAKEN_S, self._sent_nothing)
 
     def stop(self) -> None:
         """The server ends: the client is told to connect again."""
+        self._refuse(ErrorCode.STOPPING, "the server has stopped: connect again")
+
+    def _heard_nothing(self) -> None:
+        if not self.may_be_idle():
+            words = f"nothing came for {IDLE_S} s: send {self.wants}, or a ping"
+            self._refuse(ErrorCode.IDLE, words)
+
+    def _sent_nothing(self) -> None:
+        self._refuse(ErrorCode.BEHIND, f"nothing was taken for {MAX_UNTAKEN_S} s")
+
+    def _refuse(self, code: ErrorCode, words: str) -> None:
         if not self.stopped.done():
-            words = "the server has stopped: connect again"
-            self.stopped.set_exception(Refused(ErrorCode.STOPPING, words))
+            self.stopped.set_exception(Refused(code, words))
 
     @abstractmethod
     async def run(self) -> None:
@@ -129,6 +175,8 @@ class WorkerStream(ABC):
         try:
             await self._first_of(*tasks)
         finally:
+            for patience in (self._to_hear, self._to_send):
+                patience.stop()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -141,16 +189,12 @@ class WorkerStream(ABC):
 
     async def listen(self) -> None:
         """What the client says, until it closes. Raises Refused."""
-        while True:
-            await self.room()
-            try:
-                message = await self._socket.receive(IDLE_S)
-            except TimeoutError as error:
-                if self.may_be_idle():
-                    continue
-                words = f"nothing came for {IDLE_S} s: send {self.wants}, or a ping"
-                raise Refused(ErrorCode.IDLE, words) from error
-            with refusing():
+        with refusing():
+            while True:
+                await self.room()
+                self._to_hear.begin()
+                message = await self._socket.receive()
+                self._to_hear.end()
                 if not await self.take(message):
                     return
 
@@ -165,15 +209,24 @@ class WorkerStream(ABC):
             case WSMsgType.TEXT:
                 _check_length(message.data)
                 return self.obey(message.data)
+            case WSMsgType.PING:
+                await self._socket.pong(message.data)
+            case WSMsgType.PONG:
+                pass
             case _:
                 return False
         return True
 
     async def send(self, message: str | bytes) -> None:
-        if isinstance(message, str):
-            await self._socket.send_str(message)
-        else:
-            await self._socket.send_bytes(message)
+        """Waits while the client takes nothing."""
+        self._to_send.begin()
+        try:
+            if isinstance(message, str):
+                await self._socket.send_str(message)
+            else:
+                await self._socket.send_bytes(message)
+        finally:
+            self._to_send.end()
 
 
 def _check_length(text: str) -> None:
@@ -192,6 +245,7 @@ async def opened(
     socket = web.WebSocketResponse(
         # Sound gets hardly smaller by it, and each message would wait for its compression.
         compress=False,
+        autoping=False,  # a stream sees its pings: they keep it alive
         max_msg_size=max_bytes,
         timeout=CLOSE_SECONDS,
         protocols=protocols,

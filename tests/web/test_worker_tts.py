@@ -25,7 +25,7 @@ from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.recognizer import EngineBroken, EngineError, EngineFull, Progress
 from offhook.pipeline.remote_synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.synthesizer import Speech, Synthesizer, VoiceOptions
-from offhook.web import local_worker_io, tts_stream_io, worker_stream_io
+from offhook.web import local_worker_io, worker_stream_io
 from offhook.web.config import Config, ConfigError, Engines, WebRtc
 from offhook.web.edge_io import Edge
 from offhook.web.engines_io import at_hand
@@ -436,7 +436,7 @@ async def error_of(socket: Socket) -> dict[str, Any]:
 async def test_a_slow_reader_holds_the_engine_and_not_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tts_stream_io, "MAX_UNTAKEN_S", 0.5)
+    monkeypatch.setattr(worker_stream_io, "MAX_UNTAKEN_S", 0.5)
     monkeypatch.setattr("offhook.web.worker_stream_io.CLOSE_SECONDS", 0.1)
     voice = Speller()
     text = "a" * 60_000  # ten minutes

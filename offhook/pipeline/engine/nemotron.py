@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.nemotron_runner import Label, Part
@@ -92,8 +92,7 @@ class _Stream:
         return self.lookahead + 1
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(NamedTuple):
     """One stream's part of a batch."""
 
     stream: _Stream

@@ -9,7 +9,6 @@ One thread calls everything.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -41,8 +40,7 @@ class Label(NamedTuple):
     id: int
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One stream's part of a batch."""
 
     slot: int

@@ -50,13 +50,12 @@ class Sound:
 
     def cut(self, begin: int, count: int) -> Pcm:
         """Samples begin to begin + count, as far as there are any; 0 before the utterance. What
-        lies before `begin` is not asked for again."""
-        lead = np.zeros(min(count, max(0, -begin)), np.int16)
-        first = max(begin, 0) - self._first
-        last = min(begin + count, self.fed) - self._first
-        out = np.concatenate([lead, self._pcm[first:last]])
+        lies before `begin` is not asked for again. A view: good until sound is fed."""
+        if begin < 0:
+            lead = np.zeros(min(count, -begin), np.int16)
+            return np.concatenate([lead, self._pcm[: max(0, min(begin + count, self.fed))]])
         self._forget(begin)
-        return out
+        return self._pcm[begin - self._first : min(begin + count, self.fed) - self._first]
 
     def _forget(self, before: int) -> None:
         """Once half of the buffer is not needed any more."""
@@ -78,6 +77,8 @@ class Utterance:
         self.begun = 0.0
         """When the first sound came that no chunk has had. s."""
         self._sound = Sound()
+        self._taken = chunk_end(0, 0)
+        """Where the sound of the chunks ends that are heard or under way; below 0 before any."""
         self._start_ms = start * 1000 // RATE_IN
         self._tokenizer = tokenizer
         self._language = language
@@ -98,12 +99,12 @@ class Utterance:
     @property
     def unheard(self) -> int:
         """Samples that no batch has taken."""
-        return max(0, self.fed - max(0, chunk_end(self.position, 0)))
+        return max(0, self._sound.fed - max(0, self._taken))
 
     @property
     def over(self) -> bool:
         """It has ended, and all of it is heard or under way."""
-        return self.ended and not self.unheard
+        return self.ended and self._sound.fed <= max(0, self._taken)
 
     def feed(self, pcm: Pcm, now: float) -> None:
         if not self.begun:
@@ -113,12 +114,13 @@ class Utterance:
     def is_due(self, frames: int) -> bool:
         """The next chunk of so many frames is to be heard: all of its sound is there, or all that
         will be."""
-        return self.ended or self.fed >= chunk_end(self.position, frames)
+        return self.ended or self._sound.fed >= self._taken + frames * FRAME_SAMPLES
 
     def take_chunk(self, frames: int, now: float) -> Pcm:
         """The sound of the next chunk; see `nemotron_runner.Part`."""
         pcm = self._sound.cut(chunk_begin(self.position), chunk_samples(frames))
         self.position += frames
+        self._taken = chunk_end(self.position, 0)
         self.begun = now if self.unheard else 0.0
         return pcm
 
@@ -158,7 +160,7 @@ class Utterance:
     @property
     def _heard_ms(self) -> int:
         """Sound since the last Final that the labels cover."""
-        heard = min(self.fed, max(0, chunk_end(self.position, 0)))
+        heard = min(self._sound.fed, max(0, self._taken))
         return heard * 1000 // RATE_IN - self._final_ms
 
     def _said(self, end: int, audio_ms: int, timing: Timing | None, continues: bool) -> Final:

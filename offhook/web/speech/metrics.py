@@ -56,9 +56,10 @@ class SpeechMetrics:
             buckets=SHORT,
             registry=registry,
         )
-        self.audio = Counter(
+        audio = Counter(
             f"{name}_audio_seconds_total", "Sound heard and made", ["kind"], registry=registry
         )
+        self.audio = {kind: audio.labels(kind) for kind in KINDS}
         self.cancelled = Counter(
             f"{name}_cancelled_total",
             "Requests whose client left before the end",
@@ -66,7 +67,7 @@ class SpeechMetrics:
             registry=registry,
         )
         for kind in KINDS:
-            for labelled in (self.audio, self.queue, self.inference):
+            for labelled in (self.queue, self.inference):
                 labelled.labels(kind)
         registry.register(Lanes(admission))
 

@@ -234,7 +234,7 @@ class SpeechServer:
         """So much more sound was heard or made for it."""
         if asked.kind is not None:
             asked.audio_s += seconds
-            self.metrics.audio.labels(asked.kind).inc(seconds)
+            self.metrics.audio[asked.kind].inc(seconds)
 
     # --- who asks ---
 
