@@ -117,10 +117,10 @@ class Connections:
 
     async def close(self) -> None:
         self.closed = True
-        while self._tasks:
-            for task in self._tasks:
+        while tasks := [task for task in self._tasks if not task.done()]:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         await self.client.close()
 
 
