@@ -38,7 +38,7 @@ from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.signatures import Refused, Seen, SignedRequest, url_token, verify
 from offhook.telephony.carriers.stream import CarrierError, CarrierStream, Message, Started
 from offhook.telephony.carriers.telnyx import TelnyxStream
-from offhook.telephony.carriers.tickets import Tickets
+from offhook.telephony.carriers.tickets import TICKET_SECONDS, Tickets
 from offhook.telephony.carriers.twilio import TwilioStream
 from offhook.telephony.carriers.vonage import VonageStream
 from offhook.telephony.carriers.websocket_io import StreamSocket
@@ -277,8 +277,12 @@ class Carriers:
         url = f"{base}/carriers/{settings.name}/stream/{ticket}"
         return _document(answer(settings, url, {}, incoming))
 
-    def _ticket(self, carrier: Carrier, call: CarrierCall, incoming: Incoming) -> str:
-        return self._host.name_of(carrier.tickets.issue(monotonic(), (call, incoming)))
+    def _ticket(
+        self, carrier: Carrier, call: CarrierCall, incoming: Incoming, ring_seconds: float = 0.0
+    ) -> str:
+        """Refused when too many are out."""
+        good_for = ring_seconds + TICKET_SECONDS
+        return self._host.name_of(carrier.tickets.issue(monotonic(), (call, incoming), good_for))
 
     async def _await_stream(self, call: CarrierCall) -> None:
         await asyncio.sleep(2 * START_SECONDS)
@@ -410,11 +414,11 @@ class Carriers:
         call = self._new_call(settings, info, agent)
         base = f"{settings.public_url.rstrip('/')}/carriers/{name}"
         stream = token = ""
-        if settings.provider == "exotel":  # it asks nobody, and does not sign
-            token = f"?token={url_token(settings)}"
-            ticket = self._ticket(carrier, call, Incoming(""))
-            stream = f"{base}/stream/{ticket}".replace("http", "ws", 1)
         try:
+            if settings.provider == "exotel":  # it asks nobody, and does not sign
+                token = f"?token={url_token(settings)}"
+                ticket = self._ticket(carrier, call, Incoming(""), ring_seconds)
+                stream = f"{base}/stream/{ticket}".replace("http", "ws", 1)
             call.provider_call_id = await carrier.rest.dial(
                 to,
                 caller,
@@ -423,7 +427,7 @@ class Carriers:
                 ring_seconds,
                 stream,
             )
-        except LegError as fault:
+        except (LegError, Refused) as fault:
             call.move("ended", 0, str(fault))
             raise DialError(0, str(fault)) from fault
         self._spawn(self._await_news(call, ring_seconds), f"news of {call.call_id}")

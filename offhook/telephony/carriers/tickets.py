@@ -24,19 +24,19 @@ class Tickets(Generic[T]):
     """What is known of each call whose stream is expected, by a ticket that works once."""
 
     def __init__(self) -> None:
-        self._waiting: dict[bytes, tuple[float, T]] = {}  # oldest first
+        self._waiting: dict[bytes, tuple[float, T]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def issue(self, now: float, about: T) -> str:
-        """A ticket, made of characters that a path may have. `now` in s, of any clock that does
-        not go back. Refused when too many are out."""
+    def issue(self, now: float, about: T, seconds: float = TICKET_SECONDS) -> str:
+        """A ticket, made of characters that a path may have, good for so many `seconds`. `now` in
+        s, of any clock that does not go back. Refused when too many are out."""
         self._forget(now)
         if len(self._waiting) >= MAX_TICKETS:
             raise Refused(f"{MAX_TICKETS} calls are waiting for their streams")
         ticket = secrets.token_urlsafe(_TICKET_BYTES)
-        self._waiting[_key(ticket)] = (now + TICKET_SECONDS, about)
+        self._waiting[_key(ticket)] = (now + seconds, about)
         return ticket
 
     def redeem(self, ticket: str, now: float) -> T:
@@ -48,10 +48,7 @@ class Tickets(Generic[T]):
         return found[1]
 
     def _forget(self, now: float) -> None:
-        while self._waiting:
-            key = next(iter(self._waiting))
-            if now < self._waiting[key][0]:
-                return
+        for key in [key for key, (until, _) in self._waiting.items() if until <= now]:
             del self._waiting[key]
 
 

@@ -25,6 +25,14 @@ def test_a_ticket_grows_old():
     assert len(tickets) == 0
 
 
+def test_one_that_waits_for_a_telephone_to_be_answered_is_good_for_longer():
+    tickets = Tickets()
+    ringing, brief = tickets.issue(0.0, "CA1", 180), tickets.issue(0.0, "CA2")
+    with pytest.raises(Refused):
+        tickets.redeem(brief, TICKET_SECONDS)
+    assert tickets.redeem(ringing, 179) == "CA1"
+
+
 @pytest.mark.parametrize("ticket", ["", "x", "\udcff", "a" * 100_000])
 def test_a_made_up_ticket_is_refused(ticket):
     tickets = Tickets()
