@@ -101,6 +101,9 @@ def test_the_sibling_sees_the_request_as_it_came(run, tmp_path):
             assert seen.headers["X-Name"] == "Jörg"
             assert [name for name, _ in seen.raw_headers][1] == b"uPGRADE"
             assert seen.transport.get_extra_info("peername") == writer.get_extra_info("sockname")
+            async with asyncio.timeout(PATIENCE):
+                while not both.answers:  # the sibling can be faster than we are
+                    await asyncio.sleep(0.01)
             assert isinstance(both.answers[0], HandedOver)
             writer.close()
 
