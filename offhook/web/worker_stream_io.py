@@ -91,26 +91,32 @@ class Patience:
         self._under_way = 0
         self._since = 0.0
         """When the last began or ended; s of the loop."""
-        self._timer = self._loop.call_later(seconds, self._look)
+        self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
         self._under_way += 1
         self._since = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._look)
 
     def end(self) -> None:
         self._under_way -= 1
         self._since = self._loop.time()
 
     def stop(self) -> None:
-        self._timer.cancel()
+        """Nothing is under way any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _look(self) -> None:
-        left = self._seconds
-        if self._under_way:
-            left += self._since - self._loop.time()
-            if left <= 0:
-                self._run_out()
-                self._since, left = self._loop.time(), self._seconds
+        self._timer = None
+        if not self._under_way:
+            return
+        left = self._since + self._seconds - self._loop.time()
+        if left <= 0:
+            self._since, left = self._loop.time(), self._seconds
+            self._run_out()
         self._timer = self._loop.call_later(left, self._look)
 
 
@@ -175,11 +181,11 @@ class WorkerStream(ABC):
         try:
             await self._first_of(*tasks)
         finally:
-            for patience in (self._to_hear, self._to_send):
-                patience.stop()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._to_hear.stop()
+            self._to_send.stop()
 
     async def _first_of(self, *tasks: asyncio.Future[Any]) -> None:
         waits = {*tasks, self.stopped}
@@ -193,9 +199,13 @@ class WorkerStream(ABC):
             while True:
                 await self.room()
                 self._to_hear.begin()
-                message = await self._socket.receive()
-                self._to_hear.end()
-                if not await self.take(message):
+                try:
+                    message = await self._socket.receive()
+                finally:
+                    self._to_hear.end()
+                if message.type is WSMsgType.PING:
+                    await self._sent(self._socket.pong(message.data))
+                elif message.type is not WSMsgType.PONG and not await self.take(message):
                     return
 
     async def room(self) -> None:  # noqa: B027 - most have room always
@@ -209,22 +219,21 @@ class WorkerStream(ABC):
             case WSMsgType.TEXT:
                 _check_length(message.data)
                 return self.obey(message.data)
-            case WSMsgType.PING:
-                await self._socket.pong(message.data)
-            case WSMsgType.PONG:
-                pass
             case _:
                 return False
         return True
 
     async def send(self, message: str | bytes) -> None:
         """Waits while the client takes nothing."""
+        if isinstance(message, str):
+            await self._sent(self._socket.send_str(message))
+        else:
+            await self._sent(self._socket.send_bytes(message))
+
+    async def _sent(self, sending: Awaitable[None]) -> None:
         self._to_send.begin()
         try:
-            if isinstance(message, str):
-                await self._socket.send_str(message)
-            else:
-                await self._socket.send_bytes(message)
+            await sending
         finally:
             self._to_send.end()
 

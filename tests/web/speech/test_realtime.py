@@ -662,6 +662,14 @@ async def test_a_browsers_sub_protocol_is_taken(quick_server: Quick) -> None:
         assert socket.protocol == "realtime"
 
 
+async def test_a_ping_is_answered_and_the_session_goes_on(quick_server: Quick) -> None:
+    async with quick_server.client.ws_connect(PATH, params={"intent": "transcription"}) as socket:
+        await socket.receive_json()
+        await socket.ping()
+        await socket.send_json(update(**BY_HAND))
+        assert "updated" in (await socket.receive_json())["type"]
+
+
 async def _until_closed(socket: Socket) -> Event:
     last: Event = {}
     async with asyncio.timeout(SOON):

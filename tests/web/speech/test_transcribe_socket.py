@@ -254,6 +254,20 @@ async def test_what_is_said_while_the_engine_loads_is_heard_then() -> None:
     ]
 
 
+async def test_pings_keep_a_quiet_stream(
+    quick_server: Quick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_stream_io, "IDLE_S", 0.5)
+    async with talking(quick_server.client) as socket:
+        await told(socket, "ready")
+        for _ in range(8):
+            await asyncio.sleep(0.1)
+            await socket.ping()
+        await socket.send_json({"type": "flush"})
+        await told(socket, "final")
+        assert (await socket.receive_json())["code"] == "idle"
+
+
 async def test_a_client_that_leaves_while_the_engine_loads_is_noticed() -> None:
     engine = ScriptedRecognizer()
     async with late_server(engine) as (client, loaded):
