@@ -432,7 +432,7 @@ async def test_the_log_says_how_far_a_long_file_is(
 
 async def test_the_sound_heard_is_counted(quick_server: Quick) -> None:
     assert (await ask(quick_server, wav(tone(30))))[0] == 200
-    audio = quick_server.server.metrics.audio.labels("transcription")
+    audio = quick_server.server.metrics.audio["transcription"]
     assert audio._value.get() == pytest.approx(30)
 
 
