@@ -10,7 +10,7 @@ from offhook.web.worker_stream_io import Patience
 
 pytestmark = pytest.mark.asyncio
 
-SECONDS = 0.3
+SECONDS = 0.5
 
 
 class Watched:
@@ -25,7 +25,7 @@ class Watched:
 async def test_what_goes_on_for_too_long_is_told_and_told_again() -> None:
     watched = Watched()
     watched.patience.begin()
-    await asyncio.sleep(0.5 * SECONDS)
+    await asyncio.sleep(0.4 * SECONDS)
     assert watched.run_out == 0
     async with asyncio.timeout(20 * SECONDS):
         while watched.run_out < 2:
@@ -35,9 +35,9 @@ async def test_what_goes_on_for_too_long_is_told_and_told_again() -> None:
 
 async def test_what_begins_and_ends_in_time_is_not_told() -> None:
     watched = Watched()
-    for _ in range(10):
+    for _ in range(8):
         watched.patience.begin()
-        await asyncio.sleep(0.4 * SECONDS)
+        await asyncio.sleep(0.2 * SECONDS)
         watched.patience.end()
     assert watched.run_out == 0
 
