@@ -165,7 +165,9 @@ HEARING: Table = {
 SPEAKING: Table = {
     "/v1/audio/speech": _said("A text as sound", {**AUDIO, **EVENTS}),
     "/v1/audio/speech/stream": _said("The same, as it is made", {**AUDIO, **EVENTS}),
-    "/v1/audio/speech/pcm": _said("The same, 16-bit little-endian mono at 24 kHz", AUDIO),
+    "/v1/audio/speech/pcm": _said(
+        "The same, 16-bit little-endian mono at 24 kHz", {**AUDIO, **EVENTS}
+    ),
     "/v1/audio/voices": {
         "get": _operation("The engine's voices", JSON_OBJECT),
         "post": _operation("Keep a voice cloned from a recording", JSON_OBJECT, VOICE, FORM),
