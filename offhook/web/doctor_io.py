@@ -158,9 +158,19 @@ def _port(config: Config) -> str:
 def _recordings(config: Config) -> str:
     directory = config.recording.directory
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not os.access(directory, os.W_OK):
-        raise OSError(f"cannot write to {directory}")
+    _check_writable(directory)
     return f"into {directory}, {shutil.disk_usage(directory).free >> 30} GiB free"
+
+
+def _records(path: Path) -> str:
+    _check_writable(path if path.exists() else path.absolute().parent)
+    return f"into {path}"
+
+
+def _check_writable(path: Path) -> None:
+    """Raises OSError."""
+    if not os.access(path, os.W_OK):
+        raise OSError(f"cannot write to {path}")
 
 
 def _gpu() -> str:
@@ -224,13 +234,6 @@ def _versions() -> Iterator[Finding]:
         yield Finding(package, verdict, found if found == wanted else f"{found}, not {wanted}")
 
 
-def _records(path: Path) -> Finding:
-    there = path if path.exists() else path.absolute().parent
-    if not os.access(there, os.W_OK):
-        return Finding("records of calls", "fails", f"cannot write to {there}")
-    return Finding("records of calls", "ok", f"into {path}")
-
-
 def _network(config: Config) -> Finding:
     addresses = config.webrtc.addresses or get_host_addresses(use_ipv4=True, use_ipv6=True)
     if not addresses:
@@ -267,7 +270,7 @@ def examine(path: Path | None) -> list[Finding]:
     if config.recording.enabled:
         findings.append(_attempt("recording", lambda: _recordings(config)))
     if config.log.calls is not None:
-        findings.append(_records(config.log.calls))
+        findings.append(_attempt("records of calls", partial(_records, config.log.calls)))
     if config.sip is not None:
         findings += examine_phones(config.sip, config.server.max_calls)
     findings += examine_carriers(config.carriers, config.server.host)

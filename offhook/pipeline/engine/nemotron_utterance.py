@@ -104,7 +104,7 @@ class Utterance:
     @property
     def over(self) -> bool:
         """It has ended, and all of it is heard or under way."""
-        return self.ended and self._sound.fed <= max(0, self._taken)
+        return self.ended and not self.unheard
 
     def feed(self, pcm: Pcm, now: float) -> None:
         if not self.begun:

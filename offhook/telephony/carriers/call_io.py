@@ -52,7 +52,6 @@ class CarrierCall:
         self.provider_call_id = ""
         self.leg: CarrierLeg | None = None
         """Once its stream has come, and until the call has ended."""
-        self.began_at = monotonic()
         self.answered_at: float | None = None
         """Monotonic seconds."""
         self.transferred_to = ""

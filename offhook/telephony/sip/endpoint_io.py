@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
-from offhook.media.leg import CallInfo, Leg
+from offhook.media.leg import CallInfo, Leg, LegStatistics
 from offhook.media.opus import OpusSettings
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.progress_io import DialError
@@ -619,7 +619,7 @@ class SipEndpoint:
 
     def _record(self, call: SipCall) -> CallRecord:
         ended, info = call.ended, call.info
-        statistics = call.leg.statistics() if call.leg is not None else None
+        line = call.leg.statistics() if call.leg is not None else LegStatistics()
         leg = call.leg if isinstance(call.leg, SipLeg) else None
         answered, ended_at = call.answered_at, call.ended_at or monotonic()
         return CallRecord(
@@ -642,11 +642,11 @@ class SipEndpoint:
             transport=call.transport,
             codec=leg.codec if leg is not None else "",
             srtp=leg.srtp if leg is not None else "",
-            packets_sent=statistics.packets_sent if statistics else 0,
-            packets_received=statistics.packets_received if statistics else 0,
-            packets_lost=statistics.packets_lost if statistics else 0,
-            jitter_ms=statistics.jitter_ms if statistics else 0.0,
-            mos=statistics.mos if statistics else None,
+            packets_sent=line.packets_sent,
+            packets_received=line.packets_received,
+            packets_lost=line.packets_lost,
+            jitter_ms=line.jitter_ms,
+            mos=line.mos,
             transferred_to=call.transferred_to,
             attempts=tuple(call.attempts),
         )
