@@ -5,10 +5,17 @@ dialog is for (here always an INVITE and what hangs on it) is the session's busi
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
+from offhook.telephony.sip.grammar import (
+    SipError,
+    format_host_port,
+    parse_host_port,
+    parse_port,
+)
 from offhook.telephony.sip.headers import Headers, NameAddr
 from offhook.telephony.sip.message import Message, Request, Response
 from offhook.telephony.sip.uri import Uri
@@ -52,14 +59,15 @@ class Dialog:
 
     @classmethod
     def from_request(cls, request: Request, local_tag: str, local_contact: Uri) -> "Dialog":
-        """For the one who is called (RFC 3261 §12.1.1). A request of before RFC 3261 may lack a
-        Contact: its From stands in."""
+        """For the one who is called (RFC 3261 §12.1.1). Where the Contact is no SIP URI, or is
+        missing as it may before RFC 3261, the From stands in; some gateways have tel: URIs in both,
+        and then requests go to where the INVITE says it was sent from."""
         return cls(
             call_id=request.call_id,
             local=request.to.with_parameter("tag", local_tag),
             remote=request.from_,
             local_contact=local_contact,
-            remote_target=_target(request, request.from_.uri),
+            remote_target=_target(request, _sender(request)),
             route_set=_routes(request.record_routes),
             local_cseq=FIRST_CSEQ - 1,
             remote_cseq=request.cseq.number,
@@ -193,9 +201,26 @@ def _target(message: Message, otherwise: Uri) -> Uri:
     """The Contact as a Request-URI, which has no headers and no method (RFC 3261 §19.1.1)."""
     contacts = message.contacts
     uri = contacts[0].uri if contacts else otherwise
-    if uri.scheme not in ("sip", "sips") or not uri.host:
+    if not _can_be_sent_to(uri):
         uri = otherwise
     return replace(uri.without_parameter("method"), headers=())
+
+
+def _sender(request: Request) -> Uri:
+    """The From, or the host of the first Via there is, which is the far end's own."""
+    from_, via = request.from_.uri, request.vias[-1]
+    if _can_be_sent_to(from_):
+        return from_
+    host, port = via.host, via.port
+    with suppress(SipError):  # a proxy may have noted anything
+        port = parse_port(via.rport) if via.rport else port
+        host, _ = parse_host_port(format_host_port(via.received or host, None))
+    uri = Uri("sip", user=from_.number or None, host=host, port=port)
+    return uri if via.transport == "UDP" else uri.with_parameter("transport", via.transport.lower())
+
+
+def _can_be_sent_to(uri: Uri) -> bool:
+    return uri.scheme in ("sip", "sips") and bool(uri.host)
 
 
 def _routes_of(response: Response) -> tuple[NameAddr, ...]:

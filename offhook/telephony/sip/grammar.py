@@ -156,6 +156,17 @@ def replace_parameter(parameters: Params, name: str, value: str | None) -> Param
     return tuple((key, value if key == name else old) for key, old in parameters)
 
 
+def with_raw_parameter(text: str, name: str, value: str) -> str:
+    """The text of a value whose parameters can be read, with this one (lower case) set and all else
+    as it came: quotes, spaces and the case of names too."""
+    first, *rest = _split_parameters(text)
+    named = [piece.partition("=")[0].strip(" \t").lower() == name for piece in rest]
+    pieces = [f"{name}={value}" if n else p for p, n in zip(rest, named, strict=True)]
+    if not any(named):
+        pieces.append(f"{name}={value}")
+    return ";".join((first, *pieces))
+
+
 def unescape(text: str) -> str:
     """With %xx decoded, as UTF-8; bytes that are not UTF-8 stay recoverable (surrogateescape), and
     a % that begins no escape stays as it is."""

@@ -188,10 +188,6 @@ class Via:
         """The value of a parameter (name in lower case), "" for one without a value."""
         return find_parameter(self.parameters, name)
 
-    def with_parameter(self, name: str, value: str | None) -> "Via":
-        """With the parameter set; None for one without a value."""
-        return replace(self, parameters=replace_parameter(self.parameters, name, value))
-
     @property
     def branch(self) -> str | None:
         return self.parameter("branch")

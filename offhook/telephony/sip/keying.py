@@ -106,7 +106,7 @@ class Keying:
         if dtls:
             return dtls, self.dtls_lines(dtls.role)
         crypto = first_supported(theirs.attribute_values("crypto"))
-        if crypto and not theirs.protocol.startswith("UDP/TLS/"):
+        if crypto and not theirs.profile.startswith("UDP/TLS/"):
             sdes = self._answer_sdes(crypto, before)
             return sdes, _crypto_lines([Crypto(sdes.tag, sdes.suite, sdes.local_key)])
         if secure or self.policy == "required":
@@ -171,7 +171,7 @@ class Keying:
 
 def is_secure(media: Media) -> bool:
     """Whether its profile allows nothing but SRTP: RTP/SAVP, RTP/SAVPF, UDP/TLS/RTP/SAVP…"""
-    return "SAVP" in media.protocol
+    return "SAVP" in media.profile
 
 
 def crypto_lines_of(media: Media) -> Attributes:

@@ -3,6 +3,7 @@
 from ipaddress import ip_address
 
 from offhook.telephony.sip.flow import Flow
+from offhook.telephony.sip.grammar import with_raw_parameter
 from offhook.telephony.sip.headers import Headers
 from offhook.telephony.sip.message import Request, Response
 from offhook.telephony.sip.transaction import Key
@@ -43,18 +44,22 @@ def stamp(request: Request, flow: Flow) -> Flow:
     Over UDP that is the port of the Via when there is no rport. But a Via with another address
     than the source's is behind a NAT that would not let such a response in, so that one goes back
     to the source. `maddr` is not followed: it would have us send to whomever the peer names.
+
+    The sender finds its transaction by what it wrote there, and some compare it as text, so all
+    else of the Vias stays as it came (§8.2.6.2).
     """
-    via, *rest = request.vias
+    via = request.via
+    top, *rest = request.headers.all("Via")
     host, port = flow.remote
-    stamped, way_back = via, flow
+    stamped, way_back = top, flow
     if via.rport is not None:
-        stamped = stamped.with_parameter("rport", str(port))
+        stamped = with_raw_parameter(stamped, "rport", str(port))
     elif not flow.reliable and (via.host == host or not is_address(via.host)):
         way_back = Flow(flow.transport, (host, via.port or DEFAULT_PORTS["UDP"]), flow.local)
     if via.rport is not None or via.host != host:
-        stamped = stamped.with_parameter("received", host)
-    if stamped is not via:
-        request.headers.set("Via", str(stamped), *map(str, rest))
+        stamped = with_raw_parameter(stamped, "received", host)
+    if stamped is not top:
+        request.headers.set("Via", stamped, *rest)
     return way_back
 
 

@@ -224,7 +224,7 @@ class MediaNegotiation:
 
     def _answer_audio(self, media: tuple[Media, ...], index: int) -> _Agreed:
         agreed, theirs = self._agreed, media[index]
-        if theirs.protocol not in _PROTOCOLS:
+        if theirs.profile not in _PROTOCOLS:
             raise NotAcceptable(302, theirs.protocol[:40])
         listed = listing(theirs)
         chosen = choose_codec(listed, self._settings.codecs)
@@ -384,7 +384,7 @@ def worth_trying(profiles: Sequence[Profile], refusal: str | None) -> list[Profi
         media = parse(refusal).media if refusal else ()
     except SdpError:
         media = ()
-    wanted = {m.protocol.removesuffix("F") for m in media if m.kind == "audio"}
+    wanted = {m.profile.removesuffix("F") for m in media if m.kind == "audio"}
     return [p for p in profiles if not wanted or p in wanted]
 
 

@@ -73,13 +73,19 @@ class Media:
     port: int
     """0: the stream is refused or ended (RFC 3264 §6)."""
     protocol: str
-    """Upper case: "RTP/AVP"."""
+    """As it came, "RTP/AVP" or "udptl": an answer repeats it (RFC 3264 §6), and some compare it
+    as text. `profile` is for looking at."""
     formats: tuple[str, ...]
     connection: str | None = None
     """Address of its own c= line without TTL, None when it has none."""
     bandwidths: tuple[str, ...] = ()
     attributes: Attributes = field(default=(), repr=False)
     """Not in the repr: SRTP keys are among them."""
+
+    @property
+    def profile(self) -> str:
+        """The protocol in upper case, since some write it otherwise."""
+        return self.protocol.upper()
 
     def attribute(self, name: str) -> str | None:
         """Value of the first attribute of that name, "" for a flag, None when it is absent."""
@@ -310,7 +316,7 @@ def _media(value: str) -> Media:
     port = _number(port_text.partition("/")[0], 65_535)
     if port is None:
         raise SdpError(f"m={value[:60]!a} has no port")
-    return Media(kind.lower(), port, protocol.upper(), tuple(formats))
+    return Media(kind.lower(), port, protocol, tuple(formats))
 
 
 def _rtpmaps(values: Iterable[str]) -> dict[int, RtpMap]:

@@ -6,7 +6,6 @@ one that begins something is looked at in the order of RFC 3261 §8.2, and has a
 when it is an INVITE:
 
     a method that is not ours     405, 501
-    too many hops behind it       483
     another scheme                416
     the same by another way       482
     an extension we do not have   420
@@ -15,6 +14,9 @@ when it is an INVITE:
     an INVITE                     a new session (481 when it replaces one that is not there)
     OPTIONS                       200, what we can do
     anything else                 481: it is of a dialog that is not there
+
+Max-Forwards is not looked at: it tells a proxy what it may still pass on (RFC 3261 §16.3), and
+here the request has arrived.
 """
 
 import heapq
@@ -439,8 +441,6 @@ class UserAgent:
         if request.method not in ALLOWED:
             allowed = [("Allow", ", ".join(ALLOWED))]
             return Refusal(405 if request.method in KNOWN else 501, allowed)
-        if request.max_forwards == 0:
-            return Refusal(483)
         if request.uri.scheme not in ("sip", "sips", "tel"):
             return Refusal(416)
         unknown = [tag for tag in request.require if tag not in EXTENSIONS]

@@ -83,6 +83,23 @@ def test_a_contact_that_nothing_can_be_sent_to_is_passed_over(contact: str) -> N
     assert Dialog.from_request(request, "us", US).remote_target == Uri.parse("sip:them@192.0.2.2")
 
 
+@pytest.mark.parametrize(
+    ("via", "target"),
+    [
+        ("SIP/2.0/UDP gw.example:5070;branch=z9hG4bK1", "sip:+1555@gw.example:5070"),
+        ("SIP/2.0/UDP 10.0.0.1;rport=4071;received=198.51.100.9", "sip:+1555@198.51.100.9:4071"),
+        ("SIP/2.0/TLS [2001:db8::1];received=2001:db8::9", "sip:+1555@[2001:db8::9];transport=tls"),
+        ('SIP/2.0/UDP gw.example;rport=0;received="a b"', "sip:+1555@gw.example"),
+        ('SIP/2.0/UDP gw.example;received="a\tSIP/2.0"', "sip:+1555@gw.example"),
+    ],
+)
+def test_a_gateway_of_numbers_is_answered_where_it_sent_from(via: str, target: str) -> None:
+    request = made("INVITE", [("Contact", "<tel:+1-555>")])
+    request.headers.set("From", "<tel:+1-555>;tag=them")
+    request.headers.set("Via", "SIP/2.0/UDP 203.0.113.1;branch=z9hG4bKproxy", via)
+    assert str(Dialog.from_request(request, "us", US).remote_target) == target
+
+
 def test_headers_and_a_method_in_a_contact_stay_out_of_the_request_uri() -> None:
     request = made("INVITE", [("Contact", "<sip:them@h;method=REFER;ob?Replaces=x>")])
     dialog = Dialog.from_request(request, "us", US)

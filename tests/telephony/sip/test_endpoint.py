@@ -164,11 +164,49 @@ async def test_the_same_call_by_another_way_is_refused_and_the_first_goes_on():
         assert len(host.records) == 1
 
 
+FROM_A_GATEWAY = ("From", "<tel:+4930123456>;tag=far"), ("Contact", "<tel:+4930123456>")
+
+
+@pytest.mark.parametrize(
+    ("headers", "caller"),
+    [
+        ((("Max-Forwards", "0"),), "far"),
+        (FROM_A_GATEWAY, "+4930123456"),
+        ((("From", "tel:+49-30-123456;tag=far"), ("Contact", "tel:+4930123456")), "+4930123456"),
+    ],
+    ids=["no more hops", "tel URIs", "bare tel URIs"],
+)
+async def test_a_call_that_can_be_served_is(headers, caller):
+    async with endpoint() as (sip, host), udp_peer(sip) as far:
+        with sound() as line:
+            await far.call(line.sdp(), *headers)
+            assert (await host.talk()).leg.info.caller == caller
+            await (await host.talk()).leg.hang_up("enough")
+            await far.is_hung_up()  # the BYE finds its way
+        assert (await record(host)).ended_by == "local"
+
+
+async def test_a_via_comes_back_as_it_was_sent_but_for_where_it_came_from():
+    async with endpoint() as (sip, _), udp_peer(sip) as far:
+        asked = far.request("OPTIONS")
+        sent = (
+            f'sip / 2.0 / UDP 127.0.0.1:{far.port} ;Branch=z9hG4bK;X="a;\\"b, c"; rport ;TTL=16',
+            'SIP/2.0/TCP Proxy.Example.COM;branch="z9hG4bKq"',
+        )
+        asked.headers.set("Via", *sent)
+        far.send(asked)
+        answer = await far.response(200)
+        at = f"rport={far.port}"
+        assert answer.headers.all("Via") == [
+            f"{sent[0].replace(' rport ', at)};received=127.0.0.1",
+            sent[1],
+        ]
+
+
 @pytest.mark.parametrize(
     ("headers", "formats", "status", "said"),
     [
         ((("Require", "x-unheard-of"),), "0", 420, ("Unsupported", "x-unheard-of")),
-        ((("Max-Forwards", "0"),), "0", 483, None),
         ((("Content-Type", "application/isup"),), "0", 415, ("Accept", "application/sdp")),
         (
             (),

@@ -136,7 +136,7 @@ def test_streams_we_do_not_take_are_refused_in_their_places() -> None:
         ("audio", 4000, "RTP/AVP", ("0",)),
         ("audio", 0, "RTP/AVP", ("8",)),
         ("application", 0, "TCP/BFCP", ("*",)),
-        ("image", 0, "UDPTL", ("0",)),
+        ("image", 0, "udptl", ("0",)),
     ]
     assert us.plan is not None
     assert us.plan.remote == ("192.0.2.9", 5002)

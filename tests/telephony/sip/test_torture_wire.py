@@ -11,7 +11,7 @@ from tests.telephony.sip.phones import endpoint, port_of
 from tests.telephony.sip.test_torture import RFC_FILES
 
 OUTCOMES = {
-    200: "badaspec badbranch baddate baddn esc01 inv2543 longreq lwsdisp semiuri transports",
+    200: "badaspec badbranch baddate baddn esc01 inv2543 longreq lwsdisp semiuri transports zeromf",
     400: "clerr escruri insuf ltgtruri lwsruri lwsstart mcl01 mismatch01 mismatch02 multi01 ncl "
     "quotbal regbadct scalar02 trws",
     # A REGISTER or a MESSAGE that is understood: neither is for us.
@@ -21,7 +21,6 @@ OUTCOMES = {
     416: "novelsc unkscm",
     420: "bext01",
     481: "wsinv",  # it has a To tag, and there is no such call
-    483: "zeromf",
     501: "esc02 intmeth",
     505: "badvers",
     # Responses to nothing, and a request of which it cannot be told where it came from.

@@ -93,7 +93,7 @@ def ask(ua: UserAgent, data: bytes, flow: Flow = PBX, now: float = 0.0) -> list[
         (message("OPTIONS", body=""), 200, "Allow"),
         (message("REGISTER", body=""), 405, "Allow"),
         (message("JUMP", body=""), 501, "Allow"),
-        (message("OPTIONS", "sip:100@192.0.2.1", "Max-Forwards: 0", body=""), 483, ""),
+        (message("OPTIONS", "sip:100@192.0.2.1", "Max-Forwards: 0", body=""), 200, "Allow"),
         (message("INVITE", "weather:tomorrow"), 416, ""),
         (message("INVITE", "sip:100@192.0.2.1", "Require: nothing, 100rel"), 420, "Unsupported"),
         (message("INVITE", "sip:100@192.0.2.1", "Content-Encoding: gzip"), 415, "Accept-Encoding"),
