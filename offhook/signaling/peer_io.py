@@ -9,6 +9,7 @@ when they move.
 
 import asyncio
 import contextlib
+import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from time import monotonic
 from typing import Any
 
 import aioice.ice
+import aiortc.codecs
 import aiortc.rtcsctptransport
 import pylibsrtp
 from aiortc import (
@@ -24,6 +26,7 @@ from aiortc import (
     RTCDataChannel,
     RTCIceServer,
     RTCPeerConnection,
+    RTCRtpCodecParameters,
     RTCSessionDescription,
 )
 from aiortc.rtcrtptransceiver import RTCRtpTransceiver
@@ -58,7 +61,19 @@ CANDIDATES_LIMIT = 128
 """Bounds of a session description; a browser sends some 200 lines, 3 m-lines and 20 candidates.
 aiortc takes seconds of the event loop for thousands, and opens a socket for every m-line."""
 
+PONG = json.dumps({"type": "pong"})
+"""Answers each ping, so that the far end notices a dead line as soon as we do. Stock clients ignore
+JSON without RTVI's label."""
+TELEPHONE_EVENT = "audio/telephone-event"
+TELEPHONE_EVENTS = {48_000: 110, 8_000: 101}
+"""Clock rates in Hz of key presses beside the sound (RFC 4733), with the payload types that we
+offer them by. Chromium and Firefox offer 8 kHz beside Opus; Chromium 48 kHz too."""
+
 aiortc.rtcsctptransport.USERDATA_MAX_LENGTH = SCTP_PAYLOAD_BYTES
+aiortc.codecs.CODECS["audio"] += [
+    RTCRtpCodecParameters(TELEPHONE_EVENT, clock_rate, 1, payload_type)
+    for clock_rate, payload_type in TELEPHONE_EVENTS.items()
+]
 
 
 class OfferError(ValueError):
@@ -131,6 +146,10 @@ def _check(sdp: str) -> None:
     for group in description.group:
         if group.semantic == "BUNDLE" and not mids.issuperset(group.items[:1]):
             raise ValueError(f"no m-line has the mid {group.items[0]!r} of the BUNDLE group")
+
+
+def _is_event(codec: RTCRtpCodecParameters) -> bool:
+    return codec.mimeType.lower() == TELEPHONE_EVENT
 
 
 def _reason(error: Exception) -> str:
@@ -221,6 +240,8 @@ class PeerLeg(RtpLeg):
                 transceiver._offerDirection = "sendrecv"
             if transceiver.kind == "audio" and audio is None:
                 audio = transceiver
+                if transceiver._codecs and all(map(_is_event, transceiver._codecs)):
+                    raise ValueError("no audio codec in common")
                 if transceiver.sender.track is None:
                     transceiver.sender.replaceTrack(_SilentTrack())
                     transceiver.direction = "sendrecv"
@@ -247,10 +268,11 @@ class PeerLeg(RtpLeg):
         direction and again after a renegotiation."""
         dtls = transceiver.receiver.transport
         self._srtp_out = dtls._tx_srtp
-        codecs = transceiver._codecs
+        codecs = [c for c in transceiver._codecs if not _is_event(c)]
         if self._opened or not codecs:
             return
-        name = codecs[0].name.lower()
+        events = {c.payloadType or 0: c.clockRate for c in transceiver._codecs if _is_event(c)}
+        name, clock_rate = codecs[0].name.lower(), codecs[0].clockRate
         payload_type = codecs[0].payloadType
         assert payload_type is not None  # every negotiated codec has one
         format = RtpFormat(
@@ -259,6 +281,8 @@ class PeerLeg(RtpLeg):
             make_encoder=partial(_encoder, name, self._opus),
             payload_type=payload_type,
             dtx=name == "opus" and self._opus.dtx,
+            events_in=events,
+            events_out=min(events.items(), key=lambda e: e[1] != clock_rate, default=None),
         )
         self._open(format, ssrc=transceiver.sender._ssrc, now=monotonic())
         self._take_datagrams(dtls)
@@ -319,7 +343,8 @@ class PeerLeg(RtpLeg):
             logger.debug("{}: binary message on the data channel ignored", self.call_id)
         elif message.startswith("ping"):
             self._alive_at = monotonic()
-        else:
+            self.send_message(PONG)
+        elif message != PONG:
             self.on_message(message)
 
     def send_message(self, text: str) -> bool:

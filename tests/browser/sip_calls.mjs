@@ -1,4 +1,4 @@
-// A call by JsSIP in Chromium: keys pressed, put on hold and taken back, hung up.
+// A call by a SIP client in Chromium: keys pressed, put on hold and taken back, hung up.
 
 import { open } from "./browser.mjs";
 
@@ -12,9 +12,12 @@ const pause = (ms) => new Promise((then) => setTimeout(then, ms));
 await page.evaluate((call) => window.dial(call), options.call);
 await pause(1500);
 const hz = await page.evaluate(() => window.hears());
-for (const key of "7#") {
-  await page.evaluate((key) => window.press(key), key);
-  await pause(400);
+const takesKeys = await page.evaluate(() => window.takesKeys());
+for (const [how, keys] of [["press", "7#"], ["pressByRtp", "42*"]]) {
+  for (const key of keys) {
+    await page.evaluate(([how, key]) => void window[how](key), [how, key]);
+    await pause(400);
+  }
 }
 await page.evaluate(() => window.hold());
 await pause(700);
@@ -25,4 +28,4 @@ await page.evaluate(() => window.hangUp());
 await pause(300);
 const events = await page.evaluate(() => window.events);
 await browser.close();
-console.log(JSON.stringify({ hz, again, events, troubles }));
+console.log(JSON.stringify({ hz, takesKeys, again, events, troubles }));

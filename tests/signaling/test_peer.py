@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import random
+import re
 import socket
 import time
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from offhook.signaling.peer_io import (
     CANDIDATES_LIMIT,
     MEDIA_LIMIT,
     MESSAGE_BACKLOG,
+    PONG,
     OfferError,
     PeerLeg,
 )
@@ -240,6 +242,67 @@ async def test_statistics_know_the_line(monkeypatch):
     assert 1 <= there.mos < here.mos <= 4.6
 
 
+# --- keys ---
+
+EVENTS = {
+    "Chromium": ({110: 48_000, 126: 8_000}, (110, 48_000)),
+    "Firefox": ({101: 8_000}, (101, 8_000)),
+}
+"""What browsers offer, and which of it goes with Opus."""
+
+
+def with_events(clock_rates, sdp):
+    """The offer, with these telephone events in place of its own."""
+    own = [line.split(" ")[0][9:] for line in sdp.split("\r\n") if "telephone-event" in line]
+    lines = []
+    for line in sdp.split("\r\n"):
+        if line.startswith("m=audio"):
+            formats = [n for n in line.split()[3:] if n not in own]
+            line = " ".join([*line.split()[:3], *formats, *map(str, clock_rates)])
+        if "telephone-event" not in line:
+            lines.append(line)
+        if line.startswith("a=rtpmap:8 "):
+            lines += [f"a=rtpmap:{n} telephone-event/{hz}" for n, hz in clock_rates.items()]
+    return "\r\n".join(lines)
+
+
+@pytest.mark.parametrize("browser", EVENTS)
+async def test_the_telephone_events_of_an_offer_are_answered_and_used(browser):
+    offered, used = EVENTS[browser]
+    caller, callee = PeerLeg("caller"), PeerLeg("callee")
+    keys, answers = [], []
+    callee.on_dtmf = keys.append
+    answer = callee.answer
+
+    async def noted(sdp):
+        answers.append(await answer(sdp))
+        return answers[0]
+
+    callee.answer = noted
+    async with call(lambda sdp: with_events(offered, sdp), caller=caller, callee=callee):
+        for payload_type, clock_rate in offered.items():
+            assert f"a=rtpmap:{payload_type} telephone-event/{clock_rate}" in answers[0]
+        assert answers[0].count("telephone-event") == len(offered)
+        assert caller._format.events_out == callee._format.events_out == used
+        caller.send_dtmf("15#5")
+        await until(lambda: len(keys) == 4)
+        await hears(callee, caller, 440, seconds=0.2)
+    assert keys == ["1", "5", "#", "5"]
+
+
+async def test_without_telephone_events_in_the_offer_keys_are_tones():
+    async with call(lambda sdp: with_events({}, sdp)) as (caller, callee):
+        assert caller._format.events_out is None
+        tap = Tap(callee)
+        caller.send_dtmf("5")
+        await until(lambda: tap.onset() and len(tap.sound()) > tap.onset()[0] + 1600)
+        start, _ = tap.onset()
+        heard = tap.sound()[start + 160 : start + 1440].astype(float)
+        spectrum = np.abs(np.fft.rfft(heard * np.hanning(len(heard)), 16_000))
+        peaks = np.argmax(spectrum[600:1000]) + 600, np.argmax(spectrum[1000:1600]) + 1000
+        assert peaks == (pytest.approx(770, abs=15), pytest.approx(1336, abs=15))
+
+
 # --- the data channel ---
 
 
@@ -371,6 +434,18 @@ async def test_pings_alone_hold_the_line_and_are_no_messages():
         assert callee.last_packet_at == 0
         await until(lambda: callee.closed == "nothing heard from the caller", 2.0)
     assert got == []
+
+
+async def test_a_ping_is_answered():
+    """The page learns within seconds that the line is dead."""
+    caller, callee = PeerLeg("caller"), PeerLeg("callee")
+    got = []
+    async with call(caller=caller, callee=callee):
+        await until(lambda: caller._channel.readyState == "open")
+        caller._channel.on("message", got.append)
+        caller.send_message("ping: 1")
+        await until(lambda: got)
+    assert got == [PONG]
 
 
 async def test_a_peer_that_never_connects_is_given_up(monkeypatch):
@@ -548,6 +623,7 @@ async def test_a_refusal_says_why(sdp, why):
     [
         (lambda sdp: sdp[: sdp.index("m=audio")] + sdp[sdp.index("m=application") :], "audio"),
         (lambda sdp: sdp.replace("opus", "speex").replace("/8000", "/16000"), "audio"),
+        (lambda sdp: re.sub("opus|G722|PCM[UA]", "speex", sdp), "no audio codec in common"),
         (lambda sdp: sdp.replace("a=rtcp-mux\r\n", ""), "RTCP mux"),
         (lambda sdp: sdp.replace("a=ice-pwd", "a=nothing"), "ICE"),
     ],
@@ -674,7 +750,8 @@ async def test_the_private_names_of_aiortc_and_aioice_are_where_we_lean_on_them(
             assert leg._srtp_out is dtls._tx_srtp
             assert pair.remote_addr[0] == "127.0.0.1"
             assert pair.protocol.transport.sendto
-            assert {c.name.lower() for c in audio._codecs} == {"opus", "g722", "pcmu", "pcma"}
+            names = {"opus", "g722", "pcmu", "pcma", "telephone-event"}
+            assert {c.name.lower() for c in audio._codecs} == names
             assert isinstance(audio.sender._ssrc, int)
             assert audio._offerDirection == "sendrecv"
             # Ours was called in place of theirs, and theirs is not running beside it.

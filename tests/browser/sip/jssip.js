@@ -1,6 +1,7 @@
 // JsSIP as an application uses it; sip_calls.mjs presses its buttons.
 
 import JsSIP from "jssip";
+import { hears, takesKeys } from "./ears.js";
 
 const events = [];
 let agent, session;
@@ -35,26 +36,10 @@ window.dial = ({ server, target, user, password }) =>
   });
 
 window.press = (key) => session.sendDTMF(key);
+window.pressByRtp = (key) => session.sendDTMF(key, { transportType: "RFC2833" });
+window.takesKeys = () => takesKeys(session.connection);
+window.hears = () => hears(session.connection);
 window.hold = () => new Promise((resolve) => session.hold({}, resolve));
 window.unhold = () => new Promise((resolve) => session.unhold({}, resolve));
 window.hangUp = () => session.terminate();
 window.events = events;
-
-/** The strongest frequency that is heard, in Hz. */
-window.hears = async () => {
-  const receiver = session.connection.getReceivers().find(({ track }) => track.kind === "audio");
-  const stream = new MediaStream([receiver.track]);
-  const audio = new Audio(); // Chromium decodes what an element plays
-  audio.srcObject = stream;
-  await audio.play();
-  const context = new AudioContext();
-  const analyser = new AnalyserNode(context, { fftSize: 16384 });
-  context.createMediaStreamSource(stream).connect(analyser);
-  await new Promise((then) => setTimeout(then, 1000));
-  const levels = new Float32Array(analyser.frequencyBinCount);
-  analyser.getFloatFrequencyData(levels);
-  const strongest = levels.indexOf(Math.max(...levels));
-  const hz = (strongest * context.sampleRate) / analyser.fftSize;
-  await context.close();
-  return hz;
-};
