@@ -294,6 +294,7 @@ def _work(
             api_key=a.api_key,
             local=address.local,
             audio_cache=NO_CACHE if getattr(a, "audio_cache", "") == NO_CACHE else "",
+            metrics=a.metrics,
         )
         await serve(Worker(settings, make, service), listener(address), stop)
 

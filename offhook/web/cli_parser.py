@@ -216,6 +216,12 @@ def _worker_arguments(parser: argparse.ArgumentParser, port: int) -> None:
         default=os.environ.get("OFFHOOK_WORKER_API_KEY", ""),
         help="what clients must send as a bearer token (default: $OFFHOOK_WORKER_API_KEY)",
     )
+    parser.add_argument(
+        "--metrics",
+        choices=("open", "key"),
+        default="open",
+        help="who may read /metrics: everybody, or only who has the key (default %(default)s)",
+    )
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     parser.add_argument("--log-level", default="INFO", choices=levels)
 

@@ -66,6 +66,9 @@ class Server(Section):
     """A call longer than this is ended: somebody forgot to hang up."""
     api_key: Secret = ""
     """When set, callers must send it as a bearer token."""
+    metrics: Literal["open", "key"] = "open"
+    """Who may read /metrics, which has counts and times: everybody who reaches it, or only who has
+    a key. /healthz and /readyz are everybody's."""
 
     @property
     def local(self) -> bool:

@@ -30,7 +30,7 @@ from offhook.web.local_worker_io import local_workers
 from offhook.web.phones import DialRequestError
 from offhook.web.refusals import RETRY_AFTER_SECONDS, Busy, NoPhones
 from offhook.web.speech.leaving_io import has_left
-from offhook.web.speech.routes_io import OF_SPEECH, mount
+from offhook.web.speech.routes_io import is_of_speech, mount
 from offhook.web.speech.server_io import GONE, MAX_LINE_BYTES
 from offhook.web.speech.server_io import guard as speech_guard
 from offhook.web.stop_io import Stop
@@ -57,7 +57,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     config = request.app[EDGE].config.server
     if request.match_info.handler in OF_CARRIERS:
         return await handler(request)  # they come from elsewhere, and are verified one by one
-    if request.match_info.handler in OF_SPEECH:
+    if is_of_speech(request):
         return await speech_guard(request, handler)
     if config.local and (request.url.host or "") not in LOOPBACK_NAMES:
         # A page elsewhere that rebinds its name to this machine (DNS rebinding) sends its own name.
@@ -66,7 +66,9 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         # A form of another site cannot send this type without asking first (CORS).
         return error(415, "Content-Type is not application/json")
     given = request.headers.get("Authorization", "")
-    private = request.method in ("POST", "PATCH") or request.match_info.handler in calls_io.OF_CALLS
+    asked = request.match_info.handler
+    private = request.method in ("POST", "PATCH") or asked in calls_io.OF_CALLS
+    private |= asked is metrics and config.metrics == "key"
     if private and not has_key(given, config.api_key):
         return error(401, "a valid API key is required as a bearer token")
     try:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from aiohttp import web
 from loguru import logger
@@ -25,7 +25,7 @@ from offhook.web.access import LOOPBACK_NAMES, has_key, is_foreign
 from offhook.web.config import Speech
 from offhook.web.loop_io import run
 from offhook.web.speech import server_io
-from offhook.web.speech.routes_io import OF_SPEECH, mount
+from offhook.web.speech.routes_io import is_of_speech, mount
 from offhook.web.speech.server_io import Served, SpeechServer
 from offhook.web.stop_io import Stop
 from offhook.web.worker_stream_io import (
@@ -91,6 +91,8 @@ class WorkerSettings:
     """Whether only this machine can connect."""
     audio_cache: str = ""
     """"off": the speech API keeps no replies, either."""
+    metrics: Literal["open", "key"] = "open"
+    """As in [server]."""
 
 
 WORKER: "web.AppKey[Worker[Any]]" = web.AppKey("worker")
@@ -236,17 +238,17 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Who may ask, as for the edge; and no page of another site may, in its visitor's browser."""
     worker = request.app[WORKER]
     settings, path = worker.settings, worker.service.path
-    if request.match_info.handler in OF_SPEECH:
+    if is_of_speech(request):
         return await server_io.guard(request, handler)
     if settings.local and (request.url.host or "") not in LOOPBACK_NAMES:
         return _refusal(403, "this server answers only to localhost; see --listen")
     if not settings.api_key and is_foreign(request.headers.get("Origin", ""), request.host):
         return _refusal(403, "a page of another site may not use this server without an API key")
-    if request.path == path:
-        if not has_key(request.headers.get("Authorization", ""), settings.api_key):
-            return _refusal(401, "a valid API key is required as a bearer token")
-        if not web.WebSocketResponse().can_prepare(request):
-            return _refusal(426, f"{path} is a WebSocket", Upgrade="websocket")
+    private = request.path == path or (request.path == "/metrics" and settings.metrics == "key")
+    if private and not has_key(request.headers.get("Authorization", ""), settings.api_key):
+        return _refusal(401, "a valid API key is required as a bearer token")
+    if request.path == path and not web.WebSocketResponse().can_prepare(request):
+        return _refusal(426, f"{path} is a WebSocket", Upgrade="websocket")
     return await handler(request)
 
 

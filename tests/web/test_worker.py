@@ -418,7 +418,30 @@ async def test_who_may_ask(engine: PocketSphinxRecognizer) -> None:
         assert await status(client) == 401
         assert await status(client, Authorization="Bearer secre") == 401
         assert await status(client, Authorization="Bearer secret") == 426
+        assert await status(client, Authorization="BEARER secret") == 426
         assert (await client.get("/readyz")).status in (200, 503)
+        for method, where, code in (("GET", "/v1/x", 401), ("PUT", "/v1/models", 401)):
+            async with client.request(method, where) as answer:
+                assert (answer.status, (await answer.json())["error"]["type"]) == (
+                    code,
+                    "authentication_error",
+                )
+                assert answer.headers["X-Request-Id"]
+        key = {"Authorization": "Bearer secret"}
+        for method, where, code in (("GET", "/v1/x", 404), ("PUT", "/v1/models", 405)):
+            async with client.request(method, where, headers=key) as answer:
+                assert (answer.status, (await answer.json())["error"]["type"]) == (
+                    code,
+                    "invalid_request_error",
+                )
+                assert answer.headers["X-Request-Id"]
+        assert (await client.get("/metrics")).status == 200
+    async with serving(lambda progress: Kept(engine), api_key="secret", metrics="key") as (
+        client,
+        _,
+    ):
+        assert (await client.get("/metrics")).status == 401
+        assert (await client.get("/healthz")).status == 200
     async with serving(lambda progress: Kept(engine)) as (client, _):
         assert await status(client) == 426
         assert await status(client, Host="rebound.example") == 403

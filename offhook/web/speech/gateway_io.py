@@ -28,7 +28,7 @@ from offhook.web.memory_io import give_back_freed, let_go_of_code
 from offhook.web.remote_engines_io import hears_at, recognizer_of, speaks_at, synthesizer_of
 from offhook.web.speech.elsewhere_io import Elsewhere
 from offhook.web.speech.routes_io import mount
-from offhook.web.speech.server_io import MAX_LINE_BYTES, SPEECH, SpeechServer, guard
+from offhook.web.speech.server_io import MAX_LINE_BYTES, OPEN, SPEECH, SpeechServer, guard
 from offhook.web.stop_io import Stop
 from offhook.web.worker_io import Address, listener
 
@@ -146,11 +146,13 @@ async def metrics(request: web.Request) -> web.Response:
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def application(server: SpeechServer) -> web.Application:
+def application(server: SpeechServer, *, open_metrics: bool = True) -> web.Application:
+    """`open_metrics`: they are shown to who has no key, as are the probes."""
     app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
+    app[OPEN] = frozenset((healthz, readyz, *([metrics] if open_metrics else [])))
     mount(app, server)
     return app
 
@@ -162,7 +164,7 @@ async def opened(config: Config, addresses: Sequence[Address]) -> AsyncIterator[
     async with local_workers(config, gateway=True) as with_workers:
         gateway = Gateway(with_workers, local)
         gateway.know(config)
-        app = application(gateway.server)
+        app = application(gateway.server, open_metrics=config.server.metrics == "open")
         app[GATEWAY] = gateway
         runner = web.AppRunner(
             app,

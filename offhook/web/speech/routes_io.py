@@ -35,6 +35,8 @@ class Route:
     handler: Handler
     takes_turn: bool = False
     """It enters `SpeechServer.turn`, which lets the body come."""
+    heads: bool = False
+    """It answers HEAD as it does GET, without the body; a WebSocket cannot."""
 
 
 ROUTES = (
@@ -48,16 +50,24 @@ ROUTES = (
     Route("speech", "POST", "/v1/audio/speech/pcm", speech_pcm, True),
     Route("speech", "GET", "/v1/audio/speech/ws", speech_socket),
     Route("speech", "GET", "/ws/speak", speech_socket),
-    Route("speech", "GET", "/v1/audio/voices", list_voices),
+    Route("speech", "GET", "/v1/audio/voices", list_voices, heads=True),
     Route("speech", "POST", "/v1/audio/voices", add_voice, True),
     Route("speech", "DELETE", "/v1/audio/voices/{name}", remove_voice),
     Route("speech", "POST", "/v1/audio/clone", clone, True),
-    Route(None, "GET", "/v1/models", listed_models),
-    Route(None, "GET", "/v1/models/{model:.+}", one_model),
-    Route(None, "GET", "/openapi.json", described),
+    Route(None, "GET", "/v1/models", listed_models, heads=True),
+    Route(None, "GET", "/v1/models/{model:.+}", one_model, heads=True),
+    Route(None, "GET", "/openapi.json", described, heads=True),
 )
 OF_SPEECH = frozenset(route.handler for route in ROUTES)
 """Handlers that `server_io.guard` guards."""
+
+
+def is_of_speech(request: web.Request) -> bool:
+    """Whether `server_io.guard` guards it: a route of the speech API, or a path where one could
+    be, so that a program is refused in the shape it knows."""
+    if request.match_info.handler in OF_SPEECH:
+        return True
+    return SPEECH in request.app and request.path.startswith("/v1/")
 
 
 async def _in_turn(request: web.Request) -> None:
@@ -76,4 +86,5 @@ def mount(app: web.Application, server: SpeechServer) -> None:
     taken = {resource.canonical for resource in app.router.resources()}  # a worker's own socket
     for route in ROUTES:
         if (route.needs is None or route.needs in kinds) and route.path not in taken:
-            app.router.add_route(route.method, route.path, route.handler, expect_handler=_in_turn)
+            for method in (route.method, *(["HEAD"] if route.heads else [])):
+                app.router.add_route(method, route.path, route.handler, expect_handler=_in_turn)

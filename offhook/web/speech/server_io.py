@@ -294,6 +294,8 @@ SPEECH: web.AppKey[SpeechServer] = web.AppKey("speech", SpeechServer)
 ASKED: web.RequestKey[Asked] = web.RequestKey("asked", Asked)
 TAKE_TURNS: web.AppKey[frozenset[Any]] = web.AppKey("take_turns")
 """Handlers that let the body come themselves, when their turn has come."""
+OPEN: web.AppKey[frozenset[Any]] = web.AppKey("open")
+"""Handlers that everybody may ask: what orchestrators probe."""
 
 
 def _key_of_page(request: web.Request) -> str:
@@ -358,7 +360,8 @@ async def _answer(
     """Raises ConnectionError when the client has gone."""
     asked = request[ASKED]
     try:
-        server.check_caller(request, asked)
+        if request.match_info.handler not in request.app.get(OPEN, ()):
+            server.check_caller(request, asked)
         if request.match_info.handler not in request.app[TAKE_TURNS]:
             await asked.proceed()
         response = await run(request, handler)
@@ -407,6 +410,11 @@ def fault_of(error: Exception) -> ApiError:
             return ApiError(413, "the body is too large")
         case web.RequestPayloadError() | HttpProcessingError():
             return ApiError(400, "the body is broken: it is not what its headers say")
+        case web.HTTPNotFound():
+            return ApiError(404, "there is no such path here: /openapi.json has them")
+        case web.HTTPMethodNotAllowed():
+            allowed = ", ".join(sorted(error.allowed_methods))
+            return ApiError(405, f"{error.method} is not possible here, only {allowed}")
         case web.HTTPException():
             return ApiError(
                 error.status, (error.text or error.reason).removeprefix(f"{error.status}: ")

@@ -259,11 +259,10 @@ class Quick(Served):
 
 
 @asynccontextmanager
-async def listening(server: SpeechServer) -> AsyncIterator[str]:
+async def listening(server: SpeechServer, *, open_metrics: bool = True) -> AsyncIterator[str]:
     """`server` on a TCP port: its address."""
-    runner = web.AppRunner(
-        application(server), access_log=None, handle_signals=False, shutdown_timeout=0.5
-    )
+    app = application(server, open_metrics=open_metrics)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

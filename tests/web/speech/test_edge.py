@@ -66,6 +66,23 @@ async def test_an_edge_hears_and_speaks_for_the_stock_client(client: Client) -> 
     assert "offhook_calls_in_progress" in metrics
 
 
+async def test_an_edge_refuses_programs_in_the_shape_they_know(client: Client) -> None:
+    """Also where it has no route; its own paths have a shape of their own."""
+    for method, path, status in (
+        ("GET", "/v1/nothing", 404),
+        ("POST", "/v1/nothing", 404),
+        ("DELETE", "/v1/models", 405),
+        ("POST", "/v1/audio/speech", 415),
+    ):
+        headers = {"Content-Type": "text/plain"} if status == 415 else {}
+        async with client.request(method, path, data=b"", headers=headers) as answer:
+            assert answer.status == status
+            assert set((await answer.json())["error"]) == {"message", "type", "param", "code"}
+            assert answer.headers["X-Request-Id"]
+    assert (await client.head("/v1/models")).status == 200
+    assert isinstance((await (await client.post("/start", data=b"")).json())["error"], str)
+
+
 async def test_what_an_edge_asks_of_other_requests_it_does_not_ask_of_these(
     client: Client,
 ) -> None:

@@ -506,6 +506,52 @@ async def test_paths_and_methods_that_are_none_are_answered_in_json(quick_server
         await error_of(answer)
 
 
+async def test_a_path_that_is_none_asks_for_the_key_too_and_every_refusal_has_an_id():
+    async with quickly_served(key="secret") as quick:
+        for path in ("/v1/nothing", "/v1/models"):
+            async with quick.client.get(path, headers=bearer("wrong")) as answer:
+                assert answer.status == 401
+                assert len(answer.headers["X-Request-Id"]) == 32
+                assert (await error_of(answer))["code"] == "invalid_api_key"
+        async with quick.client.post("/v1/nothing", data=b"x") as answer:
+            assert answer.status == 404
+            assert answer.headers["X-Request-Id"]
+            await error_of(answer)
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "Bearer "])
+async def test_the_scheme_of_a_key_is_of_any_case(scheme: str):
+    async with quickly_served(key="secret") as quick:
+        key = {"Authorization": f"{scheme} secret"}
+        async with quick.client.get("/v1/models", headers=key) as answer:
+            assert answer.status == 200
+
+
+async def test_probes_want_no_key_and_metrics_as_it_is_set():
+    async with quickly_served(key="secret") as quick, aiohttp.ClientSession(quick.url) as nobody:
+        for path, status in (("/healthz", 200), ("/readyz", 200), ("/metrics", 200)):
+            assert (await nobody.get(path)).status == status
+    hears = at_once(object(), "scripted", "")
+    server = SpeechServer(Settings(), hears, None, "secret")  # type: ignore[arg-type]
+    async with (
+        listening(server, open_metrics=False) as url,
+        aiohttp.ClientSession(url) as client,
+    ):
+        assert (await client.get("/readyz")).status == 200
+        assert (await client.get("/metrics")).status == 401
+        assert (await client.get("/metrics", headers=bearer("secret"))).status == 200
+
+
+async def test_head_is_answered_where_get_is(quick_server: Quick):
+    paths = ("/v1/models", "/v1/models/whisper-1", "/v1/audio/voices", "/openapi.json", "/healthz")
+    for path in paths:
+        async with quick_server.client.head(path) as head, quick_server.client.get(path) as got:
+            assert head.status == got.status == 200
+            assert head.headers["Content-Type"] == got.headers["Content-Type"]
+            assert await head.read() == b""
+            assert head.headers["X-Request-Id"]
+
+
 async def test_the_description_is_of_what_is_there(quick_server: Quick):
     async with quick_server.client.get("/openapi.json") as answer:
         paths = (await answer.json())["paths"]
