@@ -1,13 +1,19 @@
 """One call: a leg, its ears, an agent and a voice, put together as a Pipecat pipeline."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Literal
 
 from loguru import logger
-from pipecat.frames.frames import EndFrame, LLMRunFrame, UserIdleTimeoutUpdateFrame
+from pipecat.frames.frames import (
+    EndFrame,
+    LLMRunFrame,
+    TTSSpeakFrame,
+    UserIdleTimeoutUpdateFrame,
+)
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
@@ -39,6 +45,7 @@ from offhook.pipeline.events import (
 )
 from offhook.pipeline.hearing_io import Ears, Hearing
 from offhook.pipeline.recognizer import DEFAULT_OPTIONS, Recognizer, StreamOptions
+from offhook.pipeline.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.pipeline.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from offhook.pipeline.transport_io import HeardFrame, LegInput, LegOutput, LegTransport
@@ -47,6 +54,8 @@ IDLE_SECONDS = 12
 """Silence from both sides after which the agent is told that the caller says nothing."""
 HOLD_SECONDS = 120
 """An agent that keeps a caller on hold longer has forgotten them: the caller is taken back."""
+SENTENCE_SECONDS = 15
+"""A sentence not heard by then is not waited for: the voice has failed, too."""
 TRANSFER_ENDS_SECONDS = 1
 """A line that closed may have been closed by its transfer, which says so no later than this."""
 
@@ -103,13 +112,16 @@ class Call:
         make_agent: Callable[["Call"], Agent],
         limit_seconds: float | None = None,
         tracing: bool = False,
+        sentences: Mapping[str, str] | None = None,
     ) -> None:
+        """`sentences`: in place of those of `sentences.SENTENCES`, by the names of occasions."""
         self.leg = leg
         self.listeners: list[Callable[[Event], None]] = []
         self.end_reason = "the agent hung up"
         self._engines = engines
         self._limit_seconds = limit_seconds
         self._tracing = tracing
+        self._sentences = sentences
         self._agent = make_agent(self)
         self._turn = 0
         self._finished = asyncio.Event()
@@ -120,6 +132,7 @@ class Call:
         self._hold_limit: asyncio.Task[None] | None = None
         self.context = LLMContext(tools=self._agent.tools) if self._agent.tools else LLMContext()
         self._hearing: Hearing
+        self._stt: OffhookSTT
         self._line: LegInput
         self._output: LegOutput
         self._worker: PipelineWorker
@@ -147,6 +160,29 @@ class Call:
             await self._agent.processor.push_frame(frame)
             await frame.heard.wait()
         return self._hearing.reply.written
+
+    def sentence(self, occasion: Occasion) -> str:
+        """What to say then, in the language of the voice, else in the one heard last."""
+        speaking, hearing = self._engines.speaking, self._engines.hearing
+        languages = speaking.language, self._hearing.language, hearing.language, USUAL_LANGUAGE
+        return sentence(occasion, next(filter(None, languages)) or "", self._sentences)
+
+    async def say(self, text: str, *, instead: bool = False) -> None:
+        """Say a text without asking the agent: after what it has said so far, or `instead` of what
+        it is saying or about to say. Returns when the caller has heard it or has interrupted it,
+        after SENTENCE_SECONDS at the latest."""
+        spoken = HeardFrame()
+        spoken.interruptible = False  # it tells of the end whatever that is
+        if instead:
+            self._hearing.interrupt()
+            self._stt.queue(TTSSpeakFrame(text))
+            self._stt.queue(spoken)
+        else:
+            await self._agent.processor.push_frame(TTSSpeakFrame(text))
+            await self._agent.processor.push_frame(spoken)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SENTENCE_SECONDS):
+                await spoken.heard.wait()
 
     async def transfer(self, target: str) -> None:
         """Hand the caller over to `target`, a number or SIP address, and end the agent's part.
@@ -299,6 +335,7 @@ class Call:
         output = self._output = transport.output()
         output.reply = hearing.reply
         output.on_first_packet = lambda: self._first_packet(hearing)
+        self._stt = OffhookSTT(hearing)
         idle = IDLE_SECONDS if self._agent.on_idle is not None else 0
         user, assistant = LLMContextAggregatorPair(
             self.context,
@@ -311,7 +348,7 @@ class Call:
         pipeline = Pipeline(
             [
                 transport.input(),
-                OffhookSTT(hearing),
+                self._stt,
                 user,
                 self._agent.processor,
                 OffhookTTS(engines.synthesizer, hearing, engines.speaking),

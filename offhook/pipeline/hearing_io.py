@@ -104,6 +104,8 @@ class Hearing:
         """The turn being timed."""
         self.reply = Reply()
         """The agent's reply, kept up to date by the transport."""
+        self.language = ""
+        """Of the caller's last words, as "en"; empty before there are any."""
         self.digits = Digits()
         """The keys pressed; times are those of the line."""
         self._leg = leg
@@ -285,6 +287,8 @@ class Hearing:
 
     async def _read_words(self) -> None:
         async for event in self._recognizer.events():
+            if isinstance(event, Final) and event.text:
+                self.language = event.language
             match event:
                 case Partial() if self._fed_until is not None or self._awaiting_final:
                     if self._stale_finals == 0 and event.text != self._facts.text:
@@ -329,7 +333,7 @@ class Hearing:
                         self._leg.playout.resume()
                     self._emit(PlayoutResumed(self._ms(self._memory.end), self._facts.text))
                 case Action.INTERRUPT:
-                    self._interrupt()
+                    self.interrupt()
                 case Action.ASK_END:
                     self._ask_end()
                 case Action.FINISH:
@@ -355,7 +359,8 @@ class Hearing:
         facts.end_probability = None
         self._withdraw_question()
 
-    def _interrupt(self) -> None:
+    def interrupt(self) -> None:
+        """The agent falls silent, and its reply is cancelled."""
         self._leg.playout.flush()
         if self._away:
             self._leg.playout.pause()

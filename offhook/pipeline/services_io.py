@@ -67,7 +67,7 @@ class OffhookSTT(STTService):
         hearing.on_words = self._words
         hearing.on_keys = self._open_turn
         hearing.on_commit = self._commit
-        hearing.on_interrupt = lambda: self._queue(None)
+        hearing.on_interrupt = lambda: self.queue(None)
 
     def service_metadata_frame(self) -> STTMetadataFrame:
         frame = super().service_metadata_frame()
@@ -94,7 +94,8 @@ class OffhookSTT(STTService):
     async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
         yield None  # the ears hear the leg itself
 
-    def _queue(self, frame: Frame | None) -> None:
+    def queue(self, frame: Frame | None) -> None:
+        """Push a frame after those before it; None: an interruption."""
         if self._frames.full():
             self._frames.get_nowait()
         self._frames.put_nowait(frame)
@@ -102,19 +103,19 @@ class OffhookSTT(STTService):
     def _open_turn(self) -> None:
         if not self._turn_open:
             self._turn_open = True
-            self._queue(ProposedUserStartedSpeakingFrame())
+            self.queue(ProposedUserStartedSpeakingFrame())
 
     def _words(self, text: str) -> None:
         self._open_turn()
         if self._frames.qsize() < FRAME_QUEUE // 2:
-            self._queue(InterimTranscriptionFrame(text, "caller", time_now_iso8601()))
+            self.queue(InterimTranscriptionFrame(text, "caller", time_now_iso8601()))
 
     def _commit(self, text: str) -> None:
         self._open_turn()
         self._turn_open = False
         final = TranscriptionFrame(text, "caller", time_now_iso8601(), finalized=True)
-        self._queue(final)
-        self._queue(ProposedUserStoppedSpeakingFrame())
+        self.queue(final)
+        self.queue(ProposedUserStoppedSpeakingFrame())
 
     async def _push_frames(self) -> None:
         while True:

@@ -318,7 +318,10 @@ class LegOutput(BaseOutputTransport):
         (the results of function calls, say)."""
         for mark in marks:
             assert isinstance(mark, Frame)
-            if not mark.interruptible:
+            if isinstance(mark, HeardFrame):
+                if not mark.interruptible:
+                    mark.heard.set()
+            elif not mark.interruptible:
                 self._said.append(mark)
                 self._wake.set()
 

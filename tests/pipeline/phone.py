@@ -173,6 +173,12 @@ class Phone:
             while not condition():
                 await self._tick()
 
+    async def while_doing(self, doing: Awaitable[object]) -> None:
+        """The line's time goes on until it is done."""
+        done = asyncio.ensure_future(doing)
+        await self.until(done.done)
+        await done
+
     async def _tick(self) -> None:
         self.leg.tick(monotonic())
         self._ears.vad.run()

@@ -32,6 +32,7 @@ from offhook.pipeline.events import (
     TurnLatency,
 )
 from offhook.pipeline.frontdesk import DEMO, Action, Transfer
+from offhook.pipeline.sentences import SENTENCES, Occasion, sentence
 from tests.pipeline.phone import Answerer, Phone, PhoneLeg, Words, phone_call
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -421,3 +422,50 @@ async def test_a_call_begins_with_who_calls_whom() -> None:
     assert (started.edge, started.direction, started.trunk) == ("sip", "outbound", "office")
     assert (started.caller, started.caller_name, started.called) == ("100", "Us", "+4930555123")
     assert (started.headers, started.variables) == ({"X-Id": "7"}, {"name": "Ada", "tries": 2})
+
+
+# --- sentences of the call's own ---
+
+
+async def test_a_sentence_is_said_without_the_agent_and_its_end_is_known() -> None:
+    agent = Answerer("hello", "yes")
+    async with phone_call(lambda call: agent.agent()) as phone:
+        await phone.until(lambda: phone.leg.said >= WORD_PACKETS)
+        saying = asyncio.create_task(phone.call.say("one moment please"))
+        await phone.until(saying.done)
+        assert phone.leg.said == 4 * WORD_PACKETS
+        await phone.press("1#")
+        await phone.until(lambda: phone.leg.said == 5 * WORD_PACKETS)
+        messages = phone.call.context.messages
+    said = [message["content"] for message in messages if message["role"] == "assistant"]
+    assert " ".join(said).startswith("hello one moment please")
+    assert phone.of(TurnLatency)
+
+
+async def test_a_sentence_takes_the_place_of_what_the_agent_says() -> None:
+    agent = Answerer(LONG)
+    async with phone_call(lambda call: agent.agent()) as phone:
+        await phone.until(lambda: phone.leg.said > 2 * WORD_PACKETS)
+        await phone.while_doing(phone.call.say("we must end", instead=True))
+        assert phone.of(Interrupted)[0].heard == "one two"
+        assert 5 * WORD_PACKETS <= phone.leg.said <= 6 * WORD_PACKETS
+        assert phone.of(AgentTurn)[-1].text == "we must end"
+
+
+async def test_a_sentence_that_the_caller_interrupts_is_over() -> None:
+    agent = Answerer("hello")
+    async with phone_call(lambda call: agent.agent()) as phone:
+        await phone.until(lambda: phone.leg.said >= WORD_PACKETS)
+        saying = asyncio.create_task(phone.call.say(LONG))
+        await phone.until(lambda: phone.leg.said > 3 * WORD_PACKETS)
+        await phone.press("1")
+        await phone.until(saying.done)
+        assert phone.leg.said < 5 * WORD_PACKETS
+
+
+def test_every_language_has_every_sentence() -> None:
+    for language, table in SENTENCES.items():
+        assert set(table) == set(Occasion), language
+    assert sentence(Occasion.WAIT, "de-AT") == SENTENCES["de"][Occasion.WAIT]
+    assert sentence(Occasion.WAIT, "tlh") == SENTENCES["en"][Occasion.WAIT]
+    assert sentence(Occasion.WAIT, "de", {"wait": "Moment!"}) == "Moment!"

@@ -1,0 +1,137 @@
+"""What a call says of its own accord, without its agent: a table of language x occasion."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Occasion(StrEnum):
+    GREETING = "greeting"
+    """The agent cannot greet the caller."""
+    TROUBLE = "trouble"
+    """The agent has no answer to the caller's turn."""
+    BROKEN_OFF = "broken_off"
+    """An answer that has begun ends here."""
+    WAIT = "wait"
+    """What the agent does takes long."""
+    NOT_HEARD = "not_heard"
+    """The caller's words were lost."""
+    TRANSFER = "transfer"
+    """The agent gives up: somebody else takes the caller."""
+    GOODBYE = "goodbye"
+    """The agent gives up, and there is nobody else."""
+    CLOSING = "closing"
+    """The server ends the call."""
+
+
+O = Occasion  # noqa: E741
+USUAL_LANGUAGE = "en"
+SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
+    "en": {
+        O.GREETING: "Hello! How can I help you?",
+        O.TROUBLE: "Sorry, I have a technical problem. Could you say that again, please?",
+        O.BROKEN_OFF: "Sorry, I lost my thread. Could you ask me again, please?",
+        O.WAIT: "One moment, please.",
+        O.NOT_HEARD: "Sorry, I could not hear you. Could you say that again, please?",
+        O.TRANSFER: "Sorry, I cannot help you right now. I will connect you with somebody.",
+        O.GOODBYE: "Sorry, I cannot help you right now. Please call again later. Goodbye.",
+        O.CLOSING: "Sorry, we have to end this call now. Please call again later. Goodbye.",
+    },
+    "de": {
+        O.GREETING: "Guten Tag! Wie kann ich Ihnen helfen?",
+        O.TROUBLE: "Entschuldigung, ich habe ein technisches Problem. "
+        "Können Sie das bitte noch einmal sagen?",
+        O.BROKEN_OFF: "Entschuldigung, ich habe den Faden verloren. "
+        "Fragen Sie mich bitte noch einmal.",
+        O.WAIT: "Einen Moment, bitte.",
+        O.NOT_HEARD: "Entschuldigung, ich konnte Sie nicht hören. "
+        "Können Sie das bitte noch einmal sagen?",
+        O.TRANSFER: "Leider kann ich Ihnen gerade nicht helfen. Ich verbinde Sie weiter.",
+        O.GOODBYE: "Leider kann ich Ihnen gerade nicht helfen. "
+        "Bitte rufen Sie später noch einmal an. Auf Wiederhören.",
+        O.CLOSING: "Leider müssen wir das Gespräch jetzt beenden. "
+        "Bitte rufen Sie später noch einmal an. Auf Wiederhören.",
+    },
+    "fr": {
+        O.GREETING: "Bonjour ! Comment puis-je vous aider ?",
+        O.TROUBLE: "Désolé, j'ai un problème technique. Pouvez-vous répéter, s'il vous plaît ?",
+        O.BROKEN_OFF: "Désolé, j'ai perdu le fil. Pouvez-vous reposer votre question ?",
+        O.WAIT: "Un instant, s'il vous plaît.",
+        O.NOT_HEARD: "Désolé, je ne vous ai pas entendu. Pouvez-vous répéter, s'il vous plaît ?",
+        O.TRANSFER: "Désolé, je ne peux pas vous aider pour le moment. Je vous mets en relation.",
+        O.GOODBYE: "Désolé, je ne peux pas vous aider pour le moment. "
+        "Veuillez rappeler plus tard. Au revoir.",
+        O.CLOSING: "Désolé, nous devons terminer cet appel. "
+        "Veuillez rappeler plus tard. Au revoir.",
+    },
+    "es": {
+        O.GREETING: "¡Hola! ¿En qué puedo ayudarle?",
+        O.TROUBLE: "Lo siento, tengo un problema técnico. ¿Puede repetirlo, por favor?",
+        O.BROKEN_OFF: "Lo siento, he perdido el hilo. ¿Puede preguntarme otra vez?",
+        O.WAIT: "Un momento, por favor.",
+        O.NOT_HEARD: "Lo siento, no he podido oírle. ¿Puede repetirlo, por favor?",
+        O.TRANSFER: "Lo siento, ahora no puedo ayudarle. Le paso con otra persona.",
+        O.GOODBYE: "Lo siento, ahora no puedo ayudarle. Llame más tarde, por favor. Adiós.",
+        O.CLOSING: "Lo siento, tenemos que terminar la llamada. Llame más tarde, por favor. Adiós.",
+    },
+    "it": {
+        O.GREETING: "Buongiorno! Come posso aiutarla?",
+        O.TROUBLE: "Mi dispiace, ho un problema tecnico. Può ripetere, per favore?",
+        O.BROKEN_OFF: "Mi dispiace, ho perso il filo. Può chiedermelo di nuovo?",
+        O.WAIT: "Un momento, per favore.",
+        O.NOT_HEARD: "Mi dispiace, non l'ho sentita. Può ripetere, per favore?",
+        O.TRANSFER: "Mi dispiace, ora non posso aiutarla. La metto in contatto con qualcuno.",
+        O.GOODBYE: "Mi dispiace, ora non posso aiutarla. Richiami più tardi. Arrivederci.",
+        O.CLOSING: "Mi dispiace, dobbiamo chiudere la chiamata. Richiami più tardi. Arrivederci.",
+    },
+    "pt": {
+        O.GREETING: "Olá! Como posso ajudar?",
+        O.TROUBLE: "Desculpe, tenho um problema técnico. Pode repetir, por favor?",
+        O.BROKEN_OFF: "Desculpe, perdi o fio à meada. Pode perguntar outra vez?",
+        O.WAIT: "Um momento, por favor.",
+        O.NOT_HEARD: "Desculpe, não consegui ouvir. Pode repetir, por favor?",
+        O.TRANSFER: "Desculpe, agora não posso ajudar. Vou passar a ligação a outra pessoa.",
+        O.GOODBYE: "Desculpe, agora não posso ajudar. Ligue mais tarde, por favor. Adeus.",
+        O.CLOSING: "Desculpe, temos de terminar a chamada. Ligue mais tarde, por favor. Adeus.",
+    },
+    "nl": {
+        O.GREETING: "Goedendag! Waarmee kan ik u helpen?",
+        O.TROUBLE: "Sorry, ik heb een technisch probleem. Kunt u dat nog eens zeggen?",
+        O.BROKEN_OFF: "Sorry, ik ben de draad kwijt. Kunt u het nog eens vragen?",
+        O.WAIT: "Een ogenblik, alstublieft.",
+        O.NOT_HEARD: "Sorry, ik kon u niet verstaan. Kunt u dat nog eens zeggen?",
+        O.TRANSFER: "Sorry, ik kan u nu niet helpen. Ik verbind u door.",
+        O.GOODBYE: "Sorry, ik kan u nu niet helpen. Belt u later nog eens. Tot ziens.",
+        O.CLOSING: "Sorry, we moeten dit gesprek nu beëindigen. Belt u later nog eens. Tot ziens.",
+    },
+    "ja": {
+        O.GREETING: "お電話ありがとうございます。ご用件をお聞かせください。",
+        O.TROUBLE: "申し訳ございません。技術的な問題が起きています。"
+        "もう一度おっしゃっていただけますか。",
+        O.BROKEN_OFF: "申し訳ございません。途中で途切れました。もう一度お願いできますか。",
+        O.WAIT: "少々お待ちください。",
+        O.NOT_HEARD: "申し訳ございません。聞き取れませんでした。もう一度お願いできますか。",
+        O.TRANSFER: "申し訳ございません。ただいま対応できません。担当の者におつなぎします。",
+        O.GOODBYE: "申し訳ございません。ただいま対応できません。後ほどおかけ直しください。",
+        O.CLOSING: "申し訳ございません。お電話を終了いたします。後ほどおかけ直しください。",
+    },
+    "zh": {
+        O.GREETING: "您好!请问有什么可以帮您?",
+        O.TROUBLE: "抱歉,我遇到了技术问题。请您再说一遍,好吗?",
+        O.BROKEN_OFF: "抱歉,我刚才中断了。请您再问一遍,好吗?",
+        O.WAIT: "请稍等。",
+        O.NOT_HEARD: "抱歉,我没有听到您的话。请您再说一遍,好吗?",
+        O.TRANSFER: "抱歉,我现在无法帮助您。我为您转接其他人。",
+        O.GOODBYE: "抱歉,我现在无法帮助您。请稍后再来电。再见。",
+        O.CLOSING: "抱歉,我们必须结束通话。请稍后再来电。再见。",
+    },
+}
+"""By ISO 639 code; every language has every occasion."""
+
+
+def sentence(occasion: Occasion, language: str = "", own: Mapping[str, str] | None = None) -> str:
+    """What to say in a language, as "de" or "de-AT"; in English where there is no such language.
+    `own`: sentences of the configuration, by the names of the occasions, which come first."""
+    if own and (text := own.get(occasion)):
+        return text
+    code = language.lower().replace("_", "-").partition("-")[0]
+    return SENTENCES.get(code, SENTENCES[USUAL_LANGUAGE])[occasion]
