@@ -21,6 +21,7 @@ from offhook.telephony.sip.grammar import SipError
 from offhook.telephony.sip.headers import CSeq, Headers, NameAddr
 from offhook.telephony.sip.message import Request, Response, parse_message
 from offhook.telephony.sip.resolver_io import ResolveError, Resolver, Target
+from offhook.telephony.sip.stream_io import trusting
 from offhook.telephony.sip.transactions import Failed, ResponseReceived, Transactions
 from offhook.telephony.sip.transport_io import Transports
 from offhook.telephony.sip.trunks import SipSettings, Trunk
@@ -44,7 +45,17 @@ def examine_phones(settings: SipSettings, max_calls: int) -> Iterator[Finding]:
         yield _certificate(settings)
     yield _public_address(settings)
     yield _media_ports(settings, min(max_calls, settings.max_calls))
-    yield from asyncio.run(_trunks(settings))
+    authorities: ssl.SSLContext | None = None
+    if settings.authorities is not None:
+        try:
+            authorities = trusting(settings.authorities)
+        except SipError as error:
+            yield Finding("trunks' authorities", "fails", str(error))
+        else:
+            count = len(x509.load_pem_x509_certificates(settings.authorities.read_bytes()))
+            detail = f"{settings.authorities}: {count}, besides the system's"
+            yield Finding("trunks' authorities", "ok", detail)
+    yield from asyncio.run(_trunks(settings, authorities))
 
 
 def _somebody(settings: SipSettings) -> bool:
@@ -165,13 +176,16 @@ def _media_ports(settings: SipSettings, calls: int) -> Finding:
 # --- the trunks ---
 
 
-async def _trunks(settings: SipSettings) -> Sequence[Finding]:
+async def _trunks(settings: SipSettings, authorities: ssl.SSLContext | None) -> Sequence[Finding]:
     """All at once: each may take its time."""
-    looked = await asyncio.gather(*(_trunk(settings, trunk) for trunk in settings.trunks))
+    looking = (_trunk(settings, trunk, authorities) for trunk in settings.trunks)
+    looked = await asyncio.gather(*looking)
     return [finding for findings in looked for finding in findings]
 
 
-async def _trunk(settings: SipSettings, trunk: Trunk) -> list[Finding]:
+async def _trunk(
+    settings: SipSettings, trunk: Trunk, authorities: ssl.SSLContext | None
+) -> list[Finding]:
     subject = f"trunk {trunk.name}"
     if not trunk.server:
         who = may_call(trunk)
@@ -186,7 +200,7 @@ async def _trunk(settings: SipSettings, trunk: Trunk) -> list[Finding]:
     if ip_address(settings.host).is_loopback and not ip_address(targets[0].host).is_loopback:
         detail = f"{targets[0].host} cannot be reached from {settings.host}"
         return [Finding(subject, "fails", f'{detail}: set [sip] host = "0.0.0.0"')]
-    prober = Prober(settings.host)
+    prober = Prober(settings.host, authorities)
     try:
         await prober.start()
         return await _ask(prober, trunk, targets[:TRIED_SERVERS])
@@ -235,10 +249,11 @@ async def _registers(prober: "Prober", trunk: Trunk, flow: Flow) -> list[Finding
 class Prober:
     """Sends one request at a time and waits for what is answered."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, authorities: ssl.SSLContext | None = None) -> None:
+        """`authorities`: what servers' certificates are checked by, None for the system's."""
         self._host = host
         self._port = 0
-        self._transports = Transports(self._received, self._closed)
+        self._transports = Transports(self._received, self._closed, authorities=authorities)
         self._transactions = Transactions(self._sent_by)
         self._answer: asyncio.Future[Response | str]
 
@@ -291,7 +306,8 @@ class Prober:
             if isinstance(event, ResponseReceived) and event.response.status >= 200:
                 answer = event.response
             elif isinstance(event, Failed):
-                answer = _no_way(event.transaction.flow)
+                fault = self._transports.fault_of(event.transaction.flow)
+                answer = "cannot be connected to" + (f": {fault}" if fault else "")
             if answer is not None and not self._answer.done():
                 self._answer.set_result(answer)
 
@@ -311,12 +327,6 @@ class Prober:
         if not host or ip_address(host).is_unspecified:
             host = local_address_for(flow.remote[0])
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _no_way(flow: Flow) -> str:
-    if flow.transport == "TLS":
-        return "cannot be connected to, or its certificate is not for that name (tls_verify)"
-    return "cannot be connected to"
 
 
 def _request(trunk: Trunk, method: str) -> Request:

@@ -12,7 +12,14 @@ from offhook.web import doctor_sip_io
 from offhook.web.doctor_io import examine
 from offhook.web.doctor_sip_io import examine_phones
 from offhook.web.finding import Finding
-from tests.telephony.sip.phones import free_port, kamailio, needs_kamailio, write_certificate
+from tests.telephony.sip.phones import (
+    endpoint,
+    free_port,
+    kamailio,
+    needs_kamailio,
+    port_of,
+    write_certificate,
+)
 from tests.web.phones import ScriptedPhone
 
 NOBODY = Trunk("nobody", addresses=("192.0.2.1",))
@@ -144,6 +151,22 @@ def test_a_trunk_that_is_not_there_is_said_so():
     assert "127.0.0.1:9 by TCP cannot be connected to" in found["trunk tcp"].detail
     assert "nowhere.invalid" in found["trunk name"].detail
     assert 'set [sip] host = "0.0.0.0"' in found["trunk far"].detail
+
+
+async def test_a_trunk_by_tls_is_looked_at_with_the_authorities_of_the_settings(tmp_path):
+    certificate, key = write_certificate(tmp_path)
+    async with endpoint(certificate=certificate, key=key, tls=0) as (pbx, _):
+        where = f"127.0.0.1:{port_of(pbx, 'TLS')}"
+        trunks = (Trunk("pbx", server=where, transport="TLS"),)
+        strange = await looked_from_outside(trunks=trunks)
+        known = await looked_from_outside(trunks=trunks, authorities=certificate)
+        (tmp_path / "empty.pem").touch()
+        none = await looked_from_outside(trunks=trunks, authorities=tmp_path / "empty.pem")
+    assert strange["trunk pbx"].verdict == "fails"
+    assert "the certificate of 127.0.0.1 is signed by itself" in strange["trunk pbx"].detail
+    assert known["trunk pbx"].verdict == "ok"
+    assert known["trunks' authorities"].detail == f"{certificate}: 1, besides the system's"
+    assert none["trunks' authorities"].verdict == "fails"
 
 
 async def test_a_trunk_that_answers_is_there_whatever_it_answers():

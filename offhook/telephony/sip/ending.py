@@ -15,6 +15,8 @@ MAX_REASON_CHARACTERS = 200
 BY: Mapping[Event, EndedBy] = {
     Event.REFUSE: "local",
     Event.HANG_UP: "local",
+    Event.SUCCESS_BARE: "local",  # they took the call; it is we who cannot go on with it
+    Event.ACK_BARE: "local",
     Event.RANG_OUT: "timeout",
     Event.NO_ACK: "timeout",
     Event.NO_PRACK: "timeout",

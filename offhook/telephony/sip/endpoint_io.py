@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
 
@@ -37,7 +36,7 @@ from offhook.telephony.sip.registration import Registration, RegistrationStatus
 from offhook.telephony.sip.resolver_io import ResolveError, Resolver
 from offhook.telephony.sip.rtp_ports_io import RtpPorts
 from offhook.telephony.sip.session import Session
-from offhook.telephony.sip.stream_io import client_context
+from offhook.telephony.sip.stream_io import trusting
 from offhook.telephony.sip.trace import Trace
 from offhook.telephony.sip.transfer_io import Transfers
 from offhook.telephony.sip.transport_io import Transports
@@ -146,7 +145,7 @@ class SipEndpoint:
         """Listen, look the trunks up, register. Raises OSError, SipError."""
         s = self._settings
         if s.authorities is not None:
-            self._transports.trust(_authorities(s.authorities))
+            self._transports.trust(trusting(s.authorities))
         local_fingerprint()  # the first call shall not wait for the certificate
         context = self._tls_context() if s.tls is not None or s.wss is not None else None
         ports: dict[TransportName, int | None] = {
@@ -669,16 +668,6 @@ class SipEndpoint:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _authorities(certificates: Path) -> ssl.SSLContext:
-    """Those of the system and these. Raises SipError."""
-    context = client_context()
-    try:
-        context.load_verify_locations(certificates)
-    except (OSError, ssl.SSLError) as error:
-        raise SipError(f"the authorities in {certificates}: {error}") from error
-    return context
 
 
 def _header(name: str, value: str) -> tuple[str, str]:

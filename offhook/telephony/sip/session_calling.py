@@ -156,7 +156,7 @@ class Calling(Negotiation):
             event = Event.SUCCESS_OFFER if sdp else Event.SUCCESS_BARE
         if self.state in RINGING:
             self._timer.accepted(response, now)
-        self._happened(event, now, 488, "the far end took the call without any media", sdp)
+        self._happened(event, now, 488, "the far end took the call without SDP", sdp)
 
     def _end_fork(self, response: Response, now: float) -> None:
         """One more far end has taken the call: it is told at once that it is over."""

@@ -14,6 +14,7 @@ from loguru import logger
 
 from offhook.telephony.sip.flow import Flow
 from offhook.telephony.sip.framing import FramingError, Ping, StreamFramer
+from offhook.telephony.sip.grammar import SipError
 
 WRITE_BUFFER_BYTES = 256 * 1024
 """What may wait for one peer, also while the connection to it is being made: four of the longest
@@ -195,6 +196,17 @@ def client_context(verify: bool = True, alpn: Sequence[str] = ()) -> ssl.SSLCont
         context.verify_mode = ssl.CERT_NONE
     if alpn:
         context.set_alpn_protocols(list(alpn))
+    return context
+
+
+def trusting(authorities: Path) -> ssl.SSLContext:
+    """For TLS connections of ours that are checked against these certificates (PEM) besides the
+    system's. Raises SipError when they cannot be read."""
+    context = client_context()
+    try:
+        context.load_verify_locations(authorities)
+    except (OSError, ssl.SSLError) as error:
+        raise SipError(f"the authorities in {authorities}: {error}") from error
     return context
 
 

@@ -292,6 +292,22 @@ async def test_an_answer_that_does_not_fit_is_acknowledged_and_hung_up(answer, s
         assert not host.talks
 
 
+async def test_a_200_without_sdp_ends_the_call_and_rings_nobody_again(time):
+    async with trunk_by_hand() as (sip, host, far):
+        call = sip.dial(Dial("4711"))
+        invite = await far.asked("INVITE")
+        far.learn(invite)
+        far.reply(invite, 200)
+        await far.asked("ACK")
+        bye = await far.is_hung_up()
+        assert "without SDP" in bye.headers.get("Reason")
+        ended = await last(call)
+        assert (ended.status, ended.reason) == (488, "the far end took the call without SDP")
+        await time.passes(sip, 40)
+        assert far.came.count("INVITE") == 1
+        assert not host.talks
+
+
 async def test_a_peer_that_is_not_there_is_said_so(time):
     trunk = Trunk("far", server=f"127.0.0.1:{free_port()}", options_seconds=0)
     async with endpoint(trunks=(trunk,)) as (sip, host):

@@ -10,7 +10,7 @@ import pytest
 from offhook.telephony.progress_io import DialError
 from offhook.telephony.sip import keep_alive, resolver_io, trunk_watch
 from offhook.telephony.sip.endpoint_io import Dial
-from offhook.telephony.sip.grammar import SipError
+from offhook.telephony.sip.grammar import SipError, with_raw_parameter
 from offhook.telephony.sip.keep_alive import KEEP_ALIVE
 from offhook.telephony.sip.message import Request, parse_message, respond, sdp_of
 from offhook.telephony.sip.resolver_io import Resolver, Target
@@ -46,8 +46,8 @@ class Registrar(asyncio.DatagramProtocol):
         request = parse_message(data)
         if isinstance(request, Request) and request.method == "REGISTER":
             host, port = self.seen_as or source
-            via = request.via.with_parameter("received", host).with_parameter("rport", str(port))
-            request.headers.set("Via", str(via))
+            via = with_raw_parameter(str(request.via), "received", host)
+            request.headers.set("Via", with_raw_parameter(via, "rport", str(port)))
             contact = ("Contact", f"{request.headers.get('Contact')};expires=300")
             self.transport.sendto(respond(request, 200, headers=[contact]).serialize(), source)
 

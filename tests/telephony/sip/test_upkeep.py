@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from offhook.telephony.sip.flow import Flow
+from offhook.telephony.sip.grammar import with_raw_parameter
 from offhook.telephony.sip.keep_alive import KEEP_ALIVE_SECONDS, KeepAlives
 from offhook.telephony.sip.message import Request, Response, parse_message, respond
 from offhook.telephony.sip.registration import Registration
@@ -213,8 +214,8 @@ class Office:
     def _answer(self, request) -> Response:
         if self.seen_as is not None:
             host, port = self.seen_as
-            via = request.via.with_parameter("received", host)
-            request.headers.set("Via", str(via.with_parameter("rport", str(port))))
+            via = with_raw_parameter(str(request.via), "received", host)
+            request.headers.set("Via", with_raw_parameter(via, "rport", str(port)))
         contact = request.headers.get("Contact")
         headers = [("Contact", f"{contact};expires=300")] if contact else []
         return respond(request, 200, to_tag="t", headers=headers)
