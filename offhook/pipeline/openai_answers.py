@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from offhook.pipeline.engine.languages import CODES
-from offhook.pipeline.engine.transcript import fix_repetitions
+from offhook.pipeline.engine.transcript import fix_repetitions, open_tail, strip_tags
 from offhook.pipeline.recognizer import Word
 from offhook.pipeline.retry import Failed
 
@@ -30,7 +30,6 @@ MAX_NAME_CHARS = 200
 PASSING = (408, 409, 425, 429)
 """Statuses of the client's fault after which the same request may do better; so may all of 5xx."""
 NO_CREDIT = "insufficient_quota"
-_HEADER = re.compile(r"language [A-Za-z]{1,30}<asr_text>")
 _HEADER_OPENS = "language "
 _HEADER_GOES_ON = re.compile(r"[A-Za-z]{0,30}(<[a-z_]{0,8})?")
 HEADER_CHARS = 50
@@ -201,13 +200,8 @@ def _seconds(value: object) -> float | None:
 
 
 def said_once(text: str) -> str:
-    """A whole text without headers and without loops."""
-    return fix_repetitions(without_headers(text)).strip()
-
-
-def without_headers(text: str) -> str:
-    """Without Qwen3-ASR's "language English<asr_text>" before each piece."""
-    return _HEADER.sub("", text)
+    """A whole text without headers, control tokens and loops."""
+    return fix_repetitions(strip_tags(text)).strip()
 
 
 def _begins_header(text: str) -> bool:
@@ -218,16 +212,19 @@ def _begins_header(text: str) -> bool:
 
 
 class HeaderFilter:
-    """Takes those headers out of a text that comes in pieces."""
+    """Takes Qwen3-ASR's "language English<asr_text>", and other control tokens, out of a text that
+    comes in pieces."""
 
     def __init__(self) -> None:
         self._held = ""
 
     def write(self, text: str) -> str:
-        """The text that is certain now: what may be a header's beginning is held back."""
-        text = without_headers(self._held + text)
+        """The text that is certain now: what may be the beginning of a header or of a control token
+        is held back."""
+        text = strip_tags(self._held + text)
         first = max(0, len(text) - HEADER_CHARS)
-        at = next((n for n in range(first, len(text)) if _begins_header(text[n:])), len(text))
+        sure = len(text) - open_tail(text)
+        at = next((n for n in range(first, sure) if _begins_header(text[n:])), sure)
         self._held = text[at:]
         return text[:at]
 

@@ -102,8 +102,8 @@ class Session:
             words = hello.words if isinstance(hello, Refusal) else "it is of another kind"
             raise NoRealtime(words)
         update: dict[str, Any] = {"type": "session.update", "model": await self._server.model()}
-        if self._options.language:
-            update["language"] = self._options.language
+        if self._options.language_code:
+            update["language"] = self._options.language_code
         if self._options.context:
             update["prompt"] = self._options.context
         await self._say(socket, update)
@@ -166,7 +166,7 @@ class Session:
             raise (Failed if self._text else NoRealtime)(heard.words)
         elif isinstance(heard, Done):
             text = said_once(heard.text)
-            language = known_language(heard.language, self._options.language)
+            language = known_language(heard.language, self._options.language_code)
             timing = utterance.final_timing(self._said_at)
             return Final(text, audio_ms, language=language, timing=timing)
         return None

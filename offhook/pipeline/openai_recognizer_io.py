@@ -99,7 +99,7 @@ class OpenAiRecognizer:
         """The utterance, from now to its end. Raises Failed; what was told then stays told."""
         while utterance.audio_ms < MIN_HEARD_MS:
             if utterance.ended.is_set():
-                language = known_language("", options.language)
+                language = known_language("", options.language_code)
                 return Final("", utterance.audio_ms, language=language)
             utterance.grown.clear()
             await utterance.grown.wait()
@@ -176,7 +176,7 @@ class OpenAiRecognizer:
         answer, started = await self.transcribe(pcm, options, lane, within_s, options.words)
         shift = utterance.start * 1000 // RATE_IN
         words = (Word(w.text, w.start_ms + shift, w.end_ms + shift) for w in answer.words)
-        language = known_language(answer.language, options.language)
+        language = known_language(answer.language, options.language_code)
         timing = utterance.final_timing(started)
         return Final(answer.text, utterance.audio_ms, tuple(words), language, timing=timing)
 
@@ -212,8 +212,8 @@ class OpenAiRecognizer:
             form.add_field("response_format", "verbose_json" if words else "json")
             if words:
                 form.add_field("timestamp_granularities[]", "word")
-            if options.language:
-                form.add_field("language", options.language)
+            if options.language_code:
+                form.add_field("language", options.language_code)
             if options.context:
                 form.add_field("prompt", options.context)
             sound = _wav(pcm)

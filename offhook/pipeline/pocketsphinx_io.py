@@ -245,7 +245,7 @@ class PocketSphinxRecognizer:
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "PocketSphinxStream":
         """English only. Updates come as decoding goes on, and word times always; there is nothing
         that context could change."""
-        if options.language not in (None, "en"):
+        if options.language_code not in (None, "en"):
             raise EngineError(f"PocketSphinx hears English (en) only, not {options.language}")
         return PocketSphinxStream(self, options.timing)
 

@@ -11,6 +11,8 @@ UPDATE_MS_MIN, UPDATE_MS, UPDATE_MS_MAX = 80, 400, 1120
 """The least, the usual and the most sound between two partials."""
 MAX_CONTEXT_CHARS = 4000
 """More context costs every update time and helps no name to be heard."""
+LANGUAGE_TAG = re.compile("([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?(?:[-_]([A-Za-z]{2}|[0-9]{3}))?")
+"""Language, script and region of a tag of BCP 47; no other subtags are used for speech."""
 
 Progress = Callable[[float, str], None]
 """Told while an engine loads: the fraction done, 0..1, and what is being done, in words."""
@@ -26,7 +28,8 @@ class StreamOptions:
     context: str = ""
     """Names and words to expect, or what the talk is about; engines that cannot use it do not."""
     language: str | None = None
-    """ISO 639 code of two or three letters, as "en"; None: found out by the engine."""
+    """A tag of BCP 47, as "en" or "pt-BR", in any case; None: found out by the engine. An engine
+    that does not know the region takes the language (lookup of RFC 4647 section 3.4)."""
     words: bool = False
     """Whether `Final.words` is needed; an engine that has the times anyway may always give them."""
     live: bool = True
@@ -43,8 +46,23 @@ class StreamOptions:
             raise ValueError(f"update_ms is {self.update_ms}, not {UPDATE_MS_MIN}..{UPDATE_MS_MAX}")
         if len(self.context) > MAX_CONTEXT_CHARS:
             raise ValueError(f"context is over {MAX_CONTEXT_CHARS} characters")
-        if self.language is not None and not re.fullmatch("[a-z]{2,3}", self.language):
-            raise ValueError(f"language is {self.language!r}, not a code such as 'en'")
+        if self.language is not None:
+            object.__setattr__(self, "language", canonical_tag(self.language))
+
+    @property
+    def language_code(self) -> str | None:
+        """The ISO 639 code of `language`: "pt" of "pt-BR"."""
+        return self.language and self.language.partition("-")[0]
+
+
+def canonical_tag(text: str) -> str:
+    """A language tag with its usual separators and case (RFC 5646 section 2.1.1): "pt_br" is
+    "pt-BR". Raises ValueError for what is none."""
+    tag = LANGUAGE_TAG.fullmatch(text)
+    if tag is None:
+        raise ValueError(f"language is {text[:50]!r}, not a code such as 'en' or 'pt-BR'")
+    language, script, region = tag.groups(default="")
+    return "-".join(filter(None, (language.lower(), script.title(), region.upper())))
 
 
 DEFAULT_OPTIONS = StreamOptions()
@@ -94,6 +112,7 @@ class Final:
     audio_ms: int
     words: tuple[Word, ...] = field(default=())
     language: str = "en"
+    """ISO 639 code; "und": not determined."""
     continues: bool = False
     """Nobody asked for it: the utterance grew beyond a bound of the engine, and goes on."""
     timing: Timing | None = field(default=None, compare=False)

@@ -260,7 +260,7 @@ class UtteranceStream:
                     await utterance.ended.wait()
                     if not self._options.live:
                         self._fail(self._recognizer.explain(failed))
-                    language = known_language("", self._options.language)
+                    language = known_language("", self._options.language_code)
                     return Final("", utterance.audio_ms, language=language)
                 await asyncio.sleep(pause)
 

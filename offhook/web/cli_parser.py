@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     transcribe.add_argument("files", nargs="+", type=Path, metavar="FILE")
     _asr_arguments(transcribe, "openai")
     _server_arguments(transcribe)
-    transcribe.add_argument("--language", help='as "en"; default: what the engine finds')
+    transcribe.add_argument("--language", help='as "en" or "pt-BR"; default: what the engine finds')
     transcribe.add_argument("--context", default="", help="names and words to expect")
     transcribe.add_argument("--json", action="store_true", help="one JSON object a file, in a line")
     transcribe.add_argument(

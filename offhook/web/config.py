@@ -134,7 +134,7 @@ class Engines(Section):
     asr_context: str = ""
     """Names and words to expect."""
     asr_language: str = ""
-    """As "en"; empty: what the engine finds."""
+    """As "en" or "pt-BR"; empty: what the engine finds."""
     asr_idle_seconds: float = Field(600, ge=0)
     """A worker of this machine ends after so long without a call, and its memory is free; 0:
     never."""

@@ -131,10 +131,9 @@ def test_openais_own_realtime_is_not_taken_for_vllms() -> None:
 @given(st.data())
 @settings(max_examples=200)
 def test_headers_are_taken_out_wherever_the_pieces_end(data: st.DataObject) -> None:
-    texts = data.draw(
-        st.lists(st.sampled_from(["all ", "a language lesson ", "l", "你好", "<b> "]))
-    )
-    whole = "".join(HEADER + text for text in texts)
+    texts = data.draw(st.lists(st.sampled_from(["all", "a language lesson", "l", "你好", "<b>"])))
+    begins = [data.draw(st.sampled_from([HEADER, "<non_speech>", "<|im_end|>"])) for _ in texts]
+    whole = "".join(begin + text for begin, text in zip(begins, texts, strict=True))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=9)))
     clean = HeaderFilter()
     pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]

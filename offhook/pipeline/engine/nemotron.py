@@ -75,6 +75,7 @@ class _Stream:
     live: bool
     prompt: int
     timing: bool
+    language: str
     state: State = State.IDLE
     due: float = 0.0
     """When the chunk that waits fell due."""
@@ -124,15 +125,13 @@ class NemotronEngine:
         max_files: int,
         tell: Callable[[int, Partial | Final], None],
         max_wait: float = 0.0,
-        language: str = "en",
     ) -> None:
-        """max_wait: s that a chunk may wait for company. language: of a text that names none."""
+        """max_wait: s that a chunk may wait for company."""
         self._runner = runner
         self._tokenizer = tokenizer
         self._room = {True: max_streams, False: max_files}
         self._tell = tell
         self._max_wait = max_wait
-        self._language = language
         self._streams: dict[int, _Stream] = {}
         self._count = 0
         self._free_slots = list(range(max_streams + max_files, 0, -1))
@@ -148,14 +147,22 @@ class NemotronEngine:
 
     # --- streams ---
 
-    def open(self, lookahead: int, live: bool = True, prompt: int = 0, timing: bool = False) -> int:
-        """A new stream with this right context; raises scheduler.Full."""
+    def open(
+        self,
+        lookahead: int,
+        live: bool = True,
+        prompt: int = 0,
+        timing: bool = False,
+        language: str = "",
+    ) -> int:
+        """A new stream with this right context; raises scheduler.Full. language: ISO 639 code of
+        what is spoken; empty: told by the tags that the model writes."""
         if not self._room[live]:
             raise Full(f"all {'streams' if live else 'files'} that there is room for are open")
         self._room[live] -= 1
         self._count += 1
         slot = self._free_slots.pop()
-        stream = _Stream(self._count, slot, lookahead, live, prompt, timing)
+        stream = _Stream(self._count, slot, lookahead, live, prompt, timing, language)
         self._streams[stream.number] = stream
         return stream.number
 
@@ -214,7 +221,7 @@ class NemotronEngine:
     def _current(self, stream: _Stream) -> Utterance:
         """The utterance in progress; a new one when there is none."""
         if not stream.utterances or stream.utterances[-1].ended:
-            new = Utterance(stream.samples, self._tokenizer, self._language)
+            new = Utterance(stream.samples, self._tokenizer, stream.language)
             stream.utterances.append(new)
         return stream.utterances[-1]
 

@@ -78,25 +78,26 @@ class NemotronHearing:
 
     def open(self, options: StreamOptions) -> int:
         """Raises EngineError when it cannot be heard as asked, and EngineFull."""
-        prompt = self._prompt(options.language)
+        prompt = self._prompt(options)
         lookahead = lookahead_of(self._config.lookaheads, options)
+        language = options.language_code or ("" if self._config.prompts else "en")
         try:
-            return self._engine.open(lookahead, options.live, prompt, options.timing)
+            return self._engine.open(lookahead, options.live, prompt, options.timing, language)
         except Full as error:
             raise EngineFull(str(error)) from error
 
-    def _prompt(self, language: str | None) -> int:
-        c = self._config
+    def _prompt(self, options: StreamOptions) -> int:
+        c, tag, code = self._config, options.language, options.language_code
         if not c.prompts:
-            if language not in (None, "en"):
-                raise EngineError(f"this model hears English only, not {language!r}")
+            if code not in (None, "en"):
+                raise EngineError(f"this model hears English only, not {tag!r}")
             return 0
-        if language is None:
+        if tag is None or code is None:
             return c.default_prompt
-        if language not in c.languages:
+        if tag not in c.languages and code not in c.languages:
             known = ", ".join(sorted(c.languages))
-            raise EngineError(f"this model does not know {language!r}; it knows {known}")
-        return c.languages[language]
+            raise EngineError(f"this model does not know {tag!r}; it knows {known}")
+        return c.languages.get(tag, c.languages.get(code, 0))
 
     def feed(self, number: int, pcm: Pcm, came: float) -> None:
         self._engine.feed(number, pcm, came)

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.engine.languages import UNKNOWN
 from offhook.pipeline.engine.nemotron_runner import (
     FRAME_SAMPLES,
     Label,
@@ -70,7 +71,8 @@ class Utterance:
     """What was fed of an utterance, and what of it was said."""
 
     def __init__(self, start: int, tokenizer: LabelText, language: str) -> None:
-        """start: in samples of the stream. language: of a text that names none."""
+        """start: in samples of the stream. language: ISO 639 code; empty: what the tags of the
+        text say."""
         self.position = 0
         """Encoder frames that are heard or under way."""
         self.ended = False
@@ -166,8 +168,8 @@ class Utterance:
     def _said(self, end: int, audio_ms: int, timing: Timing | None, continues: bool) -> Final:
         """Of the labels up to `end`."""
         labels = self._labels[:end]
-        named = [code for label in labels if (code := self._tokenizer.language(label))]
-        language = named[-1] if named else self._language
+        tags = [code for label in labels if (code := self._tokenizer.language(label))]
+        language = self._language or (tags[-1] if tags else UNKNOWN)
         text = self._tokenizer.text(labels)
         return Final(text, audio_ms, self._words(end), language, continues, timing)
 

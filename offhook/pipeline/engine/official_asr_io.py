@@ -26,6 +26,7 @@ import numpy.typing as npt
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.languages import CODES, NAMES
+from offhook.pipeline.engine.transcript import open_tail, polish
 from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
     EngineError,
@@ -78,8 +79,8 @@ class OfficialRecognizer:
             raise EngineError(self.explain(failed)) from failed
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> UtteranceStream:
-        if options.language and options.language not in NAMES:
-            raise EngineError(f"Qwen3-ASR does not know the language {options.language!r}")
+        if options.language_code and options.language_code not in NAMES:
+            raise EngineError(f"Qwen3-ASR does not know the language {options.language_code!r}")
         if options.words and not self._models.aligner:
             raise EngineError("times of words need an aligner: --aligner Qwen/Qwen3-ForcedAligner")
         return UtteranceStream(self, options)
@@ -96,7 +97,7 @@ class OfficialRecognizer:
             return await self._hear_live(utterance, options, tell)
         await utterance.ended.wait()
         if utterance.audio_ms < MIN_HEARD_MS:
-            return Final("", utterance.audio_ms, language=known_language("", options.language))
+            return Final("", utterance.audio_ms, language=known_language("", options.language_code))
         sound = _floats(samples(utterance.pcm))
         async with self._turns.turn(Lane.LIVE if options.live else Lane.FILE):
             started = monotonic()
@@ -111,7 +112,7 @@ class OfficialRecognizer:
 
     async def _hear_live(self, utterance: Utterance, options: StreamOptions, tell: Tell) -> Final:
         """As the package streams. Raises Failed."""
-        language = NAMES[options.language] if options.language else None
+        language = NAMES[options.language_code] if options.language_code else None
         state = await self._run(
             lambda: self._model.init_streaming_state(
                 context=options.context, language=language, chunk_size_sec=CHUNK_S
@@ -129,7 +130,8 @@ class OfficialRecognizer:
             async with self._turns.turn(Lane.PARTIAL):
                 started = monotonic()
                 await self._run(partial(self._model.streaming_transcribe, sound, state))
-            text = state.text
+            text = polish(state.text)
+            text = text[: len(text) - open_tail(text)]
             timing = utterance.partial_timing(fed, fed, started)
             tell(Partial(text, agreement(last, text), fed // 2 * 1000 // RATE_IN, timing))
             last = text
@@ -138,9 +140,9 @@ class OfficialRecognizer:
             started = monotonic()
             await self._run(partial(self._model.streaming_transcribe, sound, state))
             await self._run(partial(self._model.finish_streaming_transcribe, state))
-        code = known_language(CODES.get(state.language, ""), options.language)
+        code = known_language(CODES.get(state.language, ""), options.language_code)
         timing = utterance.final_timing(started)
-        return Final(state.text, utterance.audio_ms, language=code, timing=timing)
+        return Final(polish(state.text), utterance.audio_ms, language=code, timing=timing)
 
     # --- on its thread ---
 
@@ -185,7 +187,7 @@ class OfficialRecognizer:
         (heard,) = self._model.transcribe(
             (sound, RATE_IN),
             context=options.context,
-            language=NAMES[options.language] if options.language else None,
+            language=NAMES[options.language_code] if options.language_code else None,
             return_time_stamps=options.words,
         )
         words = tuple(
@@ -194,7 +196,8 @@ class OfficialRecognizer:
         )
         code = CODES.get(heard.language.partition(",")[0], "")
         audio_ms = len(sound) * 1000 // RATE_IN
-        return Final(heard.text, audio_ms, words, known_language(code, options.language))
+        text = polish(heard.text)
+        return Final(text, audio_ms, words, known_language(code, options.language_code))
 
 
 def _floats(pcm: Pcm) -> Sound:

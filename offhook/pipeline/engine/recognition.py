@@ -144,7 +144,7 @@ class Recognition:
                 "for the times of words an aligner is needed: set [engines] asr_aligner, or "
                 "--aligner, to Qwen/Qwen3-ForcedAligner-0.6B or a folder with it"
             )
-        code = options.language
+        code = options.language_code
         if code is not None and code not in NAMES:
             known = ", ".join(sorted(NAMES))
             raise EngineError(f"Qwen3-ASR does not know {code!r}; it knows {known}")

@@ -3,8 +3,9 @@
 The model writes ``language English<asr_text>so the text begins``, or ``language None<asr_text>``
 when nobody spoke. Parsing follows parse_asr_output of qwen-asr 0.0.6, with these differences:
 
-- A tag never reaches the user. There, a second ``<asr_text>`` stays in the text, and so does the
-  whole header when the language was forced and the model wrote it all the same.
+- A control token never reaches the user. There, ``<non_speech>`` and a second ``<asr_text>`` stay
+  in the text, and so does the whole header when the language was forced and the model wrote it all
+  the same.
 - A header that broke off before its tag is no text; there, "language Engl" is.
 - Output still being written may be parsed: a header or tag that is not yet whole shows nothing.
 """
@@ -23,13 +24,23 @@ REPETITIONS = 20
 MAX_PATTERN = 20
 """Characters, or tokens, that such a repeated piece may have."""
 
-_TAG = re.compile(r"<asr_text>|<\|[^<|>\s]{1,32}\|>")
+CONTROL_TOKENS = (
+    ASR_TEXT,
+    *("<non_speech>", "<timestamp>", "<think>", "</think>"),
+    *("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
+    *("<tts_pad>", "<tts_text_bos>", "<tts_text_eod>", "<tts_text_bos_single>"),
+    *(f"<blank{number}>" for number in range(1, 28)),
+)
+"""Of the tokenizer, beside those of the form <|name|>. Not all are marked as special, so decoding
+leaves some in the text."""
+_NAMED = "|".join(map(re.escape, CONTROL_TOKENS))
+_ANY = rf"(?:{_NAMED}|<\|[^<|>\s]{{1,32}}\|>)"
+_TAG = re.compile(rf"(?<=\s){_ANY} |{_ANY}")
+"""Between two spaces, with one of them."""
 _HEADER = re.compile(r"language \w{1,32}<asr_text>")
 _BROKEN_HEADER = re.compile(r"(?i)language(?: \w{0,32}(?:<[a-z_]*)?)?")
-_OPEN_TAG = re.compile(
-    "(?:" + "|".join(ASR_TEXT[:n] for n in range(len(ASR_TEXT) - 1, 0, -1)) + ")\\Z"
-    r"|<\|[^<|>\s]{0,32}\|?\Z"
-)
+_BEGUN = {token[:n] for token in CONTROL_TOKENS for n in range(1, len(token))}
+_OPEN_TAG = re.compile(rf"(?:{'|'.join(sorted(_BEGUN, reverse=True))})\Z|<\|[^<|>\s]{{0,32}}\|?\Z")
 
 MAX_TOKENS_PER_SECOND = 25
 """Fast speech has 7 or 8 syllables a second; scripts that the tokenizer knows badly (Thai, Hindi,

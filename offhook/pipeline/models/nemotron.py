@@ -81,7 +81,7 @@ class NemotronConfig:
     prompt_size: int = 0
     default_prompt: int = 0
     languages: Mapping[str, int] = field(default_factory=dict)
-    """ISO 639 code to prompt."""
+    """Tags of BCP 47, "pt" and "pt-BR", to prompts."""
     mel_in_bf16: bool = False
     """Whether window and mel filters were rounded to bf16 in training."""
 

@@ -42,6 +42,9 @@ SOUND = {
 }
 """What is computed of sound (`nemotron_mel`), by the names of processor_config.json."""
 LOCALE = re.compile("([a-z]{2,3})(-[A-Z]{2})?")
+NORWEGIAN = {"no": "nb"}
+"""A macrolanguage, and the written language that stands for it: the prompt called "no" was not
+trained, those of nb-NO and nn-NO were."""
 
 
 def read_config(folder: Path) -> NemotronConfig:
@@ -156,14 +159,18 @@ def _lookaheads(trained: Any, encoder: EncoderConfig) -> tuple[int, ...]:
 
 
 def _languages(prompts: Mapping[str, int], count: int) -> dict[str, int]:
-    """Codes of languages without a country, from names such as "de", "de-DE", "zh-CN". Where only
-    countries are named, the first of them stands for the language. Other names are passed over."""
+    """Languages, and those of their regions that have another prompt, by their tags: "pt", "pt-BR".
+    Where only regions are named, the first of them stands for the language. Other names are passed
+    over."""
     found: dict[str, int] = {}
     for name, prompt in sorted(prompts.items(), key=lambda item: ("-" in item[0], item[1])):
         if not 0 <= prompt < count:
             raise EngineError(f"{PROCESSOR}: the prompt of {name!r} is {prompt}, of {count}")
-        if locale := LOCALE.fullmatch(name):
-            found.setdefault(locale[1], prompt)
+        if (locale := LOCALE.fullmatch(name)) and found.setdefault(locale[1], prompt) != prompt:
+            found[name] = prompt
+    for language, written in NORWEGIAN.items():
+        if written in found:
+            found[language] = found[written]
     return found
 
 

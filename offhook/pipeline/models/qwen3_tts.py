@@ -43,13 +43,13 @@ class Generation:
     def from_json(c: Mapping[str, Any]) -> "Generation":
         """From a checkpoint's generation_config.json. Raises EngineError when it asks for what
         `sampling` does not do."""
-        for part in ("", "subtalker_"):
-            for name, value in ((f"{part}top_p", 1.0), (f"{part}do_sample", True)):
-                if c.get(name, value) != value:
-                    raise EngineError(
-                        f"generation_config.json: {name} is {c[name]!r}, but only {value!r} "
-                        "is supported"
-                    )
+        for name in ("top_p", "do_sample", "subtalker_top_p", "subtalker_dosample"):
+            if c.get(name, 1) != 1:
+                value = True if "sample" in name else 1.0
+                raise EngineError(
+                    f"generation_config.json: {name} is {c[name]!r}, but only {value!r} "
+                    "is supported"
+                )
         return Generation(
             temperature=c.get("temperature", Generation.temperature),
             top_k=c.get("top_k", Generation.top_k),

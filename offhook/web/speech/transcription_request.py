@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from offhook.pipeline.engine.languages import CODES
-from offhook.pipeline.recognizer import StreamOptions
+from offhook.pipeline.recognizer import StreamOptions, canonical_tag
 from offhook.web.speech.errors import ApiError
 from offhook.web.speech.transcript import FORMATS, Format, Granularity, Task
 
@@ -83,31 +83,30 @@ def parse(
     return TranscriptionRequest(options, single.get("model", ""), form, granularities, stream, task)
 
 
-def language_code(text: str) -> str | None:
-    """ "en", "EN", "en-US", "en_US" and "english" as a code; None for nothing. Raises ApiError."""
+def language_tag(text: str) -> str | None:
+    """ "en", "EN", "en-US", "en_US" and "english" as a tag; None for nothing. Raises ApiError."""
     plain = text.strip().lower()
     if not plain or plain == "auto":
         return None
     if plain in _LANGUAGES:
         return _LANGUAGES[plain]
-    code = plain.replace("_", "-").partition("-")[0]
-    if not (code.isascii() and code.isalpha() and len(code) in (2, 3)):
-        words = f"language is {_shown(text)}, not a code (ISO 639) such as 'en', or a name we know"
-        raise ApiError(400, words, "language")
-    return code
+    try:
+        return canonical_tag(plain)
+    except ValueError as error:
+        raise ApiError(400, f"{error}, or a name we know", "language") from error
 
 
 def _options(single: dict[str, str], lists: dict[str, list[str]], *, words: bool) -> StreamOptions:
     languages = list(lists["languages"])
     if "language" in single:
         languages = [single["language"]]
-    codes = [language_code(language) for language in languages]
+    tags = [language_tag(language) for language in languages]
     parts = [single.get("prompt", ""), ", ".join(lists["keywords"])]
     try:
         return StreamOptions(
             context="\n".join(filter(None, parts)),
             # Of several that it may be, the engine finds out which.
-            language=codes[0] if len(codes) == 1 else None,
+            language=tags[0] if len(tags) == 1 else None,
             words=words,
             live=False,
         )

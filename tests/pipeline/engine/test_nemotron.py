@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.nemotron import MAX_LABELS, NemotronEngine
+from offhook.pipeline.engine.nemotron_io import NemotronHearing
 from offhook.pipeline.engine.nemotron_runner import (
     Label,
     Part,
@@ -21,7 +22,15 @@ from offhook.pipeline.engine.nemotron_runner import (
 from offhook.pipeline.engine.nemotron_utterance import Sound
 from offhook.pipeline.engine.scheduler import Full
 from offhook.pipeline.engine.windows import AudioOverrun
-from offhook.pipeline.recognizer import Final, Partial, Timing, Word
+from offhook.pipeline.models.nemotron import NemotronConfig
+from offhook.pipeline.recognizer import (
+    EngineError,
+    Final,
+    Partial,
+    StreamOptions,
+    Timing,
+    Word,
+)
 
 FRAME = 1280
 FIRST = 200
@@ -134,14 +143,14 @@ def test_the_end_of_an_utterance_does_not_wait_for_a_whole_chunk() -> None:
     desk.engine.finish(number, 0.5)
     desk.run()
     words = (Word("2", 0, 80), Word("4", 80, 160))
-    assert desk.of(number) == [Final("2 4", 92, words)]
+    assert desk.of(number) == [Final("2 4", 92, words, language="und")]
 
 
 def test_an_utterance_without_sound_is_final_at_once() -> None:
     desk = Desk()
     number = desk.engine.open(0)
     desk.engine.finish(number, 0.0)
-    assert desk.of(number) == [Final("", 0)]
+    assert desk.of(number) == [Final("", 0, language="und")]
 
 
 def test_all_sound_is_heard_though_the_last_frame_is_not_whole() -> None:
@@ -317,15 +326,67 @@ def test_every_chunk_of_a_live_stream_is_told_and_none_of_a_file() -> None:
     assert desk.of(recording) == []
 
 
-def test_a_language_that_was_said_is_told() -> None:
+@pytest.mark.parametrize(
+    ("asked", "labels", "told"),
+    [
+        (None, (2, 1000), "de"),  # by its tag
+        (None, (2, 4), "und"),
+        ("fr", (2, 4), "fr"),
+        ("pt-BR", (2, 4), "pt"),
+        ("no", (2, 1000), "no"),
+    ],
+)
+def test_the_language_told_is_that_asked_for_or_that_of_a_tag(
+    asked: str | None, labels: tuple[int, ...], told: str
+) -> None:
     desk = Desk()
-    number = desk.engine.open(0)
-    desk.engine.feed(number, frames(2, 1000), 0.0)
+    languages = {"de": 9, "fr": 8, "pt": 13, "pt-BR": 12, "no": 103}
+    config = NemotronConfig(lookaheads=(0, 1, 13), prompts=128, languages=languages)
+    number = NemotronHearing(desk.engine, config).open(StreamOptions(80, language=asked))
+    desk.engine.feed(number, frames(*labels), 0.0)
     desk.engine.finish(number, 0.0)
     desk.run()
     final = desk.of(number)[-1]
     assert isinstance(final, Final)
-    assert final.language == "de"
+    assert final.language == told
+
+
+@pytest.mark.parametrize(
+    ("asked", "prompt"),
+    [
+        (None, 101),
+        ("pt", 13),
+        ("pt-BR", 12),
+        ("pt_br", 12),
+        ("pt-AO", 13),  # its region is not known, so the language is taken
+        ("zh-Hans", 4),
+    ],
+)
+def test_a_region_has_a_prompt_of_its_own(asked: str | None, prompt: int) -> None:
+    desk = Desk()
+    languages = {"pt": 13, "pt-BR": 12, "zh": 4}
+    config = NemotronConfig(
+        lookaheads=(0, 1, 13), prompts=128, default_prompt=101, languages=languages
+    )
+    hearing = NemotronHearing(desk.engine, config)
+    number = hearing.open(StreamOptions(80, language=asked))
+    desk.engine.feed(number, frames(2), 0.0)
+    desk.run()
+    [(_, [part])] = desk.model.batches
+    assert part.prompt == prompt
+    with pytest.raises(EngineError, match=r"does not know 'xx-BR'; it knows pt, pt-BR, zh$"):
+        hearing.open(StreamOptions(language="xx-BR"))
+
+
+def test_a_model_of_english_tells_english() -> None:
+    desk = Desk()
+    hearing = NemotronHearing(desk.engine, NemotronConfig(lookaheads=(0, 1, 13)))
+    number = hearing.open(StreamOptions(80, language="en-GB"))
+    other = hearing.open(StreamOptions(80))
+    for stream in (number, other):
+        desk.engine.finish(stream, 0.0)
+    desk.run()
+    assert {event.language for _, event in desk.told if isinstance(event, Final)} == {"en"}
 
 
 def test_a_very_long_utterance_goes_on_in_the_next_final_at_a_word() -> None:

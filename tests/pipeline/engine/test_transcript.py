@@ -1,5 +1,7 @@
 """What the user reads of what the model wrote."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +34,11 @@ from offhook.pipeline.engine.transcript import (
         ("language English<asr_text>one language English<asr_text>two", "English", "one two"),
         ("language English<asr_text>one<|im_end|>", "English", "one"),
         ("language English<asr_text><asr<asr_text>_text>one", "English", "one"),
+        # Which is no special token, so decoding leaves it there:
+        ("language None<asr_text><non_speech>", "", ""),
+        ("language English<asr_text>one <non_speech> two<non_speech>.", "English", "one two."),
+        ("language English<asr_text><think>one</think>", "English", "one"),
+        ("language English<asr_text>if <blank> is less", "English", "if <blank> is less"),
         ("language Engl", "", ""),
         ("language English<asr_te", "", ""),
     ],
@@ -59,6 +66,7 @@ pieces = st.sampled_from(
         "None",
         "<asr_text>",
         "<|im_end|>",
+        "<non_speech>",
         "<",
         "|",
         ">",
@@ -76,7 +84,15 @@ def test_no_tag_nor_half_character_is_shown_while_writing(text: str, forced: str
         shown = parse(raw[:end], forced, complete=False).text
         assert "<asr_text>" not in shown
         assert "<|im_end|>" not in shown
-        assert not shown.endswith(("<", "<a", "<asr_text", "<|im_end|", "\ufffd"))
+        assert "<non_speech>" not in shown
+        assert not shown.endswith(("<", "<a", "<asr_text", "<|im_end|", "<non_speech", "\ufffd"))
+
+
+def test_shown_text_does_not_flicker_at_a_control_token() -> None:
+    whole = "language English<asr_text>one<non_speech> two <think>three"
+    shown = [parse(whole[:n], complete=False).text for n in range(len(whole) + 1)]
+    assert all(later.startswith(text) for text, later in pairwise(shown))
+    assert shown[-1] == "one two three"
 
 
 def slow_fix(text: str, threshold: int = 20) -> str:

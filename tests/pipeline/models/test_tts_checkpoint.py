@@ -175,7 +175,13 @@ def test_a_config_of_something_else_is_refused(
 
 
 @pytest.mark.parametrize(
-    "changes", [{"top_p": 0.8}, {"subtalker_top_p": 0.8}, {"do_sample": False}]
+    "changes",
+    [
+        {"top_p": 0.8},
+        {"subtalker_top_p": 0.8},
+        {"do_sample": False},
+        {"subtalker_dosample": False},
+    ],
 )
 def test_ways_of_drawing_that_are_not_there_are_refused(
     folder: Path, changes: dict[str, object]

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.web.speech.errors import ApiError
-from offhook.web.speech.transcription_request import language_code, parse
+from offhook.web.speech.transcription_request import language_tag, parse
 
 KNOWN = ["model", "language", "prompt", "response_format", "temperature", "stream", "include[]"]
 
@@ -44,12 +44,12 @@ def test_nothing_but_a_file_is_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "code"),
+    ("given", "tag"),
     [
         ("en", "en"),
         ("EN", "en"),
-        ("en-US", "en"),
-        ("en_GB", "en"),
+        ("en-us", "en-US"),
+        ("en_GB", "en-GB"),
         ("english", "en"),
         ("German", "de"),
         ("yue", "yue"),
@@ -57,8 +57,8 @@ def test_nothing_but_a_file_is_enough() -> None:
         ("auto", None),
     ],
 )
-def test_a_language_is_a_code_or_a_name(given: str, code: str | None) -> None:
-    assert language_code(given) == code
+def test_a_language_is_a_tag_or_a_name(given: str, tag: str | None) -> None:
+    assert language_tag(given) == tag
 
 
 def test_of_several_languages_the_engine_finds_the_one() -> None:

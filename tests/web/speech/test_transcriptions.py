@@ -237,7 +237,7 @@ async def test_the_prompt_and_the_language_reach_the_engine(quick_server: Quick)
     fields = {"prompt": "Offhook", "language": "en-US", "model": "scripted", "temperature": "0"}
     assert (await ask(quick_server, wav(tone(2)), **fields))[0] == 200
     options = quick_server.ears.opened[0].options
-    assert options == StreamOptions(context="Offhook", language="en", live=False)
+    assert options == StreamOptions(context="Offhook", language="en-US", live=False)
 
 
 async def test_times_of_words_are_asked_for_only_where_they_serve(quick_server: Quick) -> None:
