@@ -46,6 +46,9 @@ SILENCE_DB = 40.0
 FRAME_MS = 20
 MARGIN_MS = 200
 """Of silence kept around the sound."""
+PAUSE_MS = 500
+"""Of silence at the end of a reference's codes. The model goes on right behind them, and with less
+it may say the reference's last sound once more."""
 CUT_SECONDS = 10
 """s before the end of what is used in which a quiet place to cut is sought."""
 QUIET_MS = 200
@@ -125,8 +128,17 @@ class Reference:
     text: str
     """What is said in it; empty: unknown, and no codes are made."""
 
+    @property
+    def pcm_for_codes(self) -> Pcm:
+        """With PAUSE_MS of silence behind the last frame that is not silent, what there is
+        included."""
+        frame, pause = (RATE_OUT * ms // 1000 for ms in (FRAME_MS, PAUSE_MS))
+        spoken = (int(np.flatnonzero(_sounding(self.pcm))[-1]) + 1) * frame
+        return np.pad(self.pcm, (0, max(0, spoken + pause - len(self.pcm))))
+
     def digest(self, model: str) -> str:
-        return _digest("clone", model, self.text, data=self.pcm.tobytes())
+        pcm = self.pcm_for_codes if self.text else self.pcm
+        return _digest("clone", model, self.text, data=pcm.tobytes())
 
 
 @dataclass(frozen=True, eq=False)

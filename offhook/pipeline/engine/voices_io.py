@@ -245,11 +245,14 @@ def load_encoders(folder: Path, device: str) -> Encode:
     speech = speech_encoder.load(folder, device)
 
     def encode(reference: Reference) -> Clone:
-        pcm = torch.from_numpy(reference.pcm.astype(np.float32) / 32768).to(device)
+        def on_device(pcm: Pcm) -> torch.Tensor:
+            return torch.from_numpy(pcm.astype(np.float32) / 32768).to(device)
+
         codes = None
         if reference.text:
-            codes = speech.encode(pcm).cpu().numpy().astype(np.int16)
-        return Clone(speaker.embed(pcm).cpu().numpy(), codes)
+            sound = on_device(reference.pcm_for_codes)
+            codes = speech.encode(sound).cpu().numpy().astype(np.int16)
+        return Clone(speaker.embed(on_device(reference.pcm)).cpu().numpy(), codes)
 
     return encode
 

@@ -98,6 +98,18 @@ def test_a_long_recording_is_cut_in_a_pause() -> None:
     assert likeness(reference.pcm, pcm[: len(reference.pcm)]) > 0.9999
 
 
+@pytest.mark.parametrize("tail", [0.0, 0.1, 0.3, 5.0])
+def test_a_reference_with_words_ends_with_a_pause(tail: float) -> None:
+    sound = speech(3)[: -int(0.4 * RATE_OUT)]
+    recording = np.concatenate((sound, silence(tail)))
+    reference = prepare(recording, RATE_OUT, WORDS)
+    spoken = len(np.trim_zeros(reference.pcm, "b"))
+    pcm = reference.pcm_for_codes
+    assert np.array_equal(pcm[: len(reference.pcm)], reference.pcm)
+    assert dbfs(pcm[spoken:]) < -60
+    assert RATE_OUT * 0.45 < len(pcm) - spoken < RATE_OUT * 0.55
+
+
 def test_a_very_long_recording_is_not_read_to_its_end() -> None:
     hour = np.broadcast_to(speech(3)[:1000], (86_400, 1000)).reshape(-1)
     assert len(prepare(hour, RATE_OUT).pcm) <= MAX_SECONDS * RATE_OUT
