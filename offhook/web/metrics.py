@@ -19,6 +19,7 @@ from offhook.pipeline.events import (
 from offhook.pipeline.latency import STAMPS
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.leg_io import SipLeg
+from offhook.telephony.sip.reasons import CAUSES
 
 LATENCY_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
 
@@ -32,6 +33,7 @@ FAILURES = (
     *("nothing heard from the caller", "the caller did not connect in time", "no sound came"),
     *("the sound could not be protected", "no common media", "the far end", "the socket"),
     *("the carrier does not", "the stream did not start", "the connection to Asterisk broke"),
+    *("the network", "the destination"),
 )
 """How the reasons begin for which a call ended against everybody's will."""
 ENDS = (
@@ -39,6 +41,7 @@ ENDS = (
     *("hung up", "Asterisk hung up", "Asterisk closed the connection"),
     *("the carrier closed the stream", "transferred", "replaced", "the caller reconnects"),
     *("the call reached its longest duration", "the server is shutting down", "the server stops"),
+    *dict.fromkeys(cause.words for cause in CAUSES.values()),
 )
 """How the others begin. The rest of a reason can be a number that was called, or words of the far
 end: no label may have that, since each would be a series for ever."""

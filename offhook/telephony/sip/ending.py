@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.message import Message, Response
-from offhook.telephony.sip.reasons import REASONS
+from offhook.telephony.sip.reasons import CAUSES, REASONS
 from offhook.telephony.sip.session_events import Ended
 from offhook.telephony.sip.session_table import Event, State
 
 MAX_REASON_CHARACTERS = 200
 """Of a reason of the far end's, as it is shown to people."""
+
+MAX_REASONS = 4
+"""Reasons of one message that are read: one of SIP, one of Q.850, and some to spare."""
 
 BY: Mapping[Event, EndedBy] = {
     Event.REFUSE: "local",
@@ -84,7 +87,7 @@ def words(response: Response) -> str:
     if status not in _PLAIN:
         text = f"{text}: {status} {reason}".rstrip()
     said = reason_text(response)
-    if said and said != reason:
+    if said and said not in (reason, text):
         text += f" ({said})"
     if 300 <= status < 400 and response.contacts:
         text += f", now at {shown(str(response.contacts[0].uri))}"
@@ -101,10 +104,16 @@ def retry_after(message: Message) -> int | None:
 
 
 def reason_text(message: Message) -> str:
-    """What the Reason header says in words (RFC 3326); "" without one."""
-    value = (message.headers.get("Reason") or "")[: 2 * MAX_REASON_CHARACTERS]
-    protocol, _, rest = value.partition(";")
-    cause = ""
+    """What the first Reason that says anything says (RFC 3326); "" without one. A cause of the
+    telephone network has its words in CAUSES, after which stands what the far end says beyond the
+    standard's name for it."""
+    values = message.headers.all("Reason", MAX_REASONS)
+    return next((text for text in map(_reason_text, values) if text), "")
+
+
+def _reason_text(value: str) -> str:
+    protocol, _, rest = value[: 2 * MAX_REASON_CHARACTERS].partition(";")
+    protocol, cause, text = protocol.strip().upper(), "", ""
     while rest:
         name, equals, after = rest.partition("=")
         name, after = name.strip().lower(), after.strip()
@@ -112,11 +121,26 @@ def reason_text(message: Message) -> str:
             content, rest = _unquoted(after)
         else:
             content, _, rest = after.partition(";")
-        if name == "text" and content.strip():
-            return shown(content)
-        if name == "cause":
-            cause = content.split(",")[0].strip()
-    return shown(f"{protocol.strip()} cause {cause}") if cause else ""
+        if name == "text":
+            text = text or content.strip()
+        elif name == "cause":
+            cause = cause or content.split(",")[0].strip()
+    number = int(cause) if cause.isascii() and cause.isdigit() and len(cause) <= 3 else 0
+    if protocol == "Q.850" and number in CAUSES:
+        usual, words = CAUSES[number]
+        if not text or _letters(text) == _letters(usual):
+            return words
+        return shown(text if words == "hung up" else f"{words}: {text}")
+    if text:
+        return shown(text)
+    if protocol == "SIP" and number in REASONS:
+        return f"{number} {REASONS[number]}"
+    return shown(f"{protocol} cause {cause}") if cause else ""
+
+
+def _letters(text: str) -> str:
+    """What the spellings of a cause have in common: "Normal Clearing", "NORMAL_CALL_CLEARING"."""
+    return "".join(c for c in text.lower() if c.isalpha()).replace("call", "")
 
 
 def _unquoted(text: str) -> tuple[str, str]:

@@ -1,4 +1,6 @@
-"""Status codes and their usual reason phrases (RFC 3261 §21)."""
+"""Status codes and their reason phrases (RFC 3261 §21); the causes of the telephone network."""
+
+from typing import NamedTuple
 
 REASONS = {
     100: "Trying",
@@ -72,3 +74,79 @@ CLASS_REASONS = {
     6: "Global Failure",
 }
 """For a status that is not in the table, by its first digit."""
+
+
+class NetworkCause(NamedTuple):
+    """Why a call ended in the telephone network."""
+
+    name: str
+    """The standard's."""
+    words: str
+    """Ours, for people."""
+
+
+CAUSES = {
+    1: NetworkCause("Unallocated number", "no such number"),
+    2: NetworkCause("No route to specified transit network", "the network has no route"),
+    3: NetworkCause("No route to destination", "the network has no route"),
+    4: NetworkCause("Send special information tone", "not available"),
+    5: NetworkCause("Misdialled trunk prefix", "the number is wrong"),
+    6: NetworkCause("Channel unacceptable", "the network failed"),
+    8: NetworkCause("Preemption", "the network needed the line for another call"),
+    9: NetworkCause("Preemption, circuit reserved", "the network needed the line for another call"),
+    16: NetworkCause("Normal call clearing", "hung up"),
+    17: NetworkCause("User busy", "busy"),
+    18: NetworkCause("No user responding", "no answer"),
+    19: NetworkCause("User alerting, no answer", "no answer"),
+    20: NetworkCause("Subscriber absent", "not available"),
+    21: NetworkCause("Call rejected", "declined"),
+    22: NetworkCause("Number changed", "the number has changed"),
+    23: NetworkCause("Redirection to new destination", "moved"),
+    25: NetworkCause("Exchange routing error", "the network has no route"),
+    26: NetworkCause("Non-selected user clearing", "answered elsewhere"),
+    27: NetworkCause("Destination out of order", "the destination is out of order"),
+    28: NetworkCause("Invalid number format", "the number is incomplete"),
+    29: NetworkCause("Facility rejected", "refused"),
+    30: NetworkCause("Response to status enquiry", "hung up"),
+    31: NetworkCause("Normal, unspecified", "hung up"),
+    34: NetworkCause("No circuit/channel available", "the network has no free line"),
+    38: NetworkCause("Network out of order", "the network is out of order"),
+    39: NetworkCause("Permanent frame mode connection out of service", "the network failed"),
+    40: NetworkCause("Permanent frame mode connection operational", "the network failed"),
+    41: NetworkCause("Temporary failure", "the network failed for a moment"),
+    42: NetworkCause("Switching equipment congestion", "the network is congested"),
+    43: NetworkCause("Access information discarded", "the network failed"),
+    44: NetworkCause("Requested circuit/channel not available", "the network has no free line"),
+    46: NetworkCause("Precedence call blocked", "the network is congested"),
+    47: NetworkCause("Resource unavailable, unspecified", "the network is congested"),
+    49: NetworkCause("Quality of service not available", "the network is congested"),
+    50: NetworkCause("Requested facility not subscribed", "not allowed"),
+    52: NetworkCause("Outgoing calls barred", "not allowed"),
+    54: NetworkCause("Incoming calls barred", "not allowed"),
+    55: NetworkCause("Incoming calls barred within CUG", "not allowed"),
+    57: NetworkCause("Bearer capability not authorized", "not allowed"),
+    58: NetworkCause("Bearer capability not presently available", "no common media"),
+    63: NetworkCause("Service or option not available", "refused"),
+    65: NetworkCause("Bearer capability not implemented", "no common media"),
+    66: NetworkCause("Channel type not implemented", "no common media"),
+    69: NetworkCause("Requested facility not implemented", "refused"),
+    79: NetworkCause("Service or option not implemented", "refused"),
+    81: NetworkCause("Invalid call reference value", "the network lost the call"),
+    87: NetworkCause("User not member of CUG", "not allowed"),
+    88: NetworkCause("Incompatible destination", "no common media"),
+    90: NetworkCause("Non-existent CUG", "not allowed"),
+    91: NetworkCause("Invalid transit network selection", "the network has no route"),
+    95: NetworkCause("Invalid message, unspecified", "the network failed"),
+    96: NetworkCause("Mandatory information element is missing", "the network failed"),
+    97: NetworkCause("Message type non-existent or not implemented", "the network failed"),
+    98: NetworkCause("Message not compatible with call state", "the network failed"),
+    99: NetworkCause("Information element non-existent", "the network failed"),
+    100: NetworkCause("Invalid information element contents", "the network failed"),
+    101: NetworkCause("Message not compatible with call state", "the network failed"),
+    102: NetworkCause("Recovery on timer expiry", "the network lost the call"),
+    103: NetworkCause("Parameter non-existent", "the network failed"),
+    110: NetworkCause("Message with unrecognized parameter discarded", "the network failed"),
+    111: NetworkCause("Protocol error, unspecified", "the network failed"),
+    127: NetworkCause("Interworking, unspecified", "the network gave no cause"),
+}
+"""Of ITU-T Q.850 §2.2.7, which gateways and PBXs name in a Reason header (RFC 3326)."""

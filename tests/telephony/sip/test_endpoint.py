@@ -7,6 +7,7 @@ import pytest
 from offhook.telephony.sip import endpoint_io
 from offhook.telephony.sip.message import Response, sdp_of
 from offhook.telephony.sip.trunks import Trunk
+from offhook.web.metrics import FAILURES, OTHER_END, known_end
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import LOOPBACK, endpoint, free_port, port_of
 from tests.telephony.sip.scripted_peer import Time, tcp_peer, udp_peer
@@ -126,15 +127,30 @@ async def test_a_bye_instead_of_the_ack_ends_the_call(time):
             assert "BYE" not in far.came
 
 
-async def test_why_the_far_end_hung_up_is_in_the_record():
+@pytest.mark.parametrize(
+    ("reason", "words", "failed"),
+    [
+        ("Q.850;cause=16", "hung up", False),
+        ("Q.850;cause=17", "busy", False),
+        (
+            'Q.850;cause=27;text="the \\"lift\\""',
+            'the destination is out of order: the "lift"',
+            True,
+        ),
+        ('Q.850;cause=41;text="Temporary failure"', "the network failed for a moment", True),
+    ],
+)
+async def test_why_the_far_end_hung_up_is_in_the_record_and_counted(reason, words, failed):
     async with endpoint() as (sip, host), udp_peer(sip) as far:
         with sound() as line:
             await far.call(line.sdp())
             await host.talk()
-            await far.hang_up(("Reason", 'Q.850;cause=27;text="Destination out of \\"order\\""'))
+            await far.hang_up(("Reason", reason))
         ended = await record(host)
-        assert ended.end_reason == 'Destination out of "order"'
+        assert ended.end_reason == words
         assert (ended.ended_by, ended.status) == ("remote", 200)
+        assert known_end(words) != OTHER_END
+        assert (known_end(words) in FAILURES) is failed
 
 
 async def test_an_agent_that_hangs_up_says_why():

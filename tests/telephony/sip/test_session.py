@@ -102,9 +102,13 @@ def test_a_number_that_has_moved_is_shown_and_not_followed() -> None:
 def test_the_reason_of_a_refusal_is_shown() -> None:
     session, far = calls()
     far.answer(session, 0.1, 480, ("Reason", 'Q.850;cause=1;text="Unallocated \\"number\\""'))
-    assert ended(session).reason == (
-        'not available: 480 Temporarily Unavailable (Unallocated "number")'
-    )
+    assert ended(session).reason == ("not available: 480 Temporarily Unavailable (no such number)")
+
+
+def test_a_refusal_says_the_same_only_once() -> None:
+    session, far = calls()
+    far.answer(session, 0.1, 486, ("Reason", 'Q.850;cause=17;text="User busy"'))
+    assert ended(session).reason == "busy"
 
 
 @pytest.mark.parametrize(
@@ -686,14 +690,24 @@ def test_the_far_end_hangs_up_and_says_why() -> None:
     session, far = talking()
     far.ask(session, 5.0, "BYE", ("Reason", 'Q.850;cause=16;text="Normal\tclearing"'))
     assert far.statuses == [200]
-    assert ended(session) == Ended(200, "Normal clearing", "remote")
+    assert ended(session) == Ended(200, "hung up", "remote")
     assert session.over
 
 
 @pytest.mark.parametrize(
     ("reason", "text"),
     [
-        ("Q.850;cause=31", "Q.850 cause 31"),
+        ("Q.850;cause=16", "hung up"),
+        ("q.850 ; cause = 16 ; text = NORMAL_CLEARING", "hung up"),
+        ('Q.850;cause=16;text="transferred"', "transferred"),
+        ('Q.850;text="Call Rejected";cause=21', "declined"),
+        ("Q.850;cause=38", "the network is out of order"),
+        ('Q.850;cause=21;text="spam"', "declined: spam"),
+        ("Q.850;cause=7", "Q.850 cause 7"),
+        ("Q.850;cause=" + "9" * 300, "Q.850 cause " + "9" * 188),
+        ("SIP;cause=480", "480 Temporarily Unavailable"),
+        ("preemption, Q.850;cause=17", "busy"),
+        ('SIP;cause=200;text="a, b", Q.850;cause=17', "a, b"),
         ('SIP;cause=200;text="open', "open"),
         ('SIP;text=""', "hung up"),
         ("", "hung up"),
