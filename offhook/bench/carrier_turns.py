@@ -48,7 +48,7 @@ def configuration(audiosocket_port: int) -> str:
         f"[[carriers]]\nprovider = '{name}'\n{more.get(name, 'insecure = true')}\n"
         for name in PROVIDERS
     )
-    return "\n".join(("[log]\njson_lines = true\n", *tables))
+    return "\n".join(("[log]\njson_lines = true\nwords = true\n", *tables))
 
 
 @asynccontextmanager

@@ -205,6 +205,7 @@ async def measure(rounds: int, barge_ins: int) -> list[Way]:
     port = _free_port()
     environment = {
         "OFFHOOK_LOG_JSON_LINES": "true",
+        "OFFHOOK_LOG_WORDS": "true",
         "OFFHOOK_SIP_UDP": str(port),
         "OFFHOOK_SIP_TCP": str(port),
         "OFFHOOK_SIP_TRUNKS": json.dumps(TRUNKS),

@@ -7,6 +7,7 @@ less. Nothing is synced to the platter: a power cut costs what the kernel had no
 import logging
 import os
 import threading
+from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 from queue import SimpleQueue
@@ -41,6 +42,14 @@ def _write_all(file: FileIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
+
+
+def check_writable(directory: Path) -> None:
+    """Make the folder of recordings if it is not there. Raises OSError when nothing can be written
+    into it."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise OSError(f"cannot write to {directory}")
 
 
 class _Pages:
@@ -161,12 +170,13 @@ class RecordingWriter:
     """Writes all recordings of the process into `directory`, which is made if it is not there.
 
     A recording that fails, as on a full disk, ends alone: its recorder's `error` says why and the
-    call goes on. A stalled disk stalls all of them, each up to the bound of its queue.
+    call goes on. `on_failed` is told of it, by the thread that writes. A stalled disk stalls all of
+    them, each up to the bound of its queue.
     """
 
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def __init__(self, directory: Path, on_failed: Callable[[], None] = lambda: None) -> None:
         self._directory = directory
+        self._on_failed = on_failed
         self._opened: SimpleQueue[RecordingFiles] = SimpleQueue()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recording", daemon=True)
@@ -176,6 +186,7 @@ class RecordingWriter:
         """Begin NAME.ogg and NAME.jsonl; `started_at` is seconds since 1970. Raises OSError, and
         FileExistsError when the call id was recorded before. Waits for the file system to make two
         files, a millisecond where it is local."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         recorder = Recorder(call_id, started_at)
         self._opened.put(RecordingFiles(self._directory, recorder))
         return recorder
@@ -216,4 +227,5 @@ class RecordingWriter:
         except Exception as error:
             log.exception("recording of call %s failed", recording.recorder.call_id)
             recording.fail(error)
+            self._on_failed()
             return False

@@ -58,6 +58,8 @@ SENTENCE_SECONDS = 15
 """A sentence not heard by then is not waited for: the voice has failed, too."""
 TRANSFER_ENDS_SECONDS = 1
 """A line that closed may have been closed by its transfer, which says so no later than this."""
+SERVER_FAILED = "the server failed"
+"""Why a call ended in which something of ours was raised that nothing is there for."""
 
 CONTEXT_MESSAGES = 400
 """A conversation longer than this forgets its older half: an endless call must not grow without
@@ -291,6 +293,9 @@ class Call:
         try:
             await runner.add_workers(self._worker)
             await self._until(self._finished.wait(), deadline)
+        except Exception:
+            self.end_reason = SERVER_FAILED
+            raise
         finally:
             await self._settle()
             self._line.on_key = lambda key: None

@@ -39,8 +39,9 @@ from offhook.media.g722 import G722Decoder, G722Encoder
 from offhook.media.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.rtp_leg import RtpFormat, RtpLeg
 
-CONNECT_TIMEOUT_SECONDS = 60
-"""From the answer to a connected peer; the web client gives up at the same time."""
+CONNECT_TIMEOUT_SECONDS = 15
+"""From the answer to a connected peer. Browsers take a second, or five behind a slow TURN server; a
+peer that has not come by then holds a line for nothing."""
 PING_TIMEOUT_SECONDS = 15
 """The web client pings every second on the data channel. Stock servers mute the agent after 3 s
 without one, which a backgrounded tab easily reaches; ours ends the call, so it waits for as long as
@@ -91,6 +92,35 @@ def use_addresses(addresses: Sequence[str]) -> None:
         return [a for a in addresses if (use_ipv6 if ":" in a else use_ipv4)]
 
     aioice.ice.get_host_addresses = host_addresses
+
+
+_malformed_stun: list[Callable[[], None]] = []
+
+
+def on_malformed_stun(count: Callable[[], None]) -> None:
+    """`count` is called for every datagram that anybody sent to a port of ours and that is no STUN
+    message, though its first bytes say so. The last who asked is told."""
+    _malformed_stun[:] = [count]
+
+
+def _guard_stun() -> None:
+    """Let no datagram raise out of aioice, which would be a traceback for each of them."""
+    received = aioice.ice.StunProtocol.datagram_received
+
+    def datagram_received(
+        self: aioice.ice.StunProtocol, data: bytes | str, addr: tuple[Any, ...]
+    ) -> None:
+        try:
+            received(self, data, addr)
+        except Exception as error:  # struct.error, KeyError, …: whatever a parser stumbles over
+            for count in _malformed_stun:
+                count()
+            logger.warning("x malformed STUN from {}:{}: {}", addr[0], addr[1], _reason(error))
+
+    aioice.ice.StunProtocol.datagram_received = datagram_received  # type: ignore[method-assign]
+
+
+_guard_stun()
 
 
 class _SilentTrack(MediaStreamTrack):

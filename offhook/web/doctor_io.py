@@ -17,6 +17,7 @@ import numpy as np
 from aioice.ice import get_host_addresses
 
 from offhook.media.opus import OpusDecoder, OpusEncoder, libopus
+from offhook.media.recording_io import check_writable
 from offhook.pipeline.engine.asr_models import Device
 from offhook.pipeline.engine.gpu_io import Machine
 from offhook.pipeline.espeak_io import EspeakSynthesizer
@@ -157,20 +158,15 @@ def _port(config: Config) -> str:
 
 def _recordings(config: Config) -> str:
     directory = config.recording.directory
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_writable(directory)
+    check_writable(directory)
     return f"into {directory}, {shutil.disk_usage(directory).free >> 30} GiB free"
 
 
 def _records(path: Path) -> str:
-    _check_writable(path if path.exists() else path.absolute().parent)
+    place = path if path.exists() else path.absolute().parent
+    if not os.access(place, os.W_OK):
+        raise OSError(f"cannot write to {place}")
     return f"into {path}"
-
-
-def _check_writable(path: Path) -> None:
-    """Raises OSError."""
-    if not os.access(path, os.W_OK):
-        raise OSError(f"cannot write to {path}")
 
 
 def _gpu() -> str:

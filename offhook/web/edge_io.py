@@ -16,11 +16,11 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import Leg, LegError
-from offhook.media.recording_io import RecordingWriter
+from offhook.media.recording_io import RecordingWriter, check_writable
 from offhook.pipeline.agents_io import FrontDeskAgent, SilentAgent
 from offhook.pipeline.bot_io import Bot, run_bot
 from offhook.pipeline.call_info import as_dict
-from offhook.pipeline.call_io import Agent, Call, Engines
+from offhook.pipeline.call_io import SERVER_FAILED, Agent, Call, Engines
 from offhook.pipeline.events import CallEnded, CallStarted, Event, TurnLatency
 from offhook.pipeline.frontdesk import Action, Hangup, Transfer
 from offhook.pipeline.hearing_io import Ears
@@ -45,7 +45,7 @@ from offhook.web.carriers_io import Carriers
 from offhook.web.config import Agent as AgentSettings
 from offhook.web.config import Config, ConfigError
 from offhook.web.engines_io import EMBEDDED, MODELS, open_synthesizer
-from offhook.web.logs import kind
+from offhook.web.logs import for_log, kind
 from offhook.web.loop_io import LoopLoad, spare_what_is_loaded
 from offhook.web.memory_io import give_back_freed, let_go_of_code
 from offhook.web.metrics import Metrics
@@ -114,6 +114,8 @@ class Edge:
         self._peers: dict[str, PeerLeg] = {}
         """Of the legs those whose signalling is ours too."""
         self._calls: dict[str, asyncio.Task[None]] = {}
+        self._started: set[str] = set()
+        """Of the calls those of which CallStarted was told, and so CallEnded will be."""
         self._closing: set[asyncio.Task[None]] = set()
         self._recordings: RecordingWriter | None = None
         self._writer = ThreadPoolExecutor(1, "call records")
@@ -146,7 +148,7 @@ class Edge:
             if config.speech.enabled:
                 self.speech = self._serve_programs()
         if config.recording.enabled:
-            self._recordings = RecordingWriter(config.recording.directory)
+            self._recordings = self._open_recordings(config.recording.directory)
         if config.sip is not None:
             self.sip = await self._open_phones(config.sip)
         if config.carriers:
@@ -161,6 +163,13 @@ class Edge:
             self._loading = asyncio.create_task(self._wait_for_workers(), name="speech workers")
         how = "ready" if self.ready else "waiting for the speech worker, all else ready"
         logger.info("{} in {:.1f} s: {}", how, time.perf_counter() - started, agent)
+
+    def _open_recordings(self, directory: Path) -> RecordingWriter:
+        try:
+            check_writable(directory)
+        except OSError as error:
+            logger.error("x calls are not recorded until this is mended: {}", error)
+        return RecordingWriter(directory, self.metrics.recordings_failed.inc)
 
     async def _open_phones(self, settings: SipSettings) -> SipEndpoint:
         """Raises ConfigError."""
@@ -467,16 +476,19 @@ class Edge:
         return task
 
     async def _run_call(self, leg: Leg, body: dict[str, Any], agent: str) -> None:
-        self.clock.add(leg)
         try:
+            self.clock.add(leg)
             if self._bot is not None:
                 await self._run_bot(self._bot, leg, body)
             else:
                 await self._converse(leg, self.config.agent_called(agent))
         except Exception:
             logger.exception("{}: the call failed", leg.call_id)
+            if leg.call_id not in self._started:
+                self.metrics.count_end(SERVER_FAILED)
         finally:
-            await leg.hang_up("the server failed")
+            await leg.hang_up(SERVER_FAILED)
+            self._started.discard(leg.call_id)
             self.clock.remove(leg)
             self.legs.pop(leg.call_id, None)
             self._peers.pop(leg.call_id, None)
@@ -519,8 +531,9 @@ class Edge:
             return openai_agent(settings, call)
 
         async def act(action: Action) -> None:
-            logger.bind(call=call.leg.call_id, action=asdict(action)).info(
-                "{}: front desk: {}", call.leg.call_id, action
+            done = for_log(asdict(action), has_words=True)  # a message is left to be read
+            logger.bind(call=call.leg.call_id, action=done).info(
+                "{}: front desk: {} {}", call.leg.call_id, kind(action), _brief(done)
             )
             if isinstance(action, Hangup):
                 await call.hang_up()
@@ -533,8 +546,14 @@ class Edge:
         return Agent("frontdesk", desk, on_cut=desk.cut, on_idle=desk.prompt)
 
     def _record(self, leg: Leg, call: Call) -> None:
+        """A call that cannot be recorded is held all the same."""
         assert self._recordings is not None
-        recorder = self._recordings.open(leg.call_id, time.time())
+        try:
+            recorder = self._recordings.open(leg.call_id, time.time())
+        except OSError as error:
+            self.metrics.recordings_failed.inc()
+            logger.error("{}: x the call is not recorded: {}", leg.call_id, error)
+            return
         leg.listen(lambda heard, said, now: recorder.tick(heard, said))
 
         def note(event: Event) -> None:
@@ -547,7 +566,9 @@ class Edge:
 
     def _report(self, leg: Leg, event: Event) -> None:
         """To the log, to the caller's page, to whoever listens."""
-        fields = asdict(event)
+        if isinstance(event, CallStarted):
+            self._started.add(leg.call_id)
+        fields = for_log(asdict(event), self.config.log.has_words)
         line = logger.bind(call=leg.call_id, event=kind(event), **fields)
         level = "DEBUG" if kind(event) in ("caller_partial", "speech_started", "dtmf") else "INFO"
         line.log(level, "{}: {} {}", leg.call_id, kind(event), _brief(fields))

@@ -144,19 +144,22 @@ class LocalWorker:
                 continue  # over LOG_LINE_BYTES: nobody reads that
             if not text:
                 return
-            level, message = _log_line(text.rstrip())
+            level, message, trace = _log_line(text.rstrip())
             self._last_words.append(message)
             line = logger.bind(worker=self._settings.kind)
+            if trace:
+                line = line.bind(exception=trace)
             line.log(level, "{}: {}", self._name, message)
 
 
-def _log_line(line: str) -> tuple[str, str]:
-    """Level and text of a line, which is one of our own as JSON or anything a library prints."""
+def _log_line(line: str) -> tuple[str, str, str]:
+    """Level, text and traceback of a line, which is one of our own as JSON or anything a library
+    prints."""
     try:
         record = json.loads(line)
-        return str(record["level"]), record["message"] + record.get("exception", "")
+        return str(record["level"]), record["message"] + "", str(record.get("exception", ""))
     except (ValueError, TypeError, KeyError):
-        return "WARNING", line
+        return "WARNING", line, ""
 
 
 async def _end(process: Process) -> None:

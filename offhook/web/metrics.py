@@ -17,6 +17,7 @@ from offhook.pipeline.events import (
     TurnLatency,
 )
 from offhook.pipeline.latency import STAMPS
+from offhook.signaling.peer_io import on_malformed_stun
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.leg_io import SipLeg
 from offhook.telephony.sip.reasons import CAUSES
@@ -133,6 +134,17 @@ class Metrics:
         self.refused = Counter(
             "offhook_calls_refused_total", "Calls refused", ["reason"], registry=registry
         )
+        self.recordings_failed = Counter(
+            "offhook_recordings_failed_total",
+            "Recordings that could not be begun or went no further; the calls went on",
+            registry=registry,
+        )
+        malformed = Counter(
+            "offhook_stun_malformed_total",
+            "Datagrams to the ports of WebRTC that are no STUN, though they look like it",
+            registry=registry,
+        )
+        on_malformed_stun(malformed.inc)
         self.turns = Counter("offhook_turns_total", "Turns of callers", registry=registry)
         self.interruptions = Counter(
             "offhook_interruptions_total", "Replies that callers cut", registry=registry
@@ -195,16 +207,20 @@ class Metrics:
         self._packets.labels("source").inc(leg.refused_packets)
         self._packets.labels("srtp").inc(leg.srtp_failures)
 
+    def count_end(self, reason: str) -> None:
+        """A call is over, whether or not it ever began for an agent."""
+        end = known_end(reason)
+        self.calls_total.labels(end).inc()
+        if end in FAILURES:
+            self.calls_failed.labels(end).inc()
+
     def take(self, event: Event) -> None:
         match event:
             case CallStarted():
                 self.calls.inc()
             case CallEnded(reason=reason):
                 self.calls.dec()
-                end = known_end(reason)
-                self.calls_total.labels(end).inc()
-                if end in FAILURES:
-                    self.calls_failed.labels(end).inc()
+                self.count_end(reason)
             case CallerTurn():
                 self.turns.inc()
             case Interrupted():

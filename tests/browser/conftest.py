@@ -92,6 +92,7 @@ async def serving(*arguments: str, **environment: str) -> AsyncIterator[Server]:
             "OFFHOOK_SERVER_DRAIN_SECONDS": "0",
             "OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1"]',
             "OFFHOOK_LOG_JSON_LINES": "true",
+            "OFFHOOK_LOG_WORDS": "true",
             **environment,
         },
     )

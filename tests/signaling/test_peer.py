@@ -29,6 +29,7 @@ from offhook.signaling.peer_io import (
     PONG,
     OfferError,
     PeerLeg,
+    on_malformed_stun,
 )
 
 pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
@@ -764,3 +765,30 @@ async def test_the_private_names_of_aiortc_and_aioice_are_where_we_lean_on_them(
         before = connection._queue.qsize()
         await hears(callee, caller, 440, seconds=0.2)
         assert connection._queue.qsize() == before  # no RTP goes aiortc's way
+
+
+# --- datagrams of strangers ---
+
+
+async def test_malformed_stun_is_counted_and_the_call_goes_on(caplog):
+    """Each of these raised in aioice: a traceback in the log for every datagram of anybody."""
+    counted = []
+    on_malformed_stun(lambda: counted.append(1))
+    faults = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, fault: faults.append(fault))
+    header = bytes.fromhex("0001000821 12a442".replace(" ", "")) + bytes(12)
+    short_priority = header + bytes.fromhex("0024000200000000")
+    short_controlled = header + bytes.fromhex("8029000100000000")
+    async with call() as (caller, callee):
+        pair = callee._pc.sctp.transport.transport._connection._nominated[1]
+        port = pair.protocol.transport.get_extra_info("sockname")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            for _ in range(50):
+                stranger.sendto(short_priority, port)
+                stranger.sendto(short_controlled, port)
+        await until(lambda: len(counted) == 100)
+        heard = Tap(callee)
+        caller.playout.write(tone(440, 0.5))
+        await until(lambda: heard.onset() is not None)
+    assert faults == []
+    on_malformed_stun(lambda: None)

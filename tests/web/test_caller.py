@@ -5,6 +5,8 @@ import json
 import os
 import socket
 import wave
+from contextlib import suppress
+from pathlib import Path
 
 import av
 import numpy as np
@@ -132,6 +134,56 @@ def recorded_well(directory):
     stereo = pcm.reshape(-1, 2) if pcm.shape[0] == 1 else pcm.T
     loud = np.abs(stereo.astype(float)).max(axis=0)
     assert (loud > 0.05 * (32_768 if stereo.dtype == np.int16 else 1)).all()
+
+
+@pytest.mark.parametrize("kind", ["a file is in the way", "read-only"])
+async def test_a_call_that_cannot_be_recorded_is_held_all_the_same(tmp_path, kind):
+    directory = tmp_path / "calls" / "today"
+    if kind == "read-only":  # which the system's own file system is for root, too
+        directory = Path("/proc/calls")
+    else:
+        (tmp_path / "calls").write_text("")
+    config = Config(
+        webrtc=WebRtc(addresses=["127.0.0.1"]),
+        server=Server(port=0),
+        recording=Recording(enabled=True, directory=directory),
+    )
+    edge = Edge(config)
+    await edge.start()
+    server = TestServer(application(edge))
+    await server.start_server()
+    try:
+        report = await ScriptedCall(str(server.make_url("/")), []).run()
+        await until_gone(edge)
+        assert report.greeting
+        assert report.ended_by == "caller"
+        assert edge.metrics.recordings_failed._value.get() == 1
+        failed = edge.metrics.calls_failed.labels("the server failed")
+        assert failed._value.get() == 0
+    finally:
+        await server.close()
+        await edge.close()
+
+
+async def test_what_fails_before_the_first_tick_is_a_failed_call(monkeypatch):
+    edge = Edge(Config(webrtc=WebRtc(addresses=["127.0.0.1"])))
+    await edge.start()
+    server = TestServer(application(edge))
+    await server.start_server()
+
+    def broken(agent, call):
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(edge, "_make_agent", broken)
+    try:
+        with suppress(CallError):
+            await ScriptedCall(str(server.make_url("/")), []).run()
+        await until_gone(edge)
+        assert edge.metrics.calls_failed.labels("the server failed")._value.get() == 1
+        assert edge.metrics.calls._value.get() == 0
+    finally:
+        await server.close()
+        await edge.close()
 
 
 async def test_calls_leave_nothing_behind_while_the_server_goes_on():

@@ -184,7 +184,7 @@ def test_json_lines_hold_what_was_bound_and_the_whole_traceback(lines):
     except KeyError:
         logging.getLogger("aiohttp.server").exception("handler failed {x}")
     first, second = map(json.loads, lines())
-    assert (first["call"], first["text"], first["level"]) == ("abc", '"ü"\n', "INFO")
+    assert (first["call"], first["text"], first["level"]) == ("abc", '"ü"\\n', "INFO")
     assert first["message"] == "abc: hello"
     assert second["message"] == "handler failed {x}"
     assert "KeyError: 'gone'" in second["exception"]
