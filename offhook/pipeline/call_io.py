@@ -23,6 +23,8 @@ from pipecat.processors.aggregators.llm_response_universal import (
     LLMUserAggregatorParams,
 )
 from pipecat.processors.frame_processor import FrameProcessor
+from pipecat.processors.frameworks.rtvi import RTVIProcessor
+from pipecat.processors.frameworks.rtvi.models import ClientMessage
 from pipecat.transports.base_transport import TransportParams
 from pipecat.turns.user_turn_strategies import ExternalUserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
@@ -50,6 +52,8 @@ from offhook.pipeline.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from offhook.pipeline.transport_io import HeardFrame, LegInput, LegOutput, LegTransport
 
+CALL_REQUEST = "call"
+"""The request of an RTVI client (client-message) that is answered: with what the call is."""
 IDLE_SECONDS = 12
 """Silence from both sides after which the agent is told that the caller says nothing."""
 HOLD_SECONDS = 120
@@ -379,6 +383,16 @@ class Call:
         async def on_client_disconnected(transport: LegTransport, leg: Leg) -> None:
             self._finished.set()
 
+        @worker.rtvi.event_handler("on_client_message")
+        async def on_client_message(rtvi: RTVIProcessor, message: ClientMessage) -> None:
+            """A request of the caller's program: one that nobody answered would time out there."""
+            if message.type == CALL_REQUEST:
+                await rtvi.send_server_response(message, self._about())
+            else:
+                there = f"there is only {CALL_REQUEST!r}"
+                error = f"{message.type[:80]!r} is not a request of this server: {there}"
+                await rtvi.send_error_response(message, error)
+
         @worker.event_handler("on_pipeline_finished")
         async def on_pipeline_finished(worker: PipelineWorker, frame: Any) -> None:
             self._finished.set()
@@ -401,6 +415,16 @@ class Call:
                 self.emit(AgentTurn(leg.heard_ms, self._turn, text, cut))
 
         return worker
+
+    def _about(self) -> dict[str, Any]:
+        """What the caller's program may know of the call."""
+        return {
+            "call_id": self.leg.call_id,
+            "agent": self._agent.name,
+            "hears": self._engines.recognizer.name,
+            "speaks": self._engines.synthesizer.name,
+            "seconds": self.leg.heard_ms / 1000,
+        }
 
     def _first_packet(self, hearing: Hearing) -> None:
         """The first sound of a reply goes out: the turn's latency is known."""

@@ -3,8 +3,8 @@
 from aiohttp import web
 
 from offhook.web.carriers_io import Carriers
-from offhook.web.http_io import EDGE, error
-from offhook.web.refusals import RETRY_AFTER_SECONDS, Busy
+from offhook.web.http_io import EDGE, busy
+from offhook.web.refusals import Busy
 
 
 async def voice(request: web.Request) -> web.StreamResponse:
@@ -22,8 +22,8 @@ async def transfer(request: web.Request) -> web.StreamResponse:
 async def stream(request: web.Request) -> web.StreamResponse:
     try:
         return await _carriers(request).stream(request)
-    except Busy:
-        return error(503, "all lines are busy", **{"Retry-After": str(RETRY_AFTER_SECONDS)})
+    except Busy as fault:
+        return busy(fault)
 
 
 def _carriers(request: web.Request) -> Carriers:

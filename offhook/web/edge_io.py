@@ -51,7 +51,7 @@ from offhook.web.memory_io import give_back_freed, let_go_of_code
 from offhook.web.metrics import Metrics
 from offhook.web.page_messages import for_the_page
 from offhook.web.phones import DialRequest, EndedCall, is_risky, who_may_call
-from offhook.web.refusals import Busy, NoPhones
+from offhook.web.refusals import Busy, NoPhones, Reason
 from offhook.web.remote_engines_io import hears_at, recognizer_of, speaks_at, synthesizer_of
 from offhook.web.speech.elsewhere_io import Elsewhere, here
 from offhook.web.speech.server_io import Served, SpeechServer
@@ -337,10 +337,24 @@ class Edge:
     def ice_servers(self) -> list[dict[str, Any]]:
         return [s.model_dump(exclude_none=True) for s in self.config.webrtc.ice_servers]
 
+    def who_answers(self) -> dict[str, str] | None:
+        """What a caller may know of the agent and the engines before the call; None while they are
+        loaded."""
+        if not self.ready:
+            return None
+        if self._bot is not None:
+            return {"agent": "bot", "hears": "its own", "speaks": "its own"}
+        engines = self._engines
+        return {
+            "agent": self.config.agent.kind,
+            "hears": _public(engines.recognizer.name),
+            "speaks": _public(engines.synthesizer.name),
+        }
+
     def admit(self, coming: int = 0) -> None:
         """Raises Busy when one more call would harm those in progress, and the `coming` ones that
         were admitted and have no line yet."""
-        reason = None
+        reason: Reason | None = None
         if self.draining:
             reason = "draining"
         elif not self.ready:
@@ -600,6 +614,11 @@ class Edge:
                         "buffer_ms": round(s.buffer_ms),
                     }
                     self._tell(leg, {"type": "quality", **quality})
+
+
+def _public(engine: str) -> str:
+    """An engine's name; one that was never reached is known by its address alone."""
+    return "a speech server" if "://" in engine else engine
 
 
 def _append(path: Path, line: str) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import uuid
-from importlib.resources import files
 from pathlib import Path
 
 from aiohttp import web
@@ -20,26 +19,20 @@ from offhook.signaling.smallwebrtc import (
     parse_start,
 )
 from offhook.telephony.progress_io import DialError
-from offhook.web import calls_io, carrier_routes_io
+from offhook.web import calls_io, carrier_routes_io, page_io
 from offhook.web.access import LOOPBACK_NAMES, has_key
 from offhook.web.carrier_routes_io import OF_CARRIERS
 from offhook.web.config import Config, Server
 from offhook.web.edge_io import Edge, UnknownPeer
-from offhook.web.http_io import EDGE, Handler, error
+from offhook.web.http_io import EDGE, Handler, busy, error
 from offhook.web.local_worker_io import local_workers
 from offhook.web.phones import DialRequestError
-from offhook.web.refusals import RETRY_AFTER_SECONDS, Busy, NoPhones
+from offhook.web.refusals import Busy, NoPhones
 from offhook.web.speech.leaving_io import has_left
 from offhook.web.speech.routes_io import is_of_speech, mount
 from offhook.web.speech.server_io import GONE, MAX_LINE_BYTES
 from offhook.web.speech.server_io import guard as speech_guard
 from offhook.web.stop_io import Stop
-
-PAGE = Path(str(files("offhook.web") / "page"))
-CONTENT_SECURITY_POLICY = (
-    "default-src 'self'; img-src 'self' data:; media-src 'self' blob: mediastream:; "
-    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-)
 
 
 @web.middleware
@@ -83,18 +76,12 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error(409, "this server has no phones: its configuration has no [sip]")
     except LegError as fault:
         return error(502, str(fault))
-    except Busy:
-        retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-        return error(503, "all lines are busy", **retry)
+    except Busy as fault:
+        return busy(fault)
     except web.HTTPRequestEntityTooLarge:
         return error(413, f"the body is over {MAX_BODY_BYTES} bytes")
     response.headers["X-Content-Type-Options"] = "nosniff"
     return response
-
-
-async def page(request: web.Request) -> web.StreamResponse:
-    headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "no-cache"}
-    return web.FileResponse(PAGE / "index.html", headers=headers)
 
 
 async def start(request: web.Request) -> web.Response:
@@ -116,7 +103,8 @@ async def candidates(request: web.Request) -> web.Response:
 
 
 async def status(request: web.Request) -> web.Response:
-    return web.json_response({"status": "ready", "transports": ["webrtc"]})
+    answers = request.app[EDGE].who_answers()
+    return web.json_response({"status": "ready", "transports": ["webrtc"], "answers": answers})
 
 
 async def healthz(request: web.Request) -> web.Response:
@@ -143,7 +131,6 @@ def application(edge: Edge, *, programs: bool = True) -> web.Application:
         app.router.add_post(f"{prefix}/api/offer", offer)
         app.router.add_patch(f"{prefix}/api/offer", candidates)
     app.router.add_post("/start", start)
-    app.router.add_get("/", page)
     app.router.add_get("/status", status)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
@@ -152,7 +139,7 @@ def application(edge: Edge, *, programs: bool = True) -> web.Application:
     carrier_routes_io.add_routes(app.router)
     if edge.speech is not None and programs:
         mount(app, edge.speech)
-    app.router.add_static("/page/", PAGE)
+    page_io.add_routes(app.router)
     return app
 
 

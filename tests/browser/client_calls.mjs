@@ -41,7 +41,12 @@ const connect = () =>
     webrtcRequestParams: { endpoint: "/api/offer", requestData: { caller: "a test" } },
   });
 
+const request = (type) =>
+  page.evaluate((type) => window.client.sendClientRequest(type).catch((error) => error.data), type);
+
 const talk = await call(false, startBotAndConnect, async (seen) => {
+  seen.about = await request("call");
+  seen.unknown = await request("what is this");
   await told("userTranscript", 1, { final: true });
   await told("botStoppedSpeaking", 2);
   await page.evaluate(() => window.client.enableMic(false));

@@ -94,3 +94,6 @@ async def test_the_stock_client_calls(
     said = " ".join(texts(talk, "botTtsText"))
     assert said == f"{greeting} {hours} {place}"
     assert talk["microphone"] is False
+    assert talk["about"]["call_id"] == server.calls()[0]
+    assert talk["about"]["agent"] == "frontdesk"
+    assert "'what is this' is not a request" in talk["unknown"]["error"]

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.smallwebrtc import MAX_BODY_BYTES
-from offhook.web import server_io
+from offhook.web import page_io, server_io
 from offhook.web.config import Config, Engines, Server, WebRtc
 from offhook.web.edge_io import Edge
 from offhook.web.refusals import RETRY_AFTER_SECONDS
@@ -101,7 +101,7 @@ CSP = "Content-Security-Policy"
 
 
 async def test_every_file_that_the_page_names_is_there(client):
-    for path in server_io.PAGE.iterdir():
+    for path in page_io.PAGE.iterdir():
         response = await client.get(f"/page/{path.name}")
         assert response.status == 200
         assert response.headers["X-Content-Type-Options"] == "nosniff"
@@ -114,9 +114,27 @@ async def test_every_file_that_the_page_names_is_there(client):
         assert (await client.get(path)).status in (403, 404)
 
 
+@pytest.mark.parametrize("path", ["/", "/page/app.js", "/page/style.css"])
+async def test_the_page_is_sent_compressed_and_once(client, path):
+    packed = await client.get(path)
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert packed.headers["Cache-Control"] == "no-cache"
+    assert packed.headers["Vary"] == "Accept-Encoding"
+    plain = await client.get(path, headers={"Accept-Encoding": "identity"})
+    assert "Content-Encoding" not in plain.headers
+    assert await plain.text() == await packed.text()
+    assert packed.content_length < 0.5 * plain.content_length
+    again = await client.get(path, headers={"If-None-Match": packed.headers["ETag"]})
+    assert again.status == 304
+    assert await again.read() == b""
+    other = await client.get(path, headers={"If-None-Match": '"another"'})
+    assert other.status == 200
+
+
 async def test_status_and_health(client, edge):
     status = await (await client.get("/status")).json()
-    assert status == {"status": "ready", "transports": ["webrtc"]}
+    answers = {"agent": "frontdesk", "hears": "pocketsphinx", "speaks": "flite"}
+    assert status == {"status": "ready", "transports": ["webrtc"], "answers": answers}
     assert (await client.get("/healthz")).status == 200
     ready = await client.get("/readyz")
     assert ready.status == 200
@@ -131,7 +149,19 @@ async def test_not_ready_before_the_engines_are_loaded_and_while_draining(client
         response = await early.get("/readyz")
         assert response.status == 503
         assert (await response.json())["ready"] is False
-        assert (await early.post("/start", json={})).status == 503
+        assert (await (await early.get("/status")).json())["answers"] is None
+        response = await early.post("/start", json={})
+        assert "being loaded" in await refused(response, 503)
+        assert (await response.json())["reason"] == "loading"
+
+
+async def test_a_server_without_time_says_so(client, edge, monkeypatch):
+    async with offering() as one, offering() as two:
+        await taken(client, one)
+        monkeypatch.setattr(edge.clock, "lateness_ms", lambda: 1000.0)
+        response = await client.post("/api/offer", json=two)
+        assert "overloaded" in await refused(response, 503)
+        assert (await response.json())["reason"] == "overloaded"
 
 
 async def test_metrics_parse_and_have_our_series(client):
@@ -329,6 +359,7 @@ async def test_when_full_callers_are_told_when_to_try_again(client, edge):
         for path in ("/start", "/api/offer"):
             response = await client.post(path, json=three)
             assert await refused(response, 503) == "all lines are busy"
+            assert (await response.json())["reason"] == "full"
             assert response.headers["Retry-After"] == str(RETRY_AFTER_SECONDS)
         text = await (await client.get("/metrics")).text()
         assert 'offhook_calls_refused_total{reason="full"}' in text
@@ -343,8 +374,10 @@ async def test_when_draining_calls_in_progress_go_on_and_new_ones_do_not(client,
     async with offering() as one, offering() as two:
         answer = await taken(client, one)
         edge.draining = True
-        assert (await client.post("/api/offer", json=two)).status == 503
-        assert (await client.post("/start", json={})).status == 503
+        for path in ("/api/offer", "/start"):
+            response = await client.post(path, json=two)
+            assert "shutting down" in await refused(response, 503)
+            assert (await response.json())["reason"] == "draining"
         await taken(client, {**one, "pc_id": answer["pc_id"]})
 
 
