@@ -18,7 +18,8 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from offhook.media.leg import LegError
-from offhook.pipeline.frontdesk import Action, Business, FrontDesk, Reply, TakeMessage
+from offhook.pipeline.frontdesk import Action, FrontDesk, Reply, TakeMessage
+from offhook.pipeline.frontdesk_business import Business
 
 OnAction = Callable[[Action], Awaitable[None]]
 """Raises LegError when a transfer is refused."""

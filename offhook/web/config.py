@@ -24,7 +24,7 @@ from pydantic import (
 
 from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
-from offhook.pipeline.frontdesk import DEMO, Business, BusinessError
+from offhook.pipeline.frontdesk_business import DEMO, Business
 from offhook.pipeline.recognizer import UPDATE_MS, UPDATE_MS_MAX, UPDATE_MS_MIN, StreamOptions
 from offhook.pipeline.synthesizer import MAX_SPEED, MIN_SPEED, VoiceOptions
 from offhook.pipeline.turn import TurnSettings
@@ -301,7 +301,7 @@ class Config(Section):
     tracing: Tracing = Tracing()
     turn: dict[str, float] = {}
     """Times of turn-taking, by the names of TurnSettings."""
-    frontdesk: dict[str, Any] = {}
+    frontdesk: Business = DEMO
     """The business that the front desk answers for."""
 
     @field_validator("sip", mode="before")
@@ -355,12 +355,6 @@ class Config(Section):
         except TypeError as error:
             raise ConfigError(f"turn: {str(error).partition(') ')[2]}") from error
 
-    def business(self) -> Business:
-        try:
-            return Business.from_table(self.frontdesk) if self.frontdesk else DEMO
-        except BusinessError as error:
-            raise ConfigError(f"frontdesk: {error}") from error
-
 
 def _value(name: str, text: str) -> Any:
     """Lists and tables come as JSON; the rest as it is written."""
@@ -397,7 +391,6 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
         lines = [f"{name}: {fault}" if name else fault for name, fault in faults]
         raise ConfigError("\n".join(lines)) from error
     config.turn_settings()
-    config.business()
     config.engines.stream_options()
     config.engines.voice_options()
     return config

@@ -556,7 +556,7 @@ class Edge:
 
         if a.kind == "silent":
             return Agent("silent", SilentAgent())
-        desk = FrontDeskAgent(self.config.business(), act, call.leg.info.caller)
+        desk = FrontDeskAgent(self.config.frontdesk, act, call.leg.info.caller)
         return Agent("frontdesk", desk, on_cut=desk.cut, on_idle=desk.prompt)
 
     def _record(self, leg: Leg, call: Call) -> None:

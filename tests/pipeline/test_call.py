@@ -31,7 +31,8 @@ from offhook.pipeline.events import (
     TransferFailed,
     TurnLatency,
 )
-from offhook.pipeline.frontdesk import DEMO, Action, Transfer
+from offhook.pipeline.frontdesk import Action, Transfer
+from offhook.pipeline.frontdesk_business import DEMO
 from offhook.pipeline.sentences import SENTENCES, Occasion, sentence
 from tests.pipeline.phone import Answerer, Phone, PhoneLeg, Words, phone_call
 
@@ -377,7 +378,7 @@ async def test_the_desk_transfers_when_its_words_have_been_heard(voice: Pcm) -> 
         await phone.until(lambda: phone.of(CallTransferred))
         leg.close("the caller hung up")
         await asyncio.wait_for(phone.running, 5)
-    assert leg.done == [f"transfer {DEMO.departments[0].number}"]
+    assert leg.done == [f"transfer {DEMO.departments['sales'].number}"]
 
 
 async def test_the_desk_says_that_a_transfer_failed_and_takes_a_message(voice: Pcm) -> None:

@@ -2,34 +2,41 @@
 
 import shutil
 import subprocess
+import tomllib
 import wave
+from collections.abc import Mapping
 from datetime import date, datetime
-from difflib import SequenceMatcher
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from offhook.pipeline import frontdesk_language as language
 from offhook.pipeline.frontdesk import (
-    DEMO,
-    Business,
-    BusinessError,
+    STEPS,
+    TABLE,
     FrontDesk,
     Hangup,
     Reply,
+    Step,
     TakeMessage,
     Transfer,
-    understand,
 )
-from offhook.pipeline.frontdesk_business import DEMO_TABLE
+from offhook.pipeline.frontdesk_business import Business
 from offhook.pipeline.frontdesk_intents import SENTENCES, Intent, recognise
-from offhook.pipeline.frontdesk_table import HINTS, QUESTIONS, TABLE, Dialog, State
 
+DEMO_FILE = resources.files("offhook.pipeline") / "frontdesk.toml"
 MONDAY = datetime(2026, 11, 23, 10, 5)
 SATURDAY_NIGHT = datetime(2026, 11, 28, 21, 0)
+
+
+def demo_with(change: Mapping[str, object]) -> Business:
+    """The business to be tried, with some settings changed."""
+    return Business.model_validate({**tomllib.loads(DEMO_FILE.read_text()), **change})
 
 
 def talk(*turns: str, desk: FrontDesk | None = None, now: datetime = MONDAY) -> list[Reply]:
@@ -64,7 +71,7 @@ def test_offers_to_call_back_on_the_number_of_the_call() -> None:
     desk = FrontDesk(caller="+49 (30) 555-1234")
     replies = talk("take a message", "my name is peter miller", "yes", desk=desk)
     assert "plus four nine" in replies[-1].text
-    assert desk.state is State.CALLER_NUMBER
+    assert (desk.step, desk.checking) == (Step.NUMBER, True)
     replies = talk_on(desk, "yes", "call me please about the invoice", "yes")
     assert replies[-1].action == TakeMessage(
         "Peter Miller", "+49305551234", "call me please about the invoice"
@@ -74,10 +81,10 @@ def test_offers_to_call_back_on_the_number_of_the_call() -> None:
 def test_a_caller_may_want_to_be_called_on_another_number() -> None:
     desk = FrontDesk(caller="0305551234")
     talk("take a message", "my name is peter miller", "yes", "no", desk=desk)
-    assert desk.state is State.ASK_NUMBER
+    assert (desk.step, desk.checking) == (Step.NUMBER, False)
     desk = FrontDesk(caller="0305551234")
     talk("take a message", "my name is peter miller", "yes", "no five five five six six", desk=desk)
-    assert desk.state is State.CONFIRM_NUMBER
+    assert (desk.step, desk.checking) == (Step.NUMBER, True)
     (_, _, reply) = talk_on(desk, "yes", "call me back", "yes")
     assert isinstance(reply.action, TakeMessage)
     assert reply.action.number == "55566"
@@ -89,15 +96,15 @@ def test_a_caller_may_want_to_be_called_on_another_number() -> None:
 def test_a_call_without_a_number_is_asked_for_one(caller: str) -> None:
     desk = FrontDesk(caller=caller)
     talk("take a message", "my name is peter miller", "yes", desk=desk)
-    assert desk.state is State.ASK_NUMBER
+    assert (desk.step, desk.checking) == (Step.NUMBER, False)
 
 
 def test_a_number_may_be_keyed_in_and_keys_mean_nothing_elsewhere() -> None:
     desk = FrontDesk()
     talk("take a message", "[pressed 12#]", desk=desk)
-    assert desk.state is State.ASK_NAME
+    assert (desk.step, desk.checking) == (Step.NAME, False)
     talk_on(desk, "my name is peter miller", "yes", "[pressed 5551234#]")
-    assert desk.state is State.CONFIRM_NUMBER
+    assert (desk.step, desk.checking) == (Step.NUMBER, True)
     replies = talk_on(desk, "yes", "call [pressed 1] me back", "yes")
     assert replies[-1].action == TakeMessage("Peter Miller", "5551234", "call me back")
 
@@ -119,9 +126,9 @@ def test_a_transfer_that_fails_is_told_in_words_and_the_talk_goes_on(
     reply = desk.not_transferred(reason, MONDAY)
     assert words in reply.text
     assert reply.action is None
-    assert desk.state is State.OFFER
+    assert (desk.step, desk.checking) == (Step.OFFER, False)
     talk_on(desk, "yes")
-    assert desk.state is State.ASK_NAME
+    assert (desk.step, desk.checking) == (Step.NAME, False)
 
 
 def test_a_question_in_between_is_answered_and_the_open_one_asked_again() -> None:
@@ -129,7 +136,7 @@ def test_a_question_in_between_is_answered_and_the_open_one_asked_again() -> Non
     *_, reply = talk("leave a message", "what are your opening hours", desk=desk)
     assert "nine to six" in reply.text
     assert "name?" in reply.text
-    assert desk.state is State.ASK_NAME
+    assert (desk.step, desk.checking) == (Step.NAME, False)
 
 
 def test_a_message_may_contain_what_is_elsewhere_a_question() -> None:
@@ -142,7 +149,7 @@ def test_refused_name_is_spelled_and_then_let_be() -> None:
     replies = talk("take a message", "mary", "no", "jay oh h n", "no", desk=desk)
     assert "spell" in replies[3].text
     assert "J, O, H, N" in replies[4].text
-    assert desk.state is State.ASK_NUMBER
+    assert (desk.step, desk.checking) == (Step.NUMBER, False)
 
 
 def test_refused_number_is_asked_from_the_start() -> None:
@@ -164,7 +171,7 @@ def test_transfer_out_of_hours_says_so() -> None:
 
 
 def test_without_departments_nobody_is_promised() -> None:
-    desk = FrontDesk(Business.from_table({"name": "Solo", "address": "1 Main Street"}))
+    desk = FrontDesk(Business(name="Solo", address="one Main Street"))
     reply = talk("can i talk to a person", desk=desk)[-1]
     assert "take a message" in reply.text
     assert reply.action is None
@@ -182,7 +189,7 @@ def test_misunderstanding_escalates_to_an_offer_and_ends_politely() -> None:
 def test_one_understood_turn_forgives_earlier_misses() -> None:
     desk = FrontDesk()
     talk("flower garden", "flower garden", "what time is it", "flower garden", desk=desk)
-    assert desk.state is State.OPEN
+    assert (desk.step, desk.checking) == (Step.OPEN, False)
 
 
 def test_silence_prompts_then_helps_then_hangs_up() -> None:
@@ -248,10 +255,10 @@ def test_words_before_and_after_an_unheard_answer_are_one_turn() -> None:
 def test_question_not_heard_is_asked_again_instead_of_taking_any_answer() -> None:
     desk = FrontDesk()
     talk("take a message", "skip", "skip", desk=desk)
-    assert desk.state is State.ASK_TEXT
+    assert (desk.step, desk.checking) == (Step.TEXT, False)
     desk.interrupted("Then without")
     reply = desk.reply("wait what did you just", MONDAY)
-    assert desk.state is State.ASK_TEXT
+    assert (desk.step, desk.checking) == (Step.TEXT, False)
     assert reply.text.endswith("?")
 
 
@@ -261,7 +268,7 @@ def test_yes_to_a_number_not_read_to_the_end_confirms_nothing() -> None:
     desk.interrupted("Your number is five five")
     assert "one two three four" in desk.reply("yes", MONDAY).text
     assert "one two three four" not in desk.reply("yes", MONDAY).text
-    assert desk.state is State.ASK_TEXT
+    assert (desk.step, desk.checking) == (Step.TEXT, False)
 
 
 @pytest.mark.parametrize("heard", ["", "Thank you for"])
@@ -269,7 +276,7 @@ def test_interrupted_goodbye_is_off(heard: str) -> None:
     desk = FrontDesk()
     talk("what time is it", "goodbye", desk=desk)
     desk.interrupted(heard)
-    assert desk.state is State.OPEN
+    assert (desk.step, desk.checking) == (Step.OPEN, False)
 
 
 def test_a_message_taken_stays_taken_when_the_thanks_is_cut() -> None:
@@ -277,7 +284,7 @@ def test_a_message_taken_stays_taken_when_the_thanks_is_cut() -> None:
     replies = talk("take a message", "skip", "skip", "the bike is ready", "yes", desk=desk)
     assert isinstance(replies[-1].action, TakeMessage)
     desk.interrupted("")
-    assert desk.state is State.MORE
+    assert (desk.step, desk.checking) == (Step.MORE, False)
 
 
 # Hours -------------------------------------------------------------------------------------------
@@ -304,12 +311,11 @@ def test_hours(asked: str, now: datetime, answer: str) -> None:
 
 
 def test_holidays_and_lunch() -> None:
-    table = {
-        **DEMO_TABLE,
+    business = {
         "hours": {"monday": "9:00-12:00, 13:30-24:00", "tuesday": "9:00-17:00"},
         "holidays": [date(2026, 11, 24)],
     }
-    desk = FrontDesk(Business.from_table(table))
+    desk = FrontDesk(demo_with(business))
     *_, today, tomorrow = talk("are you open now", "and tomorrow are you open", desk=desk,
                                now=datetime(2026, 11, 23, 12, 30))  # fmt: skip
     assert today.text.endswith("We open again today at one thirty.")
@@ -342,8 +348,10 @@ def test_time_and_date() -> None:
     ],
 )
 def test_wrong_settings_are_named(change: dict[str, object], key: str) -> None:
-    with pytest.raises(BusinessError, match=f"^{key}: "):
-        Business.from_table({**DEMO_TABLE, **change})
+    with pytest.raises(ValidationError) as caught:
+        demo_with(change)
+    (fault,) = caught.value.errors()
+    assert ".".join(map(str, fault["loc"])).startswith(key)
 
 
 # Numbers, letters, names -------------------------------------------------------------------------
@@ -379,10 +387,10 @@ def test_digits(heard: str, digits: str) -> None:
         ("seven not four", "5551237"),
         ("it is not two but nine", "5551934"),
         ("no it is six six six one two three", "666123"),
-        ("no that is wrong", None),
+        ("no that is wrong", ""),
     ],
 )
-def test_corrects_a_number(heard: str, number: str | None) -> None:
+def test_corrects_a_number(heard: str, number: str) -> None:
     assert language.correct_number("5551234", language.words_of(heard)) == number
 
 
@@ -424,14 +432,9 @@ def test_a_number_read_out_is_understood_again(number: str) -> None:
     assert language.digits_in(language.words_of(language.say_number(number))) == number
 
 
-@given(st.text("abcdehilnort ", min_size=1), st.text("abcdehilnort ", min_size=1))
-def test_texts_are_never_more_alike_than_their_bound(a: str, b: str) -> None:
-    assert SequenceMatcher(None, a, b, autojunk=False).ratio() <= language.likeness_bound(a, b)
-
-
 # Any text ----------------------------------------------------------------------------------------
 
-PHRASES = sorted({text for texts in SENTENCES.values() for text in texts})
+PHRASES = sorted({text for texts in SENTENCES.values() for text in texts.split(", ")})
 HEARD = st.one_of(
     st.sampled_from(PHRASES),
     st.sampled_from(["peter miller", "j o h n", "five five five one two", "sales", "nine", ""]),
@@ -466,17 +469,15 @@ def test_any_call_gets_short_new_answers(steps: list[tuple[str, str]], seed: int
         last = reply.text
 
 
-def test_every_state_has_its_question_and_its_way_out() -> None:
-    assert set(TABLE) == set(State)
-    assert set(QUESTIONS) == set(State) - {State.ENDED}
-    assert set(HINTS) <= set(State)
-    for state, rows in TABLE.items():
-        assert {Intent.UNKNOWN, Intent.GOODBYE, Intent.REPEAT} <= set(rows), state
+def test_every_step_has_its_question_and_its_way_out() -> None:
+    assert set(TABLE) == set(STEPS) == set(Step)
+    for step, rows in TABLE.items():
+        assert {Intent.GOODBYE, Intent.REPEAT, Intent.WAIT} <= set(rows), step
 
 
 @pytest.mark.parametrize("intent", SENTENCES)
 def test_known_sentences_mean_what_they_are_listed_under(intent: Intent) -> None:
-    for sentence in SENTENCES[intent]:
+    for sentence in SENTENCES[intent].split(", "):
         found, sure = recognise(sentence.split(), SENTENCES)
         assert (found, sure) == (intent, 1.0), sentence
 
@@ -486,7 +487,65 @@ def test_known_sentences_mean_what_they_are_listed_under(intent: Intent) -> None
               "it was a bright cold day in april", "blue cheese with potatoes"]
 )  # fmt: skip
 def test_other_talk_is_not_understood(heard: str) -> None:
-    assert understand(DEMO, Dialog(), heard)[0] is Intent.UNKNOWN
+    assert FrontDesk().understand(heard)[0] is Intent.UNKNOWN
+
+
+# First sentences ---------------------------------------------------------------------------------
+
+NOT_KNOWN = "I do not know about that"
+FIRST_SENTENCES = {
+    "closed on Sunday": "are you open on sunday",
+    "opening hours are": "what are your opening hours; when are you open; what time do you close",
+    "open now": "are you open today; are you open now",
+    "open tomorrow": "when do you open tomorrow",
+    "hours on holidays": "are you open on christmas day",
+    "Harbour Street": "where are you; where is your shop; how do i get there",
+    "small bicycle shop": "tell me about yourself; tell me about the company",
+    "hear you": "hello can you hear me; can you hear me; is anybody there; hello are you there; "
+    "this is a test; i am just testing",
+    "Hello": "hello; hi there; good morning",
+    "well, thank": "how are you",
+    "front desk of Lighthouse": "who am i speaking to; what is your name; who are you",
+    "machine, with": "are you a robot; am i talking to a machine",
+    "take a message, or": "what can you do; i have a question; can you help me; "
+    "good afternoon i have a question; can i ask you something",
+    "city bikes": "do you sell electric bikes; do you have electric bikes; do you sell bicycles",
+    "not rent out": "do you rent bikes; can i rent a bike for the weekend",
+    "know our prices": "how much is a repair; what does a bike cost; how much are your bikes; "
+    "how much does a new tyre cost",
+    "workshop repairs": "my bike is broken; i have a flat tyre; can you fix my bike; "
+    "do you do repairs; my brakes do not work",
+    "no appointment": "can i make an appointment; i would like to book an appointment",
+    "cannot see orders": "is my bike ready; where is my order; i want to cancel my order; "
+    "i have a problem with my invoice; i want to complain",
+    "free class": "when is the free class",
+    "English only": "do you speak german",
+    "your name?": "i would like to leave a message; can you call me back",
+    "sales, the workshop or billing?": "i want to speak to a manager; can i talk to a person",
+    "to sales": "can i talk to somebody in sales",
+    "the workshop?": "put me through to the workshop",
+    "name shall I spell": "can you spell my name; spell my name back",
+    "ten oh five": "what time is it",
+    "twenty third of November": "what day is it today",
+    "Goodbye": "goodbye; sorry wrong number",
+    NOT_KNOWN: "what is the weather; what's the weather like tomorrow; will it rain today; "
+    "what time is the next train; tell me a joke; sing me a song; what is two plus two; "
+    "who is the president; what is the meaning of life; when is easter; are you hiring; "
+    "do you have a table for two; can i park there; is there parking; how old are you; "
+    "do you take credit cards; how do i open a bottle of wine; open the door; do you love me; "
+    "set an alarm for seven; what is the news; play some music; i lost my key",
+}
+"""What callers may say first, divided by semicolons, under a piece of the answer."""
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [(s, answer) for answer, said in FIRST_SENTENCES.items() for s in said.split("; ")],
+)
+def test_a_first_sentence_gets_a_sensible_answer(said: str, answer: str) -> None:
+    text = talk(said, desk=FrontDesk(seed=1))[-1].text
+    assert answer in text
+    assert (NOT_KNOWN in text) == (answer == NOT_KNOWN)
 
 
 # Speech -----------------------------------------------------------------------------------------
@@ -505,7 +564,7 @@ def test_other_talk_is_not_understood(heard: str) -> None:
         ("which department store there", Intent.DEPARTMENTS),
         ("can someone bring me back please", Intent.MESSAGE),
         ("can i talk to say also", Intent.TRANSFER),
-        ("connect me to bailing", Intent.TRANSFER_NAMED),
+        ("connect me to bailing", Intent.GIVES),
         ("arguing robot", Intent.ROBOT),
         ("what they said today", Intent.DATE),
         ("sam que very much", Intent.THANKS),
@@ -516,7 +575,7 @@ def test_other_talk_is_not_understood(heard: str) -> None:
     ],
 )
 def test_what_pocketsphinx_wrote_is_understood(heard: str, intent: Intent) -> None:
-    assert understand(DEMO, Dialog(), heard)[0] is intent
+    assert FrontDesk().understand(heard)[0] is intent
 
 
 SPOKEN: dict[Intent, str] = {
@@ -532,7 +591,7 @@ SPOKEN: dict[Intent, str] = {
     Intent.MESSAGE: "i would like to leave a message; can you take a message please; "
     "take a message",
     Intent.TRANSFER: "can i talk to a person; i want to speak to a human",
-    Intent.TRANSFER_NAMED: "can i talk to sales; please transfer me to support; "
+    Intent.GIVES: "can i talk to sales; please transfer me to support; "
     "connect me to billing",
     Intent.REPEAT: "say that again; can you repeat that please; pardon; what",
     Intent.SLOWER: "could you speak more slowly please",
@@ -576,7 +635,7 @@ def test_nine_in_ten_spoken_phrasings_are_understood(tmp_path: Path) -> None:
     wrong = []
     for intent, text in cases:
         heard = spoken_and_heard(text, "slt", tmp_path, decoder)
-        found, _ = understand(DEMO, Dialog(), heard)
+        found, _ = FrontDesk().understand(heard)
         if found is not intent:
             wrong.append(f"{text!r} heard {heard!r} taken for {found.name}")
     assert len(wrong) <= len(cases) / 10, wrong
