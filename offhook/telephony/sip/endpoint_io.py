@@ -41,7 +41,13 @@ from offhook.telephony.sip.trace import Trace
 from offhook.telephony.sip.transfer_io import Transfers
 from offhook.telephony.sip.transport_io import Transports
 from offhook.telephony.sip.trunk_watch import TrunkState
-from offhook.telephony.sip.trunks import SipSettings, Trunk, route
+from offhook.telephony.sip.trunks import (
+    SipSettings,
+    Trunk,
+    caller_of,
+    presented,
+    route,
+)
 from offhook.telephony.sip.udp_io import LocalAddresses
 from offhook.telephony.sip.upkeep import RegistrationChanged, TrunkChanged
 from offhook.telephony.sip.uri import Uri
@@ -429,12 +435,12 @@ class SipEndpoint:
     def _info(self, request: Request, trunk: Trunk | None) -> CallInfo:
         names = trunk.headers if trunk is not None else ()
         headers = {name: printable(value) for name in names if (value := request.headers.get(name))}
-        from_ = request.from_
+        caller = caller_of(request, trunk)
         return CallInfo(
             edge="sip",
             direction="inbound",
-            caller=shown(from_.uri.number or from_.uri.host),
-            caller_name=shown(from_.display_name),
+            caller=shown(caller.uri.number or caller.uri.host),
+            caller_name=shown(caller.display_name),
             called=shown(request.uri.number or request.to.uri.number),
             trunk=trunk.name if trunk is not None else "",
             headers=headers,
@@ -523,17 +529,21 @@ class SipEndpoint:
     ) -> None:
         """Send the INVITE; the session is the call's from now on."""
         trunk, info = call.trunk, call.info
-        host = trunk.host if trunk is not None and trunk.host else self._address_of(flow)[0]
-        caller = Uri("sip", user=info.caller or None, host=host)
+        number, name = info.called, ""  # of a call that came in, and that we are sent on from
+        if info.direction == "outbound":
+            number, name = info.caller, info.caller_name
+        caller, shown_by = presented(
+            trunk or Trunk("nobody's"), number, name, self._address_of(flow)[0]
+        )
         session = self._agent.call(
             target,
             flow,
             trunk,
-            NameAddr(caller, info.caller_name),
+            caller,
             NameAddr(target),
             sdp,
             monotonic(),
-            headers,
+            (*shown_by, *headers),
             call.ring_seconds,
         )
         self.adopt(call, session)
@@ -589,10 +599,12 @@ class SipEndpoint:
 
     def second_call(self, first: SipCall, target: Uri) -> SipCall:
         """A call to somebody that `first` is to be connected with."""
+        inbound = first.info.direction == "inbound"
         info = CallInfo(
             edge="sip",
             direction="outbound",
-            caller=first.info.caller if first.info.direction == "inbound" else first.info.called,
+            caller=first.info.caller if inbound else first.info.called,
+            caller_name=first.info.caller_name if inbound else "",
             called=target.number,
             trunk=first.info.trunk,
         )

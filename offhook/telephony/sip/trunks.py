@@ -1,10 +1,11 @@
-"""Trunks, routes and the settings of the SIP edge, and which of them a call belongs to.
+"""Trunks, routes and the settings of the SIP edge, which of them a call belongs to, and who calls.
 
 A trunk is a far end we know: a provider we register with, a PBX that calls us from its address, a
 phone or a browser that proves itself by digest. A route says which agent takes which call.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from offhook.telephony.sip.grammar import SipError, is_token
+from offhook.telephony.sip.headers import NameAddr
 from offhook.telephony.sip.message import Request
 from offhook.telephony.sip.uri import Uri
 
@@ -20,12 +22,15 @@ CODECS = ("opus", "g722", "pcmu", "pcma")
 """Names of the codecs a trunk may carry."""
 OPTIONS_SECONDS = 60
 """Between two questions whether a trunk's server is there."""
+MAX_IDENTITIES = 2
+"""Values of a P-Asserted-Identity (RFC 3325 §9.1)."""
 MIN_SESSION_SECONDS = 90
 """s, the shortest session interval there is (RFC 4028 §5)."""
 
 _NO_ADDRESSES: Mapping[str, Collection[str]] = {}
 _PORTS = range(65536)
 
+HeaderLines = Sequence[tuple[str, str]]
 IpAddress = IPv4Address | IPv6Address
 IpNetwork = IPv4Network | IPv6Network
 
@@ -51,6 +56,12 @@ class Trunk:
     """s, the registration's life that we ask for."""
     caller_id: str = ""
     """Number or user shown to those we call; "" for the username."""
+    caller_id_header: Literal["pai", "ppi", "diversion", "from"] | None = None
+    """Where that stands, or the number of somebody whose call we pass on. None: in From for a trunk
+    without a username, else as with "pai"; see `presented`."""
+    trust_identity: bool = False
+    """Its P-Asserted-Identity is the caller (RFC 3325 §5): for a provider or a PBX that asks who
+    calls before it says so."""
     codecs: tuple[str, ...] = CODECS
     """In order of preference."""
     srtp: Literal["off", "optional", "required"] = "optional"
@@ -100,6 +111,11 @@ class Trunk:
             raise self._wrong(f"transport is UDP, TCP or TLS, not {self.transport!r}")
         if self.transfer not in ("blind", "attended", "bridge"):
             raise self._wrong(f"transfer is blind, attended or bridge, not {self.transfer!r}")
+        if self.caller_id_header not in (None, "pai", "ppi", "diversion", "from"):
+            wrong = (
+                f"caller_id_header is pai, ppi, diversion or from, not {self.caller_id_header!r}"
+            )
+            raise self._wrong(wrong)
         if self.srtp not in ("off", "optional", "required"):
             raise self._wrong(f"srtp is off, optional or required, not {self.srtp!r}")
         if not self.codecs:
@@ -164,6 +180,48 @@ class Trunk:
     def address_of_record(self) -> Uri:
         """Who we are at this trunk (RFC 3261 §10.2)."""
         return Uri("sip", user=self.username or None, host=self.host)
+
+
+def presented(trunk: Trunk, number: str, name: str, host: str) -> tuple[NameAddr, HeaderLines]:
+    """From of a call that we place at the trunk, and the header fields that show who calls when
+    that is not the account itself. `host` stands for ours where the trunk has no domain.
+
+    | caller_id_header | From        | besides                                                  |
+    |------------------|-------------|----------------------------------------------------------|
+    | "pai"            | the account | P-Asserted-Identity: the number (RFC 3325 §9.1)          |
+    | "ppi"            | the account | P-Preferred-Identity: the number (RFC 3325 §9.2)         |
+    | "diversion"      | the number  | Diversion: the account, which passes the call on         |
+    |                  |             | (RFC 5806 §4)                                            |
+    | "from"           | the number  |                                                          |
+
+    Registrars know an account by the user in From, and ask for another's password when a stranger's
+    number stands there: so with a username the first is what is done. Nobody is asserted to be
+    anonymous: then the account calls.
+    """
+    host = trunk.host or host
+    account = Uri("sip", user=trunk.username or number or None, host=host)
+    if number.lower() in ("", "anonymous", trunk.username.lower()):
+        return NameAddr(account, name), ()
+    caller = NameAddr(Uri("sip", user=number, host=host), name)
+    match trunk.caller_id_header or ("pai" if trunk.username else "from"):
+        case "pai":
+            return NameAddr(account, name), [("P-Asserted-Identity", str(caller))]
+        case "ppi":
+            return NameAddr(account, name), [("P-Preferred-Identity", str(caller))]
+        case "diversion":
+            return caller, [("Diversion", f"{NameAddr(account)};reason=unknown;counter=1")]
+        case _:
+            return caller, ()
+
+
+def caller_of(request: Request, trunk: Trunk | None) -> NameAddr:
+    """Who calls: what the trunk asserts, where it is trusted to (RFC 3325 §5), else who the caller
+    says it is. Of a SIP and a telephone identity (§9.1) the first counts."""
+    if trunk is not None and trunk.trust_identity:
+        for value in request.headers.all("P-Asserted-Identity", MAX_IDENTITIES):
+            with suppress(SipError):
+                return NameAddr.parse(value)
+    return request.from_
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ def invite(to="sip:100@pbx.example", from_="sip:alice@far.example"):
         ({"server": "a.example:70000"}, "server"),
         ({"username": "a\r\nVia: x", "password": "p"}, "username"),
         ({"caller_id": "\0"}, "caller_id"),
+        ({"caller_id_header": "rpid"}, "caller_id_header"),
     ],
 )
 def test_a_trunk_that_cannot_work_is_refused_in_words(values, said):
