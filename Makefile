@@ -82,7 +82,7 @@ lock:
 	$(LOCK) requirements.in -o requirements.lock
 	$(LOCK) requirements-qwen.in -o requirements-qwen.lock
 	$(LOCK) requirements-dev.in -o requirements-dev.lock
-	$(LOCK) requirements-oracles.in -o requirements-oracles.lock
+	$(LOCK) --override requirements-oracles-overrides.txt requirements-oracles.in -o requirements-oracles.lock
 	$(LOCK) --no-emit-package docopt -c requirements-qwen.lock requirements-cuda.in -o requirements-cuda.lock
 	$(LOCK_OFFICIAL) requirements-qwen-asr-official.in -o requirements-qwen-asr-official.lock
 	$(LOCK_OFFICIAL) requirements-qwen-tts-official.in -o requirements-qwen-tts-official.lock

@@ -264,6 +264,11 @@ class Speech(Section):
     """WebSockets of each of the two at a time."""
     max_upload_mb: int = Field(512, ge=1)
     max_audio_minutes: float = Field(240, gt=0)
+    lenient: bool = False
+    """Fields of requests that are not known are passed over, not refused."""
+    aliases: dict[str, str] = {}
+    """Names that programs send, and what they mean: "transcription" or "speech", the model that
+    does it here; or a voice of the engine, "" for its usual one."""
     keys: tuple[SpeechKey, ...] = ()
     """Beside the api_key of [server]; without either, everybody may ask who reaches us."""
     translate_url: str = ""

@@ -1,5 +1,7 @@
 """What a program is told when it cannot have what it asked for, in OpenAI's shape."""
 
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any, Literal
 
 Kind = Literal["invalid_request_error", "authentication_error", "rate_limit_error", "server_error"]
@@ -37,3 +39,20 @@ class ApiError(Exception):
 
     def headers(self) -> dict[str, str]:
         return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+
+
+MAX_SHOWN_CHARS = 80
+"""Of a name that was sent, in the words about it."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """To be said after a name that is not known: the one most like it, if any is."""
+    like = get_close_matches(name[:MAX_SHOWN_CHARS], list(known), 1)
+    return f" (did you mean {like[0]}?)" if like else ""
+
+
+def unknown_field(name: str, known: Sequence[str]) -> ApiError:
+    """A request has a field of this name, and there are only those."""
+    shown, like = ascii(name[:MAX_SHOWN_CHARS]), did_you_mean(name, known)
+    words = f"there is no field {shown}{like}: the fields are {', '.join(known)}"
+    return ApiError(400, words, name[:MAX_SHOWN_CHARS], "unknown_parameter")

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from offhook.web.speech.errors import ApiError
 from offhook.web.speech.openapi import description
-from offhook.web.speech.server_io import ALIASES, SPEECH, SpeechServer
+from offhook.web.speech.server_io import SPEECH, SpeechServer
 
 
 async def described(request: web.Request) -> web.Response:
@@ -32,6 +32,6 @@ async def one_model(request: web.Request) -> web.Response:
 def _models(server: SpeechServer) -> list[dict[str, Any]]:
     names: dict[str, None] = {}
     for kind in server.kinds():
-        names.update(dict.fromkeys((*server.own_models(kind), *ALIASES[kind])))
+        names.update(dict.fromkeys((*server.own_models(kind), *server.aliases(kind))))
     known = {"object": "model", "created": 0, "owned_by": "offhook"}
     return [{"id": name, **known} for name in names]

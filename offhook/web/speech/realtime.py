@@ -78,15 +78,15 @@ class Said:
     """The client's name for it."""
 
 
-def parse(text: str) -> Said:
-    """Never raises."""
+def parse(text: str, *, lenient: bool = False) -> Said:
+    """`lenient`: fields that are not known are passed over. Never raises."""
     event_id = None
     try:
         if len(text) > MAX_EVENT_CHARS:
             words = f"an event of {len(text)} characters, not at most {MAX_EVENT_CHARS}"
             raise EventError(words, "message_too_long")
         try:
-            fields = Fields(table_of(text), "")
+            fields = Fields(table_of(text), "", lenient=lenient)
         except ProtocolError as error:
             raise EventError(str(error), "invalid_json") from error
         event_id = fields.take("event_id")

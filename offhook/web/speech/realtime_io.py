@@ -60,6 +60,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
             wanted.options,
             model,
             lambda name: server.check_model("transcription", name),
+            lenient=server.settings.lenient,
         )
         socket = await opened(request, MAX_MESSAGE_BYTES, PROTOCOLS)
         stream = RealtimeStream(SpeechHost(server, asked), socket, session)

@@ -187,7 +187,8 @@ def _new_id(kind: str) -> str:
 
 
 class RealtimeSession:
-    """`check_model` raises ApiError for a model that is not here."""
+    """`check_model` raises ApiError for a model that is not here; `lenient`: fields that are not
+    known are passed over."""
 
     def __init__(
         self,
@@ -195,7 +196,10 @@ class RealtimeSession:
         options: StreamOptions,
         model: str,
         check_model: Callable[[str], None],
+        *,
+        lenient: bool = False,
     ) -> None:
+        self._lenient = lenient
         self._decided = dialect is not None
         self._turns: TurnDetector | None = None
         self._speak(dialect or Dialect.VLLM, Settings(USUAL_FORMAT[Dialect.VLLM], options, model))
@@ -225,7 +229,7 @@ class RealtimeSession:
 
     def receive(self, text: str) -> list[Do]:
         """A message of the client's."""
-        said = parse(text)
+        said = parse(text, lenient=self._lenient)
         done: list[Do] = []
         try:
             if isinstance(said.event, EventError):
@@ -278,7 +282,7 @@ class RealtimeSession:
                 self._named = True
             case Update(session):
                 self._choose(Dialect.OPENAI, "a session of vLLM's way is set by model")
-                self._set(updated(self._settings, session))
+                self._set(updated(self._settings, session, lenient=self._lenient))
                 yield from self.say("session.updated", session=self._session())
             case Append(audio):
                 yield from self._append(self._settings.format.decode(audio))

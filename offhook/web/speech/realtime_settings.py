@@ -5,6 +5,7 @@ Sources: OpenAI's openapi.yaml, RealtimeTranscriptionSessionCreateRequest.
 
 import base64
 import binascii
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -16,12 +17,20 @@ from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.asr_protocol import RATES
 from offhook.pipeline.recognizer import StreamOptions
 from offhook.pipeline.worker_protocol import shown
+from offhook.web.speech.errors import did_you_mean
 
 MAX_KEYWORDS = 100
 MAX_SILENCE_MS = 10_000
 MAX_PADDING_MS = 2_000
 G711_RATE = 8_000
 LOGPROBS = "item.input_audio_transcription.logprobs"
+IDLE_MS = (5_000, 30_000)
+"""What OpenAI allows for idle_timeout_ms, from and to."""
+SILENCE_OF_EAGERNESS = {"low": 1_500, "medium": 800, "auto": 800, "high": 400}
+"""ms of silence that end a turn, for `semantic_vad`, which is not here: the process that answers
+programs has no model to judge by what was said."""
+UPDATE_MS_OF_DELAY = {"minimal": 80, "low": 160, "medium": 400, "high": 800, "xhigh": 1_120}
+"""ms of sound between two updates of the words, for `transcription.delay`."""
 
 Table = dict[str, Any]
 
@@ -87,6 +96,7 @@ class ServerVad:
             "threshold": self.threshold,
             "prefix_padding_ms": self.prefix_padding_ms,
             "silence_duration_ms": self.silence_duration_ms,
+            "idle_timeout_ms": None,
         }
 
 
@@ -97,14 +107,17 @@ class Settings:
     model: str = ""
     prompt: str = ""
     keywords: tuple[str, ...] = ()
+    delay: str = ""
+    """A name of UPDATE_MS_OF_DELAY; empty: as the options have it."""
     turns: ServerVad | None = None
 
     @property
     def stream_options(self) -> StreamOptions:
         """Raises EventError."""
         parts = (self.options.context, self.prompt, ", ".join(self.keywords))
+        update_ms = UPDATE_MS_OF_DELAY.get(self.delay, self.options.update_ms)
         try:
-            return replace(self.options, context=" ".join(filter(None, parts)))
+            return replace(self.options, context=" ".join(filter(None, parts)), update_ms=update_ms)
         except ValueError as error:
             raise EventError(str(error), param="session.audio.input.transcription") from error
 
@@ -114,6 +127,8 @@ class Settings:
         transcription["prompt"] = self.prompt
         if self.keywords:
             transcription["keywords"] = list(self.keywords)
+        if self.delay:
+            transcription["delay"] = self.delay
         return {
             "input": {
                 "format": self.format.as_dict(),
@@ -131,25 +146,34 @@ USUAL_FORMAT = {
 
 
 class Fields:
-    """A JSON object that is taken apart; what is left is not known. Raises EventError."""
+    """A JSON object that is taken apart; what is left is not known, which is passed over when
+    `lenient`. Raises EventError."""
 
-    def __init__(self, table: object, path: str) -> None:
+    def __init__(self, table: object, path: str, *, lenient: bool = False) -> None:
         if not isinstance(table, dict):
             raise EventError(f"{path} is {shown(table)}, not an object", param=path)
         self._table = dict(table)
         self._path = path
+        self._lenient = lenient
+        self._known: list[str] = []
 
     def place(self, name: str) -> str:
         return f"{self._path}.{name}" if self._path else name
 
     def has(self, name: str) -> bool:
+        self._known.append(name)
         return name in self._table
 
     def take(self, name: str) -> Any:
+        self._known.append(name)
         return self._table.pop(name, None)
 
     def inner(self, name: str) -> "Fields":
-        return Fields(self.take(name), self.place(name))
+        return self.of(name, self.take(name))
+
+    def of(self, name: str, table: object) -> "Fields":
+        """`table`, which was taken as `name`."""
+        return Fields(table, self.place(name), lenient=self._lenient)
 
     def text(self, name: str, usual: str) -> str:
         value = self.take(name)
@@ -157,12 +181,20 @@ class Fields:
             raise self.wrong(name, value, "a text")
         return usual if value is None else str(value)
 
-    def integer(self, name: str, usual: int, most: int) -> int:
+    def integer(self, name: str, usual: int, most: int, least: int = 0) -> int:
         value = self.take(name)
         if value is None:
             return usual
-        if type(value) is not int or not 0 <= value <= most:
-            raise self.wrong(name, value, f"a number from 0 to {most}")
+        if type(value) is not int or not least <= value <= most:
+            raise self.wrong(name, value, f"a number from {least} to {most}")
+        return value
+
+    def one_of(self, name: str, allowed: Iterable[str], usual: str) -> str:
+        value = self.take(name)
+        if value is None:
+            return usual
+        if not isinstance(value, str) or value not in allowed:
+            raise self.wrong(name, value, f"one of {', '.join(allowed)}")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -180,10 +212,13 @@ class Fields:
 
     def end(self, *accepted: str) -> None:
         """Nothing is left but what is taken without effect, or is off."""
+        if self._lenient:
+            return
         for name, value in self._table.items():
             if name not in accepted and value is not None:
                 place = self.place(name)
-                raise EventError(f"{place[:100]} is not known here", "unknown_parameter", place)
+                words = f"{place[:100]} is not known here{did_you_mean(name, self._known)}"
+                raise EventError(words, "unknown_parameter", place)
 
 
 def _is_text(value: object) -> bool:
@@ -191,14 +226,15 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
-def updated(settings: Settings, session: object) -> Settings:
-    """What OpenAI's `session.update` makes of them: what it leaves out stays. Raises EventError."""
-    fields = Fields(session, "session")
+def updated(settings: Settings, session: object, *, lenient: bool = False) -> Settings:
+    """What OpenAI's `session.update` makes of them: what it leaves out stays. `lenient`: fields
+    that are not known are passed over. Raises EventError."""
+    fields = Fields(session, "session", lenient=lenient)
     if (kind := fields.take("type")) != "transcription":
         raise fields.wrong("type", kind, "transcription: this server only transcribes here")
-    include = fields.texts("include")
-    if LOGPROBS in include:
-        raise EventError("there are no logprobs here", param="session.include")
+    for name in fields.texts("include"):  # there are none, as session.updated says
+        if name != LOGPROBS:
+            raise fields.wrong("include", name, LOGPROBS)
     if fields.has("audio"):
         audio = fields.inner("audio")
         if audio.has("input"):
@@ -238,7 +274,7 @@ def _transcription(settings: Settings, outer: Fields) -> Settings:
     table = outer.take("transcription")
     if table is None:
         raise EventError("a transcription session transcribes", param=place)
-    fields = Fields(table, place)
+    fields = outer.of("transcription", table)
     language = fields.text("language", settings.options.language or "") or None
     languages = fields.texts("languages")
     if language is None and len(languages) == 1:
@@ -249,6 +285,7 @@ def _transcription(settings: Settings, outer: Fields) -> Settings:
         model=fields.text("model", settings.model),
         prompt=fields.text("prompt", settings.prompt),
         keywords=keywords,
+        delay=fields.one_of("delay", UPDATE_MS_OF_DELAY, settings.delay),
     )
     fields.end()
     return with_language(changed, language, f"{place}.language")
@@ -263,19 +300,27 @@ def with_language(settings: Settings, language: str | None, place: str) -> Setti
 
 
 def _turns(outer: Fields) -> ServerVad | None:
-    place = outer.place("turn_detection")
+    """What is done for a `semantic_vad` is a `server_vad`, as session.updated says."""
     table = outer.take("turn_detection")
     if table is None:
         return None
-    fields = Fields(table, place)
-    if (kind := fields.take("type")) != "server_vad":
-        raise fields.wrong("type", kind, "server_vad, or null for turns that you commit")
+    fields = outer.of("turn_detection", table)
     usual = ServerVad()
-    threshold = fields.take("threshold")
-    threshold = usual.threshold if threshold is None else threshold
-    if type(threshold) not in (int, float) or not 0 <= threshold <= 1:
-        raise fields.wrong("threshold", threshold, "a number from 0 to 1")
-    padding = fields.integer("prefix_padding_ms", usual.prefix_padding_ms, MAX_PADDING_MS)
-    silence = fields.integer("silence_duration_ms", usual.silence_duration_ms, MAX_SILENCE_MS)
+    kind = fields.take("type")
+    if kind == "semantic_vad":
+        eagerness = fields.one_of("eagerness", SILENCE_OF_EAGERNESS, "auto")
+        turns = replace(usual, silence_duration_ms=SILENCE_OF_EAGERNESS[eagerness])
+    elif kind == "server_vad":
+        threshold = fields.take("threshold")
+        threshold = usual.threshold if threshold is None else threshold
+        if type(threshold) not in (int, float) or not 0 <= threshold <= 1:
+            raise fields.wrong("threshold", threshold, "a number from 0 to 1")
+        padding = fields.integer("prefix_padding_ms", usual.prefix_padding_ms, MAX_PADDING_MS)
+        silence = fields.integer("silence_duration_ms", usual.silence_duration_ms, MAX_SILENCE_MS)
+        # Who says nothing is asked nothing here: it has no effect, as session.updated says.
+        fields.integer("idle_timeout_ms", IDLE_MS[0], IDLE_MS[1], IDLE_MS[0])
+        turns = ServerVad(float(threshold), padding, silence)
+    else:
+        raise fields.wrong("type", kind, "server_vad, semantic_vad, or null for turns you commit")
     fields.end("create_response", "interrupt_response")  # nothing responds here
-    return ServerVad(float(threshold), padding, silence)
+    return turns

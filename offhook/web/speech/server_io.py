@@ -24,10 +24,12 @@ from offhook.pipeline.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.access import LOOPBACK_NAMES, has_key, is_foreign
 from offhook.web.config import Speech
 from offhook.web.speech.admission import Admission, KeyLimits, Kind, Limits
+from offhook.web.speech.audio_encoder import Format
 from offhook.web.speech.errors import ApiError
 from offhook.web.speech.leaving_io import Left, has_left, run
 from offhook.web.speech.metrics import SpeechMetrics
 from offhook.web.speech.reply_cache_io import ReplyCache
+from offhook.web.speech.speech_request import SpeechRequest, parse
 from offhook.web.speech.stages import Stages
 from offhook.web.worker_stream_io import WorkerStream
 
@@ -45,7 +47,8 @@ ALIASES: dict[Kind, tuple[str, ...]] = {
     ),
     "speech": ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
 }
-"""OpenAI's names, which programs send unless told otherwise: whatever runs here."""
+"""OpenAI's names, which programs send unless told otherwise: whatever runs here. More come from
+[speech] aliases."""
 
 MAX_LINE_BYTES = 1 << 16
 """Of a request's first line: the context of a stream is in its query, 4000 characters of it, each
@@ -187,14 +190,32 @@ class SpeechServer:
         names = (served.model(), served.name()) if served is not None else ()
         return list(dict.fromkeys(name for name in names if name))
 
+    def aliases(self, kind: Kind) -> list[str]:
+        """Other names of it: OpenAI's, and those of the configuration."""
+        ours = [name for name, meant in self.settings.aliases.items() if meant == kind]
+        return [*ALIASES[kind], *ours]
+
+    def voice_called(self, name: str) -> str:
+        """The engine's name of a voice that has another in the configuration, else the name."""
+        meant = self.settings.aliases.get(name, name)
+        return name if meant in ALIASES else meant
+
     def check_model(self, kind: Kind, name: str) -> None:
         """Raises ApiError 404 for a model that is not here. One elsewhere whose model we do not
         know yet takes any name."""
-        own = self.own_models(kind)
-        if name not in (*own, *ALIASES[kind]) and own:
-            there = ", ".join((*own, *ALIASES[kind]))
+        own, aliases = self.own_models(kind), self.aliases(kind)
+        if name not in (*own, *aliases) and own:
+            there = ", ".join((*own, *aliases))
             words = f"there is no model {name[:200]!r} for {kind} here (there: {there})"
             raise ApiError(404, words, "model", "model_not_found")
+
+    def request_to_speak(self, body: bytes, form: Format | None = None) -> SpeechRequest:
+        """What a body of POST /v1/audio/speech asks for, with the engine's name of the voice; as
+        `speech_request.parse`. Raises ApiError 400, 404."""
+        request = parse(body, form, lenient=self.settings.lenient)
+        if request.model:
+            self.check_model("speech", request.model)
+        return replace(request, voice=self.voice_called(request.voice))
 
     # --- admission ---
 

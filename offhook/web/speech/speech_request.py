@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from offhook.pipeline.synthesizer import MAX_SPEED, MIN_SPEED, VoiceOptions
 from offhook.web.speech.audio_encoder import FORMATS, Format
-from offhook.web.speech.errors import ApiError
+from offhook.web.speech.errors import ApiError, unknown_field
 
 MAX_INPUT_CHARS = 100_000
 """About two hours of speech; OpenAI takes 4096."""
@@ -89,9 +89,10 @@ class SpeechRequest:
         return self.speed / min(max(self.speed, MIN_SPEED), MAX_SPEED)
 
 
-def parse(body: bytes, form: Format | None = None) -> SpeechRequest:
-    """The request; `form` is the only format that its path can answer with, if there is one. Raises
-    ApiError 400 that names the field."""
+def parse(body: bytes, form: Format | None = None, *, lenient: bool = False) -> SpeechRequest:
+    """The request; `form` is the only format that its path can answer with, if there is one.
+    `lenient`: fields that are not known are passed over. Raises ApiError 400 that names the
+    field."""
     fields = Fields(_json_object(body))
     request = SpeechRequest(
         input=_text(fields),
@@ -108,7 +109,8 @@ def parse(body: bytes, form: Format | None = None) -> SpeechRequest:
         normalise=fields.flag("normalise", usual=True),
         seed=fields.whole_number("seed"),
     )
-    fields.check_all_known()
+    if not lenient:
+        fields.check_all_known()
     if request.stream_format == "sse" and not request.stream:
         raise ApiError(400, "stream_format sse is a stream: leave stream out", "stream")
     request.voice_options("")
@@ -192,9 +194,7 @@ class Fields:
     def check_all_known(self) -> None:
         for name in self._values:
             if name not in self._known:
-                there = ", ".join(self._known)
-                words = f"there is no field {_shown(name)}: the fields are {there}"
-                raise ApiError(400, words, name[:SHOWN_CHARS], "unknown_parameter")
+                raise unknown_field(name, self._known)
 
 
 def check_text(name: str, text: str) -> None:

@@ -43,13 +43,14 @@ from offhook.pipeline.worker_protocol import (
     shown,
     table_of,
 )
-from offhook.web.speech import speech_request
 from offhook.web.speech.errors import ApiError
-from offhook.web.speech.speech_request import find_voice
+from offhook.web.speech.speech_request import SpeechRequest, find_voice
 
 PATH = "/v1/audio/speech/ws"
 Voices = Callable[[], Sequence[str]]
 """Names of the engine's, as far as they are known."""
+Parse = Callable[[bytes], SpeechRequest]
+"""A request for raw PCM, in the server's own names of what it names. Raises ApiError."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,9 @@ class Requests:
 
     decided = one_by_one = True
 
-    def __init__(
-        self, voices: Voices, check_model: Callable[[str], None], given_in_query: bool
-    ) -> None:
+    def __init__(self, voices: Voices, parse: Parse, given_in_query: bool) -> None:
         self._voices = voices
-        self._check_model = check_model
+        self._parse = parse
         self._given_in_query = given_in_query
 
     def parse(self, text: str) -> Command | Say | Fault:
@@ -124,9 +123,7 @@ class Requests:
         if self._given_in_query:
             words = "what is in the address counts for text messages: give it in each request"
             raise ApiError(400, words)
-        request = speech_request.parse(text.encode("utf-8", "surrogatepass"), "pcm")
-        if request.model:
-            self._check_model(request.model)
+        request = self._parse(text.encode("utf-8", "surrogatepass"))
         if request.faster != 1 or request.stream_format != "audio":
             words = "on this socket speed is 0.5..2, and sound comes as binary messages"
             raise ApiError(400, words)
@@ -162,12 +159,9 @@ class Undecided:
 class SpeechSocket:
     """A Dialect, once it is known which."""
 
-    def __init__(
-        self, voices: Voices, check_model: Callable[[str], None], given_in_query: bool = False
-    ) -> None:
-        """`check_model` raises ApiError for what is not here; `given_in_query`: the address names
-        a voice or the like."""
-        self._requests = Requests(voices, check_model, given_in_query)
+    def __init__(self, voices: Voices, parse: Parse, given_in_query: bool = False) -> None:
+        """`given_in_query`: the address names a voice or the like."""
+        self._requests = Requests(voices, parse, given_in_query)
         self._dialect: Dialect = Undecided()
 
     @property

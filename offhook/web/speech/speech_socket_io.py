@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 
 from aiohttp import web
 
@@ -34,8 +36,9 @@ async def speech_socket(request: web.Request) -> web.StreamResponse:
         in_words: Callable[[Error], str] = Error.to_text
         if request.path == PATH:
             dialect = own = SpeechSocket(
-                host.voices, lambda name: server.check_model("speech", name), bool(query)
+                host.voices, partial(server.request_to_speak, form="pcm"), bool(query)
             )
+            options = replace(options, voice=server.voice_called(options.voice))
             in_words = own.error_text
         socket = await opened(request)
         stream = TtsStream(host, socket, options, dialect)

@@ -26,7 +26,7 @@ from offhook.web.speech.errors import ApiError
 from offhook.web.speech.reply_cache_io import REPLIES, ReplyCache, choose
 from offhook.web.speech.saying_io import Ahead, made_ahead, played, spoken
 from offhook.web.speech.server_io import ASKED, SPEECH, Asked, SpeechServer, fault_of
-from offhook.web.speech.speech_request import MAX_BODY_BYTES, SpeechRequest, parse
+from offhook.web.speech.speech_request import MAX_BODY_BYTES, SpeechRequest
 
 BODY_S = 20.0
 """For the whole body to come."""
@@ -69,13 +69,11 @@ async def _speak(
     """`form`: the only one here; `always`: it streams always."""
     server, asked = request.app[SPEECH], request[ASKED]
     async with server.turn("speech", asked):
-        wanted = parse(await _body(request), form)
+        wanted = server.request_to_speak(await _body(request), form)
         asked.stages.mark("received")
         if always and not wanted.stream:
             words = "this path always streams: POST /v1/audio/speech does not have to"
             raise ApiError(400, words, "stream")
-        if wanted.model:
-            server.check_model("speech", wanted.model)
         cache = None if _has_directive(request, "no-store") else request.app.get(REPLIES)
         anew = _has_directive(request, "no-cache")
         reply = await _reply(server, asked, wanted, cache, anew)

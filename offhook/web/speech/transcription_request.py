@@ -12,11 +12,9 @@ from typing import cast
 
 from offhook.pipeline.engine.languages import CODES
 from offhook.pipeline.recognizer import StreamOptions, canonical_tag
-from offhook.web.speech.errors import ApiError
+from offhook.web.speech.errors import MAX_SHOWN_CHARS, ApiError, unknown_field
 from offhook.web.speech.transcript import FORMATS, Format, Granularity, Task
 
-MAX_SHOWN_CHARS = 80
-"""Of a value that is told back in an error."""
 LISTS = ("timestamp_granularities", "include", "keywords", "languages")
 """Fields that may come more than once, by OpenAI's clients with [] behind the name."""
 SINGLES = (
@@ -48,10 +46,14 @@ class TranscriptionRequest:
 
 
 def parse(
-    fields: Sequence[tuple[str, str]], task: Task = "transcribe", *, by_segment: bool = False
+    fields: Sequence[tuple[str, str]],
+    task: Task = "transcribe",
+    *,
+    by_segment: bool = False,
+    lenient: bool = False,
 ) -> TranscriptionRequest:
-    """`by_segment`: for the endpoint that answers with segments always. Raises ApiError that names
-    the field."""
+    """`by_segment`: for the endpoint that answers with segments always; `lenient`: fields that are
+    not known are passed over. Raises ApiError that names the field."""
     lists: dict[str, list[str]] = {name: [] for name in LISTS}
     single: dict[str, str] = {}
     for full_name, value in fields:
@@ -66,10 +68,8 @@ def parse(
             single[name] = value
         elif name in SPEAKERS:
             raise ApiError(400, "speakers are not told apart here: leave it out", name)
-        else:
-            raise ApiError(
-                400, f"there is no field {_shown(full_name)}", full_name[:MAX_SHOWN_CHARS]
-            )
+        elif not lenient:
+            raise unknown_field(full_name, ("file", *SINGLES, *(f"{name}[]" for name in LISTS)))
     _check_unused(single, lists)
     form = _format(single.get("response_format") or "json")
     granularities = _granularities(lists["timestamp_granularities"], form, by_segment)

@@ -184,7 +184,7 @@ async def _opened(
         receive(request, settings.max_upload_mb << 20) as upload,
     ):
         asked.stages.mark("received")
-        wanted = parse(upload.fields, task, by_segment=by_segment)
+        wanted = parse(upload.fields, task, by_segment=by_segment, lenient=settings.lenient)
         if wanted.model:
             server.check_model("transcription", wanted.model)
         recognizer = await server.recognizer()

@@ -28,7 +28,7 @@ from offhook.pipeline.voices_protocol import (
     voice_table,
 )
 from offhook.web.speech import speech_request
-from offhook.web.speech.errors import ApiError
+from offhook.web.speech.errors import ApiError, unknown_field
 from offhook.web.speech.saying_io import spoken
 from offhook.web.speech.server_io import ASKED, RETRY_AFTER_S, SPEECH
 from offhook.web.speech.speech_request import MAX_INPUT_CHARS, check_text
@@ -213,10 +213,10 @@ async def _read_parts(request: web.Request, file: str, fields: tuple[str, ...], 
             form.file = await _read(part, MAX_SAMPLE_BYTES)
         elif name in fields:
             form.fields[name] = _decoded(name, await _read(part, MAX_FIELD_BYTES))
+        elif request.app[SPEECH].settings.lenient:
+            await _read(part, MAX_FIELD_BYTES)
         else:
-            there = ", ".join((file, *fields))
-            words = f"there is no field {name[:80]!r}: the fields are {there}"
-            raise ApiError(400, words, name[:80], "unknown_parameter")
+            raise unknown_field(name, (file, *fields))
 
 
 async def _read(part: BodyPartReader, most: int) -> bytes:

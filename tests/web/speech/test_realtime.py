@@ -213,9 +213,20 @@ def test_what_is_wrong_is_said_and_the_session_goes_on(
         ({"transcription": {"language": "English"}}, "transcription.language", "not a code"),
         ({"transcription": {"keywords": ["a", 5]}}, "transcription.keywords", "texts"),
         ({"transcription": {"model": "gpt"}}, "transcription.model", "no model"),
-        ({"transcription": {"delay": "low"}}, "transcription.delay", "not known"),
+        ({"transcription": {"delay": "none"}}, "transcription.delay", "minimal, low"),
+        ({"transcription": {"langauge": "en"}}, "transcription.langauge", "did you mean language?"),
         ({"transcription": {"prompt": "x" * 4001}}, "transcription", "4000"),
-        ({"turn_detection": {"type": "semantic_vad"}}, "turn_detection.type", "server_vad"),
+        ({"turn_detection": {"type": "vad"}}, "turn_detection.type", "server_vad"),
+        (
+            {"turn_detection": {"type": "semantic_vad", "eagerness": "max"}},
+            "turn_detection.eagerness",
+            "low, medium",
+        ),
+        (
+            {"turn_detection": {"type": "server_vad", "idle_timeout_ms": 1}},
+            "turn_detection.idle_timeout_ms",
+            "5000 to 30000",
+        ),
         (
             {"turn_detection": {"type": "server_vad", "threshold": 2}},
             "turn_detection.threshold",
@@ -237,6 +248,59 @@ def test_a_session_that_cannot_be_says_which_field(changes: Event, param: str, s
     assert says in error["message"]
     assert error["event_id"] == "mine"
     assert error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("eagerness", "silence_ms"), [(None, 800), ("auto", 800), ("low", 1500), ("high", 400)]
+)
+def test_a_semantic_vad_is_the_silence_that_its_eagerness_bears(
+    eagerness: str | None, silence_ms: int
+) -> None:
+    """And the answer says that it is no semantic one."""
+    asked = {"type": "semantic_vad", "create_response": False, "interrupt_response": True}
+    client = Client(Dialect.OPENAI)
+    more = {"eagerness": eagerness} if eagerness else {}
+    [answer] = client.told(update(turn_detection={**asked, **more}))
+    done = answer["session"]["audio"]["input"]["turn_detection"]
+    assert (done["type"], done["silence_duration_ms"]) == ("server_vad", silence_ms)
+    loud = (9000 * np.sin(np.arange(RATE_OUT) / 8)).astype(np.int16)
+    quiet = np.zeros(RATE_OUT * (silence_ms - 200) // 1000, np.int16)
+    told = client.told(append(quiet), append(loud), append(quiet))
+    assert [event["type"] for event in told] == ["input_audio_buffer.speech_started"]
+    told = client.told(append(np.zeros(RATE_OUT * 400 // 1000, np.int16)))
+    assert told[0]["type"] == "input_audio_buffer.speech_stopped"
+
+
+def test_what_is_not_done_is_accepted_and_shown_as_off() -> None:
+    client = Client(Dialect.OPENAI)
+    event = update(
+        transcription={"model": "ears", "delay": "xhigh"},
+        turn_detection={"type": "server_vad", "idle_timeout_ms": 6000},
+        noise_reduction={"type": "near_field"},
+    )
+    event["session"]["include"] = ["item.input_audio_transcription.logprobs"]
+    [answer] = client.told(event)
+    session = answer["session"]
+    assert session["include"] is None
+    heard = session["audio"]["input"]
+    assert heard["turn_detection"]["idle_timeout_ms"] is None
+    assert heard["noise_reduction"] is None
+    assert heard["transcription"]["delay"] == "xhigh"
+    assert client(append(SECOND), CLEAR)  # a delay is how often the words are updated
+    client = Client(Dialect.OPENAI)
+    begin = client(update(transcription={"delay": "minimal"}, turn_detection=None), append(SECOND))[
+        1
+    ]
+    assert isinstance(begin, Begin)
+    assert begin.options.update_ms == 80
+
+
+def test_fields_that_are_not_known_are_passed_over_when_so_set() -> None:
+    session = RealtimeSession(Dialect.OPENAI, StreamOptions(), "", check_model, lenient=True)
+    event = {**update(colour=1, turn_detection={"type": "semantic_vad", "x": {}}), "more": 2}
+    [answer] = sent(session.receive(json.dumps(event)))
+    assert answer["type"] == "session.updated"
+    assert answer["session"]["audio"]["input"]["turn_detection"]["silence_duration_ms"] == 800
 
 
 def test_who_is_wrong_all_the_time_is_let_go() -> None:

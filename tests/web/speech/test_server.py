@@ -426,6 +426,48 @@ async def test_a_model_that_is_not_here_is_not_answered_by_another(quick_server:
         assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
 
 
+async def test_names_of_other_servers_mean_what_the_configuration_says():
+    aliases = {"whisper-large-v3": "transcription", "kokoro": "speech", "af_heart": "low"}
+    async with quickly_served(Settings(aliases=aliases)) as quick:
+        await quick.openai.audio.speech.create(model="kokoro", input="one", voice="af_heart")
+        assert quick.voice.opened[-1].options.voice == "low"
+        file = ("a.wav", wav())
+        heard = await quick.openai.audio.transcriptions.create(model="whisper-large-v3", file=file)
+        assert heard.text == "hello world"
+        assert set(aliases) - {"af_heart"} <= {m.id async for m in quick.openai.models.list()}
+        for model, voice in (("whisper-large-v3", "low"), ("kokoro", "bm_daniel")):
+            with pytest.raises(openai.APIStatusError, match="there is no"):
+                await quick.openai.audio.speech.create(model=model, input="one", voice=voice)
+        with pytest.raises(openai.BadRequestError, match="kokoro"):
+            await quick.openai.audio.speech.create(model="tts-1", input="one", voice="kokoro")
+        query = {"voice": "af_heart"}
+        async with quick.client.ws_connect("/v1/audio/speech/ws", params=query) as socket:
+            await socket.send_json({"type": "text", "text": "one"})
+            await socket.send_json({"type": "end"})
+            await until(lambda: len(quick.voice.opened) > 1)
+        assert quick.voice.opened[-1].options.voice == "low"
+        async with quick.client.ws_connect("/v1/audio/speech/ws") as socket:
+            await socket.send_json({"input": "one", "voice": "af_heart", "model": "kokoro"})
+            await until(lambda: len(quick.voice.opened) > 2)
+        assert quick.voice.opened[-1].options.voice == "low"
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+async def test_fields_that_are_not_known_are_refused_or_passed_over(lenient: bool):
+    async with quickly_served(Settings(lenient=lenient)) as quick:
+        more = {"lang_code": "a", "normalization_options": {}}
+        async with quick.client.post("/v1/audio/speech", json={**TEXT, **more}) as answer:
+            assert answer.status == (200 if lenient else 400)
+            if not lenient:
+                assert (await error_of(answer))["param"] == "lang_code"
+        form = aiohttp.FormData({"vad_filter": "true", "hotwords": "x"})
+        form.add_field("file", wav(), filename="a.wav")
+        async with quick.client.post("/v1/audio/transcriptions", data=form) as answer:
+            assert answer.status == (200 if lenient else 400)
+            if not lenient:
+                assert (await error_of(answer))["param"] == "vad_filter"
+
+
 async def test_an_engine_elsewhere_that_is_not_known_yet_takes_any_name():
     hears = at_once(object(), "", "")
     server = SpeechServer(Settings(), hears, None)  # type: ignore[arg-type]

@@ -110,8 +110,9 @@ def test_speeds_beyond_the_engines_are_made_of_its_sound(
         ({"seed": -1}, "seed", "seed is -1"),
         ({"seed": 1.0}, "seed", "seed is 1.0, not a whole number"),
         ({"seed": True}, "seed", "seed is true"),
-        ({"speeed": 1}, "speeed", 'no field "speeed": the fields are input, model, voice'),
-        ({"\ud800": 1}, "\ud800", 'no field "\\ud800"'),
+        ({"speeed": 1}, "speeed", "'speeed' (did you mean speed?): the fields are input, model"),
+        ({"texture": 1}, "texture", "no field 'texture': the fields are input, model, voice"),
+        ({"\ud800": 1}, "\ud800", r"no field '\ud800'"),
     ],
 )
 def test_a_wrong_field_is_named(fields: Fields, param: str, says: str) -> None:

@@ -19,6 +19,7 @@ from offhook.pipeline.worker_protocol import Error, ErrorCode, ProtocolError
 from offhook.web import tts_stream_io, worker_stream_io
 from offhook.web.config import Speech as Settings
 from offhook.web.speech.errors import ApiError
+from offhook.web.speech.speech_request import SpeechRequest, parse
 from offhook.web.speech.speech_socket import PATH, Fault, Say, SpeechSocket
 from tests.web.speech.conftest import WORD_S, Quick, Served, quickly_served, until
 
@@ -27,14 +28,16 @@ SOON = 15
 TONE = round(WORD_S * RATE_OUT)
 
 
-def some_model_only(name: str) -> None:
-    if name != "tts-1":
-        raise ApiError(404, f"there is no model {name!r}", "model")
+def of_some_model_only(body: bytes) -> SpeechRequest:
+    request = parse(body, "pcm")
+    if request.model not in ("", "tts-1"):
+        raise ApiError(404, f"there is no model {request.model!r}", "model")
+    return request
 
 
 def spoken_to(*messages: str) -> tuple[SpeechSocket, Any]:
     """The dialect after these messages, and what the last of them means."""
-    socket, meant = SpeechSocket(lambda: ("Tone", "low"), some_model_only), None
+    socket, meant = SpeechSocket(lambda: ("Tone", "low"), of_some_model_only), None
     for message in messages:
         meant = socket.parse(message)
     return socket, meant
@@ -102,7 +105,7 @@ def test_a_request_that_is_wrong_is_answered_and_the_next_is_served(
 
 @pytest.mark.parametrize("message", ["", "{", "[]", '"text"', "null", "7", "[" * 100_000])
 def test_a_first_message_that_is_nothing_is_an_error_in_both_ways(message: str) -> None:
-    socket = SpeechSocket(lambda: (), some_model_only)
+    socket = SpeechSocket(lambda: (), of_some_model_only)
     with pytest.raises(ProtocolError) as raised:
         socket.parse(message)
     error = Error(ErrorCode.BAD_REQUEST, str(raised.value))
@@ -154,7 +157,7 @@ def test_each_way_is_told_in_its_own_words() -> None:
     )
 )
 def test_whatever_comes_is_understood_or_refused_in_words(messages: list[str]) -> None:
-    socket = SpeechSocket(lambda: ("Tone",), some_model_only)
+    socket = SpeechSocket(lambda: ("Tone",), of_some_model_only)
     for message in messages:
         try:
             meant = socket.parse(message)

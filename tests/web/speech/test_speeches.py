@@ -87,7 +87,7 @@ async def test_the_stock_client_is_told_what_is_wrong(speech_server: Served) -> 
     with pytest.raises(openai.NotFoundError) as missing:
         await speech.create(model="whisper-1", voice="alloy", input="x")
     assert missing.value.code == "model_not_found"
-    with pytest.raises(openai.BadRequestError, match='no field "spead"'):
+    with pytest.raises(openai.BadRequestError, match=r"no field 'spead' \(did you mean speed"):
         await speech.create(model="tts-1", voice="alloy", input="x", extra_body={"spead": 1})
     with pytest.raises(openai.BadRequestError, match="nothing to say"):
         await speech.create(model="tts-1", voice="alloy", input="…")

@@ -91,6 +91,8 @@ def test_of_several_languages_the_engine_finds_the_one() -> None:
         ([("prompt", "x" * 5000)], "prompt", "4000 characters"),
         ([("model", "a"), ("model", "b")], "model", "given twice"),
         ([("best_of", "5")], "best_of", "'best_of'"),
+        ([("langauge", "en")], "langauge", "did you mean language"),
+        ([("timestamp_granularity[]", "word")], "timestamp_granularity[]", "timestamp_gran.*ies"),
     ],
 )
 def test_what_is_wrong_is_named(fields: list[tuple[str, str]], param: str, says: str) -> None:
