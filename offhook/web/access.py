@@ -1,22 +1,429 @@
-"""Who may ask: what every server of ours looks at in a request before anything else."""
+"""Who may ask: what every server of ours looks at in a request before anything else.
 
+Two roles: *callers* make the call they make and use the speech API; the *operator* dials out,
+lists, traces and hangs up. A table says whose each route is, `AccessPolicy.admit` whether a request
+may use it.
+
+A page in a browser can send requests to servers that its maker cannot reach: to this machine, or to
+one behind the same router. It is told by its Origin header, and, where its name was rebound to our
+address, by the Host header. What a proxy passes on comes from the proxy's address, so a request
+with a trace of one is never taken for one of this machine.
+"""
+
+import base64
 import hmac
+import json
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import sha256
+from ipaddress import ip_address
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
+Scope = Literal["call", "speech"]
+SCOPES: tuple[Scope, ...] = ("call", "speech")
 
-def has_key(authorization: str, key: str) -> bool:
-    """Whether the Authorization header carries the key as a bearer token. Takes the same time for
-    every wrong key; with no key to ask for, everybody has it."""
-    scheme, _, given = authorization.partition(" ")
-    if scheme.lower() != "bearer":  # a scheme is of any case (RFC 9110 §11.1)
-        given = ""
-    given = given.strip(" ")
-    # A header may hold any bytes; aiohttp keeps those that are not UTF-8 as surrogates.
-    return not key or hmac.compare_digest(given.encode(errors="surrogateescape"), key.encode())
+
+class Role(Enum):
+    """Whose a route is."""
+
+    PROBE = "probe"
+    """Everybody's, whatever the request says: what orchestrators and balancers ask."""
+    PUBLIC = "public"
+    """Everybody's who reaches the server by a name that it has."""
+    CALL = "call"
+    """Callers'."""
+    SPEECH = "speech"
+    """Programs', which use the speech API."""
+    METRICS = "metrics"
+    """PUBLIC, or another's by `AccessPolicy.metrics`."""
+    OPERATOR = "operator"
+    CARRIER = "carrier"
+    """A carrier's, by its signature, ticket or address: see `AccessPolicy.check_carrier`."""
+
+
+ROUTES: Mapping[str, Role] = {
+    "healthz": Role.PROBE,
+    "readyz": Role.PROBE,
+    "": Role.PUBLIC,  # the page
+    "page": Role.PUBLIC,
+    "status": Role.PUBLIC,
+    "metrics": Role.METRICS,
+    "start": Role.CALL,
+    "api": Role.CALL,
+    "sessions": Role.CALL,
+    "v1": Role.SPEECH,
+    "ws": Role.SPEECH,
+    "openapi.json": Role.SPEECH,
+    "calls": Role.OPERATOR,
+    "sip": Role.OPERATOR,
+    "tokens": Role.OPERATOR,
+    "carriers": Role.CARRIER,
+}
+"""By the first segment of a route's path."""
+
+KEY_PROTOCOL = "openai-insecure-api-key."
+"""Pages cannot send headers with a WebSocket: OpenAI's clients name the key as a subprotocol."""
+TOKEN_PREFIX = "offhook_"
+TOKEN_PURPOSE = b"offhook: tokens of callers"
+FORWARDED_HEADERS = frozenset(("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip"))
+FORWARDED_PREFIXES = ("x-forwarded-", "x-original-", "x-envoy-", "cf-")
+MAX_TOKEN_SECONDS = 86_400
+PREFLIGHT_SECONDS = 600
+"""How long a browser may remember what a preflight was answered."""
+
+
+class Refusal(Exception):
+    """The request is answered with `status`, and the message, which says what would admit it."""
+
+    def __init__(self, status: Literal[401, 403, 409], message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        """OpenAI's name of the fault, where it has one."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """RFC 9110 §11.6.1."""
+        return {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is known of a request before its body. `headers` compares names without their case."""
+
+    method: str
+    peer: str
+    """The IP address at the other end of the connection; "" by a Unix socket."""
+    headers: Mapping[str, str]
+    http_1_0: bool = False
+    same_user: Callable[[], bool] = lambda: True
+    """Whether the other end, on this machine, is this user's or root's; asked only where it
+    matters."""
+
+    @property
+    def host(self) -> str:
+        return self.headers.get("Host", "")
+
+    @property
+    def origin(self) -> str:
+        return self.headers.get("Origin", "")
+
+    @property
+    def forwarded(self) -> bool:
+        """Whether there is a trace of a proxy. nginx leaves one even where it is told to add no
+        header: unless told otherwise it speaks HTTP/1.0, which no browser does."""
+        names = {name.lower() for name in self.headers}
+        return (
+            self.http_1_0
+            or not FORWARDED_HEADERS.isdisjoint(names)
+            or any(name.startswith(FORWARDED_PREFIXES) for name in names)
+        )
+
+    @property
+    def key(self) -> str:
+        """What the request carries as a bearer token; "" when nothing."""
+        scheme, _, given = self.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":  # a scheme is of any case (RFC 9110 §11.1)
+            return given.strip(" ")
+        offered = self.headers.get("Sec-WebSocket-Protocol", "").split(",")
+        keys = [name.strip() for name in offered if name.strip().startswith(KEY_PROTOCOL)]
+        return keys[0].removeprefix(KEY_PROTOCOL) if keys else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One of the callers' keys."""
+
+    name: str
+    """In logs and metrics."""
+    secret: str = field(repr=False)
+    scopes: frozenset[Scope] = frozenset(SCOPES)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A request was admitted: by the key of that name, "" without one; to the agent of that name,
+    "" for the usual one."""
+
+    key: str = ""
+    agent: str = ""
+
+
+@dataclass(frozen=True)
+class AccessPolicy:
+    """What one server admits."""
+
+    local: bool = True
+    """Whether only this machine can connect."""
+    names: frozenset[str] = frozenset()
+    """By which the server is reached, besides localhost and its addresses; in lower case."""
+    origins: frozenset[str] = frozenset()
+    """Of pages of other sites that may be callers."""
+    keys: tuple[Key, ...] = ()
+    admin_key: str = field(default="", repr=False)
+    admin_listen: str = ""
+    """Where the operator's routes are, when not here."""
+    metrics: Role = Role.PUBLIC
+    carrier_hosts: frozenset[str] = frozenset()
+    """By which carriers reach the server, host or host:port."""
+    key_setting: str = "[server] api_key"
+    """What sets the callers' key, in words; so the next, "" where nothing does."""
+    names_setting: str = "[server] names"
+    origins_setting: str = "[server] origins"
+
+    # --- what a request may use ---
+
+    def role_of(self, path: str, otherwise: Role = Role.OPERATOR) -> Role:
+        """Of a route's path, as "/calls/{call}"; `otherwise`: of one that is not in the table."""
+        role = ROUTES.get(path.removeprefix("/").partition("/")[0], otherwise)
+        return self.metrics if role is Role.METRICS else role
+
+    def admit(self, role: Role, head: Head, now: float, *, admin: bool = False) -> Grant:
+        """Raises Refusal. `now` is the time of day in s; `admin`: the request came to
+        `admin_listen`."""
+        if role is Role.PROBE:
+            return Grant()
+        if role is not Role.PUBLIC:
+            self._check_origin(role, head)
+        if role is Role.OPERATOR:
+            return self._admit_operator(head, admin)
+        scope: Scope = "speech" if role is Role.SPEECH else "call"
+        keyed = any(scope in key.scopes for key in self.keys)
+        if not keyed:
+            self._check_name(head)
+        if role is Role.PUBLIC or head.method == "OPTIONS":  # a preflight carries no key
+            return Grant()
+        return self.grant(scope, head, now, keyed)
+
+    def grant(self, scope: Scope, head: Head, now: float, keyed: bool) -> Grant:
+        """What the key of a request is good for; `keyed`: without one it is good for nothing.
+        Raises Refusal."""
+        given = head.key
+        if given.startswith(TOKEN_PREFIX) and self.admin_key:
+            token = read_token(self.admin_key, given, now)
+            if scope not in token.scopes:
+                raise Refusal(403, f"this token is not for {scope}", "insufficient_scope")
+            return Grant(f"token {token.agent}".strip(), token.agent)
+        fitting = [
+            key.name for key in self.keys if scope in key.scopes and _same(given, key.secret)
+        ]
+        if fitting:
+            return Grant(fitting[0])
+        if self.admin_key and _same(given, self.admin_key):
+            return Grant("admin")
+        if keyed:
+            raise Refusal(401, "a valid API key is required as a bearer token", "invalid_api_key")
+        return Grant()
+
+    def check_carrier(self, head: Head, *, signed: bool) -> None:
+        """Raises Refusal. `signed`: there is a signature or ticket, yet to be verified, that no
+        page can have; without one, the peer's address is all there is, and a page that rebinds its
+        name has the visitor's."""
+        if head.origin:
+            authority = head.origin.partition("://")[2]
+            if authority != head.host and authority not in self.carrier_hosts:
+                raise Refusal(403, "a page in a browser asks")
+        if not signed and not self._is_own(head.host) and head.host not in self.carrier_hosts:
+            raise Refusal(403, self._unknown_name(head.host))
+
+    # --- the parts of it ---
+
+    def _admit_operator(self, head: Head, admin: bool) -> Grant:
+        if self.admin_listen and not admin:
+            raise Refusal(403, f"the operator's routes are at {self.admin_listen} ([server])")
+        if self.admin_key:
+            if not _same(head.key, self.admin_key):
+                words = "the operator's key ([server] admin_key) is required as a bearer token"
+                raise Refusal(401, words, "invalid_api_key")
+            return Grant("admin")
+        why = self._not_the_operator(head)
+        if why:
+            raise Refusal(
+                403,
+                f"without a key the operator's routes answer only to this machine, and {why}: "
+                "set [server] admin_key",
+            )
+        return Grant()
+
+    def _not_the_operator(self, head: Head) -> str:
+        """Why a request without a key is not from whoever runs the server, in words."""
+        if head.forwarded:
+            return "this request came through a proxy"
+        if head.peer and not is_loopback(head.peer):
+            return f"{head.peer} is another"
+        if not is_loopback(host_name(head.host)):
+            return f"by its Host header this request is for {head.host[:80]!r}"
+        if head.key:
+            return "this request carries another key"
+        if not head.same_user():
+            return "this connection is another user's"
+        return ""
+
+    def _check_origin(self, role: Role, head: Head) -> None:
+        origin = head.origin
+        if not is_foreign(origin, head.host):
+            return
+        if role is Role.OPERATOR:
+            raise Refusal(403, "a page of another site may not use the operator's routes")
+        if origin not in self.origins:
+            words = f"a page of {origin[:80]} may not use this server"
+            if self.origins_setting:
+                words += f", unless it is one of {self.origins_setting}"
+            raise Refusal(403, words)
+
+    def _check_name(self, head: Head) -> None:
+        if not self._is_own(head.host):
+            raise Refusal(403, self._unknown_name(head.host))
+        if self.local and head.forwarded and host_name(head.host) not in self.names:
+            words = "this request came through a proxy, and the server answers only to this machine"
+            raise Refusal(403, f"{words}: set {self._settings()}")
+
+    def _is_own(self, authority: str) -> bool:
+        name = host_name(authority)
+        return name == "localhost" or name in self.names or _is_address(name)
+
+    def _unknown_name(self, host: str) -> str:
+        words = f"this server is not called {host_name(host)[:80]!r}"
+        return f"{words}: reach it by its address, or set {self._settings()}"
+
+    def _settings(self) -> str:
+        return " or ".join(filter(None, (self.names_setting, self.key_setting)))
+
+    # --- pages of other sites (https://fetch.spec.whatwg.org/#http-cors-protocol) ---
+
+    def cors_headers(self, head: Head) -> dict[str, str]:
+        """Of any answer to a caller."""
+        if not self.origins:
+            return {}
+        if head.origin not in self.origins:
+            return {"Vary": "Origin"}
+        return {
+            "Vary": "Origin",
+            "Access-Control-Allow-Origin": head.origin,
+            "Access-Control-Expose-Headers": "*",
+        }
+
+    def preflight_headers(self, head: Head) -> dict[str, str]:
+        """Of the answer to a preflight, besides `cors_headers`."""
+        wanted = head.headers.get("Access-Control-Request-Headers", "")
+        return {
+            "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
+            "Access-Control-Allow-Headers": wanted,
+            "Access-Control-Max-Age": str(PREFLIGHT_SECONDS),
+        }
+
+
+# --- tokens ---
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a token admits its holder to, until `expires_at` (the time of day in s)."""
+
+    scopes: tuple[Scope, ...]
+    agent: str
+    expires_at: int
+
+
+class TokenRequestError(ValueError):
+    """The body of `POST /tokens` cannot be used; the message names the field."""
+
+
+class TokenRequest(BaseModel):
+    """The body of `POST /tokens`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    scope: tuple[Scope, ...] = Field(("call",), min_length=1, max_length=len(SCOPES))
+    agent: str = ""
+    """Of [agents.NAME], for the calls; "" for [agent]."""
+    ttl_seconds: int = Field(600, ge=1, le=MAX_TOKEN_SECONDS)
+
+
+def parse_token_request(body: bytes) -> TokenRequest:
+    """Raises TokenRequestError."""
+    try:
+        return TokenRequest.model_validate_json(body)
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise TokenRequestError("; ".join(f.removeprefix(": ") for f in faults)) from error
+
+
+def issue_token(admin_key: str, token: Token) -> str:
+    """Every process that has the key can verify it; none has to remember it."""
+    claims = {
+        "scope": token.scopes,
+        "agent": token.agent,
+        "exp": token.expires_at,
+        "id": secrets.token_hex(4),
+    }
+    body = _base64(json.dumps(claims, separators=(",", ":")).encode())
+    return f"{TOKEN_PREFIX}{body}.{_base64(_signature(admin_key, body))}"
+
+
+def read_token(admin_key: str, text: str, now: float) -> Token:
+    """Raises Refusal when it was not issued with this key, or has expired."""
+    body, _, signature = text.removeprefix(TOKEN_PREFIX).partition(".")
+    if not _same(signature, _base64(_signature(admin_key, body))):
+        raise Refusal(401, "this token was not issued by this server", "invalid_api_key")
+    claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    token = Token(tuple(claims["scope"]), claims["agent"], claims["exp"])
+    if token.expires_at <= now:
+        raise Refusal(401, "this token has expired", "invalid_api_key")
+    return token
+
+
+def _signature(admin_key: str, body: str) -> bytes:
+    derived = hmac.digest(admin_key.encode(), TOKEN_PURPOSE, sha256)
+    return hmac.digest(derived, body.encode(errors="surrogateescape"), sha256)
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+# --- names and addresses ---
 
 
 def is_foreign(origin: str, host: str) -> bool:
     """Whether a browser says (Origin header) that the page which asks is of another site than the
     server (Host header). Programs that are no browser say nothing."""
     return bool(origin) and origin.partition("://")[2] != host
+
+
+def host_name(authority: str) -> str:
+    """Without its port and an IPv6 address's brackets, in lower case."""
+    if authority.startswith("["):
+        return authority[1:].partition("]")[0].lower()
+    return authority.partition(":")[0].lower()
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a name or an IP address is this machine and no other."""
+    if name == "localhost":
+        return True
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _same(given: str, expected: str) -> bool:
+    """Takes the same time for every wrong key."""
+    # A header may hold any bytes; aiohttp keeps those that are not UTF-8 as surrogates.
+    return hmac.compare_digest(given.encode(errors="surrogateescape"), expected.encode())

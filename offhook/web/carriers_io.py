@@ -43,7 +43,8 @@ from offhook.telephony.carriers.twilio import TwilioStream
 from offhook.telephony.carriers.vonage import VonageStream
 from offhook.telephony.carriers.websocket_io import StreamSocket
 from offhook.telephony.progress_io import DialError
-from offhook.web.access import is_foreign
+from offhook.web.access import Refusal
+from offhook.web.access_io import ACCESS, head_of
 from offhook.web.metrics import Metrics
 from offhook.web.refusals import Busy
 
@@ -346,6 +347,12 @@ class Carriers:
         carrier = self.by_name.get(request.match_info["name"])
         if carrier is None or carrier.settings.provider not in providers:
             raise web.HTTPNotFound(text="unknown carrier")
+        settings = carrier.settings
+        signed = settings.provider != "chan_websocket" and not settings.insecure
+        try:
+            request.app[ACCESS]().check_carrier(head_of(request), signed=signed)
+        except Refusal as fault:
+            raise self._refused(settings, request, fault) from fault
         return carrier
 
     async def _verified(
@@ -364,15 +371,13 @@ class Carriers:
                 _peer(request),
                 upgrade,
             )
-            if is_foreign(signed.headers.get("origin", ""), request.host):
-                raise Refused("a page in a browser asks")
             verify(settings, signed, time(), carrier.seen)
         except Refused as fault:
             raise self._refused(settings, request, fault) from fault
         return signed
 
     def _refused(
-        self, settings: CarrierSettings, request: web.Request, fault: Refused
+        self, settings: CarrierSettings, request: web.Request, fault: Refused | Refusal
     ) -> web.HTTPForbidden:
         self._host.metrics.refused.labels("unsigned").inc()
         if monotonic() - self._refused_at >= REFUSED_SECONDS:

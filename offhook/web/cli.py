@@ -128,15 +128,29 @@ def _dial(arguments: Namespace) -> int:
         line = json.dumps(happened.as_dict()) if a.json else in_words(happened, answered_at)
         print(line, flush=True)
 
-    return int(not run(Phones(a.url, a.api_key).dial(asked, show)))
+    return int(not run(Phones(*_operator(a)).dial(asked, show)))
 
 
 def _sip_trace(arguments: Namespace) -> int:
     from offhook.web.dial_io import Phones
 
     a = arguments
-    print(run(Phones(a.url, a.api_key).trace(a.call, a.json)).rstrip("\n"))
+    print(run(Phones(*_operator(a)).trace(a.call, a.json)).rstrip("\n"))
     return 0
+
+
+def _operator(arguments: Namespace) -> tuple[str, str]:
+    """Where a running server's operator is answered, and the key; what is not said is as the
+    server's configuration has it."""
+    from offhook.web.config import load
+
+    a = arguments
+    if a.url and a.admin_key:
+        return a.url, a.admin_key
+    server = load(None).server
+    listens = server.admin_listen or f"localhost:{server.port}"
+    here = listens if listens.startswith("unix:") else f"http://{listens}"
+    return a.url or here, a.admin_key or server.admin_key
 
 
 def _transcribe(arguments: Namespace) -> int:

@@ -11,7 +11,6 @@ BENCHMARKS = (
     *("media", "edge", "loss", "turns", "words", "soak", "asr", "tts", "marks"),
     *("sip", "sip_fuzz", "carriers", "http", "stream", "understood"),
 )
-LOCAL_URL = "http://localhost:7860"
 
 
 class _InOrder(argparse.Action):
@@ -147,8 +146,14 @@ def _phone_parsers(commands: Any) -> None:
         "call", nargs="?", default="", metavar="CALL_ID", help="then its messages, in full"
     )
     for command in (dial, trace):
-        command.add_argument("--url", default=LOCAL_URL, help="of the server (default %(default)s)")
-        command.add_argument("--api-key", default="", help="when the server wants one")
+        command.add_argument(
+            "--url",
+            default="",
+            help="of the server, or unix:PATH (default: as offhook.toml has it)",
+        )
+        command.add_argument(
+            "--admin-key", default="", metavar="KEY", help="default: as offhook.toml has it"
+        )
     dial.add_argument("--json", action="store_true", help="one JSON object a line as it happens")
     trace.add_argument("--json", action="store_true", help="one JSON object")
 

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -32,7 +33,7 @@ from offhook.pipeline.turns_io import MAX_REQUESTS
 from offhook.pipeline.vad_io import MAX_CALLS
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks import SipSettings, read_address
-from offhook.web.access import LOOPBACK_NAMES
+from offhook.web.access import AccessPolicy, Key, Role, Scope, is_loopback
 from offhook.web.engines_io import OPENAI, AsrEngine, TtsEngine
 from offhook.web.logs import Log as Log
 
@@ -65,18 +66,57 @@ class Server(Section):
     max_call_minutes: float = Field(120, gt=0)
     """A call longer than this is ended: somebody forgot to hang up."""
     api_key: Secret = ""
-    """When set, callers must send it as a bearer token."""
+    """When set, callers must send it, or a token of `POST /tokens`, as a bearer token."""
+    admin_key: Secret = ""
+    """The operator's, for /calls, /sip/trace and /tokens. Without it they answer only to direct
+    connections from this machine."""
+    admin_listen: str = ""
+    """Where the operator's routes are instead, unix:PATH or host:port of this machine."""
+    names: frozenset[str] = frozenset()
+    """By which callers reach the server, besides its addresses and localhost. Without an api_key a
+    request for any other is refused: a page that rebinds its name to us sends that name."""
+    origins: frozenset[str] = frozenset()
+    """Pages of other sites that may be callers, as https://app.example."""
     metrics: Literal["open", "key"] = "open"
     """Who may read /metrics, which has counts and times: everybody who reaches it, or only who has
-    a key. /healthz and /readyz are everybody's."""
+    a key: the operator's, where there are calls. /healthz and /readyz are everybody's."""
+    drain_seconds: float = Field(30, ge=0)
+    """After SIGTERM: how long calls in progress may go on."""
 
     @property
     def local(self) -> bool:
         """Whether only this machine can call."""
-        return self.host in LOOPBACK_NAMES
+        return is_loopback(self.host)
 
-    drain_seconds: float = Field(30, ge=0)
-    """After SIGTERM: how long calls in progress may go on."""
+    @field_validator("admin_listen")
+    @classmethod
+    def _is_of_this_machine(cls, address: str) -> str:
+        here = r"unix:.+|(localhost|127\.[\d.]+|\[::1\]):\d{1,5}"
+        if address and not re.fullmatch(here, address):
+            raise ValueError("not unix:PATH, nor host:port of this machine, as 127.0.0.1:7861")
+        return address
+
+    @field_validator("names")
+    @classmethod
+    def _are_names(cls, names: frozenset[str]) -> frozenset[str]:
+        for name in names:
+            if not re.fullmatch(r"[\w.-]+", name):
+                raise ValueError(f"{name!r} is not a host's name, as voice.example.org")
+        return frozenset(name.lower() for name in names)
+
+    @field_validator("origins")
+    @classmethod
+    def _are_origins(cls, origins: frozenset[str]) -> frozenset[str]:
+        for origin in origins:
+            if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@*\s]+", origin):
+                raise ValueError(f"{origin!r} is not an origin, as https://app.example")
+        return origins
+
+    @model_validator(mode="after")
+    def _roles_have_keys_of_their_own(self) -> "Server":
+        if self.admin_key and self.admin_key == self.api_key:
+            raise ValueError("admin_key: callers have this key (api_key)")
+        return self
 
 
 class IceServer(Section):
@@ -349,6 +389,27 @@ class Config(Section):
             if carrier.insecure and not self.server.local:
                 raise ValueError(f"carriers: {carrier.name} is insecure: for a local server only")
         return self
+
+    def access(self, *, local: bool | None = None, gateway: bool = False) -> AccessPolicy:
+        """Who may ask. `local`: whether only this machine can connect, where that is not said by
+        [server] host; `gateway`: of a server without calls."""
+        server = self.server
+        for_speech: frozenset[Scope] = frozenset(("speech",))
+        keys = [Key(key.name, key.key, for_speech) for key in self.speech.keys]
+        if server.api_key:
+            keys.append(Key("server", server.api_key))
+        public = {urlsplit(c.public_url).netloc for c in self.carriers if c.public_url}
+        with_key = Role.SPEECH if gateway else Role.OPERATOR
+        return AccessPolicy(
+            local=server.local if local is None else local,
+            names=server.names,
+            origins=server.origins,
+            keys=tuple(keys),
+            admin_key=server.admin_key,
+            admin_listen=server.admin_listen,
+            metrics=Role.PUBLIC if server.metrics == "open" else with_key,
+            carrier_hosts=frozenset(public),
+        )
 
     def agent_called(self, name: str) -> Agent:
         """ "" is the usual one. Raises KeyError."""

@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 import aiohttp
 
+from offhook.pipeline.worker_client_io import UNIX
+
 ANSWER_SECONDS = 15.0
 """For the server to answer a request."""
 SILENCE_SECONDS = 30.0
@@ -56,11 +58,12 @@ def in_words(happened: Happened, answered_at: float | None) -> str:
 
 
 class Phones:
-    """The phones of the server at `url`."""
+    """The phones of the server at `url`, http://host:port or unix:PATH."""
 
-    def __init__(self, url: str, api_key: str) -> None:
-        self._url = url.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    def __init__(self, url: str, admin_key: str) -> None:
+        self._socket = url.removeprefix(UNIX) if url.startswith(UNIX) else ""
+        self._url = "http://localhost" if self._socket else url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
 
     async def dial(self, asked: dict[str, Any], show: Show) -> bool:
         """Place a call, show how it goes until it ends, and say whether it was answered. SIGINT
@@ -96,7 +99,8 @@ class Phones:
 
     def _session(self) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(ANSWER_SECONDS)
-        return aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+        connector = aiohttp.UnixConnector(self._socket) if self._socket else None
+        return aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector)
 
     async def _ask(
         self, http: aiohttp.ClientSession, method: str, path: str, **options: Any

@@ -34,6 +34,7 @@ from offhook.web.doctor_gpu_io import described, look, streams_described, voices
 from offhook.web.doctor_sip_io import examine_phones
 from offhook.web.engines_io import MODELS, AsrEngine, TtsEngine, check_engine, official_python
 from offhook.web.finding import Finding, Outcome
+from offhook.web.phones import fault_of_doors, who_operates
 from offhook.web.remote_engines_io import recognizer_of, synthesizer_of
 
 PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0", "pipecat-ai": "1.14.0"}
@@ -252,7 +253,9 @@ def examine(path: Path | None) -> list[Finding]:
     except ConfigError as error:
         config = Config()
         findings.append(Finding("configuration", "fails", str(error)))
+    fault = fault_of_doors(config)
     findings += [
+        Finding("operator", "fails" if fault else "ok", fault or who_operates(config)),
         _attempt("port", lambda: _port(config), "another server is running there"),
         _network(config),
         _attempt("opus", _opus),

@@ -41,6 +41,7 @@ from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
 from offhook.telephony.sip.leg_io import SipLeg
 from offhook.telephony.sip.trunks import SipSettings
 from offhook.web import tracing_io
+from offhook.web.access import AccessPolicy
 from offhook.web.carriers_io import Carriers
 from offhook.web.config import Agent as AgentSettings
 from offhook.web.config import Config, ConfigError
@@ -92,6 +93,7 @@ class Edge:
     def __init__(self, config: Config, bot: Bot | None = None) -> None:
         self.config = config
         self._bot = bot
+        self._access = config, config.access()
         self.clock = PacketClock()
         self.opus = config.opus.settings()
         self._load = LoopLoad()
@@ -129,6 +131,15 @@ class Edge:
         """Workers without which no call is taken; each gives the name of its engine."""
         self._loading: asyncio.Task[None] | None = None
         """Waits for them."""
+
+    @property
+    def access(self) -> AccessPolicy:
+        """Who may ask, by the configuration of now."""
+        of, policy = self._access
+        if of is not self.config:
+            policy = self.config.access()
+            self._access = self.config, policy
+        return policy
 
     # --- life ---
 
@@ -218,16 +229,8 @@ class Edge:
             hears = self._elsewhere_at(hears_at(config, engines.recognizer))
         if config.tts_url:
             speaks = self._elsewhere_at(speaks_at(config, engines.synthesizer))
-        server, registry = self.config.server, self.metrics.registry
-        speech = SpeechServer(
-            self.config.speech,
-            hears,
-            speaks,
-            server.api_key,
-            server.local,
-            registry,
-            config.tts_audio_cache,
-        )
+        registry = self.metrics.registry
+        speech = SpeechServer(self.config.speech, hears, speaks, registry, config.tts_audio_cache)
         speech.calls_come_first = True
         return speech
 
@@ -371,8 +374,10 @@ class Edge:
             self.metrics.refused.labels(reason).inc()
             raise Busy(reason)
 
-    async def offer(self, offer: Offer) -> tuple[str, str]:
-        """Answer an offer: our SDP and the pc_id. Raises OfferError, UnknownPeer, Busy."""
+    async def offer(self, offer: Offer, agent: str = "") -> tuple[str, str]:
+        """Answer an offer: our SDP and the pc_id. `agent`: of that name, "" for the usual one.
+        Raises OfferError, UnknownPeer, Busy, and DialError when there is no such agent."""
+        self._check_agent(agent)
         if offer.pc_id is not None and not offer.restart_pc:
             leg = self._leg(offer.pc_id)
             return await leg.answer(offer.sdp), leg.call_id
@@ -389,7 +394,7 @@ class Edge:
             del self.legs[leg.call_id], self._peers[leg.call_id]
             await leg.hang_up("the offer was refused")
             raise
-        self._begin(leg, offer.request_data)
+        self._begin(leg, offer.request_data, agent)
         return answer, leg.call_id
 
     async def candidates(self, request: Candidates) -> None:

@@ -3,13 +3,17 @@
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from offhook.telephony.call_record import CallRecord
+from offhook.telephony.carriers.rest import APIS
 from offhook.telephony.progress_io import CallProgress
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.trunks import SipSettings, Trunk
+from offhook.web.access import is_loopback
+from offhook.web.config import Config
 
 MAX_RING_SECONDS = 600
 MAX_TEXT = 256
@@ -84,7 +88,7 @@ class EndedCall:
     progress: tuple[CallProgress, ...]
 
 
-# --- who may call ---
+# --- who may call, and be called ---
 
 
 def may_call(trunk: Trunk) -> str:
@@ -106,6 +110,46 @@ def who_may_call(settings: SipSettings) -> str:
     if not ways:
         return f"nobody: no trunk has addresses, a server or a password; callers {others}"
     return f"{'; '.join(ways)}; others {others}"
+
+
+def ways_out(config: Config) -> list[str]:
+    """Trunks and carriers by which this server can be asked to call others."""
+    trunks = [trunk.name for trunk in config.sip.trunks if trunk.server] if config.sip else []
+    return trunks + [c.name for c in config.carriers if c.provider in APIS and c.public_url]
+
+
+def is_reached_from_elsewhere(config: Config) -> bool:
+    """Whether the configuration says that others than this machine reach the server."""
+    urls = (urlsplit(carrier.public_url) for carrier in config.carriers if carrier.public_url)
+    return (
+        not config.server.local
+        or bool(config.server.names)
+        or any(not is_loopback(url.hostname or "") for url in urls)
+    )
+
+
+def fault_of_doors(config: Config) -> str:
+    """Why this server must not start: others could call at its operator's cost. "" when it may."""
+    server, ways = config.server, ways_out(config)
+    if not ways or server.admin_key or server.admin_listen or not is_reached_from_elsewhere(config):
+        return ""
+    return (
+        f"server.admin_key: this server can call others (by {', '.join(ways)}) and is reached "
+        "from elsewhere, so who places calls needs a key: set [server] admin_key, as by "
+        "OFFHOOK_SERVER_ADMIN_KEY=$(openssl rand -hex 24), or give the operator's routes a "
+        'listener of their own: [server] admin_listen = "unix:/run/offhook/admin.sock"'
+    )
+
+
+def who_operates(config: Config) -> str:
+    """Who gets at /calls and /sip/trace, in words, for the log."""
+    server = config.server
+    where = f" at {server.admin_listen}" if server.admin_listen else ""
+    if server.admin_key:
+        return f"whoever has the admin_key{where}"
+    if where:
+        return f"whoever reaches{where.removeprefix(' at')}"
+    return "this user and root, directly from this machine; others need [server] admin_key"
 
 
 def is_risky(settings: SipSettings) -> bool:

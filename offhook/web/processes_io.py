@@ -31,9 +31,10 @@ from offhook.web.local_worker_io import local_workers
 from offhook.web.logs import set_up
 from offhook.web.loop_io import run as run_loop
 from offhook.web.siblings_io import NumberedEdge, Siblings, socket_path, stream_path
-from offhook.web.speech.server_io import MAX_LINE_BYTES
 from offhook.web.stop_io import Stop
 
+FIRST = 1
+"""The number of the process that the others are started by."""
 RESTART_SECONDS = 1.0
 RESTART_MAX_SECONDS = 30.0
 """A crashed process is started again after this; twice as long each time it crashes early."""
@@ -79,20 +80,21 @@ async def shared(edge: NumberedEdge, directory: Path) -> AsyncIterator[None]:
     """What comes to the port reaches the process that it is about. On the way out the edge is
     closed. Raises OSError."""
     siblings = Siblings(edge, directory)
-    public, inner = server_io.application(edge), server_io.application(edge, programs=False)
-    public.middlewares.append(siblings.share)
-    runners = [
-        web.AppRunner(app, access_log=None, handle_signals=False, max_line_size=MAX_LINE_BYTES)
-        for app in (public, inner)
-    ]
+    public, inner = server_io.application(edge), server_io.application(edge, "siblings")
+    of_operator = server_io.application(edge, "admin")
+    for app in (public, of_operator):
+        app.middlewares.append(siblings.share)
+    runners = [server_io.runner_of(app) for app in (public, inner, of_operator)]
     try:
-        for runner in runners:
+        for runner in runners[:2]:
             await runner.setup()
         await web.UnixSite(runners[1], socket_path(directory, edge.number)).start()
         assert runners[1].server is not None
         async with adopting(stream_path(directory, edge.number), runners[1].server):
             host, port = edge.config.server.host, edge.config.server.port
             await web.TCPSite(runners[0], host, port, reuse_port=True).start()
+            if edge.number == FIRST:
+                await server_io.listen_for_operator(edge.config.server, runners[2])
             yield
     finally:
         await edge.close()
@@ -143,6 +145,7 @@ def main() -> None:
 
 async def serve_all(config: Config, bot_file: Path | None = None) -> None:
     """As `server_io.serve`, by as many processes as configured; this one is the first."""
+    server_io.check_doors(config)
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("server.processes: this system has no SO_REUSEPORT to share the port")
     stop = Stop()
@@ -150,7 +153,7 @@ async def serve_all(config: Config, bot_file: Path | None = None) -> None:
     server = config.server.model_copy(update={"port": await _free_port(config.server)})
     config = config.model_copy(update={"server": server})
     with tempfile.TemporaryDirectory(prefix="offhook-") as directory:  # mode 0700
-        settings = Settings(1, Path(directory), config, bot_file)
+        settings = Settings(FIRST, Path(directory), config, bot_file)
         _number_logs(settings)
         async with (
             local_workers(config) as config,
@@ -159,7 +162,7 @@ async def serve_all(config: Config, bot_file: Path | None = None) -> None:
         ):
             for number in range(2, server.processes + 1):
                 others.create_task(_keep_running(replace(settings, number=number), stop))
-            server_io.say_where(server, server.port)
+            server_io.say_where(config, server.port)
             await server_io.until_drained(edge, stop)
 
 

@@ -1,6 +1,7 @@
 """HTTP: the page, SmallWebRTC signalling, health and metrics; calls by phone are in calls_io."""
 
 import asyncio
+import time
 import uuid
 from pathlib import Path
 
@@ -20,19 +21,27 @@ from offhook.signaling.smallwebrtc import (
 )
 from offhook.telephony.progress_io import DialError
 from offhook.web import calls_io, carrier_routes_io, page_io
-from offhook.web.access import LOOPBACK_NAMES, has_key
+from offhook.web.access import (
+    Refusal,
+    Token,
+    TokenRequestError,
+    issue_token,
+    parse_token_request,
+)
+from offhook.web.access_io import GRANT, Door, admit, open_door
 from offhook.web.carrier_routes_io import OF_CARRIERS
-from offhook.web.config import Config, Server
+from offhook.web.config import Config, ConfigError, Server
 from offhook.web.edge_io import Edge, UnknownPeer
 from offhook.web.http_io import EDGE, Handler, busy, error
 from offhook.web.local_worker_io import local_workers
-from offhook.web.phones import DialRequestError
+from offhook.web.phones import DialRequestError, fault_of_doors, who_operates
 from offhook.web.refusals import Busy, NoPhones
 from offhook.web.speech.leaving_io import has_left
 from offhook.web.speech.routes_io import is_of_speech, mount
 from offhook.web.speech.server_io import GONE, MAX_LINE_BYTES
 from offhook.web.speech.server_io import guard as speech_guard
 from offhook.web.stop_io import Stop
+from offhook.web.worker_io import Address, listener
 
 
 @web.middleware
@@ -47,26 +56,20 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-    config = request.app[EDGE].config.server
     if request.match_info.handler in OF_CARRIERS:
         return await handler(request)  # they come from elsewhere, and are verified one by one
     if is_of_speech(request):
         return await speech_guard(request, handler)
-    if config.local and (request.url.host or "") not in LOOPBACK_NAMES:
-        # A page elsewhere that rebinds its name to this machine (DNS rebinding) sends its own name.
-        return error(403, "this server answers only to localhost; see [server] host")
+    try:
+        admit(request)
+    except Refusal as refusal:
+        return error(refusal.status, str(refusal), **refusal.headers)
     if request.method in ("POST", "PATCH") and request.content_type != "application/json":
         # A form of another site cannot send this type without asking first (CORS).
         return error(415, "Content-Type is not application/json")
-    given = request.headers.get("Authorization", "")
-    asked = request.match_info.handler
-    private = request.method in ("POST", "PATCH") or asked in calls_io.OF_CALLS
-    private |= asked is metrics and config.metrics == "key"
-    if private and not has_key(given, config.api_key):
-        return error(401, "a valid API key is required as a bearer token")
     try:
         response = await handler(request)
-    except (RequestError, OfferError, DialRequestError, DialError) as fault:
+    except (RequestError, OfferError, DialRequestError, DialError, TokenRequestError) as fault:
         return error(400, str(fault))
     except UnknownPeer:
         return error(404, "unknown pc_id")
@@ -93,7 +96,8 @@ async def start(request: web.Request) -> web.Response:
 
 
 async def offer(request: web.Request) -> web.Response:
-    sdp, pc_id = await request.app[EDGE].offer(parse_offer(await request.read()))
+    offer = parse_offer(await request.read())
+    sdp, pc_id = await request.app[EDGE].offer(offer, request[GRANT].agent)
     return web.json_response({"sdp": sdp, "type": "answer", "pc_id": pc_id})
 
 
@@ -123,8 +127,20 @@ async def metrics(request: web.Request) -> web.Response:
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def application(edge: Edge, *, programs: bool = True) -> web.Application:
-    """All routes on one edge; `programs`: those of the speech API, too."""
+async def tokens(request: web.Request) -> web.Response:
+    """POST /tokens: a caller's key for a while, which all processes know."""
+    config, asked = request.app[EDGE].config, parse_token_request(await request.read())
+    if not config.server.admin_key:
+        return error(409, "tokens are made with the operator's key: set [server] admin_key")
+    if asked.agent and asked.agent not in config.agents:
+        raise TokenRequestError(f"agent: no agent is called {asked.agent!r}")
+    token = Token(asked.scope, asked.agent, int(time.time()) + asked.ttl_seconds)
+    text = issue_token(config.server.admin_key, token)
+    return web.json_response({"token": text, "expires_at": token.expires_at}, status=201)
+
+
+def application(edge: Edge, door: Door = "public") -> web.Application:
+    """All routes on one edge, for those who come by `door`; programs come by the public one."""
     app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
     app[EDGE] = edge
     for prefix in ("", "/sessions/{session}"):
@@ -137,9 +153,11 @@ def application(edge: Edge, *, programs: bool = True) -> web.Application:
     app.router.add_get("/metrics", metrics)
     calls_io.add_routes(app.router)
     carrier_routes_io.add_routes(app.router)
-    if edge.speech is not None and programs:
+    app.router.add_post("/tokens", tokens)
+    if edge.speech is not None and door == "public":
         mount(app, edge.speech)
     page_io.add_routes(app.router)
+    open_door(app, lambda: edge.access, door)
     return app
 
 
@@ -153,30 +171,50 @@ async def until_drained(edge: Edge, stop: Stop) -> None:
     drained.cancel()
 
 
-def say_where(server: Server, port: int) -> None:
+def check_doors(config: Config) -> None:
+    """Raises ConfigError when strangers could call others at the operator's cost."""
+    if fault := fault_of_doors(config):
+        raise ConfigError(fault)
+
+
+def say_where(config: Config, port: int) -> None:
+    server = config.server
     name = "localhost" if server.local else server.host
     logger.bind(port=port).info("call me at http://{}:{}/", name, port)
+    logger.info("who may use /calls, /sip/trace and /tokens: {}", who_operates(config))
+    if not server.local and not server.api_key:
+        logger.warning("everybody who reaches this server may call it: see [server] api_key")
+
+
+def runner_of(app: web.Application) -> web.AppRunner:
+    return web.AppRunner(app, access_log=None, handle_signals=False, max_line_size=MAX_LINE_BYTES)
+
+
+async def listen_for_operator(server: Server, runner: web.AppRunner) -> None:
+    """At `admin_listen`, if there is one. Raises OSError."""
+    if server.admin_listen:
+        await runner.setup()
+        where = await listener(Address.parse(server.admin_listen))(runner)
+        logger.info("the operator's routes are at {}", where)
 
 
 async def serve(config: Config, bot_file: Path | None = None) -> None:
     """Run until SIGTERM or SIGINT; then drain. A second signal ends at once."""
+    check_doors(config)
     bot = load_bot(bot_file) if bot_file is not None else None
     stop = Stop()
     stop.on_signals()
     async with local_workers(config) as config:
         edge = Edge(config, bot)
         await edge.start()
-        runner = web.AppRunner(
-            application(edge),
-            access_log=None,
-            handle_signals=False,
-            max_line_size=MAX_LINE_BYTES,
-        )
+        runner, of_operator = runner_of(application(edge)), runner_of(application(edge, "admin"))
         await runner.setup()
         try:
             await web.TCPSite(runner, config.server.host, config.server.port).start()
-            say_where(config.server, runner.addresses[0][1])
+            await listen_for_operator(config.server, of_operator)
+            say_where(config, runner.addresses[0][1])
             await until_drained(edge, stop)
         finally:
             await edge.close()
             await runner.cleanup()
+            await of_operator.cleanup()

@@ -60,9 +60,9 @@ class NumberedEdge(Edge):
         self.number = number
         self._prefix = f"{number}-"
 
-    async def offer(self, offer: Offer) -> tuple[str, str]:
+    async def offer(self, offer: Offer, agent: str = "") -> tuple[str, str]:
         own = offer.pc_id and offer.pc_id.removeprefix(self._prefix)
-        sdp, call_id = await super().offer(replace(offer, pc_id=own))
+        sdp, call_id = await super().offer(replace(offer, pc_id=own), agent)
         return sdp, self.name_of(call_id)
 
     async def candidates(self, request: Candidates) -> None:

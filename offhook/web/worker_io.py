@@ -21,7 +21,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from offhook.pipeline.recognizer import EngineBroken, Progress
 from offhook.pipeline.worker_client_io import UNIX
 from offhook.pipeline.worker_protocol import ErrorCode
-from offhook.web.access import LOOPBACK_NAMES, has_key, is_foreign
+from offhook.web.access import AccessPolicy, Key, Refusal, Role, is_loopback
+from offhook.web.access_io import admit, open_door
 from offhook.web.config import Speech
 from offhook.web.loop_io import run
 from offhook.web.speech import server_io
@@ -94,6 +95,16 @@ class WorkerSettings:
     metrics: Literal["open", "key"] = "open"
     """As in [server]."""
 
+    def access(self) -> AccessPolicy:
+        return AccessPolicy(
+            local=self.local,
+            keys=(Key("server", self.api_key),) if self.api_key else (),
+            metrics=Role.PUBLIC if self.metrics == "open" else Role.SPEECH,
+            key_setting="--api-key",
+            names_setting="",
+            origins_setting="",
+        )
+
 
 WORKER: "web.AppKey[Worker[Any]]" = web.AppKey("worker")
 
@@ -158,8 +169,6 @@ class Worker(Generic[E]):
             Speech(streams=settings.max_streams),
             served if hears else None,
             None if hears else served,
-            settings.api_key,
-            settings.local,
             self.metrics.registry,
             settings.audio_cache,
         )
@@ -236,17 +245,13 @@ class Worker(Generic[E]):
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Who may ask, as for the edge; and no page of another site may, in its visitor's browser."""
-    worker = request.app[WORKER]
-    settings, path = worker.settings, worker.service.path
     if is_of_speech(request):
         return await server_io.guard(request, handler)
-    if settings.local and (request.url.host or "") not in LOOPBACK_NAMES:
-        return _refusal(403, "this server answers only to localhost; see --listen")
-    if not settings.api_key and is_foreign(request.headers.get("Origin", ""), request.host):
-        return _refusal(403, "a page of another site may not use this server without an API key")
-    private = request.path == path or (request.path == "/metrics" and settings.metrics == "key")
-    if private and not has_key(request.headers.get("Authorization", ""), settings.api_key):
-        return _refusal(401, "a valid API key is required as a bearer token")
+    try:
+        admit(request)
+    except Refusal as refusal:
+        return _refusal(refusal.status, str(refusal), **refusal.headers)
+    path = request.app[WORKER].service.path
     if request.path == path and not web.WebSocketResponse().can_prepare(request):
         return _refusal(426, f"{path} is a WebSocket", Upgrade="websocket")
     return await handler(request)
@@ -311,6 +316,7 @@ def application(worker: Worker[Any]) -> web.Application:
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
     mount(app, worker.speech)
+    open_door(app, worker.settings.access)
     return app
 
 
@@ -338,7 +344,7 @@ class Address:
 
     @property
     def local(self) -> bool:
-        return bool(self.path) or self.host in LOOPBACK_NAMES
+        return bool(self.path) or is_loopback(self.host)
 
 
 Listen = Callable[[web.AppRunner], Awaitable[str]]

@@ -38,6 +38,8 @@ class ApiError(Exception):
         return {"error": error}
 
     def headers(self) -> dict[str, str]:
+        if self.status == 401:
+            return {"WWW-Authenticate": "Bearer"}  # RFC 9110 §11.6.1
         return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
 
 

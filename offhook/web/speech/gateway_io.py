@@ -20,6 +20,8 @@ from prometheus_client import (
 )
 
 from offhook.pipeline.recognizer import EngineError
+from offhook.web.access import AccessPolicy
+from offhook.web.access_io import open_door
 from offhook.web.config import Config
 from offhook.web.engines_io import with_usual_model
 from offhook.web.local_worker_io import local_workers
@@ -28,7 +30,7 @@ from offhook.web.memory_io import give_back_freed, let_go_of_code
 from offhook.web.remote_engines_io import hears_at, recognizer_of, speaks_at, synthesizer_of
 from offhook.web.speech.elsewhere_io import Elsewhere
 from offhook.web.speech.routes_io import mount
-from offhook.web.speech.server_io import MAX_LINE_BYTES, OPEN, SPEECH, SpeechServer, guard
+from offhook.web.speech.server_io import MAX_LINE_BYTES, SPEECH, SpeechServer, guard
 from offhook.web.stop_io import Stop
 from offhook.web.worker_io import Address, listener
 
@@ -48,7 +50,7 @@ CLOSE_S = 5.0
 class Gateway:
     """The two engines, wherever they are, and the server on them."""
 
-    def __init__(self, config: Config, local: bool) -> None:
+    def __init__(self, config: Config) -> None:
         self.config = config
         engines = config.engines
         self._hears = hears_at(engines, recognizer_of(engines))
@@ -66,8 +68,6 @@ class Gateway:
             config.speech,
             self._hears.served(),
             self._speaks.served(),
-            config.server.api_key,
-            local,
             registry,
             engines.tts_audio_cache,
         )
@@ -146,14 +146,13 @@ async def metrics(request: web.Request) -> web.Response:
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-def application(server: SpeechServer, *, open_metrics: bool = True) -> web.Application:
-    """`open_metrics`: they are shown to who has no key, as are the probes."""
+def application(server: SpeechServer, access: AccessPolicy) -> web.Application:
     app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics)
-    app[OPEN] = frozenset((healthz, readyz, *([metrics] if open_metrics else [])))
     mount(app, server)
+    open_door(app, lambda: access)
     return app
 
 
@@ -162,9 +161,9 @@ async def opened(config: Config, addresses: Sequence[Address]) -> AsyncIterator[
     """A gateway that answers there. Raises EngineError, OSError."""
     local = all(address.local for address in addresses)
     async with local_workers(config, gateway=True) as with_workers:
-        gateway = Gateway(with_workers, local)
+        gateway = Gateway(with_workers)
         gateway.know(config)
-        app = application(gateway.server, open_metrics=config.server.metrics == "open")
+        app = application(gateway.server, config.access(local=local, gateway=True))
         app[GATEWAY] = gateway
         runner = web.AppRunner(
             app,

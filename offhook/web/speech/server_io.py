@@ -21,7 +21,8 @@ from prometheus_client import CollectorRegistry
 from offhook.pipeline.engine.tts_models import NO_CACHE
 from offhook.pipeline.recognizer import EngineBroken, EngineError, EngineFull, Recognizer
 from offhook.pipeline.synthesizer import Synthesizer, VoiceOptions
-from offhook.web.access import LOOPBACK_NAMES, has_key, is_foreign
+from offhook.web.access import Refusal
+from offhook.web.access_io import admit
 from offhook.web.config import Speech
 from offhook.web.speech.admission import Admission, KeyLimits, Kind, Limits
 from offhook.web.speech.audio_encoder import Format
@@ -39,7 +40,6 @@ RETRY_AFTER_S = 5
 """When to come again, where nothing says how long it will take."""
 GONE = 499
 """The status in logs of a request whose client left; nobody is told."""
-KEY_PROTOCOL = "openai-insecure-api-key."
 ALIASES: dict[Kind, tuple[str, ...]] = {
     "transcription": (
         *("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "gpt-transcribe"),
@@ -107,8 +107,7 @@ class Asked:
 class SpeechServer:
     """The engines of one process, as programs use them.
 
-    `key` is the one of [server]; `local`: only this machine can connect; `audio_cache`:
-    tts_audio_cache, a Redis or "off". Raises EngineError when that cannot be.
+    `audio_cache`: tts_audio_cache, a Redis or "off". Raises EngineError when that cannot be.
     """
 
     def __init__(
@@ -116,8 +115,6 @@ class SpeechServer:
         settings: Speech,
         hears: Hears | None,
         speaks: Speaks | None,
-        key: str = "",
-        local: bool = True,
         registry: CollectorRegistry | None = None,
         audio_cache: str = "",
     ) -> None:
@@ -131,8 +128,6 @@ class SpeechServer:
         self.on_broken: Callable[[EngineBroken], None] = lambda error: None
         """Told when the engine cannot go on."""
         self._hears, self._speaks = hears, speaks
-        self._keys = {of.name: of.key for of in settings.keys} | ({"server": key} if key else {})
-        self._local = local
         running: dict[Kind, int] = {
             "transcription": settings.transcriptions,
             "speech": settings.speeches,
@@ -257,27 +252,6 @@ class SpeechServer:
             asked.audio_s += seconds
             self.metrics.audio[asked.kind].inc(seconds)
 
-    # --- who asks ---
-
-    def check_caller(self, request: web.Request, asked: Asked) -> None:
-        """Raises ApiError 401, 403."""
-        if self._local and (request.url.host or "") not in LOOPBACK_NAMES:
-            # A page elsewhere that rebinds its name to this machine (DNS rebinding) sends its own.
-            raise ApiError(
-                403, "this server answers only to localhost, unless it listens elsewhere"
-            )
-        if not self._keys:
-            if is_foreign(request.headers.get("Origin", ""), request.host):
-                words = "a page of another site may not use this server without an API key"
-                raise ApiError(403, words)
-            return
-        given = request.headers.get("Authorization") or f"Bearer {_key_of_page(request)}"
-        fitting = [name for name, key in self._keys.items() if has_key(given, key)]
-        if not fitting:
-            words = "a valid API key is required as a bearer token"
-            raise ApiError(401, words, code="invalid_api_key")
-        asked.key = fitting[0]
-
     # --- what was done ---
 
     def note(self, request: web.Request, asked: Asked, status: int) -> None:
@@ -315,15 +289,6 @@ SPEECH: web.AppKey[SpeechServer] = web.AppKey("speech", SpeechServer)
 ASKED: web.RequestKey[Asked] = web.RequestKey("asked", Asked)
 TAKE_TURNS: web.AppKey[frozenset[Any]] = web.AppKey("take_turns")
 """Handlers that let the body come themselves, when their turn has come."""
-OPEN: web.AppKey[frozenset[Any]] = web.AppKey("open")
-"""Handlers that everybody may ask: what orchestrators probe."""
-
-
-def _key_of_page(request: web.Request) -> str:
-    """Pages cannot send headers with a WebSocket: OpenAI's clients name the key as a protocol."""
-    offered = request.headers.get("Sec-WebSocket-Protocol", "").split(",")
-    keys = [name.strip() for name in offered if name.strip().startswith(KEY_PROTOCOL)]
-    return keys[0].removeprefix(KEY_PROTOCOL) if keys else ""
 
 
 def _set(future: "asyncio.Future[None]") -> None:
@@ -381,8 +346,7 @@ async def _answer(
     """Raises ConnectionError when the client has gone."""
     asked = request[ASKED]
     try:
-        if request.match_info.handler not in request.app.get(OPEN, ()):
-            server.check_caller(request, asked)
+        asked.key = admit(request).key
         if request.match_info.handler not in request.app[TAKE_TURNS]:
             await asked.proceed()
         response = await run(request, handler)
@@ -427,6 +391,8 @@ def fault_of(error: Exception) -> ApiError:
         case EngineError():
             words = str(error)
             return ApiError(503, words, code="engine_error", retry_after_s=RETRY_AFTER_S)
+        case Refusal():
+            return ApiError(error.status, str(error), code=error.code or None)
         case web.HTTPRequestEntityTooLarge():
             return ApiError(413, "the body is too large")
         case web.RequestPayloadError() | HttpProcessingError():

@@ -28,6 +28,8 @@ from offhook.pipeline.recognizer import (
     Word,
 )
 from offhook.pipeline.synthesizer import DEFAULT_VOICE, Speech, UnknownVoice, VoiceOptions
+from offhook.web.access import AccessPolicy
+from offhook.web.config import Config, Server
 from offhook.web.config import Speech as Settings
 from offhook.web.engines_io import at_hand, open_synthesizer
 from offhook.web.speech.gateway_io import application
@@ -259,9 +261,9 @@ class Quick(Served):
 
 
 @asynccontextmanager
-async def listening(server: SpeechServer, *, open_metrics: bool = True) -> AsyncIterator[str]:
+async def listening(server: SpeechServer, access: AccessPolicy | None = None) -> AsyncIterator[str]:
     """`server` on a TCP port: its address."""
-    app = application(server, open_metrics=open_metrics)
+    app = application(server, access or AccessPolicy())
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
     await runner.setup()
     try:
@@ -320,10 +322,11 @@ async def quickly_served(
     ears, voice = ScriptedRecognizer(), voice or ScriptedSynthesizer()
     hears = at_once(ears, "scripted", "scripted-ears")
     speaks = at_once(voice, "scripted", "scripted-voice")
-    server = SpeechServer(settings or Settings(), hears, speaks, key, audio_cache=audio_cache)
+    config = Config(speech=settings or Settings(), server=Server(api_key=key))
+    server = SpeechServer(config.speech, hears, speaks, audio_cache=audio_cache)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with (
-        listening(server) as url,
+        listening(server, config.access()) as url,
         aiohttp.ClientSession(url, headers=headers) as client,
         client_of(url, key or "none") as openai,
     ):

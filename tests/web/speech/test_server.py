@@ -13,8 +13,8 @@ import pytest
 from loguru import logger
 
 from offhook.media.pcm import RATE_IN
+from offhook.web.config import Config, Server, SpeechKey
 from offhook.web.config import Speech as Settings
-from offhook.web.config import SpeechKey
 from offhook.web.speech.leaving_io import LOOK_S
 from offhook.web.speech.server_io import SpeechServer, fault_of
 from tests.web.speech.conftest import Quick, at_once, listening, quickly_served, until
@@ -347,7 +347,8 @@ async def test_with_a_key_it_is_wanted_of_everybody():
                     )
             page = {"Origin": "https://elsewhere.example", **bearer("secret")}
             async with stranger.get("/v1/models", headers=page) as answer:
-                assert answer.status == 200
+                assert answer.status == 403
+                assert "[server] origins" in (await error_of(answer))["message"]
             with pytest.raises(aiohttp.WSServerHandshakeError, match="401"):
                 await stranger.ws_connect("/v1/audio/speech/ws")
             protocols = ("realtime", "openai-insecure-api-key.secret")
@@ -574,9 +575,10 @@ async def test_probes_want_no_key_and_metrics_as_it_is_set():
         for path, status in (("/healthz", 200), ("/readyz", 200), ("/metrics", 200)):
             assert (await nobody.get(path)).status == status
     hears = at_once(object(), "scripted", "")
-    server = SpeechServer(Settings(), hears, None, "secret")  # type: ignore[arg-type]
+    server = SpeechServer(Settings(), hears, None)  # type: ignore[arg-type]
+    keyed = Config(server=Server(api_key="secret", metrics="key"))
     async with (
-        listening(server, open_metrics=False) as url,
+        listening(server, keyed.access(gateway=True)) as url,
         aiohttp.ClientSession(url) as client,
     ):
         assert (await client.get("/readyz")).status == 200
