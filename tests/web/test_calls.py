@@ -218,7 +218,7 @@ async def test_calls_that_are_not_there_are_404(server):
 async def test_who_has_no_key_learns_of_no_call(server):
     call_id = await server.place("100")
     config = server.edge.config
-    keyed = config.server.model_copy(update={"api_key": "sesame"})
+    keyed = config.server.model_copy(update={"admin_key": "sesame"})
     server.edge.config = config.model_copy(update={"server": keyed})
     paths = ("/calls", f"/calls/{call_id}", f"/calls/{call_id}/events", "/sip/trace")
     for path in paths:
@@ -230,8 +230,8 @@ async def test_who_has_no_key_learns_of_no_call(server):
     assert (await server.client.post("/calls", json={"to": "1"})).status == 401
     answer = await server.client.post("/calls", json={"to": "1"}, headers=AUTHORIZED)
     assert answer.status == 201
-    evil = {"Host": "evil.example", **AUTHORIZED}
-    assert (await server.client.get("/calls", headers=evil)).status == 403
+    page = {"Origin": "https://evil.example", **AUTHORIZED}
+    assert (await server.client.get("/calls", headers=page)).status == 403
 
 
 fields = st.dictionaries(

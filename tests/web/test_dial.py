@@ -109,11 +109,11 @@ async def test_what_the_server_refuses_is_said_in_one_line():
             assert errors.startswith(says)
             assert len(errors.splitlines()) == 1
         config = server.edge.config
-        keyed = config.server.model_copy(update={"api_key": "sesame"})
+        keyed = config.server.model_copy(update={"admin_key": "sesame"})
         server.edge.config = config.model_copy(update={"server": keyed})
-        code, _, errors = await run("dial", "100", "--url", server.url, "--api-key", "x")
-        assert "a valid API key is required" in errors
-        code, lines, _ = await run("dial", "100", "--url", server.url, "--api-key", "sesame")
+        code, _, errors = await run("dial", "100", "--url", server.url, "--admin-key", "x")
+        assert "[server] admin_key" in errors
+        code, lines, _ = await run("dial", "100", "--url", server.url, "--admin-key", "sesame")
         assert lines[-1].startswith("no such number")
 
 

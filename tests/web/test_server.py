@@ -302,9 +302,23 @@ async def test_the_names_of_this_machine_are_let_in(client, host):
     assert (await client.get("/status", headers={"Host": host})).status == 200
 
 
-async def test_a_server_on_the_network_takes_any_host(client, edge):
-    edge.config = with_server(host="0.0.0.0")
-    assert (await client.get("/status", headers={"Host": "voice.example"})).status == 200
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+async def test_without_a_key_a_server_answers_to_its_own_names_whatever_it_listens_on(
+    client, edge, host
+):
+    edge.config = with_server(host=host)
+    for path in ("/", "/status", "/metrics", "/v1/models"):
+        answer = await client.get(path, headers={"Host": "voice.example"})
+        assert answer.status == 403
+        assert "[server] names" in await answer.text()
+        for name in ("192.0.2.7:7860", "[2001:db8::1]", "localhost"):
+            assert (await client.get(path, headers={"Host": name})).status == 200
+    for path in ("/healthz", "/readyz"):
+        assert (await client.get(path, headers={"Host": "probe.example"})).status == 200
+    edge.config = with_server(host=host, names=frozenset(("voice.example",)))
+    assert (await client.get("/status", headers={"Host": "VOICE.example:1"})).status == 200
+    edge.config = with_server(host=host, api_key="sesame")
+    assert (await client.get("/status", headers={"Host": "another.example"})).status == 200
 
 
 @pytest.mark.parametrize(

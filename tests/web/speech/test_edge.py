@@ -130,7 +130,7 @@ async def test_an_edge_may_be_for_calls_alone() -> None:
 
 async def test_keys_of_programs_do_not_open_the_rest_of_an_edge() -> None:
     speech = Speech(keys=(SpeechKey(name="one", key="theirs"),))
-    server = CONFIG.server.model_copy(update={"api_key": "ours"})
+    server = CONFIG.server.model_copy(update={"api_key": "ours", "admin_key": "the operator's"})
     edge = Edge(CONFIG.model_copy(update={"speech": speech, "server": server}))
     await edge.start()
     try:
@@ -139,8 +139,10 @@ async def test_keys_of_programs_do_not_open_the_rest_of_an_edge() -> None:
                 ("/v1/models", "theirs", 200),
                 ("/v1/models", "ours", 200),
                 ("/v1/models", "wrong", 401),
-                ("/calls", "ours", 200),
+                ("/v1/models", "the operator's", 200),
+                ("/calls", "ours", 401),
                 ("/calls", "theirs", 401),
+                ("/calls", "the operator's", 200),
             ):
                 headers = {"Authorization": f"Bearer {key}"}
                 assert (await client.get(path, headers=headers)).status == status
