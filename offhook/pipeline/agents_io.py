@@ -44,7 +44,7 @@ class FrontDeskAgent(FrameProcessor):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
-        if isinstance(frame, LLMContextFrame):
+        if isinstance(frame, LLMContextFrame) and direction is FrameDirection.DOWNSTREAM:
             await self._answer(frame.context)
         else:
             await self.push_frame(frame, direction)

@@ -31,9 +31,11 @@ from pipecat.workers.runner import WorkerRunner
 
 from offhook.media.leg import Leg, LegError
 from offhook.media.pcm import RATE_IN, RATE_OUT
+from offhook.pipeline.agent_faults import Action, Fault, Place
 from offhook.pipeline.call_info import as_dict
 from offhook.pipeline.digits import Terms
 from offhook.pipeline.events import (
+    AgentFailed,
     AgentTurn,
     CallEnded,
     CallerTurn,
@@ -81,6 +83,8 @@ class Agent:
     """Told which of its words were heard when it was interrupted."""
     on_idle: Callable[[], Awaitable[None]] | None = None
     """Called when nobody has spoken for a while."""
+    standby: FrameProcessor | None = None
+    """Answers the LLMContextFrames that the processor pushes on instead of answering them."""
 
 
 @dataclass
@@ -151,10 +155,19 @@ class Call:
         for listener in self.listeners:
             listener(event)
 
+    def agent_failed(self, fault: Fault, place: Place, action: Action) -> None:
+        self.emit(AgentFailed(self.leg.heard_ms, fault, place, action))
+
+    @property
+    def away(self) -> bool:
+        """Nobody is there: the line is on hold or being transferred."""
+        return bool(self._absences)
+
     # --- what the agent may do with the line ---
 
-    async def hang_up(self) -> None:
+    async def hang_up(self, reason: str = "") -> None:
         """The agent ends the call: what it has said so far is still heard."""
+        self.end_reason = reason or self.end_reason
         await self._worker.queue_frame(EndFrame())
 
     async def heard(self) -> bool:
@@ -359,7 +372,7 @@ class Call:
                 transport.input(),
                 self._stt,
                 user,
-                self._agent.processor,
+                *self._processors(),
                 OffhookTTS(engines.synthesizer, hearing, engines.speaking),
                 output,
                 assistant,
@@ -425,6 +438,10 @@ class Call:
             "speaks": self._engines.synthesizer.name,
             "seconds": self.leg.heard_ms / 1000,
         }
+
+    def _processors(self) -> list[FrameProcessor]:
+        agent = self._agent
+        return [agent.processor, agent.standby] if agent.standby else [agent.processor]
 
     def _first_packet(self, hearing: Hearing) -> None:
         """The first sound of a reply goes out: the turn's latency is known."""

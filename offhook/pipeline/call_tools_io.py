@@ -5,6 +5,7 @@ Each waits until the words said before it have been heard; an interruption until
 Pipecat cancels a tool that is interrupted. What fails comes back to the model as a result.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
@@ -14,6 +15,7 @@ from pipecat.frames.frames import FunctionCallResultProperties
 from pipecat.services.llm_service import FunctionCallParams
 
 from offhook.media.leg import LegError
+from offhook.pipeline.agent_faults import Action, Fault, Limits, Place
 from offhook.pipeline.call_io import Call
 from offhook.pipeline.digits import INTER_KEY_ASKED_MS, Terms
 
@@ -24,12 +26,20 @@ _NOT_AGAIN = FunctionCallResultProperties(run_llm=False)
 """The model has said what there is to say, and is not asked again until the caller has spoken."""
 
 
-def call_tools(call: Call, transfers: Sequence[str] = ANYWHERE) -> list[Tool]:
-    """`transfers`: where to the model may transfer, as numbers or addresses or patterns of them
+def call_tools(
+    call: Call,
+    transfers: Sequence[str] = ANYWHERE,
+    seconds: float = Limits.tool_seconds,
+) -> list[Tool]:
+    """`seconds`: within which each has done what it does, but for a transfer, which rings.
+
+    `transfers`: where to the model may transfer, as numbers or addresses or patterns of them
     ("+4930*"): callers can talk a model into much, and calls to some numbers cost money."""
     tools: list[Tool] = [end_call_tool(call), gather_digits_tool(call)]
     if call.leg.info.edge != "webrtc":  # a browser's line can do none of it
-        tools += [send_dtmf_tool(call), hold_call_tool(call), resume_call_tool(call)]
+        tools += [
+            tool(call, seconds) for tool in (send_dtmf_tool, hold_call_tool, resume_call_tool)
+        ]
         if transfers:
             tools.append(transfer_call_tool(call, transfers))
     return tools
@@ -74,7 +84,7 @@ def _allowed(target: str, transfers: Sequence[str]) -> bool:
     return any(fnmatchcase(target, pattern) for pattern in transfers)
 
 
-def send_dtmf_tool(call: Call) -> Tool:
+def send_dtmf_tool(call: Call, seconds: float) -> Tool:
     async def send_dtmf(params: FunctionCallParams, digits: str) -> None:
         """Press keys of the telephone, as for a menu at the other end.
 
@@ -82,7 +92,7 @@ def send_dtmf_tool(call: Call) -> Tool:
             digits: The keys one after the other: 0-9, *, #, A-D; a comma waits half a second.
         """
         await call.heard()
-        await _report(params, _send(call, digits), {"status": "sent"})
+        await _report(call, params, _send(call, digits), {"status": "sent"}, seconds)
 
     return send_dtmf
 
@@ -91,29 +101,34 @@ async def _send(call: Call, digits: str) -> None:
     call.leg.send_dtmf(digits)
 
 
-def hold_call_tool(call: Call) -> Tool:
+def hold_call_tool(call: Call, seconds: float) -> Tool:
     async def hold_call(params: FunctionCallParams) -> None:
         """Put the caller on hold. Say first that you do: what you say afterwards is heard only
         when you have called resume_call."""
         await call.heard()
-        await _report(params, call.hold(), {"status": "on hold"})
+        await _report(call, params, call.hold(), {"status": "on hold"}, seconds)
 
     return hold_call
 
 
-def resume_call_tool(call: Call) -> Tool:
+def resume_call_tool(call: Call, seconds: float) -> Tool:
     async def resume_call(params: FunctionCallParams) -> None:
         """Take the caller back from hold."""
-        await _report(params, call.resume(), {"status": "the caller hears you again"})
+        done = {"status": "the caller hears you again"}
+        await _report(call, params, call.resume(), done, seconds)
 
     return resume_call
 
 
-async def _report(params: FunctionCallParams, doing: Awaitable[None], done: Any) -> None:
+async def _report(
+    call: Call, params: FunctionCallParams, doing: Awaitable[None], done: Any, seconds: float
+) -> None:
     try:
-        await doing
-    except LegError as error:
-        done = {"error": str(error)}
+        async with asyncio.timeout(seconds):
+            await doing
+    except (LegError, TimeoutError) as error:
+        call.agent_failed(Fault.TOOL_FAILED, Place.TOOL, Action.TELL_MODEL)
+        done = {"error": str(error) or f"it took longer than {seconds:g} s"}
     await params.result_callback(done)
 
 

@@ -87,6 +87,19 @@ class AgentTurn:
 
 
 @dataclass(frozen=True)
+class AgentFailed:
+    """The agent's model or one of its tools failed; the caller hears what was done about it."""
+
+    at_ms: int
+    fault: str
+    """As agent_faults.Fault has it."""
+    place: str
+    """As agent_faults.Place has it."""
+    action: str
+    """As agent_faults.Action has it."""
+
+
+@dataclass(frozen=True)
 class TurnLatency:
     """Where the time went between the caller's last word and the agent's first packet.
 
@@ -157,6 +170,7 @@ Event = (
     | PlayoutResumed
     | Interrupted
     | AgentTurn
+    | AgentFailed
     | TurnLatency
     | Dtmf
     | CallHeld

@@ -1,45 +1,405 @@
 """The agent `openai`: any OpenAI-compatible chat endpoint. In a file of its own, because the client
-library takes 14 MB that no other agent needs."""
+library takes 14 MB that no other agent needs.
 
-from collections.abc import Sequence
+Pipecat's own service asks the model and runs its tools. Around it stands `agent_faults`: every
+answer is watched as it comes, and what fails is retried, answered by whatever stands by, or told to
+the caller in a sentence of ours. Nothing that a server writes into an error leaves the log.
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
 
+import openai
+from loguru import logger
+from openai import AsyncOpenAI
+from pipecat.frames.frames import Frame, InterruptionFrame, LLMContextFrame, TTSSpeakFrame
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.openai.llm import OpenAILLMService
 
+from offhook.media.leg import LegError
+from offhook.pipeline.agent_faults import Action, AgentFaults, Decision, Fault, Limits, Place
 from offhook.pipeline.call_info import for_a_model
 from offhook.pipeline.call_io import Agent, Call
 from offhook.pipeline.call_tools_io import ANYWHERE, call_tools
+from offhook.pipeline.openai_answers import plain, retry_after_s
+from offhook.pipeline.sentences import Occasion
 
 _KEYS = "Keys that the caller presses come as [pressed 12#]; that is not speech."
+_NO_KEY = "none"
+"""Sent where no key is configured: the library would take OPENAI_API_KEY of the environment, and
+give it to whatever server that is."""
+GAVE_UP = "the language model failed"
+"""Why a call ended."""
+SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
+CUT_CHARACTERS = 200
+"""An answer that is too long may go on this much to the end of its sentence."""
+BREATH_TOKENS = 32
+"""Tokens of one answer between two turns of the event loop: a server may send thousands at once."""
 
 
 @dataclass(frozen=True)
-class OpenAIAgentSettings:
+class OpenAIModel:
     """Any OpenAI-compatible chat endpoint."""
 
     model: str
     base_url: str
     api_key: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class OpenAIAgentSettings(OpenAIModel):
     instructions: str
     transfers: Sequence[str] = ANYWHERE
     """Where to it may transfer: numbers, addresses, patterns of them; none: nowhere."""
+    limits: Limits = field(default_factory=Limits)
+    fallback: OpenAIModel | None = None
+    """Asked when the model fails."""
+    gives_up_to: str = ""
+    """Whom the caller is transferred to when the agent gives up; empty: the call ends."""
+
+
+class _Failure(Exception):
+    """What `fault_of` says of an answer that is watched."""
+
+    def __init__(self, fault: Fault, words: str) -> None:
+        super().__init__(words)
+        self.fault = fault
+
+
+def fault_of(error: Exception) -> tuple[Fault, float]:
+    """Which fault an exception of the client is, and how long the server asks us to wait."""
+    if isinstance(error, _Failure):
+        return error.fault, 0.0
+    if isinstance(error, openai.APIStatusError):
+        status, headers = error.status_code, error.response.headers
+        if status == 429:
+            return Fault.RATE_LIMITED, retry_after_s(headers, datetime.now(UTC))
+        if status in (401, 403):
+            return Fault.UNAUTHORIZED, 0.0
+        if status == 404:
+            return Fault.NO_MODEL, 0.0
+        return (Fault.SERVER_ERROR if status >= 500 else Fault.REFUSED), 0.0
+    if isinstance(error, openai.APIConnectionError):
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, socket.gaierror):
+                return Fault.NO_NAME, 0.0
+            cause = cause.__cause__ or cause.__context__
+        return Fault.UNREACHABLE, 0.0
+    if isinstance(error, openai.APIError):
+        return Fault.SERVER_ERROR, 0.0
+    if isinstance(error, ValueError):  # of JSON or of UTF-8
+        return Fault.BAD_ANSWER, 0.0
+    return Fault.UNEXPECTED, 0.0
+
+
+@dataclass
+class _Answer:
+    """One answer of the model as it comes."""
+
+    first_token_by: float
+    characters: int = 0
+    tools: dict[int, str] = field(default_factory=dict)
+    """Their arguments so far."""
+    finished: bool = False
+    too_long: bool = False
+    last: str = ""
+    """Its last text."""
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.characters or self.tools)
+
+    @property
+    def ends_sentence(self) -> bool:
+        return self.last.rstrip().endswith(SENTENCE_ENDS)
+
+    def take(self, chunk: Any) -> None:
+        """Raises _Failure when the chunk is not what the API has."""
+        choices = getattr(chunk, "choices", None)
+        if not isinstance(choices, list):
+            if choices is not None or not hasattr(chunk, "choices"):
+                raise _Failure(Fault.BAD_ANSWER, "a chunk without choices")
+            return
+        for choice in choices[:1]:
+            delta = getattr(choice, "delta", None)
+            text, tools = getattr(delta, "content", None), getattr(delta, "tool_calls", None)
+            if not isinstance(text, str | None) or not isinstance(tools, list | None):
+                raise _Failure(Fault.BAD_ANSWER, "a delta of another shape")
+            self.finished |= getattr(choice, "finish_reason", None) is not None
+            if text and (text.strip() or self.characters):
+                self.characters += len(text)
+                self.last = text
+            for tool in tools or ():
+                self._take_tool(tool)
+
+    def _take_tool(self, tool: Any) -> None:
+        index, function = getattr(tool, "index", None), getattr(tool, "function", None)
+        more = getattr(function, "arguments", None) or ""
+        name = getattr(function, "name", None) or ""
+        if not (isinstance(index, int) and isinstance(more, str) and isinstance(name, str)):
+            raise _Failure(Fault.BAD_TOOL_CALL, "a tool call of another shape")
+        self.tools[index] = self.tools.get(index, "") + more
+
+    def check(self) -> None:
+        """It has ended. Raises _Failure when it is no answer."""
+        for arguments in self.tools.values():
+            try:
+                if not isinstance(json.loads(arguments or "{}"), dict):
+                    raise ValueError("no object")
+            except (ValueError, RecursionError) as error:
+                words = f"arguments of a tool: {plain(error)}"
+                raise _Failure(Fault.BAD_TOOL_CALL, words) from error
+
+    def may_end(self, limit: int) -> bool:
+        """It is long enough, and here a sentence ends, or never does."""
+        over = self.characters + sum(map(len, self.tools.values())) - limit
+        if over < 0:
+            return False
+        return over > CUT_CHARACTERS or self.ends_sentence
 
 
 class _OpenAI(OpenAILLMService):
-    """Pipecat's own service, without the connections that it leaves open after its call."""
+    """Pipecat's own service, whose caller always hears something."""
+
+    def __init__(
+        self,
+        settings: OpenAIAgentSettings,
+        instructions: str,
+        call: Call,
+        standby: bool,
+    ) -> None:
+        super().__init__(
+            api_key=settings.api_key or _NO_KEY,
+            base_url=settings.base_url,
+            settings=OpenAILLMService.Settings(
+                model=settings.model, system_instruction=instructions
+            ),
+        )
+        stands_by = standby or settings.fallback is not None
+        self._about = settings
+        self._call = call
+        self._standby = standby
+        self._faults = AgentFaults(
+            settings.limits, stands_by=stands_by, transfers=bool(settings.gives_up_to)
+        )
+        self._own_client = self._client
+        self._fallback_client: AsyncOpenAI | None = None
+        if settings.fallback is not None:
+            key, url = settings.fallback.api_key or _NO_KEY, settings.fallback.base_url
+            self._fallback_client = self.create_client(api_key=key, base_url=url)
+        self._answer = _Answer(0.0)
+        self._said = False
+        """The model has said something in this turn of the caller."""
+        self._waited = False
+        """So has the call: that it takes a moment."""
+        self._waiting: asyncio.Task[None] | None = None
+        """For a tool that takes its time."""
+        self._parting: asyncio.Task[None] | None = None
+        """The agent has given up."""
+        self._asked_at = 0.0
+        """When the caller's turn came."""
+        self.add_event_handler("on_function_calls_started", self._tools_started)
+
+    def create_client(self, *args: Any, **options: Any) -> AsyncOpenAI:
+        client: AsyncOpenAI = super().create_client(*args, **options)
+        # Retries and time limits are ours.
+        return client.with_options(max_retries=0, timeout=None)
 
     async def cleanup(self) -> None:
+        for task in (self._waiting, self._parting):
+            if task is not None:
+                await self.cancel_task(task)
         await super().cleanup()
-        await self._client.close()
+        await self._own_client.close()
+        if self._fallback_client is not None:
+            await self._fallback_client.close()
+
+    # --- one turn ---
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        if isinstance(frame, LLMContextFrame) and self._parting is not None:
+            return  # the agent has given up
+        if isinstance(frame, InterruptionFrame):
+            await self._stop_waiting()
+        await super().process_frame(frame, direction)
+        if isinstance(frame, LLMContextFrame) and self._standby and self._faults.fell_back:
+            await self.push_frame(frame)
+
+    async def _process_context(self, context: LLMContext) -> None:
+        last: Any = context.messages[-1] if context.messages else {}
+        role = last.get("role", "") if isinstance(last, dict) else ""
+        tool_round, now = role == "tool", self._now()
+        if not tool_round:
+            self._said, self._waited, self._asked_at = False, False, now
+        await self._stop_waiting()
+        self._answer = _Answer(now)
+        faults = self._faults
+        faults.begin(now, tool_round=tool_round, greeting=not context.messages)
+        if faults.over:
+            decision = await self._failed(_Failure(Fault.TOO_MANY_ROUNDS, f"{faults.rounds}"))
+            return await self._tell(decision)
+        while not (faults.fell_back and self._standby):
+            try:
+                await self._ask(context)
+            except Exception as error:
+                decision = await self._failed(error)
+                if decision.action not in (Action.RETRY, Action.FALL_BACK):
+                    return await self._tell(decision)
+                await asyncio.sleep(decision.pause_seconds)
+            else:
+                if self._answer.too_long:
+                    await self._failed(_Failure(Fault.TOO_LONG, f"{self._answer.characters}"))
+                if self._answer.characters:
+                    faults.answered()
+                return
+
+    async def _ask(self, context: LLMContext) -> None:
+        """Once. Raises what the client raises, and _Failure."""
+        about: OpenAIModel = self._about
+        self._client = self._own_client
+        if self._faults.fell_back and self._about.fallback is not None:
+            assert self._fallback_client is not None
+            about, self._client = self._about.fallback, self._fallback_client
+        self._settings.model = about.model  # type: ignore[attr-defined]
+        self._answer = _Answer(self._faults.first_token_by(self._now()))
+        await super()._process_context(context)
+
+    async def get_chat_completions(self, context: LLMContext) -> Any:
+        try:
+            async with asyncio.timeout_at(self._answer.first_token_by):
+                chunks = await super().get_chat_completions(context)
+        except TimeoutError as error:
+            raise _Failure(Fault.FIRST_TOKEN_LATE, "no answer") from error
+        return self._watched(chunks)
+
+    async def _watched(self, chunks: Any) -> AsyncIterator[Any]:
+        """The chunks of an answer while they come in time and are of its shape."""
+        answer, limits = self._answer, self._about.limits
+        taken = 0
+        try:
+            while (chunk := await self._next_chunk(chunks)) is not None:
+                answer.take(chunk)
+                yield chunk
+                taken += 1
+                if taken % BREATH_TOKENS == 0:
+                    await asyncio.sleep(0)
+                if answer.may_end(limits.answer_characters):
+                    answer.too_long = True
+                    break
+            if answer.too_long and answer.tools:
+                raise _Failure(Fault.TOO_LONG, "arguments of a tool")
+            answer.check()
+            if not answer.begun and not self._said:
+                raise _Failure(Fault.EMPTY, "an empty answer")
+        finally:
+            await chunks.close()
+
+    async def _next_chunk(self, chunks: Any) -> Any:
+        """None at the end. Raises what the client raises, and _Failure."""
+        answer = self._answer
+        between = self._about.limits.between_tokens_seconds
+        by = self._now() + between if answer.begun else answer.first_token_by
+        try:
+            async with asyncio.timeout_at(by):
+                return await anext(chunks, None)
+        except TimeoutError as error:
+            if answer.finished:  # the server forgets to hang up
+                return None
+            fault = Fault.STALLED if answer.begun else Fault.FIRST_TOKEN_LATE
+            raise _Failure(fault, "no token") from error
+        except openai.APIConnectionError:
+            if answer.finished:
+                return None
+            raise
+
+    async def _push_llm_text(self, text: str) -> None:
+        if not self._said and text.strip():
+            self._said = True
+            await self._stop_waiting()
+        await super()._push_llm_text(text)
+
+    # --- faults ---
+
+    async def _failed(self, error: Exception) -> Decision:
+        fault, after_s = fault_of(error)
+        place = Place.TOOL if self._faults.rounds else Place.START
+        if self._answer.characters:
+            place = Place.SPEAKING
+        about: OpenAIModel = self._about
+        if self._faults.fell_back and self._about.fallback is not None:
+            about = self._about.fallback
+        decision = self._faults.failed(fault, place, self._now(), after_s)
+        call_id = self._call.leg.call_id
+        logger.opt(exception=error if fault is Fault.UNEXPECTED else None).warning(
+            "{}: x the language model {} at {}, {}: {} ({}): {}",
+            *(call_id, about.model, urlsplit(about.base_url).netloc.rpartition("@")[2]),
+            *(place, fault, plain(error), decision.action),
+        )
+        self._call.agent_failed(fault, place, decision.action)
+        return decision
+
+    async def _tell(self, decision: Decision) -> None:
+        """The caller hears it."""
+        match decision:
+            case Decision(Action.SAY, Occasion() as occasion):
+                text = self._call.sentence(occasion)
+                if self._answer.characters:  # what broke off is a sentence of its own
+                    text = f" {text}" if self._answer.ends_sentence else f". {text}"
+                await self._push_llm_text(text)
+            case Decision(Action.TRANSFER | Action.GOODBYE, Occasion() as occasion):
+                self._parting = self.create_task(self._part(occasion), "part")
+
+    async def _part(self, occasion: Occasion) -> None:
+        """The agent gives up."""
+        call = self._call
+        await call.say(call.sentence(occasion))
+        if occasion is Occasion.TRANSFER:
+            try:
+                return await call.transfer(self._about.gives_up_to)
+            except LegError as error:
+                logger.warning("{}: x not transferred: {}", call.leg.call_id, error)
+                await call.say(call.sentence(Occasion.GOODBYE))
+        await call.hang_up(GAVE_UP)
+
+    # --- tools that take their time ---
+
+    async def _tools_started(self, service: Any, calls: Any) -> None:
+        await self._stop_waiting()
+        if not (self._said or self._waited):
+            self._waiting = self.create_task(self._wait(), "wait")
+
+    async def _wait(self) -> None:
+        """Says that it takes a moment, when nothing else is said in time."""
+        await asyncio.sleep(self._asked_at + self._about.limits.first_token_seconds - self._now())
+        self._waited = True
+        if not self._call.away:
+            await self.push_frame(TTSSpeakFrame(self._call.sentence(Occasion.WAIT)))
+
+    async def _stop_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            await self.cancel_task(waiting)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
 
 
-def openai_agent(settings: OpenAIAgentSettings, call: Call) -> Agent:
-    """Pipecat's own OpenAI service, told who calls, with tools for what can be done with a call."""
+def openai_agent(
+    settings: OpenAIAgentSettings, call: Call, standby: FrameProcessor | None = None
+) -> Agent:
+    """Pipecat's own OpenAI service, told who calls, with tools for what can be done with a call.
+    `standby`: an agent that answers in its place when it fails."""
     known = for_a_model(call.leg.info)
     instructions = "\n\n".join(text for text in (settings.instructions, _KEYS, known) if text)
-    llm = _OpenAI(
-        api_key=settings.api_key,
-        base_url=settings.base_url,
-        settings=OpenAILLMService.Settings(model=settings.model, system_instruction=instructions),
-    )
-    return Agent("openai", llm, call_tools(call, settings.transfers))
+    llm = _OpenAI(settings, instructions, call, standby is not None)
+    tools = call_tools(call, settings.transfers, settings.limits.tool_seconds)
+    return Agent("openai", llm, tools, standby=standby)

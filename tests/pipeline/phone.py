@@ -132,7 +132,7 @@ class Answerer(FrameProcessor):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
-        if not isinstance(frame, LLMContextFrame):
+        if not isinstance(frame, LLMContextFrame) or direction is FrameDirection.UPSTREAM:
             return await self.push_frame(frame, direction)
         last: Any = frame.context.messages[-1] if frame.context.messages else {}
         if last.get("role") == "user":
@@ -232,24 +232,37 @@ def calls(name: str, **arguments: Any) -> dict[str, Any]:
     return {"tool_calls": [{"index": 0, "id": f"call-{next(_NUMBERS)}", "function": function}]}
 
 
+def chunk(delta: dict[str, Any]) -> bytes:
+    """An event of an answer's stream."""
+    choices = [{"index": 0, "delta": delta, "finish_reason": None}]
+    about = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
+    return b"data: " + json.dumps({**about, "choices": choices}).encode() + b"\n\n"
+
+
 class Model:
-    """An OpenAI-compatible endpoint that answers by a script: each answer is a list of deltas."""
+    """An OpenAI-compatible endpoint that answers by a script: each answer is a list of deltas.
+    After the last of them it misbehaves as `ill` says, or asks "And now?"."""
 
     def __init__(self, *answers: list[dict[str, Any]]) -> None:
         self.answers = list(answers)
+        self.ill: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
+        self.on_last: Callable[[], Awaitable[None]] | None = None
+        """Called when the last answer of the script is about to be given."""
         self.requests: list[dict[str, Any]] = []
+        self.runner: web.AppRunner
+        self.port = 0
         self.url = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(await request.json())
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        for delta in self.answers.pop(0) if self.answers else [says("And now?")]:
-            chunk = {
-                "id": "1", "object": "chat.completion.chunk", "created": 1, "model": "scripted",
-                "choices": [{"index": 0, "delta": delta, "finish_reason": None}],
-            }  # fmt: skip
-            await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+        if self.ill is not None and not self.answers:
+            return await self.ill(request)
+        response = await stream(request)
+        deltas = self.answers.pop(0) if self.answers else [says("And now?")]
+        if not self.answers and self.on_last is not None:
+            await self.on_last()
+        for delta in deltas:
+            await response.write(chunk(delta))
         await response.write(b"data: [DONE]\n\n")
         return response
 
@@ -258,19 +271,35 @@ class Model:
         messages = self.requests[-1]["messages"]
         return [json.loads(m["content"]) for m in messages if m["role"] == "tool"]
 
+    async def open(self) -> None:
+        """Listen, on the same port as before."""
+        await web.TCPSite(self.runner, "127.0.0.1", self.port, reuse_address=True).start()
+        self.port = self.runner.addresses[0][1]
+
+    async def shut(self) -> None:
+        """Refuse connections; answers in progress go on."""
+        for site in tuple(self.runner.sites):
+            await site.stop()
+
+
+async def stream(request: web.Request) -> web.StreamResponse:
+    """An answer that begins, on a connection that is not used again."""
+    headers = {"Content-Type": "text/event-stream", "Connection": "close"}
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    return response
+
 
 @asynccontextmanager
 async def model(*answers: list[dict[str, Any]]) -> AsyncIterator[Model]:
     made = Model(*answers)
     app = web.Application()
     app.router.add_post("/v1/chat/completions", made.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    host, port = runner.addresses[0][:2]
-    made.url = f"http://{host}:{port}/v1"
+    made.runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+    await made.runner.setup()
+    await made.open()
+    made.url = f"http://127.0.0.1:{made.port}/v1"
     try:
         yield made
     finally:
-        await runner.cleanup()
+        await made.runner.cleanup()
