@@ -333,7 +333,7 @@ def _judgement(left: Left) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m offhook.bench.soak")
+    parser = argparse.ArgumentParser(prog="offhook bench soak", description=__doc__)
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--scripted", action="store_true", help="dummy engines and agent")

@@ -9,7 +9,7 @@ from offhook import __version__
 
 BENCHMARKS = (
     *("media", "edge", "loss", "turns", "words", "soak", "asr", "tts", "marks"),
-    *("sip", "sip_fuzz", "carriers", "http", "stream", "understood"),
+    *("nemotron", "sip", "sip_fuzz", "carriers", "http", "stream", "understood"),
 )
 
 
