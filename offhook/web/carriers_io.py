@@ -148,8 +148,8 @@ class Carriers:
             try:
                 self._admit(settings)
                 busy = ""
-            except Busy:
-                busy = "all lines are busy"
+            except Busy as fault:
+                busy = f"refused: 503 ({fault})"
             call = self._new_call(settings, CallInfo(settings.provider, trunk=settings.name))
             leg = self._leg(carrier, call, stream, send)
             if busy:
@@ -254,10 +254,8 @@ class Carriers:
         else:
             try:
                 self._admit(settings)
-            except Busy:
-                logger.info(
-                    "x {}: {} is refused: all lines are busy", settings.name, incoming.caller
-                )
+            except Busy as fault:
+                logger.warning("x {}: {} is refused: {}", settings.name, incoming.caller, fault)
                 return _document(refusal(settings, "busy"))
             info = CallInfo(
                 settings.provider,

@@ -113,7 +113,7 @@ class SipCall:
         self.ended_time: str | None = None
         self.ended: Ended | None = None
         self.reason = ""
-        """Why it came to nothing, where no session ended."""
+        """Why it came to nothing, where that is more than its session says."""
         self.transferred_to = ""
         self.attempts: list[Attempt] = []
         """INVITEs of ours that have come to something."""

@@ -75,10 +75,6 @@ TRY_NEXT = frozenset({408, 500, 502, 503, 504})
 """Of a server that has not rung yet: another one of the trunk may do better (RFC 3263 §4.3)."""
 
 
-class Busy(Exception):
-    """No more calls now; its text says why."""
-
-
 class Host(Protocol):
     """What the edge gives the endpoint."""
 
@@ -86,7 +82,7 @@ class Host(Protocol):
     opus: OpusSettings
 
     def admit(self) -> None:
-        """Raises Busy, or what stands for it, when one more call would harm those in progress."""
+        """Raises what says in a word why no more calls are taken: "full", "late"."""
 
     async def take_call(self, leg: Leg, agent: str) -> None:
         """Run the conversation to its end."""
@@ -402,15 +398,14 @@ class SipEndpoint:
         if agent is None:
             session.refuse(404, "", monotonic())
         elif self._closing:
-            self._refuse_busy(session)
+            self._refuse_busy(call, session, "draining")
         elif no_line := self._no_line(call.trunk, 1):
-            logger.warning("{}: refused: {}", call.call_id, no_line)
-            self._refuse_busy(session)
+            self._refuse_busy(call, session, no_line)
         else:
             try:
                 self._host.admit()
-            except Exception:
-                self._refuse_busy(session)
+            except Exception as busy:
+                self._refuse_busy(call, session, str(busy))
             else:
                 return True
         self.touched(session)
@@ -428,7 +423,10 @@ class SipEndpoint:
                 return f"all {trunk.max_calls} lines of the trunk {trunk.name!r} are in use"
         return ""
 
-    def _refuse_busy(self, session: Session) -> None:
+    def _refuse_busy(self, call: SipCall, session: Session, why: str) -> None:
+        """The caller hears only that the service is unavailable; the log and the record say why."""
+        logger.warning("{}: refused: {}", call.call_id, why)
+        call.reason = f"refused: 503 ({why})"
         retry = [("Retry-After", str(RETRY_AFTER_SECONDS))]
         session.refuse(503, "", monotonic(), headers=retry)
 
@@ -640,7 +638,7 @@ class SipEndpoint:
             direction=info.direction,
             started=call.began_time,
             ended=call.ended_time or "",
-            end_reason=ended.reason if ended is not None else call.reason,
+            end_reason=call.reason or (ended.reason if ended is not None else ""),
             ended_by=ended.by if ended is not None else "local",
             status=200 if answered is not None else (ended.status if ended is not None else 0),
             answered=call.answered_time,

@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
+from loguru import logger
 
 from offhook.telephony.sip import endpoint_io
 from offhook.telephony.sip.message import Response, sdp_of
 from offhook.telephony.sip.trunks import Trunk
 from offhook.web.metrics import FAILURES, OTHER_END, known_end
+from offhook.web.refusals import Busy
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import LOOPBACK, endpoint, free_port, port_of
 from tests.telephony.sip.scripted_peer import Time, tcp_peer, udp_peer
@@ -407,6 +409,26 @@ async def test_beyond_so_many_calls_the_next_is_told_to_come_back():
             assert refused.headers.get("Retry-After") == "10"
             assert host.talks[0].leg.closed is None
             await far.hang_up()
+
+
+async def test_why_a_call_was_shed_is_in_the_log_and_in_its_record():
+    def shed():
+        raise Busy("late")
+
+    lines = []
+    sink = logger.add(lines.append, format="{message}")
+    async with endpoint() as (sip, host), udp_peer(sip) as far:
+        host.admit = shed
+        with sound() as line:
+            far.invite(line.sdp())
+            refused = await far.response(503)
+            assert "late" not in str(refused.headers.items())
+            ended = await record(host)
+    logger.remove(sink)
+    assert (ended.status, ended.end_reason) == (503, "refused: 503 (late)")
+    assert [text.strip() for text in lines if ended.call_id in text] == [
+        f"{ended.call_id}: refused: late"
+    ]
 
 
 async def test_a_stranger_who_calls_too_fast_is_told_so_a_few_times_and_then_not_heard():
