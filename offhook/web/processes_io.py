@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
 from loguru import logger
 
 from offhook.pipeline.bot_io import load_bot
@@ -27,6 +26,7 @@ from offhook.web import server_io
 from offhook.web.config import Config, ConfigError, Server
 from offhook.web.edge_io import Edge
 from offhook.web.hand_over_io import adopting
+from offhook.web.listening_io import Runner
 from offhook.web.local_worker_io import local_workers
 from offhook.web.logs import set_up
 from offhook.web.loop_io import run as run_loop
@@ -84,15 +84,15 @@ async def shared(edge: NumberedEdge, directory: Path) -> AsyncIterator[None]:
     of_operator = server_io.application(edge, "admin")
     for app in (public, of_operator):
         app.middlewares.append(siblings.share)
-    runners = [server_io.runner_of(app) for app in (public, inner, of_operator)]
+    runners = [Runner(app) for app in (public, inner, of_operator)]
     try:
         for runner in runners[:2]:
             await runner.setup()
-        await web.UnixSite(runners[1], socket_path(directory, edge.number)).start()
+        await runners[1].listen_unix(socket_path(directory, edge.number))
         assert runners[1].server is not None
         async with adopting(stream_path(directory, edge.number), runners[1].server):
             host, port = edge.config.server.host, edge.config.server.port
-            await web.TCPSite(runners[0], host, port, reuse_port=True).start()
+            await runners[0].listen(host, port, reuse_port=True)
             if edge.number == FIRST:
                 await server_io.listen_for_operator(edge.config.server, runners[2])
             yield

@@ -33,12 +33,13 @@ from offhook.web.carrier_routes_io import OF_CARRIERS
 from offhook.web.config import Config, ConfigError, Server
 from offhook.web.edge_io import Edge, UnknownPeer
 from offhook.web.http_io import EDGE, Handler, busy, error
+from offhook.web.listening_io import BodyTimeoutError, Runner
 from offhook.web.local_worker_io import local_workers
 from offhook.web.phones import DialRequestError, fault_of_doors, who_operates
 from offhook.web.refusals import Busy, NoPhones
 from offhook.web.speech.leaving_io import has_left
 from offhook.web.speech.routes_io import is_of_speech, mount
-from offhook.web.speech.server_io import GONE, MAX_LINE_BYTES
+from offhook.web.speech.server_io import GONE
 from offhook.web.speech.server_io import guard as speech_guard
 from offhook.web.stop_io import Stop
 from offhook.web.worker_io import Address, listener
@@ -81,6 +82,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return error(502, str(fault))
     except Busy as fault:
         return busy(fault)
+    except BodyTimeoutError as fault:
+        return error(408, str(fault))
     except web.HTTPRequestEntityTooLarge:
         return error(413, f"the body is over {MAX_BODY_BYTES} bytes")
     response.headers["X-Content-Type-Options"] = "nosniff"
@@ -186,11 +189,7 @@ def say_where(config: Config, port: int) -> None:
         logger.warning("everybody who reaches this server may call it: see [server] api_key")
 
 
-def runner_of(app: web.Application) -> web.AppRunner:
-    return web.AppRunner(app, access_log=None, handle_signals=False, max_line_size=MAX_LINE_BYTES)
-
-
-async def listen_for_operator(server: Server, runner: web.AppRunner) -> None:
+async def listen_for_operator(server: Server, runner: Runner) -> None:
     """At `admin_listen`, if there is one. Raises OSError."""
     if server.admin_listen:
         await runner.setup()
@@ -207,10 +206,10 @@ async def serve(config: Config, bot_file: Path | None = None) -> None:
     async with local_workers(config) as config:
         edge = Edge(config, bot)
         await edge.start()
-        runner, of_operator = runner_of(application(edge)), runner_of(application(edge, "admin"))
+        runner, of_operator = Runner(application(edge)), Runner(application(edge, "admin"))
         await runner.setup()
         try:
-            await web.TCPSite(runner, config.server.host, config.server.port).start()
+            await runner.listen(config.server.host, config.server.port)
             await listen_for_operator(config.server, of_operator)
             say_where(config, runner.addresses[0][1])
             await until_drained(edge, stop)

@@ -13,7 +13,6 @@ import threading
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from aiohttp import web
 from loguru import logger
 
 from offhook.pipeline.engine.asr_models import AsrModels
@@ -25,6 +24,7 @@ from offhook.web.engines_io import (
     open_recognizer,
     open_synthesizer,
 )
+from offhook.web.listening_io import Runner
 from offhook.web.logs import Log, set_up
 from offhook.web.stop_io import Stop
 from offhook.web.worker_asr_io import AsrService
@@ -104,7 +104,7 @@ async def _serve(settings: ChildSettings) -> None:
     listening = socket.socket(fileno=settings.socket_fd)
     accepting: list[asyncio.Server] = []  # uvloop closes a server that nobody knows any more
 
-    async def listen(runner: web.AppRunner) -> str:
+    async def listen(runner: Runner) -> str:
         assert runner.server is not None
         loop = asyncio.get_running_loop()
         # From 3.13 on, closing removes the socket's file; but it is the server's.

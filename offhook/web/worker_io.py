@@ -24,6 +24,7 @@ from offhook.pipeline.worker_protocol import ErrorCode
 from offhook.web.access import AccessPolicy, Key, Refusal, Role, is_loopback
 from offhook.web.access_io import admit, open_door
 from offhook.web.config import Speech
+from offhook.web.listening_io import Runner
 from offhook.web.loop_io import run
 from offhook.web.speech import server_io
 from offhook.web.speech.routes_io import is_of_speech, mount
@@ -347,19 +348,19 @@ class Address:
         return bool(self.path) or is_loopback(self.host)
 
 
-Listen = Callable[[web.AppRunner], Awaitable[str]]
+Listen = Callable[[Runner], Awaitable[str]]
 """Begins to accept for the runner; returns where, in words."""
 
 
 def listener(address: Address) -> Listen:
-    async def listen(runner: web.AppRunner) -> str:
+    async def listen(runner: Runner) -> str:
         if not address.path:
-            await web.TCPSite(runner, address.host, address.port).start()
+            await runner.listen(address.host, address.port)
             host, port = runner.addresses[0][:2]
             return f"http://{host}:{port}"
         mask = os.umask(0o177)  # nobody else, from the first moment
         try:
-            await web.UnixSite(runner, address.path).start()
+            await runner.listen_unix(address.path)
         finally:
             os.umask(mask)
         return UNIX + address.path
@@ -370,13 +371,7 @@ def listener(address: Address) -> Listen:
 async def serve(worker: Worker[Any], listen: Listen, stop: Stop) -> None:
     """Until `stop`, or until the worker was idle for long enough. Raises EngineError when the
     engine does not load, EngineBroken when it breaks later."""
-    runner = web.AppRunner(
-        application(worker),
-        access_log=None,
-        handle_signals=False,
-        shutdown_timeout=CLOSE_SECONDS,
-        max_line_size=server_io.MAX_LINE_BYTES,
-    )
+    runner = Runner(application(worker), shutdown_timeout=CLOSE_SECONDS)
     await runner.setup()
     try:
         where = await listen(runner)

@@ -1,8 +1,9 @@
 """Who may begin now, who waits, and who is turned away before any work is done for them.
 
-Time is an argument, in seconds of any clock that does not go back. Requests take turns: so many of
-a kind run at a time, so many wait in order, and the next is told when to come again. Streams never
-wait.
+Time is an argument, in seconds of any clock that does not go back. A request is received first,
+however long its body takes, and holds nothing of the engine meanwhile. Then it takes its turn: so
+many of a kind run at a time, so many wait in order, and the next is told when to come again.
+Streams never wait.
 """
 
 import math
@@ -20,6 +21,8 @@ RECENT = 20
 USUAL_S = 2.0
 """What a request takes before any was seen."""
 RETRY_MAX_S = 60
+MAX_RECEIVING = 256
+"""Requests of a kind whose bodies come at the same time."""
 MINUTE_S = 60.0
 
 
@@ -46,7 +49,7 @@ class Ticket:
 
     kind: Kind
     key: str
-    lane: Literal["running", "waiting", "stream"]
+    lane: Literal["receiving", "running", "waiting", "stream"]
     your_turn: Callable[[], None]
     began_at: float = 0.0
 
@@ -55,6 +58,7 @@ class Lane:
     """The requests and streams of one kind."""
 
     def __init__(self) -> None:
+        self.receiving: set[Ticket] = set()
         self.running: set[Ticket] = set()
         self.waiting: deque[Ticket] = deque()
         self.streams: set[Ticket] = set()
@@ -90,27 +94,36 @@ class Admission:
 
     @property
     def is_busy(self) -> bool:
-        return any(lane.running or lane.waiting or lane.streams for lane in self.lanes.values())
+        return any(
+            lane.receiving or lane.running or lane.waiting or lane.streams
+            for lane in self.lanes.values()
+        )
 
-    def ask(self, kind: Kind, key: str, now: float, your_turn: Callable[[], None]) -> Ticket:
-        """A request. `your_turn` is called when it may begin: now, or when others have ended.
-        Raises ApiError 429, 503."""
-        lane, most = self.lanes[kind], self._limits.running[kind]
-        room = len(lane.running) < most
-        if not room and len(lane.waiting) >= self._limits.queue:
-            seconds = lane.usual_s() * (len(lane.waiting) + 1) / most
+    def come(self, kind: Kind, key: str, now: float) -> Ticket:
+        """A request, whose body is still to come. Raises ApiError 429, 503."""
+        lane = self.lanes[kind]
+        self._check_room(kind)
+        if len(lane.receiving) >= MAX_RECEIVING:
             raise ApiError(
                 503,
-                f"{most} {kind} requests run and {len(lane.waiting)} wait: try again later, or "
-                f"raise {_setting(kind)} or queue of [speech]",
+                f"{MAX_RECEIVING} {kind} requests are being received: try again later",
                 code="queue_full",
-                retry_after_s=_retry(seconds),
+                retry_after_s=_retry(lane.usual_s()),
             )
         self._count(key, now)
-        ticket = Ticket(kind, key, "waiting", your_turn)
-        lane.waiting.append(ticket)
-        self._next(kind, now)
+        ticket = Ticket(kind, key, "receiving", _nothing)
+        lane.receiving.add(ticket)
         return ticket
+
+    def ask(self, ticket: Ticket, now: float, your_turn: Callable[[], None]) -> None:
+        """It is received. `your_turn` is called when it may begin: now, or when others have ended.
+        Raises ApiError 503."""
+        lane = self.lanes[ticket.kind]
+        self._check_room(ticket.kind)
+        lane.receiving.remove(ticket)
+        ticket.lane, ticket.your_turn = "waiting", your_turn
+        lane.waiting.append(ticket)
+        self._next(ticket.kind, now)
 
     def open(self, kind: Kind, key: str, now: float) -> Ticket:
         """A stream. Raises ApiError 429, 503."""
@@ -133,6 +146,8 @@ class Admission:
         self.left_at = now
         lane = self.lanes[ticket.kind]
         match ticket.lane:
+            case "receiving":
+                lane.receiving.remove(ticket)
             case "waiting":
                 lane.waiting.remove(ticket)
             case "stream":
@@ -157,6 +172,19 @@ class Admission:
             "x-ratelimit-remaining-requests": str(max(0, most - len(of_key.asked))),
             "x-ratelimit-reset-requests": f"{math.ceil(reset)}s",
         }
+
+    def _check_room(self, kind: Kind) -> None:
+        """Raises ApiError 503 when a request could not even wait."""
+        lane, most = self.lanes[kind], self._limits.running[kind]
+        if len(lane.running) >= most and len(lane.waiting) >= self._limits.queue:
+            seconds = lane.usual_s() * (len(lane.waiting) + 1) / most
+            raise ApiError(
+                503,
+                f"{most} {kind} requests run and {len(lane.waiting)} wait: try again later, or "
+                f"raise {_setting(kind)} or queue of [speech]",
+                code="queue_full",
+                retry_after_s=_retry(seconds),
+            )
 
     def _count(self, key: str, now: float) -> None:
         """One more of this key. Raises ApiError 429."""
@@ -195,3 +223,21 @@ def _setting(kind: Kind) -> str:
 
 def _retry(seconds: float) -> int:
     return max(1, min(RETRY_MAX_S, math.ceil(seconds)))
+
+
+class Room:
+    """Bytes that may be kept for all requests together."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.taken = 0
+
+    def take(self, more: int) -> None:
+        """Raises ApiError 503."""
+        if self.taken + more > self._most:
+            words = f"all uploads together have {self._most >> 20} MB: try again later"
+            raise ApiError(503, words, code="uploads_full", retry_after_s=RETRY_MAX_S)
+        self.taken += more
+
+    def give_back(self, some: int) -> None:
+        self.taken -= some

@@ -24,13 +24,14 @@ from offhook.web.access import AccessPolicy
 from offhook.web.access_io import open_door
 from offhook.web.config import Config
 from offhook.web.engines_io import with_usual_model
+from offhook.web.listening_io import Runner
 from offhook.web.local_worker_io import local_workers
 from offhook.web.loop_io import spare_what_is_loaded
 from offhook.web.memory_io import give_back_freed, let_go_of_code
 from offhook.web.remote_engines_io import hears_at, recognizer_of, speaks_at, synthesizer_of
 from offhook.web.speech.elsewhere_io import Elsewhere
 from offhook.web.speech.routes_io import mount
-from offhook.web.speech.server_io import MAX_LINE_BYTES, SPEECH, SpeechServer, guard
+from offhook.web.speech.server_io import SPEECH, SpeechServer, guard
 from offhook.web.stop_io import Stop
 from offhook.web.worker_io import Address, listener
 
@@ -165,14 +166,7 @@ async def opened(config: Config, addresses: Sequence[Address]) -> AsyncIterator[
         gateway.know(config)
         app = application(gateway.server, config.access(local=local, gateway=True))
         app[GATEWAY] = gateway
-        runner = web.AppRunner(
-            app,
-            access_log=None,
-            handle_signals=False,
-            shutdown_timeout=CLOSE_S,
-            lingering_time=LINGER_S,
-            max_line_size=MAX_LINE_BYTES,
-        )
+        runner = Runner(app, shutdown_timeout=CLOSE_S, lingering_time=LINGER_S)
         await runner.setup()
         try:
             for address in addresses:

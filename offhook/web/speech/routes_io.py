@@ -34,7 +34,7 @@ class Route:
     path: str
     handler: Handler
     takes_turn: bool = False
-    """It enters `SpeechServer.turn`, which lets the body come."""
+    """It enters `SpeechServer.request`, which lets the body come."""
     heads: bool = False
     """It answers HEAD as it does GET, without the body; a WebSocket cannot."""
 
@@ -71,7 +71,7 @@ def is_of_speech(request: web.Request) -> bool:
 
 
 async def _in_turn(request: web.Request) -> None:
-    """The body comes when the guard, or the request's turn, lets it: see Asked.proceed."""
+    """The body comes when the guard, or `SpeechServer.request`, lets it: see Asked.proceed."""
 
 
 def mount(app: web.Application, server: SpeechServer) -> None:

@@ -24,7 +24,8 @@ from offhook.pipeline.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.access import Refusal
 from offhook.web.access_io import admit
 from offhook.web.config import Speech
-from offhook.web.speech.admission import Admission, KeyLimits, Kind, Limits
+from offhook.web.listening_io import BodyTimeoutError
+from offhook.web.speech.admission import Admission, KeyLimits, Kind, Limits, Room
 from offhook.web.speech.audio_encoder import Format
 from offhook.web.speech.errors import ApiError
 from offhook.web.speech.leaving_io import Left, has_left, run
@@ -50,11 +51,9 @@ ALIASES: dict[Kind, tuple[str, ...]] = {
 """OpenAI's names, which programs send unless told otherwise: whatever runs here. More come from
 [speech] aliases."""
 
-MAX_LINE_BYTES = 1 << 16
-"""Of a request's first line: the context of a stream is in its query, 4000 characters of it, each
-of up to 12 bytes."""
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Turn = Callable[[], Awaitable[None]]
+"""Waits for the request's turn, once its body is received."""
 E_co = TypeVar("E_co", covariant=True)
 
 
@@ -135,6 +134,8 @@ class SpeechServer:
         of_keys = {k.name: KeyLimits(k.max_requests, k.requests_per_minute) for k in settings.keys}
         limits = Limits(running, settings.queue, settings.streams)
         self.admission = Admission(limits, of_keys)
+        self.uploads = Room(settings.transcriptions * settings.max_upload_mb << 20)
+        """What lies on disk of all that was uploaded."""
         registry = registry or CollectorRegistry()
         self.metrics = SpeechMetrics(registry, self.admission)
         keeps = speaks is not None and audio_cache != NO_CACHE
@@ -215,18 +216,24 @@ class SpeechServer:
     # --- admission ---
 
     @asynccontextmanager
-    async def turn(self, kind: Kind, asked: Asked) -> AsyncIterator[None]:
-        """Inside, it is the request's turn; to be taken before the body is read. Raises ApiError
-        429, 503 at once when there is no room to wait."""
+    async def request(self, kind: Kind, asked: Asked) -> AsyncIterator[Turn]:
+        """Inside, a request is received, and then, once what is yielded has been awaited, it is its
+        turn. Raises ApiError 429, 503 before the body is asked for when there is no room to wait,
+        and 503 when there is none any more."""
         self._check_open()
         asked.kind = kind
-        come = asyncio.get_running_loop().create_future()
-        ticket = self.admission.ask(kind, asked.key, time.monotonic(), lambda: _set(come))
-        try:
+        ticket = self.admission.come(kind, asked.key, time.monotonic())
+
+        async def turn() -> None:
+            asked.stages.mark("received")
+            come = asyncio.get_running_loop().create_future()
+            self.admission.ask(ticket, time.monotonic(), lambda: _set(come))
             await come
             asked.stages.mark("queued")
+
+        try:
             await asked.proceed()
-            yield
+            yield turn
         finally:
             self.admission.leave(ticket, time.monotonic())
 
@@ -288,7 +295,7 @@ class SpeechServer:
 SPEECH: web.AppKey[SpeechServer] = web.AppKey("speech", SpeechServer)
 ASKED: web.RequestKey[Asked] = web.RequestKey("asked", Asked)
 TAKE_TURNS: web.AppKey[frozenset[Any]] = web.AppKey("take_turns")
-"""Handlers that let the body come themselves, when their turn has come."""
+"""Handlers that let the body come themselves, when there is room for it."""
 
 
 def _set(future: "asyncio.Future[None]") -> None:
@@ -393,6 +400,8 @@ def fault_of(error: Exception) -> ApiError:
             return ApiError(503, words, code="engine_error", retry_after_s=RETRY_AFTER_S)
         case Refusal():
             return ApiError(error.status, str(error), code=error.code or None)
+        case BodyTimeoutError():
+            return ApiError(408, str(error))
         case web.HTTPRequestEntityTooLarge():
             return ApiError(413, "the body is too large")
         case web.RequestPayloadError() | HttpProcessingError():

@@ -68,12 +68,12 @@ async def _speak(
 ) -> web.StreamResponse:
     """`form`: the only one here; `always`: it streams always."""
     server, asked = request.app[SPEECH], request[ASKED]
-    async with server.turn("speech", asked):
+    async with server.request("speech", asked) as turn:
         wanted = server.request_to_speak(await _body(request), form)
-        asked.stages.mark("received")
         if always and not wanted.stream:
             words = "this path always streams: POST /v1/audio/speech does not have to"
             raise ApiError(400, words, "stream")
+        await turn()
         cache = None if _has_directive(request, "no-store") else request.app.get(REPLIES)
         anew = _has_directive(request, "no-cache")
         reply = await _reply(server, asked, wanted, cache, anew)

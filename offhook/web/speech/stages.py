@@ -4,19 +4,19 @@ from collections.abc import Callable, Iterator
 from typing import Literal, get_args
 
 Stage = Literal[
-    "queued", "received", "loaded", "first", "inferred", "encoded", "first_byte", "done"
+    "received", "queued", "loaded", "first", "inferred", "encoded", "first_byte", "done"
 ]
-"""queued: its turn came. received: the body is complete. loaded: the engine is there. first,
+"""received: the body is complete. queued: its turn came. loaded: the engine is there. first,
 inferred: the first and the last result of the engine. encoded: the encoder is done. first_byte:
 of the answer's body. done: nothing more comes."""
 STAGES: tuple[Stage, ...] = get_args(Stage)
 ONCE = ("first", "first_byte")
 """The first mark counts; of the others the last."""
 BEHIND: dict[Stage, tuple[Stage, ...]] = {
-    "queued": (),
-    "received": ("queued",),
-    "loaded": ("queued", "received"),
-    "inferred": ("queued", "received", "loaded"),
+    "received": (),
+    "queued": ("received",),
+    "loaded": ("received", "queued"),
+    "inferred": ("received", "queued", "loaded"),
     "encoded": ("inferred",),
 }
 """What a stage may have to wait for: it takes from the last of them, or from the beginning, to its

@@ -180,13 +180,13 @@ async def _opened(
     server, asked = request.app[SPEECH], request[ASKED]
     settings = server.settings
     async with (
-        server.turn("transcription", asked),
-        receive(request, settings.max_upload_mb << 20) as upload,
+        server.request("transcription", asked) as turn,
+        receive(request, settings.max_upload_mb << 20, server.uploads) as upload,
     ):
-        asked.stages.mark("received")
         wanted = parse(upload.fields, task, by_segment=by_segment, lenient=settings.lenient)
         if wanted.model:
             server.check_model("transcription", wanted.model)
+        await turn()
         recognizer = await server.recognizer()
         asked.stages.mark("loaded")
         stream = await _stream(recognizer, wanted)

@@ -13,6 +13,7 @@ from typing import BinaryIO
 from aiohttp import BodyPartReader, MultipartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from offhook.web.speech.admission import Room
 from offhook.web.speech.errors import ApiError
 from offhook.web.speech.file_hearing_io import RawPcm
 
@@ -26,7 +27,7 @@ MAX_FIELDS_BYTES = 1 << 18
 STALL_S = 30.0
 """s without a byte end an upload."""
 LEAST_BYTES_PER_S = 4096
-"""On the whole; slower is not waited for, as each upload takes a turn from others."""
+"""On the whole; slower is not waited for."""
 RAW_RATES = (8_000, 192_000)
 """Hz of raw PCM, from and to."""
 MAX_RAW_CHANNELS = 8
@@ -47,10 +48,11 @@ class Upload:
 
 
 @asynccontextmanager
-async def receive(request: web.Request, most_bytes: int) -> AsyncIterator[Upload]:
-    """The form, whose file is there until the end of the block. Raises ApiError: 400 and 415 for
-    what is no form with a file, 408 when it stalls, 413 before it is read when it says that it is
-    larger than `most_bytes`, or as soon as it is."""
+async def receive(request: web.Request, most_bytes: int, room: Room) -> AsyncIterator[Upload]:
+    """The form, whose file is there, in the `room` for all of them, until the end of the block.
+    Raises ApiError: 400 and 415 for what is no form with a file, 408 when it stalls, 413 before it
+    is read when it says that it is larger than `most_bytes`, or as soon as it is, 503 when there is
+    no room."""
     if request.content_type != "multipart/form-data":
         words = "send multipart/form-data with the field file, as: curl -F file=@NAME"
         raise ApiError(415, words)
@@ -58,10 +60,14 @@ async def receive(request: web.Request, most_bytes: int) -> AsyncIterator[Upload
         raise _too_large(most_bytes)
     # Nobody else may look into it, and whatever happens it is removed.
     with tempfile.TemporaryDirectory(prefix="offhook-upload-") as folder:
-        upload = await _Form(request, Path(folder), most_bytes).read()
-        if upload is None:
-            raise ApiError(400, "there is no file: give it in the field file", "file")
-        yield upload
+        form = _Form(request, Path(folder), most_bytes, room)
+        try:
+            upload = await form.read()
+            if upload is None:
+                raise ApiError(400, "there is no file: give it in the field file", "file")
+            yield upload
+        finally:
+            room.give_back(form.kept)
 
 
 def _too_large(most_bytes: int) -> ApiError:
@@ -70,7 +76,10 @@ def _too_large(most_bytes: int) -> ApiError:
 
 
 class _Form:
-    def __init__(self, request: web.Request, folder: Path, most_bytes: int) -> None:
+    def __init__(self, request: web.Request, folder: Path, most_bytes: int, room: Room) -> None:
+        self.kept = 0
+        """Bytes taken of the room."""
+        self._room = room
         self._request = request
         self._folder = folder
         self._most_bytes = most_bytes
@@ -170,6 +179,8 @@ class _Form:
             size += len(block)
             if size > self._most_bytes:
                 raise _too_large(self._most_bytes)
+            self._room.take(len(block))
+            self.kept += len(block)
             waiting += block
             if len(waiting) >= WRITE_BYTES:
                 await asyncio.to_thread(file.write, waiting)

@@ -67,15 +67,15 @@ async def known_voices(synthesizer: Synthesizer) -> list[KnownVoice]:
 async def add_voice(request: web.Request) -> web.Response:
     """POST /v1/audio/voices: clone the voice of a recording, and keep it."""
     server, asked = request.app[SPEECH], request[ASKED]
-    async with server.turn("speech", asked):
+    async with server.request("speech", asked) as turn:
         engine = _that_clones(await server.synthesizer())
         asked.stages.mark("loaded")
         form = await read_form(request, "audio_sample", ADDING)
-        asked.stages.mark("received")
         if (kind := form.fields.get("type", "audio_sample")) != "audio_sample":
             words = f"type is {kind[:80]!r}: only voices of an audio_sample are made here"
             raise ApiError(400, words, "type")
         name, sample = form.needed("name"), form.sample()
+        await turn()
         with refusing():
             voice = await engine.add_voice(name, sample, form.fields.get("language", ""))
         asked.stages.mark("inferred")
@@ -86,14 +86,14 @@ async def add_voice(request: web.Request) -> web.Response:
 async def clone(request: web.Request) -> web.StreamResponse:
     """POST /v1/audio/clone: say a text with the voice of a recording, which is not kept."""
     server, asked = request.app[SPEECH], request[ASKED]
-    async with server.turn("speech", asked):
+    async with server.request("speech", asked) as turn:
         engine = _that_clones(await server.synthesizer())
         asked.stages.mark("loaded")
         form = await read_form(request, "file", CLONING)
-        asked.stages.mark("received")
         wanted, sample = form.speech(), form.sample()
         if wanted.model:
             server.check_model("speech", wanted.model)
+        await turn()
         with refusing():
             stream = await engine.open_clone(sample, server.spoken(wanted.voice_options("")))
             return await respond(request, wanted, Reply(spoken(stream, wanted.input), stream))

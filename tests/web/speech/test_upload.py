@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offhook.web.speech import upload_io
+from offhook.web.speech.admission import Room
 from offhook.web.speech.errors import ApiError
 from offhook.web.speech.file_hearing_io import RawPcm
 from offhook.web.speech.server_io import answer_of
@@ -45,6 +46,7 @@ class Taker:
     folder: Path
     """Where uploads are kept meanwhile."""
     taken: list[Taken] = field(default_factory=list)
+    room: Room = field(default_factory=lambda: Room(10 * MOST))
     breaks: bool = False
     """The handler fails while it has the file."""
 
@@ -54,7 +56,7 @@ class Taker:
 
     async def handle(self, request: web.Request) -> web.Response:
         try:
-            async with receive(request, MOST) as upload:
+            async with receive(request, MOST, self.room) as upload:
                 path, mode = upload.path, upload.path.parent.stat().st_mode & 0o777
                 data = path.read_bytes()
                 assert len(data) == upload.size
@@ -305,3 +307,13 @@ def test_any_bytes_are_a_form_or_refused(tmp_path: Path) -> None:
             check()
         finally:
             runner.run(serving.__aexit__(None, None, None))
+
+
+async def test_uploads_beyond_the_room_for_all_of_them_come_again(taker: Taker) -> None:
+    taker.room = Room(100_000)
+    status, words = await send(taker, form(("file", FILE, bytes(100_001))))
+    assert status == 503
+    assert "uploads_full" in words
+    assert (await send(taker, form(("file", FILE, bytes(100_000)))))[0] == 200
+    assert taker.room.taken == 0
+    assert taker.left == []
