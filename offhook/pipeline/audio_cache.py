@@ -28,7 +28,7 @@ def reply_key(engine: str, text: str, options: VoiceOptions) -> str:
     the sound. Without a seed any rendering will do, so whoever wants another each time does not
     ask."""
     said = (text, options.voice, options.language, options.instructions)
-    how = (options.speed, options.normalise, options.seed)
+    how = (options.speed, options.normalise, options.seed, options.whole_text)
     return hashlib.sha256(json.dumps((FORMAT, engine, said, how)).encode()).hexdigest()
 
 

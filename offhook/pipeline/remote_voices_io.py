@@ -104,7 +104,8 @@ class RemoteClone:
 
     def _form(self) -> aiohttp.FormData:
         more = {"input": self._text, "response_format": "pcm", **query(self._options)}
-        more.pop("live", None)  # whoever asks for a clone waits for it
+        for understood in ("live", "whole_text"):  # whoever asks for a clone waits for all of it
+            more.pop(understood, None)
         return _form(self._sample, "file", more)
 
     async def _unless_cancelled(self, work: Awaitable[T]) -> T | None:

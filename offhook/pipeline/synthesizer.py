@@ -42,6 +42,9 @@ class VoiceOptions:
     seed: int | None = None
     """The same text and seed give the same sound; None: another each time. Engines that draw no
     random numbers do not need it."""
+    whole_text: bool = False
+    """All of the text is there, so `write` and `end` come at once: an engine may read ahead before
+    it speaks. Otherwise it speaks as the text comes."""
     cache: bool = True
     """A reply that was kept may be played, and this one kept, by an engine that keeps any."""
 

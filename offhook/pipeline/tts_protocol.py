@@ -1,7 +1,7 @@
 """Streaming speech synthesis over a WebSocket: every message, both ways, as a value.
 
     GET /ws/speak?voice=…&language=en&instructions=…&speed=1.0&normalise=true&live=true&seed=…
-                 &cache=true
+                 &whole_text=false&cache=true
 
     client                                      server
     ------                                      ------
@@ -76,7 +76,7 @@ def parse_query(query: Mapping[str, str]) -> VoiceOptions:
         asked["speed"] = _decimal("speed", asked["speed"])
     if "seed" in asked:
         asked["seed"] = integer("seed", asked["seed"], SEED_DIGITS)
-    for name in {"normalise", "live", "cache"} & asked.keys():
+    for name in {"normalise", "live", "cache", "whole_text"} & asked.keys():
         asked[name] = flag(name, asked[name])
     try:
         return VoiceOptions(**asked)

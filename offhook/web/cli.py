@@ -202,9 +202,10 @@ def _speak(arguments: Namespace) -> int:
     live = a.output == STANDARD
     if live and a.json:
         raise FileError("--json and -o - both want standard output")
-    options = VoiceOptions(a.voice, a.language, a.instructions, a.speed, live=live, seed=a.seed)
     text = read_text(a.file) if a.file else a.text
     typed = text == STANDARD and not a.file
+    voice = (a.voice, a.language, a.instructions, a.speed)
+    options = VoiceOptions(*voice, live=live, seed=a.seed, whole_text=not typed)
 
     async def say() -> Spoken:
         synthesizer: Synthesizer = (

@@ -43,6 +43,7 @@ OPTIONS = st.builds(
     st.booleans(),
     st.one_of(st.none(), st.integers(0, MAX_SEED)),
     st.booleans(),
+    st.booleans(),
 )
 COMMANDS = st.one_of(st.builds(Text, PLAIN), st.sampled_from([End(), Cancel(), Close()]))
 SERVER_MESSAGES = st.one_of(

@@ -10,12 +10,17 @@ then the codes of the reference, a frame a position, and with them the tokens of
 after another from the first position on, and right behind them the text to speak. So some of the
 text is in the prompt, and frame 0 follows the reference's last frame.
 
-The layout is that of Qwen3-TTS with streaming text: qwen_tts/core/models/modeling_qwen3_tts.py,
-`generate` and `generate_icl_prompt`.
+That is for text that comes while it is spoken. Where all of it is there, it goes in before frame 0:
+behind the tags the tokens of the text and tts_eos, with codec_pad, and then frame 0 is codec_bos
+with tts_pad (`with_whole_text`). The voice then knows where a sentence goes.
+
+The layouts are those of Qwen3-TTS: qwen_tts/core/models/modeling_qwen3_tts.py, `generate` and
+`generate_icl_prompt` with and without `non_streaming_mode`. There, named and described voices are
+given the whole text unless otherwise said, and cloned ones streaming text.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from offhook.pipeline.engine.speaking import Row
@@ -69,11 +74,18 @@ class VoicePrompt:
     """Tokens that go in with the first frames, before the text."""
     reference: object | None = None
     """What the runner's `begin` is given: the codes of the reference."""
+    beside_text: int = -1
+    """Code beside each token of a text that goes in before frame 0 as a whole; -1: the text goes in
+    with the frames."""
 
     @property
     def start(self) -> int:
-        """Position of frame 0."""
+        """Position of frame 0, or of a whole text before it."""
         return len(self.rows) + len(self.open)
+
+    @property
+    def whole_text(self) -> bool:
+        return self.beside_text >= 0
 
 
 @dataclass(frozen=True)
@@ -158,6 +170,11 @@ def cloned_voice(
             reference=clone.reference,
         )
     )
+
+
+def with_whole_text(config: "TtsConfig", prompt: VoicePrompt) -> VoicePrompt:
+    """For texts that are there before the first frame. Not for a voice with a reference."""
+    return replace(prompt, beside_text=config.codec_pad)
 
 
 def _language(config: "TtsConfig", code: str) -> str:

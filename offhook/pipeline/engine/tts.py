@@ -376,7 +376,9 @@ class TtsEngine:
             segment.told = first + count
             tokens = stream.script.after(segment.told)
             self._tell(Spoken(stream.number, pcm, segment.before + first, tokens))
-            silent = stream.loudness.silent(pcm, count, stream.script.spent)
+            # As long as speech could not have come to the end of the text, silence is a pause.
+            spent = stream.script.spent and segment.told >= stream.script.tokens
+            silent = stream.loudness.silent(pcm, count, spent)
             if silent and segment.length is None:
                 self.counters.silence_ends += 1
                 self._over(segment, segment.told, Reason.SILENCE)
@@ -421,7 +423,7 @@ class TtsEngine:
                 self._close(stream)
                 self._tell(Ended(stream.number, stream.reason))
                 return
-            if too_little or not script.ready(stream.at_once):
+            if too_little or not script.ready(stream.at_once, stream.voice.whole_text):
                 return
         elif stream.state is not State.STARVED:
             return

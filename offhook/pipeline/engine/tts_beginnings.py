@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from offhook.pipeline.engine.pages import PAGE_SIZE, Pages
 from offhook.pipeline.engine.prompts import VoicePrompt
-from offhook.pipeline.engine.speaking import Prompt, RunnerProtocol
+from offhook.pipeline.engine.speaking import MAX_TOKENS, Prompt, Row, RunnerProtocol
 from offhook.pipeline.engine.tts_streams import State, Stream, pages_wanted, token_limit
 from offhook.pipeline.engine.voice_prefixes import VoicePrefixes
 
@@ -109,7 +109,10 @@ class Beginnings:
     def begin(self, stream: Stream) -> Begun:
         """Its next step can be frame 0 of a new segment, whose script has begun, too."""
         voice = stream.voice
-        if self._rows and self._rows + len(voice.open) > PROMPT_ROWS:
+        rows = len(voice.open)
+        if voice.whole_text:
+            rows = min(stream.script.left, token_limit(MAX_TOKENS, voice)) + 1
+        if self._rows and self._rows + rows > PROMPT_ROWS:
             return Begun.LATER
         prefix = self._prefixes.find(voice.key, self._launch)
         if prefix is None:
@@ -122,11 +125,16 @@ class Beginnings:
         self._copies[0].extend(prefix)
         self._copies[1].extend(stream.pages[: len(prefix)])
         self._runner.assign(stream.slot, stream.pages)
-        before = voice.start + len(voice.lead)
-        limit = token_limit(len(stream.pages) * PAGE_SIZE, before)
-        stream.script.begin(limit, voice.lead, stream.at_once)
+        limit = token_limit(len(stream.pages) * PAGE_SIZE, voice)
+        stream.script.begin(limit, voice.lead, 0 if voice.whole_text else stream.at_once)
+        stream.start = voice.start
         if voice.open:
             self._fill_open(stream)
+        elif voice.whole_text:
+            text = [Row(token, voice.beside_text) for token in stream.script.take_whole()]
+            self._prompts.append(Prompt(stream.slot, voice.start, text))
+            self._rows += len(text)
+            stream.start += len(text)
         seed = (stream.seed + stream.segments * SEED_STEP) & SEED_BITS
         self._runner.begin(stream.slot, seed, stream.sampling, voice.reference)
         return Begun.YES

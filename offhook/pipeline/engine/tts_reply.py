@@ -29,7 +29,8 @@ LIVE_TOKENS = 256
 READ_CHARS = 400
 """That are read at a time: a long text must not keep all others waiting."""
 FILE_TOKENS = 96
-"""Of a reply that nobody listens to, which is spoken as fast as it can be: half a minute."""
+"""Of a reply that nobody listens to, which is spoken as fast as it can be: half a minute. More than
+a segment has (`tts_streams.token_limit`), or one whose whole text is to be known never begins."""
 LIVE_SECONDS = 30
 """s of sound that nobody has taken, with which the engine gets no more words."""
 FILE_SECONDS = 10

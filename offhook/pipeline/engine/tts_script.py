@@ -119,11 +119,13 @@ class Script:
         self._in_prompt = 0
         self._until = self._last_sentence() if self.left < least and not self.ended else -1
 
-    def ready(self, least: int) -> bool:
-        """A segment may begin that needs `least` tokens, or all of its text, at once."""
-        return self.left >= max(1, least) or (
-            self.left > 0 and (self.ended or self._last_sentence() > self.taken)
-        )
+    def ready(self, least: int, whole: bool = False) -> bool:
+        """A segment may begin that needs `least` tokens, or all of its text, at once. `whole`: a
+        sentence is not all of it while more may come."""
+        if self.left >= max(1, least):
+            return True
+        sentence = not whole and self._last_sentence() > self.taken
+        return self.left > 0 and (self.ended or sentence)
 
     def take(self) -> int:
         """What goes in with the next frame; NOTHING: the text for it is not there yet."""
@@ -143,6 +145,15 @@ class Script:
     def take_for_prompt(self, count: int) -> list[int]:
         """Of a segment just begun: what goes in before its first frame, in as many positions."""
         taken = [self.take() for _ in range(count)]
+        self._in_prompt = self.tokens
+        return taken
+
+    def take_whole(self) -> list[int]:
+        """Of a segment just begun that was `ready` with more tokens than its limit: all of its text
+        and the end of it, which go in before its first frame."""
+        taken = []
+        while not self.spent:
+            taken.append(self.take())
         self._in_prompt = self.tokens
         return taken
 

@@ -64,6 +64,10 @@ def ends_after(frames_per_token: float, tts_eos: int) -> Ends:
 
     def ends(segment: SimulatedSegment) -> bool:
         texts = segment.texts
+        if segment.context and segment.context[-1].text == tts_eos:
+            beside = segment.context[-1].codec
+            tokens = sum(row.codec == beside for row in segment.context) - 1
+            return len(texts) > frames_per_token * tokens
         if tts_eos not in texts:
             return False
         return len(texts) > frames_per_token * texts.index(tts_eos)

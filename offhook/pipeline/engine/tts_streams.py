@@ -104,7 +104,7 @@ class Segment:
     def __init__(self, stream: "Stream") -> None:
         self.stream = stream
         self.slot = stream.slot
-        self.start = stream.voice.start
+        self.start = stream.start
         self.before = stream.frames
         """Frames of the stream's segments before it."""
         self.frames = 0
@@ -140,6 +140,7 @@ class Stream(Speaker):
         "segments",
         "silent",
         "slot",
+        "start",
         "starvations",
         "state",
         "voice",
@@ -163,6 +164,8 @@ class Stream(Speaker):
         self.seed = seed
         self.script = script
         self.at_once = tokens_at_once(voice)
+        self.start = voice.start
+        """Position of the first frame of its segment."""
         self.state = State.IDLE
         self.pages: list[int] = []
         self.segment: Segment | None = None
@@ -232,25 +235,34 @@ def frame_budget(tokens: int) -> int:
     return FLOOR_FRAMES + FRAMES_PER_TOKEN * tokens
 
 
-def token_limit(positions: int, before: int) -> int:
-    """Tokens a segment may have for whose frames there is room in so many positions of the cache,
-    `before` of which are taken."""
-    return (min(positions - before, MAX_FRAMES) - FLOOR_FRAMES) // FRAMES_PER_TOKEN
+def positions_wanted(voice: VoicePrompt, tokens: int) -> int:
+    """Of the cache, by a segment with so many tokens."""
+    text = tokens + 1 if voice.whole_text else 0
+    return voice.start + text + len(voice.lead) + frame_budget(tokens)
+
+
+def token_limit(positions: int, voice: VoicePrompt) -> int:
+    """Tokens a segment may have for whose prompt and frames there is room in so many positions of
+    the cache."""
+    room = positions - positions_wanted(voice, 0)
+    each = FRAMES_PER_TOKEN + voice.whole_text
+    return min(room // each, (MAX_FRAMES - FLOOR_FRAMES) // FRAMES_PER_TOKEN)
 
 
 def tokens_at_once(voice: VoicePrompt) -> int:
     """Tokens that a segment needs to begin, if its text is not shorter."""
-    return min(len(voice.open) + 1, token_limit(MAX_TOKENS, voice.start + len(voice.lead)))
+    limit = token_limit(MAX_TOKENS, voice)
+    return limit + 1 if voice.whole_text else min(len(voice.open) + 1, limit)
 
 
 def pages_wanted(stream: Stream) -> tuple[int, int]:
     """Pages for the segment that is to begin: at least, and at most."""
-    before = stream.voice.start + len(stream.voice.lead)
-    most = token_limit(MAX_TOKENS, before)
+    voice = stream.voice
+    most = token_limit(MAX_TOKENS, voice)
     if stream.script.ended:
         most = min(most, stream.script.left)
     least = min(most, LEAST_TOKENS)
     return (
-        -(-(before + frame_budget(least)) // PAGE_SIZE),
-        -(-(before + frame_budget(most)) // PAGE_SIZE),
+        -(-positions_wanted(voice, least) // PAGE_SIZE),
+        -(-positions_wanted(voice, most) // PAGE_SIZE),
     )

@@ -46,6 +46,19 @@ def ask_for(
 ) -> Asked:
     """`voice`: in place of the one that the options name. Raises UnknownVoice, ValueError for what
     the model cannot do, and VoiceError."""
+    asked = _ask_for(store, config, tokenizer, options, voice)
+    if options.whole_text and asked.clone is None:
+        return replace(asked, prompt=prompts.with_whole_text(config, asked.prompt))
+    return asked
+
+
+def _ask_for(
+    store: VoiceStore,
+    config: TtsConfig,
+    tokenizer: prompts.Tokenizer,
+    options: VoiceOptions,
+    voice: Voice | None,
+) -> Asked:
     voice = voice or _voice(store, config, options.voice)
     if voice is None:
         prompt = prompts.described_voice(config, tokenizer, options.instructions, options.language)

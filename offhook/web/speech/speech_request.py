@@ -79,6 +79,7 @@ class SpeechRequest:
                 normalise=self.normalise,
                 live=self.stream,
                 seed=self.seed,
+                whole_text=True,
             )
         except ValueError as error:
             raise ApiError(400, str(error), str(error).partition(" ")[0]) from error

@@ -64,13 +64,13 @@ def read(x: Tensor) -> list[int]:
     return numbers if numbers[CODES] >= 0 else numbers[:CODES]
 
 
-def prompt(model: Any, **given: Any) -> dict[str, Any]:
+def prompt(model: Any, whole: bool = False, **given: Any) -> dict[str, Any]:
     def stop(**talker: Any) -> None:
         raise Stopped(talker["inputs_embeds"][0], talker["trailing_text_hidden"][0])
 
     with patch.object(model.talker, "generate", stop), torch.no_grad():
         try:
-            model.generate(non_streaming_mode=False, **given)
+            model.generate(non_streaming_mode=whole, **given)
         except Stopped as stopped:
             rows, trailing = stopped.args
     return {"rows": list(map(read, rows)), "trailing": [read(x)[TEXT] for x in trailing]}
@@ -89,9 +89,11 @@ def main() -> None:
         given: dict[str, Any] = {"input_ids": [ids([*ROLE, *text, 6, 5, *ROLE])]}
         for name, language, instructions in NAMED:
             told = {"instruct_ids": [ids(instructions) if instructions else None]}
-            made = prompt(model, speakers=[name], languages=[language], **told, **given)
             facts = {"speaker": name, "language": language, "instructions": bool(instructions)}
-            cases.append({"kind": "named", "text": text, **facts, **made})
+            for whole in (False, True):
+                asked = {"speakers": [name], "languages": [language], **told, **given}
+                made = prompt(model, whole, **asked)
+                cases.append({"kind": "named", "text": text, "whole": whole, **facts, **made})
         for words, frames in [([], 0), *REFERENCES]:
             codes = torch.arange(frames * 16).view(frames, 16) % tiny_tts.CODES
             clone = {
@@ -106,8 +108,10 @@ def main() -> None:
             )
             facts = {"words": words, "frames": frames}
             cases.append({"kind": "cloned", "text": text, **facts, **made})
-        made = prompt(model, languages=["english"], instruct_ids=[ids(INSTRUCTIONS)], **given)
-        cases.append({"kind": "described", "text": text, **made})
+        for whole in (False, True):
+            told = {"instruct_ids": [ids(INSTRUCTIONS)]}
+            made = prompt(model, whole, languages=["english"], **told, **given)
+            cases.append({"kind": "described", "text": text, "whole": whole, **made})
     config = asdict(CONFIG)
     del config["talker"], config["predictor"], config["generation"]
     GOLDEN.parent.mkdir(exist_ok=True)
@@ -118,6 +122,6 @@ def main() -> None:
 if __name__ == "__main__":
     import transformers  # noqa: F401  (looks whether the modules below are there)
 
-    for missing in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
+    for missing in ("sox", "torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
         sys.modules[missing] = MagicMock()  # imported by the package, used by its other codec
     main()

@@ -15,6 +15,7 @@ from offhook.pipeline.engine.prompts import (
     described_voice,
     follows_instructions,
     named_voice,
+    with_whole_text,
 )
 from offhook.pipeline.engine.speaking import Break, Row
 from offhook.pipeline.engine.tts_script import Script
@@ -60,10 +61,15 @@ def given(case: dict[str, Any]) -> tuple[list[list[int]], list[int]]:
     script = Script(c.tts_eos, c.tts_pad)
     script.write(case["text"], Break.SENTENCE)
     script.ended = True
-    assert script.ready(tokens_at_once(prompt))
-    script.begin(90, prompt.lead, tokens_at_once(prompt))
-    text = script.take_for_prompt(len(prompt.open))
-    opened = [row._replace(text=token) for row, token in zip(prompt.open, text, strict=True)]
+    if case.get("whole"):
+        prompt = with_whole_text(c, prompt)
+        script.begin(90)
+        opened = [Row(token, prompt.beside_text) for token in script.take_whole()]
+    else:
+        assert script.ready(tokens_at_once(prompt))
+        script.begin(90, prompt.lead, tokens_at_once(prompt))
+        text = script.take_for_prompt(len(prompt.open))
+        opened = [row._replace(text=token) for row, token in zip(prompt.open, text, strict=True)]
     frames = case.get("frames", 0)
     before = Row(vector=frames) if prompt.reference else Row(codec=c.codec_bos)
     first = before._replace(text=script.take())

@@ -35,7 +35,7 @@ from tests.pipeline.engine.tts_stage import (
     Stage,
 )
 
-SHORT, INSTRUCTED, CLONED, WORDY = VOICES
+SHORT, INSTRUCTED, CLONED, WORDY, READ_AHEAD = VOICES
 
 
 # --- one stream ---
@@ -265,6 +265,66 @@ def test_a_clone_begins_with_the_first_whole_sentence() -> None:
 
 
 # --- a model that does not find its end, or finds it too early ---
+
+
+# --- whole texts ---
+
+
+def test_a_whole_text_goes_in_before_the_first_frame() -> None:
+    stage = Stage()
+    number = stage.speak(20, READ_AHEAD)
+    stage.run()
+    ((segment, length),) = stage.segments(number)
+    text = [Row(token, READ_AHEAD.beside_text) for token in (*range(10_000, 10_020), TTS_EOS)]
+    assert segment.context == [*READ_AHEAD.rows, *text]
+    assert set(segment.texts) == {TTS_PAD}
+    assert length == 70
+    assert stage.reason(number) is Reason.SPOKEN
+    assert stage.all_free()
+
+
+def test_a_whole_text_is_waited_for() -> None:
+    stage = Stage()
+    number = stage.open(READ_AHEAD)
+    stage.say(number, 28)  # two sentences
+    stage.run(2.0)
+    assert not stage.spoken(number)
+    stage.say(number, 5)
+    stage.end(number)
+    stage.run()
+    assert stage.text(number) == list(range(33))
+    assert len(stage.segments(number)) == 1
+
+
+def test_a_long_whole_text_is_spoken_in_segments_that_end_with_sentences() -> None:
+    """The same as those of text that comes while it is spoken."""
+    lengths = []
+    for voice in (READ_AHEAD, SHORT):
+        stage = Stage()
+        number = stage.speak(300, voice)
+        stage.run()
+        assert stage.text(number) == list(range(300))
+        lengths.append([length for _, length in stage.segments(number)])
+        assert stage.all_free()
+    assert lengths[0] == lengths[1]
+    assert len(lengths[0]) > 3
+
+
+def test_whole_texts_do_not_begin_all_at_once() -> None:
+    stage = Stage()
+    numbers = [stage.speak(60, READ_AHEAD) for _ in range(30)]
+    stage.run()
+    assert max(stage.runner.prefills) <= 512
+    assert all(stage.text(number) == list(range(60)) for number in numbers)
+
+
+def test_a_pause_in_a_whole_text_is_not_its_end() -> None:
+    """The model has all of the text, and what it says of it is still to come."""
+    stage = Stage(quiet=lambda segment, frame: frame < 35)
+    number = stage.speak(40, READ_AHEAD)
+    stage.run()
+    assert stage.reason(number) is Reason.SPOKEN
+    assert len(stage.frames(number)) == 140
 
 
 def test_a_model_that_does_not_end_is_stopped() -> None:

@@ -17,6 +17,7 @@ from offhook.pipeline.engine.prompts import (  # noqa: E402
     cloned_voice,
     described_voice,
     named_voice,
+    with_whole_text,
 )
 from offhook.pipeline.engine.speaking import (  # noqa: E402
     Break,
@@ -99,7 +100,10 @@ def test_the_codes_are_those_of_the_package(name: str, tmp_path: Path) -> None:
     runner = Listener(model)
     told: list[Told] = []
     engine = TtsEngine(runner, case.config, COST, told.append, prefix_pages=8)
-    stream = engine.open(voice(case, model), Sampling(**asdict(case.config.generation)), case.seed)
+    prompt = voice(case, model)
+    if case.whole:
+        prompt = with_whole_text(case.config, prompt)
+    stream = engine.open(prompt, Sampling(**asdict(case.config.generation)), case.seed)
     engine.write(stream, case.text, Break.SENTENCE, 0.0)
     engine.end(stream, 0.0)
     golden = np.load(GOLDEN)

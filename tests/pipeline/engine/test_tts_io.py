@@ -85,6 +85,26 @@ async def test_the_same_seed_gives_the_same_sound(synthesizer: Qwen3Synthesizer)
     assert not np.array_equal(first, await say(replace(SEEDED, voice="eric")))
 
 
+@pytest.mark.parametrize("live", [False, True])
+async def test_a_whole_text_is_spoken_in_a_layout_of_its_own(
+    synthesizer: Qwen3Synthesizer, live: bool
+) -> None:
+    async def say(text: str, whole: bool) -> list[Speech]:
+        stream = synthesizer.open(replace(SEEDED, live=live, whole_text=whole))
+        stream.write(text)
+        stream.end()
+        return await spoken(stream)
+
+    short = "the cat sat"
+    streamed, whole = [sound(await say(short, whole)) for whole in (False, True)]
+    assert not np.array_equal(streamed, whole)
+    # Neither is played from the cache for the other.
+    assert np.array_equal(sound(await say(short, False)), streamed)
+    assert np.array_equal(sound(await say(short, True)), whole)
+    long = "the cat sat on the mat, and it sat there. " * 12
+    assert "".join(piece.text for piece in await say(long, True)) == long
+
+
 async def test_without_text_it_holds_and_goes_on(synthesizer: Qwen3Synthesizer) -> None:
     stream = synthesizer.open(SEEDED)
     stream.write("the cat ")

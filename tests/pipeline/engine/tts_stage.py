@@ -47,6 +47,7 @@ VOICES = [
     VoicePrompt(
         "wordy", tuple(Row(i) for i in range(300, 320)), lead=(320, 321, 322), reference="codes"
     ),
+    VoicePrompt("read ahead", tuple(Row(i) for i in range(400, 412)), beside_text=7),
 ]
 PREFIX_PAGES = 8
 

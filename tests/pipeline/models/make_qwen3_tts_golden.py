@@ -38,6 +38,9 @@ class Case:
     language: str = "auto"
     speaker: str = ""
     instructions: list[int] | None = None
+    whole: bool = False
+    """The text goes in before the sound: `non_streaming_mode`, of which named and described voices
+    are spoken with unless otherwise said."""
     voice: list[float] | None = None
     """A speaker's vector."""
     reference: list[int] | None = None
@@ -55,6 +58,12 @@ VOICE = [((i * 37) % 29 - 14) / 10 for i in range(tiny_tts.WIDE.talker.hidden_si
 CASES = {
     "named": Case(tiny_tts.CONFIG, 11, [20, 21, 22, 23, 24], "english", "ann"),
     "dialect": Case(tiny_tts.CONFIG, 2, [30], "auto", "eric"),
+    "named, whole text": Case(
+        tiny_tts.CONFIG, 17, list(range(20, 32)), "english", "ann", whole=True
+    ),
+    "described, whole text": Case(
+        tiny_tts.WIDE, 18, list(range(40, 45)), instructions=[60, 61, 62], whole=True
+    ),
     "described": Case(tiny_tts.WIDE, 13, list(range(40, 52)), instructions=[60, 61, 62]),
     "cloned": Case(tiny_tts.WIDE, 14, [70, 71, 72, 73], "english", voice=VOICE),
     "recorded, text left": Case(
@@ -128,7 +137,7 @@ def inputs(case: Case) -> dict[str, Any]:
         "input_ids": [ids([*ROLE, *case.text, 6, 5, *ROLE])],
         "languages": [case.language],
         "speakers": [case.speaker],
-        "non_streaming_mode": False,
+        "non_streaming_mode": case.whole,
     }
     if case.instructions:
         given["instruct_ids"] = [ids(case.instructions)]
@@ -161,6 +170,6 @@ def official(config: TtsConfig) -> Any:
 if __name__ == "__main__":
     import transformers  # noqa: F401  (looks whether the modules below are there)
 
-    for missing in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
+    for missing in ("sox", "torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
         sys.modules[missing] = MagicMock()  # imported by the package, used by its other codec
     main()

@@ -109,6 +109,10 @@ def prompt_of(case: Case, model: Qwen3Tts) -> Prompt:
         text, words = text + words[:known], words[known:]
         codec += [-1] * known
         vectors = torch.cat([vectors, model.embed_frames(frames[:-1])])
+    if case.whole:
+        text, codec = text + words, codec + [c.codec_pad] * len(words)
+        vectors = torch.cat([vectors, torch.zeros(len(words), c.talker.hidden_size)])
+        words = []
     return Prompt(text, codec, vectors, before, words)
 
 

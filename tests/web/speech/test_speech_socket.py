@@ -55,15 +55,18 @@ def spoken_to(*messages: str) -> tuple[SpeechSocket, Any]:
         ({"type": "close"}, Close()),
         ({"event": "cancel"}, Cancel()),
         ({"event": "close"}, Close()),
-        ({"input": "Hello."}, Say("Hello.", VoiceOptions())),
+        ({"input": "Hello."}, Say("Hello.", VoiceOptions(whole_text=True))),
         (
             {"input": "Hi", "voice": "LOW", "language": "en-US", "speed": 2, "seed": 7},
-            Say("Hi", VoiceOptions("low", "en", speed=2.0, seed=7)),
+            Say("Hi", VoiceOptions("low", "en", speed=2.0, seed=7, whole_text=True)),
         ),
-        ({"input": "Hi", "voice": {"id": "low"}}, Say("Hi", VoiceOptions("low"))),
-        ({"input": "Hi", "voice": "alloy", "model": "tts-1"}, Say("Hi", VoiceOptions())),
-        ({"input": "Hi", "voice": "newer"}, Say("Hi", VoiceOptions("newer"))),
-        ({"input": "Hi", "response_format": "pcm"}, Say("Hi", VoiceOptions())),
+        ({"input": "Hi", "voice": {"id": "low"}}, Say("Hi", VoiceOptions("low", whole_text=True))),
+        (
+            {"input": "Hi", "voice": "alloy", "model": "tts-1"},
+            Say("Hi", VoiceOptions(whole_text=True)),
+        ),
+        ({"input": "Hi", "voice": "newer"}, Say("Hi", VoiceOptions("newer", whole_text=True))),
+        ({"input": "Hi", "response_format": "pcm"}, Say("Hi", VoiceOptions(whole_text=True))),
     ],
 )
 def test_the_first_message_decides_how_a_client_speaks(
@@ -99,7 +102,7 @@ def test_a_request_that_is_wrong_is_answered_and_the_next_is_served(
     assert says in meant.words
     answer = json.loads(socket.to_text(meant) or "")
     assert answer == {"event": "error", "detail": meant.words}
-    assert socket.parse('{"input": "Hi"}') == Say("Hi", VoiceOptions())
+    assert socket.parse('{"input": "Hi"}') == Say("Hi", VoiceOptions(whole_text=True))
     assert "not JSON" in str(socket.parse("{"))
 
 
