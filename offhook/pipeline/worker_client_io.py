@@ -49,11 +49,12 @@ def in_words(error: BaseException) -> str:
 
 
 class WorkerClient:
-    """The worker at `url`: ``http://host:port`` or ``unix:PATH``. `kind`: asr or tts."""
+    """The worker at `url`: ``http://host:port``, with or without the ``/v1`` of OpenAI's clients,
+    or ``unix:PATH``. `kind`: asr or tts."""
 
     def __init__(self, kind: str, url: str, api_key: str) -> None:
         self.kind = kind
-        self.url = url
+        self.url = url if url.startswith(UNIX) else url.rstrip("/").removesuffix("/v1")
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._session: aiohttp.ClientSession | None = None
 

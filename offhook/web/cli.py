@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -59,6 +60,16 @@ def _speech(arguments: Namespace) -> int:
     return 0
 
 
+def _running_server(arguments: Namespace) -> tuple[str, str]:
+    """Address and key of the server that is asked: as said, or those of the configuration."""
+    from offhook.web import config as configuration
+
+    if arguments.url:
+        return arguments.url, arguments.api_key
+    server = configuration.load(arguments.config).server
+    return server.url, arguments.api_key or server.api_key
+
+
 def _call(arguments: Namespace) -> int:
     from offhook.web.caller_io import CallReport, Line, ScriptedCall, read_audio, spoken, trimmed
     from offhook.web.config import Log
@@ -66,6 +77,7 @@ def _call(arguments: Namespace) -> int:
     from offhook.web.logs import set_up
 
     set_up(Log(level="WARNING"))
+    url, api_key = _running_server(arguments)
 
     async def place() -> CallReport:
         lines = []
@@ -79,9 +91,7 @@ def _call(arguments: Namespace) -> int:
                 lines.append(Line(value, trimmed(await spoken(synthesizer, value))))
                 await synthesizer.close()
         show = (lambda text: None) if arguments.json else print
-        call = ScriptedCall(
-            arguments.url, lines, arguments.interrupt_after, arguments.api_key, show
-        )
+        call = ScriptedCall(url, lines, arguments.interrupt_after, api_key, show)
         try:
             return await call.run()
         finally:
@@ -140,17 +150,15 @@ def _sip_trace(arguments: Namespace) -> int:
 
 
 def _operator(arguments: Namespace) -> tuple[str, str]:
-    """Where a running server's operator is answered, and the key; what is not said is as the
-    server's configuration has it."""
-    from offhook.web.config import load
+    """Where a running server's operator is answered, and the key: as said, or those of this
+    machine's server. Its key goes nowhere else."""
+    from offhook.web import config as configuration
 
     a = arguments
-    if a.url and a.admin_key:
+    if a.url:
         return a.url, a.admin_key
-    server = load(None).server
-    listens = server.admin_listen or f"localhost:{server.port}"
-    here = listens if listens.startswith("unix:") else f"http://{listens}"
-    return a.url or here, a.admin_key or server.admin_key
+    server = configuration.load(a.config).server
+    return server.operator_url, a.admin_key or server.admin_key
 
 
 def _transcribe(arguments: Namespace) -> int:
@@ -159,21 +167,25 @@ def _transcribe(arguments: Namespace) -> int:
     from offhook.web.logs import Log, set_up
     from offhook.web.remote_engines_io import recognizer_at
     from offhook.web.speech.transcript import Segment
-    from offhook.web.transcribe_io import Bar, Transcription, transcribe_all
+    from offhook.web.transcribe_io import CAPTIONS, Bar, Transcription, transcribe_all
 
     set_up(Log(level="WARNING"))
     a = arguments
+    if a.format in CAPTIONS and len(a.files) > 1:
+        raise ValueError(f"--format {a.format} is for one file: captions of several do not mix")
     # Engines that have the times anyway give them unasked.
-    words = a.words or bool(a.json and a.aligner)
+    words = a.words or bool(a.format != "text" and a.aligner)
     options = StreamOptions(language=a.language, context=a.context, words=words, live=False)
 
     def say(segment: Segment) -> None:
-        if not a.json:
+        if a.format == "text":
             print(segment.in_words() if a.words else segment.text, flush=True)
 
     def show(transcription: Transcription) -> None:
-        if a.json:
+        if a.format == "json":
             print(json.dumps(transcription.as_dict(), ensure_ascii=False), flush=True)
+        elif a.format in CAPTIONS:
+            print(transcription.transcript.told(a.format), end="", flush=True)
 
     async def transcribe() -> list[str]:
         recognizer = (
@@ -181,7 +193,8 @@ def _transcribe(arguments: Namespace) -> int:
             if a.url
             else open_recognizer(a.engine, _asr_models(a), Bar("loading:").loading)
         )
-        return await transcribe_all(a.files, recognizer, options, say, show)
+        captions = a.format in CAPTIONS
+        return await transcribe_all(a.files, recognizer, options, say, show, captions=captions)
 
     faults = run(transcribe())
     for fault in faults:
@@ -356,8 +369,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     logger.remove()  # Pipecat logs a banner when it is imported, before logs are set up
     try:
         code = COMMANDS[arguments.command](arguments)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Who reads what we print has seen enough, as `head` does. What is still to be written when
+        # Python ends would be an error again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except (RuntimeError, ValueError, OSError) as error:
         # What the user can mend: configuration, engines, a server that is not there.
         print(f"offhook: {error or type(error).__name__}", file=sys.stderr)

@@ -44,7 +44,13 @@ def parser() -> argparse.ArgumentParser:
     )
 
     call = commands.add_parser("call", help="place a scripted call and report")
-    call.add_argument("url", help="where the server is, as http://localhost:7860")
+    call.add_argument(
+        "url",
+        nargs="?",
+        default="",
+        help="where the server is, as http://localhost:7860 (default: where the configuration has "
+        "this machine's)",
+    )
     call.add_argument("--say", dest="script", action=_InOrder, metavar="TEXT")
     call.add_argument("--play", dest="script", action=_InOrder, metavar="FILE")
     call.add_argument(
@@ -55,17 +61,32 @@ def parser() -> argparse.ArgumentParser:
     )
     call.add_argument("--record", type=Path, metavar="DIR", help="keep sound and events here")
     call.add_argument("--api-key", default="", help="when the server wants one")
+    _config_argument(call)
     call.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
     _phone_parsers(commands)
 
     transcribe = commands.add_parser("transcribe", help="write down what audio or video files say")
-    transcribe.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    transcribe.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="- for standard input, which is read to its end first",
+    )
     _asr_arguments(transcribe, "openai")
     _server_arguments(transcribe)
     transcribe.add_argument("--language", help='as "en" or "pt-BR"; default: what the engine finds')
     transcribe.add_argument("--context", default="", help="names and words to expect")
-    transcribe.add_argument("--json", action="store_true", help="one JSON object a file, in a line")
+    transcribe.add_argument(
+        "--format",
+        choices=("text", "json", "srt", "vtt"),
+        default="text",
+        help="json: an object a file, in a line; srt, vtt: captions, of one file",
+    )
+    transcribe.add_argument(
+        "--json", dest="format", action="store_const", const="json", help="as --format json"
+    )
     transcribe.add_argument(
         "--words",
         action="store_true",
@@ -149,13 +170,20 @@ def _phone_parsers(commands: Any) -> None:
         command.add_argument(
             "--url",
             default="",
-            help="of the server, or unix:PATH (default: as offhook.toml has it)",
+            help="of the server, or unix:PATH (default: as the configuration has it)",
         )
         command.add_argument(
-            "--admin-key", default="", metavar="KEY", help="default: as offhook.toml has it"
+            "--admin-key", default="", metavar="KEY", help="default: as the configuration has it"
         )
+        _config_argument(command)
     dial.add_argument("--json", action="store_true", help="one JSON object a line as it happens")
     trace.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _config_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=Path, help="of this machine's server (default: offhook.toml, if there is)"
+    )
 
 
 def _asr_arguments(parser: argparse.ArgumentParser, *more: str) -> None:

@@ -118,6 +118,19 @@ class Server(Section):
             raise ValueError("admin_key: callers have this key (api_key)")
         return self
 
+    @property
+    def url(self) -> str:
+        """Where this machine reaches it, when the port is not 0."""
+        host = "localhost" if self.host in ("0.0.0.0", "::", "") else self.host
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def operator_url(self) -> str:
+        """Where this machine reaches the operator's routes, http://host:port or unix:PATH."""
+        if self.admin_listen.startswith("unix:"):
+            return self.admin_listen
+        return f"http://{self.admin_listen}" if self.admin_listen else self.url
+
 
 class IceServer(Section):
     urls: str | list[str]
@@ -217,7 +230,7 @@ class Engines(Section):
         if engine == OPENAI:
             if url and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", url):
                 raise ValueError("not http://host:port/v1")
-        elif url and not re.fullmatch(r"https?://[^/]+/?|unix:.+", url):
+        elif url and not re.fullmatch(r"https?://[^/]+(/v1)?/?|unix:.+", url):
             raise ValueError("not http://host:port or unix:PATH")
         return url
 

@@ -62,7 +62,7 @@ class Phones:
 
     def __init__(self, url: str, admin_key: str) -> None:
         self._socket = url.removeprefix(UNIX) if url.startswith(UNIX) else ""
-        self._url = "http://localhost" if self._socket else url.rstrip("/")
+        self._url = "http://localhost" if self._socket else url.rstrip("/").removesuffix("/v1")
         self._headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
 
     async def dial(self, asked: dict[str, Any], show: Show) -> bool:

@@ -6,9 +6,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -16,6 +16,8 @@ from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.remote_synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.synthesizer import Synthesizer, SynthesizerStream, VoiceOptions
 from offhook.web.speech.audio_encoder import Format, one_way, open_encoder
+from offhook.web.speech.errors import ApiError
+from offhook.web.speech.speech_request import find_voice
 from offhook.web.transcribe_io import Bar
 
 READ_CHARS = 4096
@@ -223,6 +225,15 @@ class Speaking:
         self._bar.show(done, f"{seconds // 60}:{seconds % 60:02}")
 
 
+def _voice(name: str, voices: Sequence[str]) -> str:
+    """The engine's voice that the name means; OpenAI's names are those of its usual one, where it
+    has none of that name. A server elsewhere may have no list of voices."""
+    try:
+        return find_voice(name, voices) if voices else name
+    except ApiError:
+        return name  # the engine knows: its list may be older than its voices
+
+
 async def speak(
     synthesizer: Synthesizer,
     options: VoiceOptions,
@@ -238,6 +249,7 @@ async def speak(
             await synthesizer.start(options)
         else:
             await synthesizer.start()
+        options = replace(options, voice=_voice(options.voice, synthesizer.voices()))
         voice = options.voice or next(iter(synthesizer.voices()), "")
         result = Spoken(output, synthesizer.name, voice)
         await Speaking(result, synthesizer.open(options), length).run(texts)

@@ -1,17 +1,30 @@
 """`offhook transcribe`: audio and video files to text, piece by piece as they are decoded."""
 
+import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from offhook.pipeline.recognizer import Recognizer, RecognizerStream, StreamOptions
 from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
-from offhook.web.speech.file_hearing_io import PIECE_S, FileError, FileHearing, read_pieces
+from offhook.web.speech.file_hearing_io import (
+    CAPTION_S,
+    PIECE_S,
+    FileError,
+    FileHearing,
+    read_pieces,
+)
 from offhook.web.speech.transcript import Segment, Transcript
 
 BAR_WIDTH = 24
+CAPTIONS = ("srt", "vtt")
+"""Formats of which the pieces are to be short."""
+STANDARD_INPUT = "-"
+"""As the name of a file."""
 
 
 @dataclass
@@ -61,12 +74,32 @@ class Bar:
             sys.stderr.flush()
 
 
+@contextmanager
+def _readable(path: Path) -> Iterator[Path]:
+    """The file itself; what comes from standard input in a file of its own, for what is in it may
+    begin at its end."""
+    if str(path) != STANDARD_INPUT:
+        yield path
+        return
+    with NamedTemporaryFile(prefix="offhook-") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+        file.flush()
+        try:
+            yield Path(file.name)
+        except FileError as error:
+            raise FileError(str(error).replace(file.name, "standard input", 1)) from error
+
+
 async def _hear(
-    path: Path, stream: RecognizerStream, result: Transcription, say: Callable[[Segment], None]
+    path: Path,
+    stream: RecognizerStream,
+    result: Transcription,
+    say: Callable[[Segment], None],
+    piece_s: float,
 ) -> None:
     """Raises FileError, EngineError."""
     bar = Bar(result.file)
-    hearing = FileHearing(stream, read_pieces(path, (PIECE_S,)))
+    hearing = FileHearing(stream, read_pieces(path, (piece_s,)))
     try:
         async for heard in hearing.heard():
             segment = heard.segment
@@ -86,9 +119,11 @@ async def transcribe_all(
     options: StreamOptions,
     say: Callable[[Segment], None],
     show: Callable[[Transcription], None],
+    *,
+    captions: bool = False,
 ) -> list[str]:
     """Each piece to `say` as it comes, each file's result to `show`; returns what could not be
-    read, in words. Raises EngineError."""
+    read, in words. `captions`: in short pieces. Raises EngineError."""
     faults = []
     if isinstance(recognizer, RemoteRecognizer):
         await recognizer.start(options)
@@ -99,7 +134,8 @@ async def transcribe_all(
             result = Transcription(str(path), recognizer.name)
             stream = await recognizer.open(options)
             try:
-                await _hear(path, stream, result, say)
+                with _readable(path) as file:
+                    await _hear(file, stream, result, say, CAPTION_S if captions else PIECE_S)
                 show(result)
             except FileError as error:
                 faults.append(str(error))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import sys
@@ -33,7 +34,7 @@ async def end_of(process: Process) -> tuple[int, list[str], str]:
     """Exit code, lines of output, errors."""
     async with asyncio.timeout(PATIENCE):
         output, errors = await process.communicate()
-    return process.returncode, output.decode().splitlines(), errors.decode()
+    return process.returncode, (output or b"").decode().splitlines(), errors.decode()
 
 
 async def run(*arguments: str) -> tuple[int, list[str], str]:
@@ -115,6 +116,32 @@ async def test_what_the_server_refuses_is_said_in_one_line():
         assert "[server] admin_key" in errors
         code, lines, _ = await run("dial", "100", "--url", server.url, "--admin-key", "sesame")
         assert lines[-1].startswith("no such number")
+
+
+async def test_the_server_of_this_machine_is_found_by_its_configuration(tmp_path):
+    async with with_phone(404) as (server, _):
+        port = server.url.rpartition(":")[2]
+        config = tmp_path / "other.toml"
+        config.write_text(f'[server]\nhost = "0.0.0.0"\nport = {port}\nadmin_key = "sesame"\n')
+        keys = {"admin_key": "sesame", "api_key": "simsim"}
+        keyed = server.edge.config.server.model_copy(update=keys)
+        server.edge.config = server.edge.config.model_copy(update={"server": keyed})
+        _, lines, errors = await run("dial", "100", "--config", str(config))
+        assert lines[-1].startswith("no such number"), errors
+        _, lines, errors = await run("sip-trace", "--config", str(config))
+        assert any("INVITE sip:" in line for line in lines), errors
+        where = ["--url", f"{server.url}/v1", "--admin-key", "sesame"]
+        _, lines, errors = await run("sip-trace", *where)
+        assert any("INVITE sip:" in line for line in lines), errors
+        environment = {**os.environ, "OFFHOOK_SERVER_PORT": port, "PYTHONPATH": str(ROOT)}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "offhook.web.cli", "call", "--api-key", "wrong"),
+            cwd=tmp_path,
+            env=environment,
+            stderr=PIPE,
+        )
+        _, _, errors = await end_of(process)
+        assert "a valid API key is required" in errors
 
 
 async def test_where_no_server_is_that_is_said():

@@ -59,6 +59,17 @@ def test_a_text_becomes_a_file(
     assert 0 < result["first_sound_ms"] <= 1000 * result["seconds"] * result["real_time_factor"]
 
 
+def test_voices_of_openais_api_are_the_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["speak", TEXT, "-o", "usual.wav"]) == 0
+    assert cli.main(["speak", TEXT, "-o", "alloy.wav", "--voice", "alloy"]) == 0
+    # Flite says nothing twice in the same way, to the sample.
+    lengths = [len(read_wav(Path(name))) for name in ("usual.wav", "alloy.wav")]
+    assert lengths[0] == pytest.approx(lengths[1], rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

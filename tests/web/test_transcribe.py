@@ -1,9 +1,15 @@
 """Files to text: what is said in them, whatever they are, and a clear word when they are not."""
 
+import io
 import json
+import re
+import signal
 import socket
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import PIPE
 
 import numpy as np
 import pytest
@@ -11,6 +17,7 @@ import pytest
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.web import cli, transcribe_io
 from tests.web.speech.recordings import spoken, write_video, write_wav
+from tests.web.workers import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +60,52 @@ def test_words_come_a_line_each_with_their_times(
     times = [float(time) for begin, end, _ in lines for time in (begin, end)]
     assert times == sorted(times)
     assert 0 < times[-1] <= len(phrase) / RATE_IN
+
+
+def test_captions_are_written_and_standard_input_is_read(
+    tmp_path: Path,
+    phrase: Pcm,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    film = write_video(tmp_path / "film.mp4", phrase)
+    with film.open("rb") as file:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(file))
+        assert cli.main(["transcribe", "-"]) == 0
+    text = capsys.readouterr().out.strip()
+    assert "hours" in text
+    assert cli.main(["transcribe", "--format", "srt", str(film)]) == 0
+    number, times, words = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"00:00:0\d,\d{3} --> 00:00:0\d,\d{3}", times)
+    assert (number, words) == ("1", text)
+    assert cli.main(["transcribe", "--format", "vtt", str(film)]) == 0
+    assert capsys.readouterr().out.startswith("WEBVTT\n\n00:00:0")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"no sound")))
+    assert cli.main(["transcribe", "-"]) == 1
+    assert "standard input: no audio or video" in capsys.readouterr().err
+    assert cli.main(["transcribe", "--format", "srt", str(film), str(film)]) == 1
+    assert "for one file" in capsys.readouterr().err
+
+
+def test_captions_of_a_long_file_are_of_short_pieces(
+    tmp_path: Path, phrase: Pcm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_wav(tmp_path / "long.wav", np.concatenate([phrase] * 12))
+    assert cli.main(["transcribe", "--format", "srt", str(path)]) == 0
+    starts = [line for line in capsys.readouterr().out.splitlines() if "-->" in line]
+    assert len(starts) >= 3
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, phrase: Pcm) -> None:
+    path = write_wav(tmp_path / "a.wav", phrase)
+    for arguments in (["transcribe", str(path)], ["speak", "one, two. " * 400, "-o", "-"]):
+        command = [sys.executable, "-m", "offhook.web.cli", *arguments]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=PIPE, stderr=PIPE)
+        assert process.stdout
+        process.stdout.close()
+        _, errors = process.communicate(timeout=60)
+        assert errors == b""
+        assert process.returncode == 128 + signal.SIGPIPE
 
 
 def test_qwen3_asr_writes_down_a_file_on_a_cpu(

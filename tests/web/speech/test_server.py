@@ -15,6 +15,7 @@ from loguru import logger
 from offhook.media.pcm import RATE_IN
 from offhook.web.config import Config, Server, SpeechKey
 from offhook.web.config import Speech as Settings
+from offhook.web.remote_engines_io import recognizer_at, synthesizer_at
 from offhook.web.speech.leaving_io import LOOK_S
 from offhook.web.speech.server_io import SpeechServer, fault_of
 from tests.web.speech.conftest import Quick, at_once, listening, quickly_served, until
@@ -466,6 +467,16 @@ async def test_names_of_other_servers_mean_what_the_configuration_says():
             await socket.send_json({"input": "one", "voice": "af_heart", "model": "kokoro"})
             await until(lambda: len(quick.voice.opened) > 2)
         assert quick.voice.opened[-1].options.voice == "low"
+
+
+async def test_an_address_as_openais_clients_have_it_is_that_of_a_worker_too(quick_server: Quick):
+    url = f"{quick_server.url}/v1"
+    engines = recognizer_at(url, "", "pocketsphinx"), synthesizer_at(f"{url}/", "", "auto")
+    for engine in engines:
+        await engine.start()
+        assert engine.name == "scripted"
+        await engine.close()
+    Config.model_validate({"engines": {"asr_url": url, "tts_url": url}})
 
 
 @pytest.mark.parametrize("lenient", [False, True])
