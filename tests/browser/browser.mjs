@@ -1,6 +1,10 @@
 // Chromium with a microphone that plays a sound file, and a page watched for anything wrong.
 
+import fs from "node:fs";
+import { createRequire } from "node:module";
 import { chromium } from "playwright-core";
+
+const AXE = fs.readFileSync(createRequire(import.meta.url).resolve("axe-core"), "utf8");
 
 const FLAGS = [
   "--no-sandbox",
@@ -57,4 +61,24 @@ export async function loudness(page, stream) {
     await context.close();
     return samples.reduce((loudest, sample) => Math.max(loudest, Math.abs(sample)), 0);
   });
+}
+
+/** A page on a desk by day and on a phone by night. */
+export const LOOKS = [["light", { width: 1280, height: 800 }], ["dark", { width: 390, height: 844 }]];
+
+/** What axe finds wrong with the page as it is now, in each of these looks. */
+export async function findings(page, where, looks = LOOKS) {
+  const found = [];
+  for (const [colorScheme, viewport] of looks) {
+    await page.emulateMedia({ colorScheme, reducedMotion: "reduce" }); // words fade in otherwise
+    await page.setViewportSize(viewport);
+    if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(AXE);
+    const { violations } = await page.evaluate(() => window.axe.run());
+    for (const { id, nodes } of violations) {
+      found.push(...nodes.map((node) => `${where}, ${colorScheme}: ${id} at ${node.target}: ${node.failureSummary}`));
+    }
+  }
+  await page.emulateMedia({ colorScheme: "light", reducedMotion: "no-preference" });
+  await page.setViewportSize({ width: 1280, height: 800 });
+  return found;
 }

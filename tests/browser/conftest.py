@@ -28,7 +28,7 @@ MICROPHONE_RATE = 48_000
 """What Chromium's fake microphone plays without resampling."""
 READY_SECONDS = 30
 STOP_SECONDS = 15
-DRIVE_SECONDS = 80
+DRIVE_SECONDS = 150
 INSTALL_SECONDS = 120
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -65,6 +65,7 @@ class Server:
 
     def __init__(self) -> None:
         self.url = ""
+        self.pid = 0
         self.log: list[dict[str, Any]] = []
 
     def events(self, kind: str) -> list[dict[str, Any]]:
@@ -96,6 +97,7 @@ async def serving(*arguments: str, **environment: str) -> AsyncIterator[Server]:
             **environment,
         },
     )
+    server.pid = process.pid
     ready = asyncio.Event()
 
     async def read() -> None:

@@ -1,7 +1,9 @@
 // Two calls on offhook's own page: node page_call.mjs {chromium, url, microphone, pictures}
-// The first follows the microphone's script and ends with a typed goodbye, the second is hung up.
+// The first follows the microphone's script, presses keys, is saved and ends with a typed goodbye; the
+// second is hung up.
 
-import { loudness, open } from "./browser.mjs";
+import fs from "node:fs";
+import { findings, loudness, open } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
 const SIZES = { desk: { width: 1280, height: 800 }, phone: { width: 390, height: 844 } };
@@ -26,6 +28,8 @@ function turnsOnPage() {
       who: turn.classList.contains("agent") ? "agent" : "caller",
       text: turn.querySelector("p > span").textContent.trim(),
       unheard: turn.querySelector("del")?.textContent ?? "",
+      lines: [turn.querySelector(".unheard summary")].map(
+        (cut) => cut && cut.clientHeight / parseFloat(getComputedStyle(cut).lineHeight))[0],
       struck: [turn.querySelector("del")].map((cut) => cut && getComputedStyle(cut))[0]?.textDecorationLine,
       total: turn.querySelector(".waterfall .total")?.textContent ?? null,
       spans: [...turn.querySelectorAll(".waterfall tr")].map((row) => [
@@ -33,6 +37,8 @@ function turnsOnPage() {
         row.querySelector(".ms").textContent,
         getComputedStyle(row.querySelector("i")).backgroundColor,
       ]),
+      width: turn.querySelector(".strip")?.lastElementChild.getBoundingClientRect().right -
+        turn.querySelector(".strip")?.getBoundingClientRect().left,
     })),
   );
 }
@@ -44,6 +50,16 @@ function answered() {
     return last.matches(".agent:not(.cut, .speaking)") && /[.?!]$/.test(last.querySelector("p").innerText.trim());
   };
   return page.waitForFunction(done, null, { timeout: REPLY_MS });
+}
+
+/** The file that a button gives to be saved. */
+async function saved(button) {
+  const downloading = page.waitForEvent("download");
+  await page.click(button);
+  const download = await downloading;
+  const path = `${options.pictures}/${download.suggestedFilename()}`;
+  await download.saveAs(path);
+  return path;
 }
 
 const status = () => page.locator("#status").textContent();
@@ -69,8 +85,26 @@ await page.keyboard.press("m");
 await page.locator(".waterfall summary").last().click();
 await page.click("#quality summary");
 await picture("latency");
+seen.findings = await findings(page, "in the call");
 seen.quality = await page.locator("#quality-word").textContent();
 await page.keyboard.press("Escape"); // closes the panel, not the call
+seen.title = await page.title();
+await page.click("#keypad-button");
+for (const key of ["4", "2", "2"]) await page.click(`#keypad button:text-is("${key}")`);
+await page.keyboard.press("#");
+seen.pressed = await page.locator("#pressed").textContent();
+await picture("keypad");
+seen.findings.push(...(await findings(page, "the keypad")));
+await page.keyboard.press("Escape"); // closes the keypad, not the call
+await page.click("#events-button");
+await picture("events");
+seen.findings.push(...(await findings(page, "the events")));
+seen.events = await page.$$eval("#events .type", (all) => [...new Set(all.map((one) => one.textContent))]);
+await page.click("#events-close");
+const warned = new Promise((resolve) => page.once("dialog", (dialog) => dialog.dismiss().then(() => resolve(dialog.type()))));
+await page.evaluate(() => void setTimeout(() => location.reload()));
+seen.warned = await warned;
+await answered();
 await page.fill("#text", "Goodbye");
 await page.keyboard.press("Enter");
 await page.waitForSelector("[data-state=ended]", { timeout: REPLY_MS });
@@ -78,8 +112,12 @@ seen.turns = await turnsOnPage();
 seen.notes = await page.locator("#log > .note").allInnerTexts();
 seen.end = await status();
 await picture("ended");
+seen.findings.push(...(await findings(page, "after the call")));
+seen.words = fs.readFileSync(await saved("#keep-words"), "utf8");
+seen.sound = await saved("#keep-sound");
 
-await page.keyboard.press("Enter"); // on the call button, which has the focus again
+await page.focus("#call");
+await page.keyboard.press("Enter");
 await page.waitForSelector(".turn.agent .word", { timeout: SOON_MS });
 await page.keyboard.press("Escape");
 seen.secondEnd = await status();

@@ -1,12 +1,17 @@
 """The page at `/`, as a caller uses it: call, talk, interrupt, type, hang up."""
 
+import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import av
+import numpy as np
 import pytest
 
-from tests.browser.conftest import microphone, serving
+from offhook.web.logs import MASK
+from tests.browser.conftest import HERE, microphone, serving
 
 pytestmark = pytest.mark.browser
 
@@ -16,6 +21,7 @@ SCRIPT = (
     *(5.0, "Stop, what are your opening hours?"),
     60.0,
 )
+STRIP_PX = 8.5 * 16
 SPANS = {
     "Silence noticed": "speech_end",
     "Final words": "asr_final",
@@ -30,19 +36,43 @@ def words(turns: list[dict[str, Any]]) -> str:
     return " ".join(turn["text"] for turn in turns)
 
 
+def test_the_parts_of_the_page(packages: Path, tmp_path: Path) -> None:
+    """States, refusals, silence, transcripts: in node, without a browser."""
+    out = tmp_path / "parts.mjs"
+    bundle = ["--bundle", "--format=esm", "--platform=node", f"--outfile={out}"]
+    for command in ([packages / ".bin/esbuild", HERE / "page_parts.mjs", *bundle], ["node", out]):
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+
+def loud_seconds(path: Path) -> float:
+    """How much of a recording is sound and not silence."""
+    with av.open(str(path)) as file:
+        frames = [frame.to_ndarray().ravel() for frame in file.decode(audio=0)]
+        return sum(len(f) / rate_of(file) for f in frames if np.abs(f).max() > 0.01)
+
+
+def rate_of(file: Any) -> int:
+    stream = file.streams.audio[0]
+    return int(stream.rate * stream.channels)
+
+
 async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -> None:
     """What the page shows is what the server's log says happened."""
     wav = await microphone(tmp_path / "caller.wav", SCRIPT)
-    async with serving() as server:
+    async with serving(OFFHOOK_LOG_LEVEL="DEBUG") as server:
         seen = await drive(
             "page_call.mjs", url=f"{server.url}/", microphone=str(wav), pictures=str(tmp_path)
         )
     assert seen["troubles"] == []
+    assert seen["findings"] == []
     assert server.faults() == []
     assert set(seen["links"]) == {200}
     assert seen["loudness"] > 0.02
     assert seen["muted"] == "You are muted"
     assert seen["quality"] in ("Excellent", "Good")
+    assert seen["title"] == "In a call – offhook"
+    assert seen["warned"] == "beforeunload"
 
     first, second = server.events("call_ended")
     caller = [turn for turn in seen["turns"] if turn["who"] == "caller"]
@@ -50,7 +80,10 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
     heard = [event for event in server.events("caller_turn") if event["call"] == first["call"]]
     said = [event for event in server.events("agent_turn") if event["call"] == first["call"]]
     # Two turns that no answer parted are one on the page.
-    assert words(caller) == f"{words(heard)} Goodbye"
+    assert words(caller).replace("422#", MASK) == f"{words(heard)} Goodbye"
+    assert "[pressed 422#]" in words(caller)
+    assert seen["pressed"] == "422#"
+    assert len(server.events("dtmf")) == 4  # the log does not say which
     assert [turn["text"] for turn in agent] == [event["text"] for event in said]
     assert "hours" in caller[0]["text"]
     assert seen["partial"]
@@ -59,16 +92,25 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
     interrupted = server.events("interrupted")[0]
     assert agent[2]["text"] == interrupted["heard"]
     assert agent[2]["struck"] == "line-through"
+    assert agent[2]["lines"] == pytest.approx(1, abs=0.1)
     assert agent[2]["unheard"].startswith(interrupted["unheard"])
-    assert [turn["unheard"] for turn in agent if turn is not agent[2]] == [""] * 4
+    assert [turn["unheard"] for turn in agent if turn is not agent[2]] == [""] * 5
 
-    for latency, turn in zip(server.events("turn_latency"), agent[1:4], strict=True):
-        assert turn["total"] == f"{latency['total_ms']} ms"
+    latencies = server.events("turn_latency")
+    scale = max(1000, *(latency["total_ms"] for latency in latencies))  # of all bars
+    for latency, turn in zip(latencies, agent[1:5], strict=True):
+        assert turn["total"] == f"answered in {latency['total_ms'] / 1000:.1f}\u00a0s"
+        assert turn["width"] / STRIP_PX == pytest.approx(latency["total_ms"] / scale, abs=0.02)
         shown = [(SPANS[name], ms) for name, ms, _ in turn["spans"]]
         assert shown == [(name, f"{ms} ms") for name, ms in latency["spans"]]
         assert len({colour for _, _, colour in turn["spans"]}) == len(turn["spans"])
 
-    assert seen["end"].startswith("The agent hung up\u00a0· 0:")
+    assert {"user-transcription", "server-message turn-latency", "key #"} <= {*seen["events"]}
+    assert f"You: {caller[0]['text']}" in seen["words"]
+    assert f"not heard: {agent[2]['unheard']}]" in seen["words"]
+    assert loud_seconds(Path(seen["sound"])) > 5
+
+    assert re.match("The agent hung up\u00a0· [01]:", seen["end"])
     assert first["reason"] == "the agent hung up"
     assert seen["secondEnd"].startswith("You hung up\u00a0· 0:0")
     assert second["reason"] == "the caller hung up"
@@ -94,3 +136,46 @@ async def test_a_server_that_wants_a_key_is_called_with_it(
     assert len(seen["troubles"]) == 2
     assert [event["reason"] for event in server.events("call_ended")] == ["the caller hung up"] * 2
     assert key not in str(server.log)
+
+
+@pytest.mark.slow
+async def test_what_the_page_says_in_each_of_its_states(
+    drive: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Refusals for what they are, an outage within seconds, and no alarm over a sleeping tab."""
+    wav = await microphone(tmp_path / "caller.wav", ("One two three four five.", 60.0))
+    async with serving() as server:
+        seen = await drive(
+            "page_states.mjs",
+            url=f"{server.url}/",
+            microphone=str(wav),
+            pictures=str(tmp_path),
+            server=server.pid,
+        )
+    assert seen["findings"] == []
+    assert [trouble for trouble in seen["troubles"] if "503" not in trouble] == []
+    assert seen["answers"] == (
+        "The front desk answers. It hears with pocketsphinx and speaks with flite."
+    )
+    assert seen["volume"] == 0.5
+    assert seen["speakers"] > 1
+    assert seen["refusals"] == {
+        "full": "All lines are busy",
+        "overloaded": "The server is overloaded",
+        "loading": "The server is still starting",
+        "draining": "The server is shutting down",
+    }
+    assert seen["retry"] == "Try again in 7 s."
+    assert seen["asleep"] == ""
+    assert seen["stalled"] == {
+        "status": "No answer from the server",
+        "phase": "No answer",
+        "quality-word": "No answer",
+        "hint": "Nothing has come from the server for some seconds. "
+        "The call goes on if it comes back.",
+    }
+    assert seen["stalledTitle"] == "No answer from the server – offhook"
+    assert seen["noticedAfter"] < 5000  # 3 s on a calm machine
+    assert seen["back"]["hint"] == ""
+    assert seen["back"]["word"] != "No answer"
+    assert seen["title"] == "Call ended – offhook"

@@ -1,7 +1,8 @@
 """A server that plays one scripted call to the page, for trying the page by hand.
 
 ``python -m tests.web.page_stub [PORT]`` then open ``http://localhost:PORT/``; the page's query
-chooses what happens: ``?busy``, ``?refused``, ``?no-path``, ``?goodbye``, ``?fatal``,
+chooses what happens: ``?full``, ``?overloaded``,
+``?loading``, ``?draining``, ``?refused``, ``?no-path``, ``?goodbye``, ``?fatal``,
 ``?drop`` (the path breaks, a new one is found), ``?lost`` (the path breaks for good).
 """
 
@@ -259,10 +260,14 @@ class Stub:
     async def index(self, request: web.Request) -> web.FileResponse:
         return web.FileResponse(PAGE / "index.html")
 
+    async def status(self, request: web.Request) -> web.Response:
+        answers = {"agent": "frontdesk", "hears": "pocketsphinx", "speaks": "flite"}
+        return web.json_response({"status": "ready", "answers": answers})
+
     async def start(self, request: web.Request) -> web.Response:
         scenario = request.headers.get("Referer", "").partition("?")[2]
-        if scenario == "busy":
-            body = {"error": "all lines are busy"}
+        if scenario in ("full", "overloaded", "loading", "draining"):
+            body = {"error": "no call is taken now", "reason": scenario}
             return web.json_response(body, status=503, headers={"Retry-After": "12"})
         if scenario == "refused":
             return web.json_response({"detail": "The agent could not be loaded."}, status=500)
@@ -304,6 +309,7 @@ def app() -> web.Application:
     app.on_response_prepare.append(secured)
     app.router.add_get("/", stub.index)
     app.router.add_static("/page", PAGE)
+    app.router.add_get("/status", stub.status)
     app.router.add_post("/start", stub.start)
     app.router.add_post("/sessions/{session}/api/offer", stub.offer)
     app.router.add_patch("/sessions/{session}/api/offer", stub.trickle)

@@ -2,31 +2,56 @@
 
 import { Call } from "./call.js";
 import { Conversation } from "./conversation.js";
+import * as devices from "./devices.js";
+import { Events } from "./events.js";
+import * as keep from "./keep.js";
 import { Meter, SilenceWatch } from "./levels.js";
 import { Line } from "./line.js";
-import * as microphones from "./microphone.js";
 import { Problem } from "./problems.js";
 import { Downlink } from "./quality.js";
 import * as rtvi from "./rtvi.js";
-import { useKey } from "./signalling.js";
+import { useKey, whoAnswers } from "./signalling.js";
+import { Sound } from "./sound.js";
+import { face, inCall, onLine } from "./state.js";
 import { Transcript } from "./transcript.js";
 import * as view from "./view.js";
+import { seconds } from "./waterfall.js";
 
 const TIMER_INTERVAL_MS = 250;
 const STATS_INTERVAL_MS = 2000;
+const LOADING_INTERVAL_MS = 3000; // between looks at a server that loads its engines
+const AT_FIRST = { // of a call
+  you: false, agent: false, thinking: false, muted: false, quality: null, trouble: null, microphone: "",
+};
 const DIALLING_LEVEL = 0.16; // the pulse that runs down the line while it is being put through
 
 const { element } = view;
-const call = new Call({ onState, onMessage, onSound });
+const call = new Call({ onState, onMessage, onSent, onSound });
 const line = new Line(element("line"), levels);
 const transcript = new Transcript(element("talk"), element("log"), element("captions"));
+const events = new Events(element("events"));
+const sound = new Sound(element("sound"), element("speaker"), {
+  onMicrophone: changeMicrophone,
+  levelInCall: () => (call.track ? youLevel : null),
+});
 let conversation = null;
 let context = null; // AudioContext, made on the first press of a key or button
 let meters = null; // {you, agent}
-let current = null; // of the call in progress: {since, silence, downlink, refused, replies, intervals}
-const speaking = { you: false, agent: false, thinking: false };
+let recording = null; // of the call in progress
+let current = null; // the call in progress: {since, silence, downlink, refused, replies, intervals}
+let kept = { words: null, sound: null, name: "" }; // of the last call, to be saved
+let youLevel = 0;
+let keypadOpen = false;
+let pressed = "";
 let retryTimer = 0;
 let wakeLock = null;
+const facts = { state: "idle", why: null }; // what state.js makes the page's words of
+
+/** Something that the page tells of has changed. */
+function tell(change) {
+  Object.assign(facts, change);
+  view.showFace(face(facts));
+}
 
 // --- life of a call
 
@@ -38,31 +63,35 @@ async function dial(withMicrophone = true) {
   meters ??= { you: new Meter(context), agent: new Meter(context) };
   conversation = new Conversation((entry) => onEntry(entry));
   transcript.clear();
+  events.clear(performance.now());
+  view.showKeep(false, false);
   element("talk").hidden = true;
   element("try").hidden = false;
   await call.dial(withMicrophone ? openMicrophone : async () => null);
 }
 
 async function openMicrophone() {
-  if (!microphones.allowed()) throw new Problem("insecure-page");
-  const track = await microphones.open(element("microphone").value);
+  if (!devices.allowed()) throw new Problem("insecure-page");
+  const track = await devices.open(sound.microphone);
   useMicrophone(track);
   return track;
 }
 
 function useMicrophone(track) {
   meters.you.listen(new MediaStream([track]));
-  listMicrophones(track.getSettings().deviceId);
+  sound.list(track.getSettings().deviceId);
 }
 
 function onState(state, why) {
   const hadFocus = document.activeElement;
   const [reason, problem] = why instanceof Problem ? [null, why] : [why, null];
-  const seconds = current && (performance.now() - current.since) / 1000;
-  view.showState(state, reason && summary(reason, seconds));
+  events.note("", state, reason ?? problem?.code ?? null, performance.now());
+  view.showState(state);
   if (state === "connecting") line.start();
   if (state === "talking" && !current) begin();
-  if (["idle", "ended", "failed"].includes(state)) end();
+  const summary = reason && summaryOf(reason);
+  if (!inCall(state)) end();
+  tell({ state, why: summary });
   if (problem) showProblem(problem);
   moveFocus(hadFocus, state);
 }
@@ -70,6 +99,7 @@ function onState(state, why) {
 function begin() {
   current = {
     since: performance.now(),
+    began: new Date(),
     silence: new SilenceWatch(performance.now()),
     downlink: new Downlink(),
     refused: false,
@@ -79,38 +109,60 @@ function begin() {
       setInterval(measure, STATS_INTERVAL_MS),
     ],
   };
-  phase({ you: false, agent: false, thinking: false });
+  recording = new keep.Recording(context);
+  recording.add(meters.you.output);
+  recording.add(meters.agent.output);
+  recording.start();
   element("talk").hidden = false;
   view.forgetQuality();
   view.showMute(false, call.track !== null);
+  tell(AT_FIRST);
   watch();
   // A telephone keeps a screen on; where the browser cannot, the call still works.
   navigator.wakeLock?.request("screen").then((lock) => (wakeLock = lock), () => {});
 }
 
 function end() {
+  if (current) keepCall();
+  else context?.suspend();
   current?.intervals.forEach(clearInterval);
   current = null;
   wakeLock?.release();
   wakeLock = null;
   line.stop();
-  context?.suspend();
   meters?.you.listen(null);
   meters?.agent.listen(null);
   element("speaker").srcObject = null;
-  view.showHint("");
   view.showMute(false, true);
+  openKeypad(false);
   const silent = !conversation?.entries.length;
   element("talk").hidden = silent;
   element("try").hidden = !silent;
 }
 
-/** "The agent hung up · 2:14 · typical answer 380 ms" */
-function summary(reason, seconds) {
+/** Words and sound of the call that ends, until the next one begins. */
+async function keepCall() {
+  const { began } = current;
+  const { entries } = conversation;
+  const heading = `A call from ${location.host}, ${began.toLocaleString()}`;
+  const mine = (kept = {
+    words: entries.length ? new Blob([keep.asText(entries, heading)], { type: "text/plain" }) : null,
+    sound: null,
+    name: keep.fileName(began),
+  });
+  view.showKeep(mine.words !== null, false);
+  mine.sound = await recording.stop();
+  if (mine !== kept || inCall(call.state)) return;
+  context.suspend();
+  view.showKeep(mine.words !== null, mine.sound !== null);
+}
+
+/** "The agent hung up · 2:14 · typical answer 0.4 s" */
+function summaryOf(reason) {
   const parts = [reason[0].toUpperCase() + reason.slice(1)];
-  if (seconds) parts.push(view.clock(seconds));
+  if (current) parts.push(view.clock((performance.now() - current.since) / 1000));
   const sorted = current?.replies.toSorted((a, b) => a - b) ?? [];
-  if (sorted.length) parts.push(`typical answer ${Math.round(sorted[sorted.length >> 1])}\u00a0ms`);
+  if (sorted.length) parts.push(`typical answer ${seconds(sorted[sorted.length >> 1])}`);
   return parts.join("\u00a0· ");
 }
 
@@ -128,7 +180,7 @@ function showProblem(problem) {
 /** The button that had the focus may be gone now. */
 function moveFocus(from, state) {
   if (!from?.closest("[hidden]")) return;
-  const next = state !== "talking" ? "call" : call.track ? "mute" : "text";
+  const next = !onLine(state) ? "call" : call.track ? "mute" : "text";
   element(next).focus({ preventScroll: true });
 }
 
@@ -138,34 +190,35 @@ function onSound(stream) {
   meters.agent.listen(stream);
   const speaker = element("speaker");
   speaker.srcObject = stream;
-  speaker.play().catch(() => {}); // `hint` tells, and the next press plays
+  speaker.play().catch(() => {}); // `trouble` tells, and the next press plays
 }
 
 function levels() {
   if (call.state === "connecting") {
     return { you: DIALLING_LEVEL * (1 + Math.sin(performance.now() / 160)), agent: 0 };
   }
-  const you = call.muted ? 0 : meters.you.level();
-  element("mute").style.setProperty("--level", you.toFixed(2));
-  return { you, agent: meters.agent.level() };
+  youLevel = call.muted ? 0 : meters.you.level();
+  element("mute").style.setProperty("--level", youLevel.toFixed(2));
+  return { you: youLevel, agent: meters.agent.level() };
 }
 
-/** Four times a second: the clock, and whether sound goes both ways. */
+/** Four times a second: the clock, whether sound goes both ways, whether keys can be pressed. */
 function watch() {
   const now = performance.now();
   view.showTimer((now - current.since) / 1000);
-  view.showHint(hint(now));
+  // Some browsers put it to sleep with the page; nothing can be measured until it is awake.
+  if (context.state !== "running") context.resume();
+  tell({ trouble: trouble(now), microphone: call.track?.label ?? "" });
+  view.showKeypad(call.takesKeys, keypadOpen);
 }
 
-function hint(now) {
-  if (element("speaker").paused) return "Press anywhere to hear the agent.";
-  if (current.refused) return "That microphone cannot be opened; the call goes on with the one before.";
+function trouble(now) {
   const { track } = call;
-  if (call.unsteady) return "The network is unsteady.";
-  if (!track) return "";
-  if (track.readyState === "ended") return "The microphone went away. Choose another one.";
-  if (!current.silence.update(meters.you.db(), call.muted, now)) return "";
-  return `Nothing is heard from “${track.label}”. Is it switched off, or the wrong one?`;
+  const silent = track && current.silence.update(meters.you.db(), call.muted, now);
+  if (element("speaker").paused) return "blocked";
+  if (current.refused) return "refused";
+  if (track?.readyState === "ended") return "unplugged";
+  return silent ? "silent" : null;
 }
 
 async function measure() {
@@ -177,7 +230,7 @@ async function measure() {
 async function changeMicrophone() {
   if (!current) return; // it is opened when the call is placed
   try {
-    const track = await microphones.open(element("microphone").value);
+    const track = await devices.open(sound.microphone);
     if (!current) return track.stop();
     useMicrophone(track);
     await call.useTrack(track);
@@ -186,33 +239,29 @@ async function changeMicrophone() {
     view.showMute(call.muted, true);
   } catch {
     current.refused = true;
-    listMicrophones(call.track?.getSettings().deviceId);
+    sound.list(call.track?.getSettings().deviceId);
   }
-}
-
-async function listMicrophones(chosen = element("microphone").value) {
-  if (microphones.allowed()) view.showMicrophones(await microphones.list(), chosen);
 }
 
 // --- messages
 
 const HANDLERS = {
-  "user-started-speaking": () => phase({ you: true }),
-  "user-stopped-speaking": () => phase({ you: false, thinking: true }),
+  "user-started-speaking": () => tell({ you: true }),
+  "user-stopped-speaking": () => tell({ you: false, thinking: true }),
   "user-transcription": ({ text, final }) => conversation.callerSaid(text, final),
   "bot-llm-started": () => conversation.agentThinks(),
   "bot-llm-text": ({ text }) => conversation.agentWrote(text),
   "bot-started-speaking": () => {
-    phase({ agent: true, thinking: false });
+    tell({ agent: true, thinking: false });
     conversation.agentStarted();
   },
   "bot-tts-text": ({ text }) => conversation.agentSaid(text),
   "bot-stopped-speaking": () => {
-    phase({ agent: false });
+    tell({ agent: false });
     conversation.agentStopped();
   },
   "bot-interrupted": () => {
-    phase({ agent: false, thinking: false });
+    tell({ agent: false, thinking: false });
     conversation.interrupted();
   },
   // What is spoken comes word by word as bot-tts-text; this is for what is only to be read.
@@ -223,7 +272,7 @@ const HANDLERS = {
 };
 
 const OWN_HANDLERS = {
-  welcome: (engines) => view.showEngines(engines),
+  welcome: (answers) => view.showAnswers(answers),
   "turn-latency": (breakdown) => {
     current?.replies.push(breakdown.total_ms);
     conversation.latency(breakdown);
@@ -231,24 +280,22 @@ const OWN_HANDLERS = {
   interrupted: ({ heard, unheard }) => conversation.interrupted(heard, unheard),
   backchannel: ({ text }) => conversation.wentOn(`You said “${text}”, the agent went on`),
   "false-interruption": () => conversation.wentOn("The agent paused, then went on"),
-  quality: (measured) => view.showUplink(measured),
+  quality: (measured) => tell({ quality: view.showUplink(measured) ?? facts.quality }),
   goodbye: ({ reason }) => call.goodbye(reason),
 };
 
 function onMessage(message) {
+  events.note("in", rtvi.nameOf(message), message, performance.now());
   rtvi.dispatch(message, HANDLERS, OWN_HANDLERS);
+}
+
+function onSent(message) {
+  events.note("out", rtvi.nameOf(message), message, performance.now());
 }
 
 function onEntry(entry) {
   if (entry.kind === "caller") element("try").hidden = true;
   transcript.update(entry);
-}
-
-function phase(change) {
-  Object.assign(speaking, change);
-  const { you, agent, thinking } = speaking;
-  const own = call.muted ? "You are muted" : you ? "You are speaking" : "";
-  view.showPhase(own || (agent ? "Agent is speaking" : thinking ? "Thinking" : "Listening"));
 }
 
 function type(text) {
@@ -262,13 +309,15 @@ function type(text) {
 
 /** Browsers may refuse to play sound until the page is pressed. */
 function hearIfBlocked() {
-  if (current && element("speaker").paused) element("speaker").play().catch(() => {});
+  if (!current) return;
+  context.resume();
+  if (element("speaker").paused) element("speaker").play().catch(() => {});
 }
 
 function toggleMute() {
   call.mute(!call.muted);
-  phase({});
   view.showMute(call.muted, call.track !== null);
+  tell({ muted: call.muted });
 }
 
 function pressCall() {
@@ -276,17 +325,40 @@ function pressCall() {
   else dial();
 }
 
+function openKeypad(open) {
+  keypadOpen = open;
+  pressed = "";
+  view.showPressed(pressed);
+  view.showKeypad(onLine(call.state) && call.takesKeys, open);
+}
+
+function pressKey(key) {
+  if (!call.takesKeys) return;
+  if (!keypadOpen) openKeypad(true);
+  call.press(key);
+  events.note("out", `key ${key}`, null, performance.now());
+  view.showPressed((pressed += key));
+}
+
+function toggleEvents() {
+  const open = events.toggle();
+  element("events-button").setAttribute("aria-expanded", String(open));
+  document.body.classList.toggle("with-events", open);
+  element(open ? "events" : "events-button").focus({ preventScroll: true });
+}
+
 const INTERACTIVE = "a, button, input, select, textarea, summary, [contenteditable]";
 
 /** Keys that work anywhere but inside a control that has its own use for them. */
 function onKey(event) {
   hearIfBlocked();
-  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+  if (sound.open || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
   if (event.key === "Escape") return escape(event);
   const field = event.target.closest("input, select, textarea");
   const control = event.target.closest(INTERACTIVE);
-  const talking = call.state === "talking";
+  const talking = onLine(call.state);
   if (event.key.toLowerCase() === "m" && talking && !field) toggleMute();
+  else if (/^[0-9*#]$/.test(event.key) && talking && !field) pressKey(event.key);
   else if (control) return;
   else if (event.key === "Enter" && talking) element("text").focus();
   else if ((event.key === "Enter" || event.key === " ") && !current) pressCall();
@@ -294,15 +366,20 @@ function onKey(event) {
   event.preventDefault();
 }
 
-/** Escape closes what is nearest first: the panel, the text being typed, then the call. */
+/** Escape closes what is nearest first: a panel, the text being typed, then the call. */
 function escape(event) {
   const quality = element("quality");
   if (quality.open) {
     quality.open = false;
     quality.querySelector("summary").focus();
+  } else if (event.target.closest("#events")) {
+    toggleEvents();
+  } else if (keypadOpen) {
+    openKeypad(false);
+    element("keypad-button").focus();
   } else if (event.target.id === "text") {
     element("hangup").focus();
-  } else if (current || call.state === "connecting") {
+  } else if (inCall(call.state)) {
     call.hangUp();
   }
 }
@@ -310,13 +387,23 @@ function escape(event) {
 element("call").addEventListener("click", pressCall);
 element("hangup").addEventListener("click", () => call.hangUp());
 element("mute").addEventListener("click", toggleMute);
+element("sound-button").addEventListener("click", () => sound.show());
+element("keypad-button").addEventListener("click", () => openKeypad(!keypadOpen));
+for (const button of element("keypad").querySelectorAll("button")) {
+  button.addEventListener("click", () => pressKey(button.textContent));
+}
+for (const id of ["events-button", "events-close"]) element(id).addEventListener("click", toggleEvents);
+element("keep-words").addEventListener("click", () => keep.save(kept.words, `${kept.name}.txt`));
+element("keep-sound").addEventListener("click", () =>
+  keep.save(kept.sound, `${kept.name}.${keep.endingOf(kept.sound.type)}`));
+element("keep-events").addEventListener("click", () =>
+  keep.save(new Blob([events.asText()], { type: "application/x-ndjson" }), "offhook-events.jsonl"));
 element("no-microphone").addEventListener("click", () => dial(false));
 element("notice-key").addEventListener("submit", (event) => {
   event.preventDefault();
   useKey(element("key").value);
   dial();
 });
-element("microphone").addEventListener("change", changeMicrophone);
 element("type").addEventListener("submit", (event) => {
   event.preventDefault();
   type(element("text").value);
@@ -330,11 +417,18 @@ document.addEventListener("pointerdown", (event) => {
   if (!event.target.closest("#quality")) element("quality").open = false;
   hearIfBlocked();
 });
+window.addEventListener("beforeunload", (event) => {
+  if (onLine(call.state)) event.preventDefault(); // the browser asks whether to leave the call
+});
 window.addEventListener("pagehide", () => call.hangUp());
 
-if (microphones.allowed()) {
-  listMicrophones();
-  microphones.onChange(() => listMicrophones());
-} else {
-  view.showProblem(new Problem("insecure-page"));
+async function askWhoAnswers() {
+  const answers = await whoAnswers().catch(() => undefined);
+  view.showAnswers(answers);
+  if (answers === null) setTimeout(askWhoAnswers, LOADING_INTERVAL_MS);
 }
+
+view.showState(call.state);
+tell({});
+askWhoAnswers();
+if (!devices.allowed()) view.showProblem(new Problem("insecure-page"));

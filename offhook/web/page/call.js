@@ -1,32 +1,26 @@
-// One call: its life as a table, the peer connection, the data channel.
+// One call: the peer connection, the data channel, the keys.
 
 import { Problem, asProblem } from "./problems.js";
 import * as rtvi from "./rtvi.js";
 import { SignallingError, offer, start, trickle } from "./signalling.js";
+import { inCall, next } from "./state.js";
 
 const CONNECT_TIMEOUT_MS = 15000;
 const DISCONNECTED_GRACE_MS = 2000; // ICE often heals itself within this
 const RECONNECT_TIMEOUT_MS = 5000;
 const RECONNECT_DELAYS_MS = [0, 1000, 3000];
 const PING_INTERVAL_MS = 1000; // stock servers give a caller up after 3 s without
+const SILENCE_LIMIT_MS = 2000; // looked at with each ping: an outage is noticed within 3 s
 const TRICKLE_INTERVAL_MS = 200;
 const GOODBYE_TIMEOUT_MS = 3000; // between the agent's goodbye and the line going dead
-
-/** state × event → next state. An event without a cell means nothing in that state. */
-const LIFE = {
-  idle: { dial: "connecting" },
-  connecting: { up: "talking", hangup: "idle", leave: "ended", fail: "failed" },
-  talking: { drop: "reconnecting", hangup: "ended", leave: "ended", fail: "failed" },
-  reconnecting: { up: "talking", hangup: "ended", leave: "ended", fail: "failed" },
-  ended: { dial: "connecting" },
-  failed: { dial: "connecting" },
-};
-const ON_HOOK = new Set(["idle", "ended", "failed"]);
+const KEY_MS = 120;
+const KEY_PAUSE_MS = 80;
 
 /**
  * Events, all optional to act on:
  * `onState(state, why)`: why is a reason in words (ended) or a Problem (failed);
- * `onMessage(message)`: an RTVI message; `onSound(stream)`: the agent's sound.
+ * `onMessage(message)`: what came from the server; `onSent(message)`: what went there;
+ * `onSound(stream)`: the agent's sound.
  */
 export class Call {
   state = "idle";
@@ -38,6 +32,9 @@ export class Call {
   #pc = null;
   #channel = null;
   #greeted = false;
+  #pinged = 0; // times in ms: when we last asked whether somebody is there,
+  #heard = 0; // and when anything came from there
+  #answers = false; // the server answers pings; a stock one does not
   #goodbye = null;
   #timers = new Set();
 
@@ -69,7 +66,21 @@ export class Call {
 
   /** Sends an RTVI message. */
   send(message) {
-    if (this.#channel?.readyState === "open") this.#channel.send(JSON.stringify(message));
+    if (this.#channel?.readyState !== "open") return;
+    this.#channel.send(JSON.stringify(message));
+    this.#events.onSent(message);
+  }
+
+  /** Whether keys can be pressed (RFC 4733). */
+  get takesKeys() {
+    return this.#sender()?.dtmf?.canInsertDTMF ?? false;
+  }
+
+  /** Presses a key, after those still to be sent. */
+  press(key) {
+    if (!this.takesKeys) return;
+    const { dtmf } = this.#sender();
+    dtmf.insertDTMF(dtmf.toneBuffer + key, KEY_MS, KEY_PAUSE_MS);
   }
 
   get muted() {
@@ -91,11 +102,6 @@ export class Call {
     this.#sendTrackStatus();
   }
 
-  /** Nothing has come through for some seconds, and it may heal. */
-  get unsteady() {
-    return this.#pc?.connectionState === "disconnected";
-  }
-
   /** The peer connection's RTCStatsReport, or null. */
   async stats() {
     return this.#pc ? this.#pc.getStats() : null;
@@ -104,11 +110,11 @@ export class Call {
   // --- life
 
   #step(event, why) {
-    const next = LIFE[this.state][event];
-    if (!next) return false;
-    this.state = next;
-    if (ON_HOOK.has(next)) this.#release();
-    this.#events.onState(next, why);
+    const state = next(this.state, event);
+    if (!state) return false;
+    this.state = state;
+    if (!inCall(state)) this.#release();
+    this.#events.onState(state, why);
     return true;
   }
 
@@ -119,7 +125,7 @@ export class Call {
     this.track?.stop();
     this.#pc?.close(); // the server hears of it at once, by DTLS
     this.track = this.#session = this.#pcId = this.#pc = this.#channel = this.#goodbye = null;
-    this.#greeted = false;
+    this.#greeted = this.#answers = false;
   }
 
   #after(ms, callback) {
@@ -172,6 +178,7 @@ export class Call {
     if (pc.connectionState === "closed") this.#lineDead();
     if (pc.connectionState === "failed") this.#fallOut(pc);
     if (pc.connectionState === "disconnected") {
+      this.#step("quiet");
       this.#after(DISCONNECTED_GRACE_MS, () => {
         if (pc.connectionState === "disconnected") this.#fallOut(pc);
       });
@@ -239,6 +246,7 @@ export class Call {
     const channel = (this.#channel = pc.createDataChannel("chat", { ordered: true }));
     channel.onopen = () => {
       this.#comeUp();
+      this.#pinged = this.#heard = performance.now();
       this.#ping(channel);
     };
     channel.onmessage = ({ data }) => this.#receive(data);
@@ -249,18 +257,26 @@ export class Call {
 
   #ping(channel) {
     if (channel !== this.#channel || channel.readyState !== "open") return;
+    const now = performance.now();
+    // A page that was asleep has heard nothing either, and gives the server its time anew.
+    if (now - this.#pinged > 2 * PING_INTERVAL_MS) this.#heard = now;
+    this.#pinged = now;
+    if (this.#answers && now - this.#heard > SILENCE_LIMIT_MS) this.#step("quiet");
     channel.send(`ping: ${Date.now()}`);
     this.#after(PING_INTERVAL_MS, () => this.#ping(channel));
   }
 
   #receive(data) {
+    this.#heard = performance.now();
+    if (this.state === "stalled" && this.#pc.connectionState === "connected") this.#step("up");
     let message;
     try {
       message = JSON.parse(data);
     } catch {
       return; // not for us: everything this page knows is JSON
     }
-    if (message.type === "signalling") this.#receiveSignalling(message.message ?? {});
+    if (message.type === "pong") this.#answers = true;
+    else if (message.type === "signalling") this.#receiveSignalling(message.message ?? {});
     else this.#events.onMessage(message);
   }
 

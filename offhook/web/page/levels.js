@@ -16,14 +16,21 @@ export class Meter {
     this.#samples = new Float32Array(this.#analyser.fftSize);
   }
 
+  /** What the meter listens to, to be connected on. */
+  get output() {
+    return this.#analyser;
+  }
+
   listen(stream) {
     this.#source?.disconnect();
     this.#source = stream && this.#analyser.context.createMediaStreamSource(stream);
     this.#source?.connect(this.#analyser);
   }
 
-  /** Root mean square of the last 21 ms in dB of full scale. */
+  /** Root mean square of the last 21 ms in dB of full scale; undefined while the browser lets no
+   * sound be looked at. */
   db() {
+    if (this.#analyser.context.state !== "running") return undefined;
     if (!this.#source) return -Infinity;
     this.#analyser.getFloatTimeDomainData(this.#samples);
     let sum = 0;
@@ -33,13 +40,13 @@ export class Meter {
 
   /** 0 (nothing) to 1 (loud): up at once, down softly. */
   level() {
-    const now = (this.db() - QUIETEST_DB) / (LOUDEST_DB - QUIETEST_DB);
+    const now = ((this.db() ?? -Infinity) - QUIETEST_DB) / (LOUDEST_DB - QUIETEST_DB);
     this.#level = Math.max(Math.min(now, 1), this.#level * RELEASE, 0);
     return this.#level;
   }
 }
 
-const DEAD_DB = -70; // below any room a working microphone stands in
+export const DEAD_DB = -70; // below any room a working microphone stands in
 const DEAD_AT_FIRST_MS = 10000;
 const DEAD_LATER_MS = 60000; // noise suppression makes a listener's room perfectly silent
 
@@ -52,10 +59,11 @@ export class SilenceWatch {
     this.#since = now;
   }
 
-  /** Takes a level in dB; true while the microphone must be thought dead. */
+  /** Takes a level in dB, undefined if it could not be measured; true while the microphone must be
+   * thought dead. */
   update(db, muted, now) {
     if (db > DEAD_DB) this.#patience = DEAD_LATER_MS;
-    if (db > DEAD_DB || muted) this.#since = now;
+    if (db === undefined || db > DEAD_DB || muted) this.#since = now;
     return now - this.#since > this.#patience;
   }
 }

@@ -40,9 +40,25 @@ const WORDS = {
     help: ["Another program may be holding it. Close that program or choose another microphone."],
     typing: true,
   },
-  busy: {
+  full: {
     title: "All lines are busy",
     help: ["Every line of this server is in use right now."],
+  },
+  overloaded: {
+    title: "The server is overloaded",
+    help: ["One more call would spoil the sound of those in progress."],
+  },
+  loading: {
+    title: "The server is still starting",
+    help: ["Its speech engines are being loaded. That takes from seconds to a few minutes."],
+  },
+  draining: {
+    title: "The server is shutting down",
+    help: ["Calls in progress go on, but no new one is taken."],
+  },
+  busy: {
+    title: "No call can be taken now",
+    help: [],
   },
   "key-missing": {
     title: "This server wants a key",
@@ -79,10 +95,12 @@ const WORDS = {
   },
 };
 
+const BUSY = ["full", "overloaded", "loading", "draining"]; // the server's reasons of a 503
+
 /** The words for a problem: `{title, help: [paragraph], typing, key}`. */
 export function wordsFor(problem) {
   const { title, help, typing = false, key = false } = WORDS[problem.code];
-  const detailed = ["refused", "agent"].includes(problem.code) && problem.message;
+  const detailed = ["refused", "agent", "busy"].includes(problem.code) && problem.message;
   return { title, help: detailed ? [problem.message, ...help] : help, typing, key };
 }
 
@@ -91,7 +109,10 @@ export function asProblem(error) {
   if (error instanceof Problem) return error;
   if (error instanceof SignallingError) {
     if (error.status === 401) return new Problem(hasKey() ? "key-wrong" : "key-missing");
-    if (error.status === 503) return new Problem("busy", "", error.retryAfter ?? 5);
+    if (error.status === 503) {
+      const code = BUSY.includes(error.reason) ? error.reason : "busy";
+      return new Problem(code, error.message, error.retryAfter ?? 5);
+    }
     return new Problem("refused", error.message);
   }
   // fetch: TypeError without a network, TimeoutError without an answer.

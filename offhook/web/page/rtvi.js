@@ -23,6 +23,12 @@ export function sendText(content) {
   });
 }
 
+/** What a message is, in a word: offhook's own information travels inside `server-message`. */
+export function nameOf({ type, data, message }) {
+  const of = { "server-message": data?.type, signalling: message?.type }[type];
+  return of ? `${type} ${of}` : String(type);
+}
+
 /**
  * Calls the handler of an RTVI message with its data; what has no handler is ignored.
  * offhook's own information travels inside `server-message` and has its own handlers.

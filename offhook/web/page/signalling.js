@@ -2,11 +2,15 @@
 
 const OFFER_TIMEOUT_MS = 15000;
 
-/** The server answered, but not with a call. `retryAfter` is in seconds, or null. */
+/**
+ * The server answered, but not with a call. `reason` is its word for why, or undefined;
+ * `retryAfter` is in seconds, or null.
+ */
 export class SignallingError extends Error {
-  constructor(status, detail, retryAfter) {
+  constructor(status, detail, reason, retryAfter) {
     super(detail || `HTTP ${status}`);
     this.status = status;
+    this.reason = reason;
     this.retryAfter = retryAfter;
   }
 }
@@ -21,6 +25,12 @@ export function useKey(key) {
 /** Whether there is one. */
 export function hasKey() {
   return sessionStorage.getItem(KEY) !== null;
+}
+
+/** Who answers here: `{agent, hears, speaks}`, null while the server loads, undefined if unknown. */
+export async function whoAnswers() {
+  const response = await fetch("status");
+  return response.ok ? (await response.json()).answers : undefined;
 }
 
 /** Opens a session: where to send offers, and the ICE servers to use. */
@@ -78,7 +88,7 @@ async function jsonOf(response) {
     (text) => typeof text === "string",
   );
   throw new SignallingError(
-    response.status, detail, secondsOf(response.headers.get("Retry-After")));
+    response.status, detail, body.reason, secondsOf(response.headers.get("Retry-After")));
 }
 
 /** Retry-After is a number of seconds or a date (RFC 9110 section 10.2.3). */

@@ -2,6 +2,7 @@
 
 import { waterfall } from "./waterfall.js";
 
+const LEAST_SCALE_MS = 1000; // as wide as the bar of an answer's parts
 const NEAR_END_PX = 80; // closer than this, the view follows the words
 
 /** Shows the entries of a Conversation in `list`; whole utterances go to `captions` as well. */
@@ -11,6 +12,7 @@ export class Transcript {
   #captions;
   #turns = new Map();
   #following = true;
+  #scale = LEAST_SCALE_MS;
 
   constructor(view, list, captions) {
     this.#view = view;
@@ -24,6 +26,12 @@ export class Transcript {
     this.#list.replaceChildren();
     this.#captions.replaceChildren();
     this.#following = true;
+    this.#rescale(LEAST_SCALE_MS);
+  }
+
+  #rescale(ms) {
+    this.#scale = ms;
+    this.#list.style.setProperty("--scale", ms);
   }
 
   /** Draws a new, changed or withdrawn entry. */
@@ -41,6 +49,7 @@ export class Transcript {
       this.#list.append(turn.element);
     }
     turn.update(entry);
+    if (entry.latency?.total_ms > this.#scale) this.#rescale(entry.latency.total_ms);
     this.#caption(turn, entry);
     this.#follow();
   }
@@ -93,13 +102,21 @@ class CallerTurn {
 class AgentTurn {
   #said = document.createElement("span");
   #unheard = document.createElement("del");
+  #cut = document.createElement("details"); // one line of what was not heard; opened, all of it
   #text = "";
   #latency = null;
 
   constructor() {
     this.element = turnElement("agent", "Agent");
     const words = document.createElement("p");
-    words.append(this.#said, " ", this.#unheard);
+    words.append(this.#said);
+    const line = document.createElement("summary");
+    const name = document.createElement("span");
+    name.className = "unseen";
+    name.textContent = "Not heard: ";
+    line.append(name, this.#unheard);
+    this.#cut.className = "unheard";
+    this.#cut.append(line);
     this.element.append(words);
   }
 
@@ -108,6 +125,8 @@ class AgentTurn {
     this.element.classList.toggle("speaking", speaking);
     this.element.classList.toggle("cut", unheard !== "");
     this.#unheard.textContent = unheard;
+    if (unheard) this.element.querySelector("p").after(this.#cut);
+    else this.#cut.remove();
     if (latency && !this.#latency) {
       this.#latency = latency;
       this.element.append(waterfall(latency));

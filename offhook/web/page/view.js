@@ -2,61 +2,71 @@
 
 import { wordFor } from "./quality.js";
 import { wordsFor } from "./problems.js";
+import { inCall, onLine } from "./state.js";
 
-const ON_LINE = ["talking", "reconnecting"];
-const ON_HOOK = ["idle", "connecting", "ended", "failed"];
-
-/** Element id → the states of the call in which it is there. */
+/** Element id → whether it is there in a state of the call. */
 const SHOWN_IN = {
-  call: ON_HOOK,
-  clock: ON_LINE,
-  quality: ON_LINE,
-  type: ON_LINE,
-  mute: ON_LINE,
-  hangup: ON_LINE,
-};
-
-const STATUS = {
-  idle: "Press to call",
-  connecting: "Connecting…",
-  talking: "You are through",
-  reconnecting: "Connection lost, reconnecting…",
-  failed: "Press to call again",
+  call: (state) => !onLine(state),
+  clock: onLine,
+  quality: onLine,
+  type: onLine,
+  mute: onLine,
+  hangup: onLine,
+  answers: (state) => !inCall(state),
 };
 
 export function element(id) {
   return document.getElementById(id);
 }
 
-/** Shows a state of the call; `why` is the reason in words of a call that ended. */
-export function showState(state, why) {
+/** Shows what a state of the call has on the page. */
+export function showState(state) {
   document.body.dataset.state = state;
-  for (const [id, states] of Object.entries(SHOWN_IN)) {
-    element(id).hidden = !states.includes(state);
-  }
-  element("quality").open = false;
-  element("status").textContent = STATUS[state] ?? why ?? "";
+  document.body.dataset.line = onLine(state) ? "up" : "down";
+  for (const [id, holds] of Object.entries(SHOWN_IN)) element(id).hidden = !holds(state);
+  if (!onLine(state)) element("quality").open = false;
   showCallButton(state);
   for (const button of suggestions()) button.disabled = state !== "talking";
 }
 
+/** Shows what the page says (see state.js). */
+export function showFace({ status, phase, pill, hint, title }) {
+  put("status", status);
+  put("phase", phase);
+  put("quality-word", pill.word);
+  element("quality").dataset.bars = pill.bars;
+  put("hint", hint);
+  element("hint").hidden = !hint;
+  if (document.title !== title) document.title = title;
+}
+
 function showCallButton(state) {
   const again = state === "ended" || state === "failed";
-  const label = state === "connecting" ? "Cancel the call" : again ? "Call again" : "Call";
-  element("call-label").textContent = label;
+  put("call-label", state === "connecting" ? "Cancel the call" : again ? "Call again" : "Call");
+}
+
+const AGENTS = {
+  frontdesk: "The front desk answers",
+  openai: "A language model answers",
+  silent: "Nobody answers here: this server only listens",
+  bot: "A bot answers",
+};
+
+/** Who will answer (see signalling.js). */
+export function showAnswers(answers) {
+  if (answers === undefined) return;
+  if (answers === null) return put("answers", "This server is still loading its speech engines.");
+  const { agent, hears, speaks } = answers;
+  const engines = agent === "bot" ? "" : ` It hears with ${hears} and speaks with ${speaks}.`;
+  put("answers", `${AGENTS[agent] ?? agent}.${engines}`);
 }
 
 export function suggestions() {
   return element("try").querySelectorAll("button");
 }
 
-/** Who has the word, in the middle of the line. */
-export function showPhase(text) {
-  element("phase").textContent = text;
-}
-
 export function showTimer(seconds) {
-  element("timer").textContent = clock(seconds);
+  put("timer", clock(seconds));
 }
 
 export function clock(seconds) {
@@ -72,14 +82,22 @@ export function showMute(muted, possible) {
   document.body.classList.toggle("muted", muted);
 }
 
-/** The list of microphones with the one in use chosen. */
-export function showMicrophones(microphones, chosen) {
-  const options = microphones
-    .filter(({ id }) => id !== "default" && id !== "communications")
-    .map(({ id, label }, at) => new Option(label || `Microphone ${at + 1}`, id));
-  const select = element("microphone");
-  select.replaceChildren(new Option("Default microphone", ""), ...options);
-  select.value = options.some(({ value }) => value === chosen) ? chosen : "";
+/** Whether there is a keypad, and whether it is open. */
+export function showKeypad(possible, open) {
+  element("keypad-button").hidden = !possible;
+  element("keypad-button").setAttribute("aria-expanded", String(possible && open));
+  element("keypad").hidden = !possible || !open;
+}
+
+export function showPressed(keys) {
+  put("pressed", keys);
+}
+
+/** What can be saved of the call that is over. */
+export function showKeep(words, sound) {
+  element("keep").hidden = !words && !sound;
+  element("keep-words").hidden = !words;
+  element("keep-sound").hidden = !sound;
 }
 
 // --- notices
@@ -108,14 +126,6 @@ export function showRetry(seconds) {
   line.textContent = seconds > 0 ? `Try again in ${seconds} s.` : "You can try again now.";
 }
 
-/** A line above the controls for what is wrong but not fatal; "" takes it away. */
-export function showHint(text) {
-  const hint = element("hint");
-  if (hint.textContent === text && hint.hidden === !text) return;
-  hint.textContent = text;
-  hint.hidden = !text;
-}
-
 function paragraph(text) {
   const p = document.createElement("p");
   p.textContent = text;
@@ -124,23 +134,14 @@ function paragraph(text) {
 
 // --- quality
 
-/** The server's measurements of our sound (an RTVI `quality` message). */
+/** The server's measurements of our sound (an RTVI `quality` message). Gives it in a word. */
 export function showUplink({ mos, loss, jitter_ms, buffer_ms, round_trip_ms }) {
   put("q-mos", mos?.toFixed(1));
   put("q-loss-up", percent(loss));
   put("q-jitter-up", ms(jitter_ms));
   put("q-buffer-up", ms(buffer_ms));
   put("q-rtt", ms(round_trip_ms));
-  if (mos === undefined) return;
-  const { word, bars } = wordFor(mos);
-  element("quality-word").textContent = word;
-  element("quality").dataset.bars = bars;
-}
-
-/** Who is on the other end (an RTVI `welcome` message). */
-export function showEngines({ agent, hears, speaks }) {
-  element("engines").textContent = `Agent: ${agent}. Hears with ${hears}, speaks with ${speaks}.`;
-  element("engines").hidden = false;
+  return mos === undefined ? null : wordFor(mos);
 }
 
 /** Our own measurements of the server's sound. */
@@ -154,12 +155,11 @@ export function showDownlink({ loss, jitterMs, bufferMs, roundTripMs, path }) {
 
 export function forgetQuality() {
   for (const cell of document.querySelectorAll("[id^=q-]")) cell.textContent = "–";
-  element("quality-word").textContent = "Measuring";
-  delete element("quality").dataset.bars;
 }
 
+/** Leaves alone what says it already: a change is read out. */
 function put(id, text) {
-  if (text !== undefined) element(id).textContent = text;
+  if (text !== undefined && element(id).textContent !== text) element(id).textContent = text;
 }
 
 function percent(share) {

@@ -9,25 +9,32 @@ const NAMES = {
   first_packet: "First packet",
 };
 
-/** A closed `<details>`: the spans as one bar and the total; opened, one row a span. */
+/**
+ * A closed `<details>`: the spans as one bar and the total; opened, one row a span. All of a call
+ * are drawn to one scale, the list's --scale: the time in ms that is as wide as the bar.
+ */
 export function waterfall({ spans, total_ms: total }) {
   const details = make("details", "waterfall");
   const summary = make("summary");
   const bar = make("span", "strip");
   bar.ariaHidden = "true";
-  bar.append(...spans.map((span) => piece(span, total)));
-  summary.append(
-    bar, unseen("The agent answered after "), make("span", "total", milliseconds(total)));
-  details.append(summary, table(spans, total));
+  bar.append(...spans.map(piece));
+  summary.append(bar, make("span", "total", `answered in ${seconds(total)}`));
+  details.append(summary, table(spans));
   details.addEventListener("toggle", () => details.scrollIntoView({ block: "nearest" }));
   return details;
 }
 
-function table(spans, total) {
+/** "0.6 s" */
+export function seconds(ms) {
+  return `${(ms / 1000).toFixed(1)}\u00a0s`;
+}
+
+function table(spans) {
   const body = make("tbody");
   let start = 0;
   for (const span of spans) {
-    body.append(row(span, start, total));
+    body.append(row(span, start));
     start += span.ms;
   }
   const table = make("table");
@@ -36,32 +43,28 @@ function table(spans, total) {
   return table;
 }
 
-function row(span, start, total) {
+function row(span, start) {
   const row = make("tr");
   const name = make("th", "", NAMES[span.name] ?? span.name.replaceAll("_", " "));
   name.scope = "row";
   const track = make("td", "track");
   track.ariaHidden = "true";
-  const bar = piece(span, total);
-  bar.style.setProperty("--start", start / total);
+  const bar = piece(span);
+  bar.style.setProperty("--start", start);
   track.append(bar);
   row.append(name, track, make("td", "ms", milliseconds(span.ms)));
   return row;
 }
 
-function piece(span, total) {
+function piece(span) {
   const piece = make("i");
   piece.dataset.span = span.name;
-  piece.style.setProperty("--share", span.ms / total);
+  piece.style.setProperty("--ms", span.ms);
   return piece;
 }
 
 function milliseconds(ms) {
   return `${Math.round(ms)} ms`;
-}
-
-function unseen(text) {
-  return make("span", "unseen", text);
 }
 
 function make(tag, className = "", text = "") {

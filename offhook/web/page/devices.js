@@ -1,4 +1,4 @@
-// The caller's microphones: which there are, and opening one.
+// The caller's microphones and speakers: which there are, and opening one.
 
 import { Problem } from "./problems.js";
 
@@ -36,12 +36,28 @@ export async function open(deviceId) {
   }
 }
 
-/** The microphones there are, as `{id, label}`; labels are empty before permission. */
-export async function list() {
+/**
+ * The devices of a kind ("audioinput", "audiooutput") as `{id, label}`; labels are empty before
+ * permission. The one that the browser calls the default is left out.
+ */
+export async function list(kind) {
   const devices = await navigator.mediaDevices.enumerateDevices();
   return devices
-    .filter((device) => device.kind === "audioinput" && device.deviceId)
-    .map((device) => ({ id: device.deviceId, label: device.label }));
+    .filter(({ kind: of, deviceId: id }) => of === kind && id && !ROLES.includes(id))
+    .map(({ deviceId, label }) => ({ id: deviceId, label }));
+}
+
+const ROLES = ["default", "communications"]; // Chromium's names for what the system has chosen
+
+/** Whether the browser lets a page choose where sound comes out. */
+export function speakersCanBeChosen() {
+  return "setSinkId" in HTMLMediaElement.prototype;
+}
+
+/** Asks for a speaker where the browser has a list of its own (Firefox); null where it has not. */
+export function speakerPrompt() {
+  const { mediaDevices } = navigator;
+  return mediaDevices?.selectAudioOutput?.bind(mediaDevices) ?? null;
 }
 
 export function onChange(callback) {

@@ -1,0 +1,83 @@
+// The page's modules that need no page, one after the other; test_page.py bundles and runs this.
+
+import assert from "node:assert/strict";
+import { Conversation } from "../../offhook/web/page/conversation.js";
+import { asText, endingOf, fileName } from "../../offhook/web/page/keep.js";
+import { SilenceWatch } from "../../offhook/web/page/levels.js";
+import { asProblem, wordsFor } from "../../offhook/web/page/problems.js";
+import { SignallingError } from "../../offhook/web/page/signalling.js";
+import { face, inCall, next, onLine } from "../../offhook/web/page/state.js";
+
+globalThis.sessionStorage = { getItem: () => null };
+
+// --- state: one table for the call's life, and what the page says follows from it
+
+const walk = (state, ...events) => events.reduce((at, event) => next(at, event) ?? at, state);
+assert.equal(walk("idle", "dial", "up", "quiet", "up"), "talking");
+assert.equal(walk("idle", "dial", "up", "quiet", "drop", "quiet", "up"), "talking");
+assert.equal(walk("idle", "quiet", "up", "drop"), "idle");
+assert.equal(walk("idle", "dial", "hangup"), "idle");
+for (const state of ["talking", "stalled", "reconnecting"]) {
+  assert.ok(onLine(state) && inCall(state));
+  assert.equal(next(state, "hangup"), "ended");
+}
+assert.ok(inCall("connecting") && !onLine("connecting"));
+
+const facts = { you: true, agent: true, quality: { word: "Excellent", bars: 4 }, trouble: "silent", microphone: "Desk" };
+const talking = face({ ...facts, state: "talking" });
+assert.deepEqual([talking.phase, talking.pill.word], ["You are speaking", "Excellent"]);
+assert.match(talking.hint, /Nothing is heard from “Desk”/);
+for (const state of ["stalled", "reconnecting"]) {
+  // A line in trouble has no quality, nobody speaks on it, and no microphone is to blame.
+  const { phase, pill, hint, title } = face({ ...facts, state });
+  assert.deepEqual([pill.bars, /speaking/.test(phase), /heard from/.test(hint)], [0, false, false]);
+  assert.match(title, / – offhook$/);
+}
+assert.equal(face({ ...facts, state: "ended", why: "You hung up" }).hint, "");
+
+// --- a microphone that gives nothing, and a browser that lets none be measured
+
+const watch = new SilenceWatch(0);
+assert.equal(watch.update(-90, false, 9000), false);
+assert.equal(watch.update(-90, false, 10001), true);
+assert.equal(watch.update(undefined, false, 10002), false); // asleep: nothing is known
+assert.equal(watch.update(undefined, false, 99000), false);
+assert.equal(watch.update(-90, false, 99001), false);
+assert.equal(watch.update(-90, false, 109001), true);
+assert.equal(watch.update(-20, false, 109002), false);
+
+// --- refusals
+
+for (const [reason, title] of [["loading", /still starting/], ["overloaded", /overloaded/], ["full", /busy/]]) {
+  const problem = asProblem(new SignallingError(503, "why", reason, 7));
+  assert.match(wordsFor(problem).title, title);
+  assert.equal(problem.retryAfter, 7);
+}
+const other = wordsFor(asProblem(new SignallingError(503, "why it is", undefined, null)));
+assert.deepEqual(other.help, ["why it is"]);
+
+// --- a minute and more of speech in one turn: its words are there all the time, and once
+
+const seen = [];
+const conversation = new Conversation((entry) => seen.push([entry.text, entry.partial]));
+let words = "";
+for (let n = 1; n <= 300; n++) {
+  words += ` word${n}`;
+  conversation.callerSaid(words, false);
+  assert.deepEqual(seen.at(-1), ["", words.trim()]);
+}
+conversation.callerSaid(words, true);
+assert.deepEqual(conversation.entries.map(({ text, partial }) => [text, partial]), [[words.trim(), ""]]);
+
+// --- what is saved
+
+conversation.agentWrote("We are open. On Sundays we are not.");
+conversation.agentSaid("We are open.");
+conversation.interrupted("We are open.", "On Sundays we are not.");
+conversation.callerTyped("Bye");
+assert.equal(
+  asText(conversation.entries.slice(1), "A call"),
+  "A call\n\nAgent: We are open. [interrupted; not heard: On Sundays we are not.]\n\nYou (typed): Bye\n\n",
+);
+assert.equal(fileName(new Date(2026, 10, 2, 9, 5)), "offhook-2026-11-02-0905");
+assert.deepEqual(["audio/webm;codecs=opus", "audio/ogg", "audio/mp4"].map(endingOf), ["webm", "ogg", "m4a"]);
