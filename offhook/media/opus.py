@@ -14,12 +14,15 @@ import av
 import numpy as np
 
 from offhook.media.codec import CodecError
+from offhook.media.downmix import Downmix
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 
 CLOCK_RATE = 48_000
 """RTP timestamps of Opus count at 48 kHz whatever the sound's rate (RFC 7587 §4.1)."""
 MAX_PACKET_BYTES = 1275
 MAX_FRAME_MS = 120
+STEREO = 0x04
+"""Of a packet's first byte: it is of two channels (RFC 6716 §3.1)."""
 
 # opus_defines.h
 APPLICATION_VOIP = 2048
@@ -74,10 +77,16 @@ class OpusDecoder:
 
     def __init__(self) -> None:
         self._lib = libopus()
+        self._downmix: Downmix | None = None
+        """Once a packet was of two channels, which libopus would average."""
+        self._create(1)
+
+    def _create(self, channels: int) -> None:
         error = ctypes.c_int()
-        self._state = self._lib.opus_decoder_create(RATE_IN, 1, ctypes.byref(error))
+        self._state = self._lib.opus_decoder_create(RATE_IN, channels, ctypes.byref(error))
         _check(error.value)
-        self._pcm = np.empty(RATE_IN * MAX_FRAME_MS // 1000, np.int16)
+        self._most = RATE_IN * MAX_FRAME_MS // 1000
+        self._pcm = np.empty(channels * self._most, np.int16)
         self._pcm_address = self._pcm.ctypes.data
 
     def __del__(self) -> None:
@@ -85,18 +94,25 @@ class OpusDecoder:
             self._lib.opus_decoder_destroy(state)
 
     def _decode(self, payload: bytes | None, samples: int, fec: int) -> Pcm:
-        if samples > len(self._pcm):  # libopus would write beyond it
+        if samples > self._most:  # libopus would write beyond it
             raise CodecError(f"opus: no packet has {samples} samples")
         size = len(payload) if payload else 0
         n = _check(
             self._lib.opus_decode(self._state, payload, size, self._pcm_address, samples, fec)
         )
+        if self._downmix is not None:
+            return self._downmix.mix(self._pcm[: 2 * n])
         return self._pcm[:n].copy()
 
     def decode(self, payload: bytes) -> Pcm:
         if not payload:
             raise CodecError("opus: empty payload")
-        return self._decode(payload, len(self._pcm), 0)
+        if self._downmix is None and payload[0] & STEREO:
+            mono = self._state
+            self._create(2)
+            self._lib.opus_decoder_destroy(mono)
+            self._downmix = Downmix(RATE_IN)
+        return self._decode(payload, self._most, 0)
 
     def recover(self, following: bytes, samples: int) -> Pcm | None:
         if self._lib.opus_packet_has_lbrr(following, len(following)) != 1:

@@ -19,6 +19,7 @@ import av
 import numpy as np
 
 from offhook.media.clock_io import PacketClock
+from offhook.media.downmix import ToMono
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from offhook.signaling.peer_io import PeerLeg, use_addresses
@@ -83,12 +84,15 @@ def read_audio(path: Path) -> Pcm:
     """Any file PyAV reads, as 24 kHz mono."""
     try:
         with av.open(str(path)) as container:
-            resampler = av.AudioResampler("s16", "mono", RATE_OUT)
-            frames = [f for a in container.decode(audio=0) for f in resampler.resample(a)]
-            frames += resampler.resample(None)
+            mono: ToMono | None = None
+            blocks: list[Pcm] = []
+            for frame in container.decode(audio=0):
+                mono = mono or ToMono(frame, RATE_OUT)
+                blocks += mono.convert(frame)
+            blocks += mono.convert(None) if mono is not None else []
     except (av.FFmpegError, OSError, IndexError) as error:
         raise CallError(f"cannot read {path}: {error}") from error
-    return np.concatenate([f.to_ndarray()[0] for f in frames]) if frames else np.zeros(0, np.int16)
+    return np.concatenate(blocks) if blocks else np.zeros(0, np.int16)
 
 
 def trimmed(pcm: Pcm, threshold: int = 300) -> Pcm:

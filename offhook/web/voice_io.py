@@ -70,10 +70,9 @@ def read_recording(path: Path) -> tuple[Pcm, int]:
     FileError."""
     blocks: list[Pcm] = []
     rate = samples = 0
-    for block, _ in decoded(path):
-        blocks.append(block.to_ndarray()[0])
-        rate = block.sample_rate
-        samples += block.samples
+    for block, rate, _ in decoded(path):
+        blocks.append(block)
+        samples += len(block)
         if samples > READ_SECONDS * rate:
             break
     if not samples:

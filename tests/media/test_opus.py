@@ -174,3 +174,32 @@ def test_what_was_decoded_is_not_overwritten():
     for payload in payloads[2:]:
         decoder.decode(payload)
     np.testing.assert_array_equal(first, kept)
+
+
+def stereo_packets(left, right):
+    """As a sender that was told nothing of `stereo=0` makes them."""
+    encoder = av.CodecContext.create("libopus", "w")
+    encoder.sample_rate, encoder.layout, encoder.format = 48_000, "stereo", "s16"
+    encoder.options = {"frame_duration": "20"}
+    packets = []
+    pairs = np.stack((left, right), 1).reshape(-1)
+    for block in np.split(pairs, len(pairs) // 1920):
+        frame = AudioFrame.from_ndarray(block[None], format="s16", layout="stereo")
+        frame.sample_rate = 48_000
+        packets += [bytes(packet) for packet in encoder.encode(frame)]
+    return packets
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_stereo_in_whatever_phase_is_heard(sign):
+    sound = voice(1, 48_000)
+    packets = stereo_packets(sound, sign * sound)
+    assert all(packet[0] & 4 for packet in packets)
+    decoder = OpusDecoder()
+    heard = np.concatenate([decoder.decode(packet) for packet in packets])
+    assert len(heard) == 320 * len(packets)
+    assert level(heard) == pytest.approx(level(sound), rel=0.2)
+    assert len(decoder.conceal(320)) == 320
+    mono = encode(OpusEncoder(), voice(1, 24_000))
+    heard = np.concatenate([decoder.decode(packet) for packet in mono])
+    assert level(heard[3200:]) == pytest.approx(level(voice(1, 24_000)), rel=0.3)

@@ -4,6 +4,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from offhook.media.downmix import ToMono
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.voices import MAX_RATE, MIN_RATE, READ_SECONDS
 from offhook.pipeline.voice_cloning import VoiceError
@@ -28,7 +29,7 @@ def read_recording(file: BinaryIO) -> tuple[Pcm, int]:
         with av.open(file, "r", metadata_errors="replace", options=options) as container:
             if not container.streams.audio:
                 raise VoiceError("there is no audio track in the recording")
-            resampler = av.AudioResampler("s16", "mono")
+            mono: ToMono | None = None
             for frame in container.decode(audio=0):
                 rate = frame.sample_rate
                 if not MIN_RATE <= rate <= MAX_RATE or frame.layout.nb_channels > MAX_CHANNELS:
@@ -36,9 +37,10 @@ def read_recording(file: BinaryIO) -> tuple[Pcm, int]:
                         f"the recording is of {rate} Hz and {frame.layout.nb_channels} channels, "
                         f"not of {MIN_RATE} to {MAX_RATE} Hz and {MAX_CHANNELS} channels at most"
                     )
-                for block in resampler.resample(frame):
-                    blocks.append(block.to_ndarray()[0])
-                    samples += block.samples
+                mono = mono or ToMono(frame)
+                for block in mono.convert(frame):
+                    blocks.append(block)
+                    samples += len(block)
                 if samples > READ_SECONDS * rate:
                     break
     except (av.FFmpegError, OSError, ValueError) as error:

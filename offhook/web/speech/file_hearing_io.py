@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from offhook.media.downmix import ToMono
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.audio_chunks import SEARCH_SECONDS, split
 from offhook.pipeline.recognizer import EngineError, Final, RecognizerStream, Word
@@ -136,10 +137,10 @@ def read_pieces(
             length = next(wanted)
         return piece
 
-    for block, length_s in decoded(path, RATE_IN, raw, most_s):
+    for block, _, length_s in decoded(path, RATE_IN, raw, most_s):
         total = length_s
-        blocks.append(block.to_ndarray()[0])
-        size += block.samples
+        blocks.append(block)
+        size += len(block)
         if start + len(waiting) + size > most_s * RATE_IN:
             raise _too_long(path, most_s)
         if len(waiting) + size <= _enough(length):
@@ -172,8 +173,8 @@ def _too_long(path: Path, most_s: float) -> FileError:
 
 def decoded(
     path: Path, rate: int | None = None, raw: RawPcm | None = None, most_s: float = math.inf
-) -> Generator[tuple["av.AudioFrame", float | None]]:
-    """Blocks of int16 mono at `rate` Hz, or that of the file, each with the file's length in s if
+) -> Generator[tuple[Pcm, int, float | None]]:
+    """Blocks at `rate` Hz, or that of the file, each with its rate and the file's length in s if
     it says so. Of a file that is cut off or damaged, what can be decoded. Raises FileError, at once
     for a file that turns out to have more than `most_s` seconds by its packets."""
     import av
@@ -182,8 +183,8 @@ def decoded(
         total = container.duration / av.time_base if container.duration else None
         if total is not None and total > most_s:
             total = _counted(path, raw, most_s)
-        for block in _blocks(path, container, rate):
-            yield block, total
+        for block, hz in _blocks(path, container, rate):
+            yield block, hz, total
 
 
 def opened(path: Path, raw: RawPcm | None = None) -> "InputContainer":
@@ -222,14 +223,14 @@ def _reason(error: Exception) -> str:
 
 def _blocks(
     path: Path, container: "InputContainer", rate: int | None
-) -> Generator["av.AudioFrame"]:
+) -> Generator[tuple[Pcm, int]]:
     """What can be decoded of the first audio track. Raises FileError when nothing can."""
     import av
 
     converter, faults, good = Converter(rate), list[str](), 0
     packets = container.demux(container.streams.audio[0])
     for count in itertools.count():
-        blocks: list[av.AudioFrame] = []
+        blocks: list[Pcm] = []
         ended = len(faults) > MAX_FAULTS or count > MANY_PACKETS + converter.seconds / PACKET_S
         try:
             # When the packet before was an error, it was the last.
@@ -243,7 +244,8 @@ def _blocks(
         except (av.FFmpegError, OSError, ValueError, LookupError) as error:
             faults.append(_reason(error))
         good += len(blocks)
-        yield from blocks
+        for block in blocks:
+            yield block, converter.rate
         if ended:
             break
     if faults and not good:
@@ -256,36 +258,39 @@ class Converter:
     """Sound of any kind, which may change, to int16 mono at `rate` Hz, or its own."""
 
     def __init__(self, rate: int | None) -> None:
-        self._rate = rate
-        self._resampler: av.AudioResampler | None = None
+        self._wanted = rate
+        self._mono: ToMono | None = None
         self._of: tuple[str, str, int] | None = None
+        self.rate = rate or 0
+        """Of what was converted last."""
         self.seconds = 0.0
         """Converted."""
 
-    def convert(self, frame: "av.AudioFrame") -> list["av.AudioFrame"]:
+    def convert(self, frame: "av.AudioFrame") -> list[Pcm]:
         """Raises ValueError, av.FFmpegError."""
         import av
 
-        blocks: list[av.AudioFrame] = []
+        blocks: list[Pcm] = []
         of = (frame.format.name, frame.layout.name, frame.sample_rate)
         if of != self._of:
             blocks = self.end()
             if not MIN_RATE <= frame.sample_rate <= MAX_RATE:
                 raise ValueError(f"{frame.sample_rate} Hz, not {MIN_RATE} to {MAX_RATE}")
-            self._resampler, self._of = av.AudioResampler("s16", "mono", self._rate), of
-        assert self._resampler is not None
+            self._mono, self._of = ToMono(frame, self._wanted), of
+            self.rate = self._wanted or frame.sample_rate
+        assert self._mono is not None
         frame.pts = None
         self.seconds += frame.samples / frame.sample_rate
         try:
-            return blocks + self._resampler.resample(frame)
+            return blocks + self._mono.convert(frame)
         except (av.FFmpegError, ValueError):
-            self._resampler = self._of = None
+            self._mono = self._of = None
             raise
 
-    def end(self) -> list["av.AudioFrame"]:
+    def end(self) -> list[Pcm]:
         """What is still within. Raises av.FFmpegError."""
-        resampler, self._resampler, self._of = self._resampler, None, None
-        return resampler.resample(None) if resampler is not None else []
+        mono, self._mono, self._of = self._mono, None, None
+        return mono.convert(None) if mono is not None else []
 
 
 def _counted(path: Path, raw: RawPcm | None, most_s: float) -> float:
