@@ -63,7 +63,7 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff
 of surrogate pairs, which no terminal can be sent."""
 _SECRET = re.compile(
     r"(?i)\b(bearer\s+|(?:api[_-]?key|password|secret|token)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;&]{4,}"
-    r"|\bsk-[\w-]{8,}"
+    r"|\bsk-[\w-]{8,}|\bopenai-insecure-api-key\.[^\s\"',;]+|\boffhook_[\w-]+\.[\w-]+"
 )
 _NUMBER = re.compile(r"\d(?:[ .,/-]{0,2}\d){3,}")
 _PRESSED = re.compile(r"\[pressed [^\]]*\]")
@@ -236,6 +236,8 @@ def set_up(log: Log) -> None:
         backtrace=False,
     )
     logging.basicConfig(handlers=[_ToLoguru()], level=logging.WARNING, force=True)
+    # A page's key is a subprotocol that no server knows, of which aiohttp warns.
+    logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
 
 
 def kind(event: object) -> str:

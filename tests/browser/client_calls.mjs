@@ -1,4 +1,5 @@
-// Two calls with Pipecat's client: node client_calls.mjs {chromium, url, microphone}
+// Two calls with Pipecat's client: node client_calls.mjs {chromium, url, microphone, server, key}.
+// The page at `url` is of another site than the server.
 
 import { loudness, open } from "./browser.mjs";
 
@@ -17,10 +18,10 @@ function told(event, times = 1, has = {}) {
   return page.waitForFunction(enough, [event, times, has], { timeout: SOON_MS });
 }
 
-/** A call from `connect`, run in the page, to the client's goodbye. */
+/** A call from `connect`, run in the page with the options, to the client's goodbye. */
 async function call(withCamera, connect, converse) {
   await page.evaluate((camera) => window.newClient(camera), withCamera);
-  const seen = { ready: await page.evaluate(connect) };
+  const seen = { ready: await page.evaluate(connect, options) };
   seen.states = [await page.evaluate(() => window.client.state)];
   await told("botStartedSpeaking");
   seen.loudness = await loudness(page, () => window.speaker.srcObject);
@@ -31,14 +32,19 @@ async function call(withCamera, connect, converse) {
   return seen;
 }
 
-const startBotAndConnect = () =>
+const startBotAndConnect = ({ server, key }) =>
   window.client.startBotAndConnect({
-    endpoint: "/start",
+    endpoint: `${server}/start`,
+    headers: new Headers({ Authorization: `Bearer ${key}` }),
     requestData: { transport: "webrtc", enableDefaultIceServers: true },
   });
-const connect = () =>
+const connect = ({ server, key }) =>
   window.client.connect({
-    webrtcRequestParams: { endpoint: "/api/offer", requestData: { caller: "a test" } },
+    webrtcRequestParams: {
+      endpoint: `${server}/api/offer`,
+      headers: new Headers({ Authorization: `Bearer ${key}` }),
+      requestData: { caller: "a test" },
+    },
   });
 
 const request = (type) =>

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soxr
+from aiohttp import web
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.web.caller_io import spoken, trimmed
@@ -129,6 +130,35 @@ async def serving(*arguments: str, **environment: str) -> AsyncIterator[Server]:
             raise AssertionError("the server did not stop when told to") from None
         finally:
             await reader
+
+
+def bundled(packages: Path, name: str, folder: Path) -> Path:
+    """A script of the folder `client`, and what it imports, as one in `folder`."""
+    out = folder / name
+    command = [str(packages / ".bin" / "esbuild"), str(HERE / "client" / name), "--bundle"]
+    command.append(f"--outfile={out}")
+    subprocess.run(command, check=True, capture_output=True, text=True, cwd=HERE)
+    return out
+
+
+@asynccontextmanager
+async def page_of_another_site(script: Path) -> AsyncIterator[str]:
+    """A web application of its own, with a page that has nothing but the script: its origin."""
+
+    async def send(request: web.Request) -> web.FileResponse:
+        index = request.path == "/"
+        return web.FileResponse(HERE / "client" / "index.html" if index else script)
+
+    app = web.Application()
+    app.router.add_get("/", send)
+    app.router.add_get("/client.js", send)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://localhost:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 @pytest.fixture

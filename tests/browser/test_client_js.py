@@ -1,63 +1,23 @@
-"""Pipecat's own JavaScript client, as it comes from npm, against our server."""
+"""Pipecat's own JavaScript client, as it comes from npm, against our server, in a page of another
+site, which has a token for the call."""
 
-import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from functools import partial
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 
-from tests.browser.conftest import HERE, microphone, serving
+from tests.browser.conftest import bundled, microphone, page_of_another_site, serving
 
 pytestmark = pytest.mark.browser
-
-PAGE = HERE / "client"
 
 
 @pytest.fixture
 def bundle(packages: Path, tmp_path: Path) -> Path:
     """The client and its transport as one script."""
-    out = tmp_path / "client.js"
-    esbuild = packages / ".bin" / "esbuild"
-    command = [str(esbuild), str(PAGE / "client.js"), "--bundle", f"--outfile={out}"]
-    subprocess.run(command, check=True, capture_output=True, text=True, cwd=HERE)
-    return out
-
-
-@asynccontextmanager
-async def application(bundle: Path, server: str) -> AsyncIterator[str]:
-    """A web application of its own with our server behind it, as a proxy puts them."""
-    async with aiohttp.ClientSession(server) as http:
-
-        async def forward(request: web.Request) -> web.Response:
-            kind = {"Content-Type": request.headers["Content-Type"]}
-            body = await request.read()
-            async with http.request(request.method, request.path, data=body, headers=kind) as got:
-                return web.Response(
-                    status=got.status, body=await got.read(), content_type=got.content_type
-                )
-
-        app = web.Application()
-        for path, file in (("/", PAGE / "index.html"), ("/client.js", bundle)):
-            app.router.add_get(path, partial(send, file))
-        for path in ("/start", "/api/offer", "/sessions/{session}/api/offer"):
-            app.router.add_route("*", path, forward)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        try:
-            yield f"http://localhost:{runner.addresses[0][1]}"
-        finally:
-            await runner.cleanup()
-
-
-async def send(file: Path, request: web.Request) -> web.FileResponse:
-    return web.FileResponse(file)
+    return bundled(packages, "client.js", tmp_path)
 
 
 def texts(call: dict[str, Any], event: str) -> list[str]:
@@ -68,8 +28,18 @@ async def test_the_stock_client_calls(
     drive: Callable[..., Any], bundle: Path, tmp_path: Path
 ) -> None:
     wav = await microphone(tmp_path / "caller.wav", (6.5, "What are your opening hours?", 60.0))
-    async with serving() as server, application(bundle, server.url) as url:
-        report = await drive("client_calls.mjs", url=f"{url}/", microphone=str(wav))
+    keys = {"OFFHOOK_SERVER_API_KEY": "nobody's", "OFFHOOK_SERVER_ADMIN_KEY": "the operator's"}
+    async with (
+        page_of_another_site(bundle) as url,
+        serving(**keys, OFFHOOK_SERVER_ORIGINS=json.dumps([url])) as server,
+        aiohttp.ClientSession(server.url) as operator,
+    ):
+        headers = {"Authorization": "Bearer the operator's"}
+        async with operator.post("/tokens", json={}, headers=headers) as made:
+            token = (await made.json())["token"]
+        report = await drive(
+            "client_calls.mjs", url=f"{url}/", microphone=str(wav), server=server.url, key=token
+        )
     assert report["troubles"] == []
     assert server.faults() == []
 

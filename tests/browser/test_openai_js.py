@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from offhook.media.pcm import RATE_OUT
-from tests.browser.conftest import HERE, microphone, serving
+from tests.browser.conftest import HERE, bundled, microphone, page_of_another_site, serving
 
 pytestmark = pytest.mark.browser
 
@@ -60,3 +62,31 @@ async def test_the_stock_client_hears_and_speaks(packages: Path, tmp_path: Path)
     assert (empty["status"], empty["param"]) == (400, "input")
     assert (model["status"], model["code"]) == (404, "model_not_found")
     assert (language["status"], language["param"]) == (400, "language")
+
+
+async def test_the_stock_client_in_a_page_of_another_site(
+    drive: Callable[..., Any], packages: Path, tmp_path: Path
+) -> None:
+    async with (
+        page_of_another_site(bundled(packages, "openai.js", tmp_path)) as url,
+        serving(
+            OFFHOOK_SERVER_ORIGINS=json.dumps([url]), OFFHOOK_SERVER_API_KEY="sesame"
+        ) as server,
+    ):
+        asked = {"server": server.url, "key": "sesame", "text": QUESTION}
+        report = await drive("openai_page.mjs", url=f"{url}/", **asked)
+        elsewhere = url.replace("localhost", "127.0.0.1")
+        refused = await drive("openai_page.mjs", url=f"{elsewhere}/", **asked)
+    assert server.faults() == []
+    answers = report["answers"]
+    assert "error" not in answers, report
+    assert "whisper-1" in answers["models"]
+    assert answers["id"]
+    assert answers["bytes"] > 1000
+    assert len(words(answers["heard"]) & WORDS) >= 4
+    assert answers["refused"] == {"status": 400, "param": "voice"}
+    assert answers["first"] == "session.created"
+    # Chromium writes of the refusal that was asked for, and of nothing else.
+    assert [trouble for trouble in report["troubles"] if "400" not in trouble] == []
+    assert "Connection error" in refused["answers"]["error"]
+    assert any("CORS" in trouble for trouble in refused["troubles"])

@@ -122,6 +122,7 @@ def test_numbers_that_may_be_secret_are_masked(said, logged):
 def test_what_looks_like_a_key_is_not_in_the_log(lines):
     set_up(Log())
     logger.bind(api='{"api_key": "zelkova1"}').error("Bearer zelkova2 sk-proj-zelkova34567 refused")
+    logger.warning("protocols ['realtime', 'openai-insecure-api-key.zelkova'], offhook_zelk.ova")
     try:
         raise RuntimeError("Incorrect API key provided: sk-zelkova-4567890. password=zelkova5")
     except RuntimeError:
@@ -129,3 +130,4 @@ def test_what_looks_like_a_key_is_not_in_the_log(lines):
     written = "\n".join(lines())
     assert "refused" in written
     assert "zelkova" not in written
+    assert "zelk.ova" not in written
