@@ -7,6 +7,7 @@ counted by the same tick, so hearing, playout and recording share one time base.
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -22,6 +23,8 @@ the time. Runs on the packet clock: it must return within microseconds and never
 
 _NOTHING = np.zeros(SAMPLES_IN, np.int16)
 
+UNREAD_MESSAGES = 64
+"""Kept from the caller's program until somebody reads; the oldest are dropped beyond."""
 FRAME_QUEUE_MS = 2000
 """How much sound `Leg.frames` keeps for a reader that falls behind; older frames are dropped."""
 
@@ -85,13 +88,16 @@ class Leg(ABC):
         self.on_tick: Callable[[], None] = lambda: None
         """A tick begins: whoever reads for the line gives it what came since the last."""
         self.on_closed: Callable[[str], None] = lambda reason: None
-        self.on_message: Callable[[str], None] = lambda text: None
+        self._unread: deque[str] = deque(maxlen=UNREAD_MESSAGES)
+        self.on_message: Callable[[str], None] = self._unread.append
         """Text from the caller's program (the data channel of WebRTC)."""
         self.on_dtmf: Callable[[str], None] = lambda digit: None
         """A key was pressed: one of 0-9 * # A-D, told once, as its press begins."""
         self.held = False
         """The far end has put the line on hold."""
         self.on_held: Callable[[bool], None] = lambda held: None
+        self._settled = asyncio.Event()
+        """The line came up, or never will."""
         self._down = asyncio.Event()
         self._listeners: list[Listener] = []
         self._readers: list[asyncio.Queue[Pcm | None]] = []
@@ -156,6 +162,7 @@ class Leg(ABC):
         """The line is up: tell whoever listens, once."""
         if not self.connected:
             self.connected = True
+            self._settled.set()
             self.on_connected()
 
     def close(self, reason: str) -> None:
@@ -164,8 +171,21 @@ class Leg(ABC):
             self.closed = reason
             for queue in self._readers:
                 _put(queue, None)
+            self._settled.set()
             self._down.set()
             self.on_closed(reason)
+
+    async def until_connected(self) -> bool:
+        """Waits until the line is up, or down before it ever was; whether it is up."""
+        await self._settled.wait()
+        return self.connected and self.closed is None
+
+    def read_messages(self, reader: Callable[[str], None]) -> None:
+        """From now on `reader` is told what the caller's program sends, and what it has sent
+        before anybody read."""
+        self.on_message = reader
+        while self._unread:
+            reader(self._unread.popleft())
 
     async def until_closed(self) -> str:
         """Waits until the line is down; why, it says."""

@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from typing import Any, cast
@@ -31,6 +31,7 @@ from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
     EngineError,
     Final,
+    Loss,
     Partial,
     StreamOptions,
     Word,
@@ -53,6 +54,11 @@ STABLE_AFTER = 3
 """Hypotheses that agree on a word, and all before it, make it stable."""
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 2.0
+PING_S = 1.0
+"""How often a worker that has utterances is asked whether it is there."""
+MAX_UNANSWERED = 5
+"""A worker that says nothing for so many pings hangs, and is killed; one that still loads, after
+START_TIMEOUT_S. They are counted, not timed: a server that stood still itself has sent none."""
 
 
 class StableText:
@@ -126,6 +132,10 @@ class Worker(asyncio.SubprocessProtocol):
         self._paused = False
         self._ending = False
         self._spawning: asyncio.Task[None] | None = None
+        self._unanswered = 0
+        """Pings since the worker said anything."""
+        self._next_ping: asyncio.TimerHandle | None = None
+        self.hung = False
         self.utterances: dict[int, Utterance] = {}
         self.ready = asyncio.Event()
         self.exited = asyncio.Event()
@@ -162,6 +172,32 @@ class Worker(asyncio.SubprocessProtocol):
             self.utterances[number] = utterance
             self.send(utterance)
 
+    def take(self, utterance: Utterance) -> None:
+        """It is this worker's to hear."""
+        self.utterances[utterance.number] = utterance
+        if self._next_ping is None:
+            self._unanswered = 0
+            self._ping_later()
+        self.send(utterance)
+
+    def _ping_later(self) -> None:
+        self._next_ping = asyncio.get_running_loop().call_later(PING_S, self._ping)
+
+    def _ping(self) -> None:
+        self._next_ping = None
+        if not self.utterances or self._ending or self.exited.is_set():
+            return
+        patience = MAX_UNANSWERED if self.ready.is_set() else START_TIMEOUT_S / PING_S
+        if self._unanswered >= patience:
+            log.error("x a pocketsphinx worker hangs: it is killed, and started again")
+            self.hung = True
+            self.kill()
+            return
+        self._unanswered += 1
+        if self._stdin:
+            self._stdin.write(bytes(Frame(0, Kind.PING)))
+        self._ping_later()
+
     def send(self, utterance: Utterance) -> None:
         """Write what is new of the utterance, as far as the pipe takes it."""
         while (
@@ -176,6 +212,7 @@ class Worker(asyncio.SubprocessProtocol):
             self._stdin.write(bytes(Frame(utterance.number, Kind.CANCEL)))
 
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        self._unanswered = 0
         try:
             for frame in self._reader.receive(cast(bytes, data)):
                 self._receive(frame)
@@ -198,6 +235,8 @@ class Worker(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         self._stdin = None
+        if self._next_ping is not None:
+            self._next_ping.cancel()
         self.exited.set()
         self.ready.set()
         self._recognizer.worker_exited(self)
@@ -225,6 +264,8 @@ class PocketSphinxRecognizer:
 
     def __init__(self, processes: int | None = None) -> None:
         self.processes = processes or max(1, (os.cpu_count() or 1) - 1)
+        self.losses: Counter[Loss] = Counter()
+        """Workers that ended by themselves or had to be killed."""
         self._workers: list[Worker] = []
         self._numbers = itertools.count(1)
         self._closing = False
@@ -272,8 +313,7 @@ class PocketSphinxRecognizer:
     def _place(self, utterance: Utterance) -> None:
         worker = self._least_loaded()
         utterance.worker = worker
-        worker.utterances[utterance.number] = utterance
-        worker.send(utterance)
+        worker.take(utterance)
 
     def _least_loaded(self) -> Worker:
         least = min(self._workers, key=lambda worker: len(worker.utterances), default=None)
@@ -289,6 +329,7 @@ class PocketSphinxRecognizer:
         self._workers.remove(worker)
         if self._closing:
             return
+        self.losses["hung" if worker.hung else "crashed"] += 1
         log.error("x pocketsphinx worker ended with %d utterances", len(worker.utterances))
         # What still comes from its pipe is for nobody.
         orphans, worker.utterances = worker.utterances, {}
@@ -411,7 +452,7 @@ class PocketSphinxStream:
         utterance.continues |= not utterance.finished
         utterance.finished = True
         audio_ms = len(utterance.pcm) // 2 * 1000 // RATE_IN
-        self._settle(utterance, Final("", audio_ms, continues=utterance.continues))
+        self._settle(utterance, Final("", audio_ms, continues=utterance.continues, lost=True))
 
     def _settle(self, utterance: Utterance, final: Final) -> None:
         # Utterances may be on different workers; their finals are told in the order spoken.

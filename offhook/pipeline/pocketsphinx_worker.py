@@ -97,6 +97,9 @@ class Kind(IntEnum):
     monotonic clock, which all processes share), then the text so far."""
     FINAL = 7
     """From the worker. JSON: samples, words [[text, start_ms, end_ms]], mean, started, done."""
+    PING = 8
+    """To the worker, which answers in its next turn whatever it is doing."""
+    PONG = 9
 
 
 class Frame(NamedTuple):
@@ -124,7 +127,7 @@ class FrameReader:
         place = 0
         while len(self._buffer) - place >= _HEADER.size:
             utterance, kind, length = _HEADER.unpack_from(self._buffer, place)
-            if not Kind.BEGIN <= kind <= Kind.FINAL or length > MAX_PAYLOAD:
+            if not Kind.BEGIN <= kind <= Kind.PONG or length > MAX_PAYLOAD:
                 raise FrameError(f"pocketsphinx worker: kind {kind}, {length} bytes")
             start, end = place + _HEADER.size, place + _HEADER.size + length
             if end > len(self._buffer):
@@ -328,7 +331,10 @@ def main() -> None:
             if not data:
                 return
             for frame in reader.receive(data):
-                listener.receive(frame)
+                if frame.kind is Kind.PING:
+                    standard_output.write(bytes(Frame(0, Kind.PONG)))
+                else:
+                    listener.receive(frame)
             busy = True
         told = listener.decode()
         busy = told is not None

@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from offhook.media.pcm import Pcm
 
@@ -13,6 +13,9 @@ MAX_CONTEXT_CHARS = 4000
 """More context costs every update time and helps no name to be heard."""
 LANGUAGE_TAG = re.compile("([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?(?:[-_]([A-Za-z]{2}|[0-9]{3}))?")
 """Language, script and region of a tag of BCP 47; no other subtags are used for speech."""
+
+Loss = Literal["crashed", "hung"]
+"""How a recogniser's process was lost; its utterances are heard again by another."""
 
 Progress = Callable[[float, str], None]
 """Told while an engine loads: the fraction done, 0..1, and what is being done, in words."""
@@ -116,6 +119,9 @@ class Final:
     continues: bool = False
     """Nobody asked for it: the utterance grew beyond a bound of the engine, and goes on."""
     timing: Timing | None = field(default=None, compare=False)
+    lost: bool = field(default=False, compare=False)
+    """The engine could not hear it, whatever was tried: its words are for the speaker to say
+    again."""
 
 
 class RecognizerStream(Protocol):

@@ -8,7 +8,7 @@ lost, so that the words of a turn are whole whatever happens to the worker.
 import asyncio
 import itertools
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -35,11 +35,14 @@ from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
     EngineError,
     Final,
+    Loss,
     Partial,
     StreamOptions,
     Word,
 )
 from offhook.pipeline.worker_client_io import (
+    HUNG_LOOKS,
+    LOOK_S,
     LOST,
     PING_S,
     RECONNECT_MAX_S,
@@ -48,6 +51,7 @@ from offhook.pipeline.worker_client_io import (
     START_TIMEOUT_S,
     Refused,
     WorkerClient,
+    content_of,
     in_words,
     is_hopeless,
     message_of,
@@ -124,6 +128,10 @@ class Utterance:
         return replace(final, words=tuple(words), continues=final.continues or self.continues)
 
 
+class HungError(TimeoutError):
+    """The worker does not answer, though the connection is there."""
+
+
 class RemoteRecognizer:
     """The worker at `url`: ``http://host:port`` or ``unix:PATH``.
 
@@ -134,6 +142,8 @@ class RemoteRecognizer:
     def __init__(self, url: str, api_key: str = "", name: str = "") -> None:
         self.name = name or url
         self.url = url
+        self.losses: Counter[Loss] = Counter()
+        """Connections lost while words were due."""
         self._client = WorkerClient("asr", url, api_key)
 
     async def start(self, options: StreamOptions = DEFAULT_OPTIONS) -> None:
@@ -154,12 +164,17 @@ class RemoteRecognizer:
 
     async def connect(self, options: StreamOptions) -> aiohttp.ClientWebSocketResponse:
         """A new stream of the worker. Raises what is in LOST."""
-        return await self._client.connect(PATH, Request(options=options).query())
+        query = Request(options=options).query()
+        return await self._client.connect(PATH, query, autoping=False)
 
 
 async def told(socket: aiohttp.ClientWebSocketResponse, within_s: float) -> ServerMessage:
     """The next message. Raises what is in LOST."""
-    data = await message_of(socket, within_s)
+    return read(await message_of(socket, within_s))
+
+
+def read(data: str | bytes) -> ServerMessage:
+    """A message of the worker. Raises ProtocolError, Refused."""
     if isinstance(data, bytes):
         raise ProtocolError("it sent bytes that are not text")
     message = parse_server(data)
@@ -265,7 +280,8 @@ class RemoteStream:
             return
         for utterance in utterances:
             self._utterances.remove(utterance)
-            self._mailbox.put(Final("", utterance.audio_ms, continues=utterance.continues))
+            final = Final("", utterance.audio_ms, continues=utterance.continues, lost=True)
+            self._mailbox.put(final)
         if utterances:
             log.error("x %d utterances given up: %s", len(utterances), why)
 
@@ -289,6 +305,9 @@ class RemoteStream:
                         await socket.close()
             except LOST as error:
                 hopeless = is_hopeless(error)
+                if self._on_wire:
+                    how: Loss = "hung" if isinstance(error, HungError) else "crashed"
+                    self._recognizer.losses[how] += 1
                 if ready or (connected and not isinstance(error, Refused)):
                     lost_at = loop.time()
                 if (words := in_words(error)) != said:
@@ -315,11 +334,28 @@ class RemoteStream:
     async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         """Until the connection is lost. Raises what is in LOST."""
         sending = asyncio.create_task(self._send(socket), name="remote recognizer send")
+        silent = waited = 0
+        """Looks at which nothing had come: in a row, and those of them while words were due. They
+        are counted, not timed: if it is us who stood still, none was made."""
         try:
             while True:
-                message = await told(socket, SILENCE_S)
-                if isinstance(message, Heard):
-                    self._receive(message)
+                try:
+                    frame = await socket.receive(LOOK_S)
+                except TimeoutError:
+                    silent += 1
+                    waited = waited + 1 if self._on_wire else 0
+                    if silent > SILENCE_S / LOOK_S or (self._options.live and waited > HUNG_LOOKS):
+                        raise HungError(f"nothing came of it for {silent * LOOK_S:g} s") from None
+                    if waited:
+                        await asyncio.wait_for(socket.ping(), LOOK_S)
+                    continue
+                silent = waited = 0
+                if frame.type is aiohttp.WSMsgType.PING:
+                    await socket.pong(frame.data)
+                elif frame.type is not aiohttp.WSMsgType.PONG:
+                    message = read(content_of(socket, frame))
+                    if isinstance(message, Heard):
+                        self._receive(message)
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)

@@ -93,7 +93,6 @@ class LegInput(BaseInputTransport):
         if self._tasks:
             return
         leg = self._leg
-        leg.on_message = self._take_message
         leg.on_dtmf = self._take_key
         leg.on_held = self._take_hold
         if leg.held:
@@ -102,6 +101,7 @@ class LegInput(BaseInputTransport):
         leg.on_closed = lambda reason: self._happened.put_nowait(("closed", reason))
         if leg.connected:
             leg.on_connected()
+        leg.read_messages(self._take_message)
         if leg.closed is not None:
             leg.on_closed(leg.closed)
         self._tasks.append(self.create_task(self._report()))

@@ -261,7 +261,7 @@ class UtteranceStream:
                     if not self._options.live:
                         self._fail(self._recognizer.explain(failed))
                     language = known_language("", self._options.language_code)
-                    return Final("", utterance.audio_ms, language=language)
+                    return Final("", utterance.audio_ms, language=language, lost=True)
                 await asyncio.sleep(pause)
 
     def _log(self, failed: Failed) -> None:

@@ -17,6 +17,10 @@ CONNECT_TIMEOUT_S = 30.0
 """A process that is being started answers after some seconds."""
 PING_S = 15.0
 """A ping goes after so long with nothing to send."""
+LOOK_S = 1.0
+"""How often a stream to which words are due asks a silent worker whether it is there."""
+HUNG_LOOKS = 5
+"""So many questions without an answer, and the worker hangs."""
 SILENCE_S = 2 * PING_S
 """A worker of which nothing comes for so long, not even the answer to a ping, is gone."""
 START_TIMEOUT_S = 900.0
@@ -58,14 +62,18 @@ class WorkerClient:
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._session: aiohttp.ClientSession | None = None
 
-    async def connect(self, path: str, query: Mapping[str, str]) -> aiohttp.ClientWebSocketResponse:
-        """A new stream of the worker. Raises what is in LOST."""
+    async def connect(
+        self, path: str, query: Mapping[str, str], *, autoping: bool = True
+    ) -> aiohttp.ClientWebSocketResponse:
+        """A new stream of the worker; without `autoping` its pings and pongs are to be read. Raises
+        what is in LOST."""
         try:
             async with timeout(CONNECT_TIMEOUT_S):
                 return await self._http().ws_connect(
                     path,
                     params=query,
                     compress=0,
+                    autoping=autoping,
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
                 )
         except aiohttp.WSServerHandshakeError as error:
@@ -119,6 +127,15 @@ class WorkerClient:
 async def message_of(socket: aiohttp.ClientWebSocketResponse, within_s: float) -> str | bytes:
     """The next message. Raises what is in LOST."""
     frame = await socket.receive(within_s)
+    while frame.type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):  # without autoping
+        if frame.type is aiohttp.WSMsgType.PING:
+            await socket.pong(frame.data)
+        frame = await socket.receive(within_s)
+    return content_of(socket, frame)
+
+
+def content_of(socket: aiohttp.ClientWebSocketResponse, frame: aiohttp.WSMessage) -> str | bytes:
+    """Of a frame that is a message. Raises what is in LOST."""
     if frame.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
         raise ConnectionError(f"it hung up ({socket.close_code})")
     data: str | bytes = frame.data

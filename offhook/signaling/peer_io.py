@@ -200,6 +200,8 @@ class PeerLeg(RtpLeg):
         super().__init__(call_id)
         self._opus = opus or OpusSettings()
         self._pc = RTCPeerConnection(RTCConfiguration(iceServers=list(ice_servers)))
+        self.remote = ""
+        """The IP address that the offer came from."""
         self._channel: RTCDataChannel | None = None
         self._backlog: list[str] = []
         self._trickled = 0
@@ -411,8 +413,7 @@ class PeerLeg(RtpLeg):
         """Notice a peer that never connects, or that vanished without a word."""
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
-                while not self.connected:
-                    await asyncio.sleep(0.2)
+                await self.until_connected()
         except TimeoutError:
             self.close("the caller did not connect in time")
             return

@@ -21,9 +21,16 @@ DOOR: web.AppKey[Door] = web.AppKey("door")
 have admitted what they pass on."""
 GRANT: web.RequestKey[Grant] = web.RequestKey("grant", Grant)
 
+PEER_HEADER = "X-Offhook-Peer"
+"""In what a sibling passes on to us: who asked it."""
 CONNECTIONS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 """Where Linux says whose each end of a connection is (proc(5))."""
 ROOT = 0
+
+
+def peer_of(request: web.Request) -> str:
+    """The address of who asks. Only a Unix socket has none, and only siblings get at ours."""
+    return request.remote or request.headers.get(PEER_HEADER) or ""
 
 
 def head_of(request: web.Request) -> Head:

@@ -9,6 +9,7 @@ import asyncio
 import json
 import wave
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from offhook.web.caller_ears import CallerEars
 from offhook.web.caller_sip_io import AgentByEar, SipCallerLeg, SipLine, is_sip
 
 HTTP_TIMEOUT = aiohttp.ClientTimeout(total=15)
+CANCEL_TIMEOUT = aiohttp.ClientTimeout(total=2)
 CONNECT_SECONDS = 15
 GREETING_SECONDS = 4
 """How long to wait for an agent that speaks first."""
@@ -232,10 +234,23 @@ class ScriptedCall:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._connected.wait()
-        except TimeoutError as error:
-            raise CallError(f"no media connection within {CONNECT_SECONDS} s") from error
+        except BaseException as error:
+            await self._cancel(f"{url}/{answer.get('pc_id')}")
+            if isinstance(error, TimeoutError):
+                words = f"no media connection within {CONNECT_SECONDS} s"
+                raise CallError(words) from error
+            raise
         ready = {"version": "2.1.0", "about": {"library": "offhook call"}}
         self._send("client-ready", ready)
+
+    async def _cancel(self, url: str) -> None:
+        """Free the server's line: a connection that is not up cannot say that we have left."""
+        with suppress(aiohttp.ClientError, TimeoutError):
+            async with (
+                aiohttp.ClientSession(headers=self._headers, timeout=CANCEL_TIMEOUT) as http,
+                http.delete(url),
+            ):
+                pass
 
     async def _ping(self, leg: CallerLeg) -> None:
         while True:

@@ -44,7 +44,7 @@ from offhook.telephony.carriers.vonage import VonageStream
 from offhook.telephony.carriers.websocket_io import StreamSocket
 from offhook.telephony.progress_io import DialError
 from offhook.web.access import Refusal
-from offhook.web.access_io import ACCESS, head_of
+from offhook.web.access_io import ACCESS, head_of, peer_of
 from offhook.web.metrics import Metrics
 from offhook.web.refusals import Busy
 
@@ -54,8 +54,6 @@ NEWS_SECONDS = 30.0
 """More than the ringing, without any word of a call that we placed: then it came to nothing."""
 REFUSED_SECONDS = 5.0
 """Between log lines about requests that were not verified: anybody can send them."""
-PEER_HEADER = "X-Offhook-Peer"
-"""In what a sibling passes on to us: who asked it."""
 ENDED_CALLS = 500
 """Calls that are remembered after their end, for programs that ask late; the oldest are
 forgotten."""
@@ -366,7 +364,7 @@ class Carriers:
                 request.raw_path,
                 request.headers.items(),
                 await request.read(),
-                _peer(request),
+                peer_of(request),
                 upgrade,
             )
             verify(settings, signed, time(), carrier.seen)
@@ -493,11 +491,6 @@ def _stream(settings: CarrierSettings, request: web.Request) -> CarrierStream:
             return GenesysStream()
         case _:
             return ChanWebSocketStream({n: v for n, v in request.query.items() if n != "token"})
-
-
-def _peer(request: web.Request) -> str:
-    """The address of who asks. Only a Unix socket has none, and only siblings get at ours."""
-    return request.remote or request.headers.get(PEER_HEADER) or ""
 
 
 def _base(settings: CarrierSettings, signed: SignedRequest, request: web.Request) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,7 @@ from offhook.pipeline.frontdesk import Action, Hangup, Transfer
 from offhook.pipeline.hearing_io import Ears
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.recognizer import EngineError, Recognizer
+from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
 from offhook.pipeline.smart_turn_io import SmartTurn
 from offhook.pipeline.speech_gate_io import GatedRecognizer
 from offhook.pipeline.synthesizer import Synthesizer
@@ -41,7 +43,7 @@ from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
 from offhook.telephony.sip.leg_io import SipLeg
 from offhook.telephony.sip.trunks import SipSettings
 from offhook.web import tracing_io
-from offhook.web.access import AccessPolicy
+from offhook.web.access import AccessPolicy, is_loopback
 from offhook.web.carriers_io import Carriers
 from offhook.web.config import Agent as AgentSettings
 from offhook.web.config import Config, ConfigError
@@ -69,6 +71,11 @@ FEW_CALLS = 12
 """Fewer do not fill a core but for the moment in which they begin."""
 WORKER_RETRY_SECONDS = 5
 """How often a speech worker that is not there is looked for, before any call is taken."""
+CONNECTING_SHARE = 0.25
+FEW_CONNECTING = 2
+"""Of the lines, those that callers by WebRTC may hold who have not connected yet; FEW_CONNECTING at
+any rate. Half as many of one address."""
+HUNG_UP = "the caller hung up"
 GOODBYE_SECONDS = 0.2
 """For the goodbye to leave before the lines close."""
 CARRIER_RING_SECONDS = 60.0
@@ -244,10 +251,14 @@ class Edge:
         if not engines.asr_url:
             if engines.asr != "pocketsphinx":
                 raise ConfigError("engines.asr_url: this engine runs in a worker")
-            recognizer = GatedRecognizer(PocketSphinxRecognizer(engines.asr_processes))
+            embedded = PocketSphinxRecognizer(engines.asr_processes)
+            self.metrics.watch_recognizer(embedded.losses)
+            recognizer = GatedRecognizer(embedded)
             await recognizer.start()
             return recognizer
         remote = recognizer_of(engines)
+        if isinstance(remote, RemoteRecognizer):
+            self.metrics.watch_recognizer(remote.losses)
 
         async def start() -> str:
             await remote.start(engines.stream_options())
@@ -374,9 +385,22 @@ class Edge:
             self.metrics.refused.labels(reason).inc()
             raise Busy(reason)
 
-    async def offer(self, offer: Offer, agent: str = "") -> tuple[str, str]:
-        """Answer an offer: our SDP and the pc_id. `agent`: of that name, "" for the usual one.
-        Raises OfferError, UnknownPeer, Busy, and DialError when there is no such agent."""
+    def _check_connecting(self, remote: str) -> None:
+        """An offer costs its sender one request, and us a line until the caller has connected: few
+        lines may be in that state, and fewer of one address. Raises Busy."""
+        waiting = [leg for leg in self._peers.values() if not leg.connected and leg.closed is None]
+        most = max(FEW_CONNECTING, math.ceil(CONNECTING_SHARE * self.config.server.max_calls))
+        of_address = max(FEW_CONNECTING, math.ceil(most / 2))
+        # Behind a proxy on this machine there may be anybody.
+        alike = 0 if is_loopback(remote) else sum(leg.remote == remote for leg in waiting)
+        if len(waiting) >= most or alike >= of_address:
+            self.metrics.refused.labels("connecting").inc()
+            raise Busy("connecting")
+
+    async def offer(self, offer: Offer, agent: str = "", remote: str = "") -> tuple[str, str]:
+        """Answer an offer: our SDP and the pc_id. `agent`: of that name, "" for the usual one;
+        `remote`: the IP address that it came from, "" when it is not known. Raises OfferError,
+        UnknownPeer, Busy, and DialError when there is no such agent."""
         self._check_agent(agent)
         if offer.pc_id is not None and not offer.restart_pc:
             leg = self._leg(offer.pc_id)
@@ -386,7 +410,9 @@ class Edge:
             self._peers[offer.pc_id].close("the caller reconnects")
         else:
             self.admit()
+            self._check_connecting(remote)
         leg = self.webrtc_leg(uuid.uuid4().hex[:12])
+        leg.remote = remote
         self.legs[leg.call_id] = self._peers[leg.call_id] = leg
         try:
             answer = await leg.answer(offer.sdp)
@@ -396,6 +422,11 @@ class Edge:
             raise
         self._begin(leg, offer.request_data, agent)
         return answer, leg.call_id
+
+    async def cancel(self, pc_id: str) -> None:
+        """The caller hangs up by signalling, as one must whose connection is not up. Raises
+        UnknownPeer."""
+        await self._leg(pc_id).hang_up(HUNG_UP)
 
     async def candidates(self, request: Candidates) -> None:
         """Take trickled candidates. Raises OfferError, UnknownPeer."""
@@ -496,6 +527,9 @@ class Edge:
 
     async def _run_call(self, leg: Leg, body: dict[str, Any], agent: str) -> None:
         try:
+            if isinstance(leg, PeerLeg) and not await leg.until_connected():
+                self._count_unconnected(leg)
+                return
             self.clock.add(leg)
             if self._bot is not None:
                 await self._run_bot(self._bot, leg, body)
@@ -512,6 +546,13 @@ class Edge:
             self.legs.pop(leg.call_id, None)
             self._peers.pop(leg.call_id, None)
             self._calls.pop(leg.call_id, None)
+
+    def _count_unconnected(self, leg: PeerLeg) -> None:
+        """No agent has begun for a caller that never came."""
+        reason = leg.closed or ""
+        level = "INFO" if reason == HUNG_UP else "WARNING"
+        logger.bind(call=leg.call_id).log(level, "{}: x no call: {}", leg.call_id, reason)
+        self.metrics.count_end(reason)
 
     async def _run_bot(self, bot: Bot, leg: Leg, body: dict[str, Any]) -> None:
         def tell(event: Event) -> None:

@@ -25,7 +25,7 @@ from loguru import logger
 from offhook.pipeline.worker_client_io import UNIX
 from offhook.web.config import Config
 from offhook.web.engines_io import EMBEDDED, check_engine, official_python, with_usual_model
-from offhook.web.worker_child_io import FAILED, ChildSettings
+from offhook.web.worker_child_io import FAILED, HEARTBEAT, HEARTBEAT_S, ChildSettings
 
 RESTART_S = 0.1
 RESTART_FACTOR = 4.0
@@ -40,6 +40,8 @@ END_S = 5.0
 """For the child to end when asked; then it is killed."""
 BACKLOG = 1024
 """Connections that may wait for a child: as many as the streams of a large server."""
+MAX_MISSED_BEATS = 6
+"""A child that has loaded, and of which so many heartbeats do not come, hangs: it is killed."""
 LOG_LINE_BYTES = 1 << 16
 LAST_WORDS = 5
 """Lines of the child's that are kept for the error when it ends."""
@@ -62,6 +64,8 @@ class LocalWorker:
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._given_up_until = 0.0
         self._why = ""
+        self._beats = 0
+        """Heartbeats of the present child."""
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -126,22 +130,43 @@ class LocalWorker:
         assert process.stdin is not None
         assert process.stderr is not None
         process.stdin.write(settings.to_json() + b"\n")
+        self._beats = 0
         relaying = asyncio.create_task(self._relay(process.stderr), name=f"{self._name} log")
+        watching = asyncio.create_task(self._watch(process), name=f"{self._name} watch")
         try:
             status = await process.wait()
             await asyncio.wait((relaying,), timeout=END_S)
             return status
         finally:
+            watching.cancel()
             await _end(process)
             relaying.cancel()
+            await asyncio.gather(watching, relaying, return_exceptions=True)
+
+    async def _watch(self, process: Process) -> None:
+        """Kill a child that hangs: nothing else would end it, and whoever connects would wait.
+        Looks are counted, not timed: if it is us who stood still, none was made."""
+        missed = seen = 0
+        while missed < MAX_MISSED_BEATS:
+            await asyncio.sleep(HEARTBEAT_S)
+            missed = missed + 1 if self._beats and self._beats == seen else 0
+            seen = self._beats
+        logger.error("x {} hangs: it is killed, and started again", self._name)
+        self._last_words.append("it did not answer")
+        with suppress(ProcessLookupError):
+            process.kill()
 
     async def _relay(self, lines: asyncio.StreamReader) -> None:
         """The child's standard error into our log."""
         while True:
             try:
-                text = (await lines.readline()).decode(errors="replace")
+                data = await lines.readline()
             except ValueError:
                 continue  # over LOG_LINE_BYTES: nobody reads that
+            if data == HEARTBEAT:
+                self._beats += 1
+                continue
+            text = data.decode(errors="replace")
             if not text:
                 return
             level, message, trace = _log_line(text.rstrip())

@@ -1,6 +1,7 @@
 """What Prometheus sees. Series are named after what they measure; times are seconds."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -17,6 +18,7 @@ from offhook.pipeline.events import (
     TurnLatency,
 )
 from offhook.pipeline.latency import STAMPS
+from offhook.pipeline.recognizer import Loss
 from offhook.signaling.peer_io import on_malformed_stun
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.leg_io import SipLeg
@@ -27,7 +29,7 @@ LATENCY_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5,
 SETUP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60)
 """People answer in seconds, we in milliseconds."""
 
-REFUSALS = ("draining", "loading", "full", "late", "busy", "unsigned")
+REFUSALS = ("draining", "loading", "full", "connecting", "late", "busy", "unsigned")
 """Why calls are refused: see Edge.admit; unsigned: a carrier's request that proves nothing."""
 FAILURES = (
     *("the server failed", "the line failed", "the connection failed", "the connection is lost"),
@@ -95,6 +97,20 @@ class PhoneCollector(Collector):
         for status in self._sip.registrations():
             registrations.add_metric([status.trunk, str(status.state)], 1)
         yield registrations
+
+
+class LossCollector(Collector):
+    """What a recogniser counts anyway."""
+
+    def __init__(self, losses: Mapping[Loss, int]) -> None:
+        self._losses = losses
+
+    def collect(self) -> Iterable[Metric]:
+        text = "Times the recogniser was lost while it heard somebody, and heard them again"
+        family = CounterMetricFamily("offhook_recognizer_losses", text, labels=["how"])
+        for how in get_args(Loss):
+            family.add_metric([how], self._losses.get(how, 0))
+        yield family
 
 
 def _counter(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
@@ -182,6 +198,10 @@ class Metrics:
         tasks = Gauge("offhook_tasks", "Tasks of the event loop", registry=registry)
         tasks.set_function(task_count)
         registry.register(LegCollector(legs))
+
+    def watch_recognizer(self, losses: Mapping[Loss, int]) -> None:
+        """Once."""
+        self.registry.register(LossCollector(losses))
 
     def watch_phones(self, sip: SipEndpoint) -> None:
         """Once, where there are any."""

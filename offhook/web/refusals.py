@@ -5,12 +5,13 @@ from typing import Any, Literal
 RETRY_AFTER_SECONDS = 10
 """When a caller may try again who was told that no call is taken now."""
 
-Reason = Literal["full", "late", "busy", "loading", "draining"]
+Reason = Literal["full", "connecting", "late", "busy", "loading", "draining"]
 """Of a refusal, as the metrics count them: `late` and `busy` are a server that has no time left,
 one seen at its packets and one at its event loop."""
 
 WORDS: dict[Reason, tuple[str, str]] = {
     "full": ("full", "all lines are busy"),
+    "connecting": ("full", "too many callers are being connected"),
     "late": ("overloaded", "the server is overloaded: one more call would harm all others"),
     "busy": ("overloaded", "the server is overloaded: one more call would harm all others"),
     "loading": ("loading", "the server is starting: its speech engines are being loaded"),

@@ -28,7 +28,7 @@ from offhook.web.access import (
     issue_token,
     parse_token_request,
 )
-from offhook.web.access_io import GRANT, Door, admit, open_door
+from offhook.web.access_io import GRANT, Door, admit, open_door, peer_of
 from offhook.web.carrier_routes_io import OF_CARRIERS
 from offhook.web.config import Config, ConfigError, Server
 from offhook.web.edge_io import Edge, UnknownPeer
@@ -100,12 +100,22 @@ async def start(request: web.Request) -> web.Response:
 
 async def offer(request: web.Request) -> web.Response:
     offer = parse_offer(await request.read())
-    sdp, pc_id = await request.app[EDGE].offer(offer, request[GRANT].agent)
+    edge = request.app[EDGE]
+    sdp, pc_id = await edge.offer(offer, request[GRANT].agent, peer_of(request))
+    if has_left(request):  # nobody will ever connect
+        await edge.cancel(pc_id)
+        raise ConnectionError("the caller left before the answer")
     return web.json_response({"sdp": sdp, "type": "answer", "pc_id": pc_id})
 
 
 async def candidates(request: web.Request) -> web.Response:
     await request.app[EDGE].candidates(parse_candidates(await request.read()))
+    return web.json_response({"status": "success"})
+
+
+async def cancelled(request: web.Request) -> web.Response:
+    """DELETE /api/offer/{pc_id}: the caller hangs up, connected or not."""
+    await request.app[EDGE].cancel(request.match_info["pc_id"])
     return web.json_response({"status": "success"})
 
 
@@ -149,6 +159,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     for prefix in ("", "/sessions/{session}"):
         app.router.add_post(f"{prefix}/api/offer", offer)
         app.router.add_patch(f"{prefix}/api/offer", candidates)
+        app.router.add_delete(f"{prefix}/api/offer/{{pc_id}}", cancelled)
     app.router.add_post("/start", start)
     app.router.add_get("/status", status)
     app.router.add_get("/healthz", healthz)

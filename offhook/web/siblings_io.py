@@ -23,7 +23,7 @@ from offhook.media.leg import Leg
 from offhook.pipeline.bot_io import Bot
 from offhook.signaling.smallwebrtc import Candidates, Offer, parse_candidates, parse_offer
 from offhook.web import calls_io, carrier_routes_io, server_io
-from offhook.web.carriers_io import PEER_HEADER
+from offhook.web.access_io import PEER_HEADER, peer_of
 from offhook.web.config import Config
 from offhook.web.edge_io import LATE_MS, Edge, UnknownPeer
 from offhook.web.hand_over_io import hand_over
@@ -60,10 +60,13 @@ class NumberedEdge(Edge):
         self.number = number
         self._prefix = f"{number}-"
 
-    async def offer(self, offer: Offer, agent: str = "") -> tuple[str, str]:
+    async def offer(self, offer: Offer, agent: str = "", remote: str = "") -> tuple[str, str]:
         own = offer.pc_id and offer.pc_id.removeprefix(self._prefix)
-        sdp, call_id = await super().offer(replace(offer, pc_id=own), agent)
+        sdp, call_id = await super().offer(replace(offer, pc_id=own), agent, remote)
         return sdp, self.name_of(call_id)
+
+    async def cancel(self, pc_id: str) -> None:
+        await super().cancel(pc_id.removeprefix(self._prefix))
 
     async def candidates(self, request: Candidates) -> None:
         own = request.pc_id.removeprefix(self._prefix)
@@ -119,6 +122,8 @@ class Siblings:
         if wanted is server_io.candidates:
             trickled = parse_candidates(await request.read())
             return await self._to_holder(trickled.pc_id, request, handler)
+        if wanted is server_io.cancelled:
+            return await self._to_holder(request.match_info["pc_id"], request, handler)
         if wanted in calls_io.OF_CALLS:
             return await self._about_calls(request, handler)
         if wanted in carrier_routes_io.OF_CARRIERS:
@@ -221,6 +226,7 @@ class Siblings:
         """Raises ClientError or TimeoutError when the sibling does not answer."""
         if headers is None:
             headers = _some(request.headers, "Content-Type", "Authorization", "Accept")
+            headers[PEER_HEADER] = peer_of(request)
         timeout = aiohttp.ClientTimeout(PASS_ON_SECONDS)
         async with self._http[number].request(
             request.method,
@@ -283,7 +289,7 @@ def _end_to_end(request: web.Request) -> dict[str, str]:
     asks, whatever it says of itself."""
     left_out = HOP_BY_HOP | {PEER_HEADER.lower()}
     headers = {n: v for n, v in request.headers.items() if n.lower() not in left_out}
-    return {**headers, PEER_HEADER: request.remote or ""}
+    return {**headers, PEER_HEADER: peer_of(request)}
 
 
 def _some(headers: Mapping[str, str], *names: str) -> dict[str, str]:

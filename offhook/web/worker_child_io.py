@@ -35,6 +35,12 @@ FAILED = 1
 """The exit status when the engine does not load; the last line of standard error says why."""
 
 
+HEARTBEAT = b'{"alive": true}\n'
+HEARTBEAT_S = 1.0
+"""How often the event loop of a worker that has loaded says on standard error that it runs. While a
+model loads the loop may stand still."""
+
+
 @dataclass(frozen=True)
 class ChildSettings:
     engine: AsrEngine | TtsEngine
@@ -112,7 +118,18 @@ async def _serve(settings: ChildSettings) -> None:
         accepting.append(await loop.create_unix_server(runner.server, sock=listening, **kept))
         return "the server's socket"
 
-    await serve(worker, listen, stop)
+    beating = asyncio.create_task(_beat(worker), name="heartbeat")
+    try:
+        await serve(worker, listen, stop)
+    finally:
+        beating.cancel()
+
+
+async def _beat(worker: Worker[Any]) -> None:
+    await asyncio.wait((worker.loading,))
+    while True:
+        os.write(sys.stderr.fileno(), HEARTBEAT)
+        await asyncio.sleep(HEARTBEAT_S)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,14 @@ import asyncio
 import numpy as np
 import pytest
 
-from offhook.media.leg import FRAME_QUEUE_MS, CallInfo, Leg, LegError, LegStatistics
+from offhook.media.leg import (
+    FRAME_QUEUE_MS,
+    UNREAD_MESSAGES,
+    CallInfo,
+    Leg,
+    LegError,
+    LegStatistics,
+)
 from offhook.media.pcm import SAMPLES_IN, SAMPLES_OUT
 
 
@@ -169,3 +176,23 @@ def test_statistics_go_into_json_as_they_are():
     assert table["packets_received"] == 3
     assert table["round_trip_ms"] is None
     assert table["mos"] == 4.1
+
+
+def test_messages_wait_for_whoever_reads_them(leg):
+    for number in range(UNREAD_MESSAGES + 2):
+        leg.on_message(str(number))
+    read = []
+    leg.read_messages(read.append)
+    leg.on_message("last")
+    assert read == [*map(str, range(2, UNREAD_MESSAGES + 2)), "last"]
+
+
+async def test_it_is_known_whether_a_line_comes_up(leg):
+    waiting = asyncio.create_task(leg.until_connected())
+    leg.connect()
+    assert await waiting
+    leg.close("over")
+    assert not await leg.until_connected()
+    never = CountingLeg()
+    never.close("the caller hung up")
+    assert not await never.until_connected()

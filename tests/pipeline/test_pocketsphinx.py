@@ -173,6 +173,52 @@ async def test_a_crash_is_not_heard(recognizer: PocketSphinxRecognizer, phrase: 
 
 
 @in_module_loop
+@pytest.mark.parametrize("when", ["before the utterance", "in the middle of it"])
+async def test_a_worker_that_hangs_is_not_heard(
+    recognizer: PocketSphinxRecognizer, phrase: Pcm, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    undisturbed, disturbed = await recognizer.open(), await recognizer.open()
+    undisturbed.feed(phrase)
+    undisturbed.finish()
+    (expected,) = await finals(undisturbed, 1)
+    monkeypatch.setattr(pocketsphinx_io, "PING_S", 0.3)
+    lost = recognizer.losses["hung"]
+    (worker,) = recognizer._workers
+    assert worker._process is not None
+    if when == "before the utterance":
+        worker._process.send_signal(signal.SIGSTOP)
+        disturbed.feed(phrase[:16000])
+    else:
+        disturbed.feed(phrase[:16000])
+        async for event in disturbed.events():
+            assert isinstance(event, Partial)
+            break
+        worker._process.send_signal(signal.SIGSTOP)
+    disturbed.feed(phrase[16000:])
+    disturbed.finish()
+    assert await finals(disturbed, 1) == [expected]
+    assert recognizer.losses["hung"] == lost + 1
+    assert worker.exited.is_set()
+
+
+@in_module_loop
+async def test_a_worker_that_is_only_idle_is_left_alone(
+    recognizer: PocketSphinxRecognizer, phrase: Pcm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pocketsphinx_io, "PING_S", 0.05)
+    lost = sum(recognizer.losses.values())
+    stream = await recognizer.open()
+    stream.feed(phrase[:16000])
+    await asyncio.sleep(pocketsphinx_io.MAX_UNANSWERED * 0.3)  # nothing more to decode
+    stream.feed(phrase[16000:])
+    stream.finish()
+    (final,) = await finals(stream, 1)
+    assert final.text
+    await asyncio.sleep(0.3)
+    assert sum(recognizer.losses.values()) == lost
+
+
+@in_module_loop
 async def test_an_utterance_that_no_worker_survives_is_given_up(
     recognizer: PocketSphinxRecognizer, phrase: Pcm
 ) -> None:
@@ -183,7 +229,7 @@ async def test_an_utterance_that_no_worker_survives_is_given_up(
         await worker.ready.wait()
         worker.kill()
         await worker.exited.wait()
-    assert [final.text for final in await finals(stream, 1)] == [""]
+    assert [(final.text, final.lost) for final in await finals(stream, 1)] == [("", True)]
 
 
 @in_module_loop

@@ -5,7 +5,6 @@ import json
 import os
 import socket
 import wave
-from contextlib import suppress
 from pathlib import Path
 
 import av
@@ -176,8 +175,8 @@ async def test_what_fails_before_the_first_tick_is_a_failed_call(monkeypatch):
 
     monkeypatch.setattr(edge, "_make_agent", broken)
     try:
-        with suppress(CallError):
-            await ScriptedCall(str(server.make_url("/")), []).run()
+        report = await ScriptedCall(str(server.make_url("/")), []).run()
+        assert report.ended_by == "server"
         await until_gone(edge)
         assert edge.metrics.calls_failed.labels("the server failed")._value.get() == 1
         assert edge.metrics.calls._value.get() == 0
@@ -310,3 +309,28 @@ def test_silence_at_the_ends_is_not_counted():
     assert len(trimmed(quiet)) == 500
     assert len(trimmed(np.zeros(0, np.int16))) == 0
     assert len(trimmed(np.full(10, -32768, np.int16))) == 10
+
+
+async def test_a_call_that_is_cancelled_while_it_connects_frees_the_line(monkeypatch):
+    edge = Edge(Config(webrtc=WebRtc(addresses=["127.0.0.1"]), agent=Agent(kind="silent")))
+    await edge.start()
+    server = TestServer(application(edge))
+    await server.start_server()
+
+    async def forgotten(leg, sdp):
+        """The answer is not used: no connection comes of it."""
+
+    monkeypatch.setattr(PeerLeg, "accept", forgotten)
+    try:
+        call = asyncio.create_task(ScriptedCall(str(server.make_url("/")), []).run())
+        async with asyncio.timeout(10):
+            while not edge.legs:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)  # for the answer to have come
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        assert call.cancelled()
+        await until_gone(edge)
+    finally:
+        await server.close()
+        await edge.close()

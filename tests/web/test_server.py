@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from offhook.signaling import peer_io
 from offhook.signaling.peer_io import PeerLeg
-from offhook.signaling.smallwebrtc import MAX_BODY_BYTES
+from offhook.signaling.smallwebrtc import MAX_BODY_BYTES, parse_offer
 from offhook.web import page_io, server_io
 from offhook.web.config import Config, Engines, Server, WebRtc
 from offhook.web.edge_io import Edge
-from offhook.web.refusals import RETRY_AFTER_SECONDS
+from offhook.web.refusals import RETRY_AFTER_SECONDS, Busy
 from offhook.web.server_io import application
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -456,3 +457,93 @@ class _Running(TestServer):
 
     def make_url(self, path):
         return super().make_url(path).with_port(self._there)
+
+
+# --- callers who do not connect ---
+
+
+async def never_connected(client, headers=None):
+    async with offering() as offer:
+        return await client.post("/api/offer", json=offer, headers=headers)
+
+
+async def test_callers_who_do_not_connect_hold_a_quarter_of_the_lines(client, edge):
+    edge.config = with_server(max_calls=12)
+    for _ in range(3):
+        assert (await never_connected(client)).status == 200
+    refusal = await never_connected(client)
+    assert refusal.status == 503
+    assert (await refusal.json())["reason"] == "full"
+    assert refusal.headers["Retry-After"] == str(RETRY_AFTER_SECONDS)
+    assert edge.metrics.refused.labels("connecting")._value.get() == 1
+
+
+async def test_one_address_holds_fewer_of_them_than_all(edge):
+    edge.config = with_server(max_calls=32)
+    async with offering() as sent:
+        offer = parse_offer(json.dumps(sent).encode())
+        for _ in range(4):
+            await edge.offer(offer, remote="192.0.2.1")
+        with pytest.raises(Busy):
+            await edge.offer(offer, remote="192.0.2.1")
+        await edge.offer(offer, remote="192.0.2.2")
+        await edge.offer(offer, remote="127.0.0.1")  # a proxy, perhaps
+
+
+async def test_no_agent_begins_for_a_caller_who_is_not_there(client, edge, monkeypatch):
+    begun = []
+    monkeypatch.setattr(edge, "_converse", lambda *given: begun.append(given))
+    answer = await taken(client, await given_up())
+    assert not begun
+    (leg,) = edge.legs.values()
+    assert leg.ticks == 0
+    assert (await client.delete(f"/api/offer/{answer['pc_id']}")).status == 200
+
+
+async def given_up():
+    async with offering() as offer:
+        return offer
+
+
+async def test_a_caller_who_does_not_connect_is_given_up_and_counted(client, edge, monkeypatch):
+    monkeypatch.setattr(peer_io, "CONNECT_TIMEOUT_SECONDS", 0.3)
+    failed = edge.metrics.calls_failed.labels("the caller did not connect in time")
+    before = failed._value.get()
+    await taken(client, await given_up())
+    async with asyncio.timeout(5):
+        while edge.legs:
+            await asyncio.sleep(0.01)
+    assert failed._value.get() == before + 1
+
+
+async def test_a_caller_who_hangs_up_while_connecting_frees_the_line_at_once(client, edge):
+    answer = await taken(client, await given_up())
+    other = await taken(client, await given_up())
+    assert len(edge.legs) == 2
+    path = f"/sessions/any/api/offer/{answer['pc_id']}"
+    assert (await client.delete(path)).status == 200
+    async with asyncio.timeout(2):
+        while edge.legs.keys() != {other["pc_id"]}:
+            await asyncio.sleep(0.01)
+    assert await refused(await client.delete(path), 404) == "unknown pc_id"
+
+
+async def test_a_caller_who_leaves_before_the_answer_holds_no_line(client, edge, monkeypatch):
+    answering = asyncio.Event()
+    answer_slowly = PeerLeg.answer
+
+    async def answer(leg, sdp):
+        answering.set()
+        await asyncio.sleep(0.3)
+        return await answer_slowly(leg, sdp)
+
+    monkeypatch.setattr(PeerLeg, "answer", answer)
+    offer = await given_up()
+    asking = asyncio.create_task(client.post("/api/offer", json=offer))
+    await answering.wait()
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    assert edge.legs
+    async with asyncio.timeout(5):
+        while edge.legs:
+            await asyncio.sleep(0.01)

@@ -118,6 +118,21 @@ async def test_a_worker_killed_in_the_middle_of_an_utterance_is_not_heard(
     assert not Path(url.removeprefix("unix:")).parent.exists()
 
 
+async def test_a_worker_that_hangs_is_killed_and_the_utterance_heard_by_another(
+    phrase: Pcm, started: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with on_demand(POCKETSPHINX) as url:
+        recognizer = RemoteRecognizer(url)
+        undisturbed = await hear(recognizer, phrase)
+        monkeypatch.setattr(sys.modules[__name__], "SOON", 60)
+        disturbed = await hear(recognizer, phrase, lambda: os.kill(started[0], signal.SIGSTOP))
+        assert disturbed == undisturbed
+        assert len(started) == 2
+        assert sum(recognizer.losses.values()) == 1
+        await recognizer.close()
+    assert all(gone(pid) for pid in started)
+
+
 BREAKING = """
 import sys
 from pathlib import Path

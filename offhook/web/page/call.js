@@ -2,7 +2,7 @@
 
 import { Problem, asProblem } from "./problems.js";
 import * as rtvi from "./rtvi.js";
-import { SignallingError, offer, start, trickle } from "./signalling.js";
+import { SignallingError, cancel, offer, start, trickle } from "./signalling.js";
 import { inCall, next } from "./state.js";
 
 const CONNECT_TIMEOUT_MS = 15000;
@@ -123,7 +123,10 @@ export class Call {
     this.#timers.forEach(clearTimeout);
     this.#timers.clear();
     this.track?.stop();
-    this.#pc?.close(); // the server hears of it at once, by DTLS
+    // The server hears of it at once, by DTLS; of a connection that is not up, by signalling.
+    const up = this.#pc?.connectionState === "connected";
+    this.#pc?.close();
+    if (this.#pcId && !up) cancel(this.#session.offerUrl, this.#pcId);
     this.track = this.#session = this.#pcId = this.#pc = this.#channel = this.#goodbye = null;
     this.#greeted = this.#answers = false;
   }

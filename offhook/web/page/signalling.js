@@ -67,6 +67,12 @@ export async function trickle(url, pcId, candidates, signal) {
   await fetch(url, request("PATCH", body, signal));
 }
 
+/** Hangs up a call whose connection is not up. Goes out even while the page is being left. */
+export function cancel(url, pcId) {
+  const path = `${url}/${encodeURIComponent(pcId)}`;
+  fetch(path, { method: "DELETE", headers: authorization(), keepalive: true }).catch(() => {});
+}
+
 function request(method, body, signal) {
   const timeout = AbortSignal.timeout(OFFER_TIMEOUT_MS);
   return {
