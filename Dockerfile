@@ -82,6 +82,7 @@ ENV PATH=/opt/offhook/src/bin:/opt/offhook/bin:$PATH \
     MKL_NUM_THREADS=1 \
     OPENBLAS_NUM_THREADS=1 \
     HF_HOME=/models \
+    MODELSCOPE_CACHE=/models/modelscope \
     OFFHOOK_SERVER_HOST=0.0.0.0 \
     OFFHOOK_ENGINES_TTS_VOICES=/voices \
     OFFHOOK_RECORDING_DIRECTORY=/recordings

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 def _asr_models(arguments: Namespace) -> AsrModels:
     a = arguments
     wait = getattr(a, "max_batch_latency_ms", AsrModels.max_batch_latency_ms)
-    return AsrModels(a.model, a.device, a.final_model, a.aligner, a.precision, wait)
+    return AsrModels(a.model, a.device, a.final_model, a.aligner, a.precision, wait, a.hub)
 
 
 def _tts_models(arguments: Namespace) -> TtsModels:
     a = arguments
-    return TtsModels(a.model, a.device, a.voices, getattr(a, "audio_cache", ""))
+    return TtsModels(a.model, a.device, a.voices, getattr(a, "audio_cache", ""), a.hub)
 
 
 def _serve(arguments: Namespace) -> int:
@@ -244,7 +244,7 @@ def _voice(arguments: Namespace) -> int:
 
     set_up(Log(level="WARNING"))
     a = arguments
-    models = TtsModels(a.model or voice_io.MODEL, voices=a.voices)
+    models = TtsModels(a.model or voice_io.MODEL, voices=a.voices, hub=a.hub)
     if a.action == "add":
         told = Bar("cloning:").loading
         adding = voice_io.add(

@@ -7,6 +7,7 @@ from typing import Any
 
 from offhook import __version__
 
+MODEL_HELP = "an id, with @ and a branch, tag or commit if need be,"
 BENCHMARKS = (
     *("media", "edge", "loss", "turns", "words", "soak", "asr", "tts", "marks"),
     *("nemotron", "sip", "sip_fuzz", "carriers", "http", "stream", "understood"),
@@ -190,7 +191,8 @@ def _asr_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
     """`more` engines."""
     engines = ("pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", *more)
     parser.add_argument("--engine", choices=engines, default="pocketsphinx")
-    parser.add_argument("--model", default="", help="an id or a folder")
+    parser.add_argument("--model", default="", help=f"{MODEL_HELP} or a folder")
+    _hub_argument(parser)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
         "--final-model", default="", metavar="MODEL", help="for final texts, a larger one"
@@ -208,9 +210,19 @@ def _tts_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
     """`more` engines."""
     engines = ("auto", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", *more)
     parser.add_argument("--engine", choices=engines, default="auto")
-    parser.add_argument("--model", default="", help="of qwen3-tts: an id or a folder")
+    parser.add_argument("--model", default="", help=f"of qwen3-tts: {MODEL_HELP} or a folder")
+    _hub_argument(parser)
     _voices_argument(parser)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+
+def _hub_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--hub",
+        default="",
+        metavar="URL",
+        help="where models come from: a mirror of the Hugging Face hub, or modelscope",
+    )
 
 
 def _server_arguments(parser: argparse.ArgumentParser) -> None:
@@ -296,4 +308,5 @@ def _voice_parser(voice: argparse.ArgumentParser) -> None:
         action.add_argument(
             "--model", default="", help="the worker's: an id or a folder of a Base model"
         )
+        _hub_argument(action)
         _voices_argument(action)

@@ -159,6 +159,9 @@ class Opus(Section):
 
 
 class Engines(Section):
+    hub: str = Field("", pattern=r"^(modelscope|https?://[^?#@\s]+)?$")
+    """Where models come from: the address of a mirror of the Hugging Face hub, or "modelscope";
+    empty: the hub, or what HF_ENDPOINT names. A model may name a revision: "Qwen/…@main"."""
     asr: AsrEngine = "pocketsphinx"
     asr_processes: int = Field(1, ge=1)
     """Of PocketSphinx."""
@@ -256,6 +259,7 @@ class Engines(Section):
             self.asr_aligner,
             self.asr_precision,
             self.asr_max_batch_latency_ms,
+            self.hub,
         )
 
     def stream_options(self) -> StreamOptions:
@@ -265,7 +269,9 @@ class Engines(Section):
             raise ConfigError(f"engines.asr_{error}") from error
 
     def tts_models(self) -> TtsModels:
-        return TtsModels(self.tts_model, self.tts_device, self.tts_voices, self.tts_audio_cache)
+        return TtsModels(
+            self.tts_model, self.tts_device, self.tts_voices, self.tts_audio_cache, self.hub
+        )
 
     def voice_options(self) -> VoiceOptions:
         try:

@@ -41,12 +41,12 @@ async def add(
     pcm, rate = await asyncio.to_thread(read_recording, path)
     check_engine("qwen3-tts")
     progress(0.0, "importing torch")
-    from offhook.pipeline.models import checkpoint, tts_checkpoint
+    from offhook.pipeline.models import hub_io, tts_checkpoint
 
     def found(done: int, total: int | None) -> None:
         progress(done / total if total else 0.0, f"reading {models.model}")
 
-    folder = await asyncio.to_thread(checkpoint.find, models.model, found)
+    folder = await asyncio.to_thread(hub_io.find, models.model, found, models.hub)
     config = tts_checkpoint.read_config(folder)
     store = VoiceStore(
         models.model,

@@ -9,7 +9,8 @@ Precision = Literal["bf16", "fp8-weights", "int8-weights"]
 
 @dataclass(frozen=True)
 class AsrModels:
-    """What is loaded, and where. Each model is a folder or the name of a hub repository."""
+    """What is loaded, and where. Each model is a folder or the name of a hub repository,
+    which may end with a revision: "Qwen/Qwen3-ASR-0.6B@main"."""
 
     model: str
     device: Device = "auto"
@@ -22,3 +23,5 @@ class AsrModels:
     max_batch_latency_ms: float = 0.0
     """How long a chunk may wait for others, so that they share a batch; of Nemotron alone. What
     comes while a batch runs shares the next in any case: waiting only costs time."""
+    hub: str = ""
+    """Where models come from: a mirror of the Hugging Face hub, or "modelscope"; empty: the hub."""

@@ -23,7 +23,7 @@ from offhook.pipeline.engine.runner import (
 )
 from offhook.pipeline.engine.scheduler import Cost
 from offhook.pipeline.engine.word_times_io import Order, WordTimes
-from offhook.pipeline.models import checkpoint
+from offhook.pipeline.models import checkpoint, hub_io
 from offhook.pipeline.models.quantize import quantize
 from offhook.pipeline.models.qwen3_asr import Qwen3Asr
 from offhook.pipeline.models.tokenizer import Tokenizer
@@ -73,7 +73,9 @@ class Loading:
             torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken
         if models.aligner:
             self.word_times = WordTimes(self.device, threads(self.device), order)
-            self.word_times.load(models.aligner, self._dtype, self._bar.reading(models.aligner))
+            reading = self._bar.reading(models.aligner)
+            folder = hub_io.find(models.aligner, reading, models.hub)
+            self.word_times.load(folder, self._dtype)
         share = 0.5 if second else 1.0
         revising = None
         if second is not None:  # before the first, which takes what memory is left
@@ -90,7 +92,7 @@ class Loading:
         return recognition
 
     def _read(self, name: str) -> tuple[Qwen3Asr, Tokenizer]:
-        folder = checkpoint.find(name, self._bar.reading(name))
+        folder = hub_io.find(name, self._bar.reading(name), self.models.hub)
         tokenizer = Tokenizer.load(folder)
         model = checkpoint.load_model(folder, self.device, self._dtype)
         if model.config.classes is not None:

@@ -17,7 +17,7 @@ from offhook.pipeline.engine.nemotron_runner import NemotronRunner
 from offhook.pipeline.engine.nemotron_utterance import FRAME_MS
 from offhook.pipeline.engine.scheduler import Full
 from offhook.pipeline.engine.streams_io import EngineRecognizer, Tell
-from offhook.pipeline.models import checkpoint, nemotron_checkpoint
+from offhook.pipeline.models import hub_io, nemotron_checkpoint
 from offhook.pipeline.models.nemotron import NemotronConfig
 from offhook.pipeline.models.nemotron_tokenizer import LabelTokenizer
 from offhook.pipeline.recognizer import EngineError, EngineFull, Progress, StreamOptions
@@ -47,7 +47,7 @@ class NemotronRecognizer(EngineRecognizer):
         call. Raises EngineError."""
         take_thread(self._device)
         name = self._models.model
-        folder = checkpoint.find(name, self._bar.reading(name))
+        folder = hub_io.find(name, self._bar.reading(name), self._models.hub)
         model = nemotron_checkpoint.load_model(folder, self._device, dtype_of(self._device))
         tokenizer = LabelTokenizer.load(folder)
         if tokenizer.vocab_size < model.config.blank:

@@ -27,6 +27,7 @@ from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.languages import CODES, NAMES
 from offhook.pipeline.engine.transcript import open_tail, polish
+from offhook.pipeline.models.hub_io import find
 from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
     EngineError,
@@ -167,19 +168,21 @@ class OfficialRecognizer:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         dtype = torch.bfloat16 if device == "cuda" else torch.float32
         placed: dict[str, Any] = {"dtype": dtype, "device_map": device}
-        aligner = self._models.aligner or None
+        models = self._models
+        folder = str(find(models.model, hub=models.hub))
+        aligner = str(find(models.aligner, hub=models.hub)) if models.aligner else None
         given: dict[str, Any] = {"forced_aligner": aligner, "forced_aligner_kwargs": placed}
         self._progress(0.3, f"loading {self._models.model}")
         if device == "cuda" and find_spec("vllm") is not None:
             given["gpu_memory_utilization"] = GPU_MEMORY
-            self._model = Qwen3ASRModel.LLM(self._models.model, max_new_tokens=MAX_TOKENS, **given)
+            self._model = Qwen3ASRModel.LLM(folder, max_new_tokens=MAX_TOKENS, **given)
             return
         if device == "cuda" and find_spec("flash_attn") is not None:
             placed["attn_implementation"] = "flash_attention_2"
         else:
             log.warning("%s without flash-attn: utterances over 8 s may differ", self.name)
         self._model = Qwen3ASRModel.from_pretrained(
-            self._models.model, max_new_tokens=MAX_TOKENS, **given, **placed
+            folder, max_new_tokens=MAX_TOKENS, **given, **placed
         )
 
     def _transcribe(self, sound: Sound, options: StreamOptions) -> Final:

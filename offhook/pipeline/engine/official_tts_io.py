@@ -19,6 +19,7 @@ import numpy as np
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.embedded_speech_io import EmbeddedSpeech, written_words
 from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.models.hub_io import find
 from offhook.pipeline.recognizer import EngineError, Progress
 from offhook.pipeline.synthesizer import DEFAULT_VOICE, Speech, UnknownVoice, VoiceOptions
 
@@ -101,7 +102,8 @@ class OfficialSynthesizer:
         if device == "cuda" and find_spec("flash_attn") is not None:
             placed["attn_implementation"] = "flash_attention_2"
         self._progress(0.3, f"loading {self._models.model}")
-        self._model = Qwen3TTSModel.from_pretrained(self._models.model, **placed)
+        folder = find(self._models.model, hub=self._models.hub)
+        self._model = Qwen3TTSModel.from_pretrained(str(folder), **placed)
         kind = self._model.model.tts_model_type
         if kind not in KINDS:
             raise EngineError(

@@ -32,7 +32,7 @@ from offhook.pipeline.engine.tts_beginnings import PREFIX_SLOTS
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.engine.tts_runner import TtsRunner
 from offhook.pipeline.engine.voices_io import Encode, load_encoders
-from offhook.pipeline.models import checkpoint, tts_checkpoint
+from offhook.pipeline.models import checkpoint, hub_io, tts_checkpoint
 from offhook.pipeline.models.codec import Codec, CodecConfig
 from offhook.pipeline.models.codec_weights import PREFIX, load_codec
 from offhook.pipeline.models.qwen3_tts import Qwen3Tts, TtsConfig
@@ -97,7 +97,7 @@ class TtsLoading:
 
     def _read(self) -> Codec:
         name = self.models.model
-        folder = checkpoint.find(name, self._bar.reading(name))
+        folder = hub_io.find(name, self._bar.reading(name), self.models.hub)
         self.tokenizer = TextTokenizer.load(folder)
         self.model = tts_checkpoint.load_model(
             folder, self.device, self._dtype, self._bar.reading(name)

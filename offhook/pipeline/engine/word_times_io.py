@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import torch
 from loguru import logger
 
 from offhook.media.pcm import Pcm
-from offhook.pipeline.models import checkpoint
 from offhook.pipeline.models.aligner import ForcedAligner
 from offhook.pipeline.models.alignment import AlignmentError
 from offhook.pipeline.recognizer import Word
@@ -35,13 +35,13 @@ class WordTimes:
         if self._device.type == "cuda":
             torch.cuda.set_stream(torch.cuda.Stream(self._device))
 
-    def load(self, model: str, dtype: torch.dtype, progress: checkpoint.Progress) -> None:
+    def load(self, folder: Path, dtype: torch.dtype) -> None:
         """Waits until it is warm, and has the memory of the longest utterance. Raises
         EngineError."""
-        self._thread.submit(self._load, model, dtype, progress).result()
+        self._thread.submit(self._load, folder, dtype).result()
 
-    def _load(self, model: str, dtype: torch.dtype, progress: checkpoint.Progress) -> None:
-        self._aligner = ForcedAligner.load(model, self._device, dtype, progress)
+    def _load(self, folder: Path, dtype: torch.dtype) -> None:
+        self._aligner = ForcedAligner.load(folder, self._device, dtype)
         if self._device.type == "cuda":
             self._aligner.warm_up()
 

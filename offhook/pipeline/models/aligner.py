@@ -7,6 +7,7 @@ and nothing is generated.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -66,17 +67,10 @@ class ForcedAligner:
         self._front = log_mel.LogMel(weight.device)
 
     @staticmethod
-    def load(
-        model: str,
-        device: torch.device | str,
-        dtype: torch.dtype,
-        progress: checkpoint.Progress = lambda done, total: None,
-    ) -> "ForcedAligner":
-        """model: a folder or a hub repository, as "Qwen/Qwen3-ForcedAligner-0.6B". Raises
-        EngineError when it cannot be had or is no aligner."""
-        folder = checkpoint.find(model, progress)
+    def load(folder: Path, device: torch.device | str, dtype: torch.dtype) -> "ForcedAligner":
+        """As of Qwen/Qwen3-ForcedAligner-0.6B. Raises EngineError when it is no aligner."""
         if checkpoint.read_config(folder).classes is None:
-            raise EngineError(f"{model} recognises speech; it is no Qwen3-ForcedAligner")
+            raise EngineError(f"{folder} recognises speech; it is no Qwen3-ForcedAligner")
         tokenizer = Tokenizer.load(folder)
         return ForcedAligner(checkpoint.load_model(folder, device, dtype), tokenizer)
 

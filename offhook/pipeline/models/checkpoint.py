@@ -1,4 +1,4 @@
-"""Checkpoints in a folder or on the Hugging Face hub, and how Qwen3-ASR is read from one.
+"""Checkpoints in a folder (`hub_io.find`), and how Qwen3-ASR is read from one.
 
 Weights come from safetensors alone, one file or shards with an index; a pickle is never opened.
 What a model keeps in one tensor (q, k, v; gate, up) is written part by part into its place, so a
@@ -7,7 +7,6 @@ model is never in memory twice.
 Two layouts of Qwen3-ASR are read: the original (Qwen/Qwen3-ASR-*) and that of transformers (`-hf`).
 """
 
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -22,85 +21,12 @@ from torch import Tensor, nn
 from offhook.pipeline.models.qwen3_asr import AsrConfig, Qwen3Asr
 from offhook.pipeline.recognizer import EngineError
 
-Progress = Callable[[int, int], None]
-"""(bytes done, bytes in all); the second grows while files are being found."""
-
 Module = TypeVar("Module", bound=nn.Module)
 
-FILES = ["*.json", "*.safetensors", "merges.txt"]
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 NAMED_IN_ERRORS = 4
 """Tensors; a wrong checkpoint lacks hundreds."""
-
-# --- finding it ---
-
-
-def find(model: str, progress: Progress = lambda done, total: None) -> Path:
-    """The folder of a model: `model` itself when it is one, else the hub repository of this name
-    ("Qwen/Qwen3-ASR-0.6B"), downloaded if it is not in the hub's cache yet. Raises EngineError."""
-    folder = Path(model).expanduser()
-    if folder.is_dir():
-        return folder
-    if model.count("/") != 1 or model.startswith((".", "/", "~")):
-        raise EngineError(f"there is no folder {model}")
-    try:
-        import huggingface_hub
-        from huggingface_hub.errors import (
-            GatedRepoError,
-            HFValidationError,
-            LocalEntryNotFoundError,
-            RepositoryNotFoundError,
-        )
-    except ImportError as error:
-        raise EngineError(
-            f"there is no folder {model}; to download it: pip install huggingface_hub"
-        ) from error
-    try:
-        return Path(
-            huggingface_hub.snapshot_download(
-                model, allow_patterns=FILES, tqdm_class=_reporting(progress)
-            )
-        )
-    except GatedRepoError as error:
-        raise EngineError(f"{model} asks for a licence to be accepted: set HF_TOKEN") from error
-    except (RepositoryNotFoundError, HFValidationError) as error:
-        raise EngineError(f"the hub has no model {model}, and there is no such folder") from error
-    except LocalEntryNotFoundError as error:
-        raise EngineError(
-            f"{model} is not on this machine and the hub cannot be reached (no network, or "
-            "HF_HUB_OFFLINE is set): download it elsewhere and name its folder"
-        ) from error
-    except OSError as error:
-        raise EngineError(f"{model} could not be downloaded: {error}") from error
-
-
-def _reporting(progress: Progress) -> type[Any]:
-    """A progress bar that draws nothing and tells `progress` of the bytes. The hub makes one for
-    what comes in and one for what is written; the further of them counts."""
-    from tqdm import tqdm  # type: ignore[import-untyped]
-
-    bars: list[Any] = []
-
-    class Bar(tqdm):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **{**kwargs, "file": _Nowhere(), "disable": False})
-            if self.unit == "B":
-                bars.append(self)
-
-        def update(self, n: float | None = 1) -> bool | None:
-            shown: bool | None = super().update(n)
-            if self.unit == "B":
-                done = max(bar.n for bar in bars)
-                progress(int(done), int(max(bar.total or 0 for bar in bars)))
-            return shown
-
-    return Bar
-
-
-class _Nowhere(io.TextIOBase):
-    def write(self, text: str) -> int:
-        return len(text)
 
 
 def read_json(path: Path) -> dict[str, Any]:

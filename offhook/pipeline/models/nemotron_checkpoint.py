@@ -1,4 +1,4 @@
-"""How Nemotron streaming is read from a checkpoint (`checkpoint.find`) in the layout of
+"""How Nemotron streaming is read from a checkpoint (`hub_io.find`) in the layout of
 transformers: config.json, safetensors, processor_config.json.
 
 The repositories on the hub have the same weights as a .nemo file beside it, which is neither

@@ -1,4 +1,4 @@
-"""Qwen3-TTS from a checkpoint (`checkpoint.find`): configuration, and the weights of talker and
+"""Qwen3-TTS from a checkpoint (`hub_io.find`): configuration, and the weights of talker and
 predictor.
 
 What else a checkpoint holds is read elsewhere: its codec, in the folder `speech_tokenizer`, by
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from offhook.pipeline.models import checkpoint
-from offhook.pipeline.models.checkpoint import Progress
+from offhook.pipeline.models.hub_io import Progress
 from offhook.pipeline.models.linear import Linear
 from offhook.pipeline.models.qwen3 import Body
 from offhook.pipeline.models.qwen3_tts import Qwen3Tts, TtsConfig

@@ -49,7 +49,7 @@ SAID = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that tells times of some spread; with a random head it says one everywhere."""
     folder = tiny.write_transformers(tmp_path_factory.mktemp("tiny"), CONFIG)
-    raw = ForcedAligner.load(str(folder), "cpu", torch.float32)
+    raw = ForcedAligner.load(folder, "cpu", torch.float32)
     logits = raw._logits([raw._prompt(said) for said in SAID])
     hidden = torch.linalg.lstsq(raw._model.decoder.head, logits.T).solution.T
     mean = hidden.mean(0)
@@ -70,7 +70,7 @@ def write_head(folder: Path, name: str, head: Tensor) -> None:
 
 @pytest.fixture(scope="module")
 def aligner(folder: Path) -> ForcedAligner:
-    return ForcedAligner.load(str(folder), "cpu", torch.float32)
+    return ForcedAligner.load(folder, "cpu", torch.float32)
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_together_as_alone(aligner: ForcedAligner, monkeypatch: pytest.MonkeyPat
 def test_both_layouts_align_alike(aligner: ForcedAligner, tmp_path: Path) -> None:
     tiny.write_original(tmp_path, CONFIG)
     write_head(tmp_path, "thinker.lm_head.weight", aligner._model.decoder.head)
-    original = ForcedAligner.load(str(tmp_path), "cpu", torch.float32)
+    original = ForcedAligner.load(tmp_path, "cpu", torch.float32)
     assert original.align_all(SAID) == aligner.align_all(SAID)
 
 
@@ -191,4 +191,4 @@ def test_too_much_text(aligner: ForcedAligner) -> None:
 def test_a_recogniser_is_no_aligner(tmp_path: Path) -> None:
     tiny.write_transformers(tmp_path)
     with pytest.raises(EngineError, match="it is no Qwen3-ForcedAligner"):
-        ForcedAligner.load(str(tmp_path), "cpu", torch.float32)
+        ForcedAligner.load(tmp_path, "cpu", torch.float32)

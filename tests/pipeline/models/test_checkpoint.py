@@ -1,5 +1,6 @@
 """Checkpoints of both layouts: the same model comes out, and what is wrong is said by name."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,46 @@ def test_both_layouts_are_the_same_model(original: Path, native: Path) -> None:
 def test_shards(native: Path, tmp_path: Path) -> None:
     (tmp_path / "shards").mkdir()
     assert same(load(tiny.write_transformers(tmp_path / "shards", shards=3)), load(native))
+
+
+PUBLISHED_INDEX = "f994739fe38e5210b9e3e8ce6c6307315e2ceac3cb630e7b7414d69dce520f60"
+"""SHA-256 of model.safetensors.index.json of Qwen/Qwen3-ASR-1.7B."""
+
+
+def index_of(names: list[str], first: int) -> str:
+    """As Qwen/Qwen3-ASR-1.7B has one: two shards, the first with so many tensors."""
+    shards = [f"model-0000{1 + (i >= first)}-of-00002.safetensors" for i in range(len(names))]
+    table = {"metadata": {"format": "pt"}, "weight_map": dict(zip(names, shards, strict=True))}
+    return json.dumps(table, indent=2)
+
+
+def test_tensors_of_the_large_model_are_called_as_in_the_published_index() -> None:
+    """Which says that the output projection is stored, too."""
+    with torch.device("meta"):
+        model = Qwen3Asr(QWEN3_ASR_1_7B)
+    ours = [name for name, _ in checkpoint._places(model)]
+    names = [checkpoint._their_name(name, checkpoint.ORIGINAL) for name in (*ours, "head.weight")]
+    assert len(names) == 708
+    index = index_of(sorted(names), 654)
+    assert hashlib.sha256(index.encode()).hexdigest() == PUBLISHED_INDEX
+
+
+def test_shards_as_those_of_the_large_model(original: Path) -> None:
+    wanted = load(original)
+    weights = load_file(original / "model.safetensors")
+    weights["thinker.lm_head.weight"] = weights["thinker.model.embed_tokens.weight"].clone()
+    (original / "model.safetensors").unlink()
+    names = sorted(weights)
+    index = index_of(names, len(names) - 7)
+    (original / "model.safetensors.index.json").write_text(index)
+    shards = json.loads(index)["weight_map"]
+    for shard in set(shards.values()):
+        held = {name: weights[name] for name in names if shards[name] == shard}
+        save_file(held, original / shard, {"format": "pt"})
+    assert same(load(original), wanted)
+    (original / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(EngineError, match=r"lacks model-00002-of-00002\.safetensors"):
+        load(original)
 
 
 def test_every_weight_is_loaded(native: Path) -> None:
@@ -202,23 +243,6 @@ def test_an_empty_folder(tmp_path: Path) -> None:
         load(tmp_path)
     with pytest.raises(EngineError, match="lacks a file"):
         Tokenizer.load(tmp_path)
-
-
-# --- finding it ---
-
-
-def test_a_folder_is_found_as_it_is(native: Path) -> None:
-    assert checkpoint.find(str(native)) == native
-    with pytest.raises(EngineError, match="no folder"):
-        checkpoint.find(str(native / "nowhere"))
-
-
-def test_no_network_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    constants = pytest.importorskip("huggingface_hub.constants")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(EngineError, match=r"Qwen/Qwen3-ASR-0\.6B is not on this machine"):
-        checkpoint.find("Qwen/Qwen3-ASR-0.6B")
 
 
 # --- the tokenizer ---
