@@ -18,7 +18,7 @@ from tests.deploy.servers import DEPLOY, ROOT
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 OURS = [name for name, service in SERVICES.items() if "offhook:" in service["image"]]
-SECRETS = {"WORKER_KEY": "w", "GRAFANA_PASSWORD": "g"}
+SECRETS = {"WORKER_KEY": "w", "GRAFANA_PASSWORD": "g", "API_KEY": "a", "ADMIN_KEY": "o"}
 ICE = '[{"urls": "turn:203.0.113.7:3478", "username": "offhook", "credential": "c"}]'
 
 
@@ -72,6 +72,7 @@ def test_the_configuration_is_what_the_servers_take(ice: str, tmp_path: Path) ->
         assert loaded.engines.tts_api_key == SECRETS["WORKER_KEY"]
         assert len(loaded.webrtc.ice_servers) == bool(ice)
         assert loaded.log.json_lines
+        assert (loaded.server.api_key, loaded.server.admin_key) == ("a", "o")
         for key in environment:
             section, _, field = key.removeprefix("OFFHOOK_").lower().partition("_")
             assert field in type(getattr(loaded, section)).model_fields
@@ -89,8 +90,9 @@ def test_a_worker_is_called_the_same_in_every_profile() -> None:
 
 def test_without_its_secrets_nothing_starts() -> None:
     text = (ROOT / "compose.yaml").read_text()
-    with pytest.raises(KeyError, match=r"WORKER_KEY|GRAFANA_PASSWORD"):
-        filled(text, {})
+    for name in SECRETS:
+        with pytest.raises(KeyError, match=name):
+            filled(text, {key: value for key, value in SECRETS.items() if key != name})
     filled(text, SECRETS)
 
 
