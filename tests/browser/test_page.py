@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import wave
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,32 @@ async def test_what_the_page_says_in_each_of_its_states(
     assert seen["back"]["hint"] == ""
     assert seen["back"]["word"] != "No answer"
     assert seen["title"] == "Call ended – offhook"
+
+
+LONG = "I would like to tell you about my bicycle, which I bought from you last year,"
+SENTENCES = (
+    "and the first thing is that the chain makes a noise whenever I ride up the hill,",
+    "and then the brakes are not as good as they were when it was new,",
+    "and I have been wondering if somebody could look at the wheels as well,",
+    "because the one in front is not round any more after I rode over a stone,",
+)
+
+
+@pytest.mark.slow
+async def test_words_keep_coming_for_more_than_a_minute_of_speech(
+    drive: Callable[..., Any], tmp_path: Path
+) -> None:
+    wav = await microphone(tmp_path / "caller.wav", (6.5, LONG, *SENTENCES * 5, 60.0))
+    with wave.open(str(wav)) as file:
+        spoken_seconds = int(file.getnframes() / file.getframerate() - 66.5)
+    assert spoken_seconds > 65
+    async with serving() as server:
+        seen = await drive(
+            "page_long.mjs", url=f"{server.url}/", microphone=str(wav), seconds=spoken_seconds
+        )
+    assert seen["troubles"] == []
+    words = [at["words"] for at in seen["lengths"]]
+    for earlier, later in zip(words, words[8:], strict=False):
+        assert later > earlier
+    assert all(at["seen"] for at in seen["lengths"])
+    assert words[-1] > 800
