@@ -2,14 +2,22 @@
 
 SDP says where the far end is, as far as it knows. Behind a NAT it knows wrong, and its packets
 tell better (RFC 7362 §4). But whoever guesses our port can send packets too, so a source other
-than the SDP's own is believed only as written below, once; then the latch is locked.
+than the SDP's own is believed only as written below.
 
 | packet is from       | nothing heard yet     | locked to the SDP's | locked to another        |
 |----------------------|-----------------------|---------------------|--------------------------|
 | the source locked to |                       | heard               | heard                    |
 | the SDP's address    | lock to it at once    |                     | lock to it at once       |
-| elsewhere            | lock after some       | refused; after a silence, with the SSRC        |
-|                      | consistent packets    | heard before, as if nothing was heard yet      |
+| elsewhere            | lock after some       | while that is silent, lock after as many of the  |
+|                      | consistent packets    | same stream; else refused                        |
+
+A far end moves in the middle of a call when its NAT forgets the binding, or the phone goes from one
+network to another; each second in which it is not believed is a second of silence both ways. What
+tells it from somebody who guesses is that a stream goes on: the payload types agreed on, the SSRC
+(32 bits), the sequence numbers where they left off, packet after packet in their order, for a time
+in which the old source would have sent but has not. Who cannot see the stream does not know these;
+who can see plain RTP can forge all of it, and only SRTP helps. A new stream (another SSRC) from
+elsewhere is nobody's without a new SDP.
 
 With SRTP there is nothing to guess: whoever authenticates is the far end.
 """
@@ -19,14 +27,20 @@ from collections.abc import Container
 Address = tuple[str, int]
 """Numeric IP address and UDP port."""
 
-LATCH_PACKETS = 5
-"""Consistent packets of a source that SDP did not name. 100 ms of sound, which a NAT costs once; a
+LATCH_PACKETS = 4
+"""Consistent packets of a source that SDP did not name: 80 ms of sound, which a NAT costs once. A
 blind sprayer would have to keep a stream's order to pass."""
 LATCH_GAP = 16
 """How far sequence numbers may skip between such packets, for those lost or sent elsewhere."""
+LATCH_AHEAD = 1500
+"""How far the sequence numbers of a stream may have gone on when it is heard from elsewhere: half a
+minute of sound, after which a call without any is over."""
+LATCH_SPAN_S = 0.05
+"""The source locked to must have been silent for so long while the stream came from elsewhere. Of a
+far end that has not moved a packet would have come, so a burst of forged ones is not enough."""
 LATCH_AGAIN_S = 2.0
-"""Silence of the source locked to after which the same stream may go on from elsewhere: a NAT that
-forgot its binding, a phone that changed networks. Too long for a pause that is only jitter."""
+"""Silence of the source locked to after which the sequence numbers may have begun anew. For so long
+the source before is heard, too, after a new SDP."""
 RTCP_LATCH_AGAIN_S = 15.0
 """The same for RTCP: three of its usual intervals (RFC 3550 §6.2)."""
 CANDIDATES = 8
@@ -42,19 +56,22 @@ RTCP_HEADER_BYTES = 8
 class _Candidate:
     """A source that may be the far end."""
 
-    __slots__ = ("heard_at", "packets", "sequence_number", "ssrc")
+    __slots__ = ("heard_at", "packets", "sequence_number", "since", "ssrc")
 
     def __init__(self, ssrc: bytes, sequence_number: int, now: float) -> None:
         self.ssrc = ssrc
         self.sequence_number = sequence_number
         self.packets = 1
-        self.heard_at = now
+        self.since = self.heard_at = now
 
     def follow(self, ssrc: bytes, sequence_number: int, now: float) -> None:
         """Count a packet that continues the stream, or begin again with it."""
         step = (sequence_number - self.sequence_number) & 0xFFFF
         follows = ssrc == self.ssrc and 0 < step <= LATCH_GAP
-        self.packets = self.packets + 1 if follows else 1
+        if follows:
+            self.packets += 1
+        else:
+            self.packets, self.since = 1, now
         self.ssrc, self.sequence_number, self.heard_at = ssrc, sequence_number, now
 
 
@@ -109,6 +126,8 @@ class Latch:
         it; `authenticated` then says that it was."""
         if source == self._locked:
             self._last, self._heard_at = data, now
+            if self._candidates:
+                self._candidates.clear()  # it has not moved
             return True
         return self._secure or self._believe(source, data, now)
 
@@ -125,13 +144,24 @@ class Latch:
             return True
         if source == self._left and now < self._left_until:
             return True
-        ssrc = data[8:RTP_HEADER_BYTES]
-        if self._locked is not None and (now - self._heard_at < LATCH_AGAIN_S or ssrc != self.ssrc):
+        ssrc, number = data[8:RTP_HEADER_BYTES], data[2] << 8 | data[3]
+        moved = self._locked is not None
+        if moved and not self._goes_on(ssrc, number, now):
             return False
-        if self._packets_of(source, ssrc, data[2] << 8 | data[3], now) < LATCH_PACKETS:
+        candidate = self._observed(source, ssrc, number, now)
+        if candidate is None or candidate.packets < LATCH_PACKETS:
+            return False
+        if moved and now - candidate.since < LATCH_SPAN_S:
             return False
         self._lock(source, data, now)
         return True
+
+    def _goes_on(self, ssrc: bytes, number: int, now: float) -> bool:
+        """Whether a packet may be the next of the stream that is heard."""
+        if ssrc != self.ssrc:
+            return False
+        step = (number - (self._last[2] << 8 | self._last[3])) & 0xFFFF
+        return 0 < step <= LATCH_AHEAD or now - self._heard_at >= LATCH_AGAIN_S
 
     def _lock(self, source: Address, data: bytes, now: float) -> None:
         self._locked = self.destination = source
@@ -139,20 +169,22 @@ class Latch:
         self._left = None
         self._candidates.clear()
 
-    def _packets_of(self, source: Address, ssrc: bytes, sequence_number: int, now: float) -> int:
-        """Consistent packets of this source, with this one; 0 if it is not observed."""
+    def _observed(
+        self, source: Address, ssrc: bytes, sequence_number: int, now: float
+    ) -> _Candidate | None:
+        """What is known of this source, with this packet; None if it is not observed."""
         candidate = self._candidates.get(source)
         if candidate is not None:
             candidate.follow(ssrc, sequence_number, now)
-            return candidate.packets
+            return candidate
         if len(self._candidates) >= CANDIDATES:
             for other, known in tuple(self._candidates.items()):
                 if now - known.heard_at > CANDIDATE_S:
                     del self._candidates[other]
         if len(self._candidates) >= CANDIDATES:
-            return 0
-        self._candidates[source] = _Candidate(ssrc, sequence_number, now)
-        return 1
+            return None
+        candidate = self._candidates[source] = _Candidate(ssrc, sequence_number, now)
+        return candidate
 
 
 class RtcpLatch:

@@ -10,6 +10,7 @@ from offhook.telephony.sip.latch import (
     CANDIDATE_S,
     CANDIDATES,
     LATCH_AGAIN_S,
+    LATCH_AHEAD,
     LATCH_GAP,
     LATCH_PACKETS,
     RTCP_LATCH_AGAIN_S,
@@ -44,6 +45,16 @@ def stream(latch, source, numbers, start=0.0, **packet):
         latch.accept(source, rtp(number, **packet), start + 0.02 * index)
         for index, number in enumerate(numbers)
     )
+
+
+def both(latch, own, numbers, other, others, start=0.0, **packet):
+    """Two streams at once, a packet of each every 20 ms; how many of the second were accepted."""
+    accepted = 0
+    for index, (number, another) in enumerate(zip(numbers, others, strict=True)):
+        now = start + 0.02 * index
+        assert latch.accept(own, rtp(number), now)
+        accepted += latch.accept(other, rtp(another, **packet), now + 0.01)
+    return accepted
 
 
 def test_the_address_of_sdp_is_believed_at_once():
@@ -96,7 +107,9 @@ def test_once_the_address_of_sdp_was_heard_nobody_else_is():
     for second in range(10):
         assert line.accept(SDP, rtp(second), second)
         assert stream(line, OTHER, range(100), second, ssrc=ATTACKER) == 0
-        assert stream(line, OTHER, range(second, second + 40), second, ssrc=CALLER) == 0
+    for ahead in (0, 1, 100):  # one who knows the stream, while it is heard
+        numbers = range(100, 150)
+        assert both(line, SDP, numbers, OTHER, range(100 + ahead, 150 + ahead), 10 + ahead) == 0
     assert line.destination == SDP
 
 
@@ -113,25 +126,56 @@ def test_whoever_sprayed_first_loses_to_the_address_of_sdp_at_its_first_packet()
 def test_a_source_latched_to_is_locked():
     line = latch()
     stream(line, NAT, range(10))
-    assert stream(line, OTHER, range(11, 60), 0.2) == 0
+    assert both(line, NAT, range(10, 60), OTHER, range(11, 61), 0.2) == 0
     assert line.destination == NAT
 
 
-def test_a_stream_may_go_on_from_elsewhere_after_a_silence():
+@pytest.mark.parametrize("first", [SDP, NAT])
+@pytest.mark.parametrize("lost", [0, 1, 50, LATCH_AHEAD - LATCH_PACKETS])
+def test_a_stream_that_goes_on_elsewhere_is_heard_after_some_packets(first, lost):
     line = latch()
-    stream(line, NAT, range(10))  # until 0.18
+    stream(line, first, range(65_500, 65_530))  # until 0.58
+    on = 65_530 + lost
+    assert stream(line, OTHER, range(on, on + LATCH_PACKETS + 10), 0.6 + 0.02 * lost) == 11
+    assert line.destination == OTHER
+    assert both(line, OTHER, range(on + 20, on + 60), NAT, range(on + 21, on + 61), 60.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("numbers", "packet"),
+    [
+        (range(10, 60), {"ssrc": ATTACKER}),
+        (range(10, 60), {"payload_type": PCMU + 1}),
+        (range(-60, 0), {}),  # played again
+        (range(10 + LATCH_AHEAD, 60 + LATCH_AHEAD), {}),
+        (range(10, 1000, LATCH_GAP + 1), {}),
+        ([10] * 50, {}),
+    ],
+    ids=["SSRC", "payload type", "heard before", "far ahead", "gaps", "repeated"],
+)
+def test_another_stream_is_never_taken_for_one_that_goes_on(numbers, packet):
+    line = latch()
+    stream(line, NAT, range(10))
+    assert stream(line, OTHER, numbers, 0.2, **packet) == 0
+    assert line.destination == NAT
+
+
+def test_a_burst_between_two_packets_moves_nothing():
+    line = latch()
+    stream(line, NAT, range(10))
+    for number in range(10, 40):
+        assert not any(line.accept(OTHER, rtp(number + i), 0.02 * number) for i in range(20))
+        assert line.accept(NAT, rtp(number), 0.02 * number + 0.019)
+    assert line.destination == NAT
+
+
+def test_after_a_silence_the_numbers_may_have_begun_anew():
+    line = latch()
+    stream(line, NAT, range(1000, 1010))  # until 0.18
     late = 0.18 + LATCH_AGAIN_S + 0.001
     assert stream(line, OTHER, range(100), late, ssrc=ATTACKER) == 0
     assert stream(line, OTHER, range(10, 10 + LATCH_PACKETS), late + 2) == 1
     assert line.destination == OTHER
-    assert stream(line, NAT, range(30, 60), late + 2.1) == 0
-
-
-def test_the_silence_is_counted_from_the_last_packet():
-    line = latch()
-    stream(line, NAT, range(10))
-    assert line.accept(NAT, rtp(11), 2.0)
-    assert stream(line, OTHER, range(12, 40), 3.0) == 0
 
 
 def test_only_so_many_sources_are_observed_and_silent_ones_make_room():
@@ -155,7 +199,7 @@ def test_a_new_offer_with_the_same_address_keeps_the_latch():
     line.renew(SDP, False, frozenset({8}), 1.0)
     assert line.destination == NAT
     assert line.accept(NAT, rtp(11, payload_type=8), 1.0)
-    assert stream(line, OTHER, range(12, 60), 1.0, payload_type=8) == 0
+    assert stream(line, OTHER, range(12, 60), 1.0, payload_type=PCMU) == 0
 
 
 def test_a_new_address_is_sent_to_at_once_and_the_old_heard_for_a_while():
@@ -166,8 +210,7 @@ def test_a_new_address_is_sent_to_at_once_and_the_old_heard_for_a_while():
     assert line.destination == moved
     assert stream(line, SDP, range(2, 22), 1.0) == 20
     assert line.destination == moved
-    assert line.accept(moved, rtp(30), 1.5)
-    assert stream(line, SDP, range(22, 40), 1.6) == 0
+    assert both(line, moved, range(30, 50), SDP, range(22, 42), 1.5) == 0
 
 
 def test_a_new_address_behind_a_nat_is_latched_anew():

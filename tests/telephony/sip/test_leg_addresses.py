@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offhook.telephony.sip import latch
 from offhook.telephony.sip.dtls_io import local_fingerprint
 from offhook.telephony.sip.latch import LATCH_PACKETS
 from offhook.telephony.sip.leg_io import EARLY_PACKETS, SipLeg
@@ -92,14 +91,18 @@ async def test_blind_spraying_is_never_believed(ports, clock):
         assert not attacker.received
 
 
-async def test_a_stream_that_moves_is_followed_after_a_silence(ports, clock, monkeypatch):
-    monkeypatch.setattr(latch, "LATCH_AGAIN_S", 0.3)
+@pytest.mark.parametrize("host", [NOWHERE, "127.0.0.1"])
+async def test_a_stream_that_moves_is_followed_at_once(ports, clock, host):
     async with far_ends(2) as [phone, elsewhere]:
-        leg = await answered(ports, clock, phone.sdp(NOWHERE))
+        leg = await answered(ports, clock, phone.sdp(host))
         await plays(phone, leg, 440)
-        await asyncio.sleep(0.3)
-        await plays(phone, leg, 700, via=elsewhere)
-        assert leg.remote == elsewhere.address
+        number = phone.number
+        moving = asyncio.create_task(phone.play(leg, 700, 5, via=elsewhere))
+        await until(lambda: leg.remote == elsewhere.address)
+        assert phone.number - number < 20  # packets of 20 ms
+        await until(lambda: len(elsewhere.received) > 5)
+        await hears(leg, 700)
+        moving.cancel()
 
 
 async def test_a_far_end_that_gives_another_port_is_followed(ports, clock):
