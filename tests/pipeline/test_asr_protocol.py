@@ -34,7 +34,7 @@ OPTIONS = st.builds(
     StreamOptions,
     st.integers(80, 400),
     st.text(max_size=100),
-    st.one_of(st.none(), st.from_regex("[a-z]{2,3}", fullmatch=True)),
+    st.one_of(st.none(), st.from_regex("[a-z]{2,3}(-[A-Z][a-z]{3})?(-[A-Z]{2})?", fullmatch=True)),
     st.booleans(),
     st.booleans(),
     st.booleans(),

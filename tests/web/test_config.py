@@ -281,6 +281,14 @@ async def test_two_engines_have_two_workers(monkeypatch):
         assert engines.voice_options().voice == "Ryan"
 
 
+def test_where_models_come_from_reaches_the_workers(tmp_path):
+    for hub in ("https://mirror.example/hf", "modelscope"):
+        config = load(None, {"OFFHOOK_ENGINES_HUB": hub})
+        assert config.engines.asr_models().hub == config.engines.tts_models().hub == hub
+    with pytest.raises(ConfigError, match=r"^engines\.hub"):
+        load(written(tmp_path, '[engines]\nhub = "modelscape"'), {})
+
+
 def test_how_long_nemotron_waits_for_company_reaches_its_worker():
     config = load(None, {"OFFHOOK_ENGINES_ASR_MAX_BATCH_LATENCY_MS": "2.5"})
     assert config.engines.asr_models().max_batch_latency_ms == 2.5

@@ -6,6 +6,7 @@ the models in PINNED come in the revision they were tested with, and others as t
 file that comes is compared with the hash that the hub tells.
 """
 
+import fcntl
 import hashlib
 import http.client
 import io
@@ -15,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -51,6 +52,7 @@ MODELSCOPE_CACHE = "~/.cache/modelscope"
 """Unless the environment variable of this name says otherwise."""
 LISTING = ".offhook-files.json"
 """In a folder from ModelScope: the hashes of the files that have come."""
+LOCK = ".offhook-lock"
 TIMEOUT_S = 30.0
 """Without a byte."""
 ATTEMPTS = 4
@@ -241,39 +243,64 @@ def _from_modelscope(name: str, revision: str, progress: Progress) -> Path:
     """Raises EngineError."""
     cache = Path(os.environ.get("MODELSCOPE_CACHE") or MODELSCOPE_CACHE).expanduser()
     folder = cache / "offhook" / name / quote(revision, safe="")
-    try:
-        files = _listed(name, revision)
-    except OSError as error:  # of the network; what it has of the model may do
-        if (folder / LISTING).is_file() and not any(folder.rglob("*.part")):
-            return folder
-        raise EngineError(
-            f"{name} is not on this machine, or not all of it, and {MODELSCOPE_URL} cannot be "
-            f"reached ({error}): download it elsewhere and name its folder"
-        ) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may want the same
+        try:
+            files = _listed(name, revision)
+        except OSError as error:  # of the network; what is here may do
+            if _known(folder).complete:
+                return folder
+            raise EngineError(
+                f"{name} is not on this machine, or not all of it, and {MODELSCOPE_URL} cannot be "
+                f"reached ({error}): download it elsewhere and name its folder"
+            ) from error
+        _complete(name, revision, files, folder, progress)
+    return folder
+
+
+def _complete(
+    name: str, revision: str, files: list[_File], folder: Path, progress: Progress
+) -> None:
+    """Raises EngineError."""
     done, total = 0, sum(file.size for file in files)
     known = _known(folder)
     for file in files:
         path = folder / file.path
-        if known.get(file.path) != file.sha256 or not path.is_file():
+        if known.files.get(file.path) != file.sha256 or not path.is_file():
+            known.complete = False
+            known.write(folder)
             path.parent.mkdir(parents=True, exist_ok=True)
             _fetch(name, revision, file, path, partial(_add, progress, done, total))
-            known[file.path] = file.sha256
-            (folder / LISTING).write_text(json.dumps(known))
+            known.files[file.path] = file.sha256
+            known.write(folder)
         done += file.size
         progress(done, total)
-    return folder
+    known.complete = True
+    known.write(folder)
 
 
 def _add(progress: Progress, done: int, total: int, come: int) -> None:
     progress(done + come, total)
 
 
-def _known(folder: Path) -> dict[str, str]:
+@dataclass
+class _Known:
+    """What has come of a revision."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    """Paths to hashes."""
+    complete: bool = False
+
+    def write(self, folder: Path) -> None:
+        (folder / LISTING).write_text(json.dumps(asdict(self)))
+
+
+def _known(folder: Path) -> _Known:
     try:
-        known: dict[str, str] = json.loads((folder / LISTING).read_text())
-    except (OSError, ValueError):
-        return {}
-    return known
+        return _Known(**json.loads((folder / LISTING).read_text()))
+    except (OSError, ValueError, TypeError):
+        return _Known()
 
 
 def _listed(name: str, revision: str) -> list[_File]:

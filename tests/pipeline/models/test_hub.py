@@ -50,7 +50,7 @@ def come(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and path.name != hub_io.LISTING
+        if path.is_file() and path.name not in (hub_io.LISTING, hub_io.LOCK)
     }
 
 
@@ -166,6 +166,19 @@ def test_without_the_hub_what_is_here_will_do(
     said = refusal("org/other", source)
     assert "org/other is not on this machine" in said
     assert "download it elsewhere and name its folder" in said
+
+
+def test_without_the_hub_half_a_model_will_not_do(
+    hub: Hub, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.damaged = {"model.safetensors"}
+    refusal("org/model", source)
+    hub.refuses = (500, "")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    monkeypatch.setattr(hub_io, "MODELSCOPE_URL", nowhere)
+    source = MODELSCOPE if source == MODELSCOPE else nowhere
+    assert "org/model is not on this machine, or not all of it" in refusal("org/model", source)
 
 
 def test_offline_is_said(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
