@@ -43,12 +43,13 @@ bench: $(VENV)/.runtime
 
 # Packages are installed exactly as locked, without resolving: the resolver would add what the lock
 # leaves out on purpose (see requirements.in).
-$(VENV)/.runtime: requirements.lock debian-packages.txt pyproject.toml
+$(VENV)/.runtime: requirements.lock requirements-espeak.lock debian-packages.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "offhook needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	sh deploy/install-packages.sh debian-packages.txt
+	sh deploy/install-voice.sh $(BIN)/python
 	touch $@
 
 $(VENV)/.qwen: $(VENV)/.runtime requirements-qwen.lock
@@ -80,6 +81,7 @@ LOCK := $(LOCK_ALL) --no-emit-package numba --no-emit-package llvmlite
 LOCK_OFFICIAL := $(LOCK_ALL) --override requirements-official-overrides.txt
 lock:
 	$(LOCK) requirements.in -o requirements.lock
+	$(LOCK) requirements-espeak.in -o requirements-espeak.lock
 	$(LOCK) requirements-qwen.in -o requirements-qwen.lock
 	$(LOCK) requirements-dev.in -o requirements-dev.lock
 	$(LOCK) --override requirements-oracles-overrides.txt requirements-oracles.in -o requirements-oracles.lock

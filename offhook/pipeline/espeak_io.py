@@ -1,111 +1,106 @@
-"""eSpeak NG by ctypes from the espeakng_loader wheel: the voice where there is no Flite.
+"""eSpeak NG, in a process of its own: the voice where there is no Flite.
 
-It runs on every system the wheel is built for and loads in 10 ms, but sounds like a machine. The
-library tells where each word begins (espeak_EVENT in speak_lib.h); a word ends where the next one
-begins, so a pause within a clause belongs to the word before it.
+It runs on every system that has a wheel of espeakng-loader, but sounds like a machine. The wheel is
+no part of the base installation, and its library is never loaded by the server: see
+`espeak_worker`. eSpeak tells where each word begins; a word ends where the next one begins, so a
+pause within a clause belongs to the word before it.
 """
 
-import ctypes
-import threading
+import json
+import select
+import subprocess
+import sys
+import time
 from bisect import bisect_right
 from collections.abc import Iterator
-from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
-import espeakng_loader
 import numpy as np
 
 from offhook.pipeline.embedded_speech_io import EmbeddedSynthesizer, Sound
 from offhook.pipeline.recognizer import EngineError
 
-# speak_lib.h
-AUDIO_OUTPUT_SYNCHRONOUS = 2
-EVENT_LIST_TERMINATED = 0
-EVENT_WORD = 1
-POS_CHARACTER = 1
-CHARS_UTF8 = 1
-RATE = 1
-OK = 0
-
 USUAL_RATE_WPM = 175
-
-BUFFER_MS = 200
-"""Sound between two callbacks."""
-_LOCK = threading.Lock()
-
-
-class _EventId(ctypes.Union):
-    _fields_ = (("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8))
-
-
-class _Event(ctypes.Structure):
-    _fields_ = (
-        ("type", ctypes.c_int),
-        ("unique_identifier", ctypes.c_uint),
-        ("text_position", ctypes.c_int),
-        ("length", ctypes.c_int),
-        ("audio_position", ctypes.c_int),
-        ("sample", ctypes.c_int),
-        ("user_data", ctypes.c_void_p),
-        ("id", _EventId),
-    )
-
-
-_Callback = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event)
+ANSWER_S = 20.0
+"""For an answer, the first included. A clause takes some ms; a machine may be busy."""
+READ_BYTES = 1 << 16
+HOW_TO_GET = (
+    "install Flite (Debian, Ubuntu: sudo apt-get install libflite1), or eSpeak NG, which is under "
+    "the GPL and runs in a process of its own: pip install espeakng-loader"
 )
 
 
-class _Espeak:
-    """The loaded library; `rate` in Hz. One utterance at a time, the caller sees to that."""
+class _Child:
+    """The process. Raises EngineError when it cannot speak."""
 
     def __init__(self) -> None:
+        if not is_installed():
+            raise EngineError(f"eSpeak NG is not installed: {HOW_TO_GET}")
+        command = [sys.executable, "-m", "offhook.pipeline.espeak_worker"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
         try:
-            self._lib = ctypes.CDLL(espeakng_loader.get_library_path())
-        except OSError as error:
-            raise EngineError(
-                f"eSpeak NG cannot be loaded ({error}): install the Debian package libflite1 "
-                "for the Flite voice instead, or reinstall the wheel espeakng-loader"
-            ) from error
-        data = espeakng_loader.get_data_path().encode()
-        self.rate: int = self._lib.espeak_Initialize(AUDIO_OUTPUT_SYNCHRONOUS, BUFFER_MS, data, 0)
-        if self.rate <= 0:
-            raise EngineError(f"eSpeak NG cannot read its data in {data!r}: reinstall the wheel")
-        self._blocks: list[Any] = []
-        self._word_starts: list[tuple[int, int]] = []
-        self._callback = _Callback(self._receive)
-        self._lib.espeak_SetSynthCallback(self._callback)
-        self._lib.espeak_Synth.argtypes = [
-            *(ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint, ctypes.c_int),
-            *(ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p),
-        ]
-        self._voice = ""
+            self._answer()
+        except EngineError:
+            self.end()
+            raise
 
-    def _receive(self, samples: Any, count: int, events: Any) -> int:
-        if samples and count:
-            self._blocks.append(np.ctypeslib.as_array(samples, (count,)).copy())
-        number = 0
-        while (event := events[number]).type != EVENT_LIST_TERMINATED:
-            if event.type == EVENT_WORD:
-                start = event.audio_position * self.rate // 1000
-                self._word_starts.append((event.text_position - 1, start))
-            number += 1
-        return 0
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
 
-    def synthesize(self, words: list[str], voice: str, speed: float) -> Sound:
-        if voice != self._voice:
-            if self._lib.espeak_SetVoiceByName(voice.encode()) != OK:
-                raise EngineError(f"eSpeak NG has no voice {voice!r}")
-            self._voice = voice
-        self._lib.espeak_SetParameter(RATE, round(USUAL_RATE_WPM * speed), 0)
-        self._blocks, self._word_starts = [], []
-        text = " ".join(words).encode("ascii")
-        position = (0, POS_CHARACTER, 0)
-        status = self._lib.espeak_Synth(text, len(text) + 1, *position, CHARS_UTF8, None, None)
-        if status != OK:
-            raise EngineError(f"eSpeak NG cannot speak {text!r}: status {status}")
-        pcm = np.concatenate([np.empty(0, np.int16), *self._blocks])
-        return Sound(pcm, self.rate, list(_word_ends(words, self._word_starts, len(pcm))))
+    def say(self, words: list[str], voice: str, speed: float) -> Sound:
+        text = " ".join(words)
+        asked = {"text": text, "voice": voice, "wpm": round(USUAL_RATE_WPM * speed)}
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+        except (OSError, ValueError) as error:
+            raise EngineError("the process of eSpeak NG has ended") from error
+        table, data = self._answer()
+        pcm = np.frombuffer(data, np.int16)
+        return Sound(pcm, table["rate"], list(_word_ends(words, table["words"], len(pcm))))
+
+    def _answer(self) -> tuple[dict[str, Any], bytes]:
+        until = time.monotonic() + ANSWER_S
+        data = b""
+        while b"\n" not in data:
+            data += self._read(until)
+        line, _, rest = data.partition(b"\n")
+        table = json.loads(line)
+        if "error" in table:
+            raise EngineError(table["error"])
+        sound = bytearray(rest)
+        while len(sound) < table["bytes"]:
+            sound += self._read(until)
+        return table, bytes(sound)
+
+    def _read(self, until: float) -> bytes:
+        output = self._process.stdout
+        assert output is not None
+        try:
+            came, _, _ = select.select([output], [], [], max(0.0, until - time.monotonic()))
+            data = output.read(READ_BYTES) if came else b""
+        except (OSError, ValueError) as error:  # ended meanwhile
+            raise EngineError("the process of eSpeak NG was ended") from error
+        if not data:
+            self.end()  # what it may yet say is no answer to what is asked next
+            what = "has ended" if came else f"says nothing for {ANSWER_S:g} s"
+            raise EngineError(f"the process of eSpeak NG {what}")
+        return bytes(data)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def is_installed() -> bool:
+    return find_spec("espeakng_loader") is not None
 
 
 def _word_ends(words: list[str], starts: list[tuple[int, int]], samples: int) -> Iterator[int]:
@@ -119,21 +114,26 @@ def _word_ends(words: list[str], starts: list[tuple[int, int]], samples: int) ->
         yield min(starts[following][1], samples) if following < len(starts) else samples
 
 
-@cache
-def libespeak() -> _Espeak:
-    """Load the library once for the process. Raises EngineError."""
-    return _Espeak()
-
-
 class EspeakSynthesizer(EmbeddedSynthesizer):
-    """eSpeak's American English."""
+    """eSpeak's American English. A process that has died is started again by the next clause."""
 
     name = "espeak"
     names = ("en-us",)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._child: _Child | None = None
+
     def load(self) -> None:
-        libespeak()
+        if self._child is None or not self._child.alive:
+            self._child = _Child()
 
     def sound(self, words: list[str], voice: str, speed: float = 1.0) -> Sound:
-        with _LOCK:
-            return libespeak().synthesize(words, voice, speed)
+        self.load()
+        assert self._child is not None
+        return self._child.say(words, voice, speed)
+
+    async def close(self) -> None:
+        await super().close()
+        if self._child is not None:
+            self._child.end()

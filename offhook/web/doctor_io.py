@@ -76,8 +76,10 @@ def _flite() -> str:
 
 
 def _espeak() -> str:
-    EspeakSynthesizer().load()
-    return "eSpeak NG"
+    voice = EspeakSynthesizer()
+    voice.load()
+    asyncio.run(voice.close())
+    return "eSpeak NG (GPL), in a process of its own"
 
 
 def _pocketsphinx() -> str:

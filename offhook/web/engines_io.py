@@ -11,7 +11,7 @@ from loguru import logger
 
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.tts_models import TtsModels
-from offhook.pipeline.espeak_io import EspeakSynthesizer
+from offhook.pipeline.espeak_io import HOW_TO_GET, EspeakSynthesizer, is_installed
 from offhook.pipeline.flite_io import FliteSynthesizer
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.recognizer import EngineError, Progress, Recognizer
@@ -19,8 +19,8 @@ from offhook.pipeline.synthesizer import Synthesizer
 
 AsrEngine = Literal["pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", "openai"]
 TtsEngine = Literal["auto", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", "openai"]
-"""auto: Flite where its library is, else eSpeak NG. openai: a server of OpenAI's audio API, which
-is reached (`remote_engines_io`) and never run."""
+"""auto: Flite where its library is, else eSpeak NG where its wheel is. openai: a server of OpenAI's
+audio API, which is reached (`remote_engines_io`) and never run."""
 OPENAI = "openai"
 EMBEDDED = ("pocketsphinx", "auto", "flite", "espeak")
 """Engines that are small enough for the process that takes calls."""
@@ -158,13 +158,15 @@ def open_synthesizer(
 
 
 def at_hand(engine: TtsEngine) -> TtsEngine:
-    """The engine that `auto` means here."""
+    """The engine that `auto` means here. Raises EngineError when there is none."""
     if engine != "auto":
         return engine
     try:
         FliteSynthesizer().load()
     except EngineError as error:
-        logger.warning("{}; eSpeak NG speaks instead", error)
+        if not is_installed():
+            raise EngineError(f"there is no voice here: {HOW_TO_GET}") from error
+        logger.warning("{}; eSpeak NG (GPL) speaks instead, in a process of its own", error)
         return "espeak"
     return "flite"
 

@@ -1,6 +1,9 @@
 """eSpeak NG: the voice where there is no Flite keeps the same promises."""
 
 import asyncio
+import os
+import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,10 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_OUT, dbfs
+from offhook.pipeline import espeak_io
 from offhook.pipeline.espeak_io import EspeakSynthesizer
+from offhook.pipeline.flite_io import FliteSynthesizer
+from offhook.pipeline.recognizer import EngineError
 from offhook.pipeline.synthesizer import DEFAULT_VOICE, Speech, VoiceOptions
+from offhook.web import engines_io
 
 WORDS = ("hello", "Dr.", "$3,000.50", "10:30", "7%", "well-known", "it’s", "—", "😀", "&", "a_b")
+
+
+def children() -> list[int]:
+    """The processes in which eSpeak speaks for us."""
+    found = []
+    for thread in Path("/proc/self/task").iterdir():
+        for pid in (thread / "children").read_text().split():
+            if b"espeak_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(int(pid))
+    return found
 
 
 async def say(text: str, options: VoiceOptions = DEFAULT_VOICE) -> list[Speech]:
@@ -23,6 +40,53 @@ async def say(text: str, options: VoiceOptions = DEFAULT_VOICE) -> list[Speech]:
     pieces = [piece async for piece in reply]
     await synthesizer.close()
     return pieces
+
+
+def test_the_library_is_in_a_process_of_its_own_which_is_started_again() -> None:
+    """It is under the GPL, and no part of the server."""
+    synthesizer = EspeakSynthesizer()
+    words = ["good", "morning"]
+    said = synthesizer.sound(words, "en-us").pcm
+    assert "libespeak-ng" not in Path("/proc/self/maps").read_text()
+    [child] = children()
+    assert "libespeak-ng" in Path(f"/proc/{child}/maps").read_text()
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert len(synthesizer.sound(words, "en-us").pcm) == pytest.approx(len(said), rel=0.02)
+    with pytest.raises(EngineError, match="no voice 'nobody'"):
+        synthesizer.sound(words, "nobody")
+    assert len(synthesizer.sound(words, "en-us").pcm) == pytest.approx(len(said), rel=0.02)
+    asyncio.run(synthesizer.close())
+    assert not children()
+
+
+def test_a_process_that_says_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(espeak_io, "ANSWER_S", 5)
+    synthesizer = EspeakSynthesizer()
+    synthesizer.load()
+    [child] = children()
+    monkeypatch.setattr(espeak_io, "ANSWER_S", 0.2)
+    os.kill(child, signal.SIGSTOP)
+    with pytest.raises(EngineError, match="says nothing"):
+        synthesizer.sound(["hello"], "en-us")
+    monkeypatch.setattr(espeak_io, "ANSWER_S", 20)
+    assert len(synthesizer.sound(["hello"], "en-us").pcm)
+    asyncio.run(synthesizer.close())
+
+
+def test_without_flite_and_without_it_there_is_a_word_about_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(voice: FliteSynthesizer) -> None:
+        raise EngineError("no libflite1 here")
+
+    monkeypatch.setattr(FliteSynthesizer, "load", missing)
+    assert engines_io.at_hand("auto") == "espeak"
+    monkeypatch.setattr(espeak_io, "find_spec", lambda name: None)
+    with pytest.raises(EngineError, match=r"libflite1.*espeakng-loader"):
+        engines_io.at_hand("auto")
+    with pytest.raises(EngineError, match=r"libflite1.*espeakng-loader"):
+        EspeakSynthesizer().load()
 
 
 async def test_each_word_has_its_own_length_of_sound() -> None:
