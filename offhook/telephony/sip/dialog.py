@@ -207,9 +207,9 @@ def _target(message: Message, otherwise: Uri) -> Uri:
 
 
 def _sender(request: Request) -> Uri:
-    """The From, or the host of the first Via there is, which is the far end's own."""
+    """The From, or of a tel: URI the host of the first Via there is, which is the far end's own."""
     from_, via = request.from_.uri, request.vias[-1]
-    if _can_be_sent_to(from_):
+    if from_.scheme != "tel":
         return from_
     host, port = via.host, via.port
     with suppress(SipError):  # a proxy may have noted anything
