@@ -107,6 +107,11 @@ TABLE: tuple[Row, ...] = (
     ),
 )
 _ROWS = {(f, p): row for row in reversed(TABLE) for f in row.faults for p in row.places}
+FAULT_ACTIONS = sorted(
+    {(fault, action) for row in TABLE for fault in row.faults for action in row.tries}
+    | {(f, end) for f in F for end in (A.TRANSFER, A.GOODBYE) if f is not F.TOOL_FAILED}
+)
+"""What can come of each fault, for those who count."""
 RETRIES = 1
 """In one round: a second one seldom does better, and the caller waits."""
 RETRY_SECONDS = 0.2

@@ -17,6 +17,7 @@ from pipecat.runner.types import SmallWebRTCRunnerArguments
 from pipecat.transports.base_transport import TransportParams
 
 from offhook.media.leg import Leg
+from offhook.pipeline import rtvi_io
 from offhook.pipeline.call_info import as_dict
 from offhook.pipeline.transport_io import LegTransport
 
@@ -48,6 +49,7 @@ def load_bot(path: Path) -> Bot:
     """The `bot` function of a file. Raises BotError."""
     import pipecat.transports.smallwebrtc.transport as smallwebrtc
 
+    rtvi_io.use_for_all()
     smallwebrtc.SmallWebRTCTransport = BotTransport  # type: ignore[assignment,misc]
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.exists():

@@ -49,6 +49,7 @@ from offhook.pipeline.events import (
 )
 from offhook.pipeline.hearing_io import Ears, Hearing
 from offhook.pipeline.recognizer import DEFAULT_OPTIONS, Recognizer, StreamOptions
+from offhook.pipeline.rtvi_io import Rtvi
 from offhook.pipeline.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.pipeline.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
@@ -122,9 +123,9 @@ class Call:
         make_agent: Callable[["Call"], Agent],
         limit_seconds: float | None = None,
         tracing: bool = False,
-        sentences: Mapping[str, str] | None = None,
+        sentences: Mapping[Occasion, str] | None = None,
     ) -> None:
-        """`sentences`: in place of those of `sentences.SENTENCES`, by the names of occasions."""
+        """`sentences`: in place of those of `sentences.SENTENCES`."""
         self.leg = leg
         self.listeners: list[Callable[[Event], None]] = []
         self.end_reason = "the agent hung up"
@@ -384,6 +385,7 @@ class Call:
             enable_turn_tracking=self._tracing,
             enable_tracing=self._tracing,
             conversation_id=leg.call_id,
+            rtvi_processor=Rtvi(),
             idle_timeout_secs=None,
             cancel_runner_on_idle_timeout=False,
         )

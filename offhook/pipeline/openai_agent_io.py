@@ -8,6 +8,7 @@ the caller in a sentence of ours. Nothing that a server writes into an error lea
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from loguru import logger
 from openai import AsyncOpenAI
 from pipecat.frames.frames import Frame, InterruptionFrame, LLMContextFrame, TTSSpeakFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
-from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.openai.llm import OpenAILLMService
 
 from offhook.media.leg import LegError
@@ -40,8 +41,8 @@ GAVE_UP = "the language model failed"
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 CUT_CHARACTERS = 200
 """An answer that is too long may go on this much to the end of its sentence."""
-BREATH_TOKENS = 32
-"""Tokens of one answer between two turns of the event loop: a server may send thousands at once."""
+_PIECE = re.compile(r"(?s).{1,200}(?:(?<=\s)|\Z)|.{1,200}")
+"""Of a token, which some servers make as long as the answer."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,8 @@ class _Answer:
     """One answer of the model as it comes."""
 
     first_token_by: float
+    limit: int
+    """Characters, of its text and of what it gives to tools together."""
     characters: int = 0
     tools: dict[int, str] = field(default_factory=dict)
     """Their arguments so far."""
@@ -135,6 +138,8 @@ class _Answer:
                 raise _Failure(Fault.BAD_ANSWER, "a delta of another shape")
             self.finished |= getattr(choice, "finish_reason", None) is not None
             if text and (text.strip() or self.characters):
+                room = self.limit + CUT_CHARACTERS - self.characters
+                choice.delta.content = text = text[:room]
                 self.characters += len(text)
                 self.last = text
             for tool in tools or ():
@@ -158,12 +163,10 @@ class _Answer:
                 words = f"arguments of a tool: {plain(error)}"
                 raise _Failure(Fault.BAD_TOOL_CALL, words) from error
 
-    def may_end(self, limit: int) -> bool:
+    def may_end(self) -> bool:
         """It is long enough, and here a sentence ends, or never does."""
-        over = self.characters + sum(map(len, self.tools.values())) - limit
-        if over < 0:
-            return False
-        return over > CUT_CHARACTERS or self.ends_sentence
+        over = self.characters + sum(map(len, self.tools.values())) - self.limit
+        return over >= CUT_CHARACTERS or (over >= 0 and self.ends_sentence)
 
 
 class _OpenAI(OpenAILLMService):
@@ -195,7 +198,7 @@ class _OpenAI(OpenAILLMService):
         if settings.fallback is not None:
             key, url = settings.fallback.api_key or _NO_KEY, settings.fallback.base_url
             self._fallback_client = self.create_client(api_key=key, base_url=url)
-        self._answer = _Answer(0.0)
+        self._answer = self._new_answer(0.0)
         self._said = False
         """The model has said something in this turn of the caller."""
         self._waited = False
@@ -240,7 +243,7 @@ class _OpenAI(OpenAILLMService):
         if not tool_round:
             self._said, self._waited, self._asked_at = False, False, now
         await self._stop_waiting()
-        self._answer = _Answer(now)
+        self._answer = self._new_answer(now)
         faults = self._faults
         faults.begin(now, tool_round=tool_round, greeting=not context.messages)
         if faults.over:
@@ -269,8 +272,11 @@ class _OpenAI(OpenAILLMService):
             assert self._fallback_client is not None
             about, self._client = self._about.fallback, self._fallback_client
         self._settings.model = about.model  # type: ignore[attr-defined]
-        self._answer = _Answer(self._faults.first_token_by(self._now()))
+        self._answer = self._new_answer(self._faults.first_token_by(self._now()))
         await super()._process_context(context)
+
+    def _new_answer(self, first_token_by: float) -> _Answer:
+        return _Answer(first_token_by, self._about.limits.answer_characters)
 
     async def get_chat_completions(self, context: LLMContext) -> Any:
         try:
@@ -282,16 +288,14 @@ class _OpenAI(OpenAILLMService):
 
     async def _watched(self, chunks: Any) -> AsyncIterator[Any]:
         """The chunks of an answer while they come in time and are of its shape."""
-        answer, limits = self._answer, self._about.limits
-        taken = 0
+        answer = self._answer
         try:
             while (chunk := await self._next_chunk(chunks)) is not None:
                 answer.take(chunk)
                 yield chunk
-                taken += 1
-                if taken % BREATH_TOKENS == 0:
-                    await asyncio.sleep(0)
-                if answer.may_end(limits.answer_characters):
+                # A server may send thousands at once; the packets of all calls go out in between.
+                await asyncio.sleep(0)
+                if answer.may_end():
                     answer.too_long = True
                     break
             if answer.too_long and answer.tools:
@@ -324,7 +328,8 @@ class _OpenAI(OpenAILLMService):
         if not self._said and text.strip():
             self._said = True
             await self._stop_waiting()
-        await super()._push_llm_text(text)
+        for piece in _PIECE.findall(text):
+            await super()._push_llm_text(piece)
 
     # --- faults ---
 
@@ -393,13 +398,14 @@ class _OpenAI(OpenAILLMService):
         return asyncio.get_running_loop().time()
 
 
-def openai_agent(
-    settings: OpenAIAgentSettings, call: Call, standby: FrameProcessor | None = None
-) -> Agent:
+def openai_agent(settings: OpenAIAgentSettings, call: Call, standby: Agent | None = None) -> Agent:
     """Pipecat's own OpenAI service, told who calls, with tools for what can be done with a call.
     `standby`: an agent that answers in its place when it fails."""
     known = for_a_model(call.leg.info)
     instructions = "\n\n".join(text for text in (settings.instructions, _KEYS, known) if text)
     llm = _OpenAI(settings, instructions, call, standby is not None)
     tools = call_tools(call, settings.transfers, settings.limits.tool_seconds)
-    return Agent("openai", llm, tools, standby=standby)
+    agent = Agent("openai", llm, tools)
+    if standby is not None:
+        agent.standby, agent.on_cut = standby.processor, standby.on_cut
+    return agent

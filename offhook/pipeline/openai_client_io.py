@@ -43,11 +43,11 @@ BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
 
 
 class OpenAiServer:
-    """The server at `url`, as ``http://host:8000/v1``. `kind`: asr or tts."""
+    """The server at `url`, as ``http://host:8000/v1``. `kind`: what it is there for."""
 
     def __init__(
         self,
-        kind: Literal["asr", "tts"],
+        kind: Literal["asr", "tts", "agent"],
         url: str,
         api_key: str = "",
         model: str = "",
@@ -155,11 +155,12 @@ class OpenAiServer:
     def explain(self, failed: Failed) -> str:
         """For whoever runs us: which server, what it says, what to do."""
         words = str(failed)
+        agent = self.kind == "agent"
         if failed.status in (401, 403):
-            words += f": set [engines] {self.kind}_api_key"
+            words += ": set " + ("[agent] api_key" if agent else f"[engines] {self.kind}_api_key")
         elif failed.status == 404:
             words += f": mend [engines] {self.kind}_url or {self.kind}_model"
-        words = f"the speech server at {self.url}: {words}"
+        words = f"the {'model' if agent else 'speech'} server at {self.url}: {words}"
         return words.replace(self._api_key, "***") if self._api_key else words
 
     def _open_session(self) -> aiohttp.ClientSession:

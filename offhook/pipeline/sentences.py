@@ -128,9 +128,11 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
 """By ISO 639 code; every language has every occasion."""
 
 
-def sentence(occasion: Occasion, language: str = "", own: Mapping[str, str] | None = None) -> str:
+def sentence(
+    occasion: Occasion, language: str = "", own: Mapping[Occasion, str] | None = None
+) -> str:
     """What to say in a language, as "de" or "de-AT"; in English where there is no such language.
-    `own`: sentences of the configuration, by the names of the occasions, which come first."""
+    `own`: sentences of the configuration, which come first."""
     if own and (text := own.get(occasion)):
         return text
     code = language.lower().replace("_", "-").partition("-")[0]

@@ -13,6 +13,7 @@ from typing import Any
 
 from loguru import logger
 from pipecat.frames.frames import (
+    AggregatedTextFrame,
     CancelFrame,
     EndFrame,
     Frame,
@@ -48,6 +49,9 @@ from offhook.pipeline.synthesizer import (
 FRAME_QUEUE = 256
 """Frames waiting for a pipeline that does not take them; then partial words are left out, and if
 it takes nothing still, the oldest frames."""
+SEGMENT_CHARACTERS = 200
+"""Pipecat follows the words of a reply sentence by sentence, and what each word costs it grows with
+the sentence. Text without the end of one is parted here, between two words."""
 REPLY_SILENCE_SECONDS = 1000
 """How long a reply may wait for its next sound before Pipecat takes it for ended: longer than a
 worker may load, for the reply waits for it."""
@@ -173,6 +177,18 @@ class OffhookTTS(TTSService):
             reply.speaking = self.create_task(self._speak(reply, context_id), f"speak {context_id}")
         self._replies[context_id].stream.write(text)
         yield None
+
+    async def _register_spoken_text(
+        self, src_frame: AggregatedTextFrame, text: str, context_id: str
+    ) -> None:
+        sequencer = self._aggregated_frame_sequencer
+        if context_id in sequencer._streaming_contexts:
+            sentence = sequencer._streaming_contexts[context_id].aggregator._tts
+            between_words = text[:1].isspace() or sentence[-1:].isspace()
+            if len(sentence) >= SEGMENT_CHARACTERS * (1 if between_words else 2):
+                parted = await sequencer.finalize(context_id)
+                await self._push_sequencer_frames(parted, context_id)
+        await super()._register_spoken_text(src_frame, text, context_id)
 
     async def flush_audio(self, context_id: str | None = None) -> None:
         """The reply's text is complete."""

@@ -9,6 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -23,10 +24,12 @@ from pydantic import (
     model_validator,
 )
 
+from offhook.pipeline.agent_faults import Limits
 from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.pipeline.frontdesk_business import DEMO, Business
 from offhook.pipeline.recognizer import UPDATE_MS, UPDATE_MS_MAX, UPDATE_MS_MIN, StreamOptions
+from offhook.pipeline.sentences import Occasion
 from offhook.pipeline.synthesizer import MAX_SPEED, MIN_SPEED, VoiceOptions
 from offhook.pipeline.turn import TurnSettings
 from offhook.pipeline.turns_io import MAX_REQUESTS
@@ -294,6 +297,32 @@ class Agent(Section):
     transfers: list[str] = []
     """Numbers and SIP addresses, or patterns of them ("+4930*", "*" for all), that the model may
     transfer calls to. None unless said: callers can talk a model into calling at your cost."""
+    fallback: str = ""
+    """Another agent, by its name in [agents], that answers when the model fails."""
+    first_token_seconds: float = Field(Limits.first_token_seconds, gt=0, le=60)
+    """From the caller's turn to the first word of the answer; then the caller is told. With a
+    fallback the model has half of it."""
+    between_tokens_seconds: float = Field(Limits.between_tokens_seconds, gt=0, le=60)
+    """In an answer that has begun; then it is broken off."""
+    answer_characters: int = Field(Limits.answer_characters, ge=100, le=100_000)
+    """An answer is ended after the sentence that reaches this."""
+    tool_rounds: int = Field(Limits.tool_rounds, ge=1, le=100)
+    """How often the model may ask for tools in one turn of the caller."""
+    tool_seconds: float = Field(Limits.tool_seconds, gt=0, le=60)
+    """For a tool; a transfer takes as long as it rings."""
+    failures: int = Field(Limits.failures, ge=1)
+    """Turns in a row without an answer after which the agent gives up."""
+    gives_up_to: str = ""
+    """A number or SIP address to which the caller is transferred then; empty: the agent says
+    goodbye and hangs up."""
+    sentences: dict[Occasion, str] = {}
+    """What is said when the model fails, in place of the usual words."""
+    ready_probe: bool = False
+    """Whether /readyz says no while the model's server does not answer."""
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(**{name: getattr(self, name) for name in asdict(Limits())})
 
 
 class SpeechKey(Section):
@@ -395,6 +424,21 @@ class Config(Section):
         for route in self.sip.routes if self.sip is not None else ():
             if route.agent and route.agent not in self.agents:
                 raise ValueError(f"sip.routes: no agent is called {route.agent!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _agents_have_fallbacks(self) -> "Config":
+        for name, agent in (("agent", self.agent), *self.agents.items()):
+            if not agent.fallback:
+                continue
+            where = "agent" if agent is self.agent else f"agents.{name}"
+            other = self.agents.get(agent.fallback)
+            if other is None:
+                raise ValueError(f"{where}: no agent is called {agent.fallback!r}")
+            if agent.kind != "openai":
+                raise ValueError(f"{where}: only an agent with a model needs a fallback")
+            if other is agent or other.kind == "silent":
+                raise ValueError(f"{where}: {agent.fallback!r} cannot answer in its place")
         return self
 
     @model_validator(mode="after")

@@ -44,6 +44,7 @@ from offhook.telephony.sip.leg_io import SipLeg
 from offhook.telephony.sip.trunks import SipSettings
 from offhook.web import tracing_io
 from offhook.web.access import AccessPolicy, is_loopback
+from offhook.web.agent_probe_io import AgentProbes
 from offhook.web.carriers_io import Carriers
 from offhook.web.config import Agent as AgentSettings
 from offhook.web.config import Config, ConfigError
@@ -118,6 +119,8 @@ class Edge:
         )
         self.speech: SpeechServer | None = None
         """The engines for programs, unless there are none or they shall not have them."""
+        agents = {"": config.agent, **config.agents}
+        self.probes = AgentProbes({n or "agent": a for n, a in agents.items() if a.ready_probe})
         self.ready = False
         self.draining = False
         self._peers: dict[str, PeerLeg] = {}
@@ -176,6 +179,7 @@ class Edge:
         let_go_of_code()
         self._quality = asyncio.create_task(self._tell_quality(), name="quality")
         self._measuring = asyncio.create_task(self._measure_load(), name="load")
+        self.probes.start()
         self.ready = not self._awaited
         if self._awaited:
             self._loading = asyncio.create_task(self._wait_for_workers(), name="speech workers")
@@ -330,6 +334,7 @@ class Edge:
             await self.sip.close()
         if self.carriers is not None:
             await self.carriers.close()
+        await self.probes.close()
         own = [t for t in (self._quality, self._measuring, self._loading) if t is not None]
         for task in own:
             task.cancel()
@@ -574,6 +579,7 @@ class Edge:
             lambda call: self._make_agent(agent, call),
             self.config.server.max_call_minutes * 60,
             self._tracing,
+            agent.sentences,
         )
         call.listeners.append(self.metrics.take)
         call.listeners.append(lambda event: self._report(leg, event))
@@ -583,12 +589,7 @@ class Edge:
 
     def _make_agent(self, a: AgentSettings, call: Call) -> Agent:
         if a.kind == "openai":
-            from offhook.pipeline.openai_agent_io import OpenAIAgentSettings, openai_agent
-
-            settings = OpenAIAgentSettings(
-                a.model, a.base_url, a.api_key, a.instructions, a.transfers
-            )
-            return openai_agent(settings, call)
+            return self._make_openai_agent(a, call)
 
         async def act(action: Action) -> None:
             done = for_log(asdict(action), has_words=True)  # a message is left to be read
@@ -604,6 +605,28 @@ class Edge:
             return Agent("silent", SilentAgent())
         desk = FrontDeskAgent(self.config.frontdesk, act, call.leg.info.caller)
         return Agent("frontdesk", desk, on_cut=desk.cut, on_idle=desk.prompt)
+
+    def _make_openai_agent(self, a: AgentSettings, call: Call) -> Agent:
+        from offhook.pipeline.openai_agent_io import (
+            OpenAIAgentSettings,
+            OpenAIModel,
+            openai_agent,
+        )
+
+        fallback, standby = None, None
+        if a.fallback:
+            other = self.config.agents[a.fallback]
+            if other.kind == "openai":
+                fallback = OpenAIModel(other.model, other.base_url, other.api_key)
+            else:
+                standby = self._make_agent(other, call)
+        settings = OpenAIAgentSettings(
+            *(a.model, a.base_url, a.api_key, a.instructions, a.transfers),
+            limits=a.limits,
+            fallback=fallback,
+            gives_up_to=a.gives_up_to,
+        )
+        return openai_agent(settings, call, standby)
 
     def _record(self, leg: Leg, call: Call) -> None:
         """A call that cannot be recorded is held all the same."""

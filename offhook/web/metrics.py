@@ -8,7 +8,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from offhook.media.leg import LegStatistics
+from offhook.pipeline.agent_faults import FAULT_ACTIONS
 from offhook.pipeline.events import (
+    AgentFailed,
     CallEnded,
     CallerTurn,
     CallStarted,
@@ -36,7 +38,7 @@ FAILURES = (
     *("nothing heard from the caller", "the caller did not connect in time", "no sound came"),
     *("the sound could not be protected", "no common media", "the far end", "the socket"),
     *("the carrier does not", "the stream did not start", "the connection to Asterisk broke"),
-    *("the network", "the destination"),
+    *("the network", "the destination", "the language model failed"),
 )
 """How the reasons begin for which a call ended against everybody's will."""
 ENDS = (
@@ -170,6 +172,14 @@ class Metrics:
             "Pauses of the agent that turned out to be for nothing",
             registry=registry,
         )
+        self.agent_errors = Counter(
+            "offhook_agent_errors_total",
+            "Failures of agents' language models and tools, by what was done about them",
+            ["kind", "action"],
+            registry=registry,
+        )
+        for fault, action in FAULT_ACTIONS:
+            self.agent_errors.labels(fault, action)
         self.response = Histogram(
             "offhook_response_seconds",
             "From the caller's last sound to the agent's first packet",
@@ -245,6 +255,8 @@ class Metrics:
                 self.turns.inc()
             case Interrupted():
                 self.interruptions.inc()
+            case AgentFailed(fault=fault, action=action):
+                self.agent_errors.labels(fault, action).inc()
             case PlayoutResumed():
                 self.false_interruptions.inc()
             case TurnLatency(spans=spans, total_ms=total):

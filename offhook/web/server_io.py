@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 from loguru import logger
@@ -130,8 +131,12 @@ async def healthz(request: web.Request) -> web.Response:
 
 async def readyz(request: web.Request) -> web.Response:
     edge = request.app[EDGE]
-    ready = edge.ready and not edge.draining
-    state = {"ready": ready, "calls": len(edge.legs), "max_calls": edge.config.server.max_calls}
+    gone = edge.probes.gone
+    ready = edge.ready and not edge.draining and not gone
+    state: dict[str, Any] = {"ready": ready, "calls": len(edge.legs)}
+    state["max_calls"] = edge.config.server.max_calls
+    if gone:
+        state["agents_without_model"] = gone
     return web.json_response(state, status=200 if ready else 503)
 
 

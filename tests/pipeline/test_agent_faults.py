@@ -217,7 +217,8 @@ async def talking(
     about = OpenAIAgentSettings(
         "scripted", api_key="key", instructions="Be kind.", limits=limits, **settings
     )
-    async with phone_call(lambda call: openai_agent(about, call, standby), leg) as phone:
+    other = standby.agent() if standby is not None else None
+    async with phone_call(lambda call: openai_agent(about, call, other), leg) as phone:
         yield phone
 
 

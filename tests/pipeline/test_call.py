@@ -469,4 +469,4 @@ def test_every_language_has_every_sentence() -> None:
         assert set(table) == set(Occasion), language
     assert sentence(Occasion.WAIT, "de-AT") == SENTENCES["de"][Occasion.WAIT]
     assert sentence(Occasion.WAIT, "tlh") == SENTENCES["en"][Occasion.WAIT]
-    assert sentence(Occasion.WAIT, "de", {"wait": "Moment!"}) == "Moment!"
+    assert sentence(Occasion.WAIT, "de", {Occasion.WAIT: "Moment!"}) == "Moment!"

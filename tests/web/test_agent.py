@@ -1,0 +1,233 @@
+"""An agent with a language model, as the edge runs it: what fails, and who gets to know."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp.test_utils import TestClient, TestServer
+
+from offhook.media.pcm import Pcm
+from offhook.pipeline.rtvi_io import FAULT
+from offhook.pipeline.sentences import SENTENCES, Occasion
+from offhook.web import agent_probe_io, logs
+from offhook.web.agent_probe_io import AgentProbes
+from offhook.web.config import Agent, Config, ConfigError, Server, WebRtc, load
+from offhook.web.edge_io import Edge
+from offhook.web.server_io import application
+from tests.pipeline.openai_server import openai_stub
+from tests.pipeline.phone import PhoneLeg, model, says
+from tests.pipeline.test_agent_faults import FAULTS, SECRET
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SOON = 20
+LATE_SECONDS = 2
+"""On a machine that does much else."""
+CONFIG = Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=Server(port=0, drain_seconds=0))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def edge() -> AsyncIterator[Edge]:
+    import aioice.ice
+
+    host_addresses = aioice.ice.get_host_addresses
+    edge = Edge(CONFIG)
+    await edge.start()
+    yield edge
+    await edge.close()
+    aioice.ice.get_host_addresses = host_addresses
+
+
+class Page(PhoneLeg):
+    """A line with a program at its end that keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[dict[str, Any]] = []
+
+    def send_message(self, text: str) -> bool:
+        self.told.append(json.loads(text))
+        return True
+
+    def words(self) -> str:
+        """What the agent said."""
+        said = [m["data"]["text"] for m in self.told if m.get("type") == "bot-tts-text"]
+        return " ".join(said)
+
+
+@asynccontextmanager
+async def called(
+    edge: Edge, agents: dict[str, Agent], leg: PhoneLeg | None = None
+) -> AsyncIterator[Any]:
+    """A call to the first of the agents, on a line that is a Page unless it is given."""
+    edge.config = CONFIG.model_copy(update={"agents": agents})
+    leg = leg or Page()
+    call = asyncio.create_task(edge.take_call(leg, next(iter(agents))))
+    leg.connect()
+    try:
+        yield leg
+    finally:
+        leg.close("the test is over")
+        await asyncio.wait_for(call, SOON)
+        edge.config = CONFIG
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(SOON):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def errors(edge: Edge, kind: str, action: str) -> float:
+    labels = {"kind": kind, "action": action}
+    return edge.metrics.registry.get_sample_value("offhook_agent_errors_total", labels) or 0.0
+
+
+async def test_neither_the_caller_nor_the_log_gets_what_the_server_wrote(
+    edge: Edge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.set_up(logs.Log(level="DEBUG"))
+    before = errors(edge, "unauthorized", "sentence")
+    async with model() as endpoint:
+        endpoint.ill = FAULTS["401"].silent
+        agent = Agent(kind="openai", base_url=endpoint.url, api_key=SECRET, model="scripted")
+        async with called(edge, {"ill": agent}) as page:
+            greeting = SENTENCES["en"][Occasion.GREETING]
+            await until(lambda: page.words() == greeting)
+    told, written = json.dumps(page.told), capsys.readouterr().err
+    logs.set_up(logs.Log(level="ERROR"))
+    assert "Incorrect API key" not in told
+    assert not [message for message in page.told if message.get("type") == "error"]
+    for text in (told, written):
+        assert SECRET not in text
+        assert SECRET[3:] not in text
+    assert "unauthorized" in written
+    assert errors(edge, "unauthorized", "sentence") == before + 1
+
+
+async def test_an_error_inside_the_pipeline_is_told_to_the_caller_in_our_words(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a synthesiser's or a transport's, which Pipecat passes on as it is."""
+
+    async def broken(*arguments: Any, **options: Any) -> Any:
+        raise RuntimeError(f"https://user:{SECRET}@tts.example/v1 says no")
+        yield
+
+    async with model([says("hello")]) as endpoint:
+        agent = Agent(kind="openai", base_url=endpoint.url, model="scripted")
+        async with called(edge, {"well": agent}) as page:
+            from offhook.pipeline.services_io import OffhookTTS
+
+            monkeypatch.setattr(OffhookTTS, "run_tts", broken)
+            await until(lambda: any(m.get("type") == "error" for m in page.told))
+    assert {m["data"]["error"] for m in page.told if m.get("type") == "error"} == {FAULT}
+    assert SECRET not in json.dumps(page.told)
+
+
+async def test_the_front_desk_answers_for_a_model_that_is_gone(edge: Edge) -> None:
+    agents = {
+        "ill": Agent(kind="openai", base_url="http://127.0.0.1:9/v1", fallback="desk"),
+        "desk": Agent(kind="frontdesk"),
+    }
+    before = errors(edge, "unreachable", "fall_back")
+    async with called(edge, agents) as page:
+        await until(lambda: "Lighthouse" in page.words())
+    assert errors(edge, "unreachable", "fall_back") == before + 1
+
+
+class Punctual(PhoneLeg):
+    """Knows how late its packets were."""
+
+    latest = 0.0
+    last: float | None = None
+
+    def _send(self, said: Pcm | None, now: float) -> None:
+        super()._send(said, now)
+        moment = monotonic()
+        if self.last is not None:
+            self.latest = max(self.latest, moment - self.last - 0.02)
+        self.last = moment
+
+
+@pytest.mark.parametrize("tokens", [5_000, pytest.param(10_000, marks=pytest.mark.slow)])
+async def test_a_long_answer_without_punctuation_stops_nobody_else(edge: Edge, tokens: int) -> None:
+    other = Punctual()
+    other.call_id = "other"
+    agents = {"wordy": Agent(kind="openai", model="m", answer_characters=100_000)}
+    async with (
+        model([says("word ") for _ in range(tokens)]) as endpoint,
+        TestClient(TestServer(application(edge))) as client,
+    ):
+        agents["wordy"] = agents["wordy"].model_copy(update={"base_url": endpoint.url})
+        async with called(edge, {"silent": Agent(kind="silent")}, other):
+            await until(lambda: other.last is not None)
+            async with called(edge, agents) as page:
+                slowest = 0.0
+                done: float | None = None
+                while done is None or monotonic() < done + LATE_SECONDS:
+                    asked = monotonic()
+                    assert (await client.get("/healthz")).status == 200
+                    slowest = max(slowest, monotonic() - asked)
+                    await asyncio.sleep(0.05)
+                    if done is None and any(m["type"] == "bot-llm-stopped" for m in page.told):
+                        done = monotonic()
+    assert sum(m["type"] == "bot-llm-text" for m in page.told) == tokens
+    # Each was half a minute and more when every token cost as much as all before it.
+    assert slowest < LATE_SECONDS
+    assert other.latest < LATE_SECONDS
+
+
+async def test_own_sentences_are_said(edge: Edge) -> None:
+    agent = Agent(
+        kind="openai", base_url="http://127.0.0.1:9/v1", sentences={"greeting": "Ahoy there!"}
+    )
+    async with called(edge, {"ill": agent}) as page:
+        await until(lambda: page.words() == "Ahoy there!")
+
+
+async def test_readyz_says_when_the_model_is_gone(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_probe_io, "PROBE_SECONDS", 0.02)
+    usual = edge.probes
+    async with openai_stub(key="right") as stub:
+        agent = Agent(kind="openai", base_url=stub.url, api_key="right", model="stub")
+        edge.probes = AgentProbes({"agent": agent})
+        async with TestClient(TestServer(application(edge))) as client:
+            response = await client.get("/readyz")
+            assert response.status == 503
+            assert (await response.json())["agents_without_model"] == ["agent"]
+            edge.probes.start()
+            await until(lambda: not edge.probes.gone)
+            assert (await client.get("/readyz")).status == 200
+            for name, wrong, right in (("models", ["other"], ["stub"]), ("key", "new", "right")):
+                setattr(stub, name, wrong)
+                await until(lambda: edge.probes.gone)
+                assert (await client.get("/readyz")).status == 503
+                setattr(stub, name, right)
+                await until(lambda: not edge.probes.gone)
+        await edge.probes.close()
+    edge.probes = usual
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("[agent]\nkind = 'openai'\nfallback = 'nobody'", "no agent is called 'nobody'"),
+        ("[agent]\nfallback = 'b'\n[agents.b]", "only an agent with a model"),
+        ("[agents.a]\nkind = 'openai'\nfallback = 'a'", "agents.a: 'a' cannot answer"),
+        ("[agent.sentences]\nhowdy = 'x'", "agent.sentences.howdy"),
+        ("[agent]\nfirst_token_seconds = 0", "agent.first_token_seconds"),
+    ],
+)
+async def test_what_is_wrong_with_an_agent_is_named(tmp_path: Any, text: str, names: str) -> None:
+    path = tmp_path / "offhook.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    assert names in str(caught.value)
