@@ -3,8 +3,10 @@ environment that `make qwen-tts-official` makes; elsewhere skipped."""
 
 import asyncio
 import json
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,12 +16,16 @@ if find_spec("qwen_tts") is None:
 
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.engine.official_tts_io import OfficialSynthesizer
+from offhook.pipeline.engine.speaking import Step
+from offhook.pipeline.engine.tts_io import Qwen3Synthesizer
 from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.engine.tts_runner import Launch, TtsRunner
 from offhook.pipeline.recognizer import EngineError
 from offhook.pipeline.synthesizer import Speech, UnknownVoice, VoiceOptions
 from tests.pipeline.engine import tiny_tts
 from tests.pipeline.models import tiny
 from tests.pipeline.models import tiny_tts as tiny_talker
+from tests.pipeline.models.make_qwen3_tts_golden import drawing
 
 SOON = 60
 FRAME = 1920
@@ -32,7 +38,12 @@ def checkpoint(folder: Path) -> str:
     tokenizer = {"tokenizer_class": "Qwen2Tokenizer", "pad_token": "<|endoftext|>"}
     tokenizer["eos_token"] = "<|im_end|>"
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
-    tiny.tokenizer().model.save(str(folder))
+    bpe = tiny.tokenizer()
+    bpe.model.save(str(folder))
+    # The package takes it that the role before a text is three tokens.
+    bpe.add_tokens(["<tts_pad>", "<tts_bos>", "<tts_eos>", "assistant"])
+    assert bpe.token_to_id("<tts_pad>") == tiny_talker.CONFIG.tts_pad
+    bpe.save(str(folder / "tokenizer.json"))
     (folder / "preprocessor_config.json").write_text(
         json.dumps({"processor_class": "Qwen3TTSProcessor"})
     )
@@ -87,6 +98,43 @@ async def test_what_it_cannot_do_is_said(model: str) -> None:
         synthesizer.open(VoiceOptions(speed=1.5))
     assert RATE_OUT == 24_000
     await synthesizer.close()
+
+
+async def test_a_whole_text_has_the_codes_of_the_package(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it speaks unless otherwise said: the text before the sound. From the words to the first
+    codes of all frames."""
+    seed, most = 5, 24
+    oracle = await started(model)
+    drawn: list[int] = []
+    with patch("torch.multinomial", drawing(seed, drawn)):
+        oracle._model.generate_custom_voice(TEXT, "eric", "english", max_new_tokens=most)
+    await oracle.close()
+    step, said = TtsRunner.step, []
+
+    def told(runner: TtsRunner, steps: Sequence[Step]) -> Launch[list[int]]:
+        launch = step(runner, steps)
+        codes = launch()
+        said.extend(codes)
+        return Launch([], lambda: codes)
+
+    ours = Qwen3Synthesizer(TtsModels(model, "cpu", str(tmp_path)))
+    await ours.start()  # which measures with steps of its own
+    monkeypatch.setattr(TtsRunner, "step", told)
+    stream = ours.open(
+        VoiceOptions("eric", "en", normalise=False, live=False, seed=seed, whole_text=True)
+    )
+    stream.write(TEXT)
+    stream.end()
+    async with asyncio.timeout(SOON):
+        async for _ in stream:
+            if len(said) >= most:
+                break
+    await ours.close()
+    frames = min(len(said), len(drawn) // 16)
+    assert frames > 8
+    assert said[:frames] == drawn[::16][:frames]
 
 
 async def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def main() -> None:
     import torch
     import transformers  # noqa: F401
 
-    for module in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
+    for module in ("sox", "torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
         sys.modules.setdefault(module, MagicMock())  # for the other tokenizer, of 25 Hz
     from qwen_tts.core.models import modeling_qwen3_tts as published
     from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSSpeakerEncoderConfig

@@ -16,7 +16,7 @@ import torch
 import transformers  # noqa: F401
 
 # The other codec of the package wants this; transformers, imported before, must not find it.
-for module in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
+for module in ("sox", "torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
     sys.modules.setdefault(module, MagicMock())
 
 from qwen_tts.core.tokenizer_12hz import configuration_qwen3_tts_tokenizer_v2 as configuration  # noqa: E402

@@ -7,6 +7,7 @@ torch.multinomial, which is given the numbers of `sampling` here; logits are tak
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,23 +98,13 @@ def say(case: Case) -> tuple[Tensor, Tensor, Tensor, bool]:
     [F, 15, codes], and whether the last of the first codes ended it."""
     model = official(case.config)
     drawn: list[int] = []
-
-    def multinomial(chances: Tensor, num_samples: int) -> Tensor:
-        frame, codebook = divmod(len(drawn), 16)
-        numbers = sampling.uniform(
-            torch.tensor([case.seed]), torch.tensor([frame]), codebook, chances.shape[1]
-        )
-        code = (chances.log() + sampling.gumbel(numbers)).argmax(1, keepdim=True)
-        drawn.append(int(code))
-        return code
-
     first: list[Tensor] = []
     others: list[Tensor] = []
     heads = [(head, others) for head in model.talker.code_predictor.lm_head]
     for head, kept in [(model.talker.codec_head, first), *heads]:
         head.register_forward_hook(lambda *of, kept=kept: kept.append(of[2][0, -1].clone()))
     g = case.config.generation
-    with patch("torch.multinomial", multinomial), torch.no_grad():
+    with patch("torch.multinomial", drawing(case.seed, drawn)), torch.no_grad():
         frames, _ = model.generate(
             **inputs(case),
             max_new_tokens=FRAMES + 1,
@@ -127,6 +118,21 @@ def say(case: Case) -> tuple[Tensor, Tensor, Tensor, bool]:
     assert codes.flatten().tolist() == drawn[: 16 * len(codes)]
     ended = drawn[16 * len(codes)] == case.config.codec_eos
     return codes, torch.stack(first), torch.stack(others).unflatten(0, (-1, 15)), ended
+
+
+def drawing(seed: int, drawn: list[int]) -> Callable[[Tensor, int], Tensor]:
+    """For torch.multinomial: with the numbers of `sampling`; the codes are added to `drawn`."""
+
+    def multinomial(chances: Tensor, num_samples: int) -> Tensor:
+        frame, codebook = divmod(len(drawn), 16)
+        numbers = sampling.uniform(
+            torch.tensor([seed]), torch.tensor([frame]), codebook, chances.shape[1]
+        )
+        code = (chances.log() + sampling.gumbel(numbers)).argmax(1, keepdim=True)
+        drawn.append(int(code))
+        return code
+
+    return multinomial
 
 
 def inputs(case: Case) -> dict[str, Any]:
