@@ -99,6 +99,8 @@ class Session(Calling):
         too_short = session._timer.refusal(request)
         if fault is None and too_short is not None:
             fault = 422, too_short
+        if fault is None and session.dialog.remote_target.scheme not in ("sip", "sips"):
+            fault = 400, []  # neither Contact nor From says where to send requests
         if fault is not None:
             session.refuse(fault[0], "", now, fault[1])
         return session
