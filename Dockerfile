@@ -68,6 +68,7 @@ COPY offhook /opt/offhook/src/offhook
 COPY deploy/container/healthy.py /opt/offhook/src/
 RUN python3 -m compileall -q /opt/offhook/src
 COPY deploy/container/offhook /opt/offhook/src/bin/
+COPY LICENSE NOTICE docs/licences.md /opt/offhook/src/
 
 
 # --- what runs ---

@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: run qwen qwen-asr-official qwen-tts-official test test-all lint format bench lock size clean
+.PHONY: run qwen qwen-asr-official qwen-tts-official test test-all lint format bench lock licences audit size clean
 
 run: $(VENV)/.runtime
 	$(BIN)/offhook serve $(ARGS)
@@ -20,7 +20,7 @@ qwen-tts-official: .venv-qwen-tts/.made
 
 # In two halves at once: one computes, the other mostly waits for calls that last as long as they last.
 FIRST := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/web/speech
-test: $(VENV)/.test lint
+test: $(VENV)/.test lint audit
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -o cache_dir=$(VENV)/.first $(FIRST) \
 		>$(VENV)/first.log 2>&1 & first=$$!; \
 	$(BIN)/python -m pytest -m "not slow" $(FIRST:%=--ignore %) $(ARGS); \
@@ -84,13 +84,29 @@ lock:
 	$(LOCK) requirements-espeak.in -o requirements-espeak.lock
 	$(LOCK) requirements-qwen.in -o requirements-qwen.lock
 	$(LOCK) requirements-dev.in -o requirements-dev.lock
+	$(LOCK_ALL) requirements-audit.in -o requirements-audit.lock
 	$(LOCK) --override requirements-oracles-overrides.txt requirements-oracles.in -o requirements-oracles.lock
 	$(LOCK) --no-emit-package docopt -c requirements-qwen.lock requirements-cuda.in -o requirements-cuda.lock
 	$(LOCK_OFFICIAL) requirements-qwen-asr-official.in -o requirements-qwen-asr-official.lock
 	$(LOCK_OFFICIAL) requirements-qwen-tts-official.in -o requirements-qwen-tts-official.lock
 
+# The tables of docs/licences.md, from what the packages say.
+licences: $(VENV)/.test
+	$(BIN)/python deploy/licences.py
+
+# Licences nobody has looked at, and known vulnerabilities where a database of them can be reached.
+SHIPPED := requirements.lock requirements-qwen.lock requirements-cuda.lock
+audit: $(VENV)/.test .venv-audit/.made
+	$(BIN)/python deploy/licences.py --check
+	test ! -e .venv-audit/.made || .venv-audit/bin/python deploy/audit.py $(SHIPPED)
+
+.venv-audit/.made: requirements-audit.lock
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $< \
+		&& touch $@ || echo "without pip-audit: known vulnerabilities are not looked for"
+
 size: $(VENV)/.runtime
 	du -sm $(VENV)
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-audit
