@@ -11,7 +11,7 @@ one seen at its packets and one at its event loop."""
 
 WORDS: dict[Reason, tuple[str, str]] = {
     "full": ("full", "all lines are busy"),
-    "connecting": ("full", "too many callers are being connected"),
+    "connecting": ("connecting", "too many callers are being connected"),
     "late": ("overloaded", "the server is overloaded: one more call would harm all others"),
     "busy": ("overloaded", "the server is overloaded: one more call would harm all others"),
     "loading": ("loading", "the server is starting: its speech engines are being loaded"),

@@ -6,7 +6,7 @@ import { LOOKS, findings, open } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
 const SOON_MS = 20000;
-const REFUSALS = ["full", "overloaded", "loading", "draining"];
+const REFUSALS = ["full", "connecting", "overloaded", "loading", "draining"];
 
 const { browser, page, troubles } = await open({ ...options, url: "about:blank" });
 await page.addInitScript(() => {

@@ -162,6 +162,7 @@ async def test_what_the_page_says_in_each_of_its_states(
     assert seen["speakers"] > 1
     assert seen["refusals"] == {
         "full": "All lines are busy",
+        "connecting": "Many are calling at this moment",
         "overloaded": "The server is overloaded",
         "loading": "The server is still starting",
         "draining": "The server is shutting down",

@@ -266,7 +266,7 @@ class Stub:
 
     async def start(self, request: web.Request) -> web.Response:
         scenario = request.headers.get("Referer", "").partition("?")[2]
-        if scenario in ("full", "overloaded", "loading", "draining"):
+        if scenario in ("full", "connecting", "overloaded", "loading", "draining"):
             body = {"error": "no call is taken now", "reason": scenario}
             return web.json_response(body, status=503, headers={"Retry-After": "12"})
         if scenario == "refused":

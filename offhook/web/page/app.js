@@ -298,11 +298,13 @@ function onEntry(entry) {
   transcript.update(entry);
 }
 
+/** Sends typed words; gives whether they went. */
 function type(text) {
   const content = text.trim();
-  if (!content || call.state !== "talking") return;
+  if (!content || call.state !== "talking") return false;
   conversation.callerTyped(content);
   call.send(rtvi.sendText(content));
+  return true;
 }
 
 // --- controls
@@ -406,8 +408,7 @@ element("notice-key").addEventListener("submit", (event) => {
 });
 element("type").addEventListener("submit", (event) => {
   event.preventDefault();
-  type(element("text").value);
-  element("text").value = "";
+  if (type(element("text").value)) element("text").value = "";
 });
 for (const button of view.suggestions()) {
   button.addEventListener("click", () => type(button.textContent));

@@ -8,6 +8,7 @@ export class Recording {
   #mix;
   #recorder = null;
   #pieces = [];
+  #limit = 0;
 
   constructor(context) {
     this.#mix = context.createMediaStreamDestination();
@@ -24,13 +25,14 @@ export class Recording {
     const recorder = (this.#recorder = new MediaRecorder(this.#mix.stream));
     recorder.ondataavailable = ({ data }) => pieces.push(data);
     recorder.start(SLICE_MS);
-    setTimeout(() => recorder.state === "recording" && recorder.stop(), LONGEST_MS);
+    this.#limit = setTimeout(() => recorder.stop(), LONGEST_MS);
   }
 
   /** Gives the sound as a Blob, or null if there is none. */
   async stop() {
     const [recorder, pieces] = [this.#recorder, this.#pieces];
     this.#recorder = null;
+    clearTimeout(this.#limit);
     if (!recorder) return null;
     if (recorder.state === "recording") {
       const stopped = new Promise((resolve) => (recorder.onstop = resolve));

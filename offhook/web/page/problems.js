@@ -44,6 +44,10 @@ const WORDS = {
     title: "All lines are busy",
     help: ["Every line of this server is in use right now."],
   },
+  connecting: {
+    title: "Many are calling at this moment",
+    help: ["Too many calls are being connected at once. That takes seconds."],
+  },
   overloaded: {
     title: "The server is overloaded",
     help: ["One more call would spoil the sound of those in progress."],
@@ -95,7 +99,7 @@ const WORDS = {
   },
 };
 
-const BUSY = ["full", "overloaded", "loading", "draining"]; // the server's reasons of a 503
+const BUSY = ["full", "connecting", "overloaded", "loading", "draining"]; // the server's reasons of a 503
 
 /** The words for a problem: `{title, help: [paragraph], typing, key}`. */
 export function wordsFor(problem) {

@@ -2,7 +2,7 @@
 
 import * as devices from "./devices.js";
 import { DEAD_DB, Meter } from "./levels.js";
-import { wordsFor } from "./problems.js";
+import { Problem, wordsFor } from "./problems.js";
 
 const TRY_MS = 3000; // of speech, played back afterwards
 const METER_INTERVAL_MS = 50;
@@ -88,6 +88,7 @@ export class Sound {
   }
 
   async #try() {
+    if (!devices.allowed()) return this.#say(wordsFor(new Problem("insecure-page")).title);
     const context = new AudioContext();
     const attempt = (this.#attempt = { context, meter: new Meter(context), loudest: -Infinity });
     this.#showTry(true);

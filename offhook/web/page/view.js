@@ -57,6 +57,7 @@ export function showAnswers(answers) {
   if (answers === undefined) return;
   if (answers === null) return put("answers", "This server is still loading its speech engines.");
   const { agent, hears, speaks } = answers;
+  for (const own of document.querySelectorAll("[data-agent]")) own.hidden = own.dataset.agent !== agent;
   const engines = agent === "bot" ? "" : ` It hears with ${hears} and speaks with ${speaks}.`;
   put("answers", `${AGENTS[agent] ?? agent}.${engines}`);
 }
