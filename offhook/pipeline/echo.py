@@ -7,8 +7,15 @@ a 40 ms impulse response is fitted by regularised least squares, early taps free
 held down as a room decays. What the filter leaves over is the person. All at 4 kHz, where most
 of a voice's energy lies, codecs keep the waveform and the fit costs about 2 ms.
 
+Jitter buffers stretch the sound whenever packets come late, and then one filter fits before and
+another after: of pure echo on a busy machine half is not explained so. What fails is therefore cut
+into halves with a delay and a filter each; and where the line is known for its echo, into quarters,
+with delays not far from the one that is known.
+
 Sans-io. Two copies a tick; everything else happens when somebody asks.
 """
+
+from collections import deque
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +25,30 @@ from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_
 ECHO = 0.9
 """At this likeness and above it is echo alone: 99.7 % of echoes are, no person without echo, and
 of people as loud as their echo 12 % in the first tenth of a second and 3 % later. Ask again."""
-MAX_DELAY_MS = 800
+ECHO_IN_HALVES = 0.88
+"""The same in halves: 85 % of echoes are while both jitter buffers stretch, and a hundredth of what
+the same synthetic voice says as a caller."""
+ECHO_IN_QUARTERS = 0.75
+"""The same in quarters, near the known delay: 98 % of those echoes are, no person without echo, and
+of people as loud as their echo 10 %."""
+MAX_DELAY_MS = 1200
 """The longest way out and back that is searched: two jitter buffers, a phone, a room."""
 
 _RATE = 4000
 _HEARD_TICKS = 320 // PACKET_MS
-_SENT_TICKS = 1200 // PACKET_MS
+_LATE_TICKS = 1000 // PACKET_MS
+_SENT_TICKS = (MAX_DELAY_MS + 400) // PACKET_MS
 _MAX_LAG = MAX_DELAY_MS * _RATE // 1000
 _TAPS = 40 * _RATE // 1000
+_PIECE_TAPS = 25 * _RATE // 1000
+_HALF_SPAN = 80 * _RATE // 1000
+"""How far the delay of a half may be from that of the whole."""
+_QUARTER_SPAN = 150 * _RATE // 1000
+"""How far the delay of a quarter may be from the line's."""
+_DELAYS = 9
+"""So many of the last delays make the line's, their median..."""
+_DELAYS_LEAST = 3
+"""...and fewer do not."""
 _LEAD = 8
 """Taps before the correlation's peak, which need not be the first arrival."""
 _DECAY = 50
@@ -50,16 +73,20 @@ class _Ring:
         self._ticks[self._next] = 0 if pcm is None else pcm
         self._next = (self._next + 1) % len(self._ticks)
 
-    def last(self) -> Floats:
-        return np.roll(self._ticks, -self._next, axis=0).ravel().astype(np.float32)
+    def last(self, ticks: int, ago: int) -> Floats:
+        """So many ticks, up to `ago` ticks before now."""
+        at = np.arange(self._next - ago - ticks, self._next - ago) % len(self._ticks)
+        return self._ticks[at].ravel().astype(np.float32)
 
 
 class EchoDetector:
     """One call: what was sent and what was heard, tick by tick."""
 
     def __init__(self) -> None:
-        self._sent = _Ring(_SENT_TICKS, SAMPLES_OUT)
-        self._heard = _Ring(_HEARD_TICKS, SAMPLES_IN)
+        self._sent = _Ring(_SENT_TICKS + _LATE_TICKS, SAMPLES_OUT)
+        self._heard = _Ring(_HEARD_TICKS + _LATE_TICKS, SAMPLES_IN)
+        self._delays: deque[int] = deque(maxlen=_DELAYS)
+        """Of the echo found of late, in samples."""
 
     def sent(self, pcm: Pcm | None) -> None:
         """Take the 480 samples put on the wire in this tick; None when nothing was."""
@@ -75,15 +102,35 @@ class EchoDetector:
         A voice with the echo beneath it scores by the echo's share of the energy. Costs about
         2 ms, so ask when a voice is suspected while or just after the agent speaks.
         """
-        sent = _decimate(self._sent.last(), RATE_OUT)
-        heard = _decimate(self._heard.last(), RATE_IN)
-        noise = _NOISE * len(heard)
-        energy = float(heard @ heard) - noise
-        if energy <= 0 or float(sent @ sent) < _SILENCE * len(heard):
-            return 0.0
-        rest = _unexplained(sent, heard, _delay(sent, heard))
-        left = max(0.0, float(rest @ rest) - noise)
-        return max(0.0, 1 - left / energy)
+        return _explained(*self._last(0), 1, _TAPS, (0, _MAX_LAG))[0]
+
+    def is_echo(self, ago: int = 0) -> bool:
+        """Whether 320 ms heard are the sent sound returning, and nothing else: the last ones, or
+        those up to `ago` ticks before, of which at most a second is remembered."""
+        sent, heard = self._last(min(ago, _LATE_TICKS))
+        likeness, delay = _explained(sent, heard, 1, _TAPS, (0, _MAX_LAG))
+        found = likeness >= ECHO
+        if not found:
+            lags = _near(delay, _HALF_SPAN)
+            likeness, delay = _explained(sent, heard, 2, _PIECE_TAPS, lags)
+            found = likeness >= ECHO_IN_HALVES
+        if not found and len(self._delays) >= _DELAYS_LEAST:
+            lags = _near(int(np.median(self._delays)), _QUARTER_SPAN)
+            likeness, delay = _explained(sent, heard, 4, _PIECE_TAPS, lags)
+            found = likeness >= ECHO_IN_QUARTERS
+        if found:
+            self._delays.append(delay)
+        return found
+
+    @property
+    def delay_ms(self) -> int:
+        """From sent to heard, as it was of late; 0 while no echo was found."""
+        return int(np.median(self._delays)) * 1000 // _RATE if self._delays else 0
+
+    def _last(self, ago: int) -> tuple[Floats, Floats]:
+        """What was sent and heard, both ending `ago` ticks before now."""
+        sent, heard = self._sent.last(_SENT_TICKS, ago), self._heard.last(_HEARD_TICKS, ago)
+        return _decimate(sent, RATE_OUT), _decimate(heard, RATE_IN)
 
 
 def _decimate(sound: Floats, rate: int) -> Floats:
@@ -95,26 +142,50 @@ def _decimate(sound: Floats, rate: int) -> Floats:
     return np.fft.irfft(spectrum, size).astype(np.float32) * np.float32(size / len(sound))
 
 
-def _delay(sent: Floats, heard: Floats) -> int:
+def _near(delay: int, span: int) -> tuple[int, int]:
+    return max(0, delay - span), min(_MAX_LAG, delay + span)
+
+
+def _explained(
+    sent: Floats, heard: Floats, pieces: int, taps: int, lags: tuple[int, int]
+) -> tuple[float, int]:
+    """The share of `heard` that filters of `taps` over `sent` explain, one for each of `pieces`,
+    and the median of their delays, which are within `lags`."""
+    noise = _NOISE * len(heard)
+    energy = float(heard @ heard) - noise
+    if energy <= 0 or float(sent @ sent) < _SILENCE * len(heard):
+        return 0.0, 0
+    size = len(heard) // pieces
+    left, delays = -noise, []
+    for end in range(size, len(heard) + 1, size):
+        piece, until = heard[end - size : end], sent[: len(sent) - len(heard) + end]
+        delays.append(_delay(until, piece, *lags))
+        rest = _unexplained(until, piece, delays[-1], taps)
+        left += float(rest @ rest)
+    return max(0.0, 1 - max(0.0, left) / energy), int(np.median(delays))
+
+
+def _delay(sent: Floats, heard: Floats, least: int, most: int) -> int:
     """Samples by which `heard` follows `sent`; both end now."""
+    sent = sent[max(0, len(sent) - len(heard) - most) : len(sent) - least]
     cross = np.fft.rfft(sent) * np.conj(np.fft.rfft(heard, len(sent)))
     # Half whitened: without it the voice's own pitch is the peak, with all of it the noise is.
     strength = np.sqrt(np.abs(cross))
     cross /= strength + np.float32(1e-3) * strength.max()
     # The correlation's index is where in `sent` the heard sound would begin.
     undelayed = len(sent) - len(heard)
-    likely = np.abs(np.fft.irfft(cross, len(sent))[undelayed - _MAX_LAG : undelayed + 1])
-    return _MAX_LAG - int(np.argmax(likely))
+    likely = np.abs(np.fft.irfft(cross, len(sent))[: undelayed + 1])
+    return least + undelayed - int(np.argmax(likely))
 
 
-def _unexplained(sent: Floats, heard: Floats, delay: int) -> Floats:
-    """What is left of `heard` after the best filter of `_TAPS` taps around `delay`."""
-    first = len(sent) - len(heard) - delay + _LEAD - (_TAPS - 1)
-    reach = np.pad(sent, (0, _LEAD))[first : first + len(heard) + _TAPS - 1]
+def _unexplained(sent: Floats, heard: Floats, delay: int, count: int) -> Floats:
+    """What is left of `heard` after the best filter of `count` taps around `delay`."""
+    first = len(sent) - len(heard) - delay + _LEAD - (count - 1)
+    reach = np.pad(sent, (0, _LEAD))[first : first + len(heard) + count - 1]
     # A row a sample, a column a tap, the latest arrival first.
-    taps = np.lib.stride_tricks.sliding_window_view(reach, _TAPS)
-    late = np.arange(_TAPS - 1, -1, -1, dtype=np.float32) - _LEAD
+    taps = np.lib.stride_tricks.sliding_window_view(reach, count)
+    late = np.arange(count - 1, -1, -1, dtype=np.float32) - _LEAD
     normal = taps.T @ taps
-    power = max(float(np.trace(normal)) / _TAPS, _SILENCE * len(heard))
-    normal.flat[:: _TAPS + 1] += _RIDGE * power * np.exp(np.maximum(late, 0) / _DECAY)
+    power = max(float(np.trace(normal)) / count, _SILENCE * len(heard))
+    normal.flat[:: count + 1] += _RIDGE * power * np.exp(np.maximum(late, 0) / _DECAY)
     return heard - taps @ np.linalg.solve(normal, taps.T @ heard)

@@ -16,7 +16,7 @@ from loguru import logger
 from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 from offhook.pipeline.digits import Digits, as_text
-from offhook.pipeline.echo import ECHO, EchoDetector
+from offhook.pipeline.echo import MAX_DELAY_MS, EchoDetector
 from offhook.pipeline.events import (
     CallerPartial,
     CallerTurn,
@@ -49,8 +49,17 @@ VOICE_GAP_MS = 100
 """The voice detector waits longer before it calls speech ended; the turn's clock starts here."""
 ECHO_CHECK_MS = 100
 """An echo verdict is good for this long: it costs milliseconds."""
-ECHO_TAIL_MS = 600
+ECHO_TAIL_MS = MAX_DELAY_MS
 """The agent's last words can come back this long after they were sent."""
+ECHO_KNOWN_MS = 10_000
+"""A line that brought echo so recently is taken to bring more: one check that finds none is not
+believed before the next one agrees."""
+ECHO_UNKNOWN_MS = 800
+"""While it is not known whether a line brings echo, it is taken to come this late..."""
+QUIET_PROVES_MS = 1500
+"""...until the agent has been heard to speak alone for so long: then none comes."""
+ECHO_LINGERS_MS = 160
+"""Echo is held for voice this long after the last of it: a room, and the detector's windows."""
 
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
@@ -133,7 +142,15 @@ class Hearing:
         """Entries of keys that are complete and not yet handed over."""
         self._pressed_at = 0
         self._echo_verdict = (False, -(10**9))
+        self._echo_doubted = False
+        """The last check found no echo on a line that is known for it."""
+        self._echo_until = -(10**9)
+        """Up to here what was heard is known to be the agent's own voice."""
+        self._echo_gone = -(10**9)
+        """From here on nothing of what was sent before the last pause can come back."""
         self._agent_sound_at = -(10**9)
+        self._agent_alone_ms = 0
+        """How long the agent has spoken in this call while nothing was heard."""
         self._end_question: asyncio.Task[None] | None = None
         self._turns = 0
         self._vad = ears.vad.open(self._voice_window)
@@ -185,6 +202,8 @@ class Hearing:
         self._echo.heard(heard)
         if said is not None:
             self._agent_sound_at = self._memory.end
+            if not (self._detector.speaking or self._suspected):
+                self._agent_alone_ms += PACKET_MS
         self._vad.feed(heard)
         self._feed()
         self._gather_keys()
@@ -214,7 +233,10 @@ class Hearing:
         facts.voice = detector.speaking and detector.silence_ms <= VOICE_GAP_MS
         facts.suspected = self._suspected
         if detector.speaking:
-            facts.speech_ms = detector.speech_ms
+            # Since the agent's own voice, if that is what it began with.
+            voiced_until = detector.now - detector.silence_ms * MS
+            callers = voiced_until - max(self._echo_until, self._echo_gone)
+            facts.speech_ms = min(detector.speech_ms, max(0, self._ms(callers)))
         facts.silence_ms = detector.silence_ms
         facts.keying, facts.keyed = self.digits.collecting, bool(self._keyed)
         facts.words_due = self._awaiting_final
@@ -230,14 +252,32 @@ class Hearing:
         return self._leg.playout.speaking
 
     def _is_echo(self) -> bool:
-        end = self._memory.end
+        # Of the sound that the voice detector has judged, which on a busy machine is not the last.
+        end = self._detector.now
         if end - self._agent_sound_at > ECHO_TAIL_MS * MS:
             return False
         verdict, at = self._echo_verdict
         if end - at >= ECHO_CHECK_MS * MS:
-            verdict = self._echo.likeness() >= ECHO
+            known = end - self._echo_until < ECHO_KNOWN_MS * MS
+            doubted = self._echo_doubted and end - at < 2 * ECHO_CHECK_MS * MS
+            found = self._echo.is_echo((self._memory.end - end) // SAMPLES_IN)
+            if found:
+                self._echo_until = end
+            self._echo_doubted = not found
+            verdict = found or (known and not doubted)
             self._echo_verdict = (verdict, end)
         return verdict
+
+    def _pause(self) -> None:
+        """Fall silent; what was said may still be on its way back."""
+        self._leg.playout.pause()
+        if self._memory.end - self._echo_until < ECHO_KNOWN_MS * MS:
+            delay_ms = self._echo.delay_ms
+        elif self._agent_alone_ms < QUIET_PROVES_MS:
+            delay_ms = ECHO_UNKNOWN_MS
+        else:
+            return
+        self._echo_gone = self._memory.end + (delay_ms + ECHO_LINGERS_MS) * MS
 
     # --- keys ---
 
@@ -257,7 +297,8 @@ class Hearing:
         if self._fed_until is None:
             if not (self._facts.voice or self._facts.suspected):
                 return
-            self._fed_until = max(self._fed_end, self._onset - PRE_ROLL_MS * MS)
+            onset = max(self._onset, self._echo_until)
+            self._fed_until = max(self._fed_end, onset - PRE_ROLL_MS * MS)
             self._facts.text, self._facts.final = "", False
         if self._memory.end - self._fed_until >= FEED_MS * MS:
             self._feed_rest()
@@ -326,7 +367,7 @@ class Hearing:
         for action in row.actions:
             match action:
                 case Action.PAUSE:
-                    self._leg.playout.pause()
+                    self._pause()
                     self._emit(PlayoutPaused(self._ms(self._memory.end), self._ms(self._onset)))
                 case Action.RESUME:
                     if not self._away:

@@ -97,7 +97,8 @@ class Facts:
     suspected: bool = False
     """One strong window: speech may just have begun."""
     speech_ms: int = 0
-    """Length of the current speech, or of the last one when it has ended."""
+    """Length of the current speech, or of the last one when it has ended; without what is, or may
+    still be, the agent's own voice coming back."""
     silence_ms: int = 0
     """Since the end of the last speech."""
     text: str = ""
@@ -224,6 +225,7 @@ def _weighty(turn: "Turn", facts: Facts) -> bool:
 def _final_means_to_interrupt(turn: "Turn", facts: Facts) -> bool:
     return (
         facts.final
+        and (facts.speech_ms > 0 or decisive(facts.text))
         and bool(weighty_words(facts.text))
         and not is_backchannel(facts.text)
         and not only_echo(facts.text, facts.agent_said)
@@ -232,6 +234,10 @@ def _final_means_to_interrupt(turn: "Turn", facts: Facts) -> bool:
 
 def _final_is_nothing(turn: "Turn", facts: Facts) -> bool:
     return facts.final and not _final_means_to_interrupt(turn, facts)
+
+
+def _echo_after_all(turn: "Turn", facts: Facts) -> bool:
+    return facts.voice and facts.echo()
 
 
 def _was_nothing(turn: "Turn", facts: Facts) -> bool:
@@ -289,7 +295,7 @@ TABLE: tuple[Row, ...] = (
     Row(S.ENDING, _turn_over_with_words, S.REPLYING, (A.COMMIT,), "the caller is done"),
     Row(S.ENDING, _turn_over, S.LISTENING, (A.DISCARD,), "noise, or nothing understood"),
     Row(S.REPLYING, _presses, S.KEYING, (A.INTERRUPT,), "the caller has more to say"),
-    Row(S.REPLYING, _voice, S.SUSPECTED, (A.PAUSE,), "the caller goes on"),
+    Row(S.REPLYING, _voice_after_echo_check, S.SUSPECTED, (A.PAUSE,), "the caller goes on"),
     Row(S.REPLYING, _agent_speaks, S.SPEAKING, (), "the first sound of the reply"),
     Row(S.REPLYING, _agent_done, S.LISTENING, (), "nothing to say"),
     Row(S.SPEAKING, _presses, S.KEYING, (A.INTERRUPT,), "a key is never a cough"),
@@ -297,6 +303,7 @@ TABLE: tuple[Row, ...] = (
     Row(S.SPEAKING, _agent_pauses_for_thought, S.REPLYING, (), "a gap inside the reply"),
     Row(S.SPEAKING, _agent_done, S.LISTENING, (), "the reply has been heard"),
     Row(S.SUSPECTED, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
+    Row(S.SUSPECTED, _echo_after_all, None, (A.RESUME, A.CANCEL), "the agent's own voice"),
     Row(S.SUSPECTED, _means_to_interrupt, S.HEARING, (A.INTERRUPT,), "long, or words that count"),
     Row(S.SUSPECTED, _was_nothing, None, (A.RESUME, A.CANCEL), "one loud window, no speech"),
     Row(S.SUSPECTED, _cough, None, (A.RESUME, A.CANCEL), "too short for a word"),

@@ -125,6 +125,11 @@ class SpeechDetector:
         self.speaking = False
 
     @property
+    def now(self) -> int:
+        """Sample up to which windows were taken: the model may be late."""
+        return self._now
+
+    @property
     def noise_floor(self) -> float:
         """dBFS."""
         return self._floor.level

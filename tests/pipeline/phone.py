@@ -33,6 +33,7 @@ from offhook.pipeline.events import Event
 from offhook.pipeline.hearing_io import Ears
 from offhook.pipeline.recognizer import DEFAULT_OPTIONS, Final, Recognizer, StreamOptions
 from offhook.pipeline.smart_turn_io import SmartTurn
+from offhook.pipeline.synthesizer import Synthesizer
 from offhook.pipeline.vad_io import VadBatch
 
 SOON = 15
@@ -199,12 +200,15 @@ async def phone_call(
     make_agent: Callable[[Call], Agent],
     leg: PhoneLeg | None = None,
     recognizer: Recognizer | None = None,
+    synthesizer: Synthesizer | None = None,
     **options: Any,
 ) -> AsyncIterator[Phone]:
     """A call that is up; whatever the test leaves of it is ended."""
     leg = leg or PhoneLeg()
     ears = Ears(VadBatch(), SmartTurn())
-    engines = Engines(ears, recognizer or ScriptedRecognizer(), ScriptedSynthesizer())
+    engines = Engines(
+        ears, recognizer or ScriptedRecognizer(), synthesizer or ScriptedSynthesizer()
+    )
     phone = Phone(leg, ears, Call(leg, engines, make_agent, **options))
     nobody = leg.on_dtmf
     try:

@@ -219,9 +219,34 @@ BOTH = replace(SPEAKING, voice=True, speech_ms=100)
         ),
         (
             turn_in(S.JUDGING),
-            replace(SPEAKING, text="wrong number", final=True),
+            replace(SPEAKING, text="wrong number", final=True, speech_ms=400),
             S.ENDING,
             (Action.INTERRUPT,),
+        ),
+        # All of it was, or may have been, the agent's own voice: only what is unmistakable counts.
+        (
+            turn_in(S.JUDGING),
+            replace(SPEAKING, text="wrong number", final=True),
+            S.SPEAKING,
+            (Action.RESUME, Action.CANCEL),
+        ),
+        (
+            turn_in(S.JUDGING),
+            replace(SPEAKING, text="no stop", final=True),
+            S.ENDING,
+            (Action.INTERRUPT,),
+        ),
+        (
+            turn_in(S.SUSPECTED, speech_in_state=900),
+            replace(BOTH, speech_ms=900, echo=lambda: True),
+            S.SPEAKING,
+            (Action.RESUME, Action.CANCEL),
+        ),
+        (
+            turn_in(S.REPLYING),
+            replace(CALLER, agent_busy=True, echo=lambda: True),
+            S.REPLYING,
+            (),
         ),
         (
             turn_in(S.JUDGING, state_ms=700),
