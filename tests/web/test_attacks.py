@@ -7,30 +7,38 @@ application, so a new one is attacked without being named here.
 
 import asyncio
 import contextlib
+import io
+import json
+import logging
+import math
 import os
 import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+import wave
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aioice.ice
 import pytest
 import pytest_asyncio
-from aiohttp import ClientSession, web
+from aiohttp import ClientSession, FormData, UnixConnector
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.signaling.peer_io import PeerLeg
-from offhook.web import server_io
 from offhook.web.access import ROUTES, Role
 from offhook.web.config import Config
-from offhook.web.edge_io import Edge
+from offhook.web.edge_io import CONNECTING_SHARE, FEW_CONNECTING, Edge
+from offhook.web.listening_io import Runner
+from offhook.web.logs import Log, set_up
 from offhook.web.server_io import application
+from tests.web.test_processes import TwoProcesses
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -86,6 +94,8 @@ class Target:
     caller: PeerLeg
     routes: list[tuple[str, str]] = field(default_factory=list)
     """Method and path of each, as the application has them."""
+    answer: str = ""
+    """The SDP that the caller was given."""
 
     def path(self, pattern: str) -> str:
         """With the call that goes on, and for streams the carrier that signs none."""
@@ -138,11 +148,11 @@ async def standing() -> AsyncIterator[Target]:
     edge = Edge(Config.model_validate(TABLE))
     await edge.start()
     app = application(edge)
-    runner = server_io.runner_of(app)
+    runner = Runner(app)
     await runner.setup()
     clock, caller = PacketClock(), PeerLeg("caller")
     try:
-        await web.TCPSite(runner, "0.0.0.0", 0).start()
+        await runner.listen("0.0.0.0", 0)
         port = runner.addresses[0][1]
         found = {
             (route.method, resource.canonical)
@@ -169,7 +179,8 @@ async def target() -> AsyncIterator[Target]:
             offer = {"sdp": await caller.offer(), "type": "offer"}
             async with http.post(url, json=offer) as answer:
                 assert answer.status == 200, await answer.text()
-                await caller.accept((await answer.json())["sdp"])
+                server.answer = (await answer.json())["sdp"]
+                await caller.accept(server.answer)
         clock.add(caller)
         async with asyncio.timeout(SOON):
             while not caller.connected:
@@ -179,15 +190,19 @@ async def target() -> AsyncIterator[Target]:
 
 
 @contextmanager
-def unharmed(target: Target, lines: int = LINES) -> Iterator[list[str]]:
-    """Meanwhile the log stays short, and the caller gets a packet of each 20 ms. Gives the log."""
-    log: list[str] = []
-    sink = logger.add(lambda message: log.append(str(message)), level="INFO", format="{message}")
+def unharmed(target: Target, lines: int = LINES) -> Iterator[None]:
+    """Meanwhile the log stays short, and ours, and the caller gets a packet of each 20 ms."""
+    stream = io.StringIO()
     before, began = target.caller.statistics(), time.monotonic()
-    try:
-        yield log
-    finally:
-        logger.remove(sink)
+    with contextlib.redirect_stderr(stream):
+        set_up(Log())
+        try:
+            yield
+        finally:
+            logger.remove()
+            logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+    log = stream.getvalue().splitlines()
+    assert all(re.match(r"\d\d:\d\d:\d\d\.\d+ [A-Z]+ ", line) for line in log), log
     after, seconds = target.caller.statistics(), time.monotonic() - began
     assert target.caller.closed is None
     assert after.packets_lost == before.packets_lost
@@ -375,6 +390,118 @@ async def test_a_server_for_this_machine_alone_answers_to_no_proxy(target: Targe
         target.edge.config = config
 
 
+# --- floods, and what is not a request ---
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(SOON):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_caller_cannot_write_lines_of_the_log(target: Target) -> None:
+    forged = "x\n12:00:00.000 INFO     call me at http://evil.example/\r\x1b[2J\u2028"
+    with unharmed(target, 40):
+        for number in range(300):
+            kind = {"label": "rtvi-ai", "type": f"{forged}{number}", "id": forged, "data": forged}
+            target.caller.send_message(json.dumps(kind))
+        path = f"/{number}%0a12:00:00.000%20INFO%20%1b[2J"
+        for _ in range(AGAIN):
+            headers = {"User-Agent": "x\x1b[2J", "Accept": "\x1b[31m"}
+            assert (await ask(target.port, "GET", path, headers))[0] in (400, 404)
+        await asyncio.sleep(1)
+
+
+async def test_noise_at_a_calls_port_is_neither_logged_nor_felt(target: Target) -> None:
+    found = re.search(r"candidate:\S+ 1 udp \d+ 127\.0\.0\.1 (\d+)", target.answer)
+    assert found is not None
+    cookie = bytes.fromhex("2112a442") + bytes(12)
+    noise = [
+        bytes.fromhex("00010008") + cookie + bytes.fromhex("0024000200000000"),
+        bytes.fromhex("00010008") + cookie + bytes.fromhex("8029000100000000"),
+        bytes.fromhex("0101ffff") + cookie,
+        bytes.fromhex("0001") + cookie,
+        bytes.fromhex("80ff0001") + os.urandom(200),
+        bytes.fromhex("16feff") + os.urandom(100),
+        b"",
+    ]
+    with unharmed(target), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        for _ in range(300):
+            for packet in noise:
+                stranger.sendto(packet, ("127.0.0.1", int(found[1])))
+            await asyncio.sleep(0.002)
+        await asyncio.sleep(0.5)
+
+
+async def test_uploads_that_never_end_keep_no_program_from_the_engine(target: Target) -> None:
+    assert target.edge.speech is not None
+    lane = target.edge.speech.admission.lanes["transcription"]
+    head = (
+        "POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000000\r\n"
+        "Content-Type: multipart/form-data; boundary=b\r\n\r\n--b\r\n"
+        'Content-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\nRIFF'
+    )
+    writers = []
+    with unharmed(target):
+        for _ in range(16):
+            _, writer = await asyncio.open_connection("127.0.0.1", target.port)
+            writer.write(head.encode())
+            writers.append(writer)
+        for _ in range(5):
+            for writer in writers:
+                writer.write(bytes(600))
+            await asyncio.sleep(0.1)
+        assert not lane.running
+        form = FormData({"model": "whisper-1"})
+        form.add_field("file", silence(), filename="a.wav")
+        url = f"http://127.0.0.1:{target.port}/v1/audio/transcriptions"
+        async with (
+            asyncio.timeout(SOON),
+            ClientSession() as http,
+            http.post(url, data=form) as answer,
+        ):
+            assert answer.status == 200, await answer.text()
+        for writer in writers:
+            writer.close()
+
+
+def silence() -> bytes:
+    """A second of it, as a WAV file."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(16_000)
+        sound.writeframes(bytes(32_000))
+    return file.getvalue()
+
+
+async def test_callers_who_never_connect_take_few_lines_and_no_agent(target: Target) -> None:
+    leg = PeerLeg("nobody")
+    offer = {"sdp": await leg.offer(), "type": "offer"}
+    before = len(target.edge.legs)
+    most = max(FEW_CONNECTING, math.ceil(CONNECTING_SHARE * target.edge.config.server.max_calls))
+    url = f"http://127.0.0.1:{target.port}/api/offer"
+    begun: list[Any] = []
+    with unharmed(target):
+        sink = logger.add(lambda message: begun.append(message.record["extra"].get("event")))
+        async with ClientSession() as http:
+            held = []
+            for _ in range(AGAIN):
+                async with http.post(url, json=offer) as answer:
+                    said = await answer.json()
+                    held += [said["pc_id"]] if answer.status == 200 else []
+                    assert answer.status == 200 or answer.headers["Retry-After"]
+            assert len(held) == most == len(target.edge.legs) - before
+            assert "call_started" not in begun
+            for pc_id in held:
+                async with http.delete(f"{url}/{pc_id}") as answer:
+                    assert answer.status == 200
+        await until(lambda: len(target.edge.legs) == before)
+        logger.remove(sink)
+    await leg.hang_up("test over")
+
+
 # --- a server that would stand open ---
 
 
@@ -402,3 +529,40 @@ async def test_a_server_that_would_stand_open_does_not_start(tmp_path: Any, proc
     assert "premium" in done.stderr
     assert "[server] admin_key" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+async def test_processes_that_share_a_port_open_nothing_to_one_another(tmp_path: Path) -> None:
+    """A stream that is handed over to a sibling, and refused there, leaves a connection behind."""
+    (tmp_path / "offhook.toml").write_text(
+        '[[carriers]]\nprovider = "twilio"\nsecret = "s"\n[agent]\nkind = "silent"\n'
+    )
+    socket_path = tmp_path / "admin.sock"
+    server = TwoProcesses(tmp_path, SERVER_ADMIN_LISTEN=f"unix:{socket_path}")
+    try:
+        await server.ready()
+        port = int(server.url.rpartition(":")[2])
+        handed_over = 0
+        for _ in range(8):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for path, headers in (("/carriers/twilio/stream/2-x", UPGRADE), ("/calls", {})):
+                lines = [f"{name}: {value}" for name, value in headers.items()]
+                head = [f"GET {path} HTTP/1.1", "Host: localhost", *lines, "", ""]
+                writer.write("\r\n".join(head).encode())
+                async with asyncio.timeout(SOON):
+                    answered = (await reader.readuntil(b"\r\n\r\n")).decode()
+                    length = re.search(r"content-length: (\d+)", answered, re.IGNORECASE)
+                    assert length is not None
+                    text = await reader.readexactly(int(length[1]))
+                assert answered.split()[1] == "403", (path, answered)
+                handed_over += path == "/calls" and b"admin.sock" in text
+            writer.close()
+        assert handed_over == 8
+        unix = UnixConnector(str(socket_path))
+        async with (
+            ClientSession("http://localhost", connector=unix) as operator,
+            operator.get("/calls") as answer,
+        ):
+            assert await answer.json() == {"calls": []}
+    finally:
+        server.process.terminate()
+        await asyncio.to_thread(server.process.wait, 30)

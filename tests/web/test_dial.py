@@ -14,8 +14,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from offhook.web import calls_io, dial_io
+from offhook.web import calls_io, dial_io, server_io
 from offhook.web.dial_io import Happened, in_words
+from offhook.web.listening_io import Runner
 from tests.telephony.sip.phones import Baresip, endpoint, needs_baresip, port_of
 from tests.web.phones import SOON, ScriptedPhone, configured, served
 
@@ -142,6 +143,28 @@ async def test_the_server_of_this_machine_is_found_by_its_configuration(tmp_path
         )
         _, _, errors = await end_of(process)
         assert "a valid API key is required" in errors
+
+
+async def test_the_operators_socket_is_the_only_way_when_there_is_one(tmp_path, monkeypatch):
+    path = tmp_path / "admin.sock"
+    async with with_phone(404) as (server, _):
+        config = server.edge.config
+        own = config.server.model_copy(update={"admin_listen": f"unix:{path}"})
+        server.edge.config = config.model_copy(update={"server": own})
+        runner = Runner(server_io.application(server.edge, "admin"))
+        await server_io.listen_for_operator(own, runner)
+        try:
+            assert path.stat().st_mode & 0o777 == 0o600
+            code, _, errors = await run("dial", "100", "--url", server.url)
+            assert (code, f"at unix:{path}" in errors) == (1, True)
+            _, lines, _ = await run("dial", "100", "--url", f"unix:{path}")
+            assert lines[-1].startswith("no such number")
+            monkeypatch.setenv("OFFHOOK_SERVER_ADMIN_LISTEN", f"unix:{path}")
+            code, lines, _ = await run("sip-trace")
+            assert code == 0
+            assert "INVITE" in "\n".join(lines)
+        finally:
+            await runner.cleanup()
 
 
 async def test_where_no_server_is_that_is_said():

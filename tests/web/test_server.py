@@ -17,7 +17,7 @@ from offhook.signaling import peer_io
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.smallwebrtc import MAX_BODY_BYTES, parse_offer
 from offhook.web import page_io, server_io
-from offhook.web.config import Config, Engines, Server, WebRtc
+from offhook.web.config import Agent, Config, Engines, Server, WebRtc
 from offhook.web.edge_io import Edge
 from offhook.web.refusals import RETRY_AFTER_SECONDS, Busy
 from offhook.web.server_io import application
@@ -365,6 +365,82 @@ async def test_with_the_key_callers_come_in(client, edge, key):
     edge.config = with_server(api_key=key)
     response = await client.post("/start", json={}, headers={"Authorization": f"Bearer {key}"})
     assert response.status == 200
+
+
+PAGE = "https://app.example"
+
+
+@pytest.mark.parametrize("path", ["/start", "/api/offer", "/sessions/x/api/offer", "/v1/models"])
+async def test_a_page_of_a_site_that_is_named_is_answered_in_full(client, edge, path):
+    edge.config = with_server(origins=frozenset((PAGE,)), api_key="sesame")
+    asked = {"Origin": PAGE, "Access-Control-Request-Method": "POST"}
+    wanted = "authorization,content-type,x-stainless-os"
+    preflight = await client.options(
+        path, headers={**asked, "Access-Control-Request-Headers": wanted}
+    )
+    assert preflight.status == 204
+    assert preflight.headers["Access-Control-Allow-Origin"] == PAGE
+    assert preflight.headers["Access-Control-Allow-Headers"] == wanted
+    assert "PATCH" in preflight.headers["Access-Control-Allow-Methods"]
+    # The refusal too: a page that cannot read it cannot say what is wrong.
+    for headers in (asked, {**asked, "Authorization": "Bearer sesame"}):
+        answer = await client.request(
+            "GET" if path == "/v1/models" else "POST", path, json={}, headers=headers
+        )
+        assert answer.status == (401 if headers is asked else answer.status)
+        assert answer.status != 403
+        assert answer.headers["Access-Control-Allow-Origin"] == PAGE
+        assert answer.headers["Access-Control-Expose-Headers"] == "*"
+        assert answer.headers.getall("Vary") == ["Origin"]
+    for origin in ("https://app.example.evil", "http://app.example", "null"):
+        refused_page = await client.options(path, headers={**asked, "Origin": origin})
+        assert refused_page.status == 403
+        assert "[server] origins" in await refused_page.text()
+        assert "Access-Control-Allow-Origin" not in refused_page.headers
+    answer = await client.get("/readyz", headers=asked)
+    assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+async def test_a_token_is_for_a_call_with_its_agent_and_for_nothing_else(client, edge):
+    from loguru import logger
+
+    begun = []
+    sink = logger.add(lambda m: begun.append(m.record["extra"]), level="DEBUG")
+    edge.config = with_server(api_key="nobody's", admin_key="mine").model_copy(
+        update={"agents": {"quiet": Agent(kind="silent")}}
+    )
+    try:
+        mine = {"Authorization": "Bearer mine"}
+        assert (await client.post("/tokens", json={})).status == 401
+        unknown = await client.post("/tokens", json={"agent": "nobody"}, headers=mine)
+        assert "no agent is called 'nobody'" in await refused(unknown, 400)
+        made = await client.post("/tokens", json={"agent": "quiet"}, headers=mine)
+        assert made.status == 201
+        token = {"Authorization": f"Bearer {(await made.json())['token']}"}
+        assert (await client.get("/v1/models", headers=token)).status == 403
+        assert (await client.get("/calls", headers=token)).status == 401
+        assert (await client.post("/tokens", json={}, headers=token)).status == 401
+        leg = PeerLeg("caller")
+        offer = {"sdp": await leg.offer(), "type": "offer"}
+        answer = await client.post("/api/offer", json=offer, headers=token)
+        assert answer.status == 200
+        call_id = (await answer.json())["pc_id"]
+        await leg.accept((await answer.json())["sdp"])
+        async with asyncio.timeout(20):
+            while not any(line.get("event") == "call_started" for line in begun):
+                await asyncio.sleep(0.01)
+        await leg.hang_up("test over")
+        started = next(line for line in begun if line.get("event") == "call_started")
+        assert (started["call"], started["agent"]) == (call_id, "silent")
+        edge.config = with_server(api_key="nobody's")
+        assert (await client.post("/start", json={}, headers=token)).status == 401
+    finally:
+        logger.remove(sink)
+
+
+async def test_tokens_need_the_operators_key_to_be_made_with(client, edge):
+    answer = await client.post("/tokens", json={})
+    assert "[server] admin_key" in await refused(answer, 409)
 
 
 async def test_when_full_callers_are_told_when_to_try_again(client, edge):
