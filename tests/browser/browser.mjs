@@ -75,7 +75,9 @@ export async function findings(page, where, looks = LOOKS) {
     if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(AXE);
     const { violations } = await page.evaluate(() => window.axe.run());
     for (const { id, nodes } of violations) {
-      found.push(...nodes.map((node) => `${where}, ${colorScheme}: ${id} at ${node.target}: ${node.failureSummary}`));
+      for (const { target, failureSummary } of nodes) {
+        found.push(`${where}, ${colorScheme}: ${id} at ${target}: ${failureSummary}`);
+      }
     }
   }
   await page.emulateMedia({ colorScheme: "light", reducedMotion: "no-preference" });

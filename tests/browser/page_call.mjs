@@ -101,7 +101,10 @@ await picture("events");
 seen.findings.push(...(await findings(page, "the events")));
 seen.events = await page.$$eval("#events .type", (all) => [...new Set(all.map((one) => one.textContent))]);
 await page.click("#events-close");
-const warned = new Promise((resolve) => page.once("dialog", (dialog) => dialog.dismiss().then(() => resolve(dialog.type()))));
+const warned = page.waitForEvent("dialog").then(async (dialog) => {
+  await dialog.dismiss();
+  return dialog.type();
+});
 await page.evaluate(() => void setTimeout(() => location.reload()));
 seen.warned = await warned;
 await answered();

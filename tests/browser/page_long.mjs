@@ -13,7 +13,8 @@ for (let second = 0; second < options.seconds; second++) {
     const turns = [...document.querySelectorAll("#log > .caller")];
     const view = document.getElementById("talk").getBoundingClientRect();
     const { bottom } = turns.at(-1).getBoundingClientRect();
-    return { words: turns.map((turn) => turn.innerText.length).reduce((a, b) => a + b), seen: bottom <= view.bottom };
+    const words = turns.map((turn) => turn.innerText.length).reduce((a, b) => a + b);
+    return { words, seen: bottom <= view.bottom };
   }));
   await page.waitForTimeout(1000);
 }

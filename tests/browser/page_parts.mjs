@@ -23,7 +23,9 @@ for (const state of ["talking", "stalled", "reconnecting"]) {
 }
 assert.ok(inCall("connecting") && !onLine("connecting"));
 
-const facts = { you: true, agent: true, quality: { word: "Excellent", bars: 4 }, trouble: "silent", microphone: "Desk" };
+const facts = {
+  you: true, agent: true, quality: { word: "Excellent", bars: 4 }, trouble: "silent", microphone: "Desk",
+};
 const talking = face({ ...facts, state: "talking" });
 assert.deepEqual([talking.phase, talking.pill.word], ["You are speaking", "Excellent"]);
 assert.match(talking.hint, /Nothing is heard from “Desk”/);
@@ -48,7 +50,8 @@ assert.equal(watch.update(-20, false, 109002), false);
 
 // --- refusals
 
-for (const [reason, title] of [["loading", /still starting/], ["overloaded", /overloaded/], ["full", /busy/]]) {
+const TITLES = { loading: /still starting/, overloaded: /overloaded/, full: /busy/, connecting: /Many/ };
+for (const [reason, title] of Object.entries(TITLES)) {
   const problem = asProblem(new SignallingError(503, "why", reason, 7));
   assert.match(wordsFor(problem).title, title);
   assert.equal(problem.retryAfter, 7);

@@ -549,7 +549,7 @@ async def test_callers_who_do_not_connect_hold_a_quarter_of_the_lines(client, ed
         assert (await never_connected(client)).status == 200
     refusal = await never_connected(client)
     assert refusal.status == 503
-    assert (await refusal.json())["reason"] == "full"
+    assert (await refusal.json())["reason"] == "connecting"
     assert refusal.headers["Retry-After"] == str(RETRY_AFTER_SECONDS)
     assert edge.metrics.refused.labels("connecting")._value.get() == 1
 
