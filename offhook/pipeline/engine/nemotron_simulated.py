@@ -40,7 +40,7 @@ class SimulatedLabels:
     def begins_word(self, id: int) -> bool:
         return True
 
-    def language(self, id: int) -> str | None:
+    def language(self, ids: Sequence[int]) -> str | None:
         return None
 
 

@@ -27,7 +27,7 @@ class LabelText(Protocol):
 
     def begins_word(self, id: int) -> bool: ...
 
-    def language(self, id: int) -> str | None: ...
+    def language(self, ids: Sequence[int]) -> str | None: ...
 
 
 class Sound:
@@ -168,8 +168,7 @@ class Utterance:
     def _said(self, end: int, audio_ms: int, timing: Timing | None, continues: bool) -> Final:
         """Of the labels up to `end`."""
         labels = self._labels[:end]
-        tags = [code for label in labels if (code := self._tokenizer.language(label))]
-        language = self._language or (tags[-1] if tags else UNKNOWN)
+        language = self._language or self._tokenizer.language(labels) or UNKNOWN
         text = self._tokenizer.text(labels)
         return Final(text, audio_ms, self._words(end), language, continues, timing)
 

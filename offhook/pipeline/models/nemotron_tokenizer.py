@@ -25,11 +25,11 @@ class LabelTokenizer:
     def __init__(self, pieces: Sequence[str], silent: frozenset[int] = frozenset()) -> None:
         """silent: labels that are no text, as <unk>."""
         tags = [TAG.fullmatch(piece) for piece in pieces]
-        self._languages = tuple(tag[1] if tag else None for tag in tags)
+        self._pieces = tuple(piece.replace(SPACE, " ") for piece in pieces)
         self._begins = tuple(piece.startswith(SPACE) for piece in pieces)
         self._texts = tuple(
-            "" if tag or label in silent else piece.replace(SPACE, " ")
-            for label, (piece, tag) in enumerate(zip(pieces, tags, strict=True))
+            "" if tag or label in silent else piece
+            for label, (piece, tag) in enumerate(zip(self._pieces, tags, strict=True))
         )
         self._tagged = any(tags)
 
@@ -73,6 +73,9 @@ class LabelTokenizer:
     def begins_word(self, id: int) -> bool:
         return self._begins[id]
 
-    def language(self, id: int) -> str | None:
-        """The ISO 639 code of a tag; None for all other labels."""
-        return self._languages[id]
+    def language(self, ids: Sequence[int]) -> str | None:
+        """The ISO 639 code of the last tag, of one piece or spelt out; None: there is none."""
+        if not self._tagged:
+            return None
+        codes = TAG.findall("".join(self._pieces[label] for label in ids))
+        return codes[-1] if codes else None

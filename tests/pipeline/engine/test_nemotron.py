@@ -47,8 +47,8 @@ class Pieces:
     def begins_word(self, id: int) -> bool:
         return id % 2 == 0
 
-    def language(self, id: int) -> str | None:
-        return "de" if id == 1000 else None
+    def language(self, ids: Sequence[int]) -> str | None:
+        return "de" if 1000 in ids else None
 
 
 @dataclass

@@ -17,7 +17,7 @@ tiny_nemotron = pytest.importorskip("tests.pipeline.models.tiny_nemotron", exc_t
 
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from offhook.pipeline.models import checkpoint, nemotron_checkpoint  # noqa: E402
+from offhook.pipeline.models import checkpoint, hub_io, nemotron_checkpoint  # noqa: E402
 from offhook.pipeline.models.nemotron import Nemotron, NemotronConfig  # noqa: E402
 from offhook.pipeline.recognizer import EngineError  # noqa: E402
 from tests.pipeline.models import tiny  # noqa: E402
@@ -137,7 +137,7 @@ def test_neither_nemo_nor_gguf_files_are_downloaded() -> None:
     """Both lie in the same repositories."""
 
     def wanted(name: str) -> bool:
-        return any(fnmatch(name, pattern) for pattern in checkpoint.FILES)
+        return any(fnmatch(name, pattern) for pattern in hub_io.FILES)
 
     repository = "nemotron-speech-streaming-en-0.6b"
     others = (f"{repository}.nemo", f"{repository}.q8_0.gguf", "README.md")

@@ -81,12 +81,13 @@ def test_tags_of_languages_are_told_and_not_written(
     reference: "transformers.ParakeetTokenizer", multilingual: LabelTokenizer
 ) -> None:
     english, german, slovene = map(reference.convert_tokens_to_ids, tiny_nemotron.TAGS)
-    assert [multilingual.language(i) for i in (english, german, slovene)] == ["en", "de", "sl"]
+    assert [multilingual.language([i]) for i in (english, german, slovene)] == ["en", "de", "sl"]
     cat = reference.encode("The cat sat.", add_special_tokens=False)
     katze = reference.encode("Was die Katze tat.", add_special_tokens=False)
-    assert {multilingual.language(i) for i in cat} == {None}
+    assert multilingual.language(cat) is None
     both = [*cat, english, *katze, german]
     assert multilingual.text(both) == "The cat sat. Was die Katze tat."
+    assert multilingual.language(both) == "de"
 
 
 def test_a_tag_that_is_spelt_out_is_not_written_either(
@@ -98,6 +99,8 @@ def test_a_tag_that_is_spelt_out_is_not_written_either(
         return multilingual.text(reference.encode(text, add_special_tokens=False))
 
     assert spelt("The cat <mt-IS> sat.") == "The cat sat."
+    ids = reference.encode("The cat sat. <mt-IS>", add_special_tokens=False)
+    assert multilingual.language(ids) == "mt"
     for cut in ("<", "<m", "<mt-", "<mt-S", "<mt-SI", "<mt-SI>"):
         assert spelt(f"The cat {cut}") == "The cat"
     assert spelt("The cat <on the mat") == "The cat <on the mat"
