@@ -141,6 +141,8 @@ class Call:
         self._transfer: asyncio.Task[LegError | None] | None = None
         self._transferred = False
         self._hold_limit: asyncio.Task[None] | None = None
+        self._saying: set[asyncio.Task[None]] = set()
+        """Sentences that nobody waits for."""
         self.context = LLMContext(tools=self._agent.tools) if self._agent.tools else LLMContext()
         self._hearing: Hearing
         self._stt: OffhookSTT
@@ -203,6 +205,17 @@ class Call:
         with suppress(TimeoutError):
             async with asyncio.timeout(SENTENCE_SECONDS):
                 await spoken.heard.wait()
+
+    async def end_with_a_word(self) -> None:
+        """Say that the server ends the call, in place of whatever is being said. Who is on hold or
+        being transferred is not there to hear it."""
+        if not self.away:
+            await self.say(self.sentence(Occasion.CLOSING), instead=True)
+
+    def _excuse(self, occasion: Occasion) -> None:
+        task = asyncio.create_task(self.say(self.sentence(occasion)), name=f"say {occasion}")
+        self._saying.add(task)
+        task.add_done_callback(self._saying.discard)
 
     async def transfer(self, target: str) -> None:
         """Hand the caller over to `target`, a number or SIP address, and end the agent's part.
@@ -302,6 +315,8 @@ class Call:
         engines = self._engines
         stream = await engines.recognizer.open(engines.hearing)
         hearing = self._hearing = Hearing(self.leg, engines.ears, stream, self.emit)
+        hearing.on_late = lambda: self._excuse(Occasion.WAIT)
+        hearing.on_lost = lambda: self._excuse(Occasion.NOT_HEARD)
         self._worker = self._build(hearing)
         names = self._agent.name, engines.recognizer.name, engines.synthesizer.name
         self.emit(CallStarted(self.leg.heard_ms, *names, **as_dict(self.leg.info)))
@@ -340,7 +355,7 @@ class Call:
         transfer = self._transfer
         if transfer is not None:
             await asyncio.wait((transfer,), timeout=TRANSFER_ENDS_SECONDS)
-        for task in (transfer, self._hold_limit):
+        for task in (transfer, self._hold_limit, *self._saying):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)

@@ -45,6 +45,9 @@ PARTIAL_MS = 200
 """Partial words are told at most this often: reading is slower, and each costs messages."""
 FEED_MS = 100
 """Sound goes to the recogniser in pieces of this length."""
+WORDS_LATE_MS = 4000
+"""Final words that have not come by then, as of a recogniser that hangs or loads, are late: nobody
+likes to wait on the telephone without a word."""
 VOICE_GAP_MS = 100
 """The voice detector waits longer before it calls speech ended; the turn's clock starts here."""
 ECHO_CHECK_MS = 100
@@ -109,6 +112,10 @@ class Hearing:
         self.on_keys: Callable[[], None] = lambda: None
         self.on_commit: Callable[[str], None] = lambda text: None
         self.on_interrupt: Callable[[], None] = lambda: None
+        self.on_late: Callable[[], None] = lambda: None
+        """The caller is done, and the words do not come."""
+        self.on_lost: Callable[[], None] = lambda: None
+        """They will not: nothing of the turn was understood."""
         self.watch = TurnStopwatch(0, 0)
         """The turn being timed."""
         self.reply = Reply()
@@ -133,6 +140,8 @@ class Hearing:
         self._fed_end = 0
         """Where the last utterance ended: its sound is not fed twice."""
         self._final_at = 0.0
+        self._asked_at = 0
+        """Where the final words were asked for, in samples."""
         self._told_at = 0
         self._awaiting_final = False
         self._stale_finals = 0
@@ -208,6 +217,7 @@ class Hearing:
         self._feed()
         self._gather_keys()
         self._state_facts()
+        self._notice_late_words()
         row = self._turn.step(self._facts, PACKET_MS)
         if row is not None:
             self._carry_out(row, now)
@@ -308,6 +318,17 @@ class Hearing:
             self._recognizer.feed(self._memory.slice(self._fed_until, self._memory.end))
             self._fed_until = self._fed_end = self._memory.end
 
+    def _notice_late_words(self) -> None:
+        facts = self._facts
+        if (
+            self._awaiting_final
+            and not facts.excused
+            and self._turn.state is State.ENDING
+            and self._memory.end - self._asked_at >= WORDS_LATE_MS * MS
+        ):
+            facts.excused = True
+            self.on_late()
+
     def _finish_utterance(self) -> None:
         if self._fed_until is None:  # nothing was fed: nothing will come
             self._facts.text, self._facts.final = "", True
@@ -315,6 +336,7 @@ class Hearing:
         self._feed_rest()
         self._fed_until = None
         self._awaiting_final = True
+        self._asked_at = self._memory.end
         self._recognizer.finish()
 
     def _cancel_utterance(self) -> None:
@@ -350,6 +372,9 @@ class Hearing:
                     self._facts.text, self._facts.final = event.text, True
                     if event.text:
                         self._tell_words(event.text)
+                    elif event.lost and not self._facts.turn_text:
+                        self._facts.excused = True
+                        self.on_lost()
 
     def _tell_words(self, text: str) -> None:
         if self._turn.state in (State.SUSPECTED, State.JUDGING):
@@ -397,6 +422,7 @@ class Hearing:
         if facts.final:
             facts.turn_text = _join(facts.turn_text, facts.text)
             facts.text, facts.final = "", False
+        facts.excused = False
         facts.end_probability = None
         self._withdraw_question()
 
@@ -458,6 +484,7 @@ class Hearing:
     def _forget_turn(self) -> None:
         self._cancel_utterance()
         self._facts.turn_text = ""
+        self._facts.excused = False
         self._facts.end_probability = None
         self._withdraw_question()
 

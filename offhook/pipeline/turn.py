@@ -120,6 +120,8 @@ class Facts:
     """An entry is complete and not yet handed over."""
     words_due: bool = False
     """The final words of an utterance are still to come."""
+    excused: bool = False
+    """The words are late or lost, and the caller is told so: what the agent says is no reply."""
     echo: Callable[[], bool] = field(default=lambda: False)
     """Is what comes in the agent's own voice? Costs a correlation, so it is asked only when it
     matters."""
@@ -152,6 +154,10 @@ def _silent(turn: "Turn", facts: Facts) -> bool:
 
 def _agent_speaks(turn: "Turn", facts: Facts) -> bool:
     return facts.agent_speaking
+
+
+def _agent_replies(turn: "Turn", facts: Facts) -> bool:
+    return facts.agent_speaking and not facts.excused
 
 
 def _agent_done(turn: "Turn", facts: Facts) -> bool:
@@ -289,7 +295,7 @@ TABLE: tuple[Row, ...] = (
     Row(S.ENDING, _presses_before_the_last_words, S.KEYING, (A.FINISH,), "one turn"),
     Row(S.ENDING, _presses, S.KEYING, (), "one turn"),
     Row(S.ENDING, _voice, S.HEARING, (), "it was a pause"),
-    Row(S.ENDING, _agent_speaks, S.ENDING, (A.INTERRUPT,), "the caller has the floor"),
+    Row(S.ENDING, _agent_replies, S.ENDING, (A.INTERRUPT,), "the caller has the floor"),
     Row(S.ENDING, _time_to_ask, S.ENDING, (A.ASK_END,), "ask early, decide later"),
     Row(S.ENDING, _time_to_finish, S.ENDING, (A.FINISH,), "the words are needed by then"),
     Row(S.ENDING, _turn_over_with_words, S.REPLYING, (A.COMMIT,), "the caller is done"),

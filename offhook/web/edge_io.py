@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,6 +78,8 @@ FEW_CONNECTING = 2
 """Of the lines, those that callers by WebRTC may hold who have not connected yet; FEW_CONNECTING at
 any rate. Half as many of one address."""
 HUNG_UP = "the caller hung up"
+FAREWELL_SECONDS = 8.0
+"""For callers who are cut off to be told so."""
 GOODBYE_SECONDS = 0.2
 """For the goodbye to leave before the lines close."""
 CARRIER_RING_SECONDS = 60.0
@@ -126,6 +129,8 @@ class Edge:
         self._peers: dict[str, PeerLeg] = {}
         """Of the legs those whose signalling is ours too."""
         self._calls: dict[str, asyncio.Task[None]] = {}
+        self._conversations: dict[str, Call] = {}
+        """Of the calls those with an agent of ours."""
         self._started: set[str] = set()
         """Of the calls those of which CallStarted was told, and so CallEnded will be."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -311,13 +316,20 @@ class Edge:
         logger.info("ready: the speech worker runs {}", ", ".join(names))
 
     async def drain(self) -> None:
-        """Take no more calls and wait for those in progress, up to the configured time."""
+        """Take no more calls and wait for those in progress, up to the configured time. Those that
+        are left are told that they end, unless that time is 0."""
         self.draining = True
         if self.speech is not None:
             self.speech.draining = True
         if self._calls:
             logger.info("draining {} calls", len(self._calls))
-            await asyncio.wait(self._calls.values(), timeout=self.config.server.drain_seconds)
+            seconds = self.config.server.drain_seconds
+            await asyncio.wait(self._calls.values(), timeout=seconds)
+            if seconds and self._conversations:
+                words = (call.end_with_a_word() for call in self._conversations.values())
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(FAREWELL_SECONDS):
+                        await asyncio.gather(*words, return_exceptions=True)
 
     async def close(self) -> None:
         """End what is left of the calls and free everything."""
@@ -585,7 +597,11 @@ class Edge:
         call.listeners.append(lambda event: self._report(leg, event))
         if self._recordings is not None:
             self._record(leg, call)
-        await call.run()
+        self._conversations[leg.call_id] = call
+        try:
+            await call.run()
+        finally:
+            del self._conversations[leg.call_id]
 
     def _make_agent(self, a: AgentSettings, call: Call) -> Agent:
         if a.kind == "openai":

@@ -40,8 +40,8 @@ RESTART_MAX_SECONDS = 30.0
 """A crashed process is started again after this; twice as long each time it crashes early."""
 STEADY_SECONDS = 60.0
 """Who ran this long did not crash early."""
-END_SECONDS = 10.0
-"""For a process to close its calls and engines; then it is killed."""
+END_SECONDS = 15.0
+"""For a process to say goodbye and close its calls and engines; then it is killed."""
 SETTINGS_BYTES = 1 << 20
 COMMAND = (
     "from loguru import logger; logger.remove()\n"  # Pipecat logs a banner when it is imported

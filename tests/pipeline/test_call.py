@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pipecat.runner.types import RunnerArguments
 
+from offhook.bench.scripted import ScriptedRecognizer, ScriptedRecognizerStream
 from offhook.media.bridge import Bridge
 from offhook.media.leg import CallInfo, LegError
 from offhook.media.pcm import SAMPLES_OUT, Pcm
@@ -33,6 +34,7 @@ from offhook.pipeline.events import (
 )
 from offhook.pipeline.frontdesk import Action, Transfer
 from offhook.pipeline.frontdesk_business import DEMO
+from offhook.pipeline.recognizer import DEFAULT_OPTIONS, Final, StreamOptions
 from offhook.pipeline.sentences import SENTENCES, Occasion, sentence
 from tests.pipeline.phone import Answerer, Phone, PhoneLeg, Words, phone_call
 
@@ -470,3 +472,78 @@ def test_every_language_has_every_sentence() -> None:
     assert sentence(Occasion.WAIT, "de-AT") == SENTENCES["de"][Occasion.WAIT]
     assert sentence(Occasion.WAIT, "tlh") == SENTENCES["en"][Occasion.WAIT]
     assert sentence(Occasion.WAIT, "de", {Occasion.WAIT: "Moment!"}) == "Moment!"
+
+
+# --- words that do not come ---
+
+
+class Slow(ScriptedRecognizer):
+    """Its words come when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "SlowStream":
+        self.stream = SlowStream(self)
+        return self.stream
+
+
+class SlowStream(ScriptedRecognizerStream):
+    def __init__(self, recognizer: Slow) -> None:
+        super().__init__()
+        self._recognizer = recognizer
+
+    def feed(self, pcm: Pcm) -> None:
+        pass
+
+    def finish(self) -> None:
+        self._recognizer.asked += 1
+
+    def tell(self, text: str, *, lost: bool = False) -> None:
+        self._events.put_nowait(Final(text, 1000, lost=lost))
+
+
+def last_said(phone: Phone) -> str:
+    return next((event.text for event in reversed(phone.of(AgentTurn))), "")
+
+
+async def test_a_caller_whose_words_are_late_is_asked_to_wait_and_then_answered(voice: Pcm) -> None:
+    agent, recognizer = Answerer("", "tomorrow at nine"), Slow()
+    async with phone_call(lambda call: agent.agent(), recognizer=recognizer) as phone:
+        phone.leg.feed(voice)
+        await phone.until(lambda: recognizer.asked)
+        await phone.until(lambda: phone.speaking)
+        assert agent.turns == []
+        await phone.until(lambda: not phone.speaking)
+        wait = SENTENCES["en"][Occasion.WAIT]
+        await phone.until(lambda: last_said(phone) == wait)
+        assert not phone.of(Interrupted)
+        recognizer.stream.tell("when are you open")
+        await phone.until(
+            lambda: [e.text for e in phone.of(AgentTurn)][-1:] == ["tomorrow at nine"]
+        )
+    assert agent.turns == ["when are you open"]
+    assert len(phone.of(CallerTurn)) == 1
+
+
+async def test_a_caller_whose_words_are_lost_is_asked_to_say_them_again(voice: Pcm) -> None:
+    agent, recognizer = Answerer("", "tomorrow at nine"), Slow()
+    async with phone_call(lambda call: agent.agent(), recognizer=recognizer) as phone:
+        phone.leg.feed(voice)
+        await phone.until(lambda: recognizer.asked)
+        recognizer.stream.tell("", lost=True)
+        again = SENTENCES["en"][Occasion.NOT_HEARD]
+        await phone.until(lambda: last_said(phone) == again)
+        phone.leg.feed(voice)
+        await phone.until(lambda: recognizer.asked == 2)
+        recognizer.stream.tell("when are you open")
+        await phone.until(lambda: agent.turns == ["when are you open"])
+
+
+async def test_a_caller_who_is_cut_off_is_told_so() -> None:
+    agent = Answerer(LONG)
+    async with phone_call(lambda call: agent.agent()) as phone:
+        await phone.until(lambda: phone.speaking)
+        ending = asyncio.create_task(phone.call.end_with_a_word())
+        await phone.until(ending.done)
+        assert phone.of(AgentTurn)[-1].text == SENTENCES["en"][Occasion.CLOSING]
