@@ -20,7 +20,7 @@ from offhook.media.opus import OpusDecoder, OpusEncoder, libopus
 from offhook.media.recording_io import check_writable
 from offhook.pipeline.engine.asr_models import Device
 from offhook.pipeline.engine.gpu_io import Machine
-from offhook.pipeline.espeak_io import EspeakSynthesizer
+from offhook.pipeline.espeak_io import EspeakSynthesizer, is_installed
 from offhook.pipeline.flite_io import FliteSynthesizer
 from offhook.pipeline.recognizer import EngineError, Recognizer
 from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
@@ -104,8 +104,10 @@ def _speaking(config: Config) -> Iterator[Finding]:
         asking = _ask(remote, engines.tts_url, lambda: remote.start(engines.voice_options()))
         yield _attempt("speaking", lambda: asyncio.run(asking))
     elif engines.tts == "auto":
-        yield _attempt("speaking", _flite, "eSpeak NG speaks instead")
-        yield _attempt("speaking, fall-back", _espeak)
+        flite = _attempt("speaking", _flite, "eSpeak NG speaks instead")
+        yield flite
+        if flite.verdict != "ok" or is_installed():
+            yield _attempt("speaking, fall-back", _espeak)
     elif engines.tts in ("flite", "espeak"):
         yield _attempt("speaking", _flite if engines.tts == "flite" else _espeak)
     else:

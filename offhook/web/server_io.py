@@ -38,9 +38,10 @@ from offhook.web.listening_io import BodyTimeoutError, Runner
 from offhook.web.local_worker_io import local_workers
 from offhook.web.phones import DialRequestError, fault_of_doors, who_operates
 from offhook.web.refusals import Busy, NoPhones
+from offhook.web.speech.errors import ApiError
 from offhook.web.speech.leaving_io import has_left
 from offhook.web.speech.routes_io import is_of_speech, mount
-from offhook.web.speech.server_io import GONE
+from offhook.web.speech.server_io import GONE, answer_of
 from offhook.web.speech.server_io import guard as speech_guard
 from offhook.web.stop_io import Stop
 from offhook.web.worker_io import Address, listener
@@ -62,6 +63,9 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)  # they come from elsewhere, and are verified one by one
     if is_of_speech(request):
         return await speech_guard(request, handler)
+    if request.path.startswith("/v1/"):
+        none = ApiError(404, "there is no speech API here: see [speech] enabled")
+        return answer_of(none, **{"X-Request-Id": uuid.uuid4().hex})
     try:
         admit(request)
     except Refusal as refusal:

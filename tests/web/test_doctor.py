@@ -10,6 +10,7 @@ from importlib.metadata import version
 import pytest
 from aiohttp import web
 
+from offhook.pipeline import espeak_io
 from offhook.pipeline.recognizer import EngineError
 from offhook.web import cli, doctor_io
 from offhook.web.doctor_io import PINNED, Finding, examine
@@ -144,6 +145,22 @@ def test_an_engine_that_is_missing_fails_or_names_what_takes_its_place(monkeypat
     assert "eSpeak NG speaks instead" in found(findings, "speaking").detail
     assert found(findings, "hearing").verdict == "fails"
     assert "apt install libflite1" in found(findings, "hearing").detail
+
+
+@pytest.mark.parametrize("flite", [True, False])
+def test_a_fall_back_that_is_not_installed_is_missed_only_where_it_is_needed(monkeypatch, flite):
+    def missing():
+        raise EngineError("libflite is not installed")
+
+    monkeypatch.setattr(doctor_io, "_pocketsphinx", lambda: "")
+    monkeypatch.setattr(doctor_io, "_flite", (lambda: "") if flite else missing)
+    monkeypatch.setattr(espeak_io, "find_spec", lambda name: None)
+    fall_back = [f for f in examine(None) if f.subject == "speaking, fall-back"]
+    if flite:
+        assert not fall_back
+    else:
+        assert fall_back[0].verdict == "fails"
+        assert "pip install espeakng-loader" in fall_back[0].detail
 
 
 @pytest.mark.usefixtures("no_engines")

@@ -383,8 +383,9 @@ def _hung_up(request: web.Request) -> ConnectionError:
     return Left("the answer could not be completed")
 
 
-def answer_of(fault: ApiError) -> web.Response:
-    return web.json_response(fault.as_dict(), status=fault.status, headers=fault.headers())
+def answer_of(fault: ApiError, **headers: str) -> web.Response:
+    more = {**fault.headers(), **headers}
+    return web.json_response(fault.as_dict(), status=fault.status, headers=more)
 
 
 def fault_of(error: Exception) -> ApiError:

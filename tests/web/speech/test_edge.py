@@ -123,7 +123,10 @@ async def test_an_edge_may_be_for_calls_alone() -> None:
     try:
         async with TestClient(TestServer(application(edge))) as client:
             assert (await client.post("/v1/audio/speech", json=ASKED)).status == 404
-            assert (await client.get("/v1/models")).status == 404
+            answer = await client.get("/v1/models")
+            assert answer.status == 404
+            assert answer.headers["X-Request-Id"]
+            assert (await answer.json())["error"]["type"] == "invalid_request_error"
     finally:
         await edge.close()
 
