@@ -30,12 +30,16 @@ HELLO_AGAIN_SECONDS = (0.1, 0.3, 0.7)
 TIMEOUTS = 5
 """OpenSSL's waits of 1, 2, 4, 8 and 16 s without an answer, after which the handshake failed:
 31 s, as long as SIP waits."""
+SLOW_SECONDS = 4.0
+"""After which it is said that a handshake is not through: nobody hears anything meanwhile."""
 STRANGERS = 4
 """Sources that SDP did not name which may be in the middle of a handshake."""
 CERTIFICATE_DAYS = 365
 HANDSHAKE = b"\x16"
 """Content type of the record that a first flight begins with."""
 RECORD_HEADER_BYTES = 13
+SERVER_HELLO, HELLO_VERIFY_REQUEST = 2, 3
+"""Messages of a handshake (RFC 6347 §4.3.2)."""
 WRITTEN_BYTES = 16_384
 """Taken from OpenSSL at a time."""
 CONTENT_TYPES = range(20, 24)
@@ -127,6 +131,8 @@ class DtlsSrtp:
         self._timeouts = 0
         self._timer: asyncio.TimerHandle | None = None
         self._hellos: list[asyncio.TimerHandle] = []
+        self._first: list[bytes] = []
+        """What a client began with, until something comes back."""
         self._connection = SSL.Connection(_context(), None)
         self._connection.set_ciphertext_mtu(MTU_BYTES)
         if role == "server":
@@ -139,11 +145,17 @@ class DtlsSrtp:
         with contextlib.suppress(SSL.WantReadError):
             self._connection.do_handshake()
         loop = asyncio.get_running_loop()
-        for datagram in self._datagrams():
+        self._first = list(self._datagrams())
+        for datagram in self._first:
             self._send(datagram)
             for seconds in HELLO_AGAIN_SECONDS:
                 self._hellos.append(loop.call_later(seconds, self._send, datagram))
         self._set_timer()
+
+    def begin_again(self) -> None:
+        """A client's first flight, as long as nothing has come back."""
+        for datagram in self._first:
+            self._send(datagram)
 
     def receive(self, data: bytes) -> None:
         """Take a datagram that is not RTP (RFC 7983 §7). What is not whole DTLS records is
@@ -274,15 +286,20 @@ class DtlsSrtp:
             self._timer = None
 
     def _stop_hellos(self) -> None:
+        self._first = []
         for handle in self._hellos:
             handle.cancel()
         self._hellos.clear()
 
 
 class Handshakes:
-    """The associations of one port: with the address in SDP and, while they are not through, with
-    the few others who begin one there. The fingerprint tells which of them is the far end: behind
-    a NAT it comes from elsewhere than it says."""
+    """The handshakes of one port. The fingerprint tells who is the far end: behind a NAT, or on a
+    machine of several addresses, it is elsewhere than its SDP says.
+
+    A server has an association with the address in SDP and, while none is through, with the few
+    others who begin one. A client has a single one, which its far end would not know again under
+    another first flight: it goes to where the far end's packets come from, until it is answered.
+    """
 
     def __init__(
         self,
@@ -291,29 +308,52 @@ class Handshakes:
         send: Callable[[bytes, Address], None],
         on_keys: Callable[[SdesSrtp, Address], None],
         on_failed: Callable[[str], None],
+        on_slow: Callable[[str], None],
     ) -> None:
-        """`on_keys` tells the keys and who has them; `on_failed`, why the address in SDP gets
-        none. A client without an address to speak to waits in vain."""
+        """`on_keys` tells the keys and who has them; `on_failed`, why the far end gets none;
+        `on_slow`, after SLOW_SECONDS, what is being waited for."""
         self._security = security
         self._expected = expected
         self._send = send
         self._on_keys = on_keys
         self._on_failed = on_failed
+        self._on_slow = on_slow
         self._associations: dict[Address, DtlsSrtp] = {}
         self._through: Address | None = None
+        self._answered = False
+        """A client's far end has begun to shake hands."""
+        self._elsewhere: Address | None = None
+        """Where packets came from last that SDP does not name."""
+        loop = asyncio.get_running_loop()
+        self._slow = loop.call_later(SLOW_SECONDS, self._say_slow)
         if expected is not None:
             self._begin(expected)
 
     def receive(self, data: bytes, source: Address) -> None:
-        """Take a datagram that is not RTP."""
+        """Take a datagram of DTLS."""
+        if source != self._expected:
+            self._elsewhere = source
         association = self._associations.get(source)
-        if association is None:
-            if not self._may_begin(data):
-                return
+        if association is None and self._security.role == "client" and _is_answer(data):
+            association = self._move(source)
+        elif association is None and self._may_begin(data):
             association = self._begin(source)
-        association.receive(data)
+        if association is not None:
+            self._answered |= _is_answer(data)
+            association.receive(data)
+
+    def heard(self, source: Address) -> None:
+        """Something else came before there were keys, as sound that is not understood yet."""
+        if source == self._expected or self._through is not None:
+            return
+        self._elsewhere = source
+        if self._security.role == "client" and source not in self._associations:
+            association = self._move(source)
+            if association is not None:
+                association.begin_again()
 
     def close(self) -> None:
+        self._slow.cancel()
         for association in self._associations.values():
             association.close()
         self._associations.clear()
@@ -327,26 +367,61 @@ class Handshakes:
         )
 
     def _begin(self, remote: Address) -> DtlsSrtp:
-        association = DtlsSrtp(
+        association: DtlsSrtp | None = None
+
+        def place() -> Address:
+            return next(
+                (a for a, known in self._associations.items() if known is association), remote
+            )
+
+        association = self._associations[remote] = DtlsSrtp(
             self._security.role,
             self._security.remote_fingerprints,
-            lambda data: self._send(data, remote),
-            lambda keys: self._got_keys(keys, remote),
-            lambda reason: self._failed(reason, remote),
+            lambda data: self._send(data, place()),
+            lambda keys: self._got_keys(keys, place()),
+            lambda reason: self._failed(reason, place()),
         )
-        self._associations[remote] = association
+        return association
+
+    def _move(self, source: Address) -> DtlsSrtp | None:
+        """The client's association, there from now on; None when it has been answered."""
+        if self._answered:
+            return None
+        if not self._associations:
+            return self._begin(source)
+        _, association = self._associations.popitem()
+        self._associations[source] = association
         return association
 
     def _got_keys(self, keys: SdesSrtp, remote: Address) -> None:
         self._through = remote
+        self._slow.cancel()
         for other in [a for a in self._associations if a != remote]:
             self._associations.pop(other).close()
         self._on_keys(keys, remote)
 
     def _failed(self, reason: str, remote: Address) -> None:
         self._associations.pop(remote, None)
-        if remote == self._expected:
+        if remote == self._expected or self._security.role == "client":
+            self._slow.cancel()
             self._on_failed(reason)
+
+    def _say_slow(self) -> None:
+        told = f"{self._expected[0]}:{self._expected[1]}" if self._expected else "the far end"
+        waiting = {"client": "an answer to our handshake", "server": "its handshake"}
+        text = (
+            f"no DTLS keys after {SLOW_SECONDS:g} s: {waiting[self._security.role]} does not come"
+        )
+        text += f" from {told}, where its SDP says it is"
+        if self._elsewhere is not None:
+            text += f"; packets come from {self._elsewhere[0]}:{self._elsewhere[1]}"
+        self._on_slow(text)
+
+
+def _is_answer(data: bytes) -> bool:
+    """Whether it begins as a server's first flight does (RFC 6347 §4.2.1)."""
+    begins = data[:1] == HANDSHAKE and len(data) > RECORD_HEADER_BYTES
+    return begins and data[RECORD_HEADER_BYTES] in (SERVER_HELLO, HELLO_VERIFY_REQUEST)
 
 
 def _is_whole(data: bytes) -> bool:

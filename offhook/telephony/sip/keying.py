@@ -150,9 +150,9 @@ class Keying:
             ):
                 role = before.role  # the association goes on (RFC 8842 §5.3)
             case "actpass":
-                # Being active saves a round trip (RFC 5763 §5), but packets to an address behind
-                # NAT go nowhere until the far end has sent some.
-                role = "server" if self._is_behind_nat(theirs) else "client"
+                # Being active saves a round trip (RFC 5763 §5), but the far end is often elsewhere
+                # than its SDP says, and knows where we are: unless it is we who are behind a NAT.
+                role = "client" if self._is_behind_nat(theirs) else "server"
             case "passive":
                 role = "client"
             case "active" | None:  # unsaid is active in an offer (RFC 4145 §4.1)
@@ -162,11 +162,12 @@ class Keying:
         return Dtls(fingerprints, role) if fingerprints else None
 
     def _is_behind_nat(self, theirs: Media) -> bool:
+        """Whether our own address cannot be reached from where the far end is."""
         try:
             remote, local = ip_address(theirs.connection or ""), ip_address(self.address)
         except ValueError:
             return False
-        return local.is_global and not remote.is_global
+        return remote.is_global and not local.is_global
 
 
 def is_secure(media: Media) -> bool:

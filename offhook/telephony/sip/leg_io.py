@@ -207,6 +207,7 @@ class SipLeg(RtpLeg):
             self._sockets.send_rtp,
             self._use_dtls_keys,
             lambda reason: self.close(f"the sound could not be protected: {reason}"),
+            lambda words: logger.warning("{}: {}", self.call_id, words),
         )
         if not mux:
             self._rtcp_handshakes = Handshakes(
@@ -215,6 +216,7 @@ class SipLeg(RtpLeg):
                 self._sockets.send_rtcp,
                 self._use_dtls_rtcp_keys,
                 lambda reason: logger.debug("{}: no RTCP: {}", self.call_id, reason),
+                lambda words: logger.debug("{}: no RTCP: {}", self.call_id, words),
             )
 
     def _use_dtls_keys(self, keys: SdesSrtp, source: Address) -> None:
@@ -268,13 +270,15 @@ class SipLeg(RtpLeg):
             self.refused_packets += 1
         elif not self._secure:
             self.receive_rtp(data, now)
+        elif self._srtp is None:  # DTLS has not agreed on keys
+            if self._handshakes is not None:
+                self._handshakes.heard(source)
         elif (plain := self._unprotect(data, now)) is not None:
             self._latch.authenticated(source, data, now)
             self.receive_rtp(plain, now)
 
     def _unprotect(self, data: bytes, now: float) -> bytes | None:
-        if self._srtp is None:  # DTLS has not agreed on keys
-            return None
+        assert self._srtp is not None
         try:
             return self._srtp.unprotect(data)
         except SrtpError:
@@ -314,6 +318,8 @@ class SipLeg(RtpLeg):
         """What else shares the port (RFC 7983 §7)."""
         if handshakes is not None and data and 20 <= data[0] <= 63:
             handshakes.receive(data, source)
+        elif handshakes is not None and data and data[0] < 4:  # STUN, which we do not speak here
+            handshakes.heard(source)
         else:
             self.malformed_packets += 1
 

@@ -306,7 +306,7 @@ class Port:
     """One port's handshakes on a network of addresses."""
 
     def __init__(self, network, here, security, expected):
-        self.keys, self.failed = [], []
+        self.keys, self.failed, self.slow = [], [], []
         network[here] = self
 
         def send(data, to):
@@ -317,7 +317,9 @@ class Port:
         def got(keys, source):
             self.keys.append((keys, source))
 
-        self.handshakes = Handshakes(security, expected, send, got, self.failed.append)
+        self.handshakes = Handshakes(
+            security, expected, send, got, self.failed.append, self.slow.append
+        )
 
 
 async def settle(condition, seconds=3.0):
@@ -347,6 +349,59 @@ async def test_behind_a_nat_the_fingerprint_tells_the_far_end():
     client.handshakes.close()
 
 
+async def test_a_client_is_answered_from_another_address_than_it_asked():
+    """A far end of two addresses: SDP names one, and its packets leave by the other."""
+    network = {}
+    server = Port(network, C, Dtls(fingerprints(), "server"), B)
+    network[A] = server
+    client = Port(network, B, Dtls(fingerprints(), "client"), A)
+    await settle(lambda: server.keys and client.keys)
+    assert client.keys[0][1] == C
+    server.handshakes.close()
+    client.handshakes.close()
+
+
+async def test_a_client_begins_where_other_packets_come_from():
+    """A far end behind a NAT that waits for us at an address which nobody reaches."""
+    network = {}
+    server = Port(network, C, Dtls(fingerprints(), "server"), B)
+    client = Port(network, B, Dtls(fingerprints(), "client"), ("10.0.0.5", 4000))
+    await asyncio.sleep(0.05)
+    client.handshakes.heard(C)
+    await settle(lambda: server.keys and client.keys)
+    assert client.keys[0][1] == C
+    server.handshakes.close()
+    client.handshakes.close()
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+async def test_a_handshake_that_does_not_come_is_said_soon(monkeypatch, role):
+    monkeypatch.setattr(dtls_io, "SLOW_SECONDS", 0.1)
+    network = {}
+    port = Port(network, A, Dtls(fingerprints(), role), B)
+    port.handshakes.receive(b"\x16\xfe\xfd" + bytes(10), C)
+    await settle(lambda: port.slow)
+    await asyncio.sleep(0.2)
+    [said] = port.slow
+    assert said.startswith("no DTLS keys after 0.1 s: ")
+    assert f"from {B[0]}:{B[1]}, where its SDP says it is" in said
+    assert said.endswith(f"; packets come from {C[0]}:{C[1]}")
+    assert not port.failed
+    port.handshakes.close()
+
+
+async def test_a_handshake_that_is_through_is_not_slow(monkeypatch):
+    monkeypatch.setattr(dtls_io, "SLOW_SECONDS", 0.5)
+    network = {}
+    server = Port(network, A, Dtls(fingerprints(), "server"), B)
+    client = Port(network, B, Dtls(fingerprints(), "client"), A)
+    await settle(lambda: server.keys and client.keys)
+    await asyncio.sleep(0.6)
+    assert not server.slow + client.slow
+    server.handshakes.close()
+    client.handshakes.close()
+
+
 async def test_strangers_with_another_certificate_neither_get_in_nor_in_the_way():
     network = {}
     expected = Dtls(wrong(), "server")  # nobody here has that certificate
@@ -365,7 +420,7 @@ async def test_strangers_with_another_certificate_neither_get_in_nor_in_the_way(
 async def test_only_so_many_strangers_are_heard_at_a_time():
     answered = []
     handshakes = Handshakes(
-        Dtls(fingerprints(), "server"), B, lambda data, to: answered.append(to), None, None
+        Dtls(fingerprints(), "server"), B, lambda data, to: answered.append(to), None, None, None
     )
     hellos = []
     DtlsSrtp("client", fingerprints(), hellos.append, None, None).close()
@@ -380,7 +435,7 @@ async def test_only_so_many_strangers_are_heard_at_a_time():
 async def test_a_client_answers_nobody_but_whom_it_asked():
     answered = []
     handshakes = Handshakes(
-        Dtls(fingerprints(), "client"), B, lambda data, to: answered.append(to), None, None
+        Dtls(fingerprints(), "client"), B, lambda data, to: answered.append(to), None, None, None
     )
     handshakes.receive(b"\x16\xfe\xfd" + bytes(10), C)
     assert set(answered) == {B}

@@ -198,7 +198,7 @@ THEIR_FINGERPRINTS = (("sha-256", OTHER_FINGERPRINT.split()[1]),)
 @pytest.mark.parametrize(
     ("setup", "role", "answered"),
     [
-        ("a=setup:actpass", "client", "active"),
+        ("a=setup:actpass", "server", "passive"),
         ("a=setup:active", "server", "passive"),
         ("a=setup:passive", "client", "active"),
         ("a=x", "server", "passive"),
@@ -214,13 +214,19 @@ def test_who_starts_the_handshake(setup: str, role: str, answered: str) -> None:
     assert media.attribute("fingerprint") == FINGERPRINT
 
 
-def test_a_far_end_behind_nat_starts_the_handshake() -> None:
-    us = MediaNegotiation(MediaSettings(), "8.8.8.8", 4000, 4001, 1, FINGERPRINT)
-    plan = answer(us, *DTLS_OFFER, "a=setup:actpass", address="10.0.0.7")
-    assert plan.security == Dtls(THEIR_FINGERPRINTS, "server")
-    us = MediaNegotiation(MediaSettings(), "8.8.8.8", 4000, 4001, 1, FINGERPRINT)
-    plan = answer(us, *DTLS_OFFER, "a=setup:actpass", address="9.9.9.9")
-    assert plan.security == Dtls(THEIR_FINGERPRINTS, "client")
+@pytest.mark.parametrize(
+    ("ours", "theirs", "role"),
+    [
+        ("8.8.8.8", "10.0.0.7", "server"),
+        ("8.8.8.8", "9.9.9.9", "server"),
+        ("10.0.0.8", "10.0.0.7", "server"),
+        ("10.0.0.8", "9.9.9.9", "client"),
+    ],
+)
+def test_whoever_is_behind_a_nat_starts_the_handshake(ours: str, theirs: str, role: str) -> None:
+    us = MediaNegotiation(MediaSettings(), ours, 4000, 4001, 1, FINGERPRINT)
+    plan = answer(us, *DTLS_OFFER, "a=setup:actpass", address=theirs)
+    assert plan.security == Dtls(THEIR_FINGERPRINTS, role)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +255,7 @@ def test_fingerprints_by_every_hash_but_the_broken_ones(function: str, size: int
     digest = ":".join(["0a"] * size)
     lines = (DTLS_OFFER[0], f"a=fingerprint:md5 {digest}", f"a=fingerprint:{function}  {digest}")
     plan = answer(end(MediaSettings(), FINGERPRINT), *lines, "a=setup:actpass")
-    assert plan.security == Dtls(((function.lower(), digest.upper()),), "client")
+    assert plan.security == Dtls(((function.lower(), digest.upper()),), "server")
 
 
 def test_of_key_and_certificate_the_certificate_is_taken() -> None:
@@ -275,9 +281,9 @@ def test_an_association_goes_on_through_offers_of_both_sides() -> None:
 
 def test_another_certificate_is_another_association() -> None:
     us = end(MediaSettings(), FINGERPRINT)
-    first = answer(us, *DTLS_OFFER, "a=setup:active").security
+    first = answer(us, *DTLS_OFFER, "a=setup:passive").security
     changed = DTLS_OFFER[1].replace("B2", "C3")
     second = answer(us, DTLS_OFFER[0], changed, "a=setup:actpass").security
     assert isinstance(second, Dtls)
     assert second != first
-    assert second.role == "client"
+    assert second.role == "server"

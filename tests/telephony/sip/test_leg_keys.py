@@ -6,8 +6,10 @@ import re
 import pytest
 
 from offhook.telephony.sip.dtls_io import local_fingerprint
+from offhook.telephony.sip.rtp_ports_io import RtpPorts
 from offhook.telephony.sip.srtp import SdesSrtp
 from tests.telephony.sip.ends import (
+    HIGH,
     NOWHERE,
     SUITES,
     OffersActive,
@@ -149,6 +151,29 @@ async def test_a_far_end_with_another_certificate_than_its_sdp_says_gets_no_call
     await until(lambda: a.closed and b.closed)
     assert "fingerprint" in a.closed
     assert a.srtp == ""
+
+
+@pytest.mark.parametrize("who", ["caller", "callee"])
+async def test_dtls_works_with_a_far_end_that_sends_from_another_address(ports, clock, who):
+    """A phone on a machine of several addresses names one of them and sends from another."""
+
+    def elsewhere(sdp):
+        return sdp.replace("c=IN IP4 127.0.0.1", f"c=IN IP4 {NOWHERE}")
+
+    all_addresses = RtpPorts("0.0.0.0", HIGH + 1, HIGH + 40, drain_seconds=0)
+    ours, theirs = (ports, all_addresses) if who == "callee" else (all_addresses, ports)
+    a = await new_leg(ours, "caller", ("pcmu",), "required")
+    b = await new_leg(theirs, "callee", ("pcmu",), "required")
+    offer_dtls(a)
+    if who == "caller":
+        a.accept(b.answer(elsewhere(a.offer())))
+    else:
+        a.accept(elsewhere(b.answer(a.offer())))
+    for leg in (a, b):
+        leg.connect()
+        clock.add(leg)
+    await talk(a, b)
+    assert {a.remote[0], b.remote[0]} == {"127.0.0.1"}
 
 
 async def test_dtls_behind_a_nat_works_if_the_far_end_begins(ports, clock):
