@@ -1,8 +1,7 @@
 // What the page shows in each of its states, and what axe finds wrong with them: node page_states.mjs
-// {chromium, url, microphone, pictures, server}. `server` is the process to be stopped for a while. The
-// microphone makes a sound for two seconds, then none.
+// {chromium, url, microphone, pictures}. The microphone makes a sound for two seconds, then none.
 
-import { LOOKS, findings, open } from "./browser.mjs";
+import { findings, open } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
 const SOON_MS = 20000;
@@ -97,28 +96,6 @@ await page.evaluate(() => {
   return window.contexts.at(-1).resume();
 });
 
-// The server stops answering, and comes back.
-await page.evaluate(() => {
-  new MutationObserver(() => {
-    window.changes = [...(window.changes ?? []), [document.body.dataset.state, Date.now()]];
-  }).observe(document.body, { attributes: true, attributeFilter: ["data-state"] });
-});
-const stopped = Date.now();
-process.kill(options.server, "SIGSTOP");
-try {
-  await page.waitForSelector("[data-state=stalled]", { timeout: SOON_MS });
-  seen.stalled = Object.fromEntries(
-    await Promise.all(["status", "phase", "quality-word", "hint"].map(async (id) => [id, await text(id)])));
-  seen.stalledTitle = await page.title();
-  // In one look only: the browser takes the path for dead in a few seconds.
-  seen.findings.push(...(await findings(page, "no answer", LOOKS.slice(0, 1))));
-} finally {
-  process.kill(options.server, "SIGCONT");
-}
-await page.waitForSelector("[data-state=talking]", { timeout: SOON_MS });
-seen.back = { hint: await text("hint"), word: await text("quality-word") };
-const changes = await page.evaluate(() => window.changes);
-seen.noticedAfter = changes.find(([state]) => state === "stalled")[1] - stopped;
 await page.click("#hangup");
 await page.waitForSelector("[data-state=ended]");
 seen.title = await page.title();
