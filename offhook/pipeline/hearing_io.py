@@ -273,6 +273,10 @@ class Hearing:
             found = self._echo.is_echo((self._memory.end - end) // SAMPLES_IN)
             if found:
                 self._echo_until = end
+                if self._turn.state not in (State.SUSPECTED, State.JUDGING):
+                    self._facts.no_echo_ms = 0
+            else:
+                self._facts.no_echo_ms += min(self._ms(end - at), 2 * ECHO_CHECK_MS)
             self._echo_doubted = not found
             verdict = found or (known and not doubted)
             self._echo_verdict = (verdict, end)
@@ -395,6 +399,7 @@ class Hearing:
                     self._pause()
                     self._emit(PlayoutPaused(self._ms(self._memory.end), self._ms(self._onset)))
                 case Action.RESUME:
+                    self._facts.no_echo_ms = 0
                     if not self._away:
                         self._leg.playout.resume()
                     self._emit(PlayoutResumed(self._ms(self._memory.end), self._facts.text))
@@ -428,6 +433,7 @@ class Hearing:
 
     def interrupt(self) -> None:
         """The agent falls silent, and its reply is cancelled."""
+        self._facts.no_echo_ms = 0
         self._leg.playout.flush()
         if self._away:
             self._leg.playout.pause()

@@ -84,6 +84,8 @@ class TurnSettings:
     """Sound shorter than this with no words is a cough: playout resumes without further thought."""
     suspicion: int = 160
     """A suspicion that has not become speech by then was nothing."""
+    no_echo: int = 400
+    """Sound this long that is not the agent's own voice is the caller's, on a line with echo."""
     judging: int = 700
     """The longest wait for the final words of a short sound over the agent."""
 
@@ -99,6 +101,9 @@ class Facts:
     speech_ms: int = 0
     """Length of the current speech, or of the last one when it has ended; without what is, or may
     still be, the agent's own voice coming back."""
+    no_echo_ms: int = 0
+    """How long what comes in has not been the agent's own voice, since the caller was suspected
+    to speak over it; counted only while `echo` is asked for."""
     silence_ms: int = 0
     """Since the end of the last speech."""
     text: str = ""
@@ -228,10 +233,14 @@ def _weighty(turn: "Turn", facts: Facts) -> bool:
     return decisive(facts.text) or len(weighty_words(facts.text)) >= 2
 
 
+def _speech_of_the_caller(turn: "Turn", facts: Facts) -> bool:
+    return facts.speech_ms > 0 or facts.no_echo_ms >= turn.settings.no_echo
+
+
 def _final_means_to_interrupt(turn: "Turn", facts: Facts) -> bool:
     return (
         facts.final
-        and (facts.speech_ms > 0 or decisive(facts.text))
+        and (_speech_of_the_caller(turn, facts) or decisive(facts.text))
         and bool(weighty_words(facts.text))
         and not is_backchannel(facts.text)
         and not only_echo(facts.text, facts.agent_said)
@@ -243,6 +252,10 @@ def _final_is_nothing(turn: "Turn", facts: Facts) -> bool:
 
 
 def _echo_after_all(turn: "Turn", facts: Facts) -> bool:
+    return _echo_after_words(turn, facts) and facts.no_echo_ms < turn.settings.no_echo
+
+
+def _echo_after_words(turn: "Turn", facts: Facts) -> bool:
     return facts.voice and facts.echo()
 
 
@@ -310,12 +323,13 @@ TABLE: tuple[Row, ...] = (
     Row(S.SPEAKING, _agent_done, S.LISTENING, (), "the reply has been heard"),
     Row(S.SUSPECTED, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
     Row(S.SUSPECTED, _echo_after_all, None, (A.RESUME, A.CANCEL), "the agent's own voice"),
+    Row(S.SUSPECTED, _echo_after_words, S.JUDGING, (A.FINISH,), "the caller pauses over it"),
     Row(S.SUSPECTED, _means_to_interrupt, S.HEARING, (A.INTERRUPT,), "long, or words that count"),
     Row(S.SUSPECTED, _was_nothing, None, (A.RESUME, A.CANCEL), "one loud window, no speech"),
     Row(S.SUSPECTED, _cough, None, (A.RESUME, A.CANCEL), "too short for a word"),
     Row(S.SUSPECTED, _sound_ended, S.JUDGING, (A.FINISH,), "its words decide"),
     Row(S.JUDGING, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
-    Row(S.JUDGING, _voice, S.SUSPECTED, (), "the caller goes on"),
+    Row(S.JUDGING, _voice_after_echo_check, S.SUSPECTED, (), "the caller goes on"),
     Row(S.JUDGING, _final_means_to_interrupt, S.ENDING, (A.INTERRUPT,), "a short 'no', 'stop'"),
     Row(S.JUDGING, _final_is_nothing, None, (A.RESUME, A.CANCEL), "'uh-huh', or no words"),
     Row(S.JUDGING, _judged_long_enough, None, (A.RESUME, A.CANCEL), "bounded patience"),

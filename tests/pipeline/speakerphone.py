@@ -130,7 +130,7 @@ class EarStream(ScriptedRecognizerStream):
         self._ms = self._echo = self._caller = 0
 
 
-class _Room:
+class Room:
     """A loudspeaker without bass and a room, and then a delay."""
 
     def __init__(self, level: float, delay_ms: int, seed: int, rt60: float = 0.15) -> None:
@@ -195,7 +195,7 @@ class _End(RtpLeg):
 class _Telephone(_End):
     """The caller's: says what its microphone hears."""
 
-    def __init__(self, format: RtpFormat, room: _Room, rng: np.random.Generator) -> None:
+    def __init__(self, format: RtpFormat, room: Room, rng: np.random.Generator) -> None:
         super().__init__("telephone", format, 2, rng)
         self.voice: deque[Pcm] = deque()
         self.spoke: deque[bool] = deque(maxlen=200)
@@ -225,7 +225,7 @@ class Speakerphone(_End):
         rng = np.random.default_rng(seed)
         super().__init__("speakerphone", FORMATS[edge], 1, rng)
         self.info = CallInfo(edge=edge)
-        self.telephone = _Telephone(FORMATS[edge], _Room(level, delay_ms, seed), rng)
+        self.telephone = _Telephone(FORMATS[edge], Room(level, delay_ms, seed), rng)
         self.far, self.telephone.far = self.telephone, self
         self._busy = busy
         if busy:

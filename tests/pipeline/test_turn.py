@@ -243,6 +243,18 @@ BOTH = replace(SPEAKING, voice=True, speech_ms=100)
             (Action.RESUME, Action.CANCEL),
         ),
         (
+            turn_in(S.SUSPECTED, speech_in_state=900),
+            replace(BOTH, no_echo_ms=500, echo=lambda: True),
+            S.JUDGING,
+            (Action.FINISH,),
+        ),
+        (
+            turn_in(S.JUDGING),
+            replace(BOTH, no_echo_ms=500, echo=lambda: True, text="where are you", final=True),
+            S.ENDING,
+            (Action.INTERRUPT,),
+        ),
+        (
             turn_in(S.REPLYING),
             replace(CALLER, agent_busy=True, echo=lambda: True),
             S.REPLYING,

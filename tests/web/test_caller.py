@@ -14,16 +14,22 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from offhook.media.clock_io import PacketClock
-from offhook.media.pcm import RATE_OUT
+from offhook.media.pcm import RATE_IN, RATE_OUT
+from offhook.media.resample import Resampler
+from offhook.pipeline.events import CallerTurn, Interrupted
 from offhook.pipeline.latency import STAMPS
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.smallwebrtc import Offer
+from offhook.telephony.sip.trunks import SipSettings
 from offhook.web import cli
 from offhook.web.caller_io import CallError, Line, ScriptedCall, read_audio, spoken, trimmed
 from offhook.web.config import Agent, Config, Recording, Server, WebRtc
 from offhook.web.edge_io import Edge
 from offhook.web.engines_io import open_synthesizer
 from offhook.web.server_io import application
+from tests.pipeline.speakerphone import Room
+from tests.pipeline.speakerphone import spoken as flite
+from tests.telephony.sip.phones import free_port
 
 pytestmark = pytest.mark.usefixtures("loopback")
 
@@ -334,3 +340,53 @@ async def test_a_call_that_is_cancelled_while_it_connects_frees_the_line(monkeyp
     finally:
         await server.close()
         await edge.close()
+
+
+# --- a speakerphone ---
+
+
+def put_on_speaker(leg, level, delay_ms):
+    """What the caller hears goes into its microphone again, by a room, and nothing cancels it."""
+    room, up, take = Room(level, delay_ms, seed=1), Resampler(RATE_IN, RATE_OUT), leg._take
+
+    def microphone():
+        sound = room.returns(up.process(leg._heard).astype(float))
+        said = take()
+        return (sound if said is None else sound + said).clip(-32768, 32767).astype(np.int16)
+
+    leg._take = microphone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("level", "delay_ms"), [(-20, 50), (-12, 150), (-6, 400)])
+@pytest.mark.parametrize("kind", ["webrtc", "sip"])
+async def test_a_call_from_a_speakerphone(kind, level, delay_ms):
+    """In real time, with the real recogniser: every interruption is the caller's, and both are
+    heard."""
+    lines = (
+        "What are your opening hours?",
+        "Tell me about yourself.",
+        "Stop please, where are you?",
+    )
+    lines = [Line(text, trimmed(flite("rms", text))) for text in lines]
+    phones = SipSettings(udp=free_port(), tcp=None, allow_anonymous=True) if kind == "sip" else None
+    edge = Edge(Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=Server(port=0), sip=phones))
+    events = []
+    report = edge._report
+    edge._report = lambda leg, event: (events.append(event), report(leg, event))
+    await edge.start()
+    try:
+        async with TestServer(application(edge)) as server:
+            sip = f"sip:desk@127.0.0.1:{phones.udp}" if phones else ""
+            call = ScriptedCall(sip or str(server.make_url("/")), lines, interrupt_after=2.5)
+            put_on_speaker(call.leg, level, delay_ms)
+            await call.run()
+    finally:
+        await edge.close()
+    cuts = [event for event in events if isinstance(event, Interrupted)]
+    turns = [event.text for event in events if isinstance(event, CallerTurn)]
+    assert len(cuts) == 2
+    assert len(turns) == 3
+    assert "opening hours" in turns[0]
+    assert "yourself" in turns[1]
+    assert "where are you" in turns[2] or "stop" in turns[2]
