@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("huggingface_hub", minversion="1.0")  # older ones resume at the next start only
 constants = pytest.importorskip("huggingface_hub.constants")
 
 from offhook.pipeline.models import hub_io  # noqa: E402
