@@ -320,6 +320,7 @@ def new_decoder() -> "Decoder":
 def main() -> None:
     # An interrupt at the terminal reaches the whole process group; ending us is the server's part.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.nice(NICENESS)
     standard_input, standard_output = 0, os.fdopen(1, "wb", buffering=0)
     reader, listener = FrameReader(), Listener()

@@ -7,6 +7,7 @@ import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,13 +40,14 @@ def _serve(arguments: Namespace) -> int:
 
     given = {"HOST": arguments.host, "PORT": arguments.port}
     options = {f"OFFHOOK_SERVER_{k}": str(v) for k, v in given.items() if v is not None}
-    config = configuration.load(arguments.config, {**os.environ, **options})
+    read = partial(configuration.load, arguments.config, {**os.environ, **options})
+    config = read()
     set_up(config.log)
     if config.server.processes > 1:
         from offhook.web.processes_io import serve_all as serve
     else:
         from offhook.web.server_io import serve
-    run(serve(config, arguments.bot))
+    run(serve(config, arguments.bot, read))
     return 0
 
 

@@ -1,8 +1,9 @@
 """N edge processes on one port, each a whole edge that accepts on it (SO_REUSEPORT).
 
 The first process starts the others, and starts them again when they crash. They read from it: their
-settings, then a line to drain; the end of the input is to end now, so that none is left behind
-whatever becomes of the first. How they share the calls is in `siblings_io`.
+settings, then orders, a line each: another configuration, or to drain; the end of the input is to
+end now, so that none is left behind whatever becomes of the first. How they share the calls is in
+`siblings_io`.
 """
 
 import asyncio
@@ -43,6 +44,8 @@ STEADY_SECONDS = 60.0
 END_SECONDS = 15.0
 """For a process to say goodbye and close its calls and engines; then it is killed."""
 SETTINGS_BYTES = 1 << 20
+RELOAD = b"reload"
+"""The order to use another configuration, which follows."""
 COMMAND = (
     "from loguru import logger; logger.remove()\n"  # Pipecat logs a banner when it is imported
     "from offhook.web.processes_io import main; main()"
@@ -123,16 +126,30 @@ async def _serve_as_told() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         # A service manager may signal all processes, so a second time means no more than the first.
         loop.add_signal_handler(number, stop.drain.set)
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the first tells what there is to tell
+
+    configs: asyncio.Queue[Config] = asyncio.Queue()
 
     async def obey() -> None:
-        while await told.readline():
-            stop.drain.set()
+        while line := await told.readline():
+            order, _, given = line.partition(b" ")
+            if order == RELOAD:
+                configs.put_nowait(pickle.loads(base64.b64decode(given)))
+            else:
+                stop.drain.set()
         stop.drain.set()
         stop.end.set()
 
+    async def reload(edge: Edge) -> None:
+        while True:
+            config, own = await configs.get(), edge.config
+            edge.reload(config.model_copy(update={"sip": own.sip, "carriers": own.carriers}))
+
     obeying = asyncio.create_task(obey(), name="orders")
     async with _open(settings) as edge:
+        reloading = asyncio.create_task(reload(edge), name="reload")
         await server_io.until_drained(edge, stop)
+        reloading.cancel()
     obeying.cancel()
 
 
@@ -143,13 +160,33 @@ def main() -> None:
 # --- all of them ---
 
 
-async def serve_all(config: Config, bot_file: Path | None = None) -> None:
+class Others:
+    """The processes that this one has started."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        """For those that are still to be started."""
+        self.running: set[Process] = set()
+
+    def reload(self, config: Config) -> None:
+        """Give them another configuration: trunks and the like are the first one's alone."""
+        self.config = config
+        order = RELOAD + b" " + base64.b64encode(pickle.dumps(config)) + b"\n"
+        for process in self.running:
+            assert process.stdin is not None
+            process.stdin.write(order)
+
+
+async def serve_all(
+    config: Config, bot_file: Path | None = None, read: server_io.Read | None = None
+) -> None:
     """As `server_io.serve`, by as many processes as configured; this one is the first."""
     server_io.check_doors(config)
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("server.processes: this system has no SO_REUSEPORT to share the port")
     stop = Stop()
     stop.on_signals()
+    as_read = config
     server = config.server.model_copy(update={"port": await _free_port(config.server)})
     config = config.model_copy(update={"server": server})
     with tempfile.TemporaryDirectory(prefix="offhook-") as directory:  # mode 0700
@@ -160,8 +197,12 @@ async def serve_all(config: Config, bot_file: Path | None = None) -> None:
             asyncio.TaskGroup() as others,  # outside: this one's calls end while the others end
             _open(settings := replace(settings, config=config)) as edge,
         ):
+            hive = Others(config)
             for number in range(2, server.processes + 1):
-                others.create_task(_keep_running(replace(settings, number=number), stop))
+                keeping = _keep_running(replace(settings, number=number), stop, hive)
+                others.create_task(keeping)
+            if read is not None:
+                stop.reload = server_io.Reload(edge, as_read, read, hive.reload)
             server_io.say_where(config, server.port)
             await server_io.until_drained(edge, stop)
 
@@ -173,13 +214,14 @@ async def _free_port(server: Server) -> int:
         return port
 
 
-async def _keep_running(settings: Settings, stop: Stop) -> None:
+async def _keep_running(settings: Settings, stop: Stop, hive: Others) -> None:
     """Run another process, and again when it ends unasked."""
     loop, pause = asyncio.get_running_loop(), RESTART_SECONDS
     while not stop.drain.is_set():
         began = loop.time()
         try:
-            how = f"ended with {await _run_once(settings, stop)}: its calls are lost"
+            settings = replace(settings, config=hive.config)
+            how = f"ended with {await _run_once(settings, stop, hive)}: its calls are lost"
         except OSError as error:
             how = f"does not start: {error}"
         if stop.drain.is_set():
@@ -190,7 +232,7 @@ async def _keep_running(settings: Settings, stop: Stop) -> None:
         pause = min(2 * pause, RESTART_MAX_SECONDS)
 
 
-async def _run_once(settings: Settings, stop: Stop) -> int | None:
+async def _run_once(settings: Settings, stop: Stop, hive: Others) -> int | None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", COMMAND),
         stdin=asyncio.subprocess.PIPE,
@@ -200,7 +242,9 @@ async def _run_once(settings: Settings, stop: Stop) -> int | None:
     process.stdin.write(base64.b64encode(pickle.dumps(settings)) + b"\n")
     line = logger.bind(started=settings.number, pid=process.pid)
     line.info("process {} started (pid {})", settings.number, process.pid)
+    hive.running.add(process)
     await _first_of(process.wait(), stop.drain.wait())
+    hive.running.discard(process)
     if stop.drain.is_set():
         await _end(process, settings.config.server.drain_seconds, stop)
     return process.returncode

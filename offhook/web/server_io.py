@@ -3,6 +3,7 @@
 import asyncio
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from offhook.web.access import (
 from offhook.web.access_io import GRANT, Door, admit, open_door, peer_of
 from offhook.web.carrier_routes_io import OF_CARRIERS
 from offhook.web.config import Config, ConfigError, Server
-from offhook.web.edge_io import Edge, UnknownPeer
+from offhook.web.edge_io import Edge, UnknownPeer, left_for_restart
 from offhook.web.http_io import EDGE, Handler, busy, error
 from offhook.web.listening_io import BodyTimeoutError, Runner
 from offhook.web.local_worker_io import local_workers
@@ -217,15 +218,51 @@ async def listen_for_operator(server: Server, runner: Runner) -> None:
         logger.info("the operator's routes are at {}", where)
 
 
-async def serve(config: Config, bot_file: Path | None = None) -> None:
-    """Run until SIGTERM or SIGINT; then drain. A second signal ends at once."""
+Read = Callable[[], Config]
+"""Reads the configuration again. Raises ConfigError."""
+
+
+class Reload:
+    """SIGHUP: the configuration is read again, and what can be changed is."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        config: Config,
+        read: Read,
+        then: Callable[[Config], None] = lambda config: None,
+    ) -> None:
+        """`config`: what was read last; `then` is told what the edge has now."""
+        self._edge, self._config, self._read, self._then = edge, config, read, then
+
+    def __call__(self) -> None:
+        try:
+            config = self._read()
+            self._edge.reload(config)
+        except ConfigError as error:
+            faults = str(error).replace("\n", "; ")
+            logger.error("x the configuration stays as it was: {}", faults)
+            return
+        logger.info("the configuration was read again")
+        if left := left_for_restart(self._config, config):
+            logger.warning("what else has changed takes a restart: {}", ", ".join(left))
+        self._config = config
+        self._then(self._edge.config)
+
+
+async def serve(config: Config, bot_file: Path | None = None, read: Read | None = None) -> None:
+    """Run until SIGTERM or SIGINT; then drain. A second signal ends at once. SIGHUP reads the
+    configuration again."""
     check_doors(config)
     bot = load_bot(bot_file) if bot_file is not None else None
     stop = Stop()
     stop.on_signals()
+    as_read = config
     async with local_workers(config) as config:
         edge = Edge(config, bot)
         await edge.start()
+        if read is not None:
+            stop.reload = Reload(edge, as_read, read)
         runner, of_operator = Runner(application(edge)), Runner(application(edge, "admin"))
         await runner.setup()
         try:

@@ -1,20 +1,30 @@
-"""SIGTERM and SIGINT as a server understands them."""
+"""The signals that a server understands."""
 
 import asyncio
 import signal
+from collections.abc import Callable
+
+from loguru import logger
+
+
+def _nothing_to_reload() -> None:
+    logger.info("SIGHUP: there is nothing to read again here")
 
 
 class Stop:
-    """What the signals ask for: the first to drain, the second to end at once."""
+    """SIGTERM and SIGINT: the first asks to drain, the second to end at once. SIGHUP asks to read
+    the configuration again, and never ends anything."""
 
-    def __init__(self) -> None:
+    def __init__(self, reload: Callable[[], None] = _nothing_to_reload) -> None:
         self.drain = asyncio.Event()
         self.end = asyncio.Event()
+        self.reload = reload
 
     def on_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.ask)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self.reload())
 
     def ask(self) -> None:
         (self.end if self.drain.is_set() else self.drain).set()

@@ -263,3 +263,41 @@ def test_one_scrape_has_the_series_of_every_process() -> None:
     assert [(s.labels, s.value) for s in calls] == [({"process": "1"}, 1), ({"process": "2"}, 2)]
     ended = scrape["offhook_calls_ended"].samples
     assert {"process": "2", "reason": REASON} in [sample.labels for sample in ended]
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+async def test_sighup_reads_the_keys_again_and_ends_nothing(tmp_path: Path, processes: str) -> None:
+    file = tmp_path / "offhook.toml"
+    file.write_text('[server]\napi_key = "old"\n[agent]\nkind = "silent"\n')
+    server = TwoProcesses(tmp_path, "--config", str(file), SERVER_PROCESSES=processes)
+    try:
+
+        async def answers(key: str) -> set[int]:
+            """To ten connections: any process may take one."""
+            async with aiohttp.ClientSession(
+                headers={"Authorization": f"Bearer {key}"},
+                connector=aiohttp.TCPConnector(force_close=True),
+            ) as http:
+                asked = [http.post(f"{server.url}/start", json={}) for _ in range(10)]
+                return {answer.status for answer in await asyncio.gather(*asked)}
+
+        await server.ready()
+        assert await answers("old") == {200}
+        file.write_text('[server]\napi_key = "new"\nmax_calls = 3\n')
+        server.process.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(START_SECONDS):
+            while await answers("new") != {200}:
+                await asyncio.sleep(0.1)
+        assert await answers("old") == {401}
+        said = next(one for one in server.lines() if "takes a restart" in one["message"])
+        assert "[agent]" in said["message"]
+        file.write_text("[server]\nmax_call_minutes = -1\n")
+        server.process.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(START_SECONDS):
+            while "stays as it was" not in server.text():
+                await asyncio.sleep(0.05)
+        assert await answers("new") == {200}
+        assert server.process.poll() is None
+    finally:
+        server.process.terminate()
+        assert server.process.wait(START_SECONDS) == 0

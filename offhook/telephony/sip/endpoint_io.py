@@ -139,6 +139,10 @@ class SipEndpoint:
         self._working = False
         self._noise_traced_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._looking_up: dict[str, asyncio.Task[None]] = {}
+        """Of the tasks those that look trunks up, by their names."""
+        self._tls: ssl.SSLContext | None = None
+        """Of the listeners."""
         self._closing = False
 
     # --- life ---
@@ -149,7 +153,8 @@ class SipEndpoint:
         if s.authorities is not None:
             self._transports.trust(trusting(s.authorities))
         local_fingerprint()  # the first call shall not wait for the certificate
-        context = self._tls_context() if s.tls is not None or s.wss is not None else None
+        context = self._tls_context(s) if s.tls is not None or s.wss is not None else None
+        self._tls = context
         ports: dict[TransportName, int | None] = {
             "UDP": s.udp,
             "TCP": s.tcp,
@@ -163,8 +168,7 @@ class SipEndpoint:
                 bound = await self._transports.listen(transport, s.host, port, secured)
                 self.bound.append((transport, *bound))
         for trunk in s.trunks:
-            if trunk.server:
-                self._spawn(self._keep_looking_up(trunk), f"trunk {trunk.name}")
+            self._look_up(trunk)
         self._spawn(self._watch_media(), "sip media watch")
         listening = ", ".join(f"{t.lower()} {h}:{p}" for t, h, p in self.bound)
         logger.info("phones reach me by SIP at {}", listening or "no transport")
@@ -190,10 +194,34 @@ class SipEndpoint:
             self._timer.cancel()
         await self._transports.close()
 
-    def _tls_context(self) -> ssl.SSLContext:
+    def reload(self, settings: SipSettings) -> None:
+        """Use other trunks, routes and rules, and read the certificate again. Calls in progress
+        and listeners stay as they are. Raises SipError, and then nothing has changed."""
+        if self._tls is not None:
+            self._tls_context(settings)  # a pair that does not fit must not reach the one in use
+            self._tls.load_cert_chain(str(settings.certificate), str(settings.key))
+        before = {trunk.name: trunk for trunk in self._settings.trunks}
+        there = {trunk.name: trunk for trunk in settings.trunks}
+        self._settings = settings
+        for name in [n for n, trunk in before.items() if there.get(n) != trunk]:
+            if (looking_up := self._looking_up.pop(name, None)) is not None:
+                looking_up.cancel()
+            self._nowhere.pop(name, None)
+        self._agent.use(settings, monotonic())
+        for name, trunk in there.items():
+            if before.get(name) != trunk:
+                self._look_up(trunk)
+        self._work()
+
+    def _look_up(self, trunk: Trunk) -> None:
+        if trunk.server:
+            task = self._spawn(self._keep_looking_up(trunk), f"trunk {trunk.name}")
+            self._looking_up[trunk.name] = task
+
+    def _tls_context(self, settings: SipSettings) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
-            context.load_cert_chain(str(self._settings.certificate), str(self._settings.key))
+            context.load_cert_chain(str(settings.certificate), str(settings.key))
         except (OSError, ssl.SSLError) as error:
             raise SipError(f"the certificate cannot be used: {error}") from error
         return context
@@ -674,10 +702,11 @@ class SipEndpoint:
                     if silent is not None:
                         call.end("no sound came" if silent == "initial" else "the sound stopped")
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _header(name: str, value: str) -> tuple[str, str]:

@@ -71,6 +71,15 @@ class Gate:
         self.refused = 0
         """Those that were challenged or refused."""
 
+    def use(self, settings: SipSettings) -> None:
+        """Other trunks, and other rules for strangers."""
+        self._settings = settings
+        self._challenges = any(t.password and not t.register for t in settings.trunks)
+        self._sources.use(settings)
+        there = {trunk.name for trunk in settings.trunks}
+        for gone in self._addresses.keys() - there:
+            self.trust(gone, ())
+
     def trust(self, trunk: str, addresses: Collection[str]) -> None:
         """A trunk's server has these addresses: what comes from them is the trunk's."""
         self._addresses[trunk] = addresses

@@ -70,15 +70,23 @@ class Sources:
     """Judges every message before anything is done for it. Trunks' addresses are never limited."""
 
     def __init__(self, settings: SipSettings) -> None:
+        self._trusted: frozenset[str] = frozenset()
+        self._sources: OrderedDict[str, _Source] = OrderedDict()
+        self._offenders: OrderedDict[str, _Offender] = OrderedDict()
+        self._set(settings)
+
+    def use(self, settings: SipSettings) -> None:
+        """Other rates and trunks; buckets are full again."""
+        self._set(settings)
+        self._sources.clear()
+
+    def _set(self, settings: SipSettings) -> None:
         self._requests_per_second = settings.requests_per_second
         self._invites_per_second = settings.invites_per_second
         # a rate under one a BURST_SECONDS must still let one through
         self._requests = max(1.0, settings.requests_per_second * BURST_SECONDS)
         self._invites = max(1.0, settings.invites_per_second * BURST_SECONDS)
         self._networks = [network for trunk in settings.trunks for network in trunk.networks]
-        self._trusted: frozenset[str] = frozenset()
-        self._sources: OrderedDict[str, _Source] = OrderedDict()
-        self._offenders: OrderedDict[str, _Offender] = OrderedDict()
 
     def trust(self, addresses: Iterable[str]) -> None:
         """The addresses that the trunks' servers have now: these are not limited either."""

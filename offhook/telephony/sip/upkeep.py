@@ -29,6 +29,9 @@ _REACH: dict[State, Reach] = {
 wrong before, else "unknown"."""
 
 
+OVER = (State.UNREGISTERED, State.REFUSED)
+
+
 @dataclass(frozen=True)
 class RegistrationChanged:
     status: RegistrationStatus
@@ -59,6 +62,8 @@ class Upkeep:
         """Of trunks, in the order of trying."""
         self._registrations: dict[str, Registration] = {}
         """By Call-ID."""
+        self._leaving: set[str] = set()
+        """Of the registrations those of trunks that are no longer in the settings."""
         self._told: dict[str, RegistrationStatus] = {}
         self._watches = {
             trunk.name: TrunkWatch(trunk, settings.user_agent)
@@ -70,6 +75,21 @@ class Upkeep:
         self._events: deque[RegistrationChanged | TrunkChanged] = deque()
 
     # --- for the owner ---
+
+    def use(self, settings: SipSettings, now: float) -> None:
+        """Other trunks. Those that have changed are as new ones, to be registered again."""
+        known = {trunk.name: trunk for trunk in self._settings.trunks}
+        new = {trunk.name: trunk for trunk in settings.trunks}
+        self._settings = settings
+        for name in {n for n, trunk in known.items() if new.get(n) != trunk}:
+            self._watches.pop(name, None)
+            for call_id, registration in self._registrations.items():
+                if registration.trunk.name == name and call_id not in self._leaving:
+                    self._leaving.add(call_id)
+                    registration.unregister(now)
+        for name, trunk in new.items():
+            if trunk.watch_seconds and known.get(name) != trunk:
+                self._watches[name] = TrunkWatch(trunk, settings.user_agent)
 
     def use_targets(self, trunk: str, flows: Sequence[Flow], now: float) -> None:
         """Where a trunk's server is, in the order of trying. Where DNS gives the same servers in
@@ -98,13 +118,12 @@ class Upkeep:
 
     @property
     def registrations(self) -> list[RegistrationStatus]:
-        return [r.status for r in self._registrations.values()]
+        return [r.status for c, r in self._registrations.items() if c not in self._leaving]
 
     @property
     def busy(self) -> bool:
         """A registration is not taken back yet."""
-        over = (State.UNREGISTERED, State.REFUSED)
-        return any(r.status.state not in over for r in self._registrations.values())
+        return any(r.status.state not in OVER for r in self._registrations.values())
 
     def next_event(self) -> RegistrationChanged | TrunkChanged | None:
         return self._events.popleft() if self._events else None
@@ -194,10 +213,15 @@ class Upkeep:
 
     def tend(self, now: float) -> None:
         """Send what is to be sent, and note what has changed."""
-        for registration in self._registrations.values():
+        for call_id, registration in tuple(self._registrations.items()):
             while (asked := registration.request_to_send()) is not None:
                 self._send(asked[0], self._target(registration), now)
             status = registration.status
+            if call_id in self._leaving:
+                if status.state in OVER:
+                    del self._registrations[call_id]
+                    self._leaving.discard(call_id)
+                continue
             if self._told.get(status.trunk) != status:
                 self._told[status.trunk] = status
                 self._events.append(RegistrationChanged(status))
@@ -213,7 +237,8 @@ class Upkeep:
     # --- inside ---
 
     def _of(self, trunk: Trunk) -> Registration | None:
-        found = (r for r in self._registrations.values() if r.trunk.name == trunk.name)
+        of = self._registrations.items()
+        found = (r for c, r in of if r.trunk.name == trunk.name and c not in self._leaving)
         return next(found, None)
 
     def _asking(self, call_id: str) -> Iterator[TrunkWatch]:

@@ -326,6 +326,12 @@ class UserAgent:
         host, port = self._address_of(flow)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
+    def use(self, settings: SipSettings, now: float) -> None:
+        """Other trunks and other rules, from now on; sessions go on as they began."""
+        self._settings = settings
+        self.gate.use(settings)
+        self.upkeep.use(settings, now)
+
     def _session_settings(self, trunk: Trunk | None, ring_seconds: float | None) -> SessionSettings:
         settings = SessionSettings(
             self._settings.user_agent, ring_seconds=ring_seconds or self._settings.ring_seconds

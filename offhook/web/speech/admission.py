@@ -92,6 +92,13 @@ class Admission:
         self.left_at = -math.inf
         """When the last request or stream ended."""
 
+    def use_keys(self, keys: Mapping[str, KeyLimits]) -> None:
+        """Other keys, or other limits of theirs. What a key is doing stays counted."""
+        known, self._keys = self._keys, {}
+        for name, limits in keys.items():
+            of_key = self._keys[name] = known.get(name) or OfKey(limits)
+            of_key.limits = limits
+
     @property
     def is_busy(self) -> bool:
         return any(

@@ -131,15 +131,18 @@ class SpeechServer:
             "transcription": settings.transcriptions,
             "speech": settings.speeches,
         }
-        of_keys = {k.name: KeyLimits(k.max_requests, k.requests_per_minute) for k in settings.keys}
         limits = Limits(running, settings.queue, settings.streams)
-        self.admission = Admission(limits, of_keys)
+        self.admission = Admission(limits, _limits_of(settings))
         self.uploads = Room(settings.transcriptions * settings.max_upload_mb << 20)
         """What lies on disk of all that was uploaded."""
         registry = registry or CollectorRegistry()
         self.metrics = SpeechMetrics(registry, self.admission)
         keeps = speaks is not None and audio_cache != NO_CACHE
         self.replies = ReplyCache(audio_cache, registry) if keeps else None
+
+    def use_keys(self, settings: Speech) -> None:
+        """Other keys, or other limits of theirs; who may ask is for the access policy to say."""
+        self.admission.use_keys(_limits_of(settings))
 
     async def close(self) -> None:
         if self.replies is not None:
@@ -296,6 +299,10 @@ SPEECH: web.AppKey[SpeechServer] = web.AppKey("speech", SpeechServer)
 ASKED: web.RequestKey[Asked] = web.RequestKey("asked", Asked)
 TAKE_TURNS: web.AppKey[frozenset[Any]] = web.AppKey("take_turns")
 """Handlers that let the body come themselves, when there is room for it."""
+
+
+def _limits_of(settings: Speech) -> dict[str, KeyLimits]:
+    return {k.name: KeyLimits(k.max_requests, k.requests_per_minute) for k in settings.keys}
 
 
 def _set(future: "asyncio.Future[None]") -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -117,3 +118,28 @@ async def test_a_domain_is_registered_at_the_proxy_that_is_its_server():
         assert register.to.uri.host == "carrier.test"
         take(proxy, register, 300)
         await registered(sip)
+
+
+async def test_other_trunks_are_used_without_a_restart():
+    """One goes, one comes with another password, and the rest of the settings is the new one's."""
+    async with registering() as (sip, registrar):
+        first = await registrar.asked("REGISTER")
+        take(registrar, first, 300)
+        await registered(sip)
+        before = sip._settings
+        (trunk,) = before.trunks
+        assert trunk.username == "us"
+        sip.reload(replace(before, trunks=(replace(trunk, username="new"),), max_calls=7))
+        came = [await registrar.asked("REGISTER"), await registrar.asked("REGISTER")]
+        assert {expires(one) == 0 for one in came} == {True, False}
+        leaving, new = sorted(came, key=expires)
+        assert leaving.call_id == first.call_id
+        assert new.call_id != first.call_id
+        assert "new@" in str(new.headers.get("To"))
+        registrar.reply(leaving, 200)
+        take(registrar, new, 300)
+        await until(lambda: [r.state for r in sip.registrations()] == [State.REGISTERED])
+        assert sip._settings.max_calls == 7
+        sip.reload(replace(sip._settings, max_calls=8))  # the trunk is as it was: nothing is sent
+        await asyncio.sleep(0.2)
+        assert registrar.came.count("REGISTER") == 3
