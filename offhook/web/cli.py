@@ -56,9 +56,10 @@ def _speech(arguments: Namespace) -> int:
     from offhook.web.logs import set_up
     from offhook.web.speech.gateway_io import serve
 
-    config = configuration.load(arguments.config)
+    read = partial(configuration.load, arguments.config)
+    config = read()
     set_up(config.log)
-    run(serve(config, arguments.listen))
+    run(serve(config, arguments.listen, read))
     return 0
 
 

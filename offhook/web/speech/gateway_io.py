@@ -6,8 +6,9 @@ started again when they crash.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -21,8 +22,8 @@ from prometheus_client import (
 
 from offhook.pipeline.recognizer import EngineError
 from offhook.web.access import AccessPolicy
-from offhook.web.access_io import open_door
-from offhook.web.config import Config
+from offhook.web.access_io import ACCESS, open_door
+from offhook.web.config import Config, ConfigError
 from offhook.web.engines_io import with_usual_model
 from offhook.web.listening_io import Runner
 from offhook.web.local_worker_io import local_workers
@@ -61,6 +62,8 @@ class Gateway:
         """Without which we are not ready."""
         self._loading: asyncio.Task[Any] | None = None
         self.ready = not self._awaited
+        self.access = AccessPolicy()
+        """Who may ask."""
         self.listening: list[str] = []
         """Where, in words."""
         registry = CollectorRegistry()
@@ -101,6 +104,18 @@ class Gateway:
         self.ready = True
         names = [f"{engine.name} {engine.model}".strip() for engine in self._awaited]
         logger.info("ready: {}", ", ".join(names))
+
+    def reload(self, read: Callable[[], Config]) -> None:
+        """Use the keys and names of the configuration as it is now; the rest takes a restart."""
+        try:
+            config = read()
+        except ConfigError as error:
+            faults = str(error).replace("\n", "; ")
+            logger.error("x the configuration stays as it was: {}", faults)
+            return
+        self.access = config.access(local=self.access.local, gateway=True)
+        self.server.use_keys(config.speech)
+        logger.info("the keys were read again")
 
     async def drain(self) -> None:
         """Take no more requests; wait for those that there are, up to the configured time."""
@@ -164,8 +179,9 @@ async def opened(config: Config, addresses: Sequence[Address]) -> AsyncIterator[
     async with local_workers(config, gateway=True) as with_workers:
         gateway = Gateway(with_workers)
         gateway.know(config)
-        app = application(gateway.server, config.access(local=local, gateway=True))
-        app[GATEWAY] = gateway
+        gateway.access = config.access(local=local, gateway=True)
+        app = application(gateway.server, gateway.access)
+        app[GATEWAY], app[ACCESS] = gateway, lambda: gateway.access
         runner = Runner(app, shutdown_timeout=CLOSE_S, lingering_time=LINGER_S)
         await runner.setup()
         try:
@@ -182,13 +198,17 @@ async def opened(config: Config, addresses: Sequence[Address]) -> AsyncIterator[
             await gateway.close()
 
 
-async def serve(config: Config, listen: Sequence[str] = ()) -> None:
-    """Run until SIGTERM or SIGINT; then drain. A second signal ends at once. Raises ValueError for
-    addresses that are none, EngineError, OSError."""
+async def serve(
+    config: Config, listen: Sequence[str] = (), read: Callable[[], Config] | None = None
+) -> None:
+    """Run until SIGTERM or SIGINT; then drain. A second signal ends at once. SIGHUP reads the keys
+    again. Raises ValueError for addresses that are none, EngineError, OSError."""
     addresses = [Address.parse(text) for text in listen or (LISTEN,)]
     stop = Stop()
     stop.on_signals()
     async with opened(config, addresses) as gateway:
+        if read is not None:
+            stop.reload = partial(gateway.reload, read)
         spare_what_is_loaded()
         give_back_freed()
         let_go_of_code()

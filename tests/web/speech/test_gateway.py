@@ -407,3 +407,29 @@ async def test_an_address_that_is_none_ends_the_command_with_a_word(tmp_path: Pa
         async with asyncio.timeout(SOON):
             assert await process.wait() == 1
         assert "--listen nowhere: give HOST:PORT or unix:PATH" in log.read_text()
+
+
+async def test_sighup_reads_the_keys_again_and_ends_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "offhook.toml"
+    file.write_text('[server]\napi_key = "old"\n')
+    options = ("--config", str(file), "--listen", "127.0.0.1:0")
+    async with command(tmp_path, *options) as (process, log):
+        await until(lambda: any("listening" in line for line in lines(log)))
+        url = next(line["listening"] for line in lines(log) if "listening" in line)
+
+        async def status(key: str) -> int:
+            headers = {"Authorization": f"Bearer {key}"}
+            async with (
+                aiohttp.ClientSession(url, headers=headers) as http,
+                http.get("/v1/models") as answer,
+            ):
+                return answer.status
+
+        assert (await status("old"), await status("new")) == (200, 401)
+        file.write_text('[server]\napi_key = "new"\n')
+        process.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(30):
+            while await status("new") != 200:
+                await asyncio.sleep(0.05)
+        assert await status("old") == 401
+        assert process.returncode is None
