@@ -25,7 +25,7 @@ from offhook.telephony.sip.stream_io import trusting
 from offhook.telephony.sip.transactions import Failed, ResponseReceived, Transactions
 from offhook.telephony.sip.transport_io import Transports
 from offhook.telephony.sip.trunks import SipSettings, Trunk
-from offhook.telephony.sip.udp_io import local_address_for
+from offhook.telephony.sip.udp_io import listening_hosts, local_address_for
 from offhook.web.config import TRANSPORTS
 from offhook.web.finding import Finding, Outcome
 from offhook.web.phones import may_call, who_may_call
@@ -258,7 +258,8 @@ class Prober:
         self._answer: asyncio.Future[Response | str]
 
     async def start(self) -> None:
-        _, self._port = await self._transports.listen("UDP", self._host, 0)
+        for host in listening_hosts(self._host):
+            _, self._port = await self._transports.listen("UDP", host, self._port)
 
     async def close(self) -> None:
         await self._transports.close()

@@ -48,7 +48,7 @@ from offhook.telephony.sip.trunks import (
     presented,
     route,
 )
-from offhook.telephony.sip.udp_io import LocalAddresses
+from offhook.telephony.sip.udp_io import LocalAddresses, listening_hosts
 from offhook.telephony.sip.upkeep import RegistrationChanged, TrunkChanged
 from offhook.telephony.sip.uri import Uri
 from offhook.telephony.sip.user_agent import (
@@ -131,7 +131,11 @@ class SipEndpoint:
         self._local_addresses = LocalAddresses()
         self._nowhere: dict[str, str] = {}
         """Trunks whose server was not found yet → why."""
-        self._ports = RtpPorts(settings.host, *settings.rtp_ports)
+        self._ports = {
+            ":" in host: RtpPorts(host, *settings.rtp_ports)
+            for host in listening_hosts(settings.host)
+        }
+        """Whether they are of IPv6 → the ports of media."""
         self._transfers = Transfers(self, host.clock)
         self._by_session: dict[Session, SipCall] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -165,8 +169,10 @@ class SipEndpoint:
         for transport, port in ports.items():
             if port is not None:
                 secured = context if transport in ("TLS", "WSS") else None
-                bound = await self._transports.listen(transport, s.host, port, secured)
-                self.bound.append((transport, *bound))
+                for host in listening_hosts(s.host):
+                    bound = await self._transports.listen(transport, host, port, secured)
+                    self.bound.append((transport, *bound))
+                    port = bound[1]
         for trunk in s.trunks:
             self._look_up(trunk)
         self._spawn(self._watch_media(), "sip media watch")
@@ -320,7 +326,9 @@ class SipEndpoint:
 
     def _address_of(self, flow: Flow) -> tuple[str, int]:
         """Ours, for Via, Contact and SDP."""
-        host = self._settings.public_address or flow.local[0]
+        public = self._settings.public_address
+        host = public if (":" in public) == (":" in flow.remote[0]) else ""
+        host = host or flow.local[0]
         if not host or ip_address(host).is_unspecified:
             host = self._local_addresses.towards(flow.remote[0])
         ports = {transport: port for transport, _, port in self.bound}
@@ -368,10 +376,10 @@ class SipEndpoint:
         except ResolveError as error:
             raise DialError(0, str(error)) from error
         verify = trunk.tls_verify if trunk is not None else True
-        ours = ":" in self._settings.host  # the sound goes by the same kind of address
-        reachable = [t for t in targets if (":" in t.host) == ours]
+        # The sound goes by the same kind of address.
+        reachable = [t for t in targets if (":" in t.host) in self._ports]
         if not reachable:
-            there, here = ("IPv4", "IPv6") if ours else ("IPv6", "IPv4")
+            there, here = ("IPv4", "IPv6") if True in self._ports else ("IPv6", "IPv4")
             raise DialError(0, f"{hop.host} has only {there} addresses, and we listen on {here}")
         return [
             self._transports.flow_to(t.transport, t.host, t.port, t.server_name, verify)
@@ -615,7 +623,7 @@ class SipEndpoint:
         if trunk is not None:
             media = MediaSettings(codecs=trunk.codecs, srtp=trunk.srtp)
         host = self._agent.contact(flow, trunk).host
-        return SipLeg(call_id, media, self._ports, host, self._host.opus)
+        return SipLeg(call_id, media, self._ports[":" in flow.remote[0]], host, self._host.opus)
 
     def webrtc_leg(self, call_id: str) -> Leg:
         return self._host.webrtc_leg(call_id)

@@ -250,6 +250,7 @@ class SipSettings:
     """What the SIP edge does. SipError when the values do not fit together."""
 
     host: str = "127.0.0.1"
+    """An address of this machine; "0.0.0.0" for all of IPv4, "::" for all of IPv6 and IPv4."""
     udp: int | None = 5060
     """Listening ports; None for no such transport, 0 for any free port."""
     tcp: int | None = 5060

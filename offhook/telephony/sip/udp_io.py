@@ -69,6 +69,12 @@ def family_of(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
 
 
+def listening_hosts(host: str) -> tuple[str, ...]:
+    """The addresses of the sockets for a `host` to listen on. Every address is "::", both families
+    at once, or "0.0.0.0" for IPv4 alone; the families have sockets of their own."""
+    return ("::", "0.0.0.0") if host == "::" else (host,)
+
+
 def host_port(address: tuple[str, int] | tuple[str, int, int, int]) -> tuple[str, int]:
     """Of a socket address; a link-local one keeps its interface."""
     if len(address) == 4 and address[3]:

@@ -25,6 +25,7 @@ from tests.telephony.sip.phones import (
     Baresip,
     ToneHost,
     endpoint,
+    free_port,
     needs_baresip,
     port_of,
     write_certificate,
@@ -137,6 +138,29 @@ async def test_two_of_us_call_each_other_by_ipv6(tmp_path, transport):
             await until(lambda: calling.records)
             assert calling.records[0].transport == transport
             assert calling.records[0].srtp
+
+
+@needs_ipv6
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("who", ["they", "we"])
+async def test_every_address_is_of_both_families(address, who):
+    port = free_port()
+    server = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    theirs = {"host": address, "udp": port if who == "we" else 0, "tcp": None}
+    ours = {"host": "::", "udp": port if who == "they" else 0, "tcp": None}
+    here = Trunk("here", addresses=("127.0.0.1", "::1"))
+    there = Trunk("there", server=server, options_seconds=0)
+    caller, callee = (theirs, ours) if who == "they" else (ours, theirs)
+    async with (
+        endpoint(**callee, trunks=(here,)) as (_, answering),
+        endpoint(ToneHost(THEIR_TONE), **caller, trunks=(there,)) as (sip, calling),
+    ):
+        call = sip.dial(Dial("100"))
+        talks = await asyncio.gather(answering.talk(), calling.talk())
+        await until(lambda: talks[0].hears(THEIR_TONE, 0.6) and talks[1].hears(OUR_TONE, 0.6))
+        assert f"IN IP{6 if ':' in address else 4} {address}" in sip.trace.render("")
+        await call.hang_up("done")
+        await until(lambda: calling.records)
 
 
 async def test_a_name_with_addresses_of_the_other_kind_only_is_said_to_be_so(monkeypatch):
