@@ -96,9 +96,8 @@ class Business(_Table):
         return ""
 
 
-DEMO = Business(
-    **tomllib.loads(resources.files(__package__).joinpath("frontdesk.toml").read_text())
-)
+_DEMO_FILE = resources.files(__package__) / "frontdesk.toml"
+DEMO = Business(**tomllib.loads(_DEMO_FILE.read_text())["frontdesk"])
 
 
 def say_hours(business: Business, when: str, now: datetime) -> str:

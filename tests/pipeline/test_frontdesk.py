@@ -36,7 +36,7 @@ SATURDAY_NIGHT = datetime(2026, 11, 28, 21, 0)
 
 def demo_with(change: Mapping[str, object]) -> Business:
     """The business to be tried, with some settings changed."""
-    return Business.model_validate({**tomllib.loads(DEMO_FILE.read_text()), **change})
+    return Business.model_validate({**tomllib.loads(DEMO_FILE.read_text())["frontdesk"], **change})
 
 
 def talk(*turns: str, desk: FrontDesk | None = None, now: datetime = MONDAY) -> list[Reply]:

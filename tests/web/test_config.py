@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import tomllib
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loguru import logger
 
+from offhook.pipeline.frontdesk_business import DEMO
 from offhook.pipeline.vad_io import MAX_CALLS
 from offhook.web import cli, local_worker_io
 from offhook.web.config import Config, ConfigError, Log, load
@@ -94,6 +96,11 @@ def test_what_is_wrong_is_named(tmp_path, text, names):
     with pytest.raises(ConfigError) as caught:
         load(path, {})
     assert names in str(caught.value)
+
+
+def test_the_demo_business_can_be_copied_as_it_is(tmp_path):
+    file = resources.files("offhook.pipeline") / "frontdesk.toml"
+    assert load(written(tmp_path, file.read_text()), {}).frontdesk == DEMO == Config().frontdesk
 
 
 def test_all_faults_are_named_at_once(tmp_path):
