@@ -236,7 +236,7 @@ class Engines(Section):
         if engine == OPENAI:
             if url and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", url):
                 raise ValueError("not http://host:port/v1")
-        elif url and not re.fullmatch(r"https?://[^/]+(/v1)?/?|unix:.+", url):
+        elif url and not re.fullmatch(r"https?://[^/]+/?|unix:.+", url):
             raise ValueError("not http://host:port or unix:PATH")
         return url
 
