@@ -160,6 +160,8 @@ class Hearing:
         self._agent_sound_at = -(10**9)
         self._agent_alone_ms = 0
         """How long the agent has spoken in this call while nothing was heard."""
+        self._committed_at = 0
+        """When the agent was given its last turn."""
         self._end_question: asyncio.Task[None] | None = None
         self._turns = 0
         self._vad = ears.vad.open(self._voice_window)
@@ -252,6 +254,8 @@ class Hearing:
         facts.words_due = self._awaiting_final
         facts.agent_speaking = self._agent_is_speaking()
         facts.agent_busy = self.reply.busy
+        since = max(self._agent_sound_at, self._committed_at)
+        facts.agent_silent_ms = (self._memory.end - since) // MS
         if self._turn.state in (State.SUSPECTED, State.JUDGING):
             facts.agent_said = self.reply.recent()
         if facts.voice and self._turn.state in (State.LISTENING, State.HEARING):
@@ -291,7 +295,7 @@ class Hearing:
             delay_ms = ECHO_UNKNOWN_MS
         else:
             return
-        self._echo_gone = self._memory.end + (delay_ms + ECHO_LINGERS_MS) * MS
+        self._echo_gone = self._agent_sound_at + (delay_ms + ECHO_LINGERS_MS) * MS
 
     # --- keys ---
 
@@ -461,6 +465,7 @@ class Hearing:
 
     def _commit(self, now: float) -> None:
         self._turns += 1
+        self._committed_at = self._memory.end
         facts = self._facts
         self.watch = self._watch_keys(now) if self._keyed else self._watch_words(now)
         self.watch.stamp("turn_decided", now)

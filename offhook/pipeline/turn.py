@@ -9,7 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from offhook.pipeline.words import breaks_off, decisive, is_backchannel, only_echo, weighty_words
+from offhook.pipeline.words import (
+    breaks_off,
+    decisive,
+    is_backchannel,
+    only_echo,
+    weighty_words,
+    words,
+)
 
 
 class State(Enum):
@@ -88,6 +95,11 @@ class TurnSettings:
     """Sound this long that is not the agent's own voice is the caller's, on a line with echo."""
     judging: int = 700
     """The longest wait for the final words of a short sound over the agent."""
+    floor_silence: int = 1500
+    """A reply that has been silent this long, before its first sound or within it, holds no floor:
+    whatever words the caller says then are a turn."""
+    judging_silent: int = 2500
+    """As `judging`, while the reply holds no floor: nothing is kept from the caller meanwhile."""
 
 
 @dataclass
@@ -117,6 +129,8 @@ class Facts:
     """There is sound of the agent being played or paused."""
     agent_busy: bool = False
     """The agent is making a reply."""
+    agent_silent_ms: int = 0
+    """Since the last sound of the agent, or since it was given the turn."""
     agent_said: str = ""
     """The agent's last words as played: heard back, they are echo."""
     keying: bool = False
@@ -237,6 +251,16 @@ def _speech_of_the_caller(turn: "Turn", facts: Facts) -> bool:
     return facts.speech_ms > 0 or facts.no_echo_ms >= turn.settings.no_echo
 
 
+def _speaks_into_silence(turn: "Turn", facts: Facts) -> bool:
+    if turn.floor or facts.speech_ms < turn.settings.interrupt_words_speech:
+        return False
+    return bool(words(facts.text)) and not only_echo(facts.text, facts.agent_said)
+
+
+def _spoke_into_silence(turn: "Turn", facts: Facts) -> bool:
+    return facts.final and _speaks_into_silence(turn, facts)
+
+
 def _final_means_to_interrupt(turn: "Turn", facts: Facts) -> bool:
     return (
         facts.final
@@ -279,7 +303,8 @@ def _sound_ended(turn: "Turn", facts: Facts) -> bool:
 
 
 def _judged_long_enough(turn: "Turn", facts: Facts) -> bool:
-    return turn.state_ms >= turn.settings.judging
+    s = turn.settings
+    return turn.state_ms >= (s.judging if turn.floor else s.judging_silent)
 
 
 def _presses(turn: "Turn", facts: Facts) -> bool:
@@ -325,12 +350,14 @@ TABLE: tuple[Row, ...] = (
     Row(S.SUSPECTED, _echo_after_all, None, (A.RESUME, A.CANCEL), "the agent's own voice"),
     Row(S.SUSPECTED, _echo_after_words, S.JUDGING, (A.FINISH,), "the caller pauses over it"),
     Row(S.SUSPECTED, _means_to_interrupt, S.HEARING, (A.INTERRUPT,), "long, or words that count"),
+    Row(S.SUSPECTED, _speaks_into_silence, S.HEARING, (A.INTERRUPT,), "'are you there?'"),
     Row(S.SUSPECTED, _was_nothing, None, (A.RESUME, A.CANCEL), "one loud window, no speech"),
     Row(S.SUSPECTED, _cough, None, (A.RESUME, A.CANCEL), "too short for a word"),
     Row(S.SUSPECTED, _sound_ended, S.JUDGING, (A.FINISH,), "its words decide"),
     Row(S.JUDGING, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
     Row(S.JUDGING, _voice_after_echo_check, S.SUSPECTED, (), "the caller goes on"),
     Row(S.JUDGING, _final_means_to_interrupt, S.ENDING, (A.INTERRUPT,), "a short 'no', 'stop'"),
+    Row(S.JUDGING, _spoke_into_silence, S.ENDING, (A.INTERRUPT,), "'are you there?'"),
     Row(S.JUDGING, _final_is_nothing, None, (A.RESUME, A.CANCEL), "'uh-huh', or no words"),
     Row(S.JUDGING, _judged_long_enough, None, (A.RESUME, A.CANCEL), "bounded patience"),
     Row(S.KEYING, _agent_speaks, S.KEYING, (A.INTERRUPT,), "the caller has the floor"),
@@ -354,6 +381,8 @@ class Turn:
         self.asked_at = 0
         """ms of silence at the last of these questions."""
         self.finished = False
+        self.floor = True
+        """When the caller began to speak, the reply was heard, or soon to be."""
 
     def step(self, facts: Facts, elapsed_ms: int = 20) -> Row | None:
         """Advance by one tick; the row taken, or None when nothing changes."""
@@ -369,6 +398,10 @@ class Turn:
 
     def _take(self, row: Row, facts: Facts) -> None:
         then = row.then or (State.SPEAKING if facts.agent_speaking else State.REPLYING)
+        if then is State.SUSPECTED and self.state is not State.JUDGING:
+            self.floor = facts.agent_silent_ms < self.settings.floor_silence
+        elif then is State.KEYING:
+            self.floor = True
         if then is not self.state:
             self.state = then
             self.state_ms = 0

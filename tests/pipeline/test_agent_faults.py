@@ -1,17 +1,22 @@
 """A language model that fails, in every way and at every moment: what the caller hears."""
 
 import asyncio
+import shutil
 import socket
+import subprocess
+import wave
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
+import numpy as np
 import pytest
 from aiohttp import web
 
 from offhook.media.leg import LegError
+from offhook.media.pcm import Pcm
 from offhook.pipeline.agent_faults import (
     FALL_BACK_SECONDS,
     TABLE,
@@ -29,12 +34,15 @@ from offhook.pipeline.openai_agent_io import (
     OpenAIModel,
     openai_agent,
 )
+from offhook.pipeline.recognizer import DEFAULT_OPTIONS, StreamOptions
 from offhook.pipeline.sentences import SENTENCES, Occasion
 from tests.pipeline.phone import (
     Answerer,
     Model,
     Phone,
     PhoneLeg,
+    Words,
+    WordsStream,
     calls,
     chunk,
     model,
@@ -171,7 +179,7 @@ class Names:
         self.work = False
 
 
-def fall_ill(endpoint: Model, name: str, place: Place, names: Names) -> None:
+def fall_ill(endpoint: Model, name: str, place: Place, names: Names | None = None) -> None:
     """The model has the fault as soon as its script is over."""
     ills = FAULTS[name]
 
@@ -186,7 +194,7 @@ def fall_ill(endpoint: Model, name: str, place: Place, names: Names) -> None:
         endpoint.ill = speaking
     elif name == "connection refused":
         endpoint.on_last = endpoint.shut
-    elif name == "no such name":
+    elif names is not None and name == "no such name":
         endpoint.on_last = names.fail
     else:
         endpoint.ill = ills.silent
@@ -259,6 +267,55 @@ async def test_the_caller_hears_a_sentence_and_the_next_turn_works(
     name: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await a_failing_model(name, place, SHORT, monkeypatch)
+
+
+class Slow(Words):
+    """Has no word for some time after the end of the sound, and before it none at all."""
+
+    async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "SlowStream":
+        return SlowStream(self._sentences)
+
+
+class SlowStream(WordsStream):
+    def feed(self, pcm: Pcm) -> None:
+        pass
+
+    def finish(self) -> None:
+        asyncio.get_running_loop().call_later(0.1, super().finish)
+
+
+@pytest.mark.parametrize("words", ["are you there", "yes"])
+@pytest.mark.parametrize("begun", [True, False])
+async def test_who_speaks_into_the_silence_of_a_stalled_answer_is_answered(
+    words: str, begun: bool, voice: Pcm
+) -> None:
+    limits = Limits(first_token_seconds=60, between_tokens_seconds=60)
+    async with model([says("hello")]) as endpoint:
+        fall_ill(endpoint, "stall", Place.SPEAKING if begun else Place.START)
+        about = OpenAIAgentSettings("scripted", endpoint.url, "key", "Be kind.", limits=limits)
+        recognizer = Slow(words)
+        async with phone_call(
+            lambda call: openai_agent(about, call), recognizer=recognizer
+        ) as phone:
+            await phone.until(lambda: phone.of(AgentTurn))
+            await phone.press("1#")
+            await phone.until(lambda: len(endpoint.requests) == 2)
+            await phone.pass_ms(4000)
+            endpoint.ill = None
+            phone.leg.feed(voice)
+            await phone.until(lambda: phone.of(AgentTurn)[-1].text == "And now?")
+    assert [turn.text for turn in phone.of(CallerTurn)] == ["[pressed 1#]", words]
+
+
+@pytest.fixture(scope="module")
+def voice(tmp_path_factory: pytest.TempPathFactory) -> Pcm:
+    """Somebody says it, in less than the time that is an interruption by itself."""
+    if shutil.which("flite") is None:
+        pytest.skip("needs the flite command")
+    path = tmp_path_factory.mktemp("voice") / "said.wav"
+    subprocess.run(["flite", "-voice", "slt", "-t", "Are you?", "-o", str(path)], check=True)
+    with wave.open(str(path)) as said:
+        return np.frombuffer(said.readframes(said.getnframes()), np.int16)
 
 
 @pytest.mark.slow

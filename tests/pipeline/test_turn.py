@@ -11,6 +11,16 @@ from offhook.pipeline.turn import TABLE, Action, Facts, State, Turn, TurnSetting
 S = State
 
 
+@pytest.mark.parametrize(("silent_ms", "floor"), [(1480, True), (1500, False)])
+@pytest.mark.parametrize("state", [S.SPEAKING, S.REPLYING])
+def test_a_reply_that_is_silent_holds_no_floor(state: State, silent_ms: int, floor: bool) -> None:
+    turn = turn_in(state)
+    row = turn.step(replace(BOTH, agent_silent_ms=silent_ms))
+    assert row is not None
+    assert row.then is S.SUSPECTED
+    assert turn.floor is floor
+
+
 def turn_in(state: State, **attributes: object) -> Turn:
     turn = Turn()
     turn.state = state
@@ -160,6 +170,27 @@ BOTH = replace(SPEAKING, voice=True, speech_ms=100)
         (turn_in(S.SPEAKING), Facts(agent_busy=True), S.REPLYING, ()),
         (turn_in(S.SPEAKING), Facts(), S.LISTENING, ()),
         (turn_in(S.SUSPECTED), BOTH, S.SUSPECTED, ()),
+        (turn_in(S.SUSPECTED, floor=False), replace(CALLER, text=""), S.SUSPECTED, ()),
+        (turn_in(S.SUSPECTED), replace(CALLER, text="yes"), S.SUSPECTED, ()),
+        (
+            turn_in(S.SUSPECTED, floor=False),
+            replace(CALLER, text="yes"),
+            S.HEARING,
+            (Action.INTERRUPT,),
+        ),
+        (
+            turn_in(S.JUDGING, floor=False),
+            Facts(speech_ms=300, text="yes", final=True),
+            S.ENDING,
+            (Action.INTERRUPT,),
+        ),
+        (turn_in(S.JUDGING, floor=False, state_ms=1000), Facts(speech_ms=300), S.JUDGING, ()),
+        (
+            turn_in(S.JUDGING, floor=False),
+            Facts(speech_ms=300, final=True, agent_busy=True),
+            S.REPLYING,
+            (Action.RESUME, Action.CANCEL),
+        ),
         (turn_in(S.SUSPECTED), replace(BOTH, speech_ms=700), S.HEARING, (Action.INTERRUPT,)),
         (
             turn_in(S.SUSPECTED),
