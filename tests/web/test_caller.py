@@ -390,3 +390,29 @@ async def test_a_call_from_a_speakerphone(kind, level, delay_ms):
     assert "opening hours" in turns[0]
     assert "yourself" in turns[1]
     assert "where are you" in turns[2] or "stop" in turns[2]
+
+
+async def test_a_call_that_a_stop_cuts_off_hears_that_it_ends():
+    config = Config(
+        webrtc=WebRtc(addresses=["127.0.0.1"]),
+        server=Server(port=0, drain_seconds=1),
+        agent=Agent(kind="silent"),
+    )
+    edge = Edge(config)
+    await edge.start()
+    server = TestServer(application(edge))
+    await server.start_server()
+    call = ScriptedCall(str(server.make_url("/")), [])
+    running = asyncio.create_task(call.run())
+    try:
+        async with asyncio.timeout(15):
+            while not edge._conversations or not call.leg.connected:
+                await asyncio.sleep(0.02)
+            await edge.drain()
+        said = [e["data"]["text"] for e in call.report.events if e["type"] == "bot-tts-text"]
+        assert " ".join(said).startswith("Sorry, we have to end this call now.")
+        assert call.leg.closed is None or not edge._conversations
+    finally:
+        await edge.close()
+        await server.close()
+        await asyncio.gather(running, return_exceptions=True)

@@ -3,6 +3,7 @@ bad certificates."""
 
 import asyncio
 import socket
+import ssl
 from dataclasses import replace
 
 import pytest
@@ -297,3 +298,24 @@ async def test_authorities_that_cannot_be_read_are_said_at_the_start(tmp_path):
     with pytest.raises(SipError, match=r"the authorities in .*empty\.pem"):
         async with endpoint(authorities=tmp_path / "empty.pem"):
             pass
+
+
+async def test_a_renewed_certificate_is_used_without_a_restart(tmp_path):
+    certificate, key = write_certificate(tmp_path)
+
+    async def shown(sip):
+        port = port_of(sip, "TLS")
+        found = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+        return found.strip()
+
+    async with endpoint(certificate=certificate, key=key, tls=0) as (sip, _):
+        old = certificate.read_text().strip()
+        assert await shown(sip) == old
+        certificate.write_text("no certificate")
+        with pytest.raises(SipError):
+            sip.reload(sip._settings)
+        assert await shown(sip) == old
+        write_certificate(tmp_path)
+        assert certificate.read_text().strip() != old
+        sip.reload(sip._settings)
+        assert await shown(sip) == certificate.read_text().strip()
