@@ -18,6 +18,7 @@ from typing import Any
 from offhook.pipeline.engine.languages import CODES
 from offhook.pipeline.engine.transcript import fix_repetitions, open_tail, strip_tags
 from offhook.pipeline.recognizer import Word
+from offhook.pipeline.redact import redacted
 from offhook.pipeline.retry import Failed
 
 MAX_WORDS_CHARS = 300
@@ -77,8 +78,8 @@ Message = Created | Delta | Done | Refusal | Other
 
 
 def plain(text: object) -> str:
-    """A stranger's words, fit for a log line."""
-    words = " ".join(str(text).split())
+    """A stranger's words, fit for a log line: servers repeat the key that they refuse."""
+    words = " ".join(redacted(str(text)[: 4 * MAX_WORDS_CHARS]).split())
     words = "".join(char for char in words if char.isprintable())
     return words if len(words) <= MAX_WORDS_CHARS else words[:MAX_WORDS_CHARS] + "…"
 

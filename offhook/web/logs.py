@@ -19,6 +19,8 @@ from typing import Any, Literal
 from loguru import logger
 from pydantic import BaseModel, ConfigDict
 
+from offhook.pipeline.redact import MASK, redacted
+
 NOISY = ("pipecat",)
 """Libraries whose own chatter is shown from WARNING up, unless the level is DEBUG or TRACE."""
 BURST = 10
@@ -31,7 +33,6 @@ RELAYS = ("offhook.web.local_worker_io",)
 library is one line after another there."""
 WORDS = ("text", "heard", "unheard")
 """Fields of events that hold what the caller or the agent said."""
-MASK = "****"
 
 
 class Log(BaseModel):
@@ -61,10 +62,6 @@ class Log(BaseModel):
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, line and paragraph separators, changes of the writing direction, and halves
 of surrogate pairs, which no terminal can be sent."""
-_SECRET = re.compile(
-    r"(?i)\b(bearer\s+|(?:api[_-]?key|password|secret|token)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;&]{4,}"
-    r"|\bsk-[\w-]{8,}|\bopenai-insecure-api-key\.[^\s\"',;]+|\boffhook_[\w-]+\.[\w-]+"
-)
 _NUMBER = re.compile(r"\d(?:[ .,/-]{0,2}\d){3,}")
 _PRESSED = re.compile(r"\[pressed [^\]]*\]")
 _SPOKEN_DIGIT = "(?:zero|oh|one|two|three|four|five|six|seven|eight|nine|double|triple)"
@@ -74,11 +71,6 @@ _SPOKEN_NUMBER = re.compile(rf"(?i)\b{_SPOKEN_DIGIT}(?:[ ,.-]+{_SPOKEN_DIGIT}){{
 def escaped(text: str) -> str:
     """The text as part of one line, whoever wrote it: "\\n" for a line break, "\\x1b" for ESC."""
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def redacted(text: str) -> str:
-    """Without what looks like an API key or a password."""
-    return _SECRET.sub(lambda found: (found[1] or "") + MASK, text)
 
 
 def _safe(value: Any) -> Any:

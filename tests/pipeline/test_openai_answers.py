@@ -220,3 +220,17 @@ def test_text_is_stable_once_two_windows_say_it() -> None:
         for seconds, text in ((1, "I want"), (2, "I want to buy"), (3, "I want to fly"))
     ]
     assert [partial.text[: partial.stable_chars] for partial in told] == ["", "I want", "I want to"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Incorrect API key provided: sk-proj-0123456789abcdef.",
+        "Authorization: Bearer 0123456789abcdef",
+        'x {"api_key": "0123456789abcdef"}',
+        "cannot reach https://user:0123456789abcdef@host/v1",
+    ],
+)
+def test_keys_that_a_server_repeats_are_not_passed_on(words: str) -> None:
+    assert "0123456789abcdef" not in answers.plain(words)
+    assert answers.plain(words)[:5] == words[:5]
