@@ -72,6 +72,42 @@ for (let n = 1; n <= 300; n++) {
 conversation.callerSaid(words, true);
 assert.deepEqual(conversation.entries.map(({ text, partial }) => [text, partial]), [[words.trim(), ""]]);
 
+// --- the agent says something before the caller's words are final: they are told once, in their order
+
+function told(script) {
+  const conversation = new Conversation(() => {});
+  script(conversation);
+  return conversation.entries.map(({ kind, text, partial, spoken }) => [kind, spoken ?? (text || partial)]);
+}
+const asks = (conversation) => {
+  conversation.callerBegan();
+  conversation.callerSaid("what are you", false);
+  conversation.agentSaid("One moment, please.");
+};
+assert.deepEqual(
+  told((conversation) => {
+    asks(conversation);
+    conversation.callerSaid("what are your opening", false);
+    conversation.callerSaid("what are your opening hours", true);
+  }),
+  [["agent", "One moment, please."], ["caller", "what are your opening hours"]],
+);
+assert.deepEqual(
+  told((conversation) => {
+    asks(conversation);
+    conversation.callerSaid("what are your opening hours", true);
+  }),
+  [["caller", "what are your opening hours"], ["agent", "One moment, please."]],
+);
+assert.deepEqual(
+  told((conversation) => {
+    asks(conversation);
+    conversation.callerBegan();
+    conversation.callerSaid("hello", false);
+  }),
+  [["caller", "what are you"], ["agent", "One moment, please."], ["caller", "hello"]],
+);
+
 // --- what is saved
 
 conversation.agentWrote("We are open. On Sundays we are not.");

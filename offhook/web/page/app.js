@@ -246,7 +246,10 @@ async function changeMicrophone() {
 // --- messages
 
 const HANDLERS = {
-  "user-started-speaking": () => tell({ you: true }),
+  "user-started-speaking": () => {
+    tell({ you: true });
+    conversation.callerBegan();
+  },
   "user-stopped-speaking": () => tell({ you: false, thinking: true }),
   "user-transcription": ({ text, final }) => conversation.callerSaid(text, final),
   "bot-llm-started": () => conversation.agentThinks(),

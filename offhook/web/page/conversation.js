@@ -11,6 +11,7 @@ export class Conversation {
   entries = [];
   #onEntry;
   #caller = null; // the caller's turn that more words go to
+  #begun = false; // the caller began a new turn since that one was sealed
   #reply = null; // the agent's reply that more words go to
   #cutReply = null; // the last reply that was interrupted
   #latency = null; // of a reply that has not begun to sound
@@ -21,9 +22,17 @@ export class Conversation {
 
   // --- the caller
 
-  /** Words recognised so far in this utterance; `final` ones stay. */
+  /** A turn of the caller's begins. */
+  callerBegan() {
+    this.#begun = true;
+  }
+
+  /** Words recognised so far in this turn; `final` ones stay. */
   callerSaid(words, final) {
-    if (this.#caller?.sealed && !final) this.#settleCaller();
+    if (this.#caller?.sealed && !final) {
+      if (this.#begun) this.#settleCaller();
+      else this.#moveCaller();
+    }
     const entry = this.#callerEntry();
     entry.partial = final ? "" : words.trim();
     if (final) entry.text = join(entry.text, words.trim());
@@ -45,8 +54,18 @@ export class Conversation {
   /** The agent answers: later words are a new turn, but a late final may still complete this one. */
   #sealCaller() {
     if (!this.#caller) return;
+    this.#begun = false;
     if (this.#caller.partial) this.#caller.sealed = true;
     else this.#caller = null;
+  }
+
+  /** The agent said something in between, and the turn goes on below that: its words come again. */
+  #moveCaller() {
+    const entry = this.#caller;
+    this.#caller = null;
+    entry.partial = "";
+    if (entry.text) this.#changed(entry);
+    else this.#takeBack(entry);
   }
 
   /** New words, and the final of the turn before never came: what was recognised of it stays. */
