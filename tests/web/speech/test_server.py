@@ -476,7 +476,6 @@ async def test_an_address_as_openais_clients_have_it_is_that_of_a_worker_too(qui
         await engine.start()
         assert engine.name == "scripted"
         await engine.close()
-    Config.model_validate({"engines": {"asr_url": url, "tts_url": url}})
 
 
 @pytest.mark.parametrize("lenient", [False, True])
