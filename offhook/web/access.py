@@ -221,16 +221,22 @@ class AccessPolicy:
             raise Refusal(401, "a valid API key is required as a bearer token", "invalid_api_key")
         return Grant()
 
-    def check_carrier(self, head: Head, *, signed: bool) -> None:
-        """Raises Refusal. `signed`: there is a signature or ticket, yet to be verified, that no
-        page can have; without one, the peer's address is all there is, and a page that rebinds its
-        name has the visitor's."""
-        if head.origin:
-            authority = head.origin.partition("://")[2]
-            if authority != head.host and authority not in self.carrier_hosts:
-                raise Refusal(403, "a page in a browser asks")
-        if not signed and not self._is_own(head.host) and head.host not in self.carrier_hosts:
-            raise Refusal(403, self._unknown_name(head.host))
+    def check_carrier(self, head: Head) -> None:
+        """Raises Refusal for a page; a carrier's Origin, where it sends one, is our own."""
+        own = head.origin.partition("://")[2] in self.carrier_hosts
+        if is_foreign(head.origin, head.host) and not own:
+            raise Refusal(403, "a page in a browser asks")
+
+    def is_own(self, authority: str) -> bool:
+        """Whether a Host header names this server. A page that has rebound its name to us sends
+        that name, from its visitor's address: then the address proves nothing."""
+        name = host_name(authority)
+        return (
+            name == "localhost"
+            or name in self.names
+            or authority in self.carrier_hosts
+            or _is_address(name)
+        )
 
     # --- the parts of it ---
 
@@ -278,19 +284,12 @@ class AccessPolicy:
             raise Refusal(403, words)
 
     def _check_name(self, head: Head) -> None:
-        if not self._is_own(head.host):
-            raise Refusal(403, self._unknown_name(head.host))
+        if not self.is_own(head.host):
+            words = f"this server is not called {host_name(head.host)[:80]!r}"
+            raise Refusal(403, f"{words}: reach it by its address, or set {self._settings()}")
         if self.local and head.forwarded and host_name(head.host) not in self.names:
             words = "this request came through a proxy, and the server answers only to this machine"
             raise Refusal(403, f"{words}: set {self._settings()}")
-
-    def _is_own(self, authority: str) -> bool:
-        name = host_name(authority)
-        return name == "localhost" or name in self.names or _is_address(name)
-
-    def _unknown_name(self, host: str) -> str:
-        words = f"this server is not called {host_name(host)[:80]!r}"
-        return f"{words}: reach it by its address, or set {self._settings()}"
 
     def _settings(self) -> str:
         return " or ".join(filter(None, (self.names_setting, self.key_setting)))

@@ -11,7 +11,7 @@ GET  /carriers/NAME/stream/TICKET   the stream that a webhook's answer named
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic, time
 from typing import Any, Protocol
 
@@ -343,12 +343,10 @@ class Carriers:
         carrier = self.by_name.get(request.match_info["name"])
         if carrier is None or carrier.settings.provider not in providers:
             raise web.HTTPNotFound(text="unknown carrier")
-        settings = carrier.settings
-        signed = settings.provider != "chan_websocket" and not settings.insecure
         try:
-            request.app[ACCESS]().check_carrier(head_of(request), signed=signed)
+            request.app[ACCESS]().check_carrier(head_of(request))
         except Refusal as fault:
-            raise self._refused(settings, request, fault) from fault
+            raise self._refused(carrier.settings, request, fault) from fault
         return carrier
 
     async def _verified(
@@ -367,6 +365,8 @@ class Carriers:
                 peer_of(request),
                 upgrade,
             )
+            if not request.app[ACCESS]().is_own(request.host):
+                signed = replace(signed, peer="")  # a page's visitor has an address, too
             verify(settings, signed, time(), carrier.seen)
         except Refused as fault:
             raise self._refused(settings, request, fault) from fault
@@ -378,7 +378,7 @@ class Carriers:
         self._host.metrics.refused.labels("unsigned").inc()
         if monotonic() - self._refused_at >= REFUSED_SECONDS:
             self._refused_at = monotonic()
-            asked = f"{request.method} from {request.remote}"
+            asked = f"{request.method} from {request.remote} for {request.host[:80]}"
             logger.warning("x {}: {} is refused: {}", settings.name, asked, fault)
         return web.HTTPForbidden(text="not verified")
 

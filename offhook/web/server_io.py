@@ -238,6 +238,7 @@ class Reload:
     def __call__(self) -> None:
         try:
             config = self._read()
+            check_doors(config)
             self._edge.reload(config)
         except ConfigError as error:
             faults = str(error).replace("\n", "; ")

@@ -84,6 +84,20 @@ def test_a_port_in_use_is_noted(tmp_path):
 
 
 @pytest.mark.usefixtures("no_engines")
+def test_a_server_that_would_stand_open_is_told_so_before_it_starts(tmp_path):
+    path = tmp_path / "offhook.toml"
+    path.write_text(
+        '[server]\nhost = "0.0.0.0"\n[[sip.trunks]]\nname = "pbx"\nserver = "192.0.2.1"'
+    )
+    operator = found(examine(path), "operator")
+    assert operator.verdict == "fails"
+    assert "pbx" in operator.detail
+    assert "[server] admin_key" in operator.detail
+    path.write_text('[server]\nhost = "0.0.0.0"\nadmin_key = "k"\n[[sip.trunks]]\nname = "pbx"')
+    assert found(examine(path), "operator").verdict == "ok"
+
+
+@pytest.mark.usefixtures("no_engines")
 def test_no_gpu_is_said_in_words(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     gpu = found(examine(None), "gpu")

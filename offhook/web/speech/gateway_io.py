@@ -182,6 +182,8 @@ async def opened(config: Config, addresses: Sequence[Address]) -> AsyncIterator[
         gateway.access = config.access(local=local, gateway=True)
         app = application(gateway.server, gateway.access)
         app[GATEWAY], app[ACCESS] = gateway, lambda: gateway.access
+        if not local and not gateway.access.keys:
+            logger.warning("everybody who reaches this server may use it: see [server] api_key")
         runner = Runner(app, shutdown_timeout=CLOSE_S, lingering_time=LINGER_S)
         await runner.setup()
         try:
