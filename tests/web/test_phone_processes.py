@@ -43,7 +43,7 @@ def phone_port(server: TwoProcesses) -> int:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProcesses]:
-    running = serving(tmp_path_factory.mktemp("phones"), SERVER_MAX_CALLS="6")
+    running = serving(tmp_path_factory.mktemp("phones"), SERVER_MAX_CALLS="16")
     yield running
     ended(running)
 
