@@ -214,8 +214,8 @@ class _Connection(asyncio.Protocol):
         was said last: so the far end is the one to close it."""
         if self._transport.is_closing():
             return
-        self._transport.write_eof()
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, OSError):  # OSError: it has gone already
+            self._transport.write_eof()
             async with asyncio.timeout(GOODBYE_SECONDS):
                 await self._lost.wait()
 
