@@ -34,10 +34,10 @@ FILLERS = word_set("please um uh well so oh hello hi hey sorry")
 FUNCTION_WORDS = FILLERS | word_set(
     """a an the to of for in on at is are am was be been do does did can could will would should i
     you we it he she they my your our me us this that there here and or but what when where who how
-    which if with about by from has have had like want need get just any some not no yes thank
-    thanks good today tomorrow now very much"""
+    which whether if with about by from has have had like want need get just any some not no yes
+    yeah thank thanks good today tomorrow now very much stop wait"""
 )
-"""They say little of what a sentence is about."""
+"""They say little of what a sentence is about. "Stop" and "wait" interrupt before a question."""
 
 
 def words_of(text: str) -> list[str]:

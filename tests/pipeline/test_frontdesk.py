@@ -560,6 +560,8 @@ def test_a_first_sentence_gets_a_sensible_answer(said: str, answer: str) -> None
         ("are you a ban on sunday", Intent.HOURS),
         ("but you open to date", Intent.HOURS),
         ("what time they are close", Intent.HOURS),
+        ("stop whether you're helping hours", Intent.HOURS),
+        ("stop when they are yeah reopening hours", Intent.HOURS),
         ("halladay i'd get there", Intent.ADDRESS),
         ("which department store there", Intent.DEPARTMENTS),
         ("can someone bring me back please", Intent.MESSAGE),
