@@ -58,13 +58,12 @@ async def talks(edge: str, level: float, delay_ms: int, seed: int, busy: bool) -
 
 
 @pytest.mark.parametrize(
-    ("edge", "level", "delay_ms", "busy"),
-    [("webrtc", -12, 150, False), ("sip", -6, 400, False), ("webrtc", -12, 150, True)],
+    ("edge", "level", "delay_ms"), [("webrtc", -12, 150), ("sip", -6, 400), ("sip", -20, 50)]
 )
 async def test_the_agent_does_not_interrupt_itself_and_hears_the_caller(
-    edge: str, level: float, delay_ms: int, busy: bool
+    edge: str, level: float, delay_ms: int
 ) -> None:
-    await talks(edge, level, delay_ms, seed=1, busy=busy)
+    await talks(edge, level, delay_ms, seed=1, busy=False)
 
 
 @pytest.mark.slow
