@@ -13,7 +13,8 @@ from tests.browser.conftest import ROOT, serving
 
 pytestmark = pytest.mark.browser
 
-TEXT = "Good morning, this is the front desk. How can I help you?"
+TEXT = 12 * "Good morning, this is the front desk. How can I help you? "
+"""More sound than a browser keeps for a page that is slow to read: it comes in pieces."""
 
 
 async def test_a_page_plays_speech_as_it_comes(drive: Callable[..., Any]) -> None:
@@ -29,7 +30,9 @@ async def test_a_page_plays_speech_as_it_comes(drive: Callable[..., Any]) -> Non
     assert set(seen["troubles"]) <= {f"{path}: net::ERR_ABORTED"}
     pieces = seen["pieces"]
     assert len(pieces) > 1
-    assert sum(piece["seconds"] for piece in pieces) * RATE_OUT == pytest.approx(samples)
+    # Flite's pauses differ by some ms from reply to reply; a piece is hundreds.
+    played_s = sum(piece["seconds"] for piece in pieces)
+    assert played_s == pytest.approx(samples / RATE_OUT, abs=0.1)
     assert max(piece["loudest"] for piece in pieces) > 0.1
     assert not any(piece["late"] for piece in pieces)
     for one, next_ in pairwise(pieces):
