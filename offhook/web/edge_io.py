@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -45,39 +44,28 @@ from offhook.telephony.sip.grammar import SipError
 from offhook.telephony.sip.leg_io import SipLeg
 from offhook.telephony.sip.trunks import SipSettings
 from offhook.web import tracing_io
-from offhook.web.access import AccessPolicy, is_loopback
+from offhook.web.access import AccessPolicy
 from offhook.web.agent_probe_io import AgentProbes
 from offhook.web.carriers_io import Carriers
 from offhook.web.config import Agent as AgentSettings
 from offhook.web.config import Config, ConfigError, Server, Speech
 from offhook.web.engines_io import EMBEDDED, MODELS, open_synthesizer
 from offhook.web.logs import for_log, kind
-from offhook.web.loop_io import LoopLoad, spare_what_is_loaded
+from offhook.web.loop_io import spare_what_is_loaded
 from offhook.web.memory_io import give_back_freed, let_go_of_code
 from offhook.web.metrics import Metrics
 from offhook.web.page_messages import for_the_page
 from offhook.web.phones import DialRequest, EndedCall, fault_of_doors, is_risky, who_may_call
-from offhook.web.refusals import Busy, NoPhones, Reason
+from offhook.web.refusals import NoPhones
 from offhook.web.remote_engines_io import hears_at, recognizer_of, speaks_at, synthesizer_of
+from offhook.web.room_io import Room
 from offhook.web.speech.elsewhere_io import Elsewhere, here
 from offhook.web.speech.server_io import Served, SpeechServer
 
 E = TypeVar("E")
 
-LATE_MS = 40
-"""Packets leaving this late (99th percentile) mean the process is full, whatever the count."""
-BUSY_SHARE = 0.7
-"""A loop that is at work for more of its time has no room for another call: a core that is full
-has packets late all at once, and those of every call. The rest is for calls that come and go: to
-answer twenty a second, or refuse them, takes a sixth of a core."""
-FEW_CALLS = 12
-"""Fewer do not fill a core but for the moment in which they begin."""
 WORKER_RETRY_SECONDS = 5
 """How often a speech worker that is not there is looked for, before any call is taken."""
-CONNECTING_SHARE = 0.25
-FEW_CONNECTING = 2
-"""Of the lines, those that callers by WebRTC may hold who have not connected yet; FEW_CONNECTING at
-any rate. Half as many of one address."""
 HUNG_UP = "the caller hung up"
 FAREWELL_SECONDS = 8.0
 """For callers who are cut off to be told so."""
@@ -91,9 +79,6 @@ CARRIER_RING_SECONDS = 60.0
 """Before nobody is there, unless the program says."""
 QUALITY_SECONDS = 2
 """How often callers' programs are told how their line is doing."""
-LOAD_SECONDS = 1
-"""How often it is measured how busy the loop is."""
-
 ENDED_CALLS = 500
 """Phones' calls that are remembered after their end, for programs that ask late; the oldest are
 forgotten. About 1 MB."""
@@ -133,7 +118,6 @@ class Edge:
         self._access = config, config.access()
         self.clock = PacketClock()
         self.opus = config.opus.settings()
-        self._load = LoopLoad()
         self.legs: dict[str, Leg] = {}
         self.sip: SipEndpoint | None = None
         """Phones, if the configuration has any."""
@@ -146,6 +130,7 @@ class Edge:
             self.clock.lateness_ms,
             lambda: len(asyncio.all_tasks()),
         )
+        self._room = Room(self.clock, lambda reason: self.metrics.refused.labels(reason).inc())
         self.speech: SpeechServer | None = None
         """The engines for programs, unless there are none or they shall not have them."""
         agents = {"": config.agent, **config.agents}
@@ -209,7 +194,9 @@ class Edge:
         give_back_freed()
         let_go_of_code()
         self._quality = asyncio.create_task(self._tell_quality(), name="quality")
-        self._measuring = asyncio.create_task(self._measure_load(), name="load")
+        self._measuring = asyncio.create_task(
+            self._room.measure(lambda: len(self.legs)), name="load"
+        )
         self.probes.start()
         self.ready = not self._awaited
         if self._awaited:
@@ -439,34 +426,11 @@ class Edge:
     def admit(self, coming: int = 0) -> None:
         """Raises Busy when one more call would harm those in progress, and the `coming` ones that
         were admitted and have no line yet."""
-        reason: Reason | None = None
         if self.draining:
-            reason = "draining"
-        elif not self.ready:
-            reason = "loading"
-        elif len(self.legs) + coming >= self.config.server.max_calls:
-            reason = "full"
-        elif self.legs and self.clock.lateness_ms() > LATE_MS:
-            reason = "late"
-        elif (calls := len(self.legs) + coming) >= FEW_CALLS and (
-            self._load.with_another(calls) > BUSY_SHARE
-        ):
-            reason = "busy"
-        if reason is not None:
-            self.metrics.refused.labels(reason).inc()
-            raise Busy(reason)
-
-    def _check_connecting(self, remote: str) -> None:
-        """An offer costs its sender one request, and us a line until the caller has connected: few
-        lines may be in that state, and fewer of one address. Raises Busy."""
-        waiting = [leg for leg in self._peers.values() if not leg.connected and leg.closed is None]
-        most = max(FEW_CONNECTING, math.ceil(CONNECTING_SHARE * self.config.server.max_calls))
-        of_address = max(FEW_CONNECTING, math.ceil(most / 2))
-        # Behind a proxy on this machine there may be anybody.
-        alike = 0 if is_loopback(remote) else sum(leg.remote == remote for leg in waiting)
-        if len(waiting) >= most or alike >= of_address:
-            self.metrics.refused.labels("connecting").inc()
-            raise Busy("connecting")
+            raise self._room.refusal("draining")
+        if not self.ready:
+            raise self._room.refusal("loading")
+        self._room.check(len(self.legs), coming, self.config.server.max_calls)
 
     async def offer(self, offer: Offer, agent: str = "", remote: str = "") -> tuple[str, str]:
         """Answer an offer: our SDP and the pc_id. `agent`: of that name, "" for the usual one;
@@ -481,7 +445,8 @@ class Edge:
             self._peers[offer.pc_id].close("the caller reconnects")
         else:
             self.admit()
-            self._check_connecting(remote)
+            most = self.config.server.max_calls
+            self._room.check_connecting(self._peers.values(), remote, most)
         leg = self.webrtc_leg(uuid.uuid4().hex[:12])
         leg.remote = remote
         self.legs[leg.call_id] = self._peers[leg.call_id] = leg
@@ -539,8 +504,7 @@ class Edge:
             raise NoPhones
         self._check_agent(dial.agent)
         if len(self.legs.keys() | self.sip.calls.keys()) >= self.config.server.max_calls:
-            self.metrics.refused.labels("full").inc()
-            raise Busy("full")
+            raise self._room.refusal("full")
         return self.sip.dial(dial)
 
     async def dial_by_carrier(self, asked: DialRequest) -> CarrierCall:
@@ -590,7 +554,7 @@ class Edge:
             self._writer.submit(_append, path, record.line())
 
     def _begin(self, leg: Leg, body: dict[str, Any], agent: str = "") -> asyncio.Task[None]:
-        self._load.begin()
+        self._room.begin()
         running = self._run_call(leg, body, agent)
         task = asyncio.create_task(running, name=f"call {leg.call_id}")
         self._calls[leg.call_id] = task
@@ -733,11 +697,6 @@ class Edge:
 
     def _tell(self, leg: Leg, data: dict[str, Any]) -> None:
         leg.send_message(json.dumps({"label": "rtvi-ai", "type": "server-message", "data": data}))
-
-    async def _measure_load(self) -> None:
-        while True:
-            await asyncio.sleep(LOAD_SECONDS)
-            self._load.measure(len(self.legs))
 
     async def _tell_quality(self) -> None:
         while True:

@@ -25,9 +25,10 @@ from offhook.signaling.smallwebrtc import Candidates, Offer, parse_candidates, p
 from offhook.web import calls_io, carrier_routes_io, server_io
 from offhook.web.access_io import PEER_HEADER, peer_of
 from offhook.web.config import Config
-from offhook.web.edge_io import LATE_MS, Edge, UnknownPeer
+from offhook.web.edge_io import Edge, UnknownPeer
 from offhook.web.hand_over_io import hand_over
 from offhook.web.http_io import Handler
+from offhook.web.room_io import LATE_MS
 
 ASK_SECONDS = 0.5
 """A sibling that does not say in this time how it is doing is in no state to take a call."""

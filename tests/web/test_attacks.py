@@ -35,9 +35,10 @@ from offhook.media.clock_io import PacketClock
 from offhook.signaling.peer_io import PeerLeg
 from offhook.web.access import ROUTES, Role
 from offhook.web.config import Config
-from offhook.web.edge_io import CONNECTING_SHARE, FEW_CONNECTING, Edge
+from offhook.web.edge_io import Edge
 from offhook.web.listening_io import Runner
 from offhook.web.logs import Log, set_up
+from offhook.web.room_io import CONNECTING_SHARE, FEW_CONNECTING
 from offhook.web.server_io import application
 from tests.web.test_processes import TwoProcesses
 
