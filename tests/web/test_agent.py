@@ -8,7 +8,6 @@ from time import monotonic
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 
 from offhook.media.pcm import Pcm
@@ -16,30 +15,18 @@ from offhook.pipeline.rtvi_io import FAULT
 from offhook.pipeline.sentences import SENTENCES, Occasion
 from offhook.web import agent_probe_io, logs
 from offhook.web.agent_probe_io import AgentProbes
-from offhook.web.config import Agent, Config, ConfigError, Server, WebRtc, load
+from offhook.web.config import Agent, ConfigError, load
 from offhook.web.edge_io import Edge
 from offhook.web.server_io import application
 from tests.pipeline.openai_server import openai_stub
 from tests.pipeline.phone import PhoneLeg, model, says
 from tests.pipeline.test_agent_faults import FAULTS, SECRET
+from tests.web.conftest import CONFIG
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SOON = 20
 LATE_SECONDS = 2
 """On a machine that does much else."""
-CONFIG = Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=Server(port=0, drain_seconds=0))
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def edge() -> AsyncIterator[Edge]:
-    import aioice.ice
-
-    host_addresses = aioice.ice.get_host_addresses
-    edge = Edge(CONFIG)
-    await edge.start()
-    yield edge
-    await edge.close()
-    aioice.ice.get_host_addresses = host_addresses
 
 
 class Page(PhoneLeg):

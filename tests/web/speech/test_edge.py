@@ -13,11 +13,12 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.synthesizer import VoiceOptions
-from offhook.web.config import Config, Server, Speech, SpeechKey, WebRtc
+from offhook.web.config import Speech, SpeechKey
 from offhook.web.edge_io import Edge
 from offhook.web.local_worker_io import on_demand
 from offhook.web.server_io import application
 from offhook.web.worker_child_io import ChildSettings
+from tests.web.conftest import CONFIG
 from tests.web.speech.conftest import client_of
 from tests.web.test_processes import TwoProcesses
 from tests.web.workers import Client, children_started, command, gone, until
@@ -26,20 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 QUESTION = "What are your opening hours?"
 WORDS = {"what", "are", "your", "opening", "hours"}
-CONFIG = Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=Server(port=0, drain_seconds=0))
 ASKED = {"model": "tts-1", "voice": "alloy", "input": QUESTION, "response_format": "wav"}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def edge() -> AsyncIterator[Edge]:
-    import aioice.ice
-
-    host_addresses = aioice.ice.get_host_addresses
-    edge = Edge(CONFIG)
-    await edge.start()
-    yield edge
-    await edge.close()
-    aioice.ice.get_host_addresses = host_addresses
 
 
 @pytest_asyncio.fixture(loop_scope="module")
