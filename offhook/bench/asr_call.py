@@ -258,7 +258,10 @@ class Result:
 async def measure(server: Server, count: int, seconds: float) -> dict[str, Any]:
     """So many calls for so long."""
     options = ("--calls", str(count), "--seconds", str(seconds))
-    async with child("asr_callers", *options) as callers, server.calls(callers, count) as calls:
+    async with (
+        child("offhook.bench.asr_callers", *options) as callers,
+        server.calls(callers, count) as calls,
+    ):
         sound = await callers.line(START_SECONDS)
         lag = LoopLag()
         watching = asyncio.create_task(lag.watch())

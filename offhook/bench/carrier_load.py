@@ -105,7 +105,13 @@ async def pair(kind: str, rate: float, pin: bool, processes: int = 1) -> AsyncIt
             port = port or servers[0].hello["port"]
             webhook = f"http://127.0.0.1:{port}/carriers/twilio/voice"
             target = ["--webhook", webhook, "--secret", SECRET]
-        arguments = ("carrier_callers", *target, "--rate", str(rate), *_on(callers_cpu))
+        arguments = (
+            "offhook.bench.carrier_callers",
+            *target,
+            "--rate",
+            str(rate),
+            *_on(callers_cpu),
+        )
         both.callers = await stack.enter_async_context(child(*arguments))
         yield both
 
@@ -115,15 +121,17 @@ async def _modules(
 ) -> tuple[list[tuple[str, ...]], int]:
     """The children that are the server, and the port that they share, if they are several."""
     if kind == "pipecat":
-        return [("stock_carriers",)], 0
+        return [("offhook.bench.stock_carriers",)], 0
     if processes == 1:
-        return [("carrier_server", kind)], 0
+        return [("offhook.bench.carrier_server", kind)], 0
     directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="offhook-"))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     shared = ("--processes", str(processes), "--directory", directory, "--port", str(port))
     numbers = range(1, processes + 1)
-    return [("carrier_server", kind, "--number", str(n), *shared) for n in numbers], port
+    return [
+        ("offhook.bench.carrier_server", kind, "--number", str(n), *shared) for n in numbers
+    ], port
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
 from offhook.bench.load import CONNECT_SECONDS, PING_SECONDS, ReplayLeg, encode
-from offhook.bench.loss import Packets
+from offhook.bench.recordings import Packets
 from offhook.media.clock_io import PacketClock
 from offhook.media.codec import CodecError
 from offhook.media.opus import OpusDecoder

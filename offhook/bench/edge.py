@@ -131,7 +131,7 @@ async def measure(server: Kind, manner: Manner, calls: int, seconds: float) -> R
 async def _measure(server: Kind, manner: Manner, calls: int, seconds: float) -> Row:
     words = 0 if manner == "listening" else WORDS
     async with (
-        child(f"{server}_server", "scripted", "--words", str(words)) as running,
+        child(f"offhook.bench.{server}_server", "scripted", "--words", str(words)) as running,
         AsyncExitStack() as loads,
         aiohttp.ClientSession(
             f"http://127.0.0.1:{running.hello['port']}",
@@ -194,7 +194,7 @@ async def _callers(loads: AsyncExitStack, port: int, manner: Manner, calls: int)
     started = [
         loads.enter_async_context(
             child(
-                *("load", f"http://127.0.0.1:{port}", "--manner", manner),
+                *("offhook.bench.load", f"http://127.0.0.1:{port}", "--manner", manner),
                 *("--calls", str(share), "--first", str(i * CALLS_PER_LOAD)),
             )
         )

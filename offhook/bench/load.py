@@ -25,8 +25,8 @@ from urllib.parse import urljoin
 import aiohttp
 import numpy as np
 
-from offhook.bench.loss import TICKS, Packets, resample
 from offhook.bench.process import LoopLag, input_lines, say
+from offhook.bench.recordings import TICKS, Packets, resample
 from offhook.media.clock_io import PacketClock
 from offhook.media.codec import CodecError
 from offhook.media.opus import OpusDecoder, OpusEncoder, OpusSettings

@@ -6,12 +6,9 @@ late, a receiver pulls every 20 ms. Everything follows from the seed, nothing fr
 
 import argparse
 import json
-import os
-import wave
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -21,20 +18,18 @@ from aiortc.jitterbuffer import JitterBuffer as AiortcJitterBuffer
 from aiortc.jitterbuffer import JitterFrame
 from aiortc.rtp import RtpPacket as AiortcRtpPacket
 
-from offhook.media.opus import OpusDecoder, OpusEncoder, OpusSettings
-from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
+from offhook.bench.recordings import TICKS, Packets, encode, load_speech, resample
+from offhook.media.opus import OpusDecoder
+from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
 from offhook.media.receiver import AudioReceiver
 from offhook.media.rtp import RtpPacket
 
 PACKET_S = 0.020
-TICKS = 960
-"""RTP ticks in a packet."""
 PULL_PHASES_S = (0.002, 0.007, 0.012, 0.017)
 """How long after a punctual packet the receiver pulls. It cannot choose, so all are tried."""
 SEED = 1
 EVENT = 475
 """The packet to which the single events happen, 9.5 s in: amid a word of the recordings."""
-SECONDS = 30
 SEARCH = 320
 """Samples to either side in which received sound is looked for, to compare it."""
 ACTIVE_RMS = 300.0
@@ -128,9 +123,6 @@ _AVERAGED = (
     *("concealed", "discarded", "fec_recovered", "lost_snr_db", "segmental_snr_db"),
 )
 
-Packets = tuple[bytes, ...]
-"""Opus packets of 20 ms, one after another."""
-
 
 @dataclass
 class _Heard:
@@ -147,15 +139,6 @@ class _Heard:
 
 
 _Path = Callable[[Packets, Impairment, float], _Heard]
-
-
-def encode(speech: Pcm) -> Packets:
-    """24 kHz speech to Opus packets of 20 ms, with redundancy, without discontinuity."""
-    encoder = OpusEncoder(OpusSettings(dtx=False))
-    encoder.set_loss(0.05)
-    frames = len(speech) // SAMPLES_OUT
-    speech = np.ascontiguousarray(speech[: frames * SAMPLES_OUT])
-    return tuple(encoder.encode(frame) for frame in speech.reshape(frames, SAMPLES_OUT))
 
 
 @cache
@@ -324,14 +307,6 @@ def _aiortc(packets: Packets, impairment: Impairment, phase: float) -> _Heard:
     )
 
 
-def resample(sound: npt.NDArray[np.generic], rate: int, to: int) -> Pcm:
-    """A whole recording to another rate, by its spectrum."""
-    spectrum = np.fft.rfft(sound.astype(np.float64))
-    samples = len(sound) * to // rate
-    out = np.fft.irfft(spectrum[: samples // 2 + 1], samples) * (to / rate)
-    return np.clip(np.rint(out), -32768, 32767).astype(np.int16)
-
-
 def _mean_delay(heard: _Heard, start: float, end: float) -> float:
     """ms, over the sound that left the sender between two times."""
     delays = [delay for sent, delay in heard.delays if start <= sent < end]
@@ -450,29 +425,6 @@ def drift(packets: Packets, ppm: float, seconds: float = 3600.0) -> Drift:
         concealed_ms=stats.concealed_samples * 1000 / RATE_IN,
         click=sharpest,
     )
-
-
-def load_speech(seconds: int = SECONDS) -> Pcm:
-    """24 kHz: the recordings of the folder OFFHOOK_SPEECH or ../shared/speech one after another;
-    a buzz with the pitch and the syllables of a voice where there is none."""
-    folder = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
-    parts = []
-    for path in sorted(folder.glob("*.wav")):
-        with wave.open(str(path)) as file:
-            parts.append(np.frombuffer(file.readframes(file.getnframes()), np.int16))
-    speech = np.concatenate(parts) if parts else _buzz(seconds)
-    speech = np.resize(speech, seconds * RATE_IN)
-    return resample(speech, RATE_IN, RATE_OUT)
-
-
-def _buzz(seconds: int) -> Pcm:
-    """16 kHz: harmonics of a gliding pitch, four syllables a second."""
-    t = np.arange(seconds * RATE_IN) / RATE_IN
-    phase = 2 * np.pi * (130 * t + 8 * np.sin(2 * np.pi * 0.7 * t))
-    voice = sum(np.sin(k * phase) / k for k in range(1, 20))
-    syllables = np.clip(np.sin(2 * np.pi * 4 * t) + 0.7, 0, 1)
-    pcm: Pcm = (2500 * voice * syllables).astype(np.int16)
-    return pcm
 
 
 def run(as_json: bool) -> int:

@@ -16,8 +16,8 @@ import pylibsrtp
 
 from offhook.bench.echo import at_the_ears, at_the_packets
 from offhook.bench.edge import percentiles
-from offhook.bench.loss import TICKS, encode, load_speech
 from offhook.bench.process import child
+from offhook.bench.recordings import TICKS, encode, load_speech
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.opus import OpusDecoder, OpusEncoder
@@ -195,7 +195,7 @@ def steps(packets: int = PACKETS, clock_seconds: float = 2.0) -> list[Step]:
 
 async def pairs(kind: str, count: int, seconds: float) -> dict[str, object]:
     arguments = ("--pairs", str(count), "--seconds", str(seconds))
-    async with child("pairs", kind, *arguments) as running:
+    async with child("offhook.bench.pairs", kind, *arguments) as running:
         return running.hello
 
 
@@ -211,7 +211,7 @@ class EchoRow:
 async def echo(server: str, seconds: float) -> list[EchoRow]:
     """A fresh server, one client after the other."""
     rows = []
-    async with child(f"{server}_server", "echo") as running:
+    async with child(f"offhook.bench.{server}_server", "echo") as running:
         url = f"http://127.0.0.1:{running.hello['port']}"
         for way, client in (("packets", at_the_packets), ("ears", at_the_ears)):
             times = await client(url, seconds)

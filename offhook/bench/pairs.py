@@ -19,8 +19,8 @@ from aiortc import MediaStreamTrack, RTCPeerConnection
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
-from offhook.bench.loss import resample
 from offhook.bench.process import Footprint, LoopLag, say
+from offhook.bench.recordings import resample
 from offhook.bench.scripted import word_sound
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_OUT, Pcm

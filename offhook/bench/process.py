@@ -79,12 +79,12 @@ class Child:
 
 @asynccontextmanager
 async def child(module: str, *arguments: str) -> AsyncIterator[Child]:
-    """`python -m offhook.bench.MODULE ARGUMENTS`, from its first line on; ended on the way out."""
+    """`python -m MODULE ARGUMENTS`, from its first line on; ended on the way out."""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", f"offhook.bench.{module}", *arguments),
+                *(sys.executable, "-m", module, *arguments),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=output,

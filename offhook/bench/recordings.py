@@ -7,9 +7,16 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from offhook.media.pcm import RATE_IN, Pcm
+from offhook.media.opus import OpusEncoder, OpusSettings
+from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
 
+Packets = tuple[bytes, ...]
+"""Opus packets of 20 ms, one after another."""
+TICKS = 960
+"""RTP ticks in a packet."""
+SECONDS = 30
 FRAME = RATE_IN // 100
 """10 ms."""
 QUIET_DB = 20
@@ -75,3 +82,43 @@ def _phrases(pcm: Pcm) -> Iterator[tuple[int, int]]:
         at += length
     if begin is not None and (end - begin >= PHRASE_FRAMES or not said):
         yield begin * FRAME, end * FRAME
+
+
+def encode(speech: Pcm) -> Packets:
+    """24 kHz speech to Opus packets of 20 ms, with redundancy, without discontinuity."""
+    encoder = OpusEncoder(OpusSettings(dtx=False))
+    encoder.set_loss(0.05)
+    frames = len(speech) // SAMPLES_OUT
+    speech = np.ascontiguousarray(speech[: frames * SAMPLES_OUT])
+    return tuple(encoder.encode(frame) for frame in speech.reshape(frames, SAMPLES_OUT))
+
+
+def resample(sound: npt.NDArray[np.generic], rate: int, to: int) -> Pcm:
+    """A whole recording to another rate, by its spectrum."""
+    spectrum = np.fft.rfft(sound.astype(np.float64))
+    samples = len(sound) * to // rate
+    out = np.fft.irfft(spectrum[: samples // 2 + 1], samples) * (to / rate)
+    return np.clip(np.rint(out), -32768, 32767).astype(np.int16)
+
+
+def load_speech(seconds: int = SECONDS) -> Pcm:
+    """24 kHz: the recordings of the folder OFFHOOK_SPEECH or ../shared/speech one after another;
+    a buzz with the pitch and the syllables of a voice where there is none."""
+    folder = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
+    parts = []
+    for path in sorted(folder.glob("*.wav")):
+        with wave.open(str(path)) as file:
+            parts.append(np.frombuffer(file.readframes(file.getnframes()), np.int16))
+    speech = np.concatenate(parts) if parts else _buzz(seconds)
+    speech = np.resize(speech, seconds * RATE_IN)
+    return resample(speech, RATE_IN, RATE_OUT)
+
+
+def _buzz(seconds: int) -> Pcm:
+    """16 kHz: harmonics of a gliding pitch, four syllables a second."""
+    t = np.arange(seconds * RATE_IN) / RATE_IN
+    phase = 2 * np.pi * (130 * t + 8 * np.sin(2 * np.pi * 0.7 * t))
+    voice = sum(np.sin(k * phase) / k for k in range(1, 20))
+    syllables = np.clip(np.sin(2 * np.pi * 4 * t) + 0.7, 0, 1)
+    pcm: Pcm = (2500 * voice * syllables).astype(np.int16)
+    return pcm

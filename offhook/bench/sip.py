@@ -1,12 +1,9 @@
 """`offhook bench sip PART`: phones.
 
     load       calls set up at a rate, standing, then coming and going: an echo server, and one
-               that hears every call with the voice detector; also OPTIONS, and CPU by message
+               that hears every call with the voice detector; also OPTIONS
     overload   as many callers again as there is room for: how they are refused, and whether those
                there are notice
-    turns      a spoken conversation with interruptions by SIP beside the same by WebRTC
-    soak       calls that come and go for minutes: what is left of memory, tasks, files and ports
-    timers     eight hours of calls on an accelerated clock, in memory: what is left
 
 Server and callers are processes of their own on 127.0.0.1, each kept to a core where there are
 enough. `load --edges 2` has two server processes behind Kamailio, set up as in deploy/kamailio, and
@@ -20,7 +17,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from offhook.bench import sip_cost, sip_load, sip_soak, sip_timers, sip_turns
+from offhook.bench import sip_load
 from offhook.bench.sip_kamailio import KamailioError
 from offhook.pipeline.vad_io import MAX_CALLS
 from offhook.web.config import Log
@@ -39,14 +36,12 @@ def _load(a: argparse.Namespace) -> int:
         options = sip_load.OPTIONS if number == 0 and not a.no_options else 0
         one = sip_load.load(kind, a.calls, a.rate, a.seconds, not a.no_pin, options, show, a.edges)
         found.append(run_loop(one))
-    steps = sip_cost.measure()
     if a.json:
         loads = [{**asdict(one), "rows": [sip_load.as_dict(r) for r in one.rows]} for one in found]
-        print(json.dumps({"load": loads, "cost": [asdict(s) for s in steps]}))
+        print(json.dumps({"load": loads}))
         return 0
     for kind, one in zip(a.servers.split(","), found, strict=True):
         print(sip_load.summary(kind, one))
-    sip_cost.print_steps(steps)
     return 0
 
 
@@ -60,35 +55,6 @@ def _overload(a: argparse.Namespace) -> int:
     else:
         print(sip_load.overload_summary(rows))
     return 0
-
-
-def _turns(a: argparse.Namespace) -> int:
-    ways = run_loop(sip_turns.measure(a.rounds, a.interruptions))
-    if a.json:
-        print(json.dumps(sip_turns.as_dicts(ways)))
-    else:
-        sip_turns.print_ways(ways)
-    return 0
-
-
-def _soak(a: argparse.Namespace) -> int:
-    show = _shown(a, sip_soak.print_sample)
-    seconds = a.minutes * 60
-    result = run_loop(sip_soak.soak(a.server, a.calls, a.rate, seconds, not a.no_pin, show))
-    if a.json:
-        print(json.dumps(sip_soak.as_dict(result)))
-    else:
-        sip_soak.print_result(result)
-    return int(not result.passed)
-
-
-def _timers(a: argparse.Namespace) -> int:
-    result = sip_timers.measure(a.hours, a.calls_per_hour, a.seed)
-    if a.json:
-        print(json.dumps(sip_timers.report(result)))
-    else:
-        sip_timers.print_result(result)
-    return int(not result.passed)
 
 
 def _shown(a: argparse.Namespace, show: Callable[..., None]) -> Callable[..., None]:
@@ -120,27 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     overload.add_argument("--seconds", type=float, default=20.0, help="before, and during")
     overload.set_defaults(run=_overload)
 
-    turns = parts.add_parser("turns", help="a conversation, beside WebRTC")
-    turns.add_argument("--rounds", type=int, default=2, help="of the five sentences, each way")
-    turns.add_argument("--interruptions", type=int, default=10, help="of a long reply, each way")
-    turns.set_defaults(run=_turns)
-
-    soak = parts.add_parser("soak", help="calls for minutes")
-    soak.add_argument("--minutes", type=float, default=10.0)
-    soak.add_argument("--server", choices=KINDS, default="scripted")
-    soak.add_argument("--calls", type=int, default=40, help="at once")
-    soak.add_argument("--rate", type=float, default=2.0, help="new calls a second")
-    soak.set_defaults(run=_soak)
-
-    timers = parts.add_parser("timers", help="hours of calls on an accelerated clock")
-    timers.add_argument("--hours", type=float, default=8.0)
-    timers.add_argument("--calls-per-hour", type=float, default=400.0)
-    timers.add_argument("--seed", type=int, default=1)
-    timers.set_defaults(run=_timers)
-
-    for part in (load, overload, soak):
+    for part in (load, overload):
         part.add_argument("--no-pin", action="store_true", help="let the processes run anywhere")
-    for part in (load, overload, turns, soak, timers):
+    for part in (load, overload):
         part.add_argument("--json", action="store_true")
     return parser
 

@@ -210,7 +210,7 @@ async def pair(
         servers, ports = [], []
         for cpu in edge_cpus:
             server = await stack.enter_async_context(
-                child("sip_server", kind, *server_options, *_on(cpu))
+                child("offhook.bench.sip_server", kind, *server_options, *_on(cpu))
             )
             http = await stack.enter_async_context(
                 aiohttp.ClientSession(
@@ -225,7 +225,14 @@ async def pair(
         port = proxy.port if proxy is not None else ports[0]
         both.callers = await stack.enter_async_context(
             child(
-                *("sip_callers", str(port), "--rate", str(rate), "--pause", str(PAUSES[kind])),
+                *(
+                    "offhook.bench.sip_callers",
+                    str(port),
+                    "--rate",
+                    str(rate),
+                    "--pause",
+                    str(PAUSES[kind]),
+                ),
                 *_on(callers_cpu),
             )
         )

@@ -184,7 +184,7 @@ class Server:
 
 def _load(server: Server, calls: int, first: int, manner: str = "interrupting") -> list[str]:
     numbers = ("--calls", str(calls), "--first", str(first))
-    return ["load", server.url, "--manner", manner, *numbers]
+    return ["offhook.bench.load", server.url, "--manner", manner, *numbers]
 
 
 class Group:
@@ -276,7 +276,7 @@ async def soak(calls: int, seconds: float, scripted: bool, show: Callable[[Sampl
     engines = "scripted" if scripted else "embedded"
     result, late_ms = Soak(), list[float]()
     async with (
-        child("edge_server", engines, "--words", str(WORDS)) as running,
+        child("offhook.bench.edge_server", engines, "--words", str(WORDS)) as running,
         aiohttp.ClientSession() as http,
     ):
         server = Server(running, http)

@@ -103,7 +103,7 @@ async def point(streams: int, a: argparse.Namespace) -> Result:
     found = Result()
     async with AsyncExitStack() as stack:
         children = [
-            await stack.enter_async_context(child("stream_callers"))
+            await stack.enter_async_context(child("offhook.bench.stream_callers"))
             for _ in range(ceil(streams / CALLERS))
         ]
         at = time.monotonic() + CONNECT_S + streams * CONNECT_EACH_S

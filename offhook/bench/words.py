@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import soxr
 
-from offhook.bench.loss import SCENARIOS, encode, hear, hear_aiortc
+from offhook.bench.loss import SCENARIOS, hear, hear_aiortc
+from offhook.bench.recordings import encode
 from offhook.bench.transcript import prefix_distances, recognise, words
 from offhook.bench.turns import server
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm

@@ -163,7 +163,7 @@ async def test_a_real_phone_talks_with_an_edge_and_their_sound_goes_directly(tmp
 
 async def test_a_killed_edge_is_noticed_and_calls_go_on_at_the_other():
     port = free_port()
-    async with child("sip_server", "echo") as server, endpoint(udp=port) as (_, host):
+    async with child("offhook.bench.sip_server", "echo") as server, endpoint(udp=port) as (_, host):
         async with aiohttp.ClientSession(f"http://{HOST}:{server.hello['port']}") as http:
             killed = (await get_json(http, "/sip"))["port"]
         async with kamailio([killed, port], **QUICK) as proxy:
