@@ -10,7 +10,7 @@ GET  /carriers/NAME/stream/TICKET   the stream that a webhook's answer named
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from time import monotonic, time
 from typing import Any, Protocol
@@ -84,10 +84,11 @@ class Host(Protocol):
 
 @dataclass
 class Carrier:
-    """One of the configuration."""
+    """One of the configuration: what new calls get, while those in progress keep theirs."""
 
     settings: CarrierSettings
     rest: Rest | None
+    server: AudioSocketServer | None = None
     seen: Seen = field(default_factory=Seen)
     tickets: Tickets[tuple[CarrierCall, Incoming]] = field(default_factory=Tickets)
 
@@ -105,7 +106,6 @@ class Carriers:
         self._address = address
         self._host = host
         self._settings = settings
-        self._servers: list[AudioSocketServer] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._refused_at = -REFUSED_SECONDS
         self._http: aiohttp.ClientSession
@@ -115,9 +115,10 @@ class Carriers:
     async def start(self) -> None:
         """Raises OSError, RestError."""
         self._http = aiohttp.ClientSession()
+        rests = self.rests(self._settings)
         for settings in self._settings:
-            rest = Rest(settings, self._http) if settings.provider in APIS else None
-            carrier = self.by_name[settings.name] = Carrier(settings, rest)
+            carrier = Carrier(settings, rests[settings.name])
+            self.by_name[settings.name] = carrier
             if settings.provider == "audiosocket":
                 await self._listen(carrier)
             else:
@@ -133,23 +134,35 @@ class Carriers:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for server in self._servers:
-            await server.close()
+        for carrier in self.by_name.values():
+            if carrier.server is not None:
+                await carrier.server.close()
         await self._http.close()
 
-    async def _listen(self, carrier: Carrier) -> None:
-        settings = carrier.settings
+    def rests(self, settings: tuple[CarrierSettings, ...]) -> dict[str, Rest | None]:
+        """By the carriers' names; None of those without. Raises RestError."""
+        return {s.name: Rest(s, self._http) if s.provider in APIS else None for s in settings}
 
+    def use(self, settings: tuple[CarrierSettings, ...], rests: Mapping[str, Rest | None]) -> None:
+        """New calls get these settings of the same carriers, and their `rests`."""
+        for new in settings:
+            carrier = self.by_name[new.name]
+            carrier.settings, carrier.rest = new, rests[new.name]
+            if carrier.server is not None:
+                carrier.server.let_in(new.addresses)
+
+    async def _listen(self, carrier: Carrier) -> None:
         def open_leg(
             stream: CarrierStream, send: Callable[[Message], None], peer: str
         ) -> CarrierLeg:
+            settings = carrier.settings
             try:
                 self._admit(settings)
                 busy = ""
             except Busy as fault:
                 busy = f"refused: 503 ({fault})"
-            call = self._new_call(settings, CallInfo(settings.provider, trunk=settings.name))
-            leg = self._leg(carrier, call, stream, send)
+            call = self._new_call(carrier, CallInfo(settings.provider, trunk=settings.name))
+            leg = self._leg(call, stream, send)
             if busy:
                 leg.close(busy)
                 call.move("ended", 503, busy)
@@ -157,9 +170,10 @@ class Carriers:
                 self._spawn(self._run(call, leg), f"call {call.call_id}")
             return leg
 
+        settings = carrier.settings
         server = AudioSocketServer(self._address, settings.port, settings.addresses, open_leg)
+        carrier.server = server
         self.bound[settings.name] = await server.start()
-        self._servers.append(server)
         logger.info(
             "{} reaches me by AudioSocket at {}:{}", settings.name, *self.bound[settings.name]
         )
@@ -174,18 +188,30 @@ class Carriers:
     def in_progress(self) -> list[CarrierCall]:
         return [call for call in self.calls.values() if call.state != "ended"]
 
+    def _calls_of(self, carrier: Carrier) -> list[CarrierCall]:
+        """In progress."""
+        return [c for c in self.in_progress() if c.carrier.name == carrier.settings.name]
+
+    def _call_of(self, carrier: Carrier, call_id: str) -> CarrierCall | None:
+        """In progress or ended; None when it is no call of this carrier."""
+        call = self.calls.get(call_id)
+        there = call is not None and call.carrier.name == carrier.settings.name
+        return call if there else None
+
     def _admit(self, settings: CarrierSettings) -> None:
         """Raises Busy."""
         calls = self.in_progress()
         self._host.admit(sum(call.leg is None for call in calls))
-        own = sum(call.carrier is settings for call in calls)
+        own = sum(call.carrier.name == settings.name for call in calls)
         if settings.max_calls and own >= settings.max_calls:
             self._host.metrics.refused.labels("full").inc()
             raise Busy("full")
 
-    def _new_call(self, settings: CarrierSettings, info: CallInfo, agent: str = "") -> CarrierCall:
+    def _new_call(self, carrier: Carrier, info: CallInfo, agent: str = "") -> CarrierCall:
         call_id = self._host.name_of(uuid.uuid4().hex[:12])
-        call = CarrierCall(call_id, settings, info, agent or settings.agent, self._host.record)
+        settings, rest = carrier.settings, carrier.rest
+        agent = agent or settings.agent
+        call = CarrierCall(call_id, settings, rest, info, agent, self._host.record)
         self.calls[call.call_id] = call
         if len(self.calls) > ENDED_CALLS:
             ended = (c.call_id for c in self.calls.values() if c.state == "ended")
@@ -195,19 +221,17 @@ class Carriers:
 
     def _leg(
         self,
-        carrier: Carrier,
         call: CarrierCall,
         stream: CarrierStream,
         send: Callable[[Message], None],
         variables: Mapping[str, Any] | None = None,
     ) -> CarrierLeg:
-        control = _Control(carrier, call)
-        leg = CarrierLeg(call.call_id, stream, send, control, self._host.opus)
+        leg = CarrierLeg(call.call_id, stream, send, _Control(call), self._host.opus)
 
         def started(what: Started) -> None:
             known = call.provider_call_id
             # Telnyx names calls otherwise in its TeXML than in its streams.
-            if known and what.call_id != known and carrier.settings.provider != "telnyx":
+            if known and what.call_id != known and call.carrier.provider != "telnyx":
                 raise CarrierError(f"the stream is of another call: {what.call_id[:80]!r}")
             call.start(leg, what, variables or {})
 
@@ -235,8 +259,10 @@ class Carriers:
     async def voice(self, request: web.Request) -> web.Response:
         """What to do with a call."""
         carrier = self._carrier(request, BY_TICKET)
-        settings = carrier.settings
-        signed = await self._verified(carrier, request)
+        placed = request.match_info.get("call")
+        call = self._call_of(carrier, placed) if placed is not None else None
+        settings = call.carrier if call is not None else carrier.settings
+        signed = await self._verified(carrier, request, (call,) if call is not None else ())
         try:
             incoming = parse_webhook(
                 settings, request.content_type, signed.body, dict(signed.query)
@@ -244,10 +270,8 @@ class Carriers:
         except ValueError as fault:
             logger.warning("x {}: webhook: {}", settings.name, fault)
             raise web.HTTPBadRequest(text=str(fault)) from fault
-        placed = request.match_info.get("call")
         if placed is not None:
-            call = self.calls.get(placed)
-            if call is None or call.carrier is not settings or call.state == "ended":
+            if call is None or call.state == "ended":
                 return _document(refusal(settings, "rejected"))
         else:
             try:
@@ -262,7 +286,7 @@ class Carriers:
                 trunk=settings.name,
                 variables=incoming.parameters,
             )
-            call = self._new_call(settings, info)
+            call = self._new_call(carrier, info)
             self._spawn(self._await_stream(call), f"stream of {call.call_id}")
         call.provider_call_id = incoming.call_id
         try:
@@ -289,13 +313,13 @@ class Carriers:
     async def status(self, request: web.Request) -> web.Response:
         """How a call that we placed goes."""
         carrier = self._carrier(request, BY_TICKET)
-        signed = await self._verified(carrier, request)
-        call = self.calls.get(request.match_info["call"])
-        if call is None or call.carrier is not carrier.settings:
+        call = self._call_of(carrier, request.match_info["call"])
+        signed = await self._verified(carrier, request, (call,) if call is not None else ())
+        if call is None:
             raise web.HTTPNotFound(text="unknown call")
         try:
             event = parse_webhook(
-                carrier.settings, request.content_type, signed.body, dict(signed.query)
+                call.carrier, request.content_type, signed.body, dict(signed.query)
             ).event
         except ValueError as fault:
             raise web.HTTPBadRequest(text=str(fault)) from fault
@@ -305,7 +329,7 @@ class Carriers:
     async def transfer(self, request: web.Request) -> web.Response:
         """Plivo asks how to do what it was asked."""
         carrier = self._carrier(request, ("plivo",))
-        await self._verified(carrier, request)
+        await self._verified(carrier, request, self._calls_of(carrier))
         try:
             text = transfer_markup(request.query.get(TRANSFER_PARAMETER, ""))
         except RestError as fault:
@@ -319,21 +343,23 @@ class Carriers:
         ticket = request.match_info.get("ticket", "").removeprefix(self._host.name_of(""))
         call, variables = None, {}
         if settings.provider in BY_SIGNATURE:
-            await self._verified(carrier, request, upgrade=True)
+            # A stream with a ticket is of a call that has begun already.
+            begun = self._calls_of(carrier) if settings.provider in BY_TICKET else ()
+            await self._verified(carrier, request, begun, upgrade=True)
         if settings.provider in BY_TICKET:
             try:
                 call, incoming = carrier.tickets.redeem(ticket, monotonic())
             except Refused as fault:
                 raise self._refused(settings, request, fault) from fault
-            variables = dict(incoming.parameters)
+            settings, variables = call.carrier, dict(incoming.parameters)
             if call.state == "ended":
                 raise web.HTTPGone(text="the call has ended")
         else:
             self._admit(settings)  # Busy: 503
-            call = self._new_call(settings, CallInfo(settings.provider, trunk=settings.name))
+            call = self._new_call(carrier, CallInfo(settings.provider, trunk=settings.name))
         asterisk = settings.provider == "chan_websocket"
         socket = StreamSocket(("media",) if asterisk else ())
-        leg = self._leg(carrier, call, _stream(settings, request), socket.send, variables)
+        leg = self._leg(call, _stream(settings, request), socket.send, variables)
         await socket.accept(request)
         async with socket.line(leg):
             await self._run(call, leg)
@@ -350,27 +376,37 @@ class Carriers:
         return carrier
 
     async def _verified(
-        self, carrier: Carrier, request: web.Request, upgrade: bool = False
+        self,
+        carrier: Carrier,
+        request: web.Request,
+        calls: Iterable[CarrierCall] = (),
+        upgrade: bool = False,
     ) -> SignedRequest:
-        settings = carrier.settings
-        try:
-            signed = SignedRequest.read(
-                settings,
-                request.method,
-                request.scheme,
-                request.host,
-                request.raw_path,
-                request.headers.items(),
-                await request.read(),
-                peer_of(request),
-                upgrade,
-            )
-            if not request.app[ACCESS]().is_own(request.host):
-                signed = replace(signed, peer="")  # a page's visitor has an address, too
-            verify(settings, signed, time(), carrier.seen)
-        except Refused as fault:
-            raise self._refused(settings, request, fault) from fault
-        return signed
+        """What the carrier sent. `calls`: what it may be about; the secrets that these began with
+        are good for it, too."""
+        body = await request.read()
+        faults = []
+        for settings in dict.fromkeys((carrier.settings, *(call.carrier for call in calls))):
+            try:
+                signed = SignedRequest.read(
+                    settings,
+                    request.method,
+                    request.scheme,
+                    request.host,
+                    request.raw_path,
+                    request.headers.items(),
+                    body,
+                    peer_of(request),
+                    upgrade,
+                )
+                if not request.app[ACCESS]().is_own(request.host):
+                    signed = replace(signed, peer="")  # a page's visitor has an address, too
+                verify(settings, signed, time(), carrier.seen)
+            except Refused as fault:
+                faults.append(fault)
+            else:
+                return signed
+        raise self._refused(carrier.settings, request, faults[0]) from faults[0]
 
     def _refused(
         self, settings: CarrierSettings, request: web.Request, fault: Refused | Refusal
@@ -412,7 +448,7 @@ class Carriers:
             trunk=name,
             variables=variables or {},
         )
-        call = self._new_call(settings, info, agent)
+        call = self._new_call(carrier, info, agent)
         base = f"{settings.public_url.rstrip('/')}/carriers/{name}"
         stream = token = ""
         try:
@@ -446,20 +482,19 @@ class Carriers:
         if call.leg is not None:
             call.leg.close(reason)
             return
-        carrier = self.by_name[call.carrier.name]
-        if carrier.rest is not None and call.provider_call_id:
-            await carrier.rest.hang_up(call.provider_call_id)
+        if call.rest is not None and call.provider_call_id:
+            await call.rest.hang_up(call.provider_call_id)
         call.move("ended", 487, reason)
 
 
 class _Control:
     """What a leg asks of its call's carrier, once the call has an id there."""
 
-    def __init__(self, carrier: Carrier, call: CarrierCall) -> None:
-        self._carrier, self._call = carrier, call
+    def __init__(self, call: CarrierCall) -> None:
+        self._call = call
 
     def _of_call(self) -> Control | None:
-        rest = self._carrier.rest
+        rest = self._call.rest
         return rest.control(self._call.provider_call_id) if rest is not None else None
 
     async def hang_up(self) -> None:
@@ -470,7 +505,7 @@ class _Control:
     async def transfer(self, target: str) -> None:
         control = self._of_call()
         if control is None:
-            raise LegError(f"{self._carrier.settings.provider} cannot be asked to transfer a call")
+            raise LegError(f"{self._call.carrier.provider} cannot be asked to transfer a call")
         await control.transfer(target)
         self._call.transferred_to = target
 

@@ -474,10 +474,6 @@ class Config(Section):
             carrier_hosts=frozenset(public),
         )
 
-    def agent_called(self, name: str) -> Agent:
-        """ "" is the usual one. Raises KeyError."""
-        return self.agents[name] if name else self.agent
-
     def turn_settings(self) -> TurnSettings:
         try:
             return TurnSettings(**self.turn)  # type: ignore[arg-type]
@@ -493,6 +489,12 @@ def _value(name: str, text: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from error
+
+
+def faults_of(error: ValidationError) -> str:
+    """A line each, which names the key."""
+    faults = [(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()]
+    return "\n".join(f"{name}: {fault}" if name else fault for name, fault in faults)
 
 
 def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Config:
@@ -516,9 +518,7 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
     try:
         config = Config.model_validate(table)
     except ValidationError as error:
-        faults = [(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()]
-        lines = [f"{name}: {fault}" if name else fault for name, fault in faults]
-        raise ConfigError("\n".join(lines)) from error
+        raise ConfigError(faults_of(error)) from error
     config.turn_settings()
     config.engines.stream_options()
     config.engines.voice_options()

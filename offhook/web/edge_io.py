@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,7 +40,6 @@ from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
-from offhook.telephony.sip.grammar import SipError
 from offhook.telephony.sip.leg_io import SipLeg
 from offhook.telephony.sip.trunks import SipSettings
 from offhook.web import tracing_io
@@ -48,14 +47,14 @@ from offhook.web.access import AccessPolicy
 from offhook.web.agent_probe_io import AgentProbes
 from offhook.web.carriers_io import Carriers
 from offhook.web.config import Agent as AgentSettings
-from offhook.web.config import Config, ConfigError, Server, Speech
+from offhook.web.config import Config, ConfigError
 from offhook.web.engines_io import EMBEDDED, MODELS, open_synthesizer
 from offhook.web.logs import for_log, kind
 from offhook.web.loop_io import spare_what_is_loaded
 from offhook.web.memory_io import give_back_freed, let_go_of_code
 from offhook.web.metrics import Metrics
 from offhook.web.page_messages import for_the_page
-from offhook.web.phones import DialRequest, EndedCall, fault_of_doors, is_risky, who_may_call
+from offhook.web.phones import DialRequest, EndedCall, is_risky, who_may_call
 from offhook.web.refusals import NoPhones
 from offhook.web.remote_engines_io import hears_at, recognizer_of, speaks_at, synthesizer_of
 from offhook.web.room_io import Room
@@ -69,10 +68,6 @@ WORKER_RETRY_SECONDS = 5
 HUNG_UP = "the caller hung up"
 FAREWELL_SECONDS = 8.0
 """For callers who are cut off to be told so."""
-RELOADED = ("api_key", "admin_key", "names", "origins", "metrics")
-"""What can be changed of [server] while it runs."""
-BOUND = ("host", "udp", "tcp", "tls", "ws", "wss", "rtp_ports", "authorities", "trace_messages")
-"""What cannot of [sip]."""
 GOODBYE_SECONDS = 0.2
 """For the goodbye to leave before the lines close."""
 CARRIER_RING_SECONDS = 60.0
@@ -82,27 +77,6 @@ QUALITY_SECONDS = 2
 ENDED_CALLS = 500
 """Phones' calls that are remembered after their end, for programs that ask late; the oldest are
 forgotten. About 1 MB."""
-
-
-def left_for_restart(old: Config, new: Config) -> list[str]:
-    """What differs between the two and is not for `Edge.reload`, in words."""
-    left = []
-    for name in Config.model_fields:
-        a, b = getattr(old, name), getattr(new, name)
-        match name:
-            case "agents":
-                continue
-            case "server":
-                fields = [f for f in Server.model_fields if f not in RELOADED]
-            case "speech":
-                fields = [f for f in Speech.model_fields if f != "keys"]
-            case "sip" if a is not None and b is not None:
-                fields = list(BOUND)
-            case _:
-                fields = []
-                left += [f"[{name}]"] * (a != b)
-        left += [f"[{name}] {f}" for f in fields if getattr(a, f) != getattr(b, f)]
-    return left
 
 
 class UnknownPeer(KeyError):
@@ -133,8 +107,7 @@ class Edge:
         self._room = Room(self.clock, lambda reason: self.metrics.refused.labels(reason).inc())
         self.speech: SpeechServer | None = None
         """The engines for programs, unless there are none or they shall not have them."""
-        agents = {"": config.agent, **config.agents}
-        self.probes = AgentProbes({n or "agent": a for n, a in agents.items() if a.ready_probe})
+        self.probes = AgentProbes(config)
         self.ready = False
         self.draining = False
         self._peers: dict[str, PeerLeg] = {}
@@ -210,34 +183,6 @@ class Edge:
         except OSError as error:
             logger.error("x calls are not recorded until this is mended: {}", error)
         return RecordingWriter(directory, self.metrics.recordings_failed.inc)
-
-    def reload(self, config: Config) -> None:
-        """Use the keys and names of another configuration, and its trunks and routes; read the
-        certificate of phones again. Calls in progress go on. Raises ConfigError, and then nothing
-        has changed."""
-        server = {name: getattr(config.server, name) for name in RELOADED}
-        sip = config.sip
-        if self.sip is not None and sip is not None:
-            assert self.config.sip is not None
-            sip = replace(sip, **{name: getattr(self.config.sip, name) for name in BOUND})
-        new = self.config.model_copy(
-            update={
-                "server": self.config.server.model_copy(update=server),
-                "speech": self.config.speech.model_copy(update={"keys": config.speech.keys}),
-                "sip": sip if self.sip is not None else self.config.sip,
-                "agents": config.agents,
-            }
-        )
-        if fault := fault_of_doors(new):
-            raise ConfigError(fault)
-        if self.sip is not None and sip is not None:
-            try:
-                self.sip.reload(sip)
-            except SipError as error:
-                raise ConfigError(f"sip: {error}") from error
-        self.config = new
-        if self.speech is not None:
-            self.speech.use_keys(new.speech)
 
     async def _open_phones(self, settings: SipSettings) -> SipEndpoint:
         """Raises ConfigError."""
@@ -527,6 +472,14 @@ class Edge:
             there = ", ".join(self.config.agents) or "none"
             raise DialError(0, f"no agent is called {name!r} (there: {there})")
 
+    def _agent_called(self, name: str) -> AgentSettings:
+        """ "" is the usual one, which also answers for one that has gone since the call came."""
+        if name in self.config.agents:
+            return self.config.agents[name]
+        if name:
+            logger.warning("no agent is called {!r} any more: the usual one answers", name)
+        return self.config.agent
+
     async def take_call(self, leg: Leg, agent: str) -> None:
         """Run a phone's call with the agent of that name, "" for the usual one, to its end."""
         self.legs[leg.call_id] = leg
@@ -569,7 +522,7 @@ class Edge:
             if self._bot is not None:
                 await self._run_bot(self._bot, leg, body)
             else:
-                await self._converse(leg, self.config.agent_called(agent))
+                await self._converse(leg, self._agent_called(agent))
         except Exception:
             logger.exception("{}: the call failed", leg.call_id)
             if leg.call_id not in self._started:

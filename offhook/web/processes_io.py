@@ -31,6 +31,7 @@ from offhook.web.listening_io import Runner
 from offhook.web.local_worker_io import local_workers
 from offhook.web.logs import set_up
 from offhook.web.loop_io import run as run_loop
+from offhook.web.reload_io import Read, Reload, use
 from offhook.web.siblings_io import NumberedEdge, Siblings, socket_path, stream_path
 from offhook.web.stop_io import Stop
 
@@ -142,8 +143,7 @@ async def _serve_as_told() -> None:
 
     async def reload(edge: Edge) -> None:
         while True:
-            config, own = await configs.get(), edge.config
-            edge.reload(config.model_copy(update={"sip": own.sip, "carriers": own.carriers}))
+            use(edge, await configs.get())
 
     obeying = asyncio.create_task(obey(), name="orders")
     async with _open(settings) as edge:
@@ -169,7 +169,7 @@ class Others:
         self.running: set[Process] = set()
 
     def reload(self, config: Config) -> None:
-        """Give them another configuration: trunks and the like are the first one's alone."""
+        """Give them another configuration."""
         self.config = config
         order = RELOAD + b" " + base64.b64encode(pickle.dumps(config)) + b"\n"
         for process in self.running:
@@ -177,9 +177,7 @@ class Others:
             process.stdin.write(order)
 
 
-async def serve_all(
-    config: Config, bot_file: Path | None = None, read: server_io.Read | None = None
-) -> None:
+async def serve_all(config: Config, bot_file: Path | None = None, read: Read | None = None) -> None:
     """As `server_io.serve`, by as many processes as configured; this one is the first."""
     server_io.check_doors(config)
     if not hasattr(socket, "SO_REUSEPORT"):
@@ -202,7 +200,7 @@ async def serve_all(
                 keeping = _keep_running(replace(settings, number=number), stop, hive)
                 others.create_task(keeping)
             if read is not None:
-                stop.reload = server_io.Reload(edge, as_read, read, hive.reload)
+                stop.reload = Reload(edge, as_read, read, hive.reload)
             server_io.say_where(config, server.port)
             await server_io.until_drained(edge, stop)
 

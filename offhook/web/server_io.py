@@ -3,7 +3,6 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,13 @@ from offhook.web.access import (
 from offhook.web.access_io import GRANT, Door, admit, open_door, peer_of
 from offhook.web.carrier_routes_io import OF_CARRIERS
 from offhook.web.config import Config, ConfigError, Server
-from offhook.web.edge_io import Edge, UnknownPeer, left_for_restart
+from offhook.web.edge_io import Edge, UnknownPeer
 from offhook.web.http_io import EDGE, Handler, busy, error
 from offhook.web.listening_io import BodyTimeoutError, Runner
 from offhook.web.local_worker_io import local_workers
 from offhook.web.phones import DialRequestError, fault_of_doors, who_operates
 from offhook.web.refusals import Busy, NoPhones
+from offhook.web.reload_io import Read, Reload
 from offhook.web.speech.errors import ApiError
 from offhook.web.speech.leaving_io import has_left
 from offhook.web.speech.routes_io import is_of_speech, mount
@@ -216,39 +216,6 @@ async def listen_for_operator(server: Server, runner: Runner) -> None:
         await runner.setup()
         where = await listener(Address.parse(server.admin_listen))(runner)
         logger.info("the operator's routes are at {}", where)
-
-
-Read = Callable[[], Config]
-"""Reads the configuration again. Raises ConfigError."""
-
-
-class Reload:
-    """SIGHUP: the configuration is read again, and what can be changed is."""
-
-    def __init__(
-        self,
-        edge: Edge,
-        config: Config,
-        read: Read,
-        then: Callable[[Config], None] = lambda config: None,
-    ) -> None:
-        """`config`: what was read last; `then` is told what the edge has now."""
-        self._edge, self._config, self._read, self._then = edge, config, read, then
-
-    def __call__(self) -> None:
-        try:
-            config = self._read()
-            check_doors(config)
-            self._edge.reload(config)
-        except ConfigError as error:
-            faults = str(error).replace("\n", "; ")
-            logger.error("x the configuration stays as it was: {}", faults)
-            return
-        logger.info("the configuration was read again")
-        if left := left_for_restart(self._config, config):
-            logger.warning("what else has changed takes a restart: {}", ", ".join(left))
-        self._config = config
-        self._then(self._edge.config)
 
 
 async def serve(config: Config, bot_file: Path | None = None, read: Read | None = None) -> None:

@@ -185,8 +185,10 @@ async def test_readyz_says_when_the_model_is_gone(
     monkeypatch.setattr(agent_probe_io, "PROBE_SECONDS", 0.02)
     usual = edge.probes
     async with openai_stub(key="right") as stub:
-        agent = Agent(kind="openai", base_url=stub.url, api_key="right", model="stub")
-        edge.probes = AgentProbes({"agent": agent})
+        agent = Agent(
+            kind="openai", base_url=stub.url, api_key="right", model="stub", ready_probe=True
+        )
+        edge.probes = AgentProbes(CONFIG.model_copy(update={"agent": agent}))
         async with TestClient(TestServer(application(edge))) as client:
             response = await client.get("/readyz")
             assert response.status == 503

@@ -283,14 +283,18 @@ async def test_sighup_reads_the_keys_again_and_ends_nothing(tmp_path: Path, proc
 
         await server.ready()
         assert await answers("old") == {200}
-        file.write_text('[server]\napi_key = "new"\nmax_calls = 3\n')
+        file.write_text('[server]\napi_key = "new"\nmax_call_minutes = 3\n[agent]\n')
         server.process.send_signal(signal.SIGHUP)
         async with asyncio.timeout(START_SECONDS):
             while await answers("new") != {200}:
                 await asyncio.sleep(0.1)
         assert await answers("old") == {401}
         said = next(one for one in server.lines() if "takes a restart" in one["message"])
-        assert "[agent]" in said["message"]
+        assert said["message"].endswith("takes a restart: [server] max_call_minutes")
+        async with aiohttp.ClientSession(headers={"Authorization": "Bearer new"}) as http:
+            for _ in range(10):
+                async with http.get(f"{server.url}/status") as status:
+                    assert (await status.json())["answers"]["agent"] == "frontdesk"
         file.write_text("[server]\nmax_call_minutes = -1\n")
         server.process.send_signal(signal.SIGHUP)
         async with asyncio.timeout(START_SECONDS):

@@ -66,8 +66,8 @@ def test_trunks_routes_and_agents_are_read():
     (trunk,), (route,) = config.sip.trunks, config.sip.routes
     assert (trunk.server, trunk.register, trunk.codecs) == ("sip.example.net", True, ("pcma",))
     assert (route.called, route.agent) == ("+4930*", "sales")
-    assert config.agent_called("sales").kind == "silent"
-    assert config.agent_called("").kind == "frontdesk"
+    assert config.agents["sales"].kind == "silent"
+    assert config.agent.kind == "frontdesk"
     assert "secret" not in repr(config)
 
 

@@ -55,12 +55,16 @@ class AudioSocketServer:
         for what is neither."""
         self._host = host
         self._port = port
-        self._networks = [ip_network(address, strict=False) for address in addresses]
+        self.let_in(addresses)
         self._open_leg = open_leg
         self._max_connections = max_connections
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
         self._refused_at = -REFUSED_SECONDS
+
+    def let_in(self, addresses: Sequence[str]) -> None:
+        """Peers that connect from now on. ValueError as in the constructor."""
+        self._networks = [ip_network(address, strict=False) for address in addresses]
 
     async def start(self) -> tuple[str, int]:
         """Listen; says where, which tells the port when it was 0. Raises OSError."""

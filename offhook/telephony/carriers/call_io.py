@@ -8,6 +8,7 @@ from typing import Any
 from offhook.media.leg import CallInfo, LegStatistics
 from offhook.telephony.call_record import CallRecord, EndedBy, wall_clock
 from offhook.telephony.carriers.leg_io import CarrierLeg
+from offhook.telephony.carriers.rest_io import Rest
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.stream import Started
 from offhook.telephony.progress_io import CallHistory, CallProgress, State
@@ -40,6 +41,7 @@ class CarrierCall:
         self,
         call_id: str,
         settings: CarrierSettings,
+        rest: Rest | None,
         info: CallInfo,
         agent: str,
         on_ended: Callable[[CallRecord], None],
@@ -47,6 +49,8 @@ class CarrierCall:
         self.call_id = call_id
         """Ours."""
         self.carrier = settings
+        self.rest = rest
+        """None of a carrier that has none."""
         self.info = info
         self.agent = agent
         self.provider_call_id = ""
