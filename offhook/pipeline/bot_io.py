@@ -11,12 +11,14 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from loguru import logger
 from pipecat.runner.types import SmallWebRTCRunnerArguments
 from pipecat.transports.base_transport import TransportParams
 
 from offhook.media.leg import Leg
+from offhook.media.pcm import Pcm
 from offhook.pipeline import rtvi_io
 from offhook.pipeline.call_info import as_dict
 from offhook.pipeline.transport_io import LegTransport
@@ -25,6 +27,8 @@ Bot = Callable[[Any], Awaitable[None]]
 
 FAREWELL_SECONDS = 10
 """How long a bot may go on after its caller has left."""
+CANCEL_SECONDS = 1.0
+"""For a bot to end that the server ends."""
 
 
 class BotError(RuntimeError):
@@ -43,6 +47,11 @@ class BotTransport(LegTransport):
     ) -> None:
         super().__init__(webrtc_connection, params)
         self._input_name, self._output_name = input_name, output_name
+        _TRANSPORTS[webrtc_connection] = self
+
+
+_TRANSPORTS: WeakKeyDictionary[Leg, BotTransport] = WeakKeyDictionary()
+"""Those that bots have made for their legs."""
 
 
 def load_bot(path: Path) -> Bot:
@@ -67,23 +76,68 @@ def load_bot(path: Path) -> Bot:
     return bot  # type: ignore[no-any-return]
 
 
-async def run_bot(bot: Bot, leg: Leg, body: dict[str, Any]) -> None:
-    """Run a bot until it ends; one that ignores its caller's leaving is cancelled. Who calls whom
-    is in the body as `call`, unless the call came from a browser, which has nothing to tell."""
-    if leg.info.edge != "webrtc":
-        body = {**body, "call": as_dict(leg.info)}
-    arguments = SmallWebRTCRunnerArguments(webrtc_connection=leg, body=body, session_id=leg.call_id)
-    task = asyncio.create_task(_guarded(bot, arguments), name=f"bot {leg.call_id}")
-    try:
-        while not task.done():
-            await asyncio.wait((task,), timeout=1)
-            if leg.closed is not None:
-                await asyncio.wait((task,), timeout=FAREWELL_SECONDS)
-                break
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await leg.hang_up("the bot ended")
+class BotCall:
+    """A call that the bot answers."""
+
+    def __init__(
+        self,
+        bot: Bot,
+        leg: Leg,
+        body: dict[str, Any],
+        closing: str = "",
+        speak: Callable[[str], Awaitable[Pcm]] | None = None,
+    ) -> None:
+        """`closing`: what is said when the server ends the call, by the bot's voice; if it has
+        none, by that of `speak`, which gives the sound of a text."""
+        self._bot, self._leg, self._body = bot, leg, body
+        self._closing, self._speak = closing, speak
+        self._task: asyncio.Task[None]
+        self._replaced = False
+        """The bot was ended, and the line is up for a last sentence."""
+
+    async def run(self) -> None:
+        """Until the bot ends; one that ignores its caller's leaving is cancelled. Who calls whom is
+        in the body as `call`, unless the call came from a browser, which has nothing to tell."""
+        leg, body = self._leg, self._body
+        if leg.info.edge != "webrtc":
+            body = {**body, "call": as_dict(leg.info)}
+        arguments = SmallWebRTCRunnerArguments(
+            webrtc_connection=leg, body=body, session_id=leg.call_id
+        )
+        guarded = _guarded(self._bot, arguments)
+        task = self._task = asyncio.create_task(guarded, name=f"bot {leg.call_id}")
+        try:
+            while not task.done():
+                await asyncio.wait((task,), timeout=1)
+                if leg.closed is not None:
+                    await asyncio.wait((task,), timeout=FAREWELL_SECONDS)
+                    break
+            if self._replaced:
+                await leg.until_closed()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await leg.hang_up("the bot ended")
+
+    async def end_with_a_word(self) -> None:
+        """Say that the server ends the call, in place of whatever is being said. Who is on hold is
+        not there to hear it."""
+        leg = self._leg
+        if leg.held or leg.closed is not None or not self._closing:
+            return
+        transport = _TRANSPORTS.get(leg)
+        if (transport is not None and await transport.say_instead(self._closing)) or not (
+            self._speak
+        ):
+            return
+        sound = await self._speak(self._closing)
+        self._replaced = True
+        self._task.cancel()
+        await asyncio.wait((self._task,), timeout=CANCEL_SECONDS)
+        leg.playout.flush()
+        leg.playout.write(sound)
+        while leg.closed is None and (leg.playout.queued or leg.playout.speaking):
+            await asyncio.sleep(0.02)
 
 
 async def _guarded(bot: Bot, arguments: SmallWebRTCRunnerArguments) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,7 @@ from pipecat.frames.frames import (
     OutputTransportMessageUrgentFrame,
     OutputTransportReadyFrame,
     StartFrame,
+    TTSSpeakFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
     TTSTextFrame,
@@ -56,6 +58,8 @@ PLAYOUT_AHEAD_MS = 20_000
 """A synthesiser faster than speech is held back when this much is queued."""
 DRAIN_TIMEOUT_SECONDS = 30
 """The longest goodbye waited for when a call ends."""
+VOICE_SECONDS = 2.0
+"""For a synthesiser to begin with a sentence that cannot wait."""
 MESSAGE_QUEUE = 128
 """Messages from the caller's program, and keys, waiting for the pipeline; more messages are refused
 with an error, more keys are dropped."""
@@ -205,6 +209,8 @@ class LegOutput(BaseOutputTransport):
         self._resampler_rate = RATE_OUT
         self.handed_over = False
         """The line was transferred: what is queued to be said on it is not ours to drop."""
+        self.voiceless = False
+        """A text to be spoken came as far as here: nothing before has a voice."""
         self.reply = Reply()
         self.on_first_packet: Callable[[], None] = lambda: None
 
@@ -258,7 +264,9 @@ class LegOutput(BaseOutputTransport):
         elif isinstance(frame, OutputAudioRawFrame):
             await self._write(self._at_playout_rate(_mono(frame), frame.sample_rate))
         else:
-            if isinstance(frame, TTSStartedFrame):
+            if isinstance(frame, TTSSpeakFrame):
+                self.voiceless = True
+            elif isinstance(frame, TTSStartedFrame):
                 playout.begin()
             elif isinstance(frame, TTSStoppedFrame):
                 playout.end()
@@ -398,6 +406,27 @@ class LegTransport(BaseTransport):
         if self._output is None:
             self._output = LegOutput(self.leg, self._params, name=self._output_name)
         return self._output
+
+    async def say_instead(self, text: str) -> bool:
+        """Have a text said in place of what is being said, with the voice that the pipeline has.
+        True once the caller has heard or interrupted it; False when there is no voice, or none that
+        begins within VOICE_SECONDS."""
+        line, output, playout = self.input(), self.output(), self.leg.playout
+        spoken = HeardFrame()
+        spoken.interruptible = False  # it tells of the end whatever that is
+        await line.broadcast_interruption()
+        playout.flush()
+        before = playout.sent
+        await line.push_frame(TTSSpeakFrame(text))
+        await line.push_frame(spoken)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(VOICE_SECONDS):
+                while playout.sent == before and not spoken.heard.is_set():
+                    await asyncio.sleep(0.02)
+        if playout.sent == before or output.voiceless:
+            return False
+        await spoken.heard.wait()
+        return not output.voiceless
 
     def get_client_id(self, client: Any) -> str:
         return str(client.call_id)

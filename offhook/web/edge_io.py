@@ -11,15 +11,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from aioice.ice import get_host_addresses
 from aiortc import RTCIceServer
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import Leg, LegError
+from offhook.media.pcm import Pcm
 from offhook.media.recording_io import RecordingWriter, check_writable
 from offhook.pipeline.agents_io import FrontDeskAgent, SilentAgent
-from offhook.pipeline.bot_io import Bot, run_bot
+from offhook.pipeline.bot_io import Bot, BotCall
 from offhook.pipeline.call_info import as_dict
 from offhook.pipeline.call_io import SERVER_FAILED, Agent, Call, Engines
 from offhook.pipeline.events import CallEnded, CallStarted, Event, TurnLatency
@@ -28,6 +30,7 @@ from offhook.pipeline.hearing_io import Ears
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.recognizer import EngineError, Recognizer
 from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
+from offhook.pipeline.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.pipeline.smart_turn_io import SmartTurn
 from offhook.pipeline.speech_gate_io import GatedRecognizer
 from offhook.pipeline.synthesizer import Synthesizer
@@ -66,7 +69,7 @@ E = TypeVar("E")
 WORKER_RETRY_SECONDS = 5
 """How often a speech worker that is not there is looked for, before any call is taken."""
 HUNG_UP = "the caller hung up"
-FAREWELL_SECONDS = 8.0
+FAREWELL_SECONDS = 10.0
 """For callers who are cut off to be told so."""
 GOODBYE_SECONDS = 0.2
 """For the goodbye to leave before the lines close."""
@@ -113,8 +116,8 @@ class Edge:
         self._peers: dict[str, PeerLeg] = {}
         """Of the legs those whose signalling is ours too."""
         self._calls: dict[str, asyncio.Task[None]] = {}
-        self._conversations: dict[str, Call] = {}
-        """Of the calls those with an agent of ours."""
+        self._conversations: dict[str, Call | BotCall] = {}
+        """What answers in the calls."""
         self._started: set[str] = set()
         """Of the calls those of which CallStarted was told, and so CallEnded will be."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -315,7 +318,9 @@ class Edge:
                 words = (call.end_with_a_word() for call in self._conversations.values())
                 with suppress(TimeoutError):
                     async with asyncio.timeout(FAREWELL_SECONDS):
-                        await asyncio.gather(*words, return_exceptions=True)
+                        told = await asyncio.gather(*words, return_exceptions=True)
+                        for fault in filter(None, told):
+                            logger.error("x a caller is cut off without a word: {!r}", fault)
 
     async def close(self) -> None:
         """End what is left of the calls and free everything."""
@@ -549,11 +554,27 @@ class Edge:
 
         known = as_dict(leg.info)
         tell(CallStarted(leg.heard_ms, "bot", "its own", "its own", **known))
+        agent, language = self.config.agent, self.config.engines.tts_language
+        closing = sentence(Occasion.CLOSING, language or USUAL_LANGUAGE, agent.sentences)
+        call = self._conversations[leg.call_id] = BotCall(bot, leg, body, closing, self._spoken)
         try:
-            await run_bot(bot, leg, body)
+            await call.run()
         finally:
+            del self._conversations[leg.call_id]
             reason = leg.closed or "the bot ended"
             tell(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
+
+    async def _spoken(self, text: str) -> Pcm:
+        """The sound of a text, where no bot has a voice for it. Raises EngineError."""
+        synthesizer = open_synthesizer()
+        await synthesizer.start()
+        try:
+            stream = synthesizer.open()
+            stream.write(text if text.isascii() else sentence(Occasion.CLOSING, USUAL_LANGUAGE))
+            stream.end()
+            return np.concatenate([speech.pcm async for speech in stream])
+        finally:
+            await synthesizer.close()
 
     async def _converse(self, leg: Leg, agent: AgentSettings) -> None:
         call = Call(

@@ -15,7 +15,7 @@ from offhook.media.leg import CallInfo, LegError
 from offhook.media.pcm import SAMPLES_OUT, Pcm
 from offhook.pipeline import call_io
 from offhook.pipeline.agents_io import FrontDeskAgent
-from offhook.pipeline.bot_io import run_bot
+from offhook.pipeline.bot_io import BotCall
 from offhook.pipeline.call_io import Agent, Call
 from offhook.pipeline.digits import INTER_KEY_MS, Terms
 from offhook.pipeline.events import (
@@ -406,8 +406,8 @@ async def test_a_users_own_bot_gets_to_know_who_calls() -> None:
     async def bot(arguments: RunnerArguments) -> None:
         bodies.append(arguments.body)
 
-    await run_bot(bot, PhoneLeg(), {"a": 1})
-    await run_bot(bot, PhoneLeg(CallInfo()), {"a": 1})
+    await BotCall(bot, PhoneLeg(), {"a": 1}).run()
+    await BotCall(bot, PhoneLeg(CallInfo()), {"a": 1}).run()
     (from_a_phone, from_a_browser) = bodies
     assert from_a_phone["a"] == 1
     assert from_a_phone["call"]["caller"] == "+4930555123"
