@@ -5,17 +5,18 @@ a loudspeaker, a room and a line are linear enough for that, a person is not in 
 all. The delay is the peak of the whitened cross-correlation (Knapp and Carter 1976); from there
 a 40 ms impulse response is fitted by regularised least squares, early taps free and late taps
 held down as a room decays. What the filter leaves over is the person. All at 4 kHz, where most
-of a voice's energy lies, codecs keep the waveform and the fit costs about 2 ms.
+of a voice's energy lies, codecs keep the waveform and a fit costs less than a millisecond.
 
 Jitter buffers stretch the sound whenever packets come late, and then one filter fits before and
-another after: of pure echo on a busy machine half is not explained so. What fails is therefore cut
-into halves with a delay and a filter each; and where the line is known for its echo, into quarters,
-with delays not far from the one that is known.
+another after: of pure echo on a busy machine a third is not explained so. What fails is therefore
+cut into overlapping pieces with a delay and a filter each; first with delays not far from that of
+the whole, and where the line is known for its echo, with delays not far from the line's.
 
 Sans-io. Two copies a tick; everything else happens when somebody asks.
 """
 
 from collections import deque
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +26,15 @@ from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_
 ECHO = 0.9
 """At this likeness and above it is echo alone: 99.7 % of echoes are, no person without echo, and
 of people as loud as their echo 12 % in the first tenth of a second and 3 % later. Ask again."""
-ECHO_IN_HALVES = 0.88
-"""The same in halves: 85 % of echoes are while both jitter buffers stretch, and a hundredth of what
-the same synthetic voice says as a caller."""
-ECHO_IN_QUARTERS = 0.75
-"""The same in quarters, near the known delay: 98 % of those echoes are, no person without echo, and
-of people as loud as their echo 10 %."""
+ECHO_HARDLY = 0.3
+"""Below it pieces do not explain what the whole does not: of the echoes that they would find 0.1 %
+are, and of persons 70 %, who so cost half."""
+ECHO_IN_PIECES = 0.94
+"""The same in pieces: two thirds of the echoes that are not explained in one are while both jitter
+buffers stretch, and 0.4 % of persons without echo."""
+ECHO_ON_LINE = 0.8
+"""The same in pieces, near the line's delay: no person without echo is, and of people as loud as
+their echo 5 %."""
 MAX_DELAY_MS = 1200
 """The longest way out and back that is searched: two jitter buffers, a phone, a room."""
 
@@ -41,14 +45,20 @@ _SENT_TICKS = (MAX_DELAY_MS + 400) // PACKET_MS
 _MAX_LAG = MAX_DELAY_MS * _RATE // 1000
 _TAPS = 40 * _RATE // 1000
 _PIECE_TAPS = 25 * _RATE // 1000
-_HALF_SPAN = 80 * _RATE // 1000
-"""How far the delay of a half may be from that of the whole."""
-_QUARTER_SPAN = 150 * _RATE // 1000
-"""How far the delay of a quarter may be from the line's."""
-_DELAYS = 9
+_PIECE = 80 * _RATE // 1000
+_PIECE_STEP = 40 * _RATE // 1000
+"""Pieces overlap by half: where the delay jumps within one, its neighbours explain both sides."""
+_PIECE_SPAN = 80 * _RATE // 1000
+"""How far the delay of a piece may be from that of the whole."""
+_LINE_SPAN = 150 * _RATE // 1000
+"""How far it may be from the line's."""
+_DELAYS = 5
 """So many of the last delays make the line's, their median..."""
 _DELAYS_LEAST = 3
-"""...and fewer do not."""
+"""...if so many of them..."""
+_DELAYS_SPREAD = 50 * _RATE // 1000
+"""...are not farther from it than this: a voice much like the agent's is now and then taken for
+echo, but each time at another delay."""
 _LEAD = 8
 """Taps before the correlation's peak, which need not be the first arrival."""
 _DECAY = 50
@@ -100,24 +110,22 @@ class EchoDetector:
         """How much of the last 320 ms heard is the sent sound returning: 0 none, 1 all of it.
 
         A voice with the echo beneath it scores by the echo's share of the energy. Costs about
-        2 ms, so ask when a voice is suspected while or just after the agent speaks.
+        1 ms, so ask when a voice is suspected while or just after the agent speaks.
         """
-        return _explained(*self._last(0), 1, _TAPS, (0, _MAX_LAG))[0]
+        return _whole(*self._last(0))[0]
 
     def is_echo(self, ago: int = 0) -> bool:
         """Whether 320 ms heard are the sent sound returning, and nothing else: the last ones, or
         those up to `ago` ticks before, of which at most a second is remembered."""
         sent, heard = self._last(min(ago, _LATE_TICKS))
-        likeness, delay = _explained(sent, heard, 1, _TAPS, (0, _MAX_LAG))
+        likeness, delay = _whole(sent, heard)
         found = likeness >= ECHO
-        if not found:
-            lags = _near(delay, _HALF_SPAN)
-            likeness, delay = _explained(sent, heard, 2, _PIECE_TAPS, lags)
-            found = likeness >= ECHO_IN_HALVES
-        if not found and len(self._delays) >= _DELAYS_LEAST:
-            lags = _near(int(np.median(self._delays)), _QUARTER_SPAN)
-            likeness, delay = _explained(sent, heard, 4, _PIECE_TAPS, lags)
-            found = likeness >= ECHO_IN_QUARTERS
+        if ECHO_HARDLY <= likeness < ECHO:
+            likeness, delay = _in_pieces(sent, heard, delay, _PIECE_SPAN)
+            found = likeness >= ECHO_IN_PIECES
+        if not found and (line := self._line()) is not None:
+            likeness, delay = _in_pieces(sent, heard, line, _LINE_SPAN)
+            found = likeness >= ECHO_ON_LINE
         if found:
             self._delays.append(delay)
         return found
@@ -126,6 +134,14 @@ class EchoDetector:
     def delay_ms(self) -> int:
         """From sent to heard, as it was of late; 0 while no echo was found."""
         return int(np.median(self._delays)) * 1000 // _RATE if self._delays else 0
+
+    def _line(self) -> int | None:
+        """The line's delay in samples, where it is known."""
+        if len(self._delays) < _DELAYS_LEAST:
+            return None
+        delay = int(np.median(self._delays))
+        agree = sum(abs(other - delay) <= _DELAYS_SPREAD for other in self._delays)
+        return delay if agree >= _DELAYS_LEAST else None
 
     def _last(self, ago: int) -> tuple[Floats, Floats]:
         """What was sent and heard, both ending `ago` ticks before now."""
@@ -142,27 +158,36 @@ def _decimate(sound: Floats, rate: int) -> Floats:
     return np.fft.irfft(spectrum, size).astype(np.float32) * np.float32(size / len(sound))
 
 
-def _near(delay: int, span: int) -> tuple[int, int]:
-    return max(0, delay - span), min(_MAX_LAG, delay + span)
+def _whole(sent: Floats, heard: Floats) -> tuple[float, int]:
+    """Explained by one filter, with any delay."""
+    return _explained(sent, heard, len(heard), len(heard), _TAPS, (0, _MAX_LAG))
+
+
+def _in_pieces(sent: Floats, heard: Floats, delay: int, span: int) -> tuple[float, int]:
+    """Explained by a filter for each piece, with delays near the given one."""
+    lags = max(0, delay - span), min(_MAX_LAG, delay + span)
+    return _explained(sent, heard, _PIECE, _PIECE_STEP, _PIECE_TAPS, lags)
 
 
 def _explained(
-    sent: Floats, heard: Floats, pieces: int, taps: int, lags: tuple[int, int]
+    sent: Floats, heard: Floats, size: int, step: int, taps: int, lags: tuple[int, int]
 ) -> tuple[float, int]:
-    """The share of `heard` that filters of `taps` over `sent` explain, one for each of `pieces`,
-    and the median of their delays, which are within `lags`."""
+    """The share of `heard` that filters of `taps` over `sent` explain, one for each piece of
+    `size` samples, of which one begins every `step`; and the median of their delays, which are
+    within `lags`. Where pieces overlap, the one that explains more counts."""
     noise = _NOISE * len(heard)
     energy = float(heard @ heard) - noise
     if energy <= 0 or float(sent @ sent) < _SILENCE * len(heard):
         return 0.0, 0
-    size = len(heard) // pieces
-    left, delays = -noise, []
-    for end in range(size, len(heard) + 1, size):
-        piece, until = heard[end - size : end], sent[: len(sent) - len(heard) + end]
+    left, delays = np.full(len(heard) // step, np.inf, np.float32), []
+    for start in range(0, len(heard) - size + 1, step):
+        piece, until = heard[start : start + size], sent[: len(sent) - len(heard) + start + size]
         delays.append(_delay(until, piece, *lags))
-        rest = _unexplained(until, piece, delays[-1], taps)
-        left += float(rest @ rest)
-    return max(0.0, 1 - max(0.0, left) / energy), int(np.median(delays))
+        rest = _unexplained(until, piece, delays[-1], taps).reshape(-1, step)
+        part = left[start // step : (start + size) // step]
+        np.minimum(part, (rest * rest).sum(1), out=part)
+    unexplained = max(0.0, float(left.sum()) - noise)
+    return max(0.0, 1 - unexplained / energy), int(np.median(delays))
 
 
 def _delay(sent: Floats, heard: Floats, least: int, most: int) -> int:
@@ -182,10 +207,34 @@ def _unexplained(sent: Floats, heard: Floats, delay: int, count: int) -> Floats:
     """What is left of `heard` after the best filter of `count` taps around `delay`."""
     first = len(sent) - len(heard) - delay + _LEAD - (count - 1)
     reach = np.pad(sent, (0, _LEAD))[first : first + len(heard) + count - 1]
-    # A row a sample, a column a tap, the latest arrival first.
-    taps = np.lib.stride_tricks.sliding_window_view(reach, count)
+    # Taps in the order of `reach`: the latest arrival first.
     late = np.arange(count - 1, -1, -1, dtype=np.float32) - _LEAD
-    normal = taps.T @ taps
+    normal = _covariance(reach, count)
     power = max(float(np.trace(normal)) / count, _SILENCE * len(heard))
     normal.flat[:: count + 1] += _RIDGE * power * np.exp(np.maximum(late, 0) / _DECAY)
-    return heard - taps @ np.linalg.solve(normal, taps.T @ heard)
+    taps = np.linalg.solve(normal, np.correlate(reach, heard, "valid"))
+    return heard - np.correlate(reach, taps, "valid")
+
+
+def _covariance(sound: Floats, count: int) -> Floats:
+    """The products of the windows of `sound` that begin at 0 to `count` - 1, all as long as fit.
+
+    Windows a sample later share all but one sample at either end, so each diagonal is a running
+    sum: far cheaper than the product of two matrices of windows.
+    """
+    size = len(sound) - count + 1
+    # A row a window, a column by how much the other begins later.
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(sound, (0, count)), count)
+    products = np.empty((count, count), np.float32)
+    products[0] = np.correlate(sound, sound[:size], "valid")
+    products[1:] = sound[size:, None] * windows[size : size + count - 1]
+    products[1:] -= sound[: count - 1, None] * windows[: count - 1]
+    np.cumsum(products, axis=0, out=products)
+    return products.take(_places(count))
+
+
+@cache
+def _places(count: int) -> npt.NDArray[np.intp]:
+    """Where in `_covariance`'s products that of windows i and j is."""
+    i, j = np.indices((count, count))
+    return np.asarray(np.minimum(i, j) * count + abs(i - j), np.intp)
