@@ -29,7 +29,7 @@ from offhook.pipeline.engine.passes import SECOND_SAMPLES, Pass, Second, Span, S
 from offhook.pipeline.engine.runner import TOKEN_LADDER, WINDOW_TOKENS, Runner
 from offhook.pipeline.engine.scheduler import FIRST_UPDATE_MS
 from offhook.pipeline.engine.simulated import SimulatedRunner, Simulation, Words
-from offhook.pipeline.models.checkpoint import random_model
+from offhook.pipeline.models.asr_checkpoint import random_model
 from offhook.pipeline.models.qwen3_asr import QWEN3_ASR_0_6B, QWEN3_ASR_1_7B, AsrConfig
 
 MODELS = {"0.6B": QWEN3_ASR_0_6B, "1.7B": QWEN3_ASR_1_7B}

@@ -50,7 +50,7 @@ from offhook.pipeline.engine.simulated import SimulatedRunner, Simulation, Words
 from offhook.pipeline.engine.streams_io import EngineRecognizer
 from offhook.pipeline.engine.word_times_io import Order
 from offhook.pipeline.hearing_io import PRE_ROLL_MS, Ears, Hearing
-from offhook.pipeline.models.checkpoint import random_model
+from offhook.pipeline.models.asr_checkpoint import random_model
 from offhook.pipeline.models.qwen3_asr import AsrConfig
 from offhook.pipeline.recognizer import Final, Partial, RecognizerStream
 from offhook.pipeline.smart_turn_io import SmartTurn

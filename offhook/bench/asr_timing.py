@@ -17,7 +17,7 @@ from offhook.pipeline.engine.graphs import WARM_UP_RUNS, Size
 from offhook.pipeline.engine.pages import PAGE_SIZE
 from offhook.pipeline.engine.passes import SECOND_SAMPLES, Pass
 from offhook.pipeline.engine.runner import Runner
-from offhook.pipeline.models.checkpoint import random_model
+from offhook.pipeline.models.asr_checkpoint import random_model
 from offhook.pipeline.models.qwen3 import Batch, DecoderConfig, KVCache
 from offhook.pipeline.models.qwen3_asr import AsrConfig, Qwen3Asr
 

@@ -18,7 +18,6 @@ from offhook.bench.tts_runners import Machine
 from offhook.bench.tts_texts import Word
 from offhook.pipeline.engine.inference_io import Inference
 from offhook.pipeline.engine.prompts import VoicePrompt
-from offhook.pipeline.engine.scheduler import Full
 from offhook.pipeline.engine.speaking import (
     FRAME_SAMPLES,
     FRAME_SECONDS,
@@ -29,7 +28,7 @@ from offhook.pipeline.engine.speaking import (
     Told,
 )
 from offhook.pipeline.engine.tts import TtsEngine
-from offhook.pipeline.recognizer import EngineBroken
+from offhook.pipeline.recognizer import EngineBroken, EngineFull
 
 POLL_SECONDS = 0.01
 """Between two looks at whether a run is over."""
@@ -232,7 +231,7 @@ class Serving(ABC):
         seed = len(self._speaking) + self.engine.counters.segments
         try:
             reply.number = self.engine.open(voice, Sampling(), seed, reply.live)
-        except Full:
+        except EngineFull:
             reply.refused = True  # the engine knows no such number, and ignores what follows
             return
         reply.opened = self.now()

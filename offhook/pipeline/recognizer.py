@@ -171,3 +171,7 @@ class EngineBroken(EngineError):
 
 class EngineFull(EngineError):
     """It has as many streams as it can have: one more when another has ended."""
+
+
+class AudioOverrun(ValueError):
+    """More audio was fed to an engine's stream than may wait there."""

@@ -37,13 +37,17 @@ from offhook.pipeline.vad_io import MAX_CALLS
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks import SipSettings, read_address
 from offhook.web.access import AccessPolicy, Key, Role, Scope, is_loopback
-from offhook.web.engines_io import OPENAI, AsrEngine, TtsEngine
 from offhook.web.logs import Log as Log
 
 if TYPE_CHECKING:
     from offhook.media.opus import OpusSettings
 
 DEFAULT_FILE = Path("offhook.toml")
+AsrEngine = Literal["pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", "openai"]
+TtsEngine = Literal["auto", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", "openai"]
+"""auto: Flite where its library is, else eSpeak NG where its wheel is. openai: a server of OpenAI's
+audio API, which is reached and never run."""
+OPENAI = "openai"
 ENVIRONMENT_PREFIX = "OFFHOOK_"
 Secret = Annotated[str, Field(repr=False)]
 """Never in a log, whatever is logged."""

@@ -28,11 +28,11 @@ from offhook.pipeline.remote_synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.smart_turn_io import SmartTurn
 from offhook.pipeline.synthesizer import Synthesizer
 from offhook.pipeline.vad_io import VadBatch
-from offhook.web.config import Config, ConfigError, load
+from offhook.web.config import AsrEngine, Config, ConfigError, TtsEngine, load
 from offhook.web.doctor_carriers import examine_carriers
 from offhook.web.doctor_gpu_io import described, look, streams_described, voices_described
 from offhook.web.doctor_sip_io import examine_phones
-from offhook.web.engines_io import MODELS, AsrEngine, TtsEngine, check_engine, official_python
+from offhook.web.engines_io import MODELS, check_engine, official_python
 from offhook.web.finding import Finding, Outcome
 from offhook.web.phones import fault_of_doors, who_operates
 from offhook.web.remote_engines_io import recognizer_of, synthesizer_of

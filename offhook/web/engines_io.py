@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from loguru import logger
 
@@ -16,12 +16,8 @@ from offhook.pipeline.flite_io import FliteSynthesizer
 from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.recognizer import EngineError, Progress, Recognizer
 from offhook.pipeline.synthesizer import Synthesizer
+from offhook.web.config import OPENAI, AsrEngine, TtsEngine
 
-AsrEngine = Literal["pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", "openai"]
-TtsEngine = Literal["auto", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", "openai"]
-"""auto: Flite where its library is, else eSpeak NG where its wheel is. openai: a server of OpenAI's
-audio API, which is reached (`remote_engines_io`) and never run."""
-OPENAI = "openai"
 EMBEDDED = ("pocketsphinx", "auto", "flite", "espeak")
 """Engines that are small enough for the process that takes calls."""
 CHECKOUT = Path(__file__).parents[2]

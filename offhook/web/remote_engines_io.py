@@ -8,8 +8,8 @@ from offhook.pipeline.remote_synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.synthesizer import Synthesizer
 from offhook.pipeline.turns_io import MAX_REQUESTS
 from offhook.pipeline.worker_client_io import WorkerClient
-from offhook.web.config import Engines
-from offhook.web.engines_io import EMBEDDED, OPENAI, AsrEngine, TtsEngine
+from offhook.web.config import OPENAI, AsrEngine, Engines, TtsEngine
+from offhook.web.engines_io import EMBEDDED
 from offhook.web.speech.elsewhere_io import Elsewhere
 
 

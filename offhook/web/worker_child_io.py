@@ -17,13 +17,8 @@ from loguru import logger
 
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.tts_models import TtsModels
-from offhook.web.engines_io import (
-    AsrEngine,
-    TtsEngine,
-    at_hand,
-    open_recognizer,
-    open_synthesizer,
-)
+from offhook.web.config import AsrEngine, TtsEngine
+from offhook.web.engines_io import at_hand, open_recognizer, open_synthesizer
 from offhook.web.listening_io import Runner
 from offhook.web.logs import Log, set_up
 from offhook.web.stop_io import Stop

@@ -25,11 +25,11 @@ from offhook.pipeline.engine.windows import (
     SECOND_FRAMES,
     WINDOW_SECONDS,
     WINDOW_TOKENS,
-    AudioOverrun,
     AudioStep,
     Windows,
     WindowStep,
 )
+from offhook.pipeline.recognizer import AudioOverrun
 
 FILE_STEPS = 2
 """Decode steps of a batch for files alone while somebody speaks."""
@@ -168,7 +168,7 @@ class AsrEngine:
         live: bool = True,
         guess: Sequence[int] = (),
     ) -> int:
-        """A new stream; raises scheduler.Full. `guess`: what may be said in its first utterance, as
+        """A new stream; raises EngineFull. `guess`: what may be said in its first utterance, as
         `Said.tokens`: as far as it is right it costs no decode steps."""
         scheduler = self._scheduler
         number = scheduler.open(update_ms) if live else scheduler.open_file()
@@ -186,7 +186,7 @@ class AsrEngine:
         return number
 
     def feed(self, number: int, pcm: Pcm, now: float) -> None:
-        """16 kHz samples of the stream's utterance. Raises windows.AudioOverrun, taking none: a
+        """16 kHz samples of the stream's utterance. Raises AudioOverrun, taking none: a
         caller may be so far ahead, and a file's utterance may be so long, as MAX_PENDING."""
         stream = self._streams[number]
         if stream.waiting or not self._scheduler.settled(number):

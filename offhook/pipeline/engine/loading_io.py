@@ -23,7 +23,7 @@ from offhook.pipeline.engine.runner import (
 )
 from offhook.pipeline.engine.scheduler import Cost
 from offhook.pipeline.engine.word_times_io import Order, WordTimes
-from offhook.pipeline.models import checkpoint, hub_io
+from offhook.pipeline.models import asr_checkpoint, hub_io
 from offhook.pipeline.models.quantize import quantize
 from offhook.pipeline.models.qwen3_asr import Qwen3Asr
 from offhook.pipeline.models.tokenizer import Tokenizer
@@ -94,7 +94,7 @@ class Loading:
     def _read(self, name: str) -> tuple[Qwen3Asr, Tokenizer]:
         folder = hub_io.find(name, self._bar.reading(name), self.models.hub)
         tokenizer = Tokenizer.load(folder)
-        model = checkpoint.load_model(folder, self.device, self._dtype)
+        model = asr_checkpoint.load_model(folder, self.device, self._dtype)
         if model.config.classes is not None:
             raise EngineError(f"{name} aligns words and recognises none: it is the aligner")
         if self.models.precision != "bf16":

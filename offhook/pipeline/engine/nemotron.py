@@ -24,9 +24,7 @@ from typing import NamedTuple, Protocol
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.nemotron_runner import Label, Part
 from offhook.pipeline.engine.nemotron_utterance import LabelText, Utterance
-from offhook.pipeline.engine.scheduler import Full
-from offhook.pipeline.engine.windows import AudioOverrun
-from offhook.pipeline.recognizer import Final, Partial, Timing
+from offhook.pipeline.recognizer import AudioOverrun, EngineFull, Final, Partial, Timing
 
 MAX_WAITING = 180 * RATE_IN
 """Samples of a stream that no batch has taken. A live caller comes near it only where the machine
@@ -155,10 +153,12 @@ class NemotronEngine:
         timing: bool = False,
         language: str = "",
     ) -> int:
-        """A new stream with this right context; raises scheduler.Full. language: ISO 639 code of
+        """A new stream with this right context; raises EngineFull. language: ISO 639 code of
         what is spoken; empty: told by the tags that the model writes."""
         if not self._room[live]:
-            raise Full(f"all {'streams' if live else 'files'} that there is room for are open")
+            raise EngineFull(
+                f"all {'streams' if live else 'files'} that there is room for are open"
+            )
         self._room[live] -= 1
         self._count += 1
         slot = self._free_slots.pop()

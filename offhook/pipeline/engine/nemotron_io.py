@@ -15,12 +15,11 @@ from offhook.pipeline.engine.inference_io import Order
 from offhook.pipeline.engine.nemotron import NemotronEngine
 from offhook.pipeline.engine.nemotron_runner import NemotronRunner
 from offhook.pipeline.engine.nemotron_utterance import FRAME_MS
-from offhook.pipeline.engine.scheduler import Full
 from offhook.pipeline.engine.streams_io import EngineRecognizer, Tell
 from offhook.pipeline.models import hub_io, nemotron_checkpoint
 from offhook.pipeline.models.nemotron import NemotronConfig
 from offhook.pipeline.models.nemotron_tokenizer import LabelTokenizer
-from offhook.pipeline.recognizer import EngineError, EngineFull, Progress, StreamOptions
+from offhook.pipeline.recognizer import EngineError, Progress, StreamOptions
 
 CPU_STREAMS = 8
 
@@ -81,10 +80,7 @@ class NemotronHearing:
         prompt = self._prompt(options)
         lookahead = lookahead_of(self._config.lookaheads, options)
         language = options.language_code or ("" if self._config.prompts else "en")
-        try:
-            return self._engine.open(lookahead, options.live, prompt, options.timing, language)
-        except Full as error:
-            raise EngineFull(str(error)) from error
+        return self._engine.open(lookahead, options.live, prompt, options.timing, language)
 
     def _prompt(self, options: StreamOptions) -> int:
         c, tag, code = self._config, options.language, options.language_code

@@ -21,7 +21,7 @@ from loguru import logger
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.asr import AsrEngine, Said
 from offhook.pipeline.engine.languages import CODES, NAMES, UNKNOWN
-from offhook.pipeline.engine.scheduler import FIRST_UPDATE_MS, Full
+from offhook.pipeline.engine.scheduler import FIRST_UPDATE_MS
 from offhook.pipeline.engine.windows import MAX_PENDING
 from offhook.pipeline.models.alignment import LANGUAGES
 from offhook.pipeline.recognizer import (
@@ -149,17 +149,14 @@ class Recognition:
             known = ", ".join(sorted(NAMES))
             raise EngineError(f"Qwen3-ASR does not know {code!r}; it knows {known}")
         language = NAMES[code] if code else ""
-        try:
-            number = self._first.open(options.update_ms, options.context, language, options.live)
-        except Full as error:
-            raise EngineFull(str(error)) from error
+        number = self._first.open(options.update_ms, options.context, language, options.live)
         words = options.words and (code is None or code in LANGUAGES)
         keeps = words or self._second is not None
         self._streams[number] = _Stream(number, options, language, words, keeps)
         return number
 
     def feed(self, number: int, pcm: Pcm, came: float) -> None:
-        """Sound that came at this time. Raises windows.AudioOverrun."""
+        """Sound that came at this time. Raises AudioOverrun."""
         self._first.feed(number, pcm, came)
         self._streams[number].current.keep(pcm, came)
 
@@ -246,7 +243,7 @@ class Recognition:
                     live=options.live,
                     guess=revision.said.tokens,
                 )
-            except Full:
+            except EngineFull:
                 return
             self._to_revise.popleft()
             self._revising[number] = revision

@@ -30,6 +30,7 @@ from offhook.pipeline.engine.windows import (
     final_frames,
     samples_for,
 )
+from offhook.pipeline.recognizer import EngineFull
 
 FIRST_UPDATE_MS = 160
 """ms of an utterance after which it is first recognised: the least that a word fits in, and early
@@ -65,10 +66,6 @@ DECODE_STEPS = 16
 beginning as the draft: one that writes much does not hold up the others."""
 NO_PAGES_WAIT = 0.1
 """s until a stream that found no pages, or gave its own away, tries again."""
-
-
-class Full(RuntimeError):
-    """No more streams of this kind are taken."""
 
 
 class State(Enum):
@@ -303,17 +300,17 @@ class Scheduler:
         self._no_pages: deque[tuple[float, _Stream]] = deque()
 
     def open(self, update_ms: int = 320) -> int:
-        """A live stream, updated after every `update_ms` (80 to 1120) of audio. Raises Full."""
+        """A live stream, updated after every `update_ms` (80 to 1120). Raises EngineFull."""
         return self._admit(_Stream(0, True, update_ms))
 
     def open_file(self) -> int:
-        """A file, recognised chunk by chunk, each an utterance. Raises Full."""
+        """A file, recognised chunk by chunk, each an utterance. Raises EngineFull."""
         return self._admit(_Stream(0, False, 0))
 
     def _admit(self, stream: _Stream) -> int:
         if self._open[stream.live] >= self._most[stream.live]:
             what = "streams" if stream.live else "files"
-            raise Full(f"{self._most[stream.live]} {what} are open, the most there may be")
+            raise EngineFull(f"{self._most[stream.live]} {what} are open, the most there may be")
         self._open[stream.live] += 1
         self._numbers += 1
         stream.number = self._numbers

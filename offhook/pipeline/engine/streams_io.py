@@ -7,10 +7,10 @@ from typing import Protocol
 
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.inference_io import Inference, Order
-from offhook.pipeline.engine.windows import AudioOverrun
 from offhook.pipeline.event_mailbox_io import EventMailbox
 from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
+    AudioOverrun,
     EngineBroken,
     EngineError,
     Final,
@@ -29,7 +29,7 @@ class Hears(Protocol):
         """A stream's number. Raises EngineError."""
 
     def feed(self, number: int, pcm: Pcm, came: float) -> None:
-        """Samples that came at this time. Raises windows.AudioOverrun."""
+        """Samples that came at this time. Raises AudioOverrun."""
 
     def finish(self, number: int, came: float) -> None: ...
 

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.prompts import VoicePrompt
-from offhook.pipeline.engine.scheduler import Full
 from offhook.pipeline.engine.speaking import (
     FRAME_SAMPLES,
     FRAME_SECONDS,
@@ -56,6 +55,7 @@ from offhook.pipeline.engine.tts_streams import (
     Stream,
     frame_budget,
 )
+from offhook.pipeline.recognizer import EngineFull
 
 if TYPE_CHECKING:
     from offhook.pipeline.models.qwen3_tts import TtsConfig
@@ -104,10 +104,10 @@ class TtsEngine:
     # --- streams ---
 
     def open(self, voice: VoicePrompt, sampling: Sampling, seed: int, live: bool = True) -> int:
-        """A new stream; raises scheduler.Full. One that is not `live` gets what the others leave,
+        """A new stream; raises EngineFull. One that is not `live` gets what the others leave,
         and its sound comes as fast as it is made: give it little text at a time."""
         if not self._free_slots:
-            raise Full(f"{self._beginnings.slots} streams speak, the most there may be")
+            raise EngineFull(f"{self._beginnings.slots} streams speak, the most there may be")
         self._numbers += 1
         script = Script(self._config.tts_eos, self._config.tts_pad)
         self._streams[self._numbers] = Stream(

@@ -15,7 +15,6 @@ from offhook.pipeline.audio_cache import AudioCache, reply_key
 from offhook.pipeline.audio_cache_io import SharedAudioCache
 from offhook.pipeline.engine.inference_io import Inference
 from offhook.pipeline.engine.prompts import LANGUAGES
-from offhook.pipeline.engine.scheduler import Full
 from offhook.pipeline.engine.speaking import Ended, Reason, Sampling, Told
 from offhook.pipeline.engine.tts import TtsEngine
 from offhook.pipeline.engine.tts_loading_io import TtsLoading
@@ -114,7 +113,7 @@ class Qwen3Synthesizer:
             prompt = self._clones.complete(asked)
             try:
                 number = self._engine.open(prompt, self._sampling, seed, options.live)
-            except Full as error:
+            except EngineFull as error:
                 reason = EngineFull(f"{self.name}: {error}")
                 self._inference.call_soon(lambda: speech.fail(reason))
             else:

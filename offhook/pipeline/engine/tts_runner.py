@@ -52,6 +52,7 @@ from offhook.pipeline.engine.tts_packing import (
     step_layout,
     table,
 )
+from offhook.pipeline.models import codec_stream
 from offhook.pipeline.models.codec import MAX_FRAMES, Codec
 from offhook.pipeline.models.qwen3 import Batch, KVCache
 from offhook.pipeline.models.qwen3_tts import Qwen3Tts
@@ -445,7 +446,7 @@ class TtsRunner:
         codes = self._ring[f["rows"]].view(size.items, size.groups, -1).transpose(1, 2)
         # The frame that ends a segment has a first code that is no sound's.
         codes = codes.clamp(max=self.codec.config.codebook_size - 1)
-        sound = self.codec.stream(codes, f["slots"], f["first"], self._codec_state)
+        sound = codec_stream.stream(self.codec, codes, f["slots"], f["first"], self._codec_state)
         return (sound * 32767).round_().to(torch.int16)
 
     def synchronize(self) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.recognizer import AudioOverrun
 
 HOP = 160
 """Samples from frame to frame."""
@@ -29,10 +30,6 @@ WINDOW_TOKENS = WINDOW_SECONDS * SECOND_TOKENS
 MAX_PENDING = 60 * RATE_IN
 """Samples held that no update has taken. A live caller never comes near it, for one update takes
 all there is; a file is fed as `room` allows. Beyond it `feed` raises AudioOverrun."""
-
-
-class AudioOverrun(ValueError):
-    """More audio was fed than may wait for an update."""
 
 
 def final_frames(samples: int, ended: bool) -> int:

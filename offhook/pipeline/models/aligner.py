@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.models import checkpoint
+from offhook.pipeline.models import asr_checkpoint
 from offhook.pipeline.models import mel as log_mel
 from offhook.pipeline.models.alignment import AlignmentError, Unit, split, timed
 from offhook.pipeline.models.qwen3 import MAX_POSITIONS, Batch, KVCache
@@ -69,10 +69,10 @@ class ForcedAligner:
     @staticmethod
     def load(folder: Path, device: torch.device | str, dtype: torch.dtype) -> "ForcedAligner":
         """As of Qwen/Qwen3-ForcedAligner-0.6B. Raises EngineError when it is no aligner."""
-        if checkpoint.read_config(folder).classes is None:
+        if asr_checkpoint.read_config(folder).classes is None:
             raise EngineError(f"{folder} recognises speech; it is no Qwen3-ForcedAligner")
         tokenizer = Tokenizer.load(folder)
-        return ForcedAligner(checkpoint.load_model(folder, device, dtype), tokenizer)
+        return ForcedAligner(asr_checkpoint.load_model(folder, device, dtype), tokenizer)
 
     def warm_up(self) -> None:
         """On a GPU: compile every kernel and take the memory of the longest utterance, before the

@@ -10,7 +10,8 @@ loaded: codebooks, their projections, the first convolution and the way into the
 way out of it and the first upsampling; layer scales and affine norms and the weights beside them.
 
 x is [B, T, channels] all the way. Floats are fp32 or bf16, products are summed in fp32. On a GPU
-`stream` is Triton kernels (`triton_codec`); the plain torch here says what they must compute.
+`codec_stream` runs it; the Triton kernels of `triton_codec` compute what the plain torch here
+does.
 """
 
 import itertools
@@ -368,8 +369,7 @@ class Codec(nn.Module):
         return CodecState(self.config, slots, frames, self.cos.device, self.embedding.dtype)
 
     def stream(self, codes: Tensor, slots: Tensor, first: Tensor, state: CodecState) -> Tensor:
-        """The next frames of some streams. Can be captured in a CUDA graph once it has run outside
-        one.
+        """The next frames of some streams, in plain torch: see `codec_stream`.
 
         Args:
             codes: int64 [B, codebooks, frames], each less than codebook_size, frames at most
@@ -380,10 +380,6 @@ class Codec(nn.Module):
 
         Returns: fp32 [B, frames * frame_samples] in [-1, 1].
         """
-        if codes.is_cuda:
-            from offhook.pipeline.models import triton_codec
-
-            return triton_codec.stream(self, codes, slots, first, state)
         return self._decode(codes, Past(codes.shape[2], first, slots, state.rings))
 
     def _decode(self, codes: Tensor, past: Past) -> Tensor:

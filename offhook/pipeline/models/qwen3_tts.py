@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from offhook.pipeline.models import cuda_step, sampling
+from offhook.pipeline.models import cuda_step, sampler
 from offhook.pipeline.models.linear import Linear
 from offhook.pipeline.models.qwen3 import Batch, Body, DecoderConfig, KVCache, require
 from offhook.pipeline.models.sampling import CODEBOOKS, Draw
@@ -332,7 +332,7 @@ class Qwen3Tts(nn.Module):
         these frames.
         """
         hidden = self.talker(x, batch, cache)
-        first = sampling.sample_first(F.linear(hidden, self.head), draw, self.config.codec_eos)
+        first = sampler.sample_first(F.linear(hidden, self.head), draw, self.config.codec_eos)
         return self.predict(hidden, first, predictor_cache, draw)
 
     def predict(self, hidden: Tensor, first: Tensor, cache: PredictorCache, draw: Draw) -> Tensor:
@@ -348,7 +348,7 @@ class Qwen3Tts(nn.Module):
         codes = [first]
         _, tables = self.cut(self.predictor_tables)
         for number, (head, table) in enumerate(zip(self.heads, tables, strict=True), 1):
-            code = sampling.sample(F.linear(x, head), draw, number)
+            code = sampler.sample(F.linear(x, head), draw, number)
             codes.append(code)
             if number < len(self.heads):
                 at = number + 1

@@ -62,18 +62,9 @@ class Draw:
     """int64 [B]."""
 
 
-def sample_first(logits: Tensor, draw: Draw, end: int) -> Tensor:
+def sample_first_reference(logits: Tensor, draw: Draw, end: int) -> Tensor:
     """The first codes, int64 [B], of logits [B, codes], fp32 or bf16. end: the code that ends a
     stream; see MIN_FRAMES and RESERVED."""
-    if logits.is_cuda:
-        from offhook.pipeline.models import triton_sampling
-
-        return triton_sampling.sample_first(logits, draw, end)
-    return sample_first_reference(logits, draw, end)
-
-
-def sample_first_reference(logits: Tensor, draw: Draw, end: int) -> Tensor:
-    """`sample_first` in torch."""
     count = logits.shape[1]
     values, penalty = logits.float(), draw.penalty[:, None]
     penalised = torch.where(values < 0, values * penalty, values / penalty)
@@ -85,17 +76,8 @@ def sample_first_reference(logits: Tensor, draw: Draw, end: int) -> Tensor:
     return _draw(values, draw.seeds, draw.frames, 0, draw.temperature, draw.top_k)
 
 
-def sample(logits: Tensor, draw: Draw, codebook: int) -> Tensor:
-    """The codes of a codebook after the first, int64 [B], of logits [B, codes], fp32 or bf16."""
-    if logits.is_cuda:
-        from offhook.pipeline.models import triton_sampling
-
-        return triton_sampling.sample(logits, draw, codebook)
-    return sample_reference(logits, draw, codebook)
-
-
 def sample_reference(logits: Tensor, draw: Draw, codebook: int) -> Tensor:
-    """`sample` in torch."""
+    """The codes of a codebook after the first, int64 [B], of logits [B, codes], fp32 or bf16."""
     of = (draw.predictor_temperature, draw.predictor_top_k)
     return _draw(logits.float(), draw.seeds, draw.frames, codebook, *of)
 

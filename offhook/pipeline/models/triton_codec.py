@@ -13,7 +13,7 @@ CUDA graph:
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import triton
@@ -21,6 +21,13 @@ import triton.language as tl
 from torch import Tensor
 
 from offhook.pipeline.models import attention, linear
+from offhook.pipeline.models.codec import (
+    LAYER_NORM_EPS,
+    Codec,
+    CodecState,
+    Convolution,
+    Upsampling,
+)
 from offhook.pipeline.models.triton_codec_convolution import (
     Batch,
     choose_pair_tile,
@@ -28,13 +35,8 @@ from offhook.pipeline.models.triton_codec_convolution import (
     wrap,
 )
 
-if TYPE_CHECKING:
-    from offhook.pipeline.models.codec import Codec, CodecState, Convolution, Upsampling
 
-
-def stream(
-    codec: "Codec", codes: Tensor, slots: Tensor, first: Tensor, state: "CodecState"
-) -> Tensor:
+def stream(codec: Codec, codes: Tensor, slots: Tensor, first: Tensor, state: CodecState) -> Tensor:
     """`Codec.stream`."""
     assert codes.shape[2] <= state.frames
     batch = Batch(slots, first, codes.shape[2])
@@ -100,7 +102,7 @@ def _block(
     return ring, rate
 
 
-def embed(batch: Batch, codec: "Codec", codes: Tensor, ring: Tensor) -> Tensor:
+def embed(batch: Batch, codec: Codec, codes: Tensor, ring: Tensor) -> Tensor:
     """int64 [B, codebooks, frames] to packed [B * frames, hidden_size]."""
     taps, books, size, channels = codec.embedding.shape
     total = len(codes) * batch.frames
@@ -271,10 +273,8 @@ def _attend(
     tl.store(at, sum.to(out.dtype.element_ty), mask=real)
 
 
-def depthwise(batch: Batch, upsampling: "Upsampling", ring: Tensor, rate: int) -> Tensor:
+def depthwise(batch: Batch, upsampling: Upsampling, ring: Tensor, rate: int) -> Tensor:
     """The first convolution of a ConvNeXt block and the norm behind it: packed."""
-    from offhook.pipeline.models.codec import LAYER_NORM_EPS
-
     taps, channels = upsampling.depthwise.shape
     rows = rate * batch.frames
     total = len(batch.slots) * rows
@@ -333,7 +333,7 @@ def _depthwise(
     tl.store(at, y.to(out.dtype.element_ty), mask=real)
 
 
-def finish(batch: Batch, conv: "Convolution", ring: Tensor, rate: int) -> Tensor:
+def finish(batch: Batch, conv: Convolution, ring: Tensor, rate: int) -> Tensor:
     """The last convolution, to one channel: fp32 [B, T] in [-1, 1]."""
     _, taps, channels = conv.weight.shape
     rows = rate * batch.frames

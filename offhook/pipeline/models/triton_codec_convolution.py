@@ -18,15 +18,14 @@ the 790 TFLOP/s that it has in bf16:
     7 and 1, 96 to 96, 1920                    10.2    634   29 %
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from offhook.pipeline.models.codec import Convolution, Snake
+from offhook.pipeline.models.codec import Convolution, Snake
 
 
 class Batch(NamedTuple):
@@ -99,7 +98,7 @@ def choose_pair_tile(x: Tensor) -> Tile | None:
 
 def convolve(
     batch: Batch,
-    conv: "Convolution",
+    conv: Convolution,
     x: Tensor,
     rate: int,
     *,

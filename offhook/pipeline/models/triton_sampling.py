@@ -22,13 +22,13 @@ WARPS = 4
 
 
 def sample_first(logits: Tensor, draw: Draw, end: int) -> Tensor:
-    """`sampling.sample_first`."""
+    """`sampling.sample_first_reference`."""
     of = (draw.temperature, draw.top_k)
     return _launch(logits, draw, 0, *of, first=True, end=end, bits=32)
 
 
 def sample(logits: Tensor, draw: Draw, codebook: int) -> Tensor:
-    """`sampling.sample`."""
+    """`sampling.sample_reference`."""
     of = (draw.predictor_temperature, draw.predictor_top_k)
     bits = 16 if logits.dtype == torch.bfloat16 else 32
     return _launch(logits, draw, codebook, *of, first=False, end=0, bits=bits)

@@ -17,10 +17,11 @@ from offhook.pipeline.engine.asr import AsrEngine, Said  # noqa: E402
 from offhook.pipeline.engine.passes import Pass  # noqa: E402
 from offhook.pipeline.engine.runner import Runner  # noqa: E402
 from offhook.pipeline.engine.scheduler import Cost  # noqa: E402
-from offhook.pipeline.engine.windows import MAX_PENDING, AudioOverrun  # noqa: E402
-from offhook.pipeline.models.checkpoint import random_model  # noqa: E402
+from offhook.pipeline.engine.windows import MAX_PENDING  # noqa: E402
+from offhook.pipeline.models.asr_checkpoint import random_model  # noqa: E402
 from offhook.pipeline.models.qwen3_asr import Qwen3Asr  # noqa: E402
 from offhook.pipeline.models.tokenizer import Tokenizer  # noqa: E402
+from offhook.pipeline.recognizer import AudioOverrun  # noqa: E402
 from tests.pipeline.models import tiny  # noqa: E402
 
 STREAMS, FILES, PAGES = 6, 2, 200

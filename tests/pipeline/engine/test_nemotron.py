@@ -20,11 +20,11 @@ from offhook.pipeline.engine.nemotron_runner import (
     chunk_samples,
 )
 from offhook.pipeline.engine.nemotron_utterance import Sound
-from offhook.pipeline.engine.scheduler import Full
-from offhook.pipeline.engine.windows import AudioOverrun
 from offhook.pipeline.models.nemotron import NemotronConfig
 from offhook.pipeline.recognizer import (
+    AudioOverrun,
     EngineError,
+    EngineFull,
     Final,
     Partial,
     StreamOptions,
@@ -194,7 +194,7 @@ def test_what_was_cancelled_is_not_told_even_when_it_was_under_way() -> None:
 def test_a_stream_closed_while_it_is_heard_keeps_its_slot_until_the_batch_is_through() -> None:
     desk = Desk()
     numbers = [desk.engine.open(0) for _ in range(6)]
-    with pytest.raises(Full):
+    with pytest.raises(EngineFull):
         desk.engine.open(0)
     desk.engine.feed(numbers[0], frames(2), 0.0)
     for number in numbers[1:]:
@@ -203,7 +203,7 @@ def test_a_stream_closed_while_it_is_heard_keeps_its_slot_until_the_batch_is_thr
     slot = desk.model.batches[0][1][0].slot
     desk.engine.close(numbers[0])
     others = [desk.engine.open(0) for _ in range(5)]
-    with pytest.raises(Full):
+    with pytest.raises(EngineFull):
         desk.engine.open(0)
     desk.run()
     assert desk.of(numbers[0]) == []
@@ -218,7 +218,7 @@ def test_files_have_room_of_their_own() -> None:
     desk = Desk()
     for _ in range(2):
         desk.engine.open(13, live=False)
-    with pytest.raises(Full):
+    with pytest.raises(EngineFull):
         desk.engine.open(13, live=False)
     desk.engine.open(0)
 

@@ -21,12 +21,12 @@ from offhook.pipeline.engine.scheduler import (
     TRANSITIONS,
     Cost,
     Event,
-    Full,
     Job,
     Scheduler,
     State,
 )
 from offhook.pipeline.engine.windows import WINDOW_SAMPLES
+from offhook.pipeline.recognizer import EngineFull
 
 COST = Cost(batch_ms=8.0, encoder_token_ms=0.005, prefill_token_ms=0.01)
 MS = 16  # samples
@@ -202,10 +202,10 @@ def test_admission() -> None:
     s = scheduler(streams=2, files=1)
     first = s.open()
     s.open()
-    with pytest.raises(Full, match="2 streams"):
+    with pytest.raises(EngineFull, match="2 streams"):
         s.open()
     s.open_file()
-    with pytest.raises(Full, match="1 files"):
+    with pytest.raises(EngineFull, match="1 files"):
         s.open_file()
     s.close(first)
     assert s.open() != first

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.pipeline.engine.prompts import VoicePrompt
-from offhook.pipeline.engine.scheduler import Full
 from offhook.pipeline.engine.speaking import (
     FRAME_SAMPLES,
     Break,
@@ -28,6 +27,7 @@ from offhook.pipeline.engine.tts_streams import (
     QUIET_FRAMES,
     frame_budget,
 )
+from offhook.pipeline.recognizer import EngineFull
 from tests.pipeline.engine.tts_stage import (
     TTS_EOS,
     TTS_PAD,
@@ -394,7 +394,7 @@ def test_a_model_that_always_ends_too_early_is_given_up() -> None:
 def test_slots_are_given_back() -> None:
     stage = Stage(slots=3)
     numbers = [stage.speak(10) for _ in range(3)]
-    with pytest.raises(Full, match="3 streams speak, the most there may be"):
+    with pytest.raises(EngineFull, match="3 streams speak, the most there may be"):
         stage.open()
     stage.run(0.05)
     stage.engine.cancel(numbers[1])

@@ -10,12 +10,12 @@ from offhook.pipeline.engine.windows import (
     MAX_PENDING,
     WINDOW_FRAMES,
     WINDOW_SAMPLES,
-    AudioOverrun,
     Windows,
     encoder_tokens,
     final_frames,
     samples_for,
 )
+from offhook.pipeline.recognizer import AudioOverrun
 
 
 def ramp(samples: int) -> Pcm:

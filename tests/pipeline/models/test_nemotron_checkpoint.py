@@ -17,7 +17,7 @@ tiny_nemotron = pytest.importorskip("tests.pipeline.models.tiny_nemotron", exc_t
 
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from offhook.pipeline.models import checkpoint, hub_io, nemotron_checkpoint  # noqa: E402
+from offhook.pipeline.models import asr_checkpoint, hub_io, nemotron_checkpoint  # noqa: E402
 from offhook.pipeline.models.nemotron import Nemotron, NemotronConfig  # noqa: E402
 from offhook.pipeline.recognizer import EngineError  # noqa: E402
 from tests.pipeline.models import tiny  # noqa: E402
@@ -185,7 +185,7 @@ def test_a_folder_of_qwen3_asr_is_for_its_engine(
 
 def test_qwen3_asr_refuses_this_one(folder: Path) -> None:
     with pytest.raises(EngineError, match=r"'nemotron_asr_streaming' model, not of Qwen3-ASR"):
-        checkpoint.load_model(folder, "cpu", torch.float32)
+        asr_checkpoint.load_model(folder, "cpu", torch.float32)
 
 
 def test_a_whole_config_of_whisper(tmp_path: Path) -> None:

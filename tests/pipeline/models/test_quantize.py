@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 from offhook.pipeline.models import quantize as q  # noqa: E402
-from offhook.pipeline.models.checkpoint import random_model  # noqa: E402
+from offhook.pipeline.models.asr_checkpoint import random_model  # noqa: E402
 from offhook.pipeline.models.linear import CODE_ROWS, Linear  # noqa: E402
 from offhook.pipeline.models.qwen3 import Batch, KVCache  # noqa: E402
 from offhook.pipeline.models.qwen3_asr import Qwen3Asr  # noqa: E402

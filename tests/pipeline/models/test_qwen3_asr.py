@@ -18,7 +18,7 @@ pytest.importorskip("safetensors")
 from torch import Tensor  # noqa: E402
 
 from offhook.media.pcm import Pcm  # noqa: E402
-from offhook.pipeline.models import checkpoint, mel  # noqa: E402
+from offhook.pipeline.models import asr_checkpoint, mel  # noqa: E402
 from offhook.pipeline.models.qwen3 import Batch, KVCache  # noqa: E402
 from offhook.pipeline.models.qwen3_asr import Qwen3Asr  # noqa: E402
 from offhook.pipeline.models.tokenizer import Tokenizer  # noqa: E402
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> Qwen3Asr:
-    return checkpoint.load_model(folder, "cpu", torch.float32)
+    return asr_checkpoint.load_model(folder, "cpu", torch.float32)
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,7 @@ def test_positions_may_be_written_again(model: Qwen3Asr) -> None:
 def test_classes_of_an_aligner_equal_the_reference(tmp_path: Path) -> None:
     config = replace(tiny.CONFIG, classes=50, decoder=replace(tiny.CONFIG.decoder, tied=False))
     tiny.write_transformers(tmp_path, config)
-    ours = checkpoint.load_model(tmp_path, "cpu", torch.float32)
+    ours = asr_checkpoint.load_model(tmp_path, "cpu", torch.float32)
     assert ours.config == config
     kind = transformers.Qwen3ASRForTokenClassification
     reference, loading = kind.from_pretrained(

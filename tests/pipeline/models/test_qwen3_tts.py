@@ -15,7 +15,7 @@ pytest.importorskip("safetensors")
 
 from torch import Tensor  # noqa: E402
 
-from offhook.pipeline.models import sampling, tts_checkpoint  # noqa: E402
+from offhook.pipeline.models import sampler, tts_checkpoint  # noqa: E402
 from offhook.pipeline.models.qwen3 import Batch, KVCache  # noqa: E402
 from offhook.pipeline.models.qwen3_tts import (  # noqa: E402
     QWEN3_TTS_0_6B,
@@ -235,8 +235,8 @@ def test_logits_equal_the_package(
         heard.append(logits[0])
         return torch.tensor([next(told)])
 
-    monkeypatch.setattr(sampling, "sample_first", next_told)
-    monkeypatch.setattr(sampling, "sample", next_told)
+    monkeypatch.setattr(sampler, "sample_first", next_told)
+    monkeypatch.setattr(sampler, "sample", next_told)
     for _ in range(LOGIT_FRAMES):
         streams.step()
     first = torch.stack(heard[::16])[:, :LOGIT_CODES]

@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 
 import torch.nn.functional as F  # noqa: E402
 
-from offhook.pipeline.models import attention, triton_codec  # noqa: E402
+from offhook.pipeline.models import attention, codec_stream, triton_codec  # noqa: E402
 from offhook.pipeline.models import triton_codec_convolution as triton_convolution  # noqa: E402
 from offhook.pipeline.models.codec import (  # noqa: E402
     QWEN3_CODEC,
@@ -225,7 +225,7 @@ def test_sound_at_production_size(codecs):
     at, sound = 0, []
     for frames in (1, 2, 4, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 3):
         first = torch.full((5,), at, device=DEVICE)
-        sound.append(codec.stream(codes[..., at : at + frames], slots, first, state))
+        sound.append(codec_stream.stream(codec, codes[..., at : at + frames], slots, first, state))
         at += frames
     assert at == 90
     got = torch.cat(sound, 1)
@@ -239,10 +239,10 @@ def test_one_captured_graph_serves_other_streams(codecs, count, frames):
     state = codec.new_state(count)
     codes = torch.zeros(count, 16, frames, dtype=torch.int64, device=DEVICE)
     slots, first = (torch.zeros(count, dtype=torch.int64, device=DEVICE) for _ in range(2))
-    codec.stream(codes, slots, first, state)
+    codec_stream.stream(codec, codes, slots, first, state)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        out = codec.stream(codes, slots, first, state)
+        out = codec_stream.stream(codec, codes, slots, first, state)
     whole = torch.randint(2048, (count, 16, 3 * frames), device=DEVICE)
     slots.copy_(torch.randperm(count, device=DEVICE) + 1)
     sound = []

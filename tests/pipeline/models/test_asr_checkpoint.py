@@ -13,7 +13,7 @@ pytest.importorskip("tokenizers")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from offhook.pipeline.models import checkpoint  # noqa: E402
+from offhook.pipeline.models import asr_checkpoint as checkpoint  # noqa: E402
 from offhook.pipeline.models.qwen3_asr import QWEN3_ASR_0_6B, QWEN3_ASR_1_7B, Qwen3Asr  # noqa: E402
 from offhook.pipeline.models.tokenizer import Tokenizer  # noqa: E402
 from offhook.pipeline.recognizer import EngineError  # noqa: E402
