@@ -17,7 +17,7 @@ from typing import Any
 
 from offhook.pipeline.engine.languages import CODES
 from offhook.pipeline.engine.transcript import fix_repetitions, open_tail, strip_tags
-from offhook.pipeline.recognizer import Word
+from offhook.pipeline.recognizer import EngineFault, Word
 from offhook.pipeline.redact import redacted
 from offhook.pipeline.retry import Failed
 
@@ -119,19 +119,24 @@ def failure(status: int, headers: Mapping[str, str], body: bytes, now: datetime)
     after_s = retry_after_s(headers, now)
     if 300 <= status < 400:
         place = plain(headers.get("Location", "elsewhere"))
-        return Failed(f"it sends us to {place} ({status}): give that address", hopeless=True)
+        words = f"it sends us to {place} ({status}): give that address"
+        return Failed(words, hopeless=True, fault="refused")
     if status in (401, 403):
-        return Failed(f"it wants a valid API key ({said})", hopeless=True, status=status)
+        words = f"it wants a valid API key ({said})"
+        return Failed(words, hopeless=True, status=status, fault="refused")
     if status == 404:
         hint = words or "does its address end with /v1?"
-        return Failed(f"it has no such thing (404): {hint}", hopeless=True, status=status)
+        words = f"it has no such thing (404): {hint}"
+        return Failed(words, hopeless=True, status=status, fault="refused")
     if status == 429:
         broke = NO_CREDIT in (code, words)
         what = "its account has no credit" if broke else "it has too much to do"
-        return Failed(f"{what} ({said})", hopeless=broke, after_s=after_s, status=status)
+        words = f"{what} ({said})"
+        fault: EngineFault = "refused" if broke else "full"
+        return Failed(words, hopeless=broke, after_s=after_s, status=status, fault=fault)
     if status >= 500 or status in PASSING:
         return Failed(f"it has failed ({said})", after_s=after_s, status=status)
-    return Failed(f"it refuses ({said})", hopeless=True, status=status)
+    return Failed(f"it refuses ({said})", hopeless=True, status=status, fault="refused")
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float:

@@ -189,9 +189,9 @@ class OpenAiServer:
         if self._closed:
             return Failed("we are closing", hopeless=True)
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-            return Failed(f"no server answers there ({plain(error)})")
+            return Failed(f"no server answers there ({plain(error)})", fault="unreachable")
         if isinstance(error, TimeoutError):
-            return Failed(f"it took longer than {within_s:g} s")
+            return Failed(f"it took longer than {within_s:g} s", fault="timeout")
         if isinstance(error, HUNG_UP):
             return Failed("it hung up in the middle")
         return Failed(f"it does not speak HTTP as it should ({plain(error)})")

@@ -28,7 +28,6 @@ from offhook.pipeline.openai_realtime_io import PATH as REALTIME
 from offhook.pipeline.openai_realtime_io import NoRealtime, Session
 from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
-    EngineError,
     Final,
     StreamOptions,
     Word,
@@ -84,7 +83,7 @@ class OpenAiRecognizer:
                 lane = Lane.LIVE if options.live else Lane.FILE
                 await self.transcribe(silence, options, lane, FILE_TIMEOUT_S, options.words)
         except Failed as failed:
-            raise EngineError(self._server.explain(failed)) from failed
+            raise failed.as_error(self._server.explain(failed), options.demands()) from failed
         self.name = self._server.name
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "UtteranceStream":

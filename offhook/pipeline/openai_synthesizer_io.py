@@ -101,13 +101,13 @@ class OpenAiSynthesizer:
                     raise
             await self.speak(Clause(WARM_UP, asyncio.Event()), options)
         except Failed as failed:
-            raise EngineError(self._server.explain(failed)) from failed
+            raise failed.as_error(self._server.explain(failed), options.demands()) from failed
         self.name = self._server.name
 
     def open(self, options: VoiceOptions = DEFAULT_VOICE) -> "OpenAiSpeech":
         if self._voices and options.voice and options.voice not in self._voices:
             names = ", ".join(self._voices[:20])
-            raise UnknownVoice(f"{self.name} has no voice {options.voice!r}, only {names}")
+            raise UnknownVoice(f"there is no voice {options.voice!r}, only {names}")
         stream = OpenAiSpeech(self, options)
         self._streams.add(stream)
         return stream
@@ -418,7 +418,7 @@ class OpenAiSpeech:
                 pause = patience.pause_s(failed, loop.time())
                 words = self._synthesizer.explain(failed)
                 if pause is None or losses == MAX_LOSSES:
-                    self.fail(EngineError(words))
+                    self.fail(failed.as_error(words, self._options.demands()))
                     return
                 if words != self._said:
                     log.warning("x %s", words)

@@ -32,6 +32,7 @@ from offhook.pipeline.recognizer import (
     EngineError,
     Final,
     Loss,
+    NotPossible,
     Partial,
     StreamOptions,
     Word,
@@ -287,7 +288,7 @@ class PocketSphinxRecognizer:
         """English only. Updates come as decoding goes on, and word times always; there is nothing
         that context could change."""
         if options.language_code not in (None, "en"):
-            raise EngineError(f"PocketSphinx hears English (en) only, not {options.language}")
+            raise NotPossible(f"PocketSphinx hears English (en) only, not {options.language}")
         return PocketSphinxStream(self, options.timing)
 
     async def close(self) -> None:

@@ -52,6 +52,12 @@ class StreamOptions:
         if self.language is not None:
             object.__setattr__(self, "language", canonical_tag(self.language))
 
+    def demands(self) -> str:
+        """What it asks of the engine beyond hearing, in words: "the language 'fr'"; else empty."""
+        language = f"the language {self.language!r}" if self.language else ""
+        parts = (language, "times of words" * self.words, "a prompt" * bool(self.context))
+        return " and ".join(filter(None, parts))
+
     @property
     def language_code(self) -> str | None:
         """The ISO 639 code of `language`: "pt" of "pt-BR"."""
@@ -156,13 +162,28 @@ class Recognizer(Protocol):
         """Load and warm up; raises EngineError saying what is missing and what to do."""
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> RecognizerStream:
-        """A stream for one speaker. Raises EngineError when it cannot be heard as asked."""
+        """A stream for one speaker. Raises NotPossible when it cannot be heard as asked;
+        EngineFull, EngineError."""
 
     async def close(self) -> None: ...
 
 
+EngineFault = Literal["failed", "unloaded", "loading", "unreachable", "timeout", "refused", "full"]
+"""Why an engine does not do its work, as anybody may be told: see `web.speech.errors`."""
+
+
 class EngineError(RuntimeError):
-    """An engine cannot run here. The message says why and what to do next."""
+    """An engine cannot run. The message says why and what to do next to whoever runs the server: it
+    may name addresses and quote another server. Whoever asked for speech is told `fault`."""
+
+    def __init__(self, message: str = "", fault: EngineFault = "failed") -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+class NotPossible(EngineError, ValueError):
+    """The engine runs and cannot do what was asked for, as a language that it does not know. The
+    message is for whoever asked: it quotes no other server."""
 
 
 class EngineBroken(EngineError):
@@ -171,6 +192,9 @@ class EngineBroken(EngineError):
 
 class EngineFull(EngineError):
     """It has as many streams as it can have: one more when another has ended."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message, "full")
 
 
 class AudioOverrun(ValueError):

@@ -33,7 +33,6 @@ from offhook.pipeline.event_mailbox_io import EventMailbox
 from offhook.pipeline.partials import following
 from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
-    EngineError,
     Final,
     Loss,
     Partial,
@@ -51,6 +50,7 @@ from offhook.pipeline.worker_client_io import (
     START_TIMEOUT_S,
     Refused,
     WorkerClient,
+    as_error,
     content_of,
     in_words,
     is_hopeless,
@@ -147,8 +147,9 @@ class RemoteRecognizer:
         self._client = WorkerClient("asr", url, api_key)
 
     async def start(self, options: StreamOptions = DEFAULT_OPTIONS) -> None:
-        """Open a stream with these options and close it: all is well then. Raises EngineError."""
-        with self._client.starting():
+        """Open a stream with these options and close it: all is well then. Raises NotPossible,
+        EngineError."""
+        with self._client.starting(options.demands()):
             async with asyncio.timeout(START_TIMEOUT_S):
                 socket = await self.connect(options)
                 try:
@@ -273,10 +274,10 @@ class RemoteStream:
         self._dropping = full
         return full
 
-    def _give_up(self, why: str, utterances: list[Utterance]) -> None:
+    def _give_up(self, why: str, lost: Exception, utterances: list[Utterance]) -> None:
         if utterances and not self._options.live:
-            error = EngineError(f"the speech worker at {self._recognizer.url}: {why}")
-            self._mailbox.fail(error)
+            words = f"the speech worker at {self._recognizer.url}: {why}"
+            self._mailbox.fail(as_error(lost, words, self._options.demands()))
             return
         for utterance in utterances:
             self._utterances.remove(utterance)
@@ -290,6 +291,7 @@ class RemoteStream:
     async def _stay_connected(self) -> None:
         loop = asyncio.get_running_loop()
         pause, said = RECONNECT_S, ""
+        lost: Exception = ConnectionError("it is not connected")
         lost_at = loop.time()
         while True:
             hopeless = connected = ready = False
@@ -304,7 +306,7 @@ class RemoteStream:
                     with suppress(*LOST):
                         await socket.close()
             except LOST as error:
-                hopeless = is_hopeless(error)
+                lost, hopeless = error, is_hopeless(error)
                 if self._on_wire:
                     how: Loss = "hung" if isinstance(error, HungError) else "crashed"
                     self._recognizer.losses[how] += 1
@@ -313,13 +315,13 @@ class RemoteStream:
                 if (words := in_words(error)) != said:
                     log.warning("x the speech worker at %s: %s", self._recognizer.url, words)
                     said = words
-            self._forget_connection()
+            self._forget_connection(lost)
             if hopeless or loop.time() - lost_at > GIVE_UP_S:
-                self._give_up(said, [u for u in self._utterances if u.finished])
+                self._give_up(said, lost, [u for u in self._utterances if u.finished])
             await asyncio.sleep(pause)
             pause = min(2 * pause, RECONNECT_MAX_S)
 
-    def _forget_connection(self) -> None:
+    def _forget_connection(self, error: Exception) -> None:
         self._numbers = itertools.count()
         self._on_wire.clear()
         self._to_cancel = False
@@ -329,7 +331,7 @@ class RemoteStream:
         lost = [u for u in self._utterances if u.losses >= MAX_LOSSES]
         for utterance in lost:
             utterance.continues |= not utterance.finished
-        self._give_up(f"the worker was lost {MAX_LOSSES} times while it heard them", lost)
+        self._give_up(f"the worker was lost {MAX_LOSSES} times while it heard them", error, lost)
 
     async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         """Until the connection is lost. Raises what is in LOST."""

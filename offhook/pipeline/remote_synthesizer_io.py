@@ -27,10 +27,11 @@ from offhook.pipeline.worker_client_io import (
     START_TIMEOUT_S,
     Refused,
     WorkerClient,
+    as_error,
     in_words,
     is_hopeless,
 )
-from offhook.pipeline.worker_protocol import ErrorCode, ProtocolError
+from offhook.pipeline.worker_protocol import ProtocolError
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +45,6 @@ is to have one."""
 TEXT_CHARS = 1 << 14
 """Of one message."""
 NO_SOUND = np.zeros(0, np.int16)
-
-
-class NotPossible(EngineError, ValueError):
-    """The worker cannot do what the options ask for."""
 
 
 class RemoteSynthesizer:
@@ -66,8 +63,8 @@ class RemoteSynthesizer:
         return list(self._connections.voices)
 
     async def start(self, options: VoiceOptions = DEFAULT_VOICE) -> None:
-        """Connect for replies with these options. Raises EngineError."""
-        with self._connections.client.starting():
+        """Connect for replies with these options. Raises NotPossible, EngineError."""
+        with self._connections.client.starting(options.demands()):
             async with asyncio.timeout(START_TIMEOUT_S):
                 connection = await self._connections.connect(options)
             self.name = connection.ready.engine
@@ -237,11 +234,12 @@ class RemoteSpeech:
         else:
             self._losses += 1
         if self._connections.closed:
-            self._fail("the synthesizer is closed")
+            self._fail("the synthesizer is closed", error)
         elif self._complete and self._nothing_to_say():
             self.finish()
         elif self._losses == MAX_LOSSES:
-            self._fail(f"it was lost {MAX_LOSSES} times over the same words: {in_words(error)}")
+            words = f"it was lost {MAX_LOSSES} times over the same words: {in_words(error)}"
+            self._fail(words, error)
         elif not self._fails_for(error, hopeless):
             self._connecting = self._connections.run(self._connect(), "connect")
 
@@ -264,15 +262,14 @@ class RemoteSpeech:
                 self._connection = connection
                 connection.begin(self)
                 return
-        except asyncio.CancelledError:
-            self._fail("the synthesizer is closed")
+        except asyncio.CancelledError as error:
+            self._fail("the synthesizer is closed", error)
             raise
 
     def _fails_for(self, error: Exception, hopeless: bool = False) -> bool:
         """The reply fails when there is no hope after this; else it may be tried again."""
         if hopeless or is_hopeless(error):
-            cannot = isinstance(error, Refused) and error.code is ErrorCode.BAD_REQUEST
-            self._fail(in_words(error), NotPossible if cannot else EngineError)
+            self._fail(in_words(error), error)
             return True
         if (words := in_words(error)) != self._said:
             log.warning("x the speech worker at %s: %s", self._connections.client.url, words)
@@ -280,10 +277,11 @@ class RemoteSpeech:
         self._pause = min(max(RECONNECT_S, 2 * self._pause), RECONNECT_MAX_S)
         return False
 
-    def _fail(self, words: str, kind: type[EngineError] = EngineError) -> None:
+    def _fail(self, words: str, error: BaseException) -> None:
         if not self._over:
             url = self._connections.client.url
-            self._error = kind(f"the speech worker at {url}: {words}")
+            demands = self._options.demands()
+            self._error = as_error(error, f"the speech worker at {url}: {words}", demands)
             self._stop()
 
     def _stop(self) -> None:

@@ -19,7 +19,7 @@ from offhook.pipeline.voices_protocol import (
     parse_list,
     parse_voice,
 )
-from offhook.pipeline.worker_client_io import LOST, WorkerClient, in_words
+from offhook.pipeline.worker_client_io import LOST, WorkerClient, as_error, in_words
 
 MAX_ANSWER_BYTES = 4 << 20
 """Of JSON: a thousand voices are 200 kB."""
@@ -156,4 +156,5 @@ async def _failing(client: WorkerClient) -> AsyncIterator[None]:
     try:
         yield
     except LOST as error:
-        raise EngineError(f"the speech worker at {client.url}: {in_words(error)}") from error
+        words = f"the speech worker at {client.url}: {in_words(error)}"
+        raise as_error(error, words, "") from error

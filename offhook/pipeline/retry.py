@@ -1,5 +1,7 @@
 """What came to nothing, and whether and when it is tried again."""
 
+from offhook.pipeline.recognizer import EngineError, EngineFault, NotPossible
+
 RETRY_S = 0.1
 RETRY_MAX_S = 5.0
 """The pause before a request is tried again: twice as long each time, and as long as it is told."""
@@ -9,7 +11,13 @@ class Failed(Exception):
     """Something asked for came to nothing; the message says why."""
 
     def __init__(
-        self, words: str, *, hopeless: bool = False, after_s: float = 0.0, status: int = 0
+        self,
+        words: str,
+        *,
+        hopeless: bool = False,
+        after_s: float = 0.0,
+        status: int = 0,
+        fault: EngineFault = "failed",
     ) -> None:
         super().__init__(words)
         self.hopeless = hopeless
@@ -18,6 +26,14 @@ class Failed(Exception):
         """So long the server asks us to wait."""
         self.status = status
         """Of the answer; 0 when there was none."""
+        self.fault = fault
+
+    def as_error(self, words: str, demands: str) -> EngineError:
+        """For whoever asked for speech. `words`: for whoever runs us; `demands`: what was asked of
+        the engine beyond the usual, which is what a server refuses that takes other requests."""
+        if self.status in (400, 422) and demands:
+            return NotPossible(f"the speech engine refused a request for {demands}")
+        return EngineError(words, self.fault)
 
 
 class Patience:

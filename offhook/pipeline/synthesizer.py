@@ -60,6 +60,16 @@ class VoiceOptions:
         if self.seed is not None and not 0 <= self.seed <= MAX_SEED:
             raise ValueError(f"seed is {self.seed}, not 0..{MAX_SEED}")
 
+    def demands(self) -> str:
+        """What it asks of the engine beyond speaking, in words: "the voice 'amy'"; else empty."""
+        parts = (
+            f"the voice {self.voice!r}" if self.voice else "",
+            f"the language {self.language!r}" if self.language else "",
+            "instructions" * bool(self.instructions),
+            f"speed {self.speed:g}" if self.speed != 1 else "",
+        )
+        return " and ".join(filter(None, parts))
+
 
 DEFAULT_VOICE = VoiceOptions()
 

@@ -206,14 +206,12 @@ class UtteranceStream:
         kept = sum(len(utterance.pcm) for utterance in self._utterances)
         full = kept + more_bytes > MAX_KEPT_S * RATE_IN * 2
         if full and not self._options.live:
-            self._fail(f"{self._recognizer.name} is {MAX_KEPT_S} s of sound behind")
+            words = f"{self._recognizer.name} is {MAX_KEPT_S} s of sound behind"
+            self._mailbox.fail(EngineError(words, "timeout"))
         elif full and not self._dropping:
             log.error("x %s is %d s behind: sound is dropped", self._recognizer.name, MAX_KEPT_S)
         self._dropping = full
         return full
-
-    def _fail(self, words: str) -> None:
-        self._mailbox.fail(EngineError(words))
 
     # --- hearing ---
 
@@ -259,7 +257,8 @@ class UtteranceStream:
                 if pause is None:
                     await utterance.ended.wait()
                     if not self._options.live:
-                        self._fail(self._recognizer.explain(failed))
+                        words = self._recognizer.explain(failed)
+                        self._mailbox.fail(failed.as_error(words, self._options.demands()))
                     language = known_language("", self._options.language_code)
                     return Final("", utterance.audio_ms, language=language, lost=True)
                 await asyncio.sleep(pause)

@@ -14,9 +14,14 @@ code of `REFUSALS`. This module is text only; the sockets are in web/speech/voic
 import json
 from typing import Any
 
+from offhook.pipeline.openai_answers import plain
 from offhook.pipeline.recognizer import EngineError, EngineFull
+from offhook.pipeline.redact import names_no_place
 from offhook.pipeline.synthesizer import UnknownVoice
 from offhook.pipeline.voice_cloning import (
+    CONSENT_RULE,
+    LENGTH_RULE,
+    NAME_RULE,
     CannotClone,
     KnownVoice,
     NoConsent,
@@ -40,7 +45,22 @@ REFUSALS: dict[type[Exception], tuple[int, str]] = {
     VoiceError: (400, "invalid_voice"),
 }
 """Status and code of each. The base class comes last."""
-_ERRORS = {code: kind for kind, (_, code) in REFUSALS.items()}
+_ERRORS: dict[str, tuple[type[Exception], str]] = {
+    "no_consent": (NoConsent, CONSENT_RULE),
+    "cannot_clone": (
+        CannotClone,
+        "the speech engine clones no voices",
+    ),
+    "voice_exists": (VoiceTaken, "there is a voice of that name already"),
+    "too_many_clones": (TooManyClones, "too many voices are being cloned: try again later"),
+    "voice_not_found": (UnknownVoice, "there is no such voice"),
+    "invalid_voice": (
+        VoiceError,
+        f"the speech engine cannot do that: {NAME_RULE}; {LENGTH_RULE}, loud and clear, in an "
+        "audio or video file; and voices of the model itself stay",
+    ),
+}
+"""What an error of each code is here, and what is said where the worker's words cannot go on."""
 _FULL = ("engine_full", "queue_full")
 _TYPES = {"speaker": "speaker", "design": "prompt", "clone": "audio_sample"}
 _KINDS = {type_: kind for kind, type_ in _TYPES.items()}
@@ -100,6 +120,7 @@ def error_of(status: int, text: str) -> Exception:
         return EngineError(f"it answered {status} and not in JSON: is it an offhook of this age?")
     if code in _FULL:
         return EngineFull(message)
-    if isinstance(code, str) and code in _ERRORS:
-        return _ERRORS[code](message)
-    return VoiceError(message) if status == 400 else EngineError(message)
+    kind, ours = _ERRORS.get(str(code) if status != 400 else "invalid_voice", (EngineError, ""))
+    if kind is EngineError:
+        return EngineError(f"it answered {status}: {plain(message)}")
+    return kind(message if names_no_place(message) else ours)

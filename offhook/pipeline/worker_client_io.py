@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 import aiohttp
 
-from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.recognizer import EngineError, NotPossible
+from offhook.pipeline.redact import names_no_place
 from offhook.pipeline.worker_protocol import Error, ErrorCode, ProtocolError
 
 UNIX = "unix:"
@@ -43,8 +44,28 @@ class Refused(OSError):
         self.code = error.code
 
 
+class Forbidden(Refused):
+    """The worker does not let us in."""
+
+
 def is_hopeless(error: BaseException) -> bool:
     return isinstance(error, Refused) and error.code in HOPELESS
+
+
+def as_error(error: BaseException, words: str, demands: str) -> EngineError:
+    """For whoever asked for speech. `words`: for whoever runs us; `demands`: what was asked of the
+    worker beyond the usual. It says only then that it cannot, or when it does not understand us."""
+    if isinstance(error, Refused) and error.code is ErrorCode.BAD_REQUEST:
+        if demands and not isinstance(error, Forbidden):
+            said = str(error)
+            ours = f"the speech engine cannot do what was asked for: {demands}"
+            return NotPossible(said if names_no_place(said) else ours)
+        return EngineError(words, "refused")
+    if isinstance(error, Refused):
+        return EngineError(words, "full" if error.code is ErrorCode.FULL else "failed")
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return EngineError(words, "unreachable")
+    return EngineError(words, "timeout" if isinstance(error, TimeoutError) else "failed")
 
 
 def in_words(error: BaseException) -> str:
@@ -82,7 +103,7 @@ class WorkerClient:
             words = f"it wants a valid API key ({self.kind}_api_key)"
             if error.status == 403:
                 words = "it does not answer to this name or from this place"
-            raise Refused(Error(ErrorCode.BAD_REQUEST, words)) from error
+            raise Forbidden(Error(ErrorCode.BAD_REQUEST, words)) from error
 
     async def ask(
         self, method: str, path: str, form: aiohttp.FormData | None = None
@@ -110,18 +131,21 @@ class WorkerClient:
             self._session = None
 
     @contextmanager
-    def starting(self) -> Iterator[None]:
-        """What goes wrong inside is an EngineError; but a worker full of streams has started."""
+    def starting(self, demands: str) -> Iterator[None]:
+        """What goes wrong inside is an EngineError; but a worker full of streams has started.
+        `demands`: as of `as_error`."""
         try:
             yield
         except Refused as refused:
             if refused.code is not ErrorCode.FULL:
-                raise EngineError(f"the speech worker at {self.url}: {refused}") from refused
+                words = f"the speech worker at {self.url}: {refused}"
+                raise as_error(refused, words, demands) from refused
         except LOST as error:
-            raise EngineError(
+            words = (
                 f"no speech worker at {self.url}: {in_words(error)}. Start one there with "
                 f"`offhook worker {self.kind}`, or mend the address"
-            ) from error
+            )
+            raise as_error(error, words, demands) from error
 
 
 async def message_of(socket: aiohttp.ClientWebSocketResponse, within_s: float) -> str | bytes:

@@ -67,6 +67,9 @@ class Host(Protocol):
     def replied(self, reason: str) -> None:
         """A reply ended."""
 
+    def told(self, error: EngineError) -> str:
+        """What the client is told of it."""
+
 
 @dataclass(eq=False)
 class Reply:
@@ -249,11 +252,14 @@ class TtsStream(WorkerStream):
                 await self._speak(reply)
             except EngineBroken:
                 raise
-            except (EngineError, Refused) as error:
-                behind = isinstance(error, Refused) and error.error.code is ErrorCode.BEHIND
-                if behind or not self._dialect.one_by_one:
+            except Refused as error:
+                if error.error.code is ErrorCode.BEHIND or not self._dialect.one_by_one:
                     raise
                 reply.fault = str(error)
+            except EngineError as error:
+                if not self._dialect.one_by_one:
+                    raise
+                reply.fault = self._host.told(error)
 
     async def _speak(self, reply: Reply) -> None:
         """Until all is said, or it is cancelled."""

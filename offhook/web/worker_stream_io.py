@@ -10,7 +10,7 @@ from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 from loguru import logger
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
-from offhook.pipeline.recognizer import EngineError, EngineFull
+from offhook.pipeline.recognizer import EngineError, EngineFull, NotPossible
 from offhook.pipeline.worker_protocol import (
     IDLE_S,
     MAX_TEXT_CHARS,
@@ -51,6 +51,8 @@ def refusing() -> Iterator[None]:
     try:
         yield
     except ProtocolError as error:
+        raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
+    except NotPossible as error:
         raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
     except EngineFull as error:
         raise Refused(ErrorCode.FULL, f"{error}: try again later") from error

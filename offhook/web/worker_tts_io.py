@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from offhook.pipeline.engine.voices import CloneCache, VoiceStore
+from offhook.pipeline.recognizer import EngineError
 from offhook.pipeline.synthesizer import Synthesizer
 from offhook.pipeline.tts_protocol import PATH, parse_query
 from offhook.web.speech.speech_socket import Commands
@@ -116,3 +117,6 @@ class WorkerHost:
 
     def replied(self, reason: str) -> None:
         self._metrics.replies.labels(reason).inc()
+
+    def told(self, error: EngineError) -> str:
+        return str(error)

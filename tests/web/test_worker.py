@@ -368,7 +368,7 @@ async def test_loading_is_told_and_a_stream_waits_for_it(
     ("query", "send", "code", "says"),
     [
         ({"rate": "44100"}, None, "bad_request", "rate is 44100"),
-        ({"language": "de"}, None, "engine", "English"),
+        ({"language": "de"}, None, "bad_request", "English"),
         ({}, b"odd", "bad_request", "a sample has two"),
         ({}, "flush", "bad_request", "not JSON"),
         ({}, '{"type":"stop"}', "bad_request", "type is 'stop'"),

@@ -19,7 +19,7 @@ from offhook.pipeline.engine.streams_io import EngineRecognizer, Tell
 from offhook.pipeline.models import hub_io, nemotron_checkpoint
 from offhook.pipeline.models.nemotron import NemotronConfig
 from offhook.pipeline.models.nemotron_tokenizer import LabelTokenizer
-from offhook.pipeline.recognizer import EngineError, Progress, StreamOptions
+from offhook.pipeline.recognizer import EngineError, NotPossible, Progress, StreamOptions
 
 CPU_STREAMS = 8
 
@@ -86,13 +86,13 @@ class NemotronHearing:
         c, tag, code = self._config, options.language, options.language_code
         if not c.prompts:
             if code not in (None, "en"):
-                raise EngineError(f"this model hears English only, not {tag!r}")
+                raise NotPossible(f"this model hears English only, not {tag!r}")
             return 0
         if tag is None or code is None:
             return c.default_prompt
         if tag not in c.languages and code not in c.languages:
             known = ", ".join(sorted(c.languages))
-            raise EngineError(f"this model does not know {tag!r}; it knows {known}")
+            raise NotPossible(f"this model does not know {tag!r}; it knows {known}")
         return c.languages.get(tag, c.languages.get(code, 0))
 
     def feed(self, number: int, pcm: Pcm, came: float) -> None:

@@ -32,6 +32,7 @@ from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
     EngineError,
     Final,
+    NotPossible,
     Partial,
     Progress,
     StreamOptions,
@@ -81,9 +82,9 @@ class OfficialRecognizer:
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> UtteranceStream:
         if options.language_code and options.language_code not in NAMES:
-            raise EngineError(f"Qwen3-ASR does not know the language {options.language_code!r}")
+            raise NotPossible(f"Qwen3-ASR does not know the language {options.language_code!r}")
         if options.words and not self._models.aligner:
-            raise EngineError("times of words need an aligner: --aligner Qwen/Qwen3-ForcedAligner")
+            raise NotPossible("times of words need an aligner: --aligner Qwen/Qwen3-ForcedAligner")
         return UtteranceStream(self, options)
 
     async def close(self) -> None:

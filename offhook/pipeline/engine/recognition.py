@@ -26,9 +26,9 @@ from offhook.pipeline.engine.windows import MAX_PENDING
 from offhook.pipeline.models.alignment import LANGUAGES
 from offhook.pipeline.recognizer import (
     DEFAULT_OPTIONS,
-    EngineError,
     EngineFull,
     Final,
+    NotPossible,
     Partial,
     StreamOptions,
     Timing,
@@ -138,16 +138,16 @@ class Recognition:
     # --- what a stream says ---
 
     def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> int:
-        """A new stream. Raises EngineError when it cannot be heard as asked, and EngineFull."""
+        """A new stream. Raises NotPossible when it cannot be heard as asked, and EngineFull."""
         if options.words and self._align is None:
-            raise EngineError(
+            raise NotPossible(
                 "for the times of words an aligner is needed: set [engines] asr_aligner, or "
                 "--aligner, to Qwen/Qwen3-ForcedAligner-0.6B or a folder with it"
             )
         code = options.language_code
         if code is not None and code not in NAMES:
             known = ", ".join(sorted(NAMES))
-            raise EngineError(f"Qwen3-ASR does not know {code!r}; it knows {known}")
+            raise NotPossible(f"Qwen3-ASR does not know {code!r}; it knows {known}")
         language = NAMES[code] if code else ""
         number = self._first.open(options.update_ms, options.context, language, options.live)
         words = options.words and (code is None or code in LANGUAGES)

@@ -22,6 +22,9 @@ from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.synthesizer import MAX_INSTRUCTIONS_CHARS, UnknownVoice
 from offhook.pipeline.voice_cloning import (
     CONSENT_RULE,
+    LENGTH_RULE,
+    MAX_SECONDS,
+    MIN_SECONDS,
     NAME,
     NAME_RULE,
     CannotClone,
@@ -30,8 +33,6 @@ from offhook.pipeline.voice_cloning import (
     VoiceTaken,
 )
 
-MIN_SECONDS, MAX_SECONDS = 3, 30
-"""s of a reference that are used, with little silence around them."""
 MIN_SOUND_SECONDS = 2.0
 """s in it that are not silent."""
 READ_SECONDS = 60
@@ -63,7 +64,6 @@ MAX_CLONES = 1000
 MAX_CLONE_BYTES = 64 << 20
 """Of the clones kept in memory; one of 30 s is 20 kB."""
 
-LENGTH_RULE = f"{MIN_SECONDS} to {MAX_SECONDS} s of one person speaking are needed"
 LANGUAGE = re.compile(r"([a-z]{2,3})?")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 

@@ -79,7 +79,7 @@ class Elsewhere(Generic[E]):
                 if await self._is_ready():
                     break
                 if self._fault:
-                    raise EngineError(self._fault) from error
+                    raise EngineError(self._fault, "unloaded") from error
                 if hopeless:
                     raise
             await asyncio.sleep(pause)

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal
 
+from offhook.pipeline.recognizer import EngineFault
+
 Kind = Literal["invalid_request_error", "authentication_error", "rate_limit_error", "server_error"]
 
 
@@ -41,6 +43,26 @@ class ApiError(Exception):
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}  # RFC 9110 §11.6.1
         return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+
+
+ENGINE_FAULTS: dict[EngineFault, tuple[int, str, str]] = {
+    "failed": (503, "engine_error", "the speech engine failed: try again later"),
+    "unloaded": (503, "engine_unavailable", "the speech engine could not be loaded"),
+    "loading": (503, "engine_loading", "the speech engine is still loading: try again later"),
+    "unreachable": (503, "engine_unreachable", "the speech engine could not be reached"),
+    "timeout": (504, "engine_timeout", "the speech engine did not answer in time"),
+    "refused": (502, "engine_refused", "the speech engine refused the request"),
+    "full": (503, "engine_full", "the speech engine has too much to do: try again later"),
+}
+"""Status, code and sentence: all that a program is told of an engine's error. The error's own words
+may have addresses, and what another server said: they are for the log."""
+
+
+def engine_fault(fault: EngineFault, request_id: str, retry_after_s: int) -> ApiError:
+    """With the id under which the log has the reason."""
+    status, code, sentence = ENGINE_FAULTS[fault]
+    wait = retry_after_s if status == 503 else None
+    return ApiError(status, f"{sentence} (request {request_id})", None, code, wait)
 
 
 MAX_SHOWN_CHARS = 80

@@ -64,7 +64,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
         )
         socket = await opened(request, MAX_MESSAGE_BYTES, PROTOCOLS)
         stream = RealtimeStream(SpeechHost(server, asked), socket, session)
-        await held(request, socket, run(server, stream), nobody_counts, session.error_text)
+        await held(request, socket, run(server, asked, stream), nobody_counts, session.error_text)
     return socket
 
 

@@ -19,7 +19,14 @@ from loguru import logger
 from prometheus_client import CollectorRegistry
 
 from offhook.pipeline.engine.tts_models import NO_CACHE
-from offhook.pipeline.recognizer import EngineBroken, EngineError, EngineFull, Recognizer
+from offhook.pipeline.recognizer import (
+    EngineBroken,
+    EngineError,
+    EngineFault,
+    EngineFull,
+    NotPossible,
+    Recognizer,
+)
 from offhook.pipeline.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.access import Refusal
 from offhook.web.access_io import admit
@@ -27,7 +34,7 @@ from offhook.web.config import Speech
 from offhook.web.listening_io import BodyTimeoutError
 from offhook.web.speech.admission import Admission, KeyLimits, Kind, Limits, Room
 from offhook.web.speech.audio_encoder import Format
-from offhook.web.speech.errors import ApiError
+from offhook.web.speech.errors import ApiError, engine_fault
 from offhook.web.speech.leaving_io import Left, has_left, run
 from offhook.web.speech.metrics import SpeechMetrics
 from offhook.web.speech.reply_cache_io import ReplyCache
@@ -151,7 +158,7 @@ class SpeechServer:
     # --- engines ---
 
     async def recognizer(self) -> Recognizer:
-        """Waits for it to have loaded. Raises ApiError 501, 503."""
+        """Waits for it to have loaded. Raises EngineError; ApiError 501 when there is none."""
         return await _loaded(self._hears, "hear")
 
     async def synthesizer(self) -> Synthesizer:
@@ -319,13 +326,10 @@ async def _loaded(served: Served[E_co] | None, what: str) -> E_co:
     except EngineFull:
         raise
     except EngineError as error:
-        words = f"the engine does not load: {error}"
-        raise ApiError(
-            503, words, code="engine_unavailable", retry_after_s=RETRY_AFTER_S
-        ) from error
+        fault: EngineFault = "unloaded" if error.fault == "failed" else error.fault
+        raise EngineError(f"the engine does not load: {error}", fault) from error
     except TimeoutError as error:
-        words = "the engine is still loading: try again later"
-        raise ApiError(503, words, code="engine_loading", retry_after_s=RETRY_AFTER_S) from error
+        raise EngineError(f"the engine did not load in {LOADING_S:g} s", "loading") from error
 
 
 def _endpoint(request: web.Request) -> str:
@@ -372,7 +376,9 @@ async def _answer(
             raise  # another is not the client's
         if isinstance(error, EngineBroken):
             server.on_broken(error)
-        fault = fault_of(error)
+        fault = fault_of(error, asked.id)
+        if isinstance(error, EngineError):
+            logger.warning("x {}: {}", _endpoint(request), error)
         if fault.status == 500:
             logger.opt(exception=error).error("{} failed", _endpoint(request))
         if asked.has_begun:  # too late for another answer: its end is missing, as it should be
@@ -395,17 +401,15 @@ def answer_of(fault: ApiError, **headers: str) -> web.Response:
     return web.json_response(fault.as_dict(), status=fault.status, headers=more)
 
 
-def fault_of(error: Exception) -> ApiError:
-    """What the client is told."""
+def fault_of(error: Exception, request_id: str) -> ApiError:
+    """What the client is told. The words of an EngineError are for the caller to log."""
     match error:
         case ApiError():
             return error
-        case EngineFull():
-            words = f"{error}: try again later"
-            return ApiError(503, words, code="engine_full", retry_after_s=RETRY_AFTER_S)
+        case NotPossible():
+            return ApiError(400, str(error), code="not_possible")
         case EngineError():
-            words = str(error)
-            return ApiError(503, words, code="engine_error", retry_after_s=RETRY_AFTER_S)
+            return engine_fault(error.fault, request_id, RETRY_AFTER_S)
         case Refusal():
             return ApiError(error.status, str(error), code=error.code or None)
         case BodyTimeoutError():

@@ -6,13 +6,14 @@ from dataclasses import replace
 from functools import partial
 
 from aiohttp import web
+from loguru import logger
 
 from offhook.pipeline.recognizer import EngineError
 from offhook.pipeline.synthesizer import Synthesizer
 from offhook.pipeline.tts_protocol import parse_query
 from offhook.pipeline.worker_protocol import Error, ProtocolError
 from offhook.web.speech.errors import ApiError
-from offhook.web.speech.server_io import ASKED, SPEECH, Asked, SpeechServer
+from offhook.web.speech.server_io import ASKED, SPEECH, Asked, SpeechServer, fault_of
 from offhook.web.speech.speech_socket import PATH, Commands, SpeechSocket
 from offhook.web.speech.transcribe_socket_io import check_upgrade, nobody_counts, run
 from offhook.web.tts_stream_io import TtsStream
@@ -42,7 +43,7 @@ async def speech_socket(request: web.Request) -> web.StreamResponse:
             in_words = own.error_text
         socket = await opened(request)
         stream = TtsStream(host, socket, options, dialect)
-        await held(request, socket, run(server, stream), nobody_counts, in_words)
+        await held(request, socket, run(server, asked, stream), nobody_counts, in_words)
     return socket
 
 
@@ -66,16 +67,17 @@ class SocketHost:
         return self._synthesizer.voices() if self._synthesizer is not None else []
 
     async def synthesizer(self) -> Synthesizer:
-        try:
-            self._synthesizer = await self._server.synthesizer()
-        except ApiError as error:
-            raise EngineError(str(error)) from error
+        self._synthesizer = await self._server.synthesizer()
         self._asked.stages.mark("loaded")
         return self._synthesizer
 
     @contextmanager
     def in_use(self, stream: WorkerStream) -> Iterator[None]:
         yield  # the whole stream was admitted
+
+    def told(self, error: EngineError) -> str:
+        logger.warning("x reply: {}", error)
+        return str(fault_of(error, self._asked.id))
 
     def began(self, seconds: float) -> None:
         self._asked.stages.mark("first")

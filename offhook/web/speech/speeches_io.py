@@ -19,7 +19,7 @@ from aiohttp import web
 from loguru import logger
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.recognizer import EngineError, NotPossible
 from offhook.pipeline.synthesizer import Speech, Synthesizer, SynthesizerStream, UnknownVoice
 from offhook.web.speech.audio_encoder import MEDIA_TYPES, Format, StreamEncoder, open_encoder
 from offhook.web.speech.errors import ApiError
@@ -147,7 +147,9 @@ async def _loaded(server: SpeechServer, asked: Asked) -> Synthesizer:
 
 
 def _not_possible(error: ValueError) -> ApiError:
-    return ApiError(400, str(error), "voice" if isinstance(error, UnknownVoice) else None)
+    param = "voice" if isinstance(error, UnknownVoice) else None
+    code = "not_possible" if isinstance(error, NotPossible) else None
+    return ApiError(400, str(error), param, code)
 
 
 # --- the answer ---
@@ -223,7 +225,7 @@ class _Sounding:
             if wanted.stream_format == "audio":
                 raise
             logger.warning("x speech: {}", error)
-            fault = {"type": "error", **fault_of(error).as_dict()}
+            fault = {"type": "error", **fault_of(error, self._asked.id).as_dict()}
             await self._write(b"event: error\n" + _event(fault))
             return self._response
         await self._send(await asyncio.to_thread(encoder.finish))

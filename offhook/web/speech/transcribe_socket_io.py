@@ -4,13 +4,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from aiohttp import web
+from loguru import logger
 
 from offhook.pipeline.asr_protocol import PATH, Request
-from offhook.pipeline.recognizer import EngineBroken, EngineError, Recognizer
+from offhook.pipeline.recognizer import (
+    EngineBroken,
+    EngineError,
+    NotPossible,
+    Recognizer,
+)
 from offhook.pipeline.worker_protocol import ErrorCode, ProtocolError
 from offhook.web.asr_stream_io import AsrStream
 from offhook.web.speech.errors import ApiError
-from offhook.web.speech.server_io import ASKED, SPEECH, Asked, SpeechServer
+from offhook.web.speech.server_io import ASKED, SPEECH, Asked, SpeechServer, fault_of
 from offhook.web.worker_stream_io import Refused, WorkerStream, held, opened, refusing
 
 
@@ -23,7 +29,7 @@ async def transcribe_socket(request: web.Request) -> web.StreamResponse:
         host = SpeechHost(server, asked)
         socket = await opened(request)
         stream = AsrStream(host, socket, wanted)
-        await held(request, socket, run(server, stream), nobody_counts)
+        await held(request, socket, run(server, asked, stream), nobody_counts)
     return socket
 
 
@@ -46,15 +52,21 @@ def nobody_counts(code: str) -> None:
     """The guard counts requests."""
 
 
-async def run(server: SpeechServer, stream: WorkerStream) -> None:
+async def run(server: SpeechServer, asked: Asked, stream: WorkerStream) -> None:
     """Raises Refused, ConnectionError."""
     server.streams.add(stream)
     with refusing():
         try:
             await stream.run()
-        except EngineBroken as error:
-            server.on_broken(error)
-            raise Refused(ErrorCode.STOPPING, str(error)) from error
+        except EngineError as error:
+            logger.warning("x stream: {}", error)
+            code = ErrorCode.BAD_REQUEST if isinstance(error, NotPossible) else ErrorCode.ENGINE
+            if error.fault == "full":
+                code = ErrorCode.FULL
+            if isinstance(error, EngineBroken):
+                server.on_broken(error)
+                code = ErrorCode.STOPPING
+            raise Refused(code, str(fault_of(error, asked.id))) from error
         finally:
             server.streams.discard(stream)
 
@@ -75,10 +87,7 @@ class SpeechHost:
         return self._server.asr_model
 
     async def recognizer(self) -> Recognizer:
-        try:
-            recognizer = await self._server.recognizer()
-        except ApiError as error:
-            raise EngineError(str(error)) from error
+        recognizer = await self._server.recognizer()
         self._asked.stages.mark("loaded")
         return recognizer
 

@@ -18,16 +18,13 @@ from aiohttp import web
 from loguru import logger
 
 from offhook.pipeline.recognizer import (
-    EngineBroken,
     EngineError,
-    EngineFull,
+    NotPossible,
     Recognizer,
     RecognizerStream,
     StreamOptions,
 )
 from offhook.pipeline.remote_recognizer_io import RemoteRecognizer
-from offhook.pipeline.worker_client_io import Refused
-from offhook.pipeline.worker_protocol import ErrorCode
 from offhook.web.speech.errors import ApiError
 from offhook.web.speech.file_hearing_io import (
     CAPTION_S,
@@ -231,33 +228,17 @@ async def _stream(recognizer: Recognizer, wanted: TranscriptionRequest) -> Recog
     for way in ways:
         try:
             return await _open(recognizer, way)
-        except Refusal as refusal:
-            fault = refusal
-    if options.language is None and not options.words:
-        raise EngineError(str(fault))  # it cannot hear at all
+        except NotPossible as error:
+            fault = error
     param = "language" if not options.words else GRANULARITIES if not options.language else None
     raise ApiError(400, str(fault), param) from fault
 
 
-class Refusal(Exception):
-    """An engine that is there says what it cannot do."""
-
-
 async def _open(recognizer: Recognizer, options: StreamOptions) -> RecognizerStream:
-    """Raises Refusal, EngineError."""
-    try:
-        if isinstance(recognizer, RemoteRecognizer) and (options.language or options.words):
-            await recognizer.start(options)  # it opens streams unseen, and this says if it can
-        return await recognizer.open(options)
-    except (EngineFull, EngineBroken):
-        raise
-    except EngineError as error:
-        why = error.__cause__ if isinstance(recognizer, RemoteRecognizer) else error
-        if isinstance(why, Refused) and why.code is not ErrorCode.ENGINE:
-            raise
-        if isinstance(why, Refused | EngineError):
-            raise Refusal(str(why)) from error
-        raise
+    """Raises NotPossible, EngineError."""
+    if isinstance(recognizer, RemoteRecognizer) and (options.language or options.words):
+        await recognizer.start(options)  # it opens streams unseen, and this says if it can
+    return await recognizer.open(options)
 
 
 # --- events ---
@@ -289,7 +270,7 @@ class _Events:
         if not self.response.prepared or not isinstance(error, ApiError | EngineError):
             return False
         logger.warning("x transcription: {}", error)
-        await self.send({"type": "error", **fault_of(error).as_dict()}, "error")
+        await self.send({"type": "error", **fault_of(error, self._asked.id).as_dict()}, "error")
         return True
 
     async def send(self, table: dict[str, Any], event: str = "") -> None:

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Self
 
+from loguru import logger
+
 from offhook.web.config import Speech
 from offhook.web.speech.errors import ApiError
 from offhook.web.speech.transcript import Segment, name_of
@@ -75,9 +77,13 @@ class Translator:
             )
             said = answer.choices[0].message.content if answer.choices else None
         except (openai.OpenAIError, ValueError) as error:
-            words = f"the translation server at {settings.translate_url} fails: {error}"
-            raise ApiError(502, words[:500], code="translation_failed") from error
+            logger.warning("x the translation server at {}: {}", settings.translate_url, error)
+            raise _failed() from error
         if not said or not said.strip():
-            words = f"the translation server at {settings.translate_url} answers with nothing"
-            raise ApiError(502, words, code="translation_failed")
+            logger.warning("x the translation server at {} said nothing", settings.translate_url)
+            raise _failed()
         return " ".join(said.split())
+
+
+def _failed() -> ApiError:
+    return ApiError(502, "the translation could not be made", code="translation_failed")

@@ -113,7 +113,7 @@ def _that_clones(synthesizer: Synthesizer) -> ClonesVoices:
     if not isinstance(synthesizer, ClonesVoices):
         with refusing():
             raise CannotClone(
-                f"{synthesizer.name} speaks with the voices it has and clones none: that takes the "
+                "the speech engine speaks with the voices it has and clones none: that takes the "
                 "engine qwen3-tts with a Base model, such as Qwen/Qwen3-TTS-12Hz-0.6B-Base"
             )
     return synthesizer

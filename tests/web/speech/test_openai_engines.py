@@ -1,30 +1,47 @@
 """Another offhook as an engine: our clients of OpenAI's audio API against our own server of it."""
 
 import asyncio
+import base64
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import numpy as np
 import pytest
+from aiohttp import web
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.media.resample import Resampler
+from offhook.pipeline import (
+    openai_synthesizer_io,
+    remote_recognizer_io,
+    remote_synthesizer_io,
+    utterance_stream_io,
+)
 from offhook.pipeline.openai_recognizer_io import OpenAiRecognizer
 from offhook.pipeline.openai_synthesizer_io import OpenAiSynthesizer
 from offhook.pipeline.recognizer import EngineError, Final, Partial, StreamOptions
 from offhook.pipeline.synthesizer import Speech, UnknownVoice, VoiceOptions
-from offhook.web.config import Engines, SpeechKey
+from offhook.web.config import Engines, Log, SpeechKey
 from offhook.web.config import Speech as Settings
+from offhook.web.logs import set_up
 from offhook.web.remote_engines_io import (
     hears_at,
     recognizer_of,
     speaks_at,
     synthesizer_of,
 )
-from tests.web.speech.conftest import Served, quickly_served, until
+from offhook.web.speech import elsewhere_io
+from offhook.web.speech.routes_io import ROUTES
+from offhook.web.speech.server_io import SpeechServer
+from tests.pipeline.openai_server import openai_stub
+from tests.pipeline.openai_server import status as failing
+from tests.web.speech.conftest import Served, listening, quickly_served, until
+from tests.web.speech.recordings import wav
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -213,3 +230,176 @@ async def test_the_command_line_uses_such_a_server(tmp_path: Path) -> None:
     (segment,) = told["segments"]
     assert segment["text"] == "silence is golden"
     assert len(segment["words"]) == 3
+
+
+# --- what an upstream says is for the log ---
+
+SECRET = "https://gpu7.upstream.example/v1 refused key sk-verysecretkey123456 of build.internal"
+LEAKS = ("upstream.example", "sk-verysecret", "build.internal")
+
+
+def refusing_upstream(status: int, code: str = "") -> web.Application:
+    """Fails whatever it is asked, at length: as OpenAI's servers do, and as a worker of ours."""
+    body = {"error": {"message": SECRET, "code": code or SECRET}, "detail": SECRET}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        state = {"engine": "qwen3-tts", "model": "m", "error": SECRET}
+        if request.path == "/readyz":  # code: it has loaded, and refuses what is asked of it
+            return web.json_response(state, status=200 if code else 503)
+        if code and request.path.startswith("/ws/"):
+            socket = web.WebSocketResponse()
+            await socket.prepare(request)
+            ended = code if code == "engine" else "bad_request"
+            await socket.send_json({"type": "error", "code": ended, "message": SECRET})
+            await socket.close()
+            return socket
+        return web.json_response(body, status=status, reason=SECRET)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    return app
+
+
+async def all_that_is_told(client: aiohttp.ClientSession) -> dict[str, tuple[int, str]]:
+    """By route of the speech API: status, and all of headers and body or of the messages."""
+    told: dict[str, tuple[int, str]] = {}
+    recording = {"name": "amy", "consent": "true", "input": "Hello.", "language": "fr"}
+    hello = {"model": "tts-1", "input": "Hello.", "voice": "amy", "language": "fr"}
+    for route in ROUTES:
+        name = f"{route.method} {route.path}"
+        path = route.path.replace("{name}", "amy").replace("{model:.+}", "whisper-1")
+        if "/ws" in path or path.endswith("realtime"):
+            told[name] = 101, await _spoken_on(client, path)
+            continue
+        form: aiohttp.FormData | None = None
+        if "transcriptions" in path or "translations" in path:
+            form = aiohttp.FormData({"model": "whisper-1"})
+            if "translations" not in path:
+                form.add_field("language", "fr")
+            form.add_field("file", wav(SOUND), filename="a.wav")
+        elif path in ("/v1/audio/voices", "/v1/audio/clone") and route.method == "POST":
+            fields = ("name", "consent") if "voices" in path else ("input", "consent", "language")
+            form = aiohttp.FormData({field: recording[field] for field in fields})
+            field = "audio_sample" if "voices" in path else "file"
+            form.add_field(field, wav(SOUND), filename="a.wav")
+        body = None if form or route.method != "POST" else hello
+        async with client.request(route.method, path, data=form, json=body) as answer:
+            text = await answer.text()
+            headers = " ".join(f"{key.lower()}: {value}" for key, value in answer.headers.items())
+            told[name] = answer.status, f"{answer.reason} {headers} {text}"
+    return told
+
+
+async def _spoken_on(client: aiohttp.ClientSession, path: str) -> str:
+    sound = base64.b64encode(bytes(48000)).decode()
+    said: dict[str, list[bytes | dict[str, Any]]] = {
+        "/ws/transcribe": [bytes(32000), {"type": "flush"}],
+        "/v1/realtime": [
+            {"type": "session.update", "model": "whisper-1"},
+            {"type": "input_audio_buffer.append", "audio": sound},
+            {"type": "input_audio_buffer.commit", "final": True},
+        ],
+        "/v1/audio/speech/ws": [{"input": "Hello.", "voice": "amy"}, {"event": "close"}],
+        "/ws/speak": [{"type": "text", "text": "Hello."}, {"type": "end"}],
+    }
+    told = []
+    async with client.ws_connect(path) as socket:
+        for message in said[path]:
+            if isinstance(message, bytes):
+                await socket.send_bytes(message)
+            else:
+                await socket.send_json(message)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2):
+                async for frame in socket:
+                    told.append(str(frame.data))
+    return " ".join(told)
+
+
+@pytest.mark.parametrize(
+    ("engine", "status", "code"),
+    [
+        *(("openai", status, "") for status in (400, 401, 404, 429, 500)),
+        *(("worker", status, "") for status in (401, 500)),
+        ("worker", 400, "bad_request"),
+        ("worker", 503, "engine"),
+        ("worker", 409, "voice_exists"),
+        ("openai", 0, ""),
+        ("worker", 0, ""),
+    ],
+)
+async def test_what_an_upstream_says_is_in_the_log_and_in_no_answer(
+    engine: str,
+    status: int,
+    code: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for module in (remote_recognizer_io, remote_synthesizer_io, openai_synthesizer_io):
+        monkeypatch.setattr(module, "GIVE_UP_S", 0.2)
+    monkeypatch.setattr(openai_synthesizer_io, "FILE_GIVE_UP_S", 0.2)
+    monkeypatch.setattr(utterance_stream_io, "FILE_GIVE_UP_S", 0.2)
+    monkeypatch.setattr(utterance_stream_io, "LIVE_GIVE_UP_S", 0.2)
+    monkeypatch.setattr(elsewhere_io, "TRIES", 1)
+    runner = web.AppRunner(refusing_upstream(status, code), access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    place = f"127.0.0.1:{runner.addresses[0][1]}"
+    if not status:
+        await site.stop()
+    url = f"http://{place}/v1" if engine == "openai" else f"http://{place}"
+    asr, tts = ("openai", "openai") if engine == "openai" else ("qwen3-asr", "qwen3-tts")
+    engines = Engines.model_validate({"asr": asr, "asr_url": url, "tts": tts, "tts_url": url})
+    recognizer, synthesizer = recognizer_of(engines), synthesizer_of(engines)
+    hears, speaks = hears_at(engines, recognizer), speaks_at(engines, synthesizer)
+    server = SpeechServer(Settings(), hears.served(), speaks.served())
+    set_up(Log())
+    try:
+        async with listening(server) as at, aiohttp.ClientSession(at) as client:
+            told = await all_that_is_told(client)
+    finally:
+        await server.close()
+        await hears.close()
+        await speaks.close()
+        await recognizer.close()
+        await synthesizer.close()
+        await runner.cleanup()
+    assert len(told) == len(ROUTES)
+    for route, (_, text) in told.items():
+        for leak in (*LEAKS, place):
+            assert leak not in text, route
+    logged = capsys.readouterr().err
+    assert "sk-verysecret" not in logged
+    assert ("upstream.example" in logged) or not status
+    answered, text = told["POST /v1/audio/speech"]
+    table = json.loads(text[text.index('{"error"') :])["error"]
+    assert table["type"] == ("invalid_request_error" if answered < 500 else "server_error")
+    assert table["code"]
+    assert table["message"]
+    if answered >= 500:
+        asked_as = table["message"].partition("(request ")[2].rstrip(")")
+        assert f"x-request-id: {asked_as}" in text
+        assert asked_as in logged or place in logged
+
+
+async def test_what_a_request_asks_for_in_vain_is_named() -> None:
+    """The upstream hears English, and refuses French in words that go no further."""
+    async with openai_stub() as stub:
+        engines = Engines.model_validate({"asr": "openai", "asr_url": stub.url})
+        recognizer = recognizer_of(engines)
+        hears = hears_at(engines, recognizer)
+        server = SpeechServer(Settings(), hears.served(), None)
+        async with listening(server) as at, aiohttp.ClientSession(at) as client:
+            for language, status in (("en", 200), ("fr", 400)):
+                if status == 400:
+                    stub.faults.extend([failing(400, f"no such language: {SECRET}")] * 4)
+                form = aiohttp.FormData({"model": "whisper-1", "language": language})
+                form.add_field("file", wav(SOUND), filename="a.wav")
+                async with client.post("/v1/audio/transcriptions", data=form) as answer:
+                    table = await answer.json()
+                    assert answer.status == status, table
+        assert "the language 'fr'" in table["error"]["message"]
+        assert table["error"]["type"] == "invalid_request_error"
+        await hears.close()
+        await recognizer.close()

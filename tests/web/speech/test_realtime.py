@@ -787,7 +787,7 @@ async def test_an_engine_that_fails_is_said_in_the_clients_dialect(
         last = await _until_closed(socket)
         assert socket.close_code == aiohttp.WSCloseCode.INTERNAL_ERROR
     words = last["error"]["message"] if intent else last["error"]
-    assert words == "the engine is broken"
+    assert words.startswith("the speech engine failed")
     assert not intent or last["error"]["type"] == "server_error"
 
 

@@ -235,7 +235,8 @@ async def test_an_engine_that_fails_before_the_first_sound_is_an_error(
         async with quick_server.client.post(PATH, json={"input": "hello", **fields}) as response:
             assert response.status == 503
             error = (await response.json())["error"]
-        assert error["message"] == "the voice broke"
+        assert error["message"].startswith("the speech engine failed")
+        assert error["code"] == "engine_error"
         assert error["type"] == "server_error"
     assert quick_server.voice.open_streams == 0
 
@@ -252,7 +253,7 @@ async def test_an_engine_that_fails_later_leaves_no_whole_answer(quick_server: Q
     name, data = last.split(b"\n")
     assert name == b"event: error"
     event = json.loads(data.removeprefix(b"data: "))
-    assert (event["type"], event["error"]["message"]) == ("error", "the voice broke")
+    assert (event["type"], event["error"]["code"]) == ("error", "engine_error")
 
 
 async def test_what_the_engine_cannot_do_is_said(quick_server: Quick) -> None:

@@ -206,7 +206,8 @@ async def test_an_engine_that_cannot_is_said(
             while (message := await socket.receive_json())["type"] != "error":
                 pass
         assert message["code"] == code
-        assert (fault == "full") or "it broke" in message["message"]
+        sentence = "has too much to do" if fault == "full" else "failed"
+        assert f"the speech engine {sentence}" in message["message"]
         await socket.receive()
         assert socket.close_code == closed
 
@@ -284,7 +285,7 @@ async def test_an_engine_that_does_not_load_is_said() -> None:
         loaded.set()
         message = await socket.receive_json()
     assert (message["type"], message["code"]) == ("error", "engine")
-    assert "no such model" in message["message"]
+    assert "the speech engine could not be loaded" in message["message"]
 
 
 # --- clients that take or give too much ---
