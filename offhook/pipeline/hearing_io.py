@@ -56,7 +56,9 @@ ECHO_TAIL_MS = MAX_DELAY_MS
 """The agent's last words can come back this long after they were sent."""
 ECHO_KNOWN_MS = 10_000
 """A line that brought echo so recently is taken to bring more: one check that finds none is not
-believed before the next one agrees."""
+believed before the next one agrees..."""
+ECHO_DOUBT_MS = 400
+"""...within this time: on a busy machine, and between two words, checks are farther apart."""
 ECHO_UNKNOWN_MS = 800
 """While it is not known whether a line brings echo, it is taken to come this late..."""
 QUIET_PROVES_MS = 1500
@@ -273,14 +275,15 @@ class Hearing:
         verdict, at = self._echo_verdict
         if end - at >= ECHO_CHECK_MS * MS:
             known = end - self._echo_until < ECHO_KNOWN_MS * MS
-            doubted = self._echo_doubted and end - at < 2 * ECHO_CHECK_MS * MS
+            doubted = self._echo_doubted and end - at < ECHO_DOUBT_MS * MS
             found = self._echo.is_echo((self._memory.end - end) // SAMPLES_IN)
             if found:
                 self._echo_until = end
                 if self._turn.state not in (State.SUSPECTED, State.JUDGING):
                     self._facts.no_echo_ms = 0
             else:
-                self._facts.no_echo_ms += min(self._ms(end - at), 2 * ECHO_CHECK_MS)
+                # No more for a check that comes late: a stall spoils the echo, too.
+                self._facts.no_echo_ms += ECHO_CHECK_MS
             self._echo_doubted = not found
             verdict = found or (known and not doubted)
             self._echo_verdict = (verdict, end)

@@ -3,18 +3,26 @@
 import shutil
 import subprocess
 from functools import cache
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from offhook.media.opus import OpusDecoder, OpusEncoder
-from offhook.media.pcm import SAMPLES_IN, SAMPLES_OUT, Pcm
+from offhook.media.pcm import RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
 from offhook.pipeline.echo import ECHO, EchoDetector
+from tests.pipeline.speakerphone import Speakerphone, spoken
 
 Sound = npt.NDArray[np.float64]
 
 AGENT = "Thank you for calling the front desk. Our opening hours are nine until six."
+LONG = (
+    "Good morning, this is the automatic front desk of Lighthouse Bicycles. We are a small bicycle "
+    "shop by the harbour. How can I help you?",
+    "Our opening hours are Monday to Friday from nine to six, Saturday from ten to two and Sunday "
+    "closed. Every Saturday morning there is a free class on mending a flat tyre.",
+)
 CALLER = "No wait, that is not what I wanted to know. Could I speak to somebody else please?"
 
 
@@ -145,3 +153,48 @@ def test_echo_longer_ago_than_the_search_is_not_found() -> None:
     agent = said("slt", AGENT)
     found = likenesses(agent, echo(agent, -6, 0.1, 1300))
     assert found.max() < ECHO
+
+
+def checks(edge: str, level: float, delay_ms: int, caller: Pcm | None = None) -> list[bool]:
+    """Of 13 s on a busy machine, whose stalls and late packets make both jitter buffers stretch:
+    each 100 ms, where the last of them are loud enough, whether it is echo."""
+    leg = Speakerphone(edge, level, delay_ms, busy=True)
+    detector, found = EchoDetector(), []
+
+    def listen(heard: Pcm, sent: Pcm | None, now: float) -> None:
+        detector.sent(sent)
+        detector.heard(heard)
+        if leg.ticks % 5 == 0 and np.sqrt((heard.astype(float) ** 2).mean()) > 100:
+            found.append(detector.is_echo())
+
+    leg.listen(listen)
+    leg.connect()
+    leg.playout.begin()
+    leg.playout.write(np.concatenate([spoken("slt", text) for text in LONG])[: 13 * RATE_OUT])
+    leg.playout.end()
+    if caller is not None:
+        ticks = np.resize(caller, 13 * RATE_OUT // SAMPLES_OUT * SAMPLES_OUT)
+        leg.telephone.voice.extend(ticks.reshape(-1, SAMPLES_OUT))
+    for _ in range(13 * 50):
+        leg.tick(0)
+    assert len(found) > 50
+    return found
+
+
+def longest(found: list[bool], what: bool) -> int:
+    """Checks in a row."""
+    return max(len(list(run)) * (value is what) for value, run in groupby(found))
+
+
+def test_echo_that_jitter_buffers_stretch_is_echo() -> None:
+    calls = [checks("webrtc", -12, 50), checks("sip", -6, 50), checks("sip", -6, 150)]
+    assert np.concatenate(calls).mean() > 0.95
+    assert max(longest(found, False) for found in calls) <= 2
+
+
+@pytest.mark.parametrize("voice", ["rms", "slt"])
+def test_person_heard_through_jitter_buffers_that_stretch_is_no_echo(voice: str) -> None:
+    """Not even one with the agent's own synthetic voice, for long."""
+    found = checks("webrtc", -90, 50, spoken(voice, CALLER))
+    assert np.mean(found) < (0.2 if voice == "slt" else 0.02)
+    assert longest(found, True) <= 3
