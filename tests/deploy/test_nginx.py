@@ -1,6 +1,7 @@
 """A real nginx with deploy/nginx/offhook.conf before a server."""
 
 import asyncio
+import json
 import shutil
 import socket
 import ssl
@@ -67,11 +68,16 @@ async def say_path(request: web.Request) -> web.Response:
     return web.Response(text=request.path)
 
 
+async def say_host(request: web.Request) -> web.Response:
+    return web.json_response([request.host, request.headers["X-Forwarded-Host"]])
+
+
 def server() -> TestServer:
     app = web.Application()
     app.router.add_post("/v1/audio/speech/stream", slowly)
     app.router.add_post("/v1/audio/transcriptions", refuse)
     app.router.add_get("/ws/transcribe", repeat)
+    app.router.add_get("/host", say_host)
     app.router.add_get("/{path:.*}", say_path)
     return TestServer(app)
 
@@ -143,6 +149,16 @@ async def test_programs_get_http_2(front: Front) -> None:
     )
     said, _ = await curl.communicate()
     assert said.decode() == "/v1/models 2"
+
+
+async def test_the_server_sees_the_host_and_port_that_a_pages_origin_has(front: Front) -> None:
+    name = front.url.removeprefix("https://")
+    async with front.client.get(f"{front.url}/host") as answer:
+        assert await answer.json() == [name, name]
+    command = ["curl", "-s", "--http2", "--cacert", str(front.certificate), f"{front.url}/host"]
+    curl = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    said, _ = await curl.communicate()
+    assert json.loads(said) == [name, name]
 
 
 async def test_sound_goes_on_as_it_comes(front: Front) -> None:
