@@ -190,7 +190,7 @@ def presented(trunk: Trunk, number: str, name: str, host: str) -> tuple[NameAddr
     |------------------|-------------|----------------------------------------------------------|
     | "pai"            | the account | P-Asserted-Identity: the number (RFC 3325 §9.1)          |
     | "ppi"            | the account | P-Preferred-Identity: the number (RFC 3325 §9.2)         |
-    | "diversion"      | the number  | Diversion: the account, which passes the call on         |
+    | "diversion"      | the account | Diversion: the number, whose call is passed on           |
     |                  |             | (RFC 5806 §4)                                            |
     | "from"           | the number  |                                                          |
 
@@ -209,7 +209,8 @@ def presented(trunk: Trunk, number: str, name: str, host: str) -> tuple[NameAddr
         case "ppi":
             return NameAddr(account, name), [("P-Preferred-Identity", str(caller))]
         case "diversion":
-            return caller, [("Diversion", f"{NameAddr(account)};reason=unknown;counter=1")]
+            by = NameAddr(caller.uri)
+            return NameAddr(account, name), [("Diversion", f"{by};reason=unknown;counter=1")]
         case _:
             return caller, ()
 

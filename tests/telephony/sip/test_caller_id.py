@@ -66,14 +66,22 @@ async def at_the_registrar(**settings):
 # --- calls that we place ---
 
 
-async def test_a_number_that_is_not_the_account_is_shown_and_the_call_gets_through():
-    async with at_the_registrar() as (sip, host, pbx):
+@pytest.mark.parametrize(
+    ("setting", "header", "written"),
+    [
+        (None, "P-Asserted-Identity", f'"Ann Lee" <sip:{STRANGER}@127.0.0.1>'),
+        ("diversion", "Diversion", f"<sip:{STRANGER}@127.0.0.1>;reason=unknown;counter=1"),
+    ],
+)
+async def test_a_number_that_is_not_the_account_is_shown_and_the_call_gets_through(
+    setting, header, written
+):
+    async with at_the_registrar(caller_id_header=setting) as (sip, host, pbx):
         with sound() as line:
             sip.dial(Dial("200", caller=STRANGER, caller_name="Ann Lee"))
             invite = await takes(pbx, line)
             assert str(invite.from_.uri) == "sip:offhook@127.0.0.1"
-            [shown] = invite.headers.all("P-Asserted-Identity")
-            assert shown == f'"Ann Lee" <sip:{STRANGER}@127.0.0.1>'
+            assert list(invite.headers.all(header)) == [written]
             await line.says()
             assert hears(await host.talk())
             await pbx.hang_up()
@@ -145,8 +153,8 @@ AT = {"server": "sip.test", "username": "acct"}
         (
             {**AT, "caller_id_header": "diversion"},
             "4711",
-            "4711@sip.test",
-            [("Diversion", "<sip:acct@sip.test>;reason=unknown;counter=1")],
+            "acct@sip.test",
+            [("Diversion", "<sip:4711@sip.test>;reason=unknown;counter=1")],
         ),
         ({**AT, "caller_id_header": "from"}, "4711", "4711@sip.test", []),
         (AT, "acct", "acct@sip.test", []),
