@@ -43,6 +43,8 @@ LATCH_AGAIN_S = 2.0
 the source before is heard, too, after a new SDP."""
 RTCP_LATCH_AGAIN_S = 15.0
 """The same for RTCP: three of its usual intervals (RFC 3550 §6.2)."""
+RTCP_LATCH_SPAN_S = 5.0
+"""As LATCH_SPAN_S: one such interval."""
 CANDIDATES = 8
 """Sources observed at a time; more are ignored until one of these falls silent."""
 CANDIDATE_S = 1.0
@@ -188,9 +190,13 @@ class Latch:
 
 
 class RtcpLatch:
-    """The latch of the RTCP beside it, when that has a port of its own. Reports are too rare to
-    observe an order in, so one from elsewhere must bear the SSRC that RTP is heard with: 32 bits
-    that a sprayer does not know."""
+    """The latch of the RTCP beside it, when that has a port of its own.
+
+    Reports have no order to observe, so those from elsewhere must bear the SSRC that RTP is heard
+    with: 32 bits that a sprayer does not know. Once locked, a source elsewhere is believed when RTP
+    has moved to its host already; after LATCH_PACKETS reports over RTCP_LATCH_SPAN_S in which the
+    source locked to was silent; or when that was silent for RTCP_LATCH_AGAIN_S.
+    """
 
     def __init__(self, expected: Address | None, secure: bool) -> None:
         self.destination = expected
@@ -199,33 +205,48 @@ class RtcpLatch:
         self._secure = secure
         self._locked: Address | None = None
         self._heard_at = 0.0
+        self._candidate: Address | None = None
+        """Whose reports, and nobody else's, have come since."""
+        self._reports, self._since = 0, 0.0
+        """Of it, and when the first came."""
 
     def renew(self, expected: Address | None, secure: bool) -> None:
         """Another offer was answered, as with `Latch`."""
         self._secure = secure
         if expected != self._expected:
             self._expected = self.destination = expected
-            self._locked = None
+            self._locked = self._candidate = None
 
-    def accept(self, source: Address, data: bytes, ssrc: bytes | None, now: float) -> bool:
-        """Whether this RTCP datagram is to be read, or authenticated; `ssrc` is RTP's."""
+    def accept(self, source: Address, data: bytes, rtp: Latch, now: float) -> bool:
+        """Whether this RTCP datagram is to be read, or authenticated; `rtp` is RTP's latch."""
         if source == self._locked:
-            self._heard_at = now
+            self._heard_at, self._candidate = now, None
             return True
-        return self._secure or self._believe(source, data, ssrc, now)
+        return self._secure or self._believe(source, data, rtp, now)
 
     def authenticated(self, source: Address, now: float) -> None:
         """SRTCP vouches for this datagram."""
         self._locked = self.destination = source
-        self._heard_at = now
+        self._heard_at, self._candidate = now, None
 
-    def _believe(self, source: Address, data: bytes, ssrc: bytes | None, now: float) -> bool:
+    def _believe(self, source: Address, data: bytes, rtp: Latch, now: float) -> bool:
         if len(data) < RTCP_HEADER_BYTES:
             return False
         if source != self._expected:
-            if data[4:RTCP_HEADER_BYTES] != ssrc:
+            if data[4:RTCP_HEADER_BYTES] != rtp.ssrc:
                 return False
-            if self._locked is not None and now - self._heard_at < RTCP_LATCH_AGAIN_S:
+            if self._locked is not None and not self._has_moved(self._locked, source, rtp, now):
                 return False
         self.authenticated(source, now)
         return True
+
+    def _has_moved(self, before: Address, source: Address, rtp: Latch, now: float) -> bool:
+        if source != self._candidate:
+            self._candidate, self._reports, self._since = source, 0, now
+        self._reports += 1
+        with_rtp = rtp.locked and rtp.destination is not None and rtp.destination[0] == source[0]
+        return (
+            (with_rtp and before[0] != source[0])
+            or (self._reports >= LATCH_PACKETS and now - self._since >= RTCP_LATCH_SPAN_S)
+            or now - self._heard_at >= RTCP_LATCH_AGAIN_S
+        )

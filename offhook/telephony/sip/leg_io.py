@@ -296,7 +296,7 @@ class SipLeg(RtpLeg):
     def _take_rtcp(self, data: bytes, source: Address, now: float) -> None:
         if len(data) < 2 or data[0] >> 6 != 2:
             self._take_other(self._rtcp_handshakes, data, source)
-        elif not self._rtcp_latch.accept(source, data, self._latch.ssrc, now):
+        elif not self._rtcp_latch.accept(source, data, self._latch, now):
             self.refused_packets += 1
         elif self._take_report(data, now) and self._secure:
             self._rtcp_latch.authenticated(source, now)

@@ -235,26 +235,67 @@ def test_with_srtp_whoever_authenticates_is_sent_to():
     assert line.destination == SDP
 
 
+RTCP = (SDP[0], SDP[1] + 1)
+
+
+def heard_from(source, ssrc=CALLER):
+    """RTP's latch, locked to a source."""
+    line = latch()
+    assert stream(line, source, range(LATCH_PACKETS), ssrc=ssrc)
+    assert line.destination == source
+    return line
+
+
 def test_rtcp_is_latched_by_itself():
-    line = RtcpLatch((SDP[0], SDP[1] + 1), secure=False)
-    heard = CALLER.to_bytes(4, "big")
+    line, rtp_line = RtcpLatch(RTCP, secure=False), heard_from(SDP)
     nat = (NAT[0], 61_235)
-    assert not line.accept(nat, report(), None, 0.0)
-    assert not line.accept(nat, report(ATTACKER), heard, 0.0)
-    assert not line.accept(nat, b"\x80\xc9", heard, 0.0)
-    assert line.destination == (SDP[0], SDP[1] + 1)
-    assert line.accept(nat, report(), heard, 0.0)
+    assert not line.accept(nat, report(), latch(), 0.0)
+    assert not line.accept(nat, report(ATTACKER), rtp_line, 0.0)
+    assert not line.accept(nat, b"\x80\xc9", rtp_line, 0.0)
+    assert line.destination == RTCP
+    assert line.accept(nat, report(), rtp_line, 0.0)
     assert line.destination == nat
-    assert line.accept(nat, report(ATTACKER), heard, 0.1)
-    assert not line.accept(OTHER, report(), heard, 0.2)
-    assert line.accept(OTHER, report(), heard, 0.1 + RTCP_LATCH_AGAIN_S)
-    assert line.accept((SDP[0], SDP[1] + 1), report(), heard, 20.0)
-    assert not line.accept(OTHER, report(), heard, 21.0)
+    assert line.accept(nat, report(ATTACKER), rtp_line, 0.1)
+    assert not line.accept(OTHER, report(), rtp_line, 0.2)
+    assert line.accept(OTHER, report(), rtp_line, 0.1 + RTCP_LATCH_AGAIN_S)
+    assert line.accept(RTCP, report(), rtp_line, 20.0)
+    assert not line.accept(OTHER, report(), rtp_line, 21.0)
+
+
+def test_rtcp_moves_with_its_rtp():
+    line = RtcpLatch(RTCP, secure=False)
+    assert line.accept(RTCP, report(), heard_from(SDP), 0.0)
+    nat = (NAT[0], 61_235)
+    assert not line.accept(nat, report(), heard_from(SDP), 0.1)
+    moved = heard_from(NAT)
+    assert not line.accept(nat, report(ATTACKER), moved, 0.2)
+    assert not line.accept(OTHER, report(), moved, 0.2)
+    assert line.accept(nat, report(), moved, 0.3)
+    assert line.destination == nat
+    assert not line.accept((NAT[0], 9), report(), moved, 0.4)  # of the same host, but not moved
+
+
+def test_rtcp_of_another_source_is_believed_after_some_while_the_old_one_is_silent():
+    line, rtp_line = RtcpLatch(RTCP, secure=False), heard_from(SDP)
+    assert line.accept(RTCP, report(), rtp_line, 0.0)
+    rebound = (RTCP[0], 61_235)
+    believed = [line.accept(rebound, report(), rtp_line, 1.0 + 2 * n) for n in range(LATCH_PACKETS)]
+    assert believed == [False] * (LATCH_PACKETS - 1) + [True]
+    assert line.destination == rebound
+    # A burst is not enough, nor are reports between which those of the old source come.
+    assert not any(line.accept((RTCP[0], 9), report(), rtp_line, 8.0) for _ in range(20))
+    assert line.accept(rebound, report(), rtp_line, 9.0)
+    assert not any(
+        line.accept((RTCP[0], 9), report(), rtp_line, 9.0 + 2 * n)
+        or not line.accept(rebound, report(), rtp_line, 10.0 + 2 * n)
+        for n in range(2 * LATCH_PACKETS)
+    )
+    assert line.destination == rebound
 
 
 def test_rtcp_follows_a_new_address_and_authentication():
     line = RtcpLatch(SDP, secure=False)
-    assert line.accept(SDP, report(), None, 0.0)
+    assert line.accept(SDP, report(), latch(), 0.0)
     line.renew(SDP, secure=True)
     assert line.destination == SDP
     line.authenticated(NAT, 1.0)
@@ -263,7 +304,7 @@ def test_rtcp_follows_a_new_address_and_authentication():
     assert line.destination == NAT
     line.renew(OTHER, secure=False)
     assert line.destination == OTHER
-    assert not line.accept(NAT, report(ATTACKER), CALLER.to_bytes(4, "big"), 1.0)
+    assert not line.accept(NAT, report(ATTACKER), heard_from(SDP), 1.0)
 
 
 addresses = st.sampled_from([SDP, NAT, OTHER, ("198.51.100.66", 1)])
