@@ -18,11 +18,12 @@ from urllib.parse import urlsplit
 
 import openai
 from loguru import logger
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pipecat.frames.frames import Frame, InterruptionFrame, LLMContextFrame, TTSSpeakFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.openai.llm import OpenAILLMService
+from pipecat.utils.http import connection_limits
 
 from offhook.media.leg import LegError
 from offhook.pipeline.agent_faults import Action, AgentFaults, Decision, Fault, Limits, Place
@@ -39,6 +40,9 @@ give it to whatever server that is."""
 GAVE_UP = "the language model failed"
 """Why a call ended."""
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
+MAX_CONNECTIONS, MAX_SPARE_CONNECTIONS = 1000, 100
+SPARE_SECONDS = 300.0
+"""A connection that nobody uses is kept for so long: routers forget theirs after 350 s."""
 CUT_CHARACTERS = 200
 """An answer that is too long may go on this much to the end of its sentence."""
 _PIECE = re.compile(r"(?s).{1,200}(?:(?<=\s)|\Z)|.{1,200}")
@@ -178,7 +182,9 @@ class _OpenAI(OpenAILLMService):
         instructions: str,
         call: Call,
         standby: bool,
+        connections: DefaultAsyncHttpxClient,
     ) -> None:
+        self._connections = connections  # which create_client needs
         super().__init__(
             api_key=settings.api_key or _NO_KEY,
             base_url=settings.base_url,
@@ -211,19 +217,23 @@ class _OpenAI(OpenAILLMService):
         """When the caller's turn came."""
         self.add_event_handler("on_function_calls_started", self._tools_started)
 
-    def create_client(self, *args: Any, **options: Any) -> AsyncOpenAI:
-        client: AsyncOpenAI = super().create_client(*args, **options)
+    def create_client(
+        self, api_key: Any = None, base_url: Any = None, *_: Any, **others: Any
+    ) -> AsyncOpenAI:
         # Retries and time limits are ours.
-        return client.with_options(max_retries=0, timeout=None)
+        return AsyncOpenAI(
+            api_key=api_key,
+            base_url=base_url,
+            http_client=self._connections,
+            max_retries=0,
+            timeout=None,
+        )
 
     async def cleanup(self) -> None:
         for task in (self._waiting, self._parting):
             if task is not None:
                 await self.cancel_task(task)
         await super().cleanup()
-        await self._own_client.close()
-        if self._fallback_client is not None:
-            await self._fallback_client.close()
 
     # --- one turn ---
 
@@ -398,12 +408,29 @@ class _OpenAI(OpenAILLMService):
         return asyncio.get_running_loop().time()
 
 
-def openai_agent(settings: OpenAIAgentSettings, call: Call, standby: Agent | None = None) -> Agent:
+def model_connections() -> DefaultAsyncHttpxClient:
+    """The connections to language models of one process, for its owner to close: a call's first
+    answer waits for no handshake when there was one before."""
+    limits = connection_limits(
+        max_connections=MAX_CONNECTIONS,
+        max_keepalive_connections=MAX_SPARE_CONNECTIONS,
+        keepalive_expiry=SPARE_SECONDS,
+    )
+    return DefaultAsyncHttpxClient(limits=limits)
+
+
+def openai_agent(
+    settings: OpenAIAgentSettings,
+    call: Call,
+    connections: DefaultAsyncHttpxClient,
+    standby: Agent | None = None,
+) -> Agent:
     """Pipecat's own OpenAI service, told who calls, with tools for what can be done with a call.
-    `standby`: an agent that answers in its place when it fails."""
+    `connections`: as of `model_connections`; `standby`: an agent that answers in its place when it
+    fails."""
     known = for_a_model(call.leg.info)
     instructions = "\n\n".join(text for text in (settings.instructions, _KEYS, known) if text)
-    llm = _OpenAI(settings, instructions, call, standby is not None)
+    llm = _OpenAI(settings, instructions, call, standby is not None, connections)
     tools = call_tools(call, settings.transfers, settings.limits.tool_seconds)
     agent = Agent("openai", llm, tools)
     if standby is not None:

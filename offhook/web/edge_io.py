@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from aioice.ice import get_host_addresses
@@ -64,6 +64,9 @@ from offhook.web.room_io import Room
 from offhook.web.speech.elsewhere_io import Elsewhere, here
 from offhook.web.speech.server_io import Served, SpeechServer
 
+if TYPE_CHECKING:  # with an agent that asks a language model: it is large
+    from openai import DefaultAsyncHttpxClient
+
 E = TypeVar("E")
 
 WORKER_RETRY_SECONDS = 5
@@ -111,6 +114,8 @@ class Edge:
         self.speech: SpeechServer | None = None
         """The engines for programs, unless there are none or they shall not have them."""
         self.probes = AgentProbes(config)
+        self._models: DefaultAsyncHttpxClient | None = None
+        """Connections to language models, once there was a call with one."""
         self.ready = False
         self.draining = False
         self._peers: dict[str, PeerLeg] = {}
@@ -337,6 +342,8 @@ class Edge:
             await self.sip.close()
         if self.carriers is not None:
             await self.carriers.close()
+        if self._models is not None:
+            await self._models.aclose()
         await self.probes.close()
         own = [t for t in (self._quality, self._measuring, self._loading) if t is not None]
         for task in own:
@@ -618,8 +625,12 @@ class Edge:
         from offhook.pipeline.openai_agent_io import (
             OpenAIAgentSettings,
             OpenAIModel,
+            model_connections,
             openai_agent,
         )
+
+        if self._models is None:
+            self._models = model_connections()
 
         fallback, standby = None, None
         if a.fallback:
@@ -634,7 +645,7 @@ class Edge:
             fallback=fallback,
             gives_up_to=a.gives_up_to,
         )
-        return openai_agent(settings, call, standby)
+        return openai_agent(settings, call, self._models, standby)
 
     def _record(self, leg: Leg, call: Call) -> None:
         """A call that cannot be recorded is held all the same."""

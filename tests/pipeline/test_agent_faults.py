@@ -32,6 +32,7 @@ from offhook.pipeline.openai_agent_io import (
     GAVE_UP,
     OpenAIAgentSettings,
     OpenAIModel,
+    model_connections,
     openai_agent,
 )
 from offhook.pipeline.recognizer import DEFAULT_OPTIONS, StreamOptions
@@ -226,7 +227,10 @@ async def talking(
         "scripted", api_key="key", instructions="Be kind.", limits=limits, **settings
     )
     other = standby.agent() if standby is not None else None
-    async with phone_call(lambda call: openai_agent(about, call, other), leg) as phone:
+    async with (
+        model_connections() as connections,
+        phone_call(lambda call: openai_agent(about, call, connections, other), leg) as phone,
+    ):
         yield phone
 
 
@@ -296,9 +300,12 @@ async def test_who_speaks_into_the_silence_of_a_stalled_answer_is_answered(
         fall_ill(endpoint, "stall", Place.SPEAKING if begun else Place.START)
         about = OpenAIAgentSettings("scripted", endpoint.url, "key", "Be kind.", limits=limits)
         recognizer = Slow(words)
-        async with phone_call(
-            lambda call: openai_agent(about, call), recognizer=recognizer
-        ) as phone:
+        async with (
+            model_connections() as connections,
+            phone_call(
+                lambda call: openai_agent(about, call, connections), recognizer=recognizer
+            ) as phone,
+        ):
             await phone.until(lambda: phone.of(AgentTurn))
             await phone.press("1#")
             await phone.until(lambda: len(endpoint.requests) == 2)
@@ -497,7 +504,10 @@ async def test_a_server_without_a_key_is_not_sent_the_one_of_the_environment(
 
         endpoint.ill = note
         about = OpenAIAgentSettings("scripted", endpoint.url, "", "Be kind.")
-        async with phone_call(lambda call: openai_agent(about, call)) as phone:
+        async with (
+            model_connections() as connections,
+            phone_call(lambda call: openai_agent(about, call, connections)) as phone,
+        ):
             await heard(phone, Occasion.GREETING)
     assert keys == ["Bearer none"]
 

@@ -20,7 +20,7 @@ from offhook.pipeline.events import (
     Interrupted,
     TransferFailed,
 )
-from offhook.pipeline.openai_agent_io import OpenAIAgentSettings, openai_agent
+from offhook.pipeline.openai_agent_io import OpenAIAgentSettings, model_connections, openai_agent
 from tests.pipeline.phone import Model, Phone, PhoneLeg, calls, model, phone_call, says
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -35,7 +35,10 @@ async def talking_to(
     """A call whose agent has greeted the caller."""
     async with model(HELLO, *answers) as made:
         about = OpenAIAgentSettings("scripted", made.url, "key", "Be kind.", **settings)
-        async with phone_call(lambda call: openai_agent(about, call), leg) as phone:
+        async with (
+            model_connections() as connections,
+            phone_call(lambda call: openai_agent(about, call, connections), leg) as phone,
+        ):
             await phone.until(lambda: phone.speaking)
             await phone.until(lambda: not phone.speaking)
             yield phone, made

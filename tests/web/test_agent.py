@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from offhook.media.pcm import Pcm
@@ -19,7 +20,7 @@ from offhook.web.config import Agent, ConfigError, load
 from offhook.web.edge_io import Edge
 from offhook.web.server_io import application
 from tests.pipeline.openai_server import openai_stub
-from tests.pipeline.phone import PhoneLeg, model, says
+from tests.pipeline.phone import PhoneLeg, chunk, model, says
 from tests.pipeline.test_agent_faults import FAULTS, SECRET
 from tests.web.conftest import CONFIG
 
@@ -125,6 +126,28 @@ async def test_the_front_desk_answers_for_a_model_that_is_gone(edge: Edge) -> No
     async with called(edge, agents) as page:
         await until(lambda: "Lighthouse" in page.words())
     assert errors(edge, "unreachable", "fall_back") == before + 1
+
+
+async def test_calls_share_their_connections_to_the_model(edge: Edge) -> None:
+    """Each call would begin with a handshake otherwise."""
+    peers: list[Any] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        peers.append(request.transport.get_extra_info("peername"))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(chunk(says("hello")) + b"data: [DONE]\n\n")
+        return response
+
+    async with model() as endpoint:
+        endpoint.ill = answer
+        agents = {"well": Agent(kind="openai", base_url=endpoint.url, model="scripted")}
+        for count in range(1, 6):
+            async with called(edge, agents) as page:
+                await until(lambda page=page: page.words() == "hello")
+            assert len(peers) == count
+    assert len(set(peers)) == 1
 
 
 class Punctual(PhoneLeg):
