@@ -6,6 +6,7 @@ token by token and puts every word behind its own sound.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from time import monotonic
@@ -28,12 +29,17 @@ from pipecat.frames.frames import (
     TTSAudioRawFrame,
     TTSStartedFrame,
     TTSStoppedFrame,
+    TTSTextFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.settings import STTSettings, TTSSettings
 from pipecat.services.stt_service import STTService
 from pipecat.services.tts_service import TextAggregationMode, TTSService
 from pipecat.turns.user_turn_strategies import ExternalUserTurnStrategies
+from pipecat.utils.context.aggregated_frame_sequencer import (
+    AggregatedFrameSequencer,
+    _BufferedWord,
+)
 from pipecat.utils.time import time_now_iso8601
 
 from offhook.media.pcm import RATE_OUT
@@ -139,6 +145,59 @@ class _Reply:
     failed: bool = False
 
 
+class WordsInOrder(AggregatedFrameSequencer):
+    """Pipecat's, for words that are spoken before their sentence is complete.
+
+    Such words wait in `_buffered_words` for the sentence. Pipecat replays them when the sentence is
+    complete, behind whatever waits to be played by then; but words among that go through at once,
+    and so overtake them. Here they wait until the sentence itself has come through the queue, and
+    later words wait with them.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, streaming=True)
+        self._under_way: Counter[str | None] = Counter()
+        """Sentences in the queue, by their context."""
+
+    def process_word(
+        self,
+        word: str,
+        pts: int,
+        context_id: str | None,
+        includes_inter_frame_spaces: bool = False,
+    ) -> list[Frame]:
+        if self._under_way[context_id]:
+            waiting = _BufferedWord(word, pts, context_id, includes_inter_frame_spaces)
+            self._buffered_words.append(waiting)
+            return []
+        return super().process_word(word, pts, context_id, includes_inter_frame_spaces)
+
+    def sentence_passed(self, context_id: str | None) -> list[Frame]:
+        """A sentence has come through the queue: the words that may follow it."""
+        self._under_way[context_id] -= 1
+        if self._under_way[context_id] > 0:
+            return []
+        del self._under_way[context_id]
+        return super()._drain_buffered_words()
+
+    def force_complete(self, context_id: str, last_word_pts: int) -> list[Frame]:
+        del self._under_way[context_id]
+        return super().force_complete(context_id, last_word_pts)
+
+    def clear(self, *, keep_contexts: set[str] | None = None) -> None:
+        super().clear(keep_contexts=keep_contexts)
+        for context_id in self._under_way.keys() - (keep_contexts or set()):
+            del self._under_way[context_id]
+
+    def _promote(self, agg: Any, context_id: str, sc: Any) -> list[Frame]:
+        frames = super()._promote(agg, context_id, sc)
+        self._under_way[context_id] += len(frames)
+        return frames
+
+    def _drain_buffered_words(self) -> list[Frame]:
+        return []
+
+
 class OffhookTTS(TTSService):
     """A `Synthesizer` as a Pipecat service; one stream a reply. A reply whose engine fails ends
     there, and the call goes on."""
@@ -160,6 +219,7 @@ class OffhookTTS(TTSService):
                 model=synthesizer.name, voice=options.voice or None, language=None
             ),
         )
+        self._words = self._aggregated_frame_sequencer = WordsInOrder(str(self))
         self._synthesizer = synthesizer
         self._hearing = hearing
         self._options = options
@@ -189,6 +249,18 @@ class OffhookTTS(TTSService):
                 parted = await sequencer.finalize(context_id)
                 await self._push_sequencer_frames(parted, context_id)
         await super()._register_spoken_text(src_frame, text, context_id)
+
+    async def _push_sequencer_frames(self, frames: list[Frame], context_id: str | None) -> None:
+        is_queued = bool(context_id) and self.audio_context_available(context_id or "")
+        await super()._push_sequencer_frames(frames, context_id)
+        if not is_queued:
+            for _ in frames:
+                await self._push_word_frames(self._words.sentence_passed(context_id))
+
+    async def _push_audio_context_item(self, context_id: str, item: Any, playback: Any) -> None:
+        await super()._push_audio_context_item(context_id, item, playback)
+        if isinstance(item, AggregatedTextFrame) and not isinstance(item, TTSTextFrame):
+            await self._push_word_frames(self._words.sentence_passed(context_id))
 
     async def flush_audio(self, context_id: str | None = None) -> None:
         """The reply's text is complete."""

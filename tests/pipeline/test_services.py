@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from loguru import logger
 from pipecat.frames.frames import (
+    AggregatedTextFrame,
     Frame,
     InterruptionFrame,
     LLMFullResponseEndFrame,
@@ -19,12 +20,13 @@ from pipecat.frames.frames import (
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.utils.text.base_text_aggregator import TextType
 from pipecat.workers.runner import WorkerRunner
 
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.espeak_io import EspeakSynthesizer
 from offhook.pipeline.recognizer import EngineError
-from offhook.pipeline.services_io import OffhookTTS
+from offhook.pipeline.services_io import OffhookTTS, WordsInOrder
 from offhook.pipeline.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from tests.pipeline.speller import Speller
 
@@ -94,6 +96,35 @@ async def test_a_reply_is_spoken_with_its_words_behind_their_sound() -> None:
         kinds = [type(f) for f in ear.frames if isinstance(f, (TTSAudioRawFrame, TTSTextFrame))]
         assert kinds == [*[TTSAudioRawFrame] * 3, TTSTextFrame] * 2
         assert voice.replies[0].options == SMALL
+
+
+async def test_words_spoken_before_their_sentence_is_complete_stay_in_order() -> None:
+    """Two are spoken when the sentence is complete, and a third waits in the queue before it."""
+    queue: list[Frame | str] = []
+    words = WordsInOrder("words")
+
+    async def write(text: str) -> None:
+        frame = AggregatedTextFrame(text, TextType.TOKEN)
+        queue.extend(await words.register_spoken(frame, "reply", text, append_to_context=True))
+
+    async def play() -> list[str]:
+        played: list[Frame] = []
+        while queue:
+            if isinstance(item := queue.pop(0), str):
+                played += words.process_word(item, 0, "reply")
+            else:
+                played += [item, *words.sentence_passed("reply")]
+        return [frame.text for frame in played if isinstance(frame, TTSTextFrame)]
+
+    await write("one two three")
+    queue += ["one", "two"]
+    assert await play() == []
+    queue.append("three")
+    await write(". Four ")
+    queue.append("Four")
+    assert await play() == ["one", "two", "three"]
+    queue += await words.finalize("reply")
+    assert await play() == ["Four"]
 
 
 async def test_words_that_end_together_are_words_of_their_own() -> None:
