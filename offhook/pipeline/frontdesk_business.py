@@ -1,20 +1,16 @@
-"""Whom the front desk speaks for: the section [frontdesk] of the configuration, and its opening
-hours in sentences."""
+"""The section [frontdesk] of the configuration, and its opening hours in sentences."""
 
 import re
 import tomllib
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from importlib import resources
+from itertools import groupby
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from offhook.pipeline import frontdesk_language as language
-from offhook.pipeline.frontdesk_language import DAYS, Day
-
-DAYS_AHEAD = 14
-"""How far the next opening is looked for."""
+from offhook.pipeline.frontdesk_intents import DAYS, Day, same_word, say_clock, words_of
 
 Span = tuple[int, int]
 """Opening and closing in minutes since midnight; 1440 is the midnight that ends the day."""
@@ -37,9 +33,7 @@ def _spans(text: Any) -> tuple[Span, ...]:
 Spans = Annotated[tuple[Span, ...], BeforeValidator(_spans)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, max_length=1000)]
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=160)]
-Words = Annotated[
-    tuple[Annotated[str, StringConstraints(to_lower=True)], ...], Field(max_length=40)
-]
+Words = tuple[Annotated[str, StringConstraints(to_lower=True)], ...]
 
 
 class _Table(BaseModel):
@@ -76,22 +70,24 @@ class Business(_Table):
     def spans(self, day: date) -> tuple[Span, ...]:
         return () if day in self.holidays else self.hours.get(DAYS[day.weekday()], ())
 
-    def is_open(self, now: datetime) -> bool:
-        minutes = now.hour * 60 + now.minute
-        return any(opens <= minutes < closes for opens, closes in self.spans(now.date()))
+    def closes(self, now: datetime) -> int | None:
+        """When the business closes that is open now; None: it is closed."""
+        spans, minutes = self.spans(now.date()), now.hour * 60 + now.minute
+        return next((closes for opens, closes in spans if opens <= minutes < closes), None)
 
-    def department_in(self, words: Sequence[str]) -> str:
-        """The name of the department spoken of; "" for none."""
+    def department_in(self, words: Sequence[str]) -> tuple[str, list[str]]:
+        """The name of the department spoken of, "" for none, and the other words."""
         for name, department in self.departments.items():
-            names = {*language.words_of(name), *department.words} - {"the"}
-            if any(language.same_word(word, other) for word in words for other in names):
-                return name
-        return ""
+            names = {*words_of(name), *department.words} - {"the"}
+            rest = [word for word in words if not any(same_word(word, other) for other in names)]
+            if len(rest) < len(words):
+                return name, rest
+        return "", list(words)
 
     def fact_in(self, words: Sequence[str]) -> str:
         """The answer of the first fact that was asked for; "" for none."""
         for fact in self.facts:
-            if any(language.same_word(word, key) for word in words for key in fact.words):
+            if any(same_word(word, key) for word in words for key in fact.words):
                 return fact.answer
         return ""
 
@@ -100,24 +96,30 @@ _DEMO_FILE = resources.files(__package__) / "frontdesk.toml"
 DEMO = Business(**tomllib.loads(_DEMO_FILE.read_text())["frontdesk"])
 
 
+def say_list(parts: Sequence[str], last: str = "and") -> str:
+    """ "one, two and three" """
+    return f" {last} ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
 def say_hours(business: Business, when: str, now: datetime) -> str:
-    """The opening hours of a day as `frontdesk_language.day_in` gives it; "" is the week."""
-    today = now.date()
-    if when in ("now", "today"):
-        return _say_today(business, when, now)
-    if when == "tomorrow":
-        return _say_day(business, today + timedelta(days=1), "tomorrow")
-    if when not in (*DAYS, "weekend"):
-        lead = "I do not know our hours on holidays. " if when == "holiday" else ""
-        return lead + _say_week(business)
-    names = ("saturday", "sunday") if when == "weekend" else (when,)
-    days = [today + timedelta(days=(DAYS.index(name) - today.weekday()) % 7) for name in names]
-    return " ".join(_say_day(business, day, f"on {day:%A}") for day in days)
-
-
-def _say_spans(spans: Sequence[Span]) -> str:
-    times = [f"from {language.say_clock(a)} to {language.say_clock(b)}" for a, b in spans]
-    return language.say_list(times)
+    """The opening hours of a day as `frontdesk_intents.day_in` gives it; "" is the week."""
+    today, closes = now.date(), business.closes(now)
+    if when in ("now", "today") and closes:
+        return f"Yes, we are open now. We close at {say_clock(closes)}."
+    if when in ("today", "tomorrow"):
+        return _say_day(business, today + timedelta(days=when == "tomorrow"), when)
+    if when in (*DAYS, "weekend"):
+        names = ("saturday", "sunday") if when == "weekend" else (when,)
+        days = [today + timedelta(days=(DAYS.index(name) - today.weekday()) % 7) for name in names]
+        return " ".join(_say_day(business, day, f"on {day:%A}") for day in days)
+    lead = {"now": "We are closed right now.", "holiday": "I do not know our hours on holidays."}
+    groups = [list(days) for _, days in groupby(DAYS, lambda day: business.hours.get(day, ()))]
+    parts = [
+        " to ".join(dict.fromkeys((days[0].title(), days[-1].title())))
+        + " " + (_say_spans(business.hours.get(days[0], ())) or "closed")
+        for days in groups
+    ]  # fmt: skip
+    return f"{lead.get(when, '')} Our opening hours are {say_list(parts)}.".strip()
 
 
 def _say_day(business: Business, day: date, name: str) -> str:
@@ -125,37 +127,5 @@ def _say_day(business: Business, day: date, name: str) -> str:
     return f"We are open {name} {_say_spans(spans)}." if spans else f"We are closed {name}."
 
 
-def _say_today(business: Business, when: str, now: datetime) -> str:
-    minutes = now.hour * 60 + now.minute
-    spans = business.spans(now.date())
-    for opens, closes in spans:
-        if opens <= minutes < closes:
-            return f"Yes, we are open now. We close at {language.say_clock(closes)}."
-    if when == "today" and spans and minutes < spans[0][0]:
-        return f"Today we are open {_say_spans(spans)}."
-    closed = f"We are closed {'right now' if spans else 'today'}."
-    for ahead in range(DAYS_AHEAD):
-        day = now.date() + timedelta(days=ahead)
-        for opens, _ in business.spans(day):
-            if ahead or opens > minutes:
-                name = {0: "today", 1: "tomorrow"}.get(ahead, f"on {day:%A}")
-                return f"{closed} We open again {name} at {language.say_clock(opens)}."
-    return f"{closed} I cannot say when we open again."
-
-
-def _say_week(business: Business) -> str:
-    groups: list[list[Any]] = []
-    for day in DAYS:
-        spans = business.hours.get(day, ())
-        if groups and spans == groups[-1][2]:
-            groups[-1][1] = day
-        else:
-            groups.append([day, day, spans])
-    if len(groups) > 4:
-        return "Our hours differ from day to day. Ask me about the day you want."
-    parts = [
-        first.title() + (f" to {last.title()}" if last != first else "")
-        + " " + (_say_spans(spans) or "closed")
-        for first, last, spans in groups
-    ]  # fmt: skip
-    return f"Our opening hours are {language.say_list(parts)}."
+def _say_spans(spans: Sequence[Span]) -> str:
+    return say_list([f"from {say_clock(start)} to {say_clock(end)}" for start, end in spans])

@@ -1,244 +1,195 @@
-"""What a caller meant: the intents, and the sentences and key words they are known by.
+"""What a caller of the front desk means: the intent, and the day, number or name in the words.
 
-A small recogniser gets about one word in five wrong, and wrong by its sound ("take a massage", "are
-you up and now"). An intent is therefore known in two ways: by its key words, unless too much of
-what was said is about something else ("open a bottle of wine"), or by the sound of the whole
-sentence being near that of a known one, word boundaries ignored.
+Words are as a small recogniser writes them, one in five wrong. A sentence has the intent of the
+example in frontdesk_dialog.toml with which it shares most of its words, if that is enough.
 """
 
-from collections.abc import Container, Sequence
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
-from enum import Enum, auto
+from enum import Enum
+from functools import lru_cache, partial
+from importlib import resources
+from typing import Literal, NamedTuple, get_args
 
-from offhook.pipeline.frontdesk_language import (
-    DAYS,
-    FILLERS,
-    FUNCTION_WORDS,
-    same_word,
-    sound_of,
-)
-
-SURE = 0.95
-"""Score of what could hardly be meant otherwise; 1 is a known sentence word for word."""
-LIKELY = 0.55
-"""The lowest score of key words that counts."""
-NEAR = 0.76
-"""How alike two sentences must sound (0 to 1) to be taken for the same."""
-NEAR_WITH_REST = 1.4
-"""The least sum of that and of how alike the rest sounds, without the words that both have."""
+Day = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+DAYS = get_args(Day)
+UNKNOWN = "unknown"
+"""The intent of what is like no example."""
+ALIKE = 0.6
+"""The share of its words (0 to 1) that a sentence has in common with an example of its intent."""
+SAME_WORD = 0.84
+"""How alike two words must be spelled (0 to 1) to be taken for the same."""
+STRANGE = 1.5
+"""The weight of a word that only one of two sentences has; a shared one has 1."""
+MAX_NAME_WORDS = 4
 
 
-class Intent(Enum):
-    """What a caller can mean. Of two that score alike the earlier one wins."""
+class Step(Enum):
+    """What the front desk is waiting for; frontdesk_dialog.toml has the question of each."""
 
-    CANCEL = auto()
-    MESSAGE = auto()
-    ROBOT = auto()
-    DEPARTMENTS = auto()
-    TRANSFER = auto()
-    HOURS = auto()
-    ADDRESS = auto()
-    SLOWER = auto()
-    SPELL = auto()
-    READ_NUMBER = auto()
-    COUNT = auto()
-    ABOUT = auto()
-    WHO = auto()
-    TIME = auto()
-    DATE = auto()
-    WAIT = auto()
-    SKIP = auto()
-    """Would rather not give what was asked for."""
-    HEAR_ME = auto()
-    """Asks whether the line works."""
-    REPEAT = auto()
-    HELP = auto()
-    GOODBYE = auto()
-    DONE = auto()
-    NO = auto()
-    YES = auto()
-    HOW_ARE_YOU = auto()
-    THANKS = auto()
-    GREETING = auto()
-    GIVES_NAME = auto()
-    FACT = auto()
-    """Asks for a fact of the business."""
-    GIVES = auto()
-    """Answers what was asked for."""
-    UNKNOWN = auto()
+    OPEN = "open"
+    MORE = "more"
+    OFFER = "offer"
+    NAME = "name"
+    NUMBER = "number"
+    TEXT = "text"
+    CONFIRM = "confirm"
+    DEPARTMENT = "department"
+    CONNECT = "connect"
+    ENDED = "ended"
 
 
-# fmt: off
-SENTENCES: dict[Intent, str] = {
-    Intent.CANCEL: "cancel, can sell, stop, stop it, never mind, forget it, start over, "
-        "start again, enough, that is enough",
-    Intent.MESSAGE: "take a message, leave a message, i would like to leave a message, "
-        "can you take a message, call me back, can you call me back, can you call meantime",
-    Intent.ROBOT: "are you a robot, are you a machine, are you human, are you real, but you robot, "
-        "am i talking to a machine, is this a recording, are you a computer",
-    Intent.DEPARTMENTS: "what departments do you have, which departments are there, "
-        "who can i talk to, who works there",
-    Intent.TRANSFER: "can i talk to a person, i want to speak to a human, transfer me, operator, "
-        "let me talk to somebody, can i talk to say also, "
-        "put me through, a person, can i speak to the manager",
-    Intent.HOURS: "what are your opening hours, what are your hours, when are you open, "
-        "what time do you close, what time do you open, how late are you open, when do you close, "
-        "when do you open, are you still open, what are your ideas on the weekend, opening hours, "
-        "opening times, when are you again, are you open on christmas, are you open on holidays, "
-        + ", ".join(f"are you open {w}, when do you open {w}, when do you close {w}"
-                    for w in (*(f"on {day}" for day in DAYS), "today", "tomorrow", "now",
-                              "on the weekend")),
-    Intent.ADDRESS: "where are you, where are you located, what is your address, "
-        "how do i get there, where is your shop, how can i find you, can you give me directions",
-    Intent.SLOWER: "slower, more slowly, could you speak more slowly, you are too fast, slow down, "
-        "not so fast, could you speak marseille eight",
-    Intent.SPELL: "spell my name, can you spell my name, how do you spell that",
-    Intent.READ_NUMBER: "read my number back, what is my number, what number did i give you",
-    Intent.COUNT: "count to ten, count to twenty, down to twenty, down to ten, count, "
-        "count again, kind to ten",
-    Intent.ABOUT: "tell me about yourself, tell me about the company, tell me a story, "
-        "what does your company do, tell me about you, tell me more",
-    Intent.WHO: "who are you, here are you, to argue, what is your name, who is this, "
-        "who is there, who am i talking to, who am i speaking to, what are you called",
-    Intent.TIME: "what time is it, do you know the time, tell me the time, how late is it",
-    Intent.DATE: "what day is it, what day is it today, what day is today, what is the day, "
-        "what they said today, what days and today, what is the date, what date is it",
-    Intent.WAIT: "wait, wait a moment, hold on, hang on, hold on a second, one moment, "
-        "just a moment, just a minute, one second, just a second, let me think",
-    Intent.SKIP: "skip, skip it, skip that, rather not, i would rather not, i do not have one, "
-        "no number, i do not want to say, not necessary",
-    Intent.HEAR_ME: "can you hear me, do you hear me, are you there, is anybody there, "
-        "is this thing on, this is a test, testing, i am just testing, testing one two three",
-    Intent.REPEAT: "what, pardon, pardon me, sorry, excuse me, say that again, say again, "
-        "come again, again, repeat, repeat that, once more, one more time, what did you say, "
-        "what was that, i did not hear you, i did not understand",
-    Intent.HELP: "help, l, help me, can you help me, i need help, what can you do, what can i say, "
-        "what can i ask, what are my options, what do you do, i have a question, "
-        "can i ask you something, can i ask you a question",
-    Intent.GOODBYE: "goodbye, good bye, bye, bye bye, hang up, see you, good night, "
-        "see you later, i have to go, i must go now, good buy, by by, wrong number",
-    Intent.DONE: "that is all, that is it, that is everything, nothing else, nothing, "
-        "no that is all, that was all, that was everything, i am done, no more, "
-        "that is all thank you, that is all sam que",
-    Intent.NO: "no, nope, nah, no no, now, know, not really, no thank you, no thanks, no sam que, "
-        "that is wrong, wrong, not quite",
-    Intent.YES: "yes, yes please, yeah, yep, yup, sure, correct, that is correct, right, perfect, "
-        "that is right, exactly, okay, fine, us, share go ahead, of course, go ahead, please do, "
-        "please, all right, you can, i do, absolutely",
-    Intent.HOW_ARE_YOU: "how are you, how are you today, how are you doing, keller you, "
-        "hello are you, have you, how is it going, how do you do, what is up",
-    Intent.THANKS: "thank you, thanks, thank you very much, sam que very much, sam que, "
-        "thanks a lot, great thanks, great, very good, nice",
-    Intent.GREETING: "hello, hi, hey, good morning, good afternoon, good evening, good day, "
-        "the mining, hi there, hello there",
-}
-"""What is said word for word, or nearly; some of it as a recogniser writes it."""
+class Answer(NamedTuple):
+    """An intent: what callers say, and what they are answered."""
 
-KEY_WORDS: dict[Intent, str] = {
-    # A row is met when each of its groups has a word in the sentence. A row that ends in a number
-    # counts as that many words, for what leaves little doubt.
-    Intent.CANCEL: "cancel, never mind 2, forget it|about|that 2, start over 2",
-    Intent.MESSAGE: "message|massage|messages 3, leave|take|pass message|massage|note 6, "
-        "call|ring|rang|bring|phone me back 4, ask|tell call|ring|phone me back|again 4",
-    Intent.ROBOT: "robot|robots|recording|bot 2, are|am|is machine|computer|automatic, "
-        "are you real|human|person, am|my talking|speaking person|human|machine 2",
-    Intent.DEPARTMENTS: "departments 2, which|what departments|department 3, "
-        "who|whom can connect|transfer|reach|talk you|i 2",
-    Intent.TRANSFER: "transfer|operator|receptionist 3, put|get|me through 3, connect|put me 2, "
-        "talk|speak|speaking|get|give|need|want person|human|somebody|someone|anybody|anyone|"
-        "agent|manager|boss|colleague|employee 4, real|live person|human 3, "
-        "can|want|like|let|would i|me talk|speak to|with 2",
-    Intent.HOURS: "hours 2, ours, you open|opening|close|closed 2, "
-        "open|opening|opened|close|closes|closing|closed|shut, "
-        "what|when|until|how|are|is|do open|opening|close|closes|closing|closed 2, "
-        "time|times|hours monday|tuesday|wednesday|thursday|friday|saturday|sunday 2",
-    Intent.ADDRESS: "address, located|location|directions|direction|street 2, get there 2, "
-        "where|wear shop|office|store, where are|is you|it, how can|do|could i get|find|reach 2",
-    Intent.SLOWER: "slower|slowly 2, slow down 2, too|so fast|quick|quickly 2, speak|talk slow 2",
-    Intent.SPELL: "spell|spelling|spelled 3",
-    Intent.READ_NUMBER: "read|repeat|say|tell my number, read number back 3",
-    Intent.COUNT: "count|counting 2, come|kind|down|from to ten|twenty|thirty",
-    Intent.ABOUT: "tell me about, about yourself|company|shop|business|firm 2, "
-        "what company|business|shop do",
-    Intent.WHO: "who am talking|speaking 2, may|can ask who, what your name 2, "
-        "am|my talking|speaking to 2",
-    Intent.TIME: "what time, the time, know|tell time",
-    Intent.DATE: "what|the date, what|which day",
-    Intent.WAIT: "wait|moment 2, just|one|wait|hold|a moment|minute|second 2, hold|hang on",
-    Intent.SKIP: "skip, rather not 2, not want|have|know|like number|say|one|give 2",
-    Intent.HEAR_ME: "can|do|could|you hear|here me 3, testing 2",
-    Intent.REPEAT: "repeat|pardon 2, say|tell again 2, say|tell that|it again|slowly 2, "
-        "one|once more 2, not|could|can understand|hear|catch, what did say, not what you said",
-    Intent.HELP: "help|options, what can you|i do|help|say|ask 2, have|ask question 2",
-    Intent.GOODBYE: "goodbye|bye 3, hang up 2, see you later 2, have|need|must go, wrong number 2",
-    Intent.DONE: "that all|everything 2, nothing else|more 2, not need anything 2",
-    Intent.NO: "no|nope 2, wrong|incorrect, not right|correct|true|it, is not",
-    Intent.YES: "yes|yeah|yep|sure|correct|exactly|okay|right 2",
-    Intent.THANKS: "thanks 2, thank you 2, sam q|que 2",
-    Intent.GREETING: "hello|hi|hey, good morning|afternoon|evening 2",
-}
-
-# fmt: on
+    said: Sequence[str] = ()
+    misheard: Sequence[str] = ()
+    answer: str = ""
+    """A template; its fields are those of `FrontDesk._fields`."""
+    to: str = ""
+    """The step that follows, its question said after the answer; "": stay. "confirm" asks first for
+    what the message lacks, "name" for all of it."""
+    act: Literal["", "hang up", "transfer", "take message"] = ""
+    asks: bool = True
+    """Whether the question that was open is asked again."""
+    kind: Literal["control", "question", "chat"] = "chat"
 
 
-class _Meaning:
-    """What one intent is known by, taken apart."""
+class Asked(NamedTuple):
+    """A step: its question, and the kinds of intents that are understood in answer to it."""
 
-    def __init__(self, intent: Intent) -> None:
-        self.sentences = {text.strip() for text in SENTENCES[intent].split(",")}
-        self.sounds = [(text.split(), sound_of(text)) for text in self.sentences]
-        rows = [row.split() for row in KEY_WORDS.get(intent, "").split(",")]
-        self.rows: list[tuple[list[frozenset[str]], float]] = []
-        for row in filter(None, rows):
-            weight = float(row.pop()) if row[-1].isdecimal() else 1.0
-            self.rows.append(([frozenset(group.split("|")) for group in row], weight))
-        said = {word for words, _ in self.sounds for word in words}
-        self.words = said.union(*(group for groups, _ in self.rows for group in groups))
+    question: str
+    understands: Sequence[str] = ("control", "question", "chat")
+    means: Mapping[str, str] = {}
+    """The intents that mean another one here."""
+    gives_up: str = "lost"
+    """The intent that follows when too many turns were not understood."""
 
-
-_MEANINGS = {intent: _Meaning(intent) for intent in SENTENCES}
+    def meaning(self, intent: str) -> str:
+        """What an intent means at this step; UNKNOWN when it is not understood here."""
+        known = intent != UNKNOWN and INTENTS[intent].kind in self.understands
+        return self.means.get(intent, intent if known else UNKNOWN)
 
 
-def recognise(words: Sequence[str], among: Container[Intent]) -> tuple[Intent, float]:
-    """The likeliest of these intents and its score, 0 to 1; (UNKNOWN, 0) when none fits."""
-    said = [word for word in words if word not in FILLERS] or list(words)
-    best, score = Intent.UNKNOWN, 0.0
-    for intent, meaning in _MEANINGS.items():
-        if intent in among:
-            known = " ".join(said) in meaning.sentences or " ".join(words) in meaning.sentences
-            likely = 1.0 if known else max(_by_key_words(words, meaning), _by_sound(said, meaning))
-            if likely > score:
-                best, score = intent, likely
-    return best, score
+_TABLE = tomllib.loads((resources.files(__package__) / "frontdesk_dialog.toml").read_text())
+INTENTS = {name: Answer(**row) for name, row in _TABLE["intents"].items()}
+STEPS = {step: Asked(**_TABLE["steps"][step.value]) for step in Step}
+_EXAMPLES = [
+    (name, text.split()) for name, row in INTENTS.items() for text in (*row.said, *row.misheard)
+]
+_VOCABULARY = dict.fromkeys(word for _, words in _EXAMPLES for word in words)
+_FILLERS, _QUESTIONS = _TABLE["fillers"].split(), _TABLE["questions"].split()
+_FUNCTION_WORDS = {*_FILLERS, *_QUESTIONS, *_TABLE["function_words"].split()}
+_WHEN = {"now": "now", "currently": "now", "still": "now", "today": "today", "tonight": "today",
+         "late": "today", "tomorrow": "tomorrow", "weekend": "weekend", "christmas": "holiday",
+         "easter": "holiday", "holiday": "holiday", "holidays": "holiday"}  # fmt: skip
+_WEIGHTS = dict.fromkeys(_FUNCTION_WORDS, 0.2)
+_WEIGHTS |= dict.fromkeys(_QUESTIONS, 0.6)
+_WEIGHTS |= dict.fromkeys((*_FILLERS, *_WHEN, *DAYS, *(f"{day}s" for day in DAYS)), 0.05)
+_NUMBERS: list[str] = _TABLE["numbers"].split()
+_TENS: list[str] = _TABLE["tens"].split()
+_DIGITS = {word: str(number) for number, word in enumerate(_NUMBERS)}
+_DIGITS |= {word: f"{tens}0" for tens, word in enumerate(_TENS, 2)}
+_DIGITS |= {"oh": "0", "o": "0", "won": "1", "to": "2", "too": "2", "for": "4"}
+_TIMES = {"double": 2, "triple": 3}
+_NAME = re.compile(r"\b(?:name is|this is|i am|it is|call me) (.*)")
+_NO_NAMES = _FUNCTION_WORDS | _DIGITS.keys() | {"name", "message"}
+_FULL = {"can't": "can not", "won't": "will not", "n't": " not", "'s": " is", "'m": " am",
+         "'re": " are", "'d": " would", "'ll": " will", "'ve": " have"}  # fmt: skip
+_CONTRACTION = re.compile("|".join(rf"{short}\b" for short in _FULL))
 
 
-def _by_key_words(words: Sequence[str], meaning: _Meaning) -> float:
-    """What the best row explains of the sentence, as a share of what the sentence is about."""
-    known = {key for word in words for key in meaning.words if same_word(word, key)}
-    weights = [weight for row, weight in meaning.rows if not any(map(known.isdisjoint, row))]
-    if not weights:
-        return 0.0
-    strange = sum(
-        word not in FUNCTION_WORDS and not any(same_word(word, key) for key in known)
-        for word in words
+def words_of(text: str) -> list[str]:
+    """Lower-case words without punctuation, contractions spelled out, each digit on its own."""
+    text = _CONTRACTION.sub(lambda match: _FULL[match[0]], text.lower().replace("\u2019", "'"))
+    return re.findall(r"[^\W\d_]+|\d|\+", text)
+
+
+@lru_cache(maxsize=16384)
+def same_word(heard: str, meant: str) -> bool:
+    """Whether a recogniser may have written `heard` for `meant`."""
+    if heard == meant or heard[0] != meant[0] or heard in _FUNCTION_WORDS:
+        return heard == meant
+    if min(len(heard), len(meant)) < 5:  # "sell" is not "spell"
+        return heard == meant + "s" or meant == heard + "s"
+    return SequenceMatcher(None, heard, meant).ratio() >= SAME_WORD
+
+
+@lru_cache(maxsize=4096)
+def _meant(word: str) -> str:
+    """The word of the examples that a recogniser may have written so; else the word."""
+    return (
+        word if word in _VOCABULARY else next(filter(partial(same_word, word), _VOCABULARY), word)
     )
-    score = 0.9 * max(weights) / (max(weights) + strange)
-    return score if score >= LIKELY else 0.0
 
 
-def _by_sound(words: Sequence[str], meaning: _Meaning) -> float:
-    """How much the sentence sounds like one that is known, from LIKELY to SURE; 0 for too little.
-    Two that have most words in common may still ask for different things."""
-    sound, matcher = sound_of(" ".join(words)), SequenceMatcher(None, autojunk=False)
-    matcher.set_seq2(sound)
-    best = 0.0
-    for meant, meant_sound in meaning.sounds:
-        matcher.set_seq1(meant_sound)
-        if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < max(NEAR, best):
-            continue
-        rest = " ".join(word for word in words if word not in meant)
-        other = " ".join(word for word in meant if word not in words)
-        alike = SequenceMatcher(None, sound_of(rest), sound_of(other), False).ratio()
-        if matcher.ratio() + alike >= NEAR_WITH_REST and len(meant_sound) >= 6:
-            best = max(best, matcher.ratio())
-    return LIKELY + (SURE - LIKELY) * (best - NEAR) / (1 - NEAR) if best >= NEAR else 0.0
+def recognise(words: list[str]) -> tuple[str, float]:
+    """The intent of the likeliest example, or UNKNOWN, and how likely it is (0 to 1)."""
+    said = {_meant(word) for word in words}
+    likely = [(_alike(said, example), intent) for intent, example in _EXAMPLES]
+    share, intent = max(likely, key=lambda each: each[0])
+    return (intent, share) if share >= ALIKE else (UNKNOWN, 0.0)
+
+
+def _alike(said: set[str], example: list[str]) -> float:
+    both = sum(_WEIGHTS.get(word, 1.0) for word in said.intersection(example))
+    rest = sum(_WEIGHTS.get(word, STRANGE) for word in said.symmetric_difference(example))
+    return both / (both + rest / 2)
+
+
+def day_in(words: list[str]) -> str:
+    """The day spoken of: one of `DAYS`, "now", "today", "tomorrow", "weekend", "holiday" or ""."""
+    for word in words:
+        day = next((day for day in DAYS if same_word(word.removesuffix("s") or word, day)), "")
+        if found := _WHEN.get(word, day):
+            return found
+    return ""
+
+
+def number_in(words: list[str]) -> str:
+    """The digits of a sentence that is mostly a number: "+4911" of "plus four nine double one";
+    else ""."""
+    digits, known = "", 0
+    for before, word in zip(["", *words], words, strict=False):
+        digit = str(int(word)) if word.isdecimal() else _DIGITS.get(word, "")
+        if before in _TENS and len(digit) == 1:
+            digits = digits[:-1]
+        digits += digit * _TIMES.get(before, 1)
+        known += bool(digit) or word in _TIMES
+    sign = "+" if {"plus", "+"} & {*words} else ""
+    return sign + digits if digits and known * 2 >= len(words) else ""
+
+
+def name_in(words: list[str]) -> str:
+    """A caller's name in title case: all the words or those after "my name is"; "" for none."""
+    said = _NAME.search(" ".join(words))
+    name = [word for word in (said[1].split() if said else words) if word not in _FILLERS]
+    if len(name) > MAX_NAME_WORDS or any(w in _NO_NAMES or not w.isalpha() for w in name):
+        return ""
+    return " ".join(name).title()
+
+
+def say_cardinal(number: int) -> str:
+    """0 to 99 in words."""
+    tens, unit = divmod(number, 10)
+    if tens < 2:
+        return _NUMBERS[number]
+    return f"{_TENS[tens - 2]} {_NUMBERS[unit]}".removesuffix(" zero")
+
+
+def say_clock(minutes: int) -> str:
+    """A time of day, in minutes since midnight, as people say it: "five thirty", "noon"."""
+    hour, minute = divmod(minutes, 60)
+    if not minute and hour % 12 == 0:
+        return "noon" if hour == 12 else "midnight"
+    past = f" {'oh ' if minute < 10 else ''}{say_cardinal(minute)}" if minute else ""
+    return say_cardinal((hour - 1) % 12 + 1) + past
+
+
+def say_number(number: str) -> str:
+    """A telephone number digit by digit in groups of three, the last of up to five."""
+    groups = re.findall(r"\d{3}(?=\d{3})|\d+", number)
+    spoken = ", ".join(" ".join(_NUMBERS[int(digit)] for digit in group) for group in groups)
+    return f"plus {spoken}" if number.startswith("+") else spoken

@@ -15,19 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from offhook.pipeline import frontdesk_language as language
-from offhook.pipeline.frontdesk import (
-    STEPS,
-    TABLE,
-    FrontDesk,
-    Hangup,
-    Reply,
-    Step,
-    TakeMessage,
-    Transfer,
-)
+from offhook.pipeline import frontdesk_intents as intents
+from offhook.pipeline.frontdesk import FrontDesk, Hangup, Reply, TakeMessage, Transfer
 from offhook.pipeline.frontdesk_business import Business
-from offhook.pipeline.frontdesk_intents import SENTENCES, Intent, recognise
+from offhook.pipeline.frontdesk_intents import INTENTS, STEPS, UNKNOWN, Step
 
 DEMO_FILE = resources.files("offhook.pipeline") / "frontdesk.toml"
 MONDAY = datetime(2026, 11, 23, 10, 5)
@@ -51,43 +42,52 @@ def talk_on(desk: FrontDesk, *turns: str) -> list[Reply]:
 # Whole conversations -----------------------------------------------------------------------------
 
 
-def test_takes_a_message_through_recognition_errors_and_corrections() -> None:
+def test_takes_a_message_in_spite_of_recognition_errors() -> None:
     replies = talk(
-        "hello", "take a massage", "my name is peter millar", "no m i l l e r", "yes",
-        "five five five", "one two three four", "now the last digit is five", "yes",
-        "please call me back tomorrow about the invoice", "yes", "no thank you",
+        "hello", "take a massage", "my name is peter miller", "five five five",
+        "one two three four", "please call me back tomorrow about the invoice", "yes",
+        "no thank you",
     )  # fmt: skip
-    assert "P, E, T, E, R, then M, I, L, L, A, R" in replies[3].text
-    assert "M, I, L, L, E, R" in replies[4].text
-    assert "five five five, one two three four" in replies[7].text
-    assert "five five five, one two three five" in replies[8].text
     text = "please call me back tomorrow about the invoice"
-    assert text in replies[10].text
-    assert replies[11].action == TakeMessage("Peter Miller", "5551235", text)
-    assert replies[12].action == Hangup()
+    assert "five five five so far" in replies[4].text
+    assert "Peter Miller, five five five, one two three four" in replies[6].text
+    assert text in replies[6].text
+    assert replies[7].action == TakeMessage("Peter Miller", "5551234", text)
+    assert replies[8].action == Hangup()
 
 
-def test_offers_to_call_back_on_the_number_of_the_call() -> None:
-    desk = FrontDesk(caller="+49 (30) 555-1234")
-    replies = talk("take a message", "my name is peter miller", "yes", desk=desk)
-    assert "plus four nine" in replies[-1].text
-    assert (desk.step, desk.checking) == (Step.NUMBER, True)
-    replies = talk_on(desk, "yes", "call me please about the invoice", "yes")
-    assert replies[-1].action == TakeMessage(
-        "Peter Miller", "+49305551234", "call me please about the invoice"
+def test_a_message_that_was_read_back_wrong_is_taken_again() -> None:
+    replies = talk(
+        *("take a message", "mary", "five five five one two", "call me", "no"),
+        *("marie", "six six six one two", "call me back", "that is right"),
     )
+    assert "name?" in replies[5].text
+    assert replies[8].text.count("five") == 0
+    assert replies[9].action == TakeMessage("Marie", "66612", "call me back")
+
+
+def test_each_message_is_taken_from_the_start() -> None:
+    first = ("take a message", "mary", "five five five one two", "call me", "yes")
+    second = ("leave a message", "peter", "six six six one two", "good bye mary", "yes")
+    replies = talk(*first, *second)
+    assert replies[-1].action == TakeMessage("Peter", "66612", "good bye mary")
+    assert talk(*first[:4], "cancel", *second)[-1].action == replies[-1].action
+
+
+def test_the_number_of_the_call_is_taken_for_the_callers() -> None:
+    desk = FrontDesk(caller="+49 (30) 555-1234")
+    replies = talk("take a message", "my name is peter miller", "call me please", desk=desk)
+    assert "plus four nine" in replies[-1].text
+    (reply,) = talk_on(desk, "yes")
+    assert reply.action == TakeMessage("Peter Miller", "+49305551234", "call me please")
 
 
 def test_a_caller_may_want_to_be_called_on_another_number() -> None:
     desk = FrontDesk(caller="0305551234")
-    talk("take a message", "my name is peter miller", "yes", "no", desk=desk)
-    assert (desk.step, desk.checking) == (Step.NUMBER, False)
-    desk = FrontDesk(caller="0305551234")
-    talk("take a message", "my name is peter miller", "yes", "no five five five six six", desk=desk)
-    assert (desk.step, desk.checking) == (Step.NUMBER, True)
-    (_, _, reply) = talk_on(desk, "yes", "call me back", "yes")
-    assert isinstance(reply.action, TakeMessage)
-    assert reply.action.number == "55566"
+    talk("take a message", "my name is peter miller", "call me please", "no", "peter", desk=desk)
+    assert desk.step is Step.NUMBER
+    replies = talk_on(desk, "five five five six six", "call me back", "yes")
+    assert replies[-1].action == TakeMessage("Peter", "55566", "call me back")
 
 
 @pytest.mark.parametrize(
@@ -95,17 +95,17 @@ def test_a_caller_may_want_to_be_called_on_another_number() -> None:
 )
 def test_a_call_without_a_number_is_asked_for_one(caller: str) -> None:
     desk = FrontDesk(caller=caller)
-    talk("take a message", "my name is peter miller", "yes", desk=desk)
-    assert (desk.step, desk.checking) == (Step.NUMBER, False)
+    talk("take a message", "my name is peter miller", desk=desk)
+    assert desk.step is Step.NUMBER
 
 
 def test_a_number_may_be_keyed_in_and_keys_mean_nothing_elsewhere() -> None:
     desk = FrontDesk()
     talk("take a message", "[pressed 12#]", desk=desk)
-    assert (desk.step, desk.checking) == (Step.NAME, False)
-    talk_on(desk, "my name is peter miller", "yes", "[pressed 5551234#]")
-    assert (desk.step, desk.checking) == (Step.NUMBER, True)
-    replies = talk_on(desk, "yes", "call [pressed 1] me back", "yes")
+    assert desk.step is Step.NAME
+    talk_on(desk, "my name is peter miller", "[pressed 5551234#]")
+    assert desk.step is Step.TEXT
+    replies = talk_on(desk, "call [pressed 1] me back", "yes")
     assert replies[-1].action == TakeMessage("Peter Miller", "5551234", "call me back")
 
 
@@ -113,7 +113,7 @@ def test_a_number_may_be_keyed_in_and_keys_mean_nothing_elsewhere() -> None:
     ("reason", "words"),
     [
         ("486 Busy Here", "is busy"),
-        ("no answer after 60 s", "does not answer"),
+        ("no answer after 60 s", "cannot be reached"),
         ("403 Forbidden", "cannot be reached"),
     ],
 )
@@ -126,9 +126,9 @@ def test_a_transfer_that_fails_is_told_in_words_and_the_talk_goes_on(
     reply = desk.not_transferred(reason, MONDAY)
     assert words in reply.text
     assert reply.action is None
-    assert (desk.step, desk.checking) == (Step.OFFER, False)
+    assert desk.step is Step.OFFER
     talk_on(desk, "yes")
-    assert (desk.step, desk.checking) == (Step.NAME, False)
+    assert desk.step is Step.NAME
 
 
 def test_a_question_in_between_is_answered_and_the_open_one_asked_again() -> None:
@@ -136,28 +136,12 @@ def test_a_question_in_between_is_answered_and_the_open_one_asked_again() -> Non
     *_, reply = talk("leave a message", "what are your opening hours", desk=desk)
     assert "nine to six" in reply.text
     assert "name?" in reply.text
-    assert (desk.step, desk.checking) == (Step.NAME, False)
+    assert desk.step is Step.NAME
 
 
 def test_a_message_may_contain_what_is_elsewhere_a_question() -> None:
     replies = talk("take a message", "skip", "skip", "ask if you are open on sunday", "yes")
     assert replies[-1].action == TakeMessage("", "", "ask if you are open on sunday")
-
-
-def test_refused_name_is_spelled_and_then_let_be() -> None:
-    desk = FrontDesk()
-    replies = talk("take a message", "mary", "no", "jay oh h n", "no", desk=desk)
-    assert "spell" in replies[3].text
-    assert "J, O, H, N" in replies[4].text
-    assert (desk.step, desk.checking) == (Step.NUMBER, False)
-
-
-def test_refused_number_is_asked_from_the_start() -> None:
-    replies = talk(
-        "take a message", "mary", "yes", "five five five one two", "no", "six six six one two"
-    )
-    assert "six six, six one two" in replies[-1].text
-    assert "five" not in replies[-1].text
 
 
 def test_transfers_after_confirmation_only() -> None:
@@ -189,7 +173,7 @@ def test_misunderstanding_escalates_to_an_offer_and_ends_politely() -> None:
 def test_one_understood_turn_forgives_earlier_misses() -> None:
     desk = FrontDesk()
     talk("flower garden", "flower garden", "what time is it", "flower garden", desk=desk)
-    assert (desk.step, desk.checking) == (Step.OPEN, False)
+    assert desk.step is Step.OPEN
 
 
 def test_silence_prompts_then_helps_then_hangs_up() -> None:
@@ -210,13 +194,11 @@ def test_who_asks_to_wait_is_given_time() -> None:
     assert "name?" in desk.silence(MONDAY).text  # type: ignore[union-attr]
 
 
-def test_repeats_once_and_again_and_slowly() -> None:
-    replies = talk("what is your address", "pardon", "say that again", "slower please")
+def test_repeats_once_and_again() -> None:
+    replies = talk("what is your address", "pardon", "say that again")
     for reply in replies[2:4]:
         assert replies[1].text in reply.text
     assert replies[2].text != replies[3].text
-    assert replies[4].text.count(",") > replies[1].text.count(",")
-    assert replies[1].text.replace(",", "") in replies[4].text.replace(",", "")
 
 
 def test_the_same_question_again_gets_the_same_answer_in_other_words() -> None:
@@ -226,15 +208,11 @@ def test_the_same_question_again_gets_the_same_answer_in_other_words() -> None:
 
 
 def test_honest_about_being_a_machine() -> None:
-    assert (
-        "machine" in talk("are you a robot")[1].text or "program" in talk("are you a robot")[1].text
-    )
+    assert "machine" in talk("are you a robot")[1].text
 
 
 def test_long_answers_are_there_to_be_interrupted() -> None:
-    _, about, counted = talk("tell me about yourself", "down to twenty")
-    assert about.text.count(".") >= 4
-    assert counted.text.endswith("eighteen, nineteen, twenty.")
+    assert talk("tell me about yourself")[1].text.count(".") >= 4
 
 
 def test_greets_by_the_time_of_day() -> None:
@@ -255,20 +233,21 @@ def test_words_before_and_after_an_unheard_answer_are_one_turn() -> None:
 def test_question_not_heard_is_asked_again_instead_of_taking_any_answer() -> None:
     desk = FrontDesk()
     talk("take a message", "skip", "skip", desk=desk)
-    assert (desk.step, desk.checking) == (Step.TEXT, False)
+    assert desk.step is Step.TEXT
     desk.interrupted("Then without")
     reply = desk.reply("wait what did you just", MONDAY)
-    assert (desk.step, desk.checking) == (Step.TEXT, False)
+    assert desk.step is Step.TEXT
     assert reply.text.endswith("?")
 
 
-def test_yes_to_a_number_not_read_to_the_end_confirms_nothing() -> None:
+def test_yes_to_what_was_not_read_to_the_end_confirms_nothing() -> None:
     desk = FrontDesk()
-    talk("take a message", "mary", "yes", "five five five one two three four", desk=desk)
-    desk.interrupted("Your number is five five")
-    assert "one two three four" in desk.reply("yes", MONDAY).text
-    assert "one two three four" not in desk.reply("yes", MONDAY).text
-    assert (desk.step, desk.checking) == (Step.TEXT, False)
+    talk("take a message", "mary", "five five five one two three four", "call me", desk=desk)
+    desk.interrupted("The message from Mary, five five")
+    reply = desk.reply("yes", MONDAY)
+    assert "one two three four" in reply.text
+    assert reply.action is None
+    assert isinstance(desk.reply("yes", MONDAY).action, TakeMessage)
 
 
 @pytest.mark.parametrize("heard", ["", "Thank you for"])
@@ -276,7 +255,7 @@ def test_interrupted_goodbye_is_off(heard: str) -> None:
     desk = FrontDesk()
     talk("what time is it", "goodbye", desk=desk)
     desk.interrupted(heard)
-    assert (desk.step, desk.checking) == (Step.OPEN, False)
+    assert desk.step is Step.OPEN
 
 
 def test_a_message_taken_stays_taken_when_the_thanks_is_cut() -> None:
@@ -284,7 +263,7 @@ def test_a_message_taken_stays_taken_when_the_thanks_is_cut() -> None:
     replies = talk("take a message", "skip", "skip", "the bike is ready", "yes", desk=desk)
     assert isinstance(replies[-1].action, TakeMessage)
     desk.interrupted("")
-    assert (desk.step, desk.checking) == (Step.MORE, False)
+    assert desk.step is Step.MORE
 
 
 # Hours -------------------------------------------------------------------------------------------
@@ -295,10 +274,10 @@ def test_a_message_taken_stays_taken_when_the_thanks_is_cut() -> None:
     [
         ("are you open now", MONDAY, "Yes, we are open now. We close at six."),
         ("are you open now", SATURDAY_NIGHT,
-         "We are closed right now. We open again on Monday at nine."),
-        ("are you open today", datetime(2026, 11, 23, 7), "Today we are open from nine to six."),
-        ("are you open today", datetime(2026, 11, 29, 9),
-         "We are closed today. We open again tomorrow at nine."),
+         "We are closed right now. Our opening hours are Monday to Friday from nine to six, "
+         "Saturday from ten to two and Sunday closed."),
+        ("are you open today", datetime(2026, 11, 23, 7), "We are open today from nine to six."),
+        ("are you open today", datetime(2026, 11, 29, 9), "We are closed today."),
         ("how late are you open", MONDAY, "Yes, we are open now. We close at six."),
         ("are you open on the weekend", MONDAY,
          "We are open on Saturday from ten to two. We are closed on Sunday."),
@@ -318,13 +297,13 @@ def test_holidays_and_lunch() -> None:
     desk = FrontDesk(demo_with(business))
     *_, today, tomorrow = talk("are you open now", "and tomorrow are you open", desk=desk,
                                now=datetime(2026, 11, 23, 12, 30))  # fmt: skip
-    assert today.text.endswith("We open again today at one thirty.")
+    assert "Monday from nine to noon and from one thirty to midnight" in today.text
     assert tomorrow.text == "We are closed tomorrow."
 
 
-def test_time_and_date() -> None:
+def test_time_and_day() -> None:
     assert talk("what time is it")[-1].text == "It is ten oh five in the morning."
-    assert talk("what is the date")[-1].text == "Today is Monday, the twenty third of November."
+    assert talk("what day is it")[-1].text == "Today is Monday."
 
 
 # Configuration -----------------------------------------------------------------------------------
@@ -354,61 +333,24 @@ def test_wrong_settings_are_named(change: dict[str, object], key: str) -> None:
     assert ".".join(map(str, fault["loc"])).startswith(key)
 
 
-# Numbers, letters, names -------------------------------------------------------------------------
+# Numbers and names -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("heard", "digits"),
     [
         ("five five five one two three four", "5551234"),
-        ("double five or one two three", "550123"),
+        ("double five oh one two three", "550123"),
         ("twenty three forty five sixty seven", "234567"),
         ("plus four nine triple zero", "+49000"),
         ("my number is for five to one", "4521"),
-        ("eight hundred five five five", "800555"),
         ("+1 (202) 555-0110", "+12025550110"),
+        ("just a moment i have one", ""),
         ("i want to talk to you for a moment", ""),
     ],
 )
 def test_digits(heard: str, digits: str) -> None:
-    assert language.digits_in(language.words_of(heard)) == digits
-
-
-@pytest.mark.parametrize(
-    ("heard", "number"),
-    [
-        ("no the last digit is five", "5551235"),
-        ("no the last digit his five", "5551235"),
-        ("the second digit is eight", "5851234"),
-        ("the last two digits are nine nine", "5551299"),
-        ("it ends in four two", "5551242"),
-        ("it starts with six", "6551234"),
-        ("second to last is seven", "5551274"),
-        ("seven not four", "5551237"),
-        ("it is not two but nine", "5551934"),
-        ("no it is six six six one two three", "666123"),
-        ("no that is wrong", ""),
-    ],
-)
-def test_corrects_a_number(heard: str, number: str) -> None:
-    assert language.correct_number("5551234", language.words_of(heard)) == number
-
-
-@pytest.mark.parametrize(
-    ("heard", "spelled"),
-    [
-        ("j o h n", "john"),
-        ("jay oh h n", "john"),
-        ("bravo alpha kilo echo romeo", "baker"),
-        ("m as in mike a as in apple r as in robert y as in yellow", "mary"),
-        ("m i double l e r", "miller"),
-        ("double you h y", "why"),
-        ("are you", ""),
-        ("see you later", ""),
-    ],
-)
-def test_spelling(heard: str, spelled: str) -> None:
-    assert language.spelling_in(language.words_of(heard)) == spelled
+    assert intents.number_in(intents.words_of(heard)) == digits
 
 
 @pytest.mark.parametrize(
@@ -417,27 +359,26 @@ def test_spelling(heard: str, spelled: str) -> None:
         ("my name is peter millar", "Peter Millar"),
         ("this is john smith speaking", "John Smith"),
         ("mary", "Mary"),
-        ("it's mary johnson thank you", "Mary Johnson"),
-        ("my name is jon j o h n", "John"),
+        ("well it's mary johnson thanks", "Mary Johnson"),
         ("what do you need my name for", ""),
         ("", ""),
     ],
 )
 def test_name(heard: str, name: str) -> None:
-    assert language.name_in(language.words_of(heard))[0] == name
+    assert intents.name_in(intents.words_of(heard)) == name
 
 
 @given(st.from_regex(r"\A[0-9]{1,15}\Z"))
 def test_a_number_read_out_is_understood_again(number: str) -> None:
-    assert language.digits_in(language.words_of(language.say_number(number))) == number
+    assert intents.number_in(intents.words_of(intents.say_number(number))) == number
 
 
 # Any text ----------------------------------------------------------------------------------------
 
-PHRASES = sorted({text for texts in SENTENCES.values() for text in texts.split(", ")})
+PHRASES = sorted({text for row in INTENTS.values() for text in (*row.said, *row.misheard)})
 HEARD = st.one_of(
     st.sampled_from(PHRASES),
-    st.sampled_from(["peter miller", "j o h n", "five five five one two", "sales", "nine", ""]),
+    st.sampled_from(["peter miller", "five five five one two", "five", "sales", "nine", ""]),
     st.lists(st.sampled_from(" ".join(PHRASES).split()), max_size=12).map(" ".join),
     st.text(max_size=300),
 )
@@ -449,9 +390,9 @@ STEP = st.one_of(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(STEP, max_size=25), st.integers(0, 5))
-def test_any_call_gets_short_new_answers(steps: list[tuple[str, str]], seed: int) -> None:
-    desk = FrontDesk(seed=seed)
+@given(st.lists(STEP, max_size=25), st.sampled_from(["", "+49305551234"]))
+def test_any_call_gets_short_new_answers(steps: list[tuple[str, str]], caller: str) -> None:
+    desk = FrontDesk(caller=caller)
     last: str = desk.greeting(MONDAY).text
     for kind, text in steps:
         if kind == "interrupted":
@@ -469,17 +410,18 @@ def test_any_call_gets_short_new_answers(steps: list[tuple[str, str]], seed: int
         last = reply.text
 
 
-def test_every_step_has_its_question_and_its_way_out() -> None:
-    assert set(TABLE) == set(STEPS) == set(Step)
-    for step, rows in TABLE.items():
-        assert {Intent.GOODBYE, Intent.REPEAT, Intent.WAIT} <= set(rows), step
+def test_the_table_leads_everywhere() -> None:
+    for step, asked in STEPS.items():
+        assert {*asked.means.values(), asked.gives_up} <= set(INTENTS), step
+        assert set(asked.means) <= set(INTENTS), step
+        assert UNKNOWN not in {asked.meaning(i) for i in ("goodbye", "repeat", "wait", "cancel")}
+    assert {Step(row.to) for row in INTENTS.values() if row.to} <= set(Step)
 
 
-@pytest.mark.parametrize("intent", SENTENCES)
-def test_known_sentences_mean_what_they_are_listed_under(intent: Intent) -> None:
-    for sentence in SENTENCES[intent].split(", "):
-        found, sure = recognise(sentence.split(), SENTENCES)
-        assert (found, sure) == (intent, 1.0), sentence
+@pytest.mark.parametrize("intent", [name for name, row in INTENTS.items() if row.said])
+def test_each_example_has_its_intent(intent: str) -> None:
+    for example in (*INTENTS[intent].said, *INTENTS[intent].misheard):
+        assert intents.recognise(example.split()) == (intent, 1.0), example
 
 
 @pytest.mark.parametrize(
@@ -487,7 +429,7 @@ def test_known_sentences_mean_what_they_are_listed_under(intent: Intent) -> None
               "it was a bright cold day in april", "blue cheese with potatoes"]
 )  # fmt: skip
 def test_other_talk_is_not_understood(heard: str) -> None:
-    assert FrontDesk().understand(heard)[0] is Intent.UNKNOWN
+    assert intents.recognise(heard.split()) == (UNKNOWN, 0.0)
 
 
 # First sentences ---------------------------------------------------------------------------------
@@ -503,12 +445,14 @@ FIRST_SENTENCES = {
     "small bicycle shop": "tell me about yourself; tell me about the company",
     "hear you": "hello can you hear me; can you hear me; is anybody there; hello are you there; "
     "this is a test; i am just testing",
-    "Hello": "hello; hi there; good morning",
+    "Hello": "hello; hi there; good morning; hello my name is anna",
+    "I am sorry. I can tell you": "you are stupid; you are an idiot; this is terrible; shut up",
     "well, thank": "how are you",
     "front desk of Lighthouse": "who am i speaking to; what is your name; who are you",
     "machine, with": "are you a robot; am i talking to a machine",
-    "take a message, or": "what can you do; i have a question; can you help me; "
-    "good afternoon i have a question; can i ask you something",
+    "through to sales, the workshop": "what departments do you have",
+    "take a message or": "what can you do; i have a question; "
+    "can you help me; good afternoon i have a question; can i ask you something",
     "city bikes": "do you sell electric bikes; do you have electric bikes; do you sell bicycles",
     "not rent out": "do you rent bikes; can i rent a bike for the weekend",
     "know our prices": "how much is a repair; what does a bike cost; how much are your bikes; "
@@ -524,16 +468,16 @@ FIRST_SENTENCES = {
     "sales, the workshop or billing?": "i want to speak to a manager; can i talk to a person",
     "to sales": "can i talk to somebody in sales",
     "the workshop?": "put me through to the workshop",
-    "name shall I spell": "can you spell my name; spell my name back",
     "ten oh five": "what time is it",
-    "twenty third of November": "what day is it today",
+    "Today is Monday": "what day is it today",
     "Goodbye": "goodbye; sorry wrong number",
     NOT_KNOWN: "what is the weather; what's the weather like tomorrow; will it rain today; "
     "what time is the next train; tell me a joke; sing me a song; what is two plus two; "
     "who is the president; what is the meaning of life; when is easter; are you hiring; "
     "do you have a table for two; can i park there; is there parking; how old are you; "
     "do you take credit cards; how do i open a bottle of wine; open the door; do you love me; "
-    "set an alarm for seven; what is the news; play some music; i lost my key",
+    "set an alarm for seven; what is the news; play some music; i lost my key; "
+    "can you spell my name; spell my name back; count to twenty; what is the date",
 }
 """What callers may say first, divided by semicolons, under a piece of the answer."""
 
@@ -543,7 +487,7 @@ FIRST_SENTENCES = {
     [(s, answer) for answer, said in FIRST_SENTENCES.items() for s in said.split("; ")],
 )
 def test_a_first_sentence_gets_a_sensible_answer(said: str, answer: str) -> None:
-    text = talk(said, desk=FrontDesk(seed=1))[-1].text
+    text = talk(said, desk=FrontDesk())[-1].text
     assert answer in text
     assert (NOT_KNOWN in text) == (answer == NOT_KNOWN)
 
@@ -552,68 +496,36 @@ def test_a_first_sentence_gets_a_sensible_answer(said: str, answer: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("heard", "intent"),
+    ("heard", "said"),
     [
-        ("the mining", Intent.GREETING),
-        ("keller you", Intent.HOW_ARE_YOU),
-        ("are you up and now", Intent.HOURS),
-        ("are you a ban on sunday", Intent.HOURS),
-        ("but you open to date", Intent.HOURS),
-        ("what time they are close", Intent.HOURS),
-        ("stop whether you're helping hours", Intent.HOURS),
-        ("stop when they are yeah reopening hours", Intent.HOURS),
-        ("halladay i'd get there", Intent.ADDRESS),
-        ("which department store there", Intent.DEPARTMENTS),
-        ("can someone bring me back please", Intent.MESSAGE),
-        ("can i talk to say also", Intent.TRANSFER),
-        ("connect me to bailing", Intent.GIVES),
-        ("arguing robot", Intent.ROBOT),
-        ("what they said today", Intent.DATE),
-        ("sam que very much", Intent.THANKS),
-        ("no sam que", Intent.NO),
-        ("can sell", Intent.CANCEL),
-        ("can you come to ten", Intent.COUNT),
-        ("to argue", Intent.WHO),
+        ("the mining", "good morning"),
+        ("keller you", "how are you"),
+        ("are you up and now", "are you open now"),
+        ("are you a ban on sunday", "are you open on sunday"),
+        ("what time they are close", "what time do you close"),
+        ("which department store there", "which departments are there"),
+        ("can i got to sales", "can i talk to sales"),
+        ("our human robot", "are you a robot"),
+        ("sam que very much", "thank you very much"),
+        ("no sam que", "no thank you"),
+        ("to argue", "who are you"),
+        ("where the shop", "where is your shop"),
     ],
 )
-def test_what_pocketsphinx_wrote_is_understood(heard: str, intent: Intent) -> None:
-    assert FrontDesk().understand(heard)[0] is intent
+def test_what_pocketsphinx_wrote_is_understood(heard: str, said: str) -> None:
+    assert talk(heard)[1] == talk(said)[1]
 
 
-SPOKEN: dict[Intent, str] = {
-    Intent.GREETING: "hello; good morning",
-    Intent.HOW_ARE_YOU: "how are you",
-    Intent.HOURS: "what are your opening hours; when are you open; are you open now; are you open "
-    "today; are you open on sunday; how late are you open; what time do you close; when "
-    "do you open tomorrow; what are your hours on the weekend",
-    Intent.ADDRESS: "where are you located; what is your address; how do i get there; "
-    "can you give me "
-    "directions",
-    Intent.DEPARTMENTS: "what departments do you have; which departments are there",
-    Intent.MESSAGE: "i would like to leave a message; can you take a message please; "
-    "take a message",
-    Intent.TRANSFER: "can i talk to a person; i want to speak to a human",
-    Intent.GIVES: "can i talk to sales; please transfer me to support; "
-    "connect me to billing",
-    Intent.REPEAT: "say that again; can you repeat that please; pardon; what",
-    Intent.SLOWER: "could you speak more slowly please",
-    Intent.TIME: "what time is it",
-    Intent.DATE: "what day is it today; what is the date",
-    Intent.THANKS: "thank you very much; thanks",
-    Intent.WHO: "who are you; what is your name",
-    Intent.ROBOT: "are you a robot; am i talking to a machine",
-    Intent.HELP: "what can you do; help",
-    Intent.GOODBYE: "goodbye; bye bye; hang up",
-    Intent.DONE: "that is all thank you",
-    Intent.ABOUT: "tell me about yourself; tell me about the company",
-    Intent.COUNT: "count to twenty; can you count to ten",
-    Intent.SPELL: "spell your name; can you spell my name",
-    Intent.YES: "yes; yes please; that is correct",
-    Intent.NO: "no; no thank you; that is wrong",
-    Intent.CANCEL: "never mind; start over",
-    Intent.WAIT: "wait a moment",
-}  # fmt: skip
-"""What callers say, phrasings divided by semicolons."""
+SPOKEN = (
+    "how late are you open; what are your hours on the weekend; what is your address; "
+    "can you give me directions; which departments are there; can you take a message please; "
+    "take a message; i want to speak to a human; can i talk to sales; connect me to billing; "
+    "please transfer me to support; say that again; can you repeat that please; pardon; "
+    "could you speak more slowly please; thank you very much; that is all thank you; bye bye; "
+    "hang up; yes please; that is correct; no thank you; that is wrong; never mind; start over; "
+    "wait a moment; stop, what are your opening hours"
+)
+"""What callers say besides `FIRST_SENTENCES`, divided by semicolons."""
 
 
 def spoken_and_heard(text: str, voice: str, folder: Path, decoder: Any) -> str:
@@ -629,15 +541,22 @@ def spoken_and_heard(text: str, voice: str, folder: Path, decoder: Any) -> str:
     return decoder.hyp().hypstr if decoder.hyp() else ""
 
 
+def not_understood(reply: Reply) -> bool:
+    return NOT_KNOWN in reply.text or "did not catch that" in reply.text
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("flite") is None, reason="needs the flite command")
-def test_nine_in_ten_spoken_phrasings_are_understood(tmp_path: Path) -> None:
+@pytest.mark.parametrize("voice", ["slt", "rms", "awb"])
+def test_what_is_spoken_is_answered_like_what_is_written(voice: str, tmp_path: Path) -> None:
+    """Nineteen in twenty, or the front desk says that it does not know."""
     decoder = pytest.importorskip("pocketsphinx").Decoder(samprate=16_000, loglevel="FATAL")
-    cases = [(intent, text) for intent, texts in SPOKEN.items() for text in texts.split("; ")]
-    wrong = []
-    for intent, text in cases:
-        heard = spoken_and_heard(text, "slt", tmp_path, decoder)
-        found, _ = FrontDesk().understand(heard)
-        if found is not intent:
-            wrong.append(f"{text!r} heard {heard!r} taken for {found.name}")
-    assert len(wrong) <= len(cases) / 10, wrong
+    sentences = [s for said in (*FIRST_SENTENCES.values(), SPOKEN) for s in said.split("; ")]
+    wrong, honest = [], []
+    for sentence in sentences:
+        heard = spoken_and_heard(sentence, voice, tmp_path, decoder)
+        want, got = talk(sentence)[1], talk(heard)[1]
+        if want.text != got.text and not (not_understood(want) and not_understood(got)):
+            (honest if not_understood(got) else wrong).append(f"{sentence!r} heard {heard!r}")
+    assert len(wrong) <= len(sentences) / 20, wrong
+    assert len(wrong) + len(honest) <= len(sentences) / 8, wrong + honest
