@@ -154,7 +154,7 @@ def number_in(words: list[str]) -> str:
     digits, known = "", 0
     for before, word in zip(["", *words], words, strict=False):
         digit = str(int(word)) if word.isdecimal() else _DIGITS.get(word, "")
-        if before in _TENS and len(digit) == 1:
+        if before in _TENS and "1" <= digit <= "9" and len(digit) == 1:
             digits = digits[:-1]
         digits += digit * _TIMES.get(before, 1)
         known += bool(digit) or word in _TIMES

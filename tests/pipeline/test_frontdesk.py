@@ -342,6 +342,7 @@ def test_wrong_settings_are_named(change: dict[str, object], key: str) -> None:
         ("five five five one two three four", "5551234"),
         ("double five oh one two three", "550123"),
         ("twenty three forty five sixty seven", "234567"),
+        ("twenty oh five eleven", "200511"),
         ("plus four nine triple zero", "+49000"),
         ("my number is for five to one", "4521"),
         ("+1 (202) 555-0110", "+12025550110"),
