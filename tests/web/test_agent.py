@@ -2,18 +2,25 @@
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
 
+import numpy as np
 import pytest
+import soxr
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from offhook.media.pcm import Pcm
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.pipeline import hearing_io, pocketsphinx_io
+from offhook.pipeline.flite_io import FliteSynthesizer
+from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.rtvi_io import FAULT
 from offhook.pipeline.sentences import SENTENCES, Occasion
+from offhook.pipeline.speech_gate_io import GatedRecognizer
 from offhook.web import agent_probe_io, logs
 from offhook.web.agent_probe_io import AgentProbes
 from offhook.web.config import Agent, ConfigError, load
@@ -245,3 +252,44 @@ async def test_what_is_wrong_with_an_agent_is_named(tmp_path: Any, text: str, na
     with pytest.raises(ConfigError) as caught:
         load(path, {})
     assert names in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "ping_seconds"),
+    [
+        (1000, 0.6),
+        pytest.param(hearing_io.WORDS_LATE_MS, pocketsphinx_io.PING_S, marks=pytest.mark.slow),
+    ],
+)
+async def test_a_caller_whose_recogniser_hangs_is_asked_to_wait_and_then_answered(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch, late_ms: int, ping_seconds: float
+) -> None:
+    monkeypatch.setattr(hearing_io, "WORDS_LATE_MS", late_ms)
+    monkeypatch.setattr(pocketsphinx_io, "PING_S", ping_seconds)
+    gate = edge._engines.recognizer
+    assert isinstance(gate, GatedRecognizer)
+    recognizer = gate.engine
+    assert isinstance(recognizer, PocketSphinxRecognizer)
+    hung = recognizer.losses["hung"]
+    question = await asyncio.to_thread(said_by_flite, "When are you open?")
+    wait = SENTENCES["en"][Occasion.WAIT]
+    async with model([says("Hello.")], [says("At nine.")]) as endpoint:
+        agent = Agent(kind="openai", base_url=endpoint.url, model="scripted")
+        async with called(edge, {"well": agent}) as page:
+            await until(lambda: page.words() == "Hello." and not page.playout.speaking)
+            page.feed(question)
+            half = len(page.sound) // 2
+            await until(lambda: len(page.sound) <= half)
+            for worker in recognizer._workers:
+                assert worker._process is not None
+                worker._process.send_signal(signal.SIGSTOP)
+            await until(lambda: page.words() == f"Hello. {wait}")
+            await until(lambda: page.words() == f"Hello. {wait} At nine.")
+    assert "when are you" in endpoint.requests[-1]["messages"][-1]["content"]
+    assert recognizer.losses["hung"] == hung + 1
+
+
+def said_by_flite(text: str) -> Pcm:
+    pieces = FliteSynthesizer().speak(text, "slt")
+    pcm = np.concatenate([piece.pcm for piece in pieces])
+    return np.rint(soxr.resample(pcm.astype(np.float32), RATE_OUT, RATE_IN)).astype(np.int16)
