@@ -55,10 +55,15 @@ ECHO_CHECK_MS = 100
 ECHO_TAIL_MS = MAX_DELAY_MS
 """The agent's last words can come back this long after they were sent."""
 ECHO_KNOWN_MS = 10_000
-"""A line that brought echo so recently is taken to bring more: one check that finds none is not
-believed before the next one agrees..."""
+"""A line that brought echo so recently is taken to bring more: checks that find none are not
+believed before so many in a row agree..."""
+ECHO_MISSES_SPEAKING = 2
+"""...while the agent speaks, which has to fall silent soon..."""
+ECHO_MISSES_SILENT = 3
+"""...and after its last word, when nothing is lost by waiting: what the caller says is kept."""
 ECHO_DOUBT_MS = 400
-"""...within this time: on a busy machine, and between two words, checks are farther apart."""
+"""A check agrees with one this long ago: on a busy machine, and between two words, they are farther
+apart than usual."""
 ECHO_UNKNOWN_MS = 800
 """While it is not known whether a line brings echo, it is taken to come this late..."""
 QUIET_PROVES_MS = 1500
@@ -153,8 +158,8 @@ class Hearing:
         """Entries of keys that are complete and not yet handed over."""
         self._pressed_at = 0
         self._echo_verdict = (False, -(10**9))
-        self._echo_doubted = False
-        """The last check found no echo on a line that is known for it."""
+        self._echo_misses = 0
+        """The checks in a row that found no echo."""
         self._echo_until = -(10**9)
         """Up to here what was heard is known to be the agent's own voice."""
         self._echo_gone = -(10**9)
@@ -275,7 +280,6 @@ class Hearing:
         verdict, at = self._echo_verdict
         if end - at >= ECHO_CHECK_MS * MS:
             known = end - self._echo_until < ECHO_KNOWN_MS * MS
-            doubted = self._echo_doubted and end - at < ECHO_DOUBT_MS * MS
             found = self._echo.is_echo((self._memory.end - end) // SAMPLES_IN)
             if found:
                 self._echo_until = end
@@ -284,8 +288,11 @@ class Hearing:
             else:
                 # No more for a check that comes late: a stall spoils the echo, too.
                 self._facts.no_echo_ms += ECHO_CHECK_MS
-            self._echo_doubted = not found
-            verdict = found or (known and not doubted)
+            misses = self._echo_misses if end - at < ECHO_DOUBT_MS * MS else 0
+            self._echo_misses = 0 if found else misses + 1
+            speaking = self._agent_is_speaking()
+            enough = ECHO_MISSES_SPEAKING if speaking else ECHO_MISSES_SILENT
+            verdict = found or (known and self._echo_misses < enough)
             self._echo_verdict = (verdict, end)
         return verdict
 
