@@ -52,6 +52,8 @@ VOICE_GAP_MS = 100
 """The voice detector waits longer before it calls speech ended; the turn's clock starts here."""
 ECHO_CHECK_MS = 100
 """An echo verdict is good for this long: it costs milliseconds."""
+ECHO_CHECK_MOST_MS = 150
+"""A check that finds no echo speaks for no more: a stall before it spoils the echo, too."""
 ECHO_TAIL_MS = MAX_DELAY_MS
 """The agent's last words can come back this long after they were sent."""
 ECHO_KNOWN_MS = 10_000
@@ -286,8 +288,7 @@ class Hearing:
                 if self._turn.state not in (State.SUSPECTED, State.JUDGING):
                     self._facts.no_echo_ms = 0
             else:
-                # No more for a check that comes late: a stall spoils the echo, too.
-                self._facts.no_echo_ms += ECHO_CHECK_MS
+                self._facts.no_echo_ms += min(self._ms(end - at), ECHO_CHECK_MOST_MS)
             misses = self._echo_misses if end - at < ECHO_DOUBT_MS * MS else 0
             self._echo_misses = 0 if found else misses + 1
             speaking = self._agent_is_speaking()
