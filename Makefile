@@ -19,8 +19,8 @@ qwen-asr-official: .venv-qwen-asr/.made
 qwen-tts-official: .venv-qwen-tts/.made
 
 # In two halves at once: one computes, the other mostly waits for calls that last as long as they last.
-FIRST := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/web/speech \
-	tests/deploy $(wildcard tests/test_*.py)
+FIRST := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/web/speech_api \
+	tests/deploy tests/bench tests/benchmarks tests/support $(wildcard tests/test_*.py)
 test: $(VENV)/.test lint audit
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -o cache_dir=$(VENV)/.first $(FIRST) \
 		>$(VENV)/first.log 2>&1 & first=$$!; \
@@ -40,7 +40,8 @@ format: $(VENV)/.test
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.runtime
-	for name in media loss turns edge; do $(BIN)/offhook bench $$name || exit 1; done
+	for name in media loss; do $(BIN)/python -m benchmarks $$name || exit 1; done
+	for name in turns edge; do $(BIN)/offhook bench $$name || exit 1; done
 
 # Packages are installed exactly as locked, without resolving: the resolver would add what the lock
 # leaves out on purpose (see requirements.in).

@@ -29,10 +29,10 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 from pipecat.utils.time import time_now_iso8601
 from pipecat.workers.runner import WorkerRunner
 
-from offhook.pipeline.flite_io import FliteSynthesizer
-from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.recognizer import Final
-from offhook.pipeline.services_io import OffhookTTS
+from offhook.pipeline.conversation.services_io import OffhookTTS
+from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.recognizer import Final
 
 INSTRUCTIONS = "You are on a phone call. Answer in one or two short spoken sentences."
 

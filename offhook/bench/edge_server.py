@@ -11,17 +11,17 @@ import asyncio
 from offhook.bench.memory import memory_route
 from offhook.bench.process import LoopLag, stats_route, stay
 from offhook.bench.scripted import ScriptedAgent, ScriptedRecognizer, ScriptedSynthesizer
+from offhook.media.codecs.resample import Resampler
 from offhook.media.leg import Leg
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.media.resample import Resampler
-from offhook.pipeline.call_io import Agent, Call
-from offhook.pipeline.vad_io import MAX_CALLS
-from offhook.web.config import Agent as AgentSettings
-from offhook.web.config import Config, Log, Server, WebRtc
-from offhook.web.edge_io import Edge
-from offhook.web.logs import set_up
-from offhook.web.loop_io import run
-from offhook.web.server_io import application
+from offhook.pipeline.conversation.call_io import Agent, Call
+from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
+from offhook.web.config.config import Agent as AgentSettings
+from offhook.web.config.config import Config, Log, Server, WebRtc
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.server_io import application
+from offhook.web.process.logs import set_up
+from offhook.web.process.loop_io import run
 
 
 class ScriptedEdge(Edge):

@@ -28,8 +28,9 @@ import numpy as np
 import soxr
 from loguru import logger
 
-from offhook.bench.http_live import Live, live_run, transcribe_file
-from offhook.bench.http_load import (
+from offhook.bench.own_server import free_port, started
+from offhook.bench.speech.http_live import Live, live_run, transcribe_file
+from offhook.bench.speech.http_load import (
     Answer,
     Cost,
     Failed,
@@ -41,11 +42,10 @@ from offhook.bench.http_load import (
     sweep,
     texts,
 )
-from offhook.bench.own_server import free_port, started
-from offhook.bench.recordings import recorded
-from offhook.bench.tts_table import Table, progress
+from offhook.bench.speech.recordings import recorded
+from offhook.bench.speech.table import Table, progress
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.web.engines_io import open_synthesizer
+from offhook.web.engines.engines_io import open_synthesizer
 
 START_SECONDS = 120.0
 """For the server to be there, and for each engine to answer the first time: it may load."""
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 async def material(say: bool) -> Material:
     recordings = [] if say else recorded()
     if not recordings:
-        from offhook.web.caller_io import spoken  # with WebRTC and all
+        from offhook.web.cli.caller_io import spoken  # with WebRTC and all
 
         synthesizer = open_synthesizer()
         await synthesizer.start()

@@ -26,19 +26,19 @@ import aiohttp
 import numpy as np
 
 from offhook.bench.process import LoopLag, input_lines, say
-from offhook.bench.recordings import TICKS, Packets, resample
+from offhook.bench.speech.recordings import TICKS, Packets, resample
 from offhook.media.clock_io import PacketClock
-from offhook.media.codec import CodecError
-from offhook.media.opus import OpusDecoder, OpusEncoder, OpusSettings
+from offhook.media.codecs.codec import CodecError
+from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
-from offhook.media.rtp import RtpError, RtpPacket, uint16_diff, uint32_add, uint32_diff
-from offhook.media.sender import AudioSender
+from offhook.media.rtp.rtp import RtpError, RtpPacket, uint16_diff, uint32_add, uint32_diff
+from offhook.media.rtp.sender import AudioSender
 from offhook.signaling.peer_io import PeerLeg, use_addresses
-from offhook.web.caller_io import spoken, trimmed
-from offhook.web.config import Log
-from offhook.web.engines_io import open_synthesizer
-from offhook.web.logs import set_up
-from offhook.web.loop_io import run
+from offhook.web.cli.caller_io import spoken, trimmed
+from offhook.web.config.config import Log
+from offhook.web.engines.engines_io import open_synthesizer
+from offhook.web.process.logs import set_up
+from offhook.web.process.loop_io import run
 
 Manner = Literal["listening", "talking", "interrupting"]
 

@@ -39,7 +39,7 @@ async def started(
         log = Path(folder) / "log"
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "offhook.web.cli", *arguments),
+                *(sys.executable, "-m", "offhook", *arguments),
                 stderr=output,
                 env=environment,
             )

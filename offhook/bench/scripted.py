@@ -19,8 +19,8 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
-from offhook.pipeline.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions
-from offhook.pipeline.synthesizer import DEFAULT_VOICE, Speech, VoiceOptions
+from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions
+from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, VoiceOptions
 
 TEXT = "please tell me what you can do"
 WORD_MS = 300

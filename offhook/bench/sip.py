@@ -17,12 +17,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from offhook.bench import sip_load
-from offhook.bench.sip_kamailio import KamailioError
-from offhook.pipeline.vad_io import MAX_CALLS
-from offhook.web.config import Log
-from offhook.web.logs import set_up
-from offhook.web.loop_io import run as run_loop
+from offhook.bench.phones import load as sip_load
+from offhook.bench.phones.kamailio import KamailioError
+from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
+from offhook.web.config.config import Log
+from offhook.web.process.logs import set_up
+from offhook.web.process.loop_io import run as run_loop
 
 KINDS = ("echo", "vad", "scripted")
 

@@ -46,7 +46,7 @@ from pipecat.workers.runner import WorkerRunner
 from offhook.bench.process import LoopLag, stats_route, stay
 from offhook.bench.scripted import PARTIAL_MS, TEXT, reply_text, word_sound
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT
-from offhook.web.loop_io import run
+from offhook.web.process.loop_io import run
 
 
 class Stt(STTService):

@@ -28,13 +28,13 @@ import aiohttp
 import numpy as np
 from loguru import logger
 
-from offhook.bench.http_live import transcribe_file
-from offhook.bench.http_load import Failed, Material, Requests, TurnedAway, long_recording
 from offhook.bench.own_server import free_port, started
 from offhook.bench.process import ChildError, child
-from offhook.bench.stream_callers import FINALS_S, READY_S, Plan, said
-from offhook.bench.stream_result import FIRST_COLUMNS, LATER_COLUMNS, Result
-from offhook.bench.tts_table import Table, percentile, progress
+from offhook.bench.speech.http_live import transcribe_file
+from offhook.bench.speech.http_load import Failed, Material, Requests, TurnedAway, long_recording
+from offhook.bench.speech.stream_callers import FINALS_S, READY_S, Plan, said
+from offhook.bench.speech.stream_result import FIRST_COLUMNS, LATER_COLUMNS, Result
+from offhook.bench.speech.table import Table, percentile, progress
 
 CALLERS = 50
 """In one process: 2500 pieces of sound a second take a tenth of a core."""
@@ -103,7 +103,7 @@ async def point(streams: int, a: argparse.Namespace) -> Result:
     found = Result()
     async with AsyncExitStack() as stack:
         children = [
-            await stack.enter_async_context(child("offhook.bench.stream_callers"))
+            await stack.enter_async_context(child("offhook.bench.speech.stream_callers"))
             for _ in range(ceil(streams / CALLERS))
         ]
         at = time.monotonic() + CONNECT_S + streams * CONNECT_EACH_S

@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from itertools import accumulate
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.recognizer import (
+from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
     Final,
     Recognizer,

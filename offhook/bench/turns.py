@@ -25,12 +25,12 @@ import numpy as np
 
 from offhook.bench.transcript import Said, mark_errors, recognise, words, words_beyond
 from offhook.media.pcm import PACKET_MS, RATE_OUT, Pcm, dbfs
-from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.recognizer import Word
-from offhook.pipeline.synthesizer import VoiceOptions
+from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.recognizer import Word
+from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.signaling.peer_io import use_addresses
-from offhook.web.caller_io import AUDIBLE_DBFS, Line, ScriptedCall, spoken, trimmed
-from offhook.web.engines_io import open_synthesizer
+from offhook.web.cli.caller_io import AUDIBLE_DBFS, Line, ScriptedCall, spoken, trimmed
+from offhook.web.engines.engines_io import open_synthesizer
 
 ASK = "Tell me about yourself."
 CONVERSATION = (
@@ -87,7 +87,7 @@ async def server(log: Path | None = None, **environment: str) -> AsyncIterator[s
         log = log or Path(directory) / "log"
         port = 20_000 + os.getpid() % 20_000
         settings = {"OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1"]', **environment}
-        command = [sys.executable, "-m", "offhook.web.cli", "serve", "--port", str(port)]
+        command = [sys.executable, "-m", "offhook", "serve", "--port", str(port)]
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *command, env={**os.environ, **settings}, stderr=output

@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Callable
 
+from offhook.media.codecs.resample import Resampler
 from offhook.media.leg import Leg, LegError
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
-from offhook.media.resample import Resampler
 
 MAX_QUEUED = 2 * SAMPLES_OUT
 """Samples that may wait to be said. On one clock none wait for longer than a tick; what a line

@@ -33,11 +33,11 @@ from aiortc.rtcrtptransceiver import RTCRtpTransceiver
 from aiortc.sdp import SessionDescription, candidate_from_sdp
 from loguru import logger
 
-from offhook.media.codec import Decoder, Encoder
-from offhook.media.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
-from offhook.media.g722 import G722Decoder, G722Encoder
-from offhook.media.opus import OpusDecoder, OpusEncoder, OpusSettings
-from offhook.media.rtp_leg import RtpFormat, RtpLeg
+from offhook.media.codecs.codec import Decoder, Encoder
+from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
+from offhook.media.codecs.g722 import G722Decoder, G722Encoder
+from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
+from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 
 CONNECT_TIMEOUT_SECONDS = 15
 """From the answer to a connected peer. Browsers take a second, or five behind a slow TURN server; a

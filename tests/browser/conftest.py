@@ -20,8 +20,8 @@ import soxr
 from aiohttp import web
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.web.caller_io import spoken, trimmed
-from offhook.web.engines_io import open_synthesizer
+from offhook.web.cli.caller_io import spoken, trimmed
+from offhook.web.engines.engines_io import open_synthesizer
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -84,7 +84,7 @@ async def serving(*arguments: str, **environment: str) -> AsyncIterator[Server]:
     """A server on a free port of this machine."""
     server = Server()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "offhook.web.cli", "serve", *arguments),
+        *(sys.executable, "-m", "offhook", "serve", *arguments),
         cwd=ROOT,
         stderr=asyncio.subprocess.PIPE,
         env={

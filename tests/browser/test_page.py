@@ -11,7 +11,7 @@ import av
 import numpy as np
 import pytest
 
-from offhook.web.logs import MASK
+from offhook.web.process.logs import MASK
 from tests.browser.conftest import HERE, microphone, serving
 
 pytestmark = pytest.mark.browser

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from offhook.telephony.sip.trunks import Trunk
+from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.browser.conftest import HERE, MICROPHONE_RATE
 from tests.telephony.sip.phones import (
     OUR_TONE,

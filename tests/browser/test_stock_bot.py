@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 
 from offhook.media.pcm import PACKET_MS, SAMPLES_OUT, Pcm, dbfs
-from offhook.pipeline.flite_io import FliteSynthesizer
-from offhook.pipeline.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.recognizer import EngineError, Final
-from offhook.web.caller_io import AUDIBLE_DBFS, Line, ScriptedCall, spoken, trimmed
+from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.recognizer import EngineError, Final
+from offhook.web.cli.caller_io import AUDIBLE_DBFS, Line, ScriptedCall, spoken, trimmed
 from tests.browser.conftest import ROOT, serving
 
 pytestmark = pytest.mark.slow

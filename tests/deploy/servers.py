@@ -37,7 +37,7 @@ def servers(folder: Path) -> Iterator[dict[str, str]]:
 def _start(stack: ExitStack, folder: Path, job: str) -> tuple["subprocess.Popen[bytes]", Path]:
     log = folder / f"{job}.log"
     process = subprocess.Popen(
-        [sys.executable, "-m", "offhook.web.cli", *COMMANDS[job]],
+        [sys.executable, "-m", "offhook", *COMMANDS[job]],
         cwd=folder,
         env={
             **{name: value for name, value in os.environ.items() if "OFFHOOK_" not in name},

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from offhook.bench.sip_callers import Callers
-from offhook.bench.sip_kamailio import Kamailio, kamailio
-from offhook.bench.sip_rtp import HOST, encode, offer
+from offhook.bench.phones.callers import Callers
+from offhook.bench.phones.kamailio import Kamailio, kamailio
+from offhook.bench.phones.rtp import HOST, encode, offer
 from offhook.media.pcm import RATE_OUT
 from offhook.telephony.sip.endpoint_io import SipEndpoint
-from offhook.telephony.sip.trunks import Trunk
+from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.telephony.sip.phones import (
     ToneHost,
     endpoint,

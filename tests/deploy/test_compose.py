@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from offhook.web import config
-from offhook.web.cli_parser import parser
+from offhook.web.cli.parser import parser
+from offhook.web.config import config
 from tests.deploy.servers import DEPLOY, ROOT
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())

@@ -6,11 +6,11 @@ import asyncio
 import aiohttp
 import pytest
 
+from offhook.bench.phones.kamailio import CONFIGURATION, kamailio
+from offhook.bench.phones.rtp import HOST, offer
 from offhook.bench.process import child, get_json
-from offhook.bench.sip_kamailio import CONFIGURATION, kamailio
-from offhook.bench.sip_rtp import HOST, offer
-from offhook.telephony.sip.message import Request, parse_message, respond
-from offhook.telephony.sip.uri import Uri
+from offhook.telephony.sip.messages.message import Request, parse_message, respond
+from offhook.telephony.sip.messages.uri import Uri
 from tests.deploy.site import (
     QUICK,
     Site,
@@ -163,7 +163,8 @@ async def test_a_real_phone_talks_with_an_edge_and_their_sound_goes_directly(tmp
 
 async def test_a_killed_edge_is_noticed_and_calls_go_on_at_the_other():
     port = free_port()
-    async with child("offhook.bench.sip_server", "echo") as server, endpoint(udp=port) as (_, host):
+    with_echo = child("offhook.bench.phones.server", "echo")
+    async with with_echo as server, endpoint(udp=port) as (_, host):
         async with aiohttp.ClientSession(f"http://{HOST}:{server.hello['port']}") as http:
             killed = (await get_json(http, "/sip"))["port"]
         async with kamailio([killed, port], **QUICK) as proxy:

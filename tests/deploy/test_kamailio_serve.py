@@ -5,11 +5,11 @@ import json
 import signal
 from pathlib import Path
 
-from offhook.bench.sip_kamailio import kamailio
-from offhook.bench.sip_rtp import HOST
+from offhook.bench.phones.kamailio import kamailio
+from offhook.bench.phones.rtp import HOST
 from tests.deploy.site import QUICK, SOON, Site, until
 from tests.telephony.sip.phones import free_port, needs_kamailio
-from tests.web.test_processes import TwoProcesses
+from tests.web.edge.test_processes import TwoProcesses
 
 pytestmark = needs_kamailio
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from offhook.bench.sip_kamailio import kamailio
-from offhook.bench.sip_rtp import HOST, offer
+from offhook.bench.phones.kamailio import kamailio
+from offhook.bench.phones.rtp import HOST, offer
 from offhook.telephony.sip.endpoint_io import Dial
-from offhook.telephony.sip.trunks import Trunk
+from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.deploy.site import (
     OTHER,
     PHONES,

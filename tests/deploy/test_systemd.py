@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from offhook.web import edge_io, processes_io
-from offhook.web.config import Server
+from offhook.web.config.config import Server
+from offhook.web.edge import edge_io, processes_io
 from tests.deploy.servers import DEPLOY
 
 UNIT = DEPLOY / "systemd" / "offhook.service"

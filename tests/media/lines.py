@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from offhook.media.g711 import PcmaDecoder, PcmuDecoder, PcmuEncoder
-from offhook.media.g722 import G722Decoder, G722Encoder
-from offhook.media.opus import OpusDecoder, OpusEncoder
-from offhook.media.rtp import RtpPacket
-from offhook.media.rtp_leg import RtpFormat, RtpLeg
+from offhook.media.codecs.g711 import PcmaDecoder, PcmuDecoder, PcmuEncoder
+from offhook.media.codecs.g722 import G722Decoder, G722Encoder
+from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
+from offhook.media.rtp.rtp import RtpPacket
+from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 
 PCMU, PCMA, G722, CN, OPUS, EVENT = 0, 8, 9, 13, 96, 101
 DECODERS = {PCMU: PcmuDecoder, PCMA: PcmaDecoder, G722: G722Decoder, OPUS: OpusDecoder}

@@ -18,10 +18,10 @@ from aiortc import RTCPeerConnection, RTCSessionDescription
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offhook.media import rtcp, rtp_leg
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN
-from offhook.media.rtp import RtpPacket
+from offhook.media.rtp import rtcp, rtp_leg
+from offhook.media.rtp.rtp import RtpPacket
 from offhook.signaling.peer_io import (
     CANDIDATES_LIMIT,
     MEDIA_LIMIT,
@@ -500,8 +500,8 @@ class OpenLeg(PeerLeg):
     """With its codecs agreed, and no network."""
 
     def __init__(self):
-        from offhook.media.opus import OpusDecoder, OpusEncoder
-        from offhook.media.rtp_leg import RtpFormat
+        from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
+        from offhook.media.rtp.rtp_leg import RtpFormat
 
         super().__init__("fuzzed")
         self.sent = []

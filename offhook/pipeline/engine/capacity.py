@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING
 
 from offhook.pipeline.engine.pages import PAGE_SIZE
-from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.speech.recognizer import EngineError
 
 if TYPE_CHECKING:
-    from offhook.pipeline.models.nemotron import NemotronConfig
-    from offhook.pipeline.models.qwen3 import DecoderConfig
+    from offhook.pipeline.models.nemotron.model import NemotronConfig
+    from offhook.pipeline.models.qwen3.body import DecoderConfig
 
 MAX_STREAMS = 1024
 """Live streams, where memory allows as many."""

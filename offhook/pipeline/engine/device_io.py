@@ -6,7 +6,7 @@ import torch
 
 from offhook.pipeline.engine.affinity_io import stay_near
 from offhook.pipeline.engine.asr_models import Device
-from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.speech.recognizer import EngineError
 
 CPU_THREADS = 4
 """At most; a thread on the other half of a core only waits for the first."""

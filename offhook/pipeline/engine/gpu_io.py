@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from offhook.pipeline.engine import affinity_io
 from offhook.pipeline.engine.capacity import capacity, nemotron_capacity, voice_capacity
-from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.speech.recognizer import EngineError
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from offhook.pipeline.models.nemotron import NemotronConfig
-    from offhook.pipeline.models.qwen3_asr import AsrConfig
-    from offhook.pipeline.models.qwen3_tts import TtsConfig
+    from offhook.pipeline.models.nemotron.model import NemotronConfig
+    from offhook.pipeline.models.qwen3_asr.model import AsrConfig
+    from offhook.pipeline.models.qwen3_tts.model import TtsConfig
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def memory_bytes() -> dict[str, int]:
 
 def _streams(model: str, free: int) -> tuple[int, str]:
     """How many fit, and if none, why."""
-    from offhook.pipeline.models.nemotron import Nemotron, NemotronConfig
-    from offhook.pipeline.models.qwen3_asr import AsrConfig, Qwen3Asr
+    from offhook.pipeline.models.nemotron.model import Nemotron, NemotronConfig
+    from offhook.pipeline.models.qwen3_asr.model import AsrConfig, Qwen3Asr
 
     try:
         config = _config(model)
@@ -97,9 +97,9 @@ def _streams(model: str, free: int) -> tuple[int, str]:
 
 def _config(model: str) -> "AsrConfig | NemotronConfig | TtsConfig":
     """Raises EngineError."""
-    from offhook.pipeline.models import nemotron_checkpoint as nemotron
-    from offhook.pipeline.models.qwen3_asr import QWEN3_ASR_0_6B, QWEN3_ASR_1_7B, AsrConfig
-    from offhook.pipeline.models.qwen3_tts import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B, TtsConfig
+    from offhook.pipeline.models.nemotron import checkpoint as nemotron
+    from offhook.pipeline.models.qwen3_asr.model import QWEN3_ASR_0_6B, QWEN3_ASR_1_7B, AsrConfig
+    from offhook.pipeline.models.qwen3_tts.model import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B, TtsConfig
 
     file = Path(model).expanduser() / "config.json"
     if file.is_file():
@@ -136,8 +136,8 @@ def _voice_bytes(config: "TtsConfig") -> tuple[int, int]:
     """Of the weights, and of the state of one stream, in bf16."""
     import torch
 
-    from offhook.pipeline.models.codec import QWEN3_CODEC, Codec
-    from offhook.pipeline.models.qwen3_tts import Qwen3Tts
+    from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC, Codec
+    from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts
 
     with torch.device("meta"):
         model, codec = Qwen3Tts(config), Codec(QWEN3_CODEC).to(torch.bfloat16)

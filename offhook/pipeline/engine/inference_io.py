@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from loguru import logger
 
-from offhook.pipeline.recognizer import EngineBroken, EngineError
+from offhook.pipeline.speech.recognizer import EngineBroken, EngineError
 
 CLOSE_SECONDS = 10.0
 

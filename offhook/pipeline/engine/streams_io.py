@@ -7,8 +7,7 @@ from typing import Protocol
 
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.inference_io import Inference, Order
-from offhook.pipeline.event_mailbox_io import EventMailbox
-from offhook.pipeline.recognizer import (
+from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
     AudioOverrun,
     EngineBroken,
@@ -17,6 +16,7 @@ from offhook.pipeline.recognizer import (
     Partial,
     StreamOptions,
 )
+from offhook.pipeline.speech.streams.event_mailbox_io import EventMailbox
 
 Tell = Callable[[int, Partial | Final], None]
 

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.speech.recognizer import EngineError
 
 Module = TypeVar("Module", bound=nn.Module)
 

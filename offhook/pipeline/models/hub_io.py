@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.speech.recognizer import EngineError
 
 Progress = Callable[[int, int], None]
 """(bytes done, bytes in all); the second grows while files are being found."""

@@ -6,12 +6,12 @@ from time import monotonic
 from typing import Any
 
 from offhook.media.leg import CallInfo, LegStatistics
+from offhook.telephony.call_progress_io import CallHistory, CallProgress, State
 from offhook.telephony.call_record import CallRecord, EndedBy, wall_clock
 from offhook.telephony.carriers.leg_io import CarrierLeg
-from offhook.telephony.carriers.rest_io import Rest
+from offhook.telephony.carriers.rest.client_io import Rest
 from offhook.telephony.carriers.settings import CarrierSettings
-from offhook.telephony.carriers.stream import Started
-from offhook.telephony.progress_io import CallHistory, CallProgress, State
+from offhook.telephony.carriers.streams.stream import Started
 
 # What providers say of a call that they place for us → (state, status of SIP that says the same).
 STATUSES: Mapping[str, tuple[State, int]] = {

@@ -23,21 +23,21 @@ from typing import Protocol
 
 import numpy as np
 
-from offhook.media.codec import CodecError, Decoder, Encoder
+from offhook.media.codecs.codec import CodecError, Decoder, Encoder
+from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
+from offhook.media.codecs.l16 import L16Decoder, L16Encoder
+from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.dtmf import DIGITS, DtmfError, KeyPresses
-from offhook.media.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
-from offhook.media.l16 import L16Decoder, L16Encoder
 from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
-from offhook.media.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
 from offhook.media.playout import PlayoutState
-from offhook.media.quality import mos
-from offhook.media.receiver import AudioReceiver
-from offhook.media.rtcp import ReceptionStatistics
+from offhook.media.rtp.quality import mos
+from offhook.media.rtp.receiver import AudioReceiver
+from offhook.media.rtp.rtcp import ReceptionStatistics
 from offhook.telephony.call_record import EndedBy
-from offhook.telephony.carriers.far_buffer import FarBuffer
-from offhook.telephony.carriers.packets import PAYLOAD_TYPE, Packetizer
-from offhook.telephony.carriers.stream import (
+from offhook.telephony.carriers.streams.far_buffer import FarBuffer
+from offhook.telephony.carriers.streams.packets import PAYLOAD_TYPE, Packetizer
+from offhook.telephony.carriers.streams.stream import (
     Answer,
     CarrierError,
     CarrierStream,

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Literal, get_args
 from urllib.parse import SplitResult, urlsplit
 
-from offhook.telephony.carriers.stream import Format
+from offhook.telephony.carriers.streams.stream import Format
 
 Provider = Literal[
     "twilio", "telnyx", "plivo", "vonage", "exotel", "genesys", "audiosocket", "chan_websocket"

@@ -18,19 +18,20 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import CallInfo, Leg, LegError
+from offhook.telephony.call_progress_io import CallHistory, CallProgress, DialError, State
 from offhook.telephony.call_record import Attempt, wall_clock
-from offhook.telephony.progress_io import CallHistory, CallProgress, DialError, State
-from offhook.telephony.sip.ending import shown
-from offhook.telephony.sip.flow import Flow
-from offhook.telephony.sip.grammar import SipError
-from offhook.telephony.sip.keying import Profile
-from offhook.telephony.sip.leg_io import SipLeg
-from offhook.telephony.sip.media_plan import NotAcceptable
-from offhook.telephony.sip.message import Request, sdp_of
-from offhook.telephony.sip.offer_answer import holds, wants_ice, worth_trying
-from offhook.telephony.sip.rtp_ports_io import NoPorts
-from offhook.telephony.sip.session import Session
-from offhook.telephony.sip.session_events import (
+from offhook.telephony.sip.media.keying import Profile
+from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.telephony.sip.media.media_plan import NotAcceptable
+from offhook.telephony.sip.media.offer_answer import holds, wants_ice, worth_trying
+from offhook.telephony.sip.media.rtp_ports_io import NoPorts
+from offhook.telephony.sip.messages.flow import Flow
+from offhook.telephony.sip.messages.grammar import SipError
+from offhook.telephony.sip.messages.message import Request, sdp_of
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.ending import shown
+from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.sessions.session_events import (
     Answered,
     AnswerReceived,
     Confirmed,
@@ -44,8 +45,7 @@ from offhook.telephony.sip.session_events import (
     RefreshDue,
     SessionEvent,
 )
-from offhook.telephony.sip.trunks import Trunk
-from offhook.telephony.sip.uri import Uri
+from offhook.telephony.sip.trunks.trunks import Trunk
 
 OFFER_SECONDS = 10.0
 """For the far end to answer an offer of ours in a call that is up."""

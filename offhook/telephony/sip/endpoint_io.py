@@ -18,39 +18,39 @@ from typing import Any, Protocol
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
+from offhook.media.codecs.opus import OpusSettings
 from offhook.media.leg import CallInfo, Leg, LegStatistics
-from offhook.media.opus import OpusSettings
+from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.call_record import CallRecord
-from offhook.telephony.progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
-from offhook.telephony.sip.dtls_io import local_fingerprint
-from offhook.telephony.sip.ending import printable, shown
-from offhook.telephony.sip.flow import Flow, TransportName
-from offhook.telephony.sip.grammar import SipError
-from offhook.telephony.sip.headers import NameAddr
-from offhook.telephony.sip.keep_alive import KEEP_ALIVE
-from offhook.telephony.sip.leg_io import SipLeg
-from offhook.telephony.sip.media_plan import MediaSettings
-from offhook.telephony.sip.message import Request
-from offhook.telephony.sip.registration import Registration, RegistrationStatus
-from offhook.telephony.sip.resolver_io import ResolveError, Resolver
-from offhook.telephony.sip.rtp_ports_io import RtpPorts
-from offhook.telephony.sip.session import Session
-from offhook.telephony.sip.stream_io import trusting
+from offhook.telephony.sip.media.dtls_io import local_fingerprint
+from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.telephony.sip.media.media_plan import MediaSettings
+from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
+from offhook.telephony.sip.messages.flow import Flow, TransportName
+from offhook.telephony.sip.messages.grammar import SipError
+from offhook.telephony.sip.messages.headers import NameAddr
+from offhook.telephony.sip.messages.message import Request
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.network.resolver_io import ResolveError, Resolver
+from offhook.telephony.sip.network.stream_io import trusting
+from offhook.telephony.sip.network.transport_io import Transports
+from offhook.telephony.sip.network.udp_io import LocalAddresses, listening_hosts
+from offhook.telephony.sip.sessions.ending import printable, shown
+from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.trace import Trace
 from offhook.telephony.sip.transfer_io import Transfers
-from offhook.telephony.sip.transport_io import Transports
-from offhook.telephony.sip.trunk_watch import TrunkState
-from offhook.telephony.sip.trunks import (
+from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE
+from offhook.telephony.sip.trunks.registration import Registration, RegistrationStatus
+from offhook.telephony.sip.trunks.trunk_watch import TrunkState
+from offhook.telephony.sip.trunks.trunks import (
     SipSettings,
     Trunk,
     caller_of,
     presented,
     route,
 )
-from offhook.telephony.sip.udp_io import LocalAddresses, listening_hosts
-from offhook.telephony.sip.upkeep import RegistrationChanged, TrunkChanged
-from offhook.telephony.sip.uri import Uri
+from offhook.telephony.sip.trunks.upkeep import RegistrationChanged, TrunkChanged
 from offhook.telephony.sip.user_agent import (
     IncomingCall,
     Locate,

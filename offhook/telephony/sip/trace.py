@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from offhook.telephony.sip.credentials import parse_parameters
-from offhook.telephony.sip.flow import Flow
-from offhook.telephony.sip.grammar import SipError, quote
+from offhook.telephony.sip.auth.credentials import parse_parameters
+from offhook.telephony.sip.messages.flow import Flow
+from offhook.telephony.sip.messages.grammar import SipError, quote
 
 MAX_MESSAGE_BYTES = 16_384
 """Of one message kept; the rest is cut off."""

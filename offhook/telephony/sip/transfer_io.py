@@ -20,14 +20,14 @@ from loguru import logger
 from offhook.media.bridge import Bridge
 from offhook.media.clock_io import PacketClock
 from offhook.media.leg import Leg, LegError
-from offhook.telephony.progress_io import DialError
+from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
-from offhook.telephony.sip.flow import Flow
-from offhook.telephony.sip.grammar import SipError
-from offhook.telephony.sip.session import Session
-from offhook.telephony.sip.session_events import Ended, ReferProgress
-from offhook.telephony.sip.trunks import Trunk
-from offhook.telephony.sip.uri import Uri
+from offhook.telephony.sip.messages.flow import Flow
+from offhook.telephony.sip.messages.grammar import SipError
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.sessions.session_events import Ended, ReferProgress
+from offhook.telephony.sip.trunks.trunks import Trunk
 
 REFER_SECONDS = 70.0
 """For a transfer to be decided: longer than the target may ring."""

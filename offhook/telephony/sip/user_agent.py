@@ -26,14 +26,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from offhook.telephony.sip.digest import DigestClient
-from offhook.telephony.sip.flow import Flow, TransportName
-from offhook.telephony.sip.gate import Gate, HeaderLines, Refusal
-from offhook.telephony.sip.headers import NameAddr
-from offhook.telephony.sip.large_requests import LargeRequests
-from offhook.telephony.sip.line import Line
-from offhook.telephony.sip.matching import server_key
-from offhook.telephony.sip.message import (
+from offhook.telephony.sip.admission.access_policy import Gate, HeaderLines, Refusal
+from offhook.telephony.sip.auth.digest import DigestClient
+from offhook.telephony.sip.messages.flow import Flow, TransportName
+from offhook.telephony.sip.messages.headers import NameAddr
+from offhook.telephony.sip.messages.message import (
     MessageError,
     Request,
     Response,
@@ -41,13 +38,16 @@ from offhook.telephony.sip.message import (
     respond,
     sdp_of,
 )
-from offhook.telephony.sip.refer import Replaces
-from offhook.telephony.sip.registration import Registration, RegistrationStatus
-from offhook.telephony.sip.session import Session
-from offhook.telephony.sip.session_events import SessionEvent, SessionSettings
-from offhook.telephony.sip.session_table import OVER, State
-from offhook.telephony.sip.transaction import ClientTransaction, Key, ServerTransaction
-from offhook.telephony.sip.transactions import (
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.line import Line
+from offhook.telephony.sip.sessions.refer import Replaces
+from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.sessions.session_events import SessionEvent, SessionSettings
+from offhook.telephony.sip.sessions.session_table import OVER, State
+from offhook.telephony.sip.transactions.large_requests import LargeRequests
+from offhook.telephony.sip.transactions.matching import server_key
+from offhook.telephony.sip.transactions.transaction import ClientTransaction, Key, ServerTransaction
+from offhook.telephony.sip.transactions.transactions import (
     RETRY_AFTER_SECONDS,
     AckReceived,
     Cancelled,
@@ -56,9 +56,9 @@ from offhook.telephony.sip.transactions import (
     ResponseReceived,
     Transactions,
 )
-from offhook.telephony.sip.trunks import SipSettings, Trunk
-from offhook.telephony.sip.upkeep import RegistrationChanged, TrunkChanged, Upkeep
-from offhook.telephony.sip.uri import Uri
+from offhook.telephony.sip.trunks.registration import Registration, RegistrationStatus
+from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
+from offhook.telephony.sip.trunks.upkeep import RegistrationChanged, TrunkChanged, Upkeep
 
 ALLOWED = tuple(
     ["INVITE", "ACK", "CANCEL", "BYE", "OPTIONS", "PRACK", "UPDATE", "INFO", "REFER", "NOTIFY"]

@@ -11,8 +11,8 @@ from offhook.pipeline.engine.capacity import (
     page_bytes,
     voice_capacity,
 )
-from offhook.pipeline.models.qwen3_tts import QWEN3_TTS_1_7B
-from offhook.pipeline.recognizer import EngineError
+from offhook.pipeline.models.qwen3_tts.model import QWEN3_TTS_1_7B
+from offhook.pipeline.speech.recognizer import EngineError
 
 TALKER = QWEN3_TTS_1_7B.talker
 STATE = 28 << 20

@@ -18,18 +18,18 @@ from offhook.pipeline.engine.capacity import (  # noqa: E402
     nemotron_capacity,
 )
 from offhook.pipeline.engine.pages import PAGE_SIZE  # noqa: E402
-from offhook.pipeline.models.nemotron import Nemotron  # noqa: E402
-from offhook.pipeline.models.nemotron_checkpoint import (  # noqa: E402
+from offhook.pipeline.models.nemotron.checkpoint import (  # noqa: E402
     NEMOTRON_0_6B,
     NEMOTRON_3_5_0_6B,
 )
-from offhook.pipeline.models.qwen3 import KVCache  # noqa: E402
-from offhook.pipeline.models.qwen3_asr import (  # noqa: E402
+from offhook.pipeline.models.nemotron.model import Nemotron  # noqa: E402
+from offhook.pipeline.models.qwen3.body import KVCache  # noqa: E402
+from offhook.pipeline.models.qwen3_asr.model import (  # noqa: E402
     QWEN3_ASR_0_6B,
     AsrConfig,
     Qwen3Asr,
 )
-from offhook.pipeline.recognizer import EngineError  # noqa: E402
+from offhook.pipeline.speech.recognizer import EngineError  # noqa: E402
 from tests.pipeline.models import tiny  # noqa: E402
 
 GIB = 2**30
@@ -91,7 +91,7 @@ def test_nemotron_is_counted_by_its_caches(model, config):
 
 
 def test_nemotron_in_a_folder_is_as_large_as_its_config_says(tmp_path):
-    names = "tests.pipeline.models.tiny_nemotron"
+    names = "tests.pipeline.models.nemotron.tiny"
     tiny_nemotron = pytest.importorskip(names, exc_type=ImportError)
     folder = tiny_nemotron.write(tmp_path)
     most = nemotron_capacity(GIB, tiny_nemotron.ENGLISH)

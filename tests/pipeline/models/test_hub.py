@@ -13,8 +13,8 @@ constants = pytest.importorskip("huggingface_hub.constants")
 
 from offhook.pipeline.models import hub_io  # noqa: E402
 from offhook.pipeline.models.hub_io import MODELSCOPE, PINNED, find  # noqa: E402
-from offhook.pipeline.recognizer import EngineError  # noqa: E402
-from offhook.web.engines_io import MODELS  # noqa: E402
+from offhook.pipeline.speech.recognizer import EngineError  # noqa: E402
+from offhook.web.engines.engines_io import MODELS  # noqa: E402
 from tests.pipeline.models.hub_stand_in import COMMIT, Hub, running  # noqa: E402
 
 WEIGHTS = os.urandom(300_000)

@@ -5,8 +5,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from offhook.pipeline.models import attention, triton_attention, triton_fused  # noqa: E402
-from offhook.pipeline.models.triton_attention import Tile  # noqa: E402
+from offhook.pipeline.models.qwen3 import (  # noqa: E402
+    attention,
+    triton_attention,
+    triton_fused,
+)
+from offhook.pipeline.models.qwen3.triton_attention import Tile  # noqa: E402
 from tests.pipeline.models.attention_cases import (  # noqa: E402
     Paged,
     random_paged,

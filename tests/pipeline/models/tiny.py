@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 
-from offhook.pipeline.models.qwen3_asr import AsrConfig, AsrDecoderConfig, EncoderConfig
-from offhook.pipeline.models.tokenizer import SPLIT
+from offhook.pipeline.models.qwen3.tokenizer import SPLIT
+from offhook.pipeline.models.qwen3_asr.model import AsrConfig, AsrDecoderConfig, EncoderConfig
 
 CONTROL = (
     "<|endoftext|>",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from offhook.telephony.carriers.leg_io import CarrierLeg
-from offhook.telephony.carriers.stream import CarrierStream, Format, Played, Started
+from offhook.telephony.carriers.streams.stream import CarrierStream, Format, Played, Started
 
 RATE = 24
 """Samples a ms, uncoded, so that nothing is lost on the way."""

@@ -1,6 +1,6 @@
 """Frames as a WebSocket client sends them (RFC 6455 §5.2)."""
 
-from offhook.telephony.carriers.frames import unmasked
+from offhook.telephony.carriers.streams.frames import unmasked
 
 
 def sent(opcode, payload, mask=b"\x01\x02\x03\x04", fin=True, masked=True):

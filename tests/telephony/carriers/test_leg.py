@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from offhook.media.codec import CodecError
-from offhook.media.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
-from offhook.media.l16 import L16Decoder, L16Encoder
+from offhook.media.codecs.codec import CodecError
+from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
+from offhook.media.codecs.l16 import L16Decoder, L16Encoder
+from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
 from offhook.media.leg import LegError
-from offhook.media.opus import OpusDecoder, OpusEncoder
 from offhook.media.pcm import SAMPLES_OUT, dbfs
 from offhook.telephony.carriers import leg_io as leg_module
 from offhook.telephony.carriers.leg_io import CarrierLeg
-from offhook.telephony.carriers.stream import (
+from offhook.telephony.carriers.streams.stream import (
     Answer,
     CarrierError,
     Cleared,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from offhook.media.pcm import SAMPLES_OUT
-from offhook.telephony.carriers.stream import Congested, Format
+from offhook.telephony.carriers.streams.stream import Congested, Format
 from tests.telephony.carriers.carrier import STARTED, Call, Line, ScriptedStream, spoken, told
 
 

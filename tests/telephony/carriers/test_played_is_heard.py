@@ -9,10 +9,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from offhook.bench.carrier_far_end_asterisk import ChanWebSocket
-from offhook.bench.carrier_far_end_io import FAR_ENDS
-from offhook.bench.carrier_far_end_json import Telnyx
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, dbfs
+from tests.support.carriers.far_end_asterisk import ChanWebSocket
+from tests.support.carriers.far_end_io import FAR_ENDS
+from tests.support.carriers.far_end_json import Telnyx
 from tests.telephony.carriers.simulated import LOUD, STREAMS, Simulated, loud_sound
 
 CUTS = ("twilio", "telnyx", "plivo", "exotel", "vonage", "chan_websocket")

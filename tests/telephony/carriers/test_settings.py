@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from offhook.telephony.carriers.settings import PROVIDERS, CarrierSettings
-from offhook.telephony.carriers.stream import Format
+from offhook.telephony.carriers.streams.stream import Format
 
 TOKEN = "5a5c1f2b9be5bd3d7eccbd8c5c5b1f55"
 KEY = base64.b64encode(bytes(32)).decode()

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from offhook.media import rtcp
 from offhook.media.clock_io import PacketClock
-from offhook.telephony.sip.rtp_ports_io import RtpPorts
+from offhook.media.rtp import rtcp
+from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
 from tests.telephony.sip.ends import (
     HIGH,
     LOW,

@@ -3,8 +3,8 @@
 from base64 import b64encode
 from itertools import count
 
-from offhook.telephony.sip.offer_answer import MediaNegotiation, MediaPlan, MediaSettings
-from offhook.telephony.sip.sdp import Media, parse
+from offhook.telephony.sip.media.offer_answer import MediaNegotiation, MediaPlan, MediaSettings
+from offhook.telephony.sip.messages.sdp import Media, parse
 
 PLAIN = MediaSettings(srtp="off")
 SECURE = MediaSettings(srtp="required")

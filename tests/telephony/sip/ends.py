@@ -9,13 +9,13 @@ from unittest import mock
 
 import numpy as np
 
-from offhook.media.g711 import PcmuDecoder, PcmuEncoder
+from offhook.media.codecs.g711 import PcmuDecoder, PcmuEncoder
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT
-from offhook.media.rtp import RtpPacket
-from offhook.telephony.sip import sdes
-from offhook.telephony.sip.keying import Keying
-from offhook.telephony.sip.leg_io import SipLeg
-from offhook.telephony.sip.offer_answer import MediaSettings
+from offhook.media.rtp.rtp import RtpPacket
+from offhook.telephony.sip.media import sdes
+from offhook.telephony.sip.media.keying import Keying
+from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.telephony.sip.media.offer_answer import MediaSettings
 
 LOW, HIGH = 48_400, 48_799
 SUITES = tuple(sdes.SUITES)

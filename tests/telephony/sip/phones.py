@@ -21,14 +21,14 @@ import numpy as np
 import pytest
 
 from offhook.media.clock_io import PacketClock
+from offhook.media.codecs.opus import OpusSettings
 from offhook.media.leg import Leg
-from offhook.media.opus import OpusSettings
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT
 from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.endpoint_io import SipEndpoint
-from offhook.telephony.sip.registration_table import State
-from offhook.telephony.sip.trunks import SipSettings, Trunk
+from offhook.telephony.sip.trunks.registration_table import State
+from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 
 OUR_TONE = 880
 THEIR_TONE = 440

@@ -12,10 +12,10 @@ from time import monotonic
 
 from offhook.telephony.sip import call_io, endpoint_io, transfer_io
 from offhook.telephony.sip.endpoint_io import SipEndpoint
-from offhook.telephony.sip.framing import StreamFramer
-from offhook.telephony.sip.headers import Headers
-from offhook.telephony.sip.message import Request, Response, parse_message, respond, sdp_of
-from offhook.telephony.sip.uri import Uri
+from offhook.telephony.sip.messages.framing import StreamFramer
+from offhook.telephony.sip.messages.headers import Headers
+from offhook.telephony.sip.messages.message import Request, Response, parse_message, respond, sdp_of
+from offhook.telephony.sip.messages.uri import Uri
 from tests.telephony.sip.phones import port_of
 
 Header = tuple[str, str]

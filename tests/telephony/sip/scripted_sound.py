@@ -9,13 +9,13 @@ from time import monotonic
 
 import numpy as np
 
-from offhook.media.codec import Decoder, Encoder
-from offhook.media.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
-from offhook.media.g722 import G722Decoder, G722Encoder
+from offhook.media.codecs.codec import Decoder, Encoder
+from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
+from offhook.media.codecs.g722 import G722Decoder, G722Encoder
+from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
 from offhook.media.leg import LegStatistics
-from offhook.media.opus import OpusDecoder, OpusEncoder
 from offhook.media.pcm import RATE_IN, RATE_OUT
-from offhook.media.rtp import RtpPacket
+from offhook.media.rtp.rtp import RtpPacket
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from tests.telephony.sip.ends import frequency
 from tests.telephony.sip.phones import OUR_TONE, THEIR_TONE, Talk, ToneHost, level

@@ -6,11 +6,12 @@ import itertools
 import random
 from collections.abc import Callable
 
-from offhook.telephony.sip.flow import Flow
-from offhook.telephony.sip.headers import NameAddr
-from offhook.telephony.sip.message import Request, Response, parse_message, respond
-from offhook.telephony.sip.session import Session
-from offhook.telephony.sip.session_events import (
+from offhook.telephony.sip.messages.flow import Flow
+from offhook.telephony.sip.messages.headers import NameAddr
+from offhook.telephony.sip.messages.message import Request, Response, parse_message, respond
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.sessions.session_events import (
     Answered,
     AnswerReceived,
     Confirmed,
@@ -22,8 +23,8 @@ from offhook.telephony.sip.session_events import (
     SessionLike,
     SessionSettings,
 )
-from offhook.telephony.sip.transaction import ClientTransaction, ServerTransaction
-from offhook.telephony.sip.transactions import (
+from offhook.telephony.sip.transactions.transaction import ClientTransaction, ServerTransaction
+from offhook.telephony.sip.transactions.transactions import (
     AckReceived,
     Cancelled,
     Failed,
@@ -31,7 +32,6 @@ from offhook.telephony.sip.transactions import (
     ResponseReceived,
     Transactions,
 )
-from offhook.telephony.sip.uri import Uri
 
 FLOW = Flow("UDP", ("192.0.2.2", 5060), ("192.0.2.1", 5060))
 US = Uri.parse("sip:us@192.0.2.1")

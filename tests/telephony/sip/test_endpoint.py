@@ -6,10 +6,10 @@ import pytest
 from loguru import logger
 
 from offhook.telephony.sip import endpoint_io
-from offhook.telephony.sip.message import Response, sdp_of
-from offhook.telephony.sip.trunks import Trunk
-from offhook.web.metrics import FAILURES, OTHER_END, known_end
-from offhook.web.refusals import Busy
+from offhook.telephony.sip.messages.message import Response, sdp_of
+from offhook.telephony.sip.trunks.trunks import Trunk
+from offhook.web.edge.refusals import Busy
+from offhook.web.process.metrics import FAILURES, OTHER_END, known_end
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import LOOPBACK, endpoint, free_port, port_of
 from tests.telephony.sip.scripted_peer import Time, tcp_peer, udp_peer

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.telephony.sip import trace as module
-from offhook.telephony.sip.credentials import Challenge, Credentials, answer
-from offhook.telephony.sip.flow import Flow
+from offhook.telephony.sip.auth.credentials import Challenge, Credentials, answer
+from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.trace import Trace
 
 FLOW = Flow("UDP", ("192.0.2.1", 5060), ("10.0.0.1", 5060))

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from offhook.telephony.sip.flow import Flow
-from offhook.telephony.sip.headers import NameAddr
-from offhook.telephony.sip.message import Request, Response, parse_message
-from offhook.telephony.sip.session_events import Ended, Progress
-from offhook.telephony.sip.trunks import SipSettings, Trunk
-from offhook.telephony.sip.uri import Uri
+from offhook.telephony.sip.messages.flow import Flow
+from offhook.telephony.sip.messages.headers import NameAddr
+from offhook.telephony.sip.messages.message import Request, Response, parse_message
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.session_events import Ended, Progress
+from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.user_agent import (
     IncomingCall,
     Locate,

@@ -1,0 +1,1 @@
+"""What developers measure with: `python -m benchmarks NAME`, from a checkout."""

@@ -1,0 +1,33 @@
+"""`python -m benchmarks NAME`: experiments, and comparisons with peers."""
+
+import argparse
+import sys
+from importlib import import_module
+
+NAMES = {
+    "asr": "engines.asr",
+    "asr_call": "calls.asr_call",
+    "carriers": "carriers.carriers",
+    "loss": "media.loss",
+    "marks": "calls.marks",
+    "media": "media.media",
+    "nemotron": "engines.nemotron",
+    "sip": "sip.sip",
+    "soak": "calls.soak",
+    "tts": "engines.tts",
+    "understood": "calls.understood",
+    "words": "calls.words",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", choices=sorted(NAMES))
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="see NAME --help")
+    arguments = parser.parse_args()
+    result: int = import_module(f"benchmarks.{NAMES[arguments.name]}").main(arguments.options)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,226 @@
+"""A spoken conversation over a carrier's stream: see `python -m benchmarks carriers turns --help`.
+
+One real server, and the sentences of `sip_turns` in the same voice. The caller is a far end: what
+it hears is what it played, sample by sample, after the way there and its own buffer. The words that
+the server keeps of a reply that was cut short are in its log; the words that were heard are found
+in what was played, by the sound itself and by a recogniser.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+
+from benchmarks.carriers.dial_io import BY_WEBHOOK, Application, find_stream
+from benchmarks.carriers.leg_io import FarEndLeg
+from benchmarks.carriers.words import Exact, compare, speak
+from benchmarks.sip.turns import BargeIn, BargeIns, Conversation, ServerLog, Way
+from offhook.bench.own_server import free_port
+from offhook.bench.phones.rtp import percentiles
+from offhook.bench.turns import ASK, CONVERSATION
+from offhook.bench.turns import _until_ready as until_ready
+from offhook.media.pcm import Pcm
+from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
+from offhook.signaling.peer_io import use_addresses
+from offhook.web.cli.caller_io import CallError, CallReport, Line, ScriptedCall, spoken, trimmed
+from offhook.web.engines.engines_io import open_synthesizer
+from tests.support.carriers.far_end import CallFacts
+from tests.support.carriers.far_end_io import FAR_ENDS, Refused
+from tests.support.carriers.far_end_io import Way as Wire
+
+PROVIDERS = tuple(FAR_ENDS)
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+def configuration(audiosocket_port: int) -> str:
+    """Of the server, TOML: Twilio signs, of the others no signature is asked."""
+    signed = f"account = '{CallFacts.account}'\nsecret = '{SECRET}'"
+    more = {"twilio": signed, "audiosocket": f"port = {audiosocket_port}", "chan_websocket": ""}
+    tables = (
+        f"[[carriers]]\nprovider = '{name}'\n{more.get(name, 'insecure = true')}\n"
+        for name in PROVIDERS
+    )
+    return "\n".join(("[log]\njson_lines = true\nwords = true\n", *tables))
+
+
+@asynccontextmanager
+async def server(directory: Path, audiosocket_port: int) -> AsyncIterator[str]:
+    """A real `offhook serve` with all carriers, its log in the directory; yields its URL."""
+    config, log, port = directory / "offhook.toml", directory / "log", free_port()
+    config.write_text(configuration(audiosocket_port))
+    command = ("-m", "offhook", "serve", "--port", str(port), "--config", str(config))
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=output)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        await until_ready(url, log)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), 10)
+        except TimeoutError:
+            process.kill()
+
+
+def application(provider: str, url: str, audiosocket_port: int) -> Application:
+    """`url` is the server's."""
+    if provider in BY_WEBHOOK:
+        return Application(provider, f"{url}/carriers/{provider}/voice", SECRET)
+    if provider == "audiosocket":
+        return Application(provider, stream=f"tcp://127.0.0.1:{audiosocket_port}")
+    stream = f"{url.replace('http', 'ws', 1)}/carriers/{provider}/stream"
+    return Application(provider, stream=stream)
+
+
+@dataclass
+class CarrierWay(Way):
+    exact: list[Exact | None] = field(default_factory=list)
+    """Of each reply that was cut; None where the sound was not found in it."""
+
+
+class ByCarrier(ScriptedCall):
+    """A scripted call whose line is a far end's. What the agent does is told by ear."""
+
+    def _use_far_end(self, target: Application, wire: Wire) -> None:
+        self._target = target
+        self.far_leg = FarEndLeg(FAR_ENDS[target.provider](), wire)
+        self.leg = self.far_leg  # type: ignore[assignment]
+        self.leg.listen(self._by_ear.tick)
+        self.leg.on_closed = self._ended
+
+    async def run(self) -> CallReport:
+        """Raises CallError."""
+        try:
+            await self._dial()
+            await self._go_through()
+        finally:
+            await self.leg.hang_up("goodbye")
+            self._clock.remove(self.leg)
+            faults = dict(self.far_leg.far_end.faults)
+            self.report.statistics |= {**self.leg.statistics().as_dict(), "faults": faults}
+        return self.report
+
+    async def _dial(self) -> None:
+        far_end = self.far_leg.far_end
+        try:
+            async with aiohttp.ClientSession() as http:
+                url, far_end.facts, headers = await find_stream(http, self._target, far_end.facts)
+            await self.far_leg.dial(url, headers)
+        except Refused as error:
+            raise CallError(str(error)) from error
+
+    def _message(self, text: str) -> None:
+        """There is no such thing on a phone."""
+
+
+class CarrierConversation(ByCarrier, Conversation):
+    def __init__(
+        self, way: Way, lines: list[Line], log: ServerLog, target: Application, wire: Wire
+    ) -> None:
+        super().__init__(way, lines, log)
+        self._use_far_end(target, wire)
+
+    async def _say(self, line: Line) -> None:
+        await super()._say(line)
+        self._by_ear.forget()
+
+
+class CarrierBargeIns(ByCarrier, BargeIns):
+    def __init__(
+        self,
+        way: CarrierWay,
+        question: Pcm,
+        times: int,
+        log: ServerLog,
+        recognizer: PocketSphinxRecognizer,
+        synthesizer: Synthesizer,
+        target: Application,
+        wire: Wire,
+    ) -> None:
+        """`synthesizer` is the agent's."""
+        super().__init__(way, question, times, log, recognizer)
+        self._synthesizer, self._exact = synthesizer, way.exact
+        self._use_far_end(target, wire)
+
+    async def _compare(self, trial: BargeIn, heard: list[Pcm], unheard: str) -> None:
+        await super()._compare(trial, heard, unheard)
+        reply = await speak(self._synthesizer, f"{trial.context} {unheard}")
+        self._exact.append(compare(reply, np.concatenate(heard), trial.context))
+
+
+async def measure(
+    providers: Sequence[str], wire: Wire, rounds: int, barge_ins: int
+) -> list[CarrierWay]:
+    """Provider after provider, so many conversations each, then the interruptions."""
+    use_addresses(["127.0.0.1"])
+    synthesizer, recognizer = open_synthesizer(), PocketSphinxRecognizer(1)
+    await synthesizer.start()
+    await recognizer.start()
+    voice = VoiceOptions("rms" if synthesizer.name == "flite" else "")  # not the agent's own
+    said = {t: trimmed(await spoken(synthesizer, t, voice)) for t in (ASK, *CONVERSATION)}
+    port = free_port()
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            async with server(Path(directory), port) as url:
+                log = ServerLog(Path(directory) / "log")
+                ways: list[CarrierWay] = []
+                for provider in providers:
+                    target = application(provider, url, port)
+                    way = CarrierWay(provider, target.webhook or target.stream)
+                    for _ in range(rounds):
+                        log.take()
+                        script = [Line(text, said[text]) for text in CONVERSATION]
+                        call = CarrierConversation(way, script, log, target, wire)
+                        way.lines.append((await call.run()).statistics)
+                    again = CarrierBargeIns(
+                        way, said[ASK], barge_ins, log, recognizer, synthesizer, target, wire
+                    )
+                    way.lines.append((await again.run()).statistics)
+                    ways.append(way)
+    finally:
+        await recognizer.close()
+        await synthesizer.close()
+    return ways
+
+
+def print_ways(ways: list[CarrierWay]) -> None:
+    print("response in ms: as the caller hears it, by the server's account; what was understood")
+    for number, said in enumerate(CONVERSATION):
+        print(f"  {said}")
+        for way in ways:
+            for turn in way.turns[number :: len(CONVERSATION)]:
+                times = f"{turn.response_ms or '-':>6}{turn.total_ms or '-':>6}"
+                print(f"    {way.name:15}{times}  {turn.heard!r}")
+    for way in ways:
+        here = percentiles([t.response_ms for t in way.turns if t.response_ms is not None])
+        there = percentiles([t.total_ms for t in way.turns if t.total_ms is not None])
+        faults = {name: n for line in way.lines for name, n in line["faults"].items()}
+        print(f"{way.name:15} at the caller {here}; by the server {there}; faults {faults or 0}")
+    print("barge-in, ms after the caller's first sound: the agent's last, the decision; words")
+    for way in ways:
+        cut = [t for t in way.barge_ins if t.decision_ms is not None]
+        print(
+            f"{way.name:15} {len(cut)} of {len(way.barge_ins)} recognised as such; stop "
+            f"{percentiles([t.stop_ms for t in cut if t.stop_ms])}; decision "
+            f"{percentiles([t.decision_ms for t in cut])}"
+        )
+        found = [exact for exact in way.exact if exact is not None]
+        print(
+            f"{'':15} words in the context less words played: by the sound "
+            f"{[e.words_off for e in found]}, off by {[e.off_ms for e in found]} ms, not found "
+            f"{len(way.exact) - len(found)}; by a recogniser {[t.words_off for t in cut]}"
+        )
+
+
+def as_dicts(ways: list[CarrierWay]) -> list[dict[str, Any]]:
+    """For --json."""
+    return [asdict(way) for way in ways]

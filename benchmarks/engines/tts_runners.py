@@ -1,0 +1,253 @@
+"""What the benchmark's engine runs on: the model with random weights at the real dimensions, or a
+simulation that takes as long as a cost model says; and voices for it.
+"""
+
+import gc
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import torch
+
+from offhook.bench.speech.texts import FRAMES_PER_TOKEN
+from offhook.pipeline.engine.capacity import PAGES_PER_VOICE, PREFIX_PAGES
+from offhook.pipeline.engine.device_io import choose_device, dtype_of, take_thread
+from offhook.pipeline.engine.tts.engine import TtsEngine
+from offhook.pipeline.engine.tts.loading_io import measured_cost
+from offhook.pipeline.engine.tts.messages import (
+    MIN_FRAMES,
+    Launched,
+    RunnerProtocol,
+    Sampling,
+    SpeechCost,
+    Step,
+    Told,
+)
+from offhook.pipeline.engine.tts.prompts import VoicePrompt, follows_instructions, named_voice
+from offhook.pipeline.engine.tts.runner import TtsRunner
+from offhook.pipeline.engine.tts.segment_prefill import PREFIX_SLOTS
+from offhook.pipeline.engine.tts.simulated import Simulated, SimulatedRunner
+from offhook.pipeline.models.qwen3.body import DecoderConfig
+from offhook.pipeline.models.qwen3_tts.checkpoint import random_model
+from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC, CodecConfig
+from offhook.pipeline.models.qwen3_tts.codec_weights import random_codec
+from offhook.pipeline.models.qwen3_tts.model import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B, TtsConfig
+
+_TINY = DecoderConfig(32, 48, layers=2, heads=4, kv_heads=2, head_dim=16)
+TINY = replace(
+    QWEN3_TTS_1_7B,
+    talker=replace(_TINY, hidden_size=48),
+    predictor=replace(_TINY, layers=1),
+    text_vocab=1024,
+    codebook_size=64,
+    tts_pad=1000,
+    tts_bos=1001,
+    tts_eos=1002,
+)
+"""To see that all of this runs."""
+TINY_CODEC = CodecConfig(
+    codebook_size=64,
+    codebook_dim=16,
+    hidden_size=16,
+    ffn=24,
+    layers=2,
+    heads=2,
+    head_dim=8,
+    window=12,
+    latent_dim=16,
+    decoder_dim=32,
+)
+MODELS = {"0.6B": QWEN3_TTS_0_6B, "1.7B": QWEN3_TTS_1_7B, "tiny": TINY}
+SIMULATED_MS = {"0.6B": (3.0, 0.02), "1.7B": (4.0, 0.03), "tiny": (1.0, 0.01)}
+"""Of a simulated step: for none, and for each stream in it. Nothing measured."""
+PROMPT_ROWS = (16, 64, 256, 512)
+"""Sizes of prefills that are captured; the engine asks for no more at once."""
+NEVER = 1 << 30
+
+
+class PlannedCodes:
+    """See `speaking.Launched`."""
+
+    def __init__(self, codes: Launched[Sequence[int]], over: Sequence[int], end: int) -> None:
+        self.ready = codes.ready
+        self._codes = codes
+        self._over = over
+        self._end = end
+
+    def __call__(self) -> Sequence[int]:
+        codes = self._codes()
+        end = self._end
+        if end in codes:
+            codes = [0 if code == end else code for code in codes]
+        if self._over:
+            codes = list(codes)
+            for i in self._over:
+                codes[i] = end
+        return codes
+
+
+class Planned:
+    """A runner whose model seems to know how long its text takes: the first code that it reports is
+    the end in the frame behind FRAMES_PER_TOKEN for each token of the segment, and in none before.
+    `slots`: as many as it owns up to, its own by default."""
+
+    def __init__(self, runner: RunnerProtocol, config: TtsConfig, slots: int = 0) -> None:
+        self.slots = slots or runner.slots
+        self.pages, self.ring, self.max_batch = runner.pages, runner.ring, runner.max_batch
+        self.assign, self.prefill = runner.assign, runner.prefill
+        self.copy, self.decode = runner.copy, runner.decode
+        self._runner = runner
+        self._spent, self._end = config.tts_eos, config.codec_eos
+        self._ends = [NEVER] * (runner.slots + 1)
+
+    def begin(
+        self, slot: int, seed: int, sampling: Sampling, reference: object | None = None
+    ) -> None:
+        self._ends[slot] = NEVER
+        self._runner.begin(slot, seed, sampling, reference)
+
+    def step(self, steps: Sequence[Step]) -> PlannedCodes:
+        ends, spent = self._ends, self._spent
+        for slot, text, frame, _ in steps:
+            if text == spent:
+                ends[slot] = max(MIN_FRAMES, ceil(FRAMES_PER_TOKEN * frame))
+        over = [i for i, (slot, _, frame, _) in enumerate(steps) if frame >= ends[slot]]
+        return PlannedCodes(self._runner.step(steps), over, self._end)
+
+
+class Rehearsing(SimulatedRunner):
+    """Without the record that tests read, for it goes on for hours."""
+
+    def step(self, steps: Sequence[Step]) -> Simulated[Sequence[int]]:
+        for record in (self.segments, self.batches, self.pieces, self.prefills):
+            record.clear()
+        return super().step(steps)
+
+
+@dataclass
+class Machine:
+    """A model that is ready; engines are made of it one after another."""
+
+    model: str
+    config: TtsConfig
+    streams: int
+    pages: int
+    cost: SpeechCost
+    runner: TtsRunner | None
+    """None: simulated."""
+
+    @property
+    def simulated(self) -> bool:
+        return self.runner is None
+
+    def engine(
+        self, tell: Callable[[Told], None], clock: Callable[[], float], streams: int = 0
+    ) -> TtsEngine:
+        """`streams`: at once, instead of all there may be. `clock`: of a simulated runner."""
+        runner: RunnerProtocol = self.runner or Rehearsing(
+            self.streams + PREFIX_SLOTS,
+            self.pages,
+            self.cost,
+            clock,
+            self.config.codec_eos,
+            lambda segment: False,
+        )
+        planned = Planned(runner, self.config, streams and streams + PREFIX_SLOTS)
+        return TtsEngine(planned, self.config, self.cost, tell, PREFIX_PAGES)
+
+    def synchronize(self) -> None:
+        if self.runner is not None:
+            self.runner.synchronize()
+
+    def device_mib(self) -> float:
+        """Taken on the device by everybody; nan without a GPU."""
+        if self.runner is None or self.runner.device.type != "cuda":
+            return float("nan")
+        free, total = torch.cuda.mem_get_info()
+        return round((total - free) / 2**20, 1)
+
+
+def most_streams(buckets: Sequence[int]) -> int:
+    """That may speak at once: the runner has slots for the largest batch, some of which are for
+    prefixes."""
+    return buckets[-1] - PREFIX_SLOTS
+
+
+def ready(
+    model: str,
+    buckets: Sequence[int],
+    simulated: bool,
+    progress: Callable[[float, str], None],
+) -> Machine:
+    """`buckets`: sizes of batches, ascending; see `most_streams`. Kernels are compiled for each,
+    which takes seconds."""
+    config = MODELS[model]
+    streams = most_streams(buckets)
+    pages = PAGES_PER_VOICE * streams + PREFIX_PAGES + 1
+    if simulated:
+        none_ms, each_ms = SIMULATED_MS[model]
+        steps = [(n, none_ms + each_ms * n) for n in buckets]
+        cost = SpeechCost(steps, 0.5, 0.015, 1.0, 0.01)
+        return Machine(model, config, streams, pages, cost, None)
+    device = choose_device("auto")
+    take_thread(device)
+    dtype = dtype_of(device)
+    with torch.inference_mode():
+        weights = random_model(config, device, dtype)
+        codec = random_codec(TINY_CODEC if model == "tiny" else QWEN3_CODEC, device, dtype)
+    # Fewer sizes than the engine captures when it serves.
+    slots = streams + PREFIX_SLOTS
+    runner = TtsRunner(weights, codec, slots, pages, batches=buckets, prompts=PROMPT_ROWS)
+    runner.warm_up(progress)
+    cost = measured_cost(runner)
+    gc.collect()
+    gc.freeze()  # as when it serves
+    return Machine(model, config, streams, pages, cost, runner)
+
+
+# --- voices ---
+
+
+class _Words:
+    """In place of a tokenizer: a token a word."""
+
+    im_start, im_end = 1, 2
+
+    def __init__(self, config: TtsConfig) -> None:
+        self._tokens = min(config.tts_bos, config.tts_eos, config.tts_pad)
+
+    def encode(self, text: str) -> list[int]:
+        return [zlib.crc32(word.encode()) % self._tokens for word in text.split()]
+
+
+def usual_voices(config: TtsConfig) -> list[VoicePrompt]:
+    """The model's own, in English."""
+    tokenizer = _Words(config)
+    return [named_voice(config, tokenizer, name, "en") for name in sorted(config.speakers)]
+
+
+def new_voice(config: TtsConfig, number: int) -> VoicePrompt:
+    """One that was not heard before: spoken as new instructions say, where the model follows
+    any."""
+    instructions = f"Speak warmly and without haste, like somebody who has read {number} books."
+    name = sorted(config.speakers)[number % len(config.speakers)]
+    told = instructions if follows_instructions(config) else ""
+    voice = named_voice(config, _Words(config), name, "en", told)
+    return replace(voice, key=("new", number))
+
+
+def description(machine: Machine) -> dict[str, Any]:
+    """Of what was measured on."""
+    steps = " ".join(f"{streams}:{ms:.2f}" for streams, ms in machine.cost.steps)
+    if machine.runner is None:
+        return {"device": "simulated", "step_ms_by_streams": steps}
+    device = machine.runner.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    return {
+        "device": name.replace(" ", "_"),
+        "torch": torch.__version__,
+        "step_ms_by_streams": steps,
+        "device_mib": machine.device_mib(),
+    }

@@ -1,0 +1,357 @@
+"""Callers by SIP as a child of a benchmark: signalling by our own user agent, sound as in sip_rtp.
+
+Commands on standard input, one a line:
+
+    fill N        place calls until there are N; then says how that went
+    churn N       from now on calls are placed, and of N or more the oldest hangs up for each
+    hold          no more of that
+    attempt N     place N calls more, whatever comes of them
+    options N W   send N OPTIONS, W of them unanswered at a time; then says how that went
+    measure       the counts begin anew
+    report        says the counts
+    empty         all hang up; then says what is left
+"""
+
+import argparse
+import asyncio
+import os
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from offhook.bench.phones.options import Options
+from offhook.bench.phones.rtp import HOST, Pace, Payloads, Sound, lines, offer, percentiles
+from offhook.bench.process import LoopLag, input_lines, say
+from offhook.telephony.sip.messages import sdp
+from offhook.telephony.sip.messages.flow import Flow, TransportName
+from offhook.telephony.sip.messages.headers import NameAddr
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.network.udp_io import UdpSocket
+from offhook.telephony.sip.sessions.session import Session
+from offhook.telephony.sip.sessions.session_events import Answered, Ended
+from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
+from offhook.telephony.sip.user_agent import SessionHappened, UserAgent
+from offhook.web.config.config import Log
+from offhook.web.process.logs import set_up
+from offhook.web.process.loop_io import run, spare_what_is_loaded
+
+SETTLE_SECONDS = 10.0
+"""For the last answers to come; what has none by then is given up."""
+EMPTY_SECONDS = 10.0
+LATE_MS = (20, 40)
+
+
+@dataclass
+class Counts:
+    """What the callers saw since the last "measure"."""
+
+    calls: int = 0
+    """Answered."""
+    setup_ms: list[float] = field(default_factory=list)
+    """From the INVITE to its 200."""
+    refused: Counter[int] = field(default_factory=Counter)
+    """By status; 408 is a call that was never answered."""
+    told_when: int = 0
+    """Of those with 503, how many said when to try again."""
+    cut: int = 0
+    """Calls that were up and that the server, or a time-out, ended."""
+    sent: int = 0
+    packets: int = 0
+    missing: int = 0
+    late: list[Any] = field(default_factory=list)
+    """ms of every packet."""
+
+    def take(self, sound: Sound) -> None:
+        """What came of a call, or of a part of one."""
+        sent, heard = sound.take()
+        self.sent += sent
+        self.packets += heard.packets
+        self.missing += heard.missing
+        self.late.append(heard.late_ms())
+
+    def as_dict(self) -> dict[str, Any]:
+        late = np.concatenate(self.late) if self.late else np.zeros(0)
+        return {
+            "calls": self.calls,
+            "setup_ms": percentiles(self.setup_ms),
+            "refused": dict(self.refused),
+            "told_when": self.told_when,
+            "cut": self.cut,
+            "sent": self.sent,
+            "packets": self.packets,
+            "missing": self.missing,
+            "late_ms": percentiles(late),
+            "late": {str(ms): int(np.count_nonzero(late > ms)) for ms in LATE_MS},
+        }
+
+
+@dataclass(eq=False)
+class Placed:
+    """One call of ours."""
+
+    session: Session
+    sound: Sound
+    began: float
+    up: bool = False
+
+
+class Callers:
+    """All calls of this process."""
+
+    def __init__(self, server: tuple[str, int], rate: float, said: list[Payloads]) -> None:
+        """`rate`: calls placed a second."""
+        self.counts = Counts()
+        self._server = server
+        self._rate = rate
+        self._said = said
+        self._chance = Random(1)
+        self._pace = Pace()
+        self._lag = LoopLag()
+        self._calls: dict[Session, Placed] = {}
+        self._up: deque[Placed] = deque()
+        """The oldest first."""
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        sock.setblocking(False)
+        sock.bind((HOST, 0))
+        self._socket = UdpSocket(sock, self._received)
+        self._flow = Flow("UDP", server, self._socket.local)
+        self._trunk = Trunk("server", addresses=(HOST,))
+        settings = SipSettings(udp=0, tcp=None, trunks=(self._trunk,), user_agent="offhook bench")
+        self._agent = UserAgent(settings, lambda flow: flow.local, self._flow_to)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+        self._churning: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cpu, self._wall = time.process_time(), monotonic()
+        self._spawn(self._lag.watch())
+
+    # --- signalling ---
+
+    def _flow_to(self, transport: TransportName, host: str, port: int) -> Flow:
+        return Flow(transport, (host, port), self._socket.local)
+
+    def _received(self, data: bytes, flow: Flow) -> None:
+        if data.startswith(b"SIP/2.0 503") and b"\r\nRetry-After:" in data:
+            self.counts.told_when += 1
+        self._agent.receive(data, flow, monotonic())
+        self._work()
+
+    def _work(self) -> None:
+        while True:
+            for data, flow in self._agent.messages_to_send():
+                self._socket.send(data, flow.remote)
+            event = self._agent.next_event()
+            if event is None:
+                break
+            if isinstance(event, SessionHappened):
+                self._happened(event)
+        at = self._agent.get_timer()
+        if at == self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._timer_at = at
+        if at is not None:
+            wait = max(0.0, at - monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._due)
+
+    def _due(self) -> None:
+        self._timer = self._timer_at = None
+        self._agent.handle_timer(monotonic())
+        self._work()
+
+    def _happened(self, event: SessionHappened) -> None:
+        call = self._calls.get(event.session)
+        if call is None:
+            return
+        match event.event:
+            case Answered(str(text)):
+                media = sdp.parse(text).resolved()[0]
+                call.sound.connect((media.connection or HOST, media.port))
+                call.up = True
+                self._up.append(call)
+                self._pace.add(call.sound)
+                self.counts.calls += 1
+                self.counts.setup_ms.append((monotonic() - call.began) * 1000)
+            case Ended(status, _, by):
+                if not call.up:
+                    self.counts.refused[status] += 1
+                elif by != "local":
+                    self.counts.cut += 1
+                self._forget(call)
+
+    def _forget(self, call: Placed) -> None:
+        del self._calls[call.session]
+        if call.up:
+            self._up.remove(call)
+            self._pace.remove(call.sound)
+            self.counts.take(call.sound)
+        call.sound.close()
+
+    # --- calls ---
+
+    def place(self) -> None:
+        sound = Sound(self._chance.choice(self._said), self._chance)
+        caller, target = Uri("sip", "caller", HOST), Uri("sip", "100", *self._server)
+        session = self._agent.call(
+            target,
+            self._flow,
+            self._trunk,
+            NameAddr(caller),
+            NameAddr(target),
+            offer(sound.port),
+            monotonic(),
+        )
+        self._calls[session] = Placed(session, sound, monotonic())
+        self._work()
+
+    def hang_up(self, call: Placed) -> None:
+        call.session.hang_up(monotonic())
+        self._agent.touched(call.session, monotonic())
+        self._work()
+
+    async def attempt(self, calls: int) -> None:
+        due = monotonic()
+        for _ in range(calls):
+            self.place()
+            due += 1 / self._rate
+            await asyncio.sleep(max(0.0, due - monotonic()))
+
+    async def fill(self, calls: int) -> dict[str, Any]:
+        await self.attempt(calls - len(self._calls))
+        give_up = monotonic() + SETTLE_SECONDS
+        while len(self._up) < len(self._calls) and monotonic() < give_up:
+            await asyncio.sleep(0.05)
+        for call in [c for c in self._calls.values() if not c.up]:
+            self.hang_up(call)
+        return {"up": len(self._up), **self.counts.as_dict()}
+
+    async def _churn(self, calls: int) -> None:
+        due = monotonic()
+        while True:
+            if self._up and len(self._calls) >= calls:
+                self.hang_up(self._up[0])
+            self.place()
+            due += 1 / self._rate
+            await asyncio.sleep(max(0.0, due - monotonic()))
+
+    def churn(self, calls: int) -> None:
+        """0: no more of that."""
+        if self._churning is not None:
+            self._churning.cancel()
+        self._churning = self._spawn(self._churn(calls)) if calls else None
+
+    async def empty(self) -> dict[str, Any]:
+        self.churn(0)
+        for call in tuple(self._calls.values()):
+            self.hang_up(call)
+        give_up = monotonic() + EMPTY_SECONDS
+        while self._agent.sessions and monotonic() < give_up:
+            await asyncio.sleep(0.05)
+        return {"sessions": self._agent.sessions}
+
+    # --- counts ---
+
+    def measure(self) -> None:
+        self._take_sounds()
+        self.counts = Counts()
+        self._pace.take_late_ms()
+        self._lag.take_ms()
+        self._cpu, self._wall = time.process_time(), monotonic()
+
+    def report(self) -> dict[str, Any]:
+        cpu, wall = time.process_time() - self._cpu, monotonic() - self._wall
+        self._take_sounds()
+        own = {
+            "cpu_percent": round(100 * cpu / wall, 1),
+            "sends_late_ms": self._pace.take_late_ms(),
+            "lag_ms": self._lag.take_ms(),
+        }
+        return {"up": len(self._up), **self.counts.as_dict(), "own": own}
+
+    def _take_sounds(self) -> None:
+        for call in self._up:
+            call.sound.drain()
+            self.counts.take(call.sound)
+
+    # --- life ---
+
+    def spawn_attempt(self, calls: int) -> None:
+        self._spawn(self.attempt(calls))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        await self.empty()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._pace.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._socket.close()
+
+
+async def work(server: tuple[str, int], rate: float, pause: float) -> None:
+    callers = Callers(server, rate, await lines(pause))
+    spare_what_is_loaded()
+    say({"ready": True})
+    try:
+        reader = await input_lines()
+        while line := (await reader.readline()).split():
+            await _obey(callers, server, line[0].decode(), [int(word) for word in line[1:]])
+    finally:
+        await callers.close()
+
+
+async def _obey(
+    callers: Callers, server: tuple[str, int], command: str, numbers: list[int]
+) -> None:
+    match command, numbers:
+        case "fill", [calls]:
+            say(await callers.fill(calls))
+        case "churn", [calls]:
+            callers.churn(calls)
+        case "hold", []:
+            callers.churn(0)
+        case "attempt", [calls]:
+            callers.spawn_attempt(calls)
+        case "options", [count, window]:
+            say(await Options(server).ask(count, window))
+        case "measure", []:
+            callers.measure()
+        case "report", []:
+            say(callers.report())
+        case "empty", []:
+            say(await callers.empty())
+        case _:
+            raise ValueError(f"no such command: {command} {numbers}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("port", type=int, help="of SIP over UDP, on this machine")
+    parser.add_argument("--rate", type=float, default=20.0, help="calls placed a second")
+    parser.add_argument("--pause", type=float, default=1.0, help="in s, between lines said")
+    parser.add_argument("--cpu", type=int, help="to run on, of those there are")
+    arguments = parser.parse_args()
+    if arguments.cpu is not None:
+        os.sched_setaffinity(0, {arguments.cpu})
+    set_up(Log(level="WARNING"))
+    run(work((HOST, arguments.port), arguments.rate, arguments.pause))
+
+
+if __name__ == "__main__":
+    main()

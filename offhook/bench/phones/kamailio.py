@@ -1,0 +1,118 @@
+"""Kamailio before edges of this machine, set up as deploy/kamailio has it."""
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from offhook.bench.phones.rtp import HOST
+
+CONFIGURATION = Path(__file__).parents[3] / "deploy" / "kamailio" / "kamailio.cfg"
+START_SECONDS = 10.0
+LOOK_SECONDS = 0.05
+
+
+class KamailioError(RuntimeError):
+    """It is not there, or did not start; the message ends with what it said."""
+
+
+@dataclass(frozen=True)
+class Kamailio:
+    port: int
+    """Of SIP on 127.0.0.1, UDP and TCP."""
+    edges: tuple[int, ...]
+    """Theirs."""
+    pid: int
+    control: str
+    """The socket for kamcmd."""
+    log: Path
+
+    def cpu_seconds(self) -> float:
+        """Of all its processes, so far."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        spent = 0
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        for pid in (self.pid, *children):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            spent += int(fields[11]) + int(fields[12])  # user and system
+        return spent / ticks
+
+
+@asynccontextmanager
+async def kamailio(
+    edges: Sequence[int],
+    trunks: Sequence[str] = (HOST,),
+    max_load: int = 0,
+    **defines: str | int,
+) -> AsyncIterator[Kamailio]:
+    """`edges`: their SIP ports on 127.0.0.1. `trunks`: addresses that may call and be called.
+    `max_load`: calls of an edge, 0 for no limit. `defines`: as in the configuration, strings in
+    their quotes. Raises KamailioError."""
+    if not CONFIGURATION.exists():
+        raise KamailioError(f"{CONFIGURATION} is not there: this needs a checkout")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "edges").write_text(
+            "".join(
+                f"1 sip:{HOST}:{port} 0 0 duid=edge-{number};maxload={max_load}\n"
+                for number, port in enumerate(edges, 1)
+            )
+        )
+        (folder / "trunks").write_text("".join(f"1 {address} 32 0 test\n" for address in trunks))
+        control, port = f"unix:{folder}/control", _free_port()
+        defines = {
+            "LISTEN_PORT": port,
+            "EDGES_FILE": f'"{folder}/edges"',
+            "TRUNKS_FILE": f'"{folder}/trunks"',
+            "CONTROL": f'"{control}"',
+            **defines,
+        }
+        log = folder / "log"
+        with log.open("wb") as output:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *("kamailio", "-f", str(CONFIGURATION), "-DD", "-E", "-m", "64", "-M", "8"),
+                    *("-P", f"{folder}/pid", "-w", name),
+                    *(word for key, value in defines.items() for word in ("-A", f"{key}={value}")),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                )
+            except FileNotFoundError:
+                raise KamailioError("kamailio is not installed") from None
+        try:
+            if not await _listens(port, process):
+                raise KamailioError(f"kamailio did not start:\n{log.read_text()[-2000:]}")
+            yield Kamailio(port, tuple(edges), process.pid, control, log)
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.wait()
+
+
+async def _listens(port: int, process: asyncio.subprocess.Process) -> bool:
+    give_up = asyncio.get_running_loop().time() + START_SECONDS
+    while process.returncode is None and asyncio.get_running_loop().time() < give_up:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection(HOST, port)
+            writer.close()
+            return True
+        await asyncio.sleep(LOOK_SECONDS)
+    return False
+
+
+def _free_port() -> int:
+    """Of TCP and UDP."""
+    while True:
+        with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+            tcp.bind((HOST, 0))
+            port: int = tcp.getsockname()[1]
+            try:
+                udp.bind((HOST, port))
+            except OSError:
+                continue
+            return port

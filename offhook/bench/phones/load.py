@@ -1,0 +1,263 @@
+"""Load and overload by SIP: see `offhook bench sip load --help` and `... overload --help`."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from offhook.bench.phones.pair import Pair, Shares, Spent, pair
+
+SETTLE_SECONDS = 3.0
+"""From the last call set up to the first count."""
+WARM_UP_SECONDS = 6.0
+"""Of the first call: a line, and what is done at its end."""
+OPTIONS = 8_000
+"""Fewer than there may be transactions: each is kept for 32 s."""
+OPTIONS_WINDOW = 32
+
+
+@dataclass(frozen=True)
+class Row:
+    """One server under one load for some seconds."""
+
+    server: str
+    phase: str
+    """"held": the calls stand; "churn": they come and go; "before" and "during" an overload."""
+    asked: int
+    calls: int
+    """Up at the end."""
+    seconds: float
+    setups: int
+    setup_ms: dict[str, float]
+    refused: dict[str, int]
+    """By status."""
+    told_when: int
+    """Of those with 503, how many said when to try again."""
+    cut: int
+    """Calls that were up and did not stay so."""
+    packets: int
+    """That came back to the callers."""
+    missing: int
+    late_ms: dict[str, float]
+    late_percent: dict[str, float]
+    """Of the packets, by how many ms they were later than the most punctual of their call."""
+    spent: Spent
+    cpu_per_call_percent: float
+    mb_per_call: float | None
+    own: dict[str, Any]
+    """The callers': share of a core, how late they sent, how late their loop was."""
+    shares: Shares | None = None
+    """Where there are several edges; all else is then of their sum, or of the latest."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """OPTIONS as fast as they are answered."""
+
+    count: int
+    statuses: dict[str, int]
+    lost: int
+    per_second: float
+    server_us: float
+    """Of CPU, for each."""
+    server_percent: float
+    own_percent: float
+    """The asker's share of a core: near 100 it is the bottleneck."""
+
+
+@dataclass(frozen=True)
+class Load:
+    ramp: dict[str, Any]
+    """How the calls were set up in the beginning."""
+    rows: list[Row]
+    setup_cpu_ms: float | None
+    """Of a call's coming and going: what churn costs more than calls that stand. None when they
+    were not as many."""
+    options: Answers | None
+
+
+async def _row(
+    both: Pair, server: str, phase: str, asked: int, seconds: float, mb_per_call: float | None
+) -> Row:
+    """What happens from now on, for so many seconds."""
+    first = await both.look()
+    both.callers.tell("measure")
+    await asyncio.sleep(seconds)
+    report = await both.ask("report")
+    last = await both.look()
+    spent = Spent.between(first.whole, last.whole)
+    packets = max(1, report["packets"])
+    return Row(
+        server=server,
+        phase=phase,
+        asked=asked,
+        calls=report["up"],
+        seconds=seconds,
+        setups=report["calls"],
+        setup_ms=report["setup_ms"],
+        refused=report["refused"],
+        told_when=report["told_when"],
+        cut=report["cut"],
+        packets=report["packets"],
+        missing=report["missing"],
+        late_ms=report["late_ms"],
+        late_percent={ms: round(100 * n / packets, 3) for ms, n in report["late"].items()},
+        spent=spent,
+        cpu_per_call_percent=round(spent.cpu_percent / max(1, report["up"]), 3),
+        mb_per_call=mb_per_call,
+        own=report["own"],
+        shares=Shares.between(first, last) if both.proxy is not None else None,
+    )
+
+
+async def load(
+    server: str,
+    calls: int,
+    rate: float,
+    seconds: float,
+    pin: bool,
+    options: int,
+    show: Callable[[Row], None],
+    edges: int = 1,
+) -> Load:
+    """A fresh server: calls are set up, stand for a while, then come and go. With several edges
+    there are no OPTIONS: Kamailio answers those itself."""
+    async with pair(server, rate, pin, edges=edges) as both:
+        await warm_up(both)
+        empty = both.footprint().rss_mb
+        both.callers.tell("measure")
+        ramp = await both.ask(f"fill {calls}")
+        await asyncio.sleep(SETTLE_SECONDS)
+        mb = (both.footprint().rss_mb - empty) / max(1, ramp["up"])
+        rows = [await _row(both, server, "held", calls, seconds, round(mb, 3))]
+        show(rows[-1])
+        both.callers.tell(f"churn {calls}")
+        await asyncio.sleep(calls / rate)
+        rows.append(await _row(both, server, "churn", calls, seconds, None))
+        show(rows[-1])
+        await both.ask("empty")
+        asked = await _options(both, options) if options and edges == 1 else None
+    return Load(ramp, rows, _setup_cpu_ms(*rows), asked)
+
+
+def _setup_cpu_ms(held: Row, churn: Row) -> float | None:
+    if churn.refused or not churn.setups or held.calls < held.asked:
+        return None
+    more = (churn.spent.cpu_percent - held.spent.cpu_percent) / 100
+    return round(1000 * more * churn.seconds / churn.setups, 2)
+
+
+async def warm_up(both: Pair) -> None:
+    """One call at each edge: what is loaded late is loaded then."""
+    await both.ask(f"fill {len(both.edges)}")
+    await asyncio.sleep(WARM_UP_SECONDS)
+    await both.ask("empty")
+
+
+async def _options(both: Pair, count: int) -> Answers:
+    first = await both.usage()
+    answer = await both.ask(f"options {count} {OPTIONS_WINDOW}")
+    last = await both.usage()
+    answered, seconds = sum(answer["statuses"].values()), answer["seconds"]
+    cpu = last.cpu_s - first.cpu_s
+    return Answers(
+        count,
+        answer["statuses"],
+        answer["lost"],
+        round(answered / seconds, 0),
+        round(1e6 * cpu / max(1, answered), 1),
+        round(100 * cpu / (last.wall_s - first.wall_s), 1),
+        answer["own"]["cpu_percent"],
+    )
+
+
+async def overload(
+    admits: int, rate: float, seconds: float, pin: bool, show: Callable[[Row], None]
+) -> list[Row]:
+    """A server full of calls, then as many callers again, one after the other all the time."""
+    async with pair("vad", rate, pin, ("--max-calls", str(admits))) as both:
+        await warm_up(both)
+        await both.ask(f"fill {admits}")
+        await asyncio.sleep(SETTLE_SECONDS)
+        rows = [await _row(both, "vad", "before", admits, seconds, None)]
+        show(rows[-1])
+        both.callers.tell(f"attempt {max(admits, round(rate * seconds))}")
+        rows.append(await _row(both, "vad", "during", 2 * admits, seconds, None))
+        show(rows[-1])
+        await both.ask("empty")
+    return rows
+
+
+HEADER = (
+    f"{'server':9}{'phase':8}{'calls':>9}{'new':>6}{'set-up p50':>11}{'p95':>7}{'refused':>16}"
+    f"{'cut':>5}{'lost':>6}{'>20 ms':>8}{'>40 ms':>8}{'late p50':>9}{'p99':>7}{'max':>7}"
+    f"{'in lost':>8}{'late':>6}{'conc.':>8}{'MOS':>6}{'least':>6}{'% core':>8}{'/call':>7}"
+    f"{'MB/call':>8}{'tick p99':>9}{'callers: %':>11}{'sends p99':>10}{'max':>7}"
+)
+
+
+def line(row: Row) -> str:
+    spent, late, own = row.spent, row.late_ms, row.own
+    calls = f"{row.calls}" if row.calls == row.asked else f"{row.calls}/{row.asked}"
+    refused = " ".join(f"{n}x{status}" for status, n in row.refused.items()) or "-"
+    mb = "-" if row.mb_per_call is None else f"{row.mb_per_call:.2f}"
+    sends = own["sends_late_ms"]
+    return (
+        f"{row.server:9}{row.phase:8}{calls:>9}{row.setups:>6}"
+        f"{row.setup_ms.get('p50', 0):11.1f}{row.setup_ms.get('p95', 0):7.1f}{refused:>16}"
+        f"{row.cut:>5}{row.missing:>6}{row.late_percent['20']:7.2f}%{row.late_percent['40']:7.2f}%"
+        f"{late.get('p50', 0):9.1f}{late.get('p99', 0):7.1f}{late.get('max', 0):7.1f}"
+        f"{spent.lost:>8}{spent.late:>6}{spent.concealed_percent:7.2f}%"
+        f"{spent.mos_mean:6.2f}{spent.mos_least:6.2f}{spent.cpu_percent:8.1f}"
+        f"{row.cpu_per_call_percent:7.3f}{mb:>8}{spent.tick_late_ms:9.1f}"
+        f"{own['cpu_percent']:11.0f}{sends.get('p99', 0):10.1f}{sends.get('max', 0):7.1f}"
+    )
+
+
+def summary(kind: str, found: Load) -> str:
+    """What no row says."""
+    setup = found.ramp["setup_ms"]
+    cost = "?" if found.setup_cpu_ms is None else f"{found.setup_cpu_ms}"
+    text = (
+        f"{kind}: the first {found.ramp['up']} calls were set up in p50 {setup.get('p50', 0)} p95 "
+        f"{setup.get('p95', 0)} ms, refused {found.ramp['refused'] or 0}; a call's coming and "
+        f"going costs the server {cost} ms of CPU"
+    )
+    if (asked := found.options) is not None:
+        text += (
+            f"\n{kind}: {asked.per_second:.0f} OPTIONS a second, {asked.server_us} us of CPU each "
+            f"(server at {asked.server_percent:.0f} % of a core, asker at {asked.own_percent:.0f} "
+            f"%), answered {asked.statuses}, lost {asked.lost}"
+        )
+    return "\n".join([text, *(shares_line(row) for row in found.rows if row.shares is not None)])
+
+
+def shares_line(row: Row) -> str:
+    """Which process did how much."""
+    assert row.shares is not None
+    calls, cpu = row.shares.calls, row.shares.cpu_percent
+    edges = ", ".join(f"{n} calls {percent} %" for n, percent in zip(calls, cpu, strict=True))
+    return (
+        f"{row.server} {row.phase}: of one core each, edges: {edges}; "
+        f"kamailio {row.shares.proxy_percent} %"
+    )
+
+
+def as_dict(row: Row) -> dict[str, Any]:
+    """For programs; shares only where there are several edges."""
+    return {name: value for name, value in asdict(row).items() if (name, value) != ("shares", None)}
+
+
+def overload_summary(rows: list[Row]) -> str:
+    before, during = rows
+    refusals = sum(during.refused.values())
+    others = {status: n for status, n in during.refused.items() if status != "503"}
+    return (
+        f"{refusals} calls refused, {during.told_when} of them told when to try again by a 503; "
+        f"otherwise {others or 'none'}; calls taken beyond the limit {during.setups}; of the "
+        f"{before.calls} there were {during.cut} cut\n"
+        f"their packets, before and during: lost {before.missing} and {during.missing}, late p99 "
+        f"{before.late_ms.get('p99')} and {during.late_ms.get('p99')} ms, over 20 ms "
+        f"{before.late_percent['20']} and {during.late_percent['20']} %, over 40 ms "
+        f"{before.late_percent['40']} and {during.late_percent['40']} %"
+    )

@@ -1,0 +1,259 @@
+"""A server with phones and its callers, each in a process of its own, for the benchmarks by SIP.
+
+Where there are cores enough each process is kept to one: the server has then a whole core and no
+more, and the callers cannot take it away. What the callers cannot do shows in their own report:
+how much of a core they took, and how late they sent.
+
+A server may be of several processes, edges behind Kamailio as deploy/kamailio has it. Then each
+edge has a core, and Kamailio runs where there is room.
+"""
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from offhook.bench.memory import Held
+from offhook.bench.phones.kamailio import Kamailio, kamailio
+from offhook.bench.phones.server import RTP_PORTS
+from offhook.bench.process import Child, Footprint, child, get_json
+
+ANSWER_SECONDS = 60.0
+"""A server or callers that say nothing for so long have failed."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A server at one moment. Times in s, sums since its start."""
+
+    wall_s: float
+    cpu_s: float
+    tasks: int
+    lag_ms: dict[str, float]
+    calls: int
+    sessions: int
+    transactions: int
+    tick_late_ms: float
+    lines: dict[str, int]
+    mos: list[float]
+    """Of the calls there are and of those that ended since the last look, sorted."""
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """Of both as one server, which is as late as the later one."""
+        return Usage(
+            wall_s=self.wall_s,
+            cpu_s=self.cpu_s + other.cpu_s,
+            tasks=self.tasks + other.tasks,
+            lag_ms={name: max(ms, other.lag_ms[name]) for name, ms in self.lag_ms.items()},
+            calls=self.calls + other.calls,
+            sessions=self.sessions + other.sessions,
+            transactions=self.transactions + other.transactions,
+            tick_late_ms=max(self.tick_late_ms, other.tick_late_ms),
+            lines={name: n + other.lines[name] for name, n in self.lines.items()},
+            mos=sorted(self.mos + other.mos),
+        )
+
+
+@dataclass(frozen=True)
+class Look:
+    """At all processes of a server at one moment."""
+
+    edges: list[Usage]
+    proxy_cpu_s: float
+    """Kamailio's, all its processes together; 0 without it."""
+
+    @property
+    def whole(self) -> Usage:
+        return reduce(Usage.__add__, self.edges)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Which process did how much, where there are several edges."""
+
+    calls: list[int]
+    """Up at each edge at the end."""
+    cpu_percent: list[float]
+    """Of one core, of each edge..."""
+    proxy_percent: float
+    """...and of Kamailio."""
+
+    @classmethod
+    def between(cls, first: Look, last: Look) -> "Shares":
+        pairs = list(zip(first.edges, last.edges, strict=True))
+        wall = last.whole.wall_s - first.whole.wall_s
+        return cls(
+            [edge.calls for edge in last.edges],
+            [round(100 * (b.cpu_s - a.cpu_s) / (b.wall_s - a.wall_s), 1) for a, b in pairs],
+            round(100 * (last.proxy_cpu_s - first.proxy_cpu_s) / wall, 1),
+        )
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a server did between two looks at it."""
+
+    cpu_percent: float
+    """Of one core."""
+    lost: int
+    """Packets of the callers that never came."""
+    late: int
+    """...that came too late to be played."""
+    concealed_percent: float
+    """Of all that was heard: filled in for packets that were not there."""
+    mos_mean: float
+    mos_least: float
+    tick_late_ms: float
+    """99th percentile."""
+    lag_p99_ms: float
+
+    @classmethod
+    def between(cls, first: Usage, last: Usage) -> "Spent":
+        lines = {name: last.lines[name] - first.lines[name] for name in last.lines}
+        mos = last.mos or [0.0]
+        return cls(
+            cpu_percent=round(100 * (last.cpu_s - first.cpu_s) / (last.wall_s - first.wall_s), 1),
+            lost=lines["packets_lost"],
+            late=lines["packets_late"],
+            concealed_percent=round(100 * lines["concealed_ms"] / max(1, lines["heard_ms"]), 3),
+            mos_mean=round(sum(mos) / len(mos), 2),
+            mos_least=round(mos[0], 2),
+            tick_late_ms=last.tick_late_ms,
+            lag_p99_ms=last.lag_ms["p99"],
+        )
+
+
+@dataclass(frozen=True)
+class Server:
+    """One process of it."""
+
+    child: Child
+    http: aiohttp.ClientSession
+
+    async def usage(self) -> Usage:
+        stats = await get_json(self.http, "/stats")
+        sip = await get_json(self.http, "/sip")
+        mos = sip["lines"].pop("mos")
+        return Usage(
+            **{name: stats[name] for name in ("wall_s", "cpu_s", "tasks", "lag_ms")},
+            **{name: sip[name] for name in ("calls", "sessions", "transactions", "tick_late_ms")},
+            lines=sip["lines"],
+            mos=mos,
+        )
+
+
+@dataclass
+class Pair:
+    edges: list[Server]
+    proxy: Kamailio | None
+    """Where there are several."""
+    callers: Child = field(init=False)
+
+    async def look(self) -> Look:
+        proxy_cpu_s = self.proxy.cpu_seconds() if self.proxy is not None else 0.0
+        return Look([await edge.usage() for edge in self.edges], proxy_cpu_s)
+
+    async def usage(self) -> Usage:
+        return (await self.look()).whole
+
+    async def held(self) -> Held:
+        """Of the first edge. Collects its garbage first."""
+        return Held(**await get_json(self.edges[0].http, "/memory"))
+
+    def footprint(self) -> Footprint:
+        """Of the edges."""
+        each = [Footprint.of(edge.child.pid) for edge in self.edges]
+        return Footprint(
+            round(sum(one.rss_mb for one in each), 1),
+            sum(one.threads for one in each),
+            sum(one.files for one in each),
+            sum(one.processes for one in each),
+        )
+
+    def ports(self) -> int:
+        """UDP ports of media that the server has open."""
+        return sum(len(open_ports(edge.child.pid, *RTP_PORTS)) for edge in self.edges)
+
+    async def ask(self, command: str) -> dict[str, Any]:
+        """Tell the callers something that they answer. Raises ChildError."""
+        with suppress(RuntimeError):  # they are gone: `line` says why
+            self.callers.tell(command)
+        return await self.callers.line(ANSWER_SECONDS)
+
+
+def cpus(pin: bool, edges: int = 1) -> list[int | None]:
+    """Of each edge and, the last, of the callers; None where they may run anywhere: there are too
+    few cores."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if not pin or len(allowed) <= edges:
+        return [None] * (edges + 1)
+    return [*allowed[:edges], allowed[-1]]
+
+
+PAUSES = {"echo": 1.0, "vad": 1.0, "scripted": 6.0}
+"""s between the lines that a caller says. A scripted reply takes 4 s: it is heard to its end."""
+
+
+@asynccontextmanager
+async def pair(
+    kind: str, rate: float, pin: bool, server_options: Sequence[str] = (), edges: int = 1
+) -> AsyncIterator[Pair]:
+    """`kind` as in sip_server; of several edges Kamailio is in front. Raises ChildError,
+    KamailioError."""
+    *edge_cpus, callers_cpu = cpus(pin, edges)
+    async with AsyncExitStack() as stack:
+        servers, ports = [], []
+        for cpu in edge_cpus:
+            server = await stack.enter_async_context(
+                child("offhook.bench.phones.server", kind, *server_options, *_on(cpu))
+            )
+            http = await stack.enter_async_context(
+                aiohttp.ClientSession(
+                    f"http://127.0.0.1:{server.hello['port']}",
+                    timeout=aiohttp.ClientTimeout(ANSWER_SECONDS),
+                )
+            )
+            servers.append(Server(server, http))
+            ports.append((await get_json(http, "/sip"))["port"])
+        proxy = await stack.enter_async_context(kamailio(ports)) if edges > 1 else None
+        both = Pair(servers, proxy)
+        port = proxy.port if proxy is not None else ports[0]
+        both.callers = await stack.enter_async_context(
+            child(
+                *(
+                    "offhook.bench.phones.callers",
+                    str(port),
+                    "--rate",
+                    str(rate),
+                    "--pause",
+                    str(PAUSES[kind]),
+                ),
+                *_on(callers_cpu),
+            )
+        )
+        yield both
+
+
+def _on(cpu: int | None) -> tuple[str, ...]:
+    return () if cpu is None else ("--cpu", str(cpu))
+
+
+def open_ports(pid: int, low: int, high: int) -> set[int]:
+    """UDP ports from `low` to `high` that a process has bound (Linux). Raises OSError when it is
+    gone."""
+    sockets = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            target = file.readlink().name
+        except OSError:  # closed meanwhile
+            continue
+        if target.startswith("socket:["):
+            sockets.add(target[8:-1])
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/udp").read_text().splitlines()[1:]]
+    ports = {int(row[1].rpartition(":")[2], 16) for row in rows if row[9] in sockets}
+    return {port for port in ports if low <= port <= high}

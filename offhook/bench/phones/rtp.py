@@ -1,0 +1,218 @@
+"""Sound of many calls by the lightest sender that there can be, which judges what comes back.
+
+When a packet came is the kernel's word (SO_TIMESTAMPNS), so that a process of callers that is late
+itself makes no packet late. Only its own packets: see `Pace.take_late_ms`.
+"""
+
+import asyncio
+import secrets
+import socket
+import struct
+from array import array
+from collections.abc import Sequence
+from contextlib import suppress
+from math import ceil
+from random import Random
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from offhook.bench.load import LINES, recorded
+from offhook.media.codecs.g711 import PcmuEncoder
+from offhook.media.pcm import PACKET_MS, RATE_OUT, SAMPLES_OUT, Pcm
+from offhook.media.rtp.rtp import HEADER_BYTES, uint16_diff, uint32_diff
+from offhook.web.cli.caller_io import spoken, trimmed
+from offhook.web.engines.engines_io import open_synthesizer
+
+HOST = "127.0.0.1"
+CLOCK_RATE = 8_000
+TICKS = CLOCK_RATE * PACKET_MS // 1000
+PHASES = 10
+"""Groups of calls that send one after the other within 20 ms."""
+PHASE_SECONDS = PACKET_MS / 1000 / PHASES
+SO_TIMESTAMPNS = 35
+"""Of Linux, which Python has no name for; the ancillary data is of the same type."""
+_TIMESPEC = struct.Struct("ll")
+_RTP = struct.Struct("!BBHII")
+
+Payloads = tuple[bytes, ...]
+
+
+def percentiles(values: Sequence[float] | Any) -> dict[str, float]:
+    """Of a list or an array, rounded to a tenth."""
+    if not len(values):
+        return {}
+    found = np.percentile(values, (50, 95, 99, 100))
+    return dict(zip(("p50", "p95", "p99", "max"), np.round(found, 1).tolist(), strict=True))
+
+
+def encode(pcm: Pcm) -> Payloads:
+    """24 kHz to PCMU, 20 ms each; the last is filled up with zeros."""
+    encoder = PcmuEncoder()
+    frames = -(-len(pcm) // SAMPLES_OUT)
+    padded = np.zeros(frames * SAMPLES_OUT, np.int16)
+    padded[: len(pcm)] = pcm
+    return tuple(encoder.encode(frame) for frame in padded.reshape(frames, SAMPLES_OUT))
+
+
+async def lines(pause: float) -> list[Payloads]:
+    """Spoken lines, a pause of so many s in a quiet room after each."""
+    speech = recorded()
+    if not speech:
+        synthesizer = open_synthesizer()
+        await synthesizer.start()
+        speech = [trimmed(await spoken(synthesizer, text)) for text in LINES]
+        await synthesizer.close()
+    room = np.random.default_rng(1).integers(-8, 9, int(RATE_OUT * pause)).astype(np.int16)
+    return [encode(np.concatenate((pcm, room))) for pcm in speech]
+
+
+def offer(port: int) -> str:
+    """What a phone with G.711 offers, its sound at `port`."""
+    lines = (
+        "v=0",
+        f"o=- {secrets.randbits(32)} 1 IN IP4 {HOST}",
+        "s=-",
+        f"c=IN IP4 {HOST}",
+        "t=0 0",
+        f"m=audio {port} RTP/AVP 0 101",
+        "a=rtpmap:0 PCMU/8000",
+        "a=rtpmap:101 telephone-event/8000",
+        "a=ptime:20",
+        "a=rtcp-mux",
+    )
+    return "".join(f"{line}\r\n" for line in lines)
+
+
+class Heard:
+    """The packets of one call since the counts began."""
+
+    def __init__(self) -> None:
+        self.packets = 0
+        self.missing = 0
+        """Sequence numbers that never came."""
+        self._sequence: int | None = None
+        self._first_timestamp = 0
+        self._transits = array("d")
+        """Arrival less timestamp of each packet, in s."""
+
+    def take(self, sequence: int, timestamp: int, arrived: float) -> None:
+        if self._sequence is None:
+            self._first_timestamp = timestamp
+        else:
+            self.missing += max(0, uint16_diff(sequence, self._sequence) - 1)
+        self._sequence = sequence
+        self.packets += 1
+        at = uint32_diff(timestamp, self._first_timestamp) / CLOCK_RATE
+        self._transits.append(arrived - at)
+
+    def late_ms(self) -> Any:
+        """Of every packet: how much later it came, by its timestamp, than the most punctual."""
+        transits = np.frombuffer(self._transits, np.float64)
+        return (transits - transits.min()) * 1000 if len(transits) else transits
+
+
+class Sound:
+    """One call's RTP on a socket of its own, connected to the one far end it speaks with. RTCP
+    comes by the same port and is passed over."""
+
+    def __init__(self, payloads: Payloads, chance: Random) -> None:
+        self._heard = Heard()
+        self._sent = 0
+        self._payloads = payloads
+        self._at = chance.randrange(len(payloads))
+        self._ssrc = chance.getrandbits(32)
+        self._sequence = chance.getrandbits(15)
+        self._timestamp = chance.getrandbits(32)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        self._socket.bind((HOST, 0))
+
+    @property
+    def port(self) -> int:
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    def connect(self, remote: tuple[str, int]) -> None:
+        self._socket.connect(remote)
+
+    def tick(self) -> None:
+        """Send 20 ms, and take what has come."""
+        self._at = (self._at + 1) % len(self._payloads)
+        self._sequence = self._sequence + 1 & 0xFFFF
+        self._timestamp = self._timestamp + TICKS & 0xFFFFFFFF
+        header = _RTP.pack(0x80, 0, self._sequence, self._timestamp, self._ssrc)
+        with suppress(OSError):  # the far end is gone; its BYE is on the way
+            self._socket.send(header + self._payloads[self._at])
+            self._sent += 1
+        self.drain()
+
+    def drain(self) -> None:
+        receive, take = self._socket.recvmsg, self._heard.take
+        while True:
+            try:
+                data, ancillary, _, _ = receive(2048, 64)
+            except BlockingIOError:
+                return
+            except OSError:
+                continue
+            if len(data) > HEADER_BYTES and not 192 <= data[1] <= 223:
+                _, _, sequence, timestamp, _ = _RTP.unpack_from(data)
+                seconds, ns = _TIMESPEC.unpack_from(ancillary[0][2])
+                take(sequence, timestamp, seconds + ns * 1e-9)
+
+    def take(self) -> tuple[int, Heard]:
+        """Packets sent and heard since the last call of this."""
+        taken = self._sent, self._heard
+        self._sent, self._heard = 0, Heard()
+        return taken
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Pace:
+    """Ticks the sounds, each every 20 ms, a tenth of them at a time."""
+
+    def __init__(self) -> None:
+        self._phases: list[list[Sound]] = [[] for _ in range(PHASES)]
+        self._phase = 0
+        self._due = 0.0
+        self._handle: asyncio.TimerHandle | None = None
+        self._late: list[float] = []
+
+    def add(self, sound: Sound) -> None:
+        min(self._phases, key=len).append(sound)
+        if self._handle is None:
+            self._due = monotonic()
+            self._run()
+
+    def remove(self, sound: Sound) -> None:
+        for phase in self._phases:
+            if sound in phase:
+                phase.remove(sound)
+
+    def take_late_ms(self) -> dict[str, float]:
+        """How late they sent since the last call of this."""
+        late, self._late = self._late, []
+        return percentiles([one * 1000 for one in late])
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _run(self) -> None:
+        now = monotonic()
+        while self._due <= now:
+            phase = self._phases[self._phase]
+            if phase:
+                self._late.append(now - self._due)
+            for sound in phase:
+                sound.tick()
+            self._phase = (self._phase + 1) % PHASES
+            self._due += PHASE_SECONDS
+        wait = max(1, ceil((self._due - monotonic()) * 1000)) / 1000
+        self._handle = asyncio.get_running_loop().call_later(wait, self._run)

@@ -1,0 +1,124 @@
+"""What callers of a benchmark say: recordings, or something like a voice; cut into phrases."""
+
+import os
+import wave
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from offhook.media.codecs.opus import OpusEncoder, OpusSettings
+from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
+
+Packets = tuple[bytes, ...]
+"""Opus packets of 20 ms, one after another."""
+TICKS = 960
+"""RTP ticks in a packet."""
+SECONDS = 30
+FRAME = RATE_IN // 100
+"""10 ms."""
+QUIET_DB = 20
+"""A frame so far below the loudest of its recording is no voice: what Silero VAD says of the
+recordings here, to a few hundredths of a second, without its model."""
+LOUD_FRAMES = 3
+"""A voice that begins is heard for so long; a click is not."""
+PAUSE_FRAMES = 12
+PHRASE_FRAMES = 80
+"""A shorter one goes on into the next; at the end of a recording it is left out."""
+VOWELS = ((730, 1090, 2440), (530, 1840, 2480), (570, 840, 2410), (300, 870, 2240))
+"""Formants in Hz (Peterson and Barney 1952), men's."""
+VOWELS_SECONDS = (0.75, 1.25, 1.5)
+
+
+def recorded() -> list[Pcm]:
+    """The recordings of the folder OFFHOOK_SPEECH or ../shared/speech, those at 16 kHz."""
+    found = []
+    for path in sorted(Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech")).glob("*.wav")):
+        with wave.open(str(path)) as file:
+            if file.getframerate() == RATE_IN:
+                found.append(np.frombuffer(file.readframes(file.getnframes()), np.int16))
+    return found
+
+
+def babbled(seconds: float) -> Pcm:
+    """Where there are no recordings: vowels, four a second, which the voice detector takes for
+    speech. 16 kHz."""
+    t = np.arange(round(seconds * RATE_IN)) / RATE_IN
+    pitch = 120 + 15 * np.sin(2 * np.pi * 0.7 * t)
+    formants = np.array(VOWELS)[(t * 4).astype(int) % len(VOWELS)]
+    smooth = np.hanning(RATE_IN * 60 // 1000)
+    edges = (len(smooth) // 2, len(smooth) // 2 - 1)
+    phase, sound = 2 * np.pi * np.cumsum(pitch) / RATE_IN, np.zeros(len(t))
+    glides = [np.convolve(np.pad(f, edges, "edge"), smooth, "valid") for f in formants.T]
+    for k in range(1, 28):
+        gain = sum(1 / (1 + ((k * pitch - f / smooth.sum()) / 90) ** 2) for f in glides)
+        sound += gain / k**0.5 * np.sin(k * phase)
+    sound *= np.abs(np.sin(4 * np.pi * t)) ** 0.5
+    pcm: Pcm = (sound / np.abs(sound).max() * 12_000).astype(np.int16)
+    return pcm
+
+
+def phrases(recordings: Sequence[Pcm]) -> list[Pcm]:
+    """What is said between pauses. Each begins with its voice, to 10 ms, and ends with it."""
+    return [pcm[begin:end] for pcm in recordings for begin, end in _phrases(pcm)]
+
+
+def _phrases(pcm: Pcm) -> Iterator[tuple[int, int]]:
+    frames = pcm[: len(pcm) // FRAME * FRAME].reshape(-1, FRAME).astype(np.float64)
+    power = np.mean(frames**2, axis=1)
+    loud = power > power.max() / 10 ** (QUIET_DB / 10)
+    begin: int | None = None
+    at = end = said = 0
+    for is_loud, run in groupby(loud.tolist()):
+        length = len(list(run))
+        if is_loud and (begin is not None or length >= LOUD_FRAMES):
+            begin = at if begin is None else begin
+            end = at + length
+        elif begin is not None and length >= PAUSE_FRAMES and end - begin >= PHRASE_FRAMES:
+            yield begin * FRAME, end * FRAME
+            begin, said = None, said + 1
+        at += length
+    if begin is not None and (end - begin >= PHRASE_FRAMES or not said):
+        yield begin * FRAME, end * FRAME
+
+
+def encode(speech: Pcm) -> Packets:
+    """24 kHz speech to Opus packets of 20 ms, with redundancy, without discontinuity."""
+    encoder = OpusEncoder(OpusSettings(dtx=False))
+    encoder.set_loss(0.05)
+    frames = len(speech) // SAMPLES_OUT
+    speech = np.ascontiguousarray(speech[: frames * SAMPLES_OUT])
+    return tuple(encoder.encode(frame) for frame in speech.reshape(frames, SAMPLES_OUT))
+
+
+def resample(sound: npt.NDArray[np.generic], rate: int, to: int) -> Pcm:
+    """A whole recording to another rate, by its spectrum."""
+    spectrum = np.fft.rfft(sound.astype(np.float64))
+    samples = len(sound) * to // rate
+    out = np.fft.irfft(spectrum[: samples // 2 + 1], samples) * (to / rate)
+    return np.clip(np.rint(out), -32768, 32767).astype(np.int16)
+
+
+def load_speech(seconds: int = SECONDS) -> Pcm:
+    """24 kHz: the recordings of the folder OFFHOOK_SPEECH or ../shared/speech one after another;
+    a buzz with the pitch and the syllables of a voice where there is none."""
+    folder = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
+    parts = []
+    for path in sorted(folder.glob("*.wav")):
+        with wave.open(str(path)) as file:
+            parts.append(np.frombuffer(file.readframes(file.getnframes()), np.int16))
+    speech = np.concatenate(parts) if parts else _buzz(seconds)
+    speech = np.resize(speech, seconds * RATE_IN)
+    return resample(speech, RATE_IN, RATE_OUT)
+
+
+def _buzz(seconds: int) -> Pcm:
+    """16 kHz: harmonics of a gliding pitch, four syllables a second."""
+    t = np.arange(seconds * RATE_IN) / RATE_IN
+    phase = 2 * np.pi * (130 * t + 8 * np.sin(2 * np.pi * 0.7 * t))
+    voice = sum(np.sin(k * phase) / k for k in range(1, 20))
+    syllables = np.clip(np.sin(2 * np.pi * 4 * t) + 0.7, 0, 1)
+    pcm: Pcm = (2500 * voice * syllables).astype(np.int16)
+    return pcm

@@ -1,0 +1,193 @@
+"""Opus (RFC 6716, RFC 7587) by libopus, straight to 16 kHz and straight from 24 kHz.
+
+libopus comes inside the PyAV wheel, so no system library is needed; a libopus the system loader
+finds is used when the wheel has none. ctypes releases the GIL for the length of each call.
+"""
+
+import ctypes
+import ctypes.util
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import av
+import numpy as np
+
+from offhook.media.codecs.codec import CodecError
+from offhook.media.codecs.downmix import Downmix
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+
+CLOCK_RATE = 48_000
+"""RTP timestamps of Opus count at 48 kHz whatever the sound's rate (RFC 7587 §4.1)."""
+MAX_PACKET_BYTES = 1275
+MAX_FRAME_MS = 120
+STEREO = 0x04
+"""Of a packet's first byte: it is of two channels (RFC 6716 §3.1)."""
+
+# opus_defines.h
+APPLICATION_VOIP = 2048
+SET_BITRATE = 4002
+SET_COMPLEXITY = 4010
+SET_INBAND_FEC = 4012
+SET_PACKET_LOSS_PERC = 4014
+SET_DTX = 4016
+SET_SIGNAL = 4024
+SIGNAL_VOICE = 3001
+
+
+@cache
+def libopus() -> ctypes.CDLL:
+    """Load libopus and declare the functions used. Raises OSError if there is none."""
+    package = Path(av.__file__).parent
+    bundled = [*package.parent.glob("av.libs/libopus*"), *package.glob(".dylibs/libopus*")]
+    path = str(bundled[0]) if bundled else ctypes.util.find_library("opus")
+    if not path:
+        raise OSError("libopus not found: install the package libopus0 or a PyAV wheel")
+    lib = ctypes.CDLL(path)
+    void, i32, integer = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int
+    lib.opus_strerror.restype = ctypes.c_char_p
+    lib.opus_get_version_string.restype = ctypes.c_char_p
+    lib.opus_decoder_create.restype = void
+    lib.opus_decoder_create.argtypes = [i32, integer, ctypes.POINTER(integer)]
+    lib.opus_decoder_destroy.argtypes = [void]
+    lib.opus_decode.argtypes = [void, ctypes.c_char_p, i32, void, integer, integer]
+    lib.opus_packet_get_nb_samples.argtypes = [ctypes.c_char_p, i32, i32]
+    lib.opus_packet_has_lbrr.argtypes = [ctypes.c_char_p, i32]
+    lib.opus_encoder_create.restype = void
+    lib.opus_encoder_create.argtypes = [i32, integer, integer, ctypes.POINTER(integer)]
+    lib.opus_encoder_destroy.argtypes = [void]
+    lib.opus_encode.argtypes = [void, void, integer, ctypes.c_char_p, i32]
+    # The ctl is variadic: only its fixed arguments are declared, so that ctypes passes the rest
+    # by the variadic convention, which differs on Apple silicon.
+    lib.opus_encoder_ctl.argtypes = [void, integer]
+    return lib
+
+
+def _check(code: int) -> int:
+    if code < 0:
+        raise CodecError(f"opus: {libopus().opus_strerror(code).decode()}")
+    return code
+
+
+class OpusDecoder:
+    """One incoming Opus stream to 16 kHz mono int16."""
+
+    clock_rate = CLOCK_RATE
+    sound_rate = RATE_IN
+
+    def __init__(self) -> None:
+        self._lib = libopus()
+        self._downmix: Downmix | None = None
+        """Once a packet was of two channels, which libopus would average."""
+        self._create(1)
+
+    def _create(self, channels: int) -> None:
+        error = ctypes.c_int()
+        self._state = self._lib.opus_decoder_create(RATE_IN, channels, ctypes.byref(error))
+        _check(error.value)
+        self._most = RATE_IN * MAX_FRAME_MS // 1000
+        self._pcm = np.empty(channels * self._most, np.int16)
+        self._pcm_address = self._pcm.ctypes.data
+
+    def __del__(self) -> None:
+        if state := getattr(self, "_state", None):
+            self._lib.opus_decoder_destroy(state)
+
+    def _decode(self, payload: bytes | None, samples: int, fec: int) -> Pcm:
+        if samples > self._most:  # libopus would write beyond it
+            raise CodecError(f"opus: no packet has {samples} samples")
+        size = len(payload) if payload else 0
+        n = _check(
+            self._lib.opus_decode(self._state, payload, size, self._pcm_address, samples, fec)
+        )
+        if self._downmix is not None:
+            return self._downmix.mix(self._pcm[: 2 * n])
+        return self._pcm[:n].copy()
+
+    def decode(self, payload: bytes) -> Pcm:
+        if not payload:
+            raise CodecError("opus: empty payload")
+        if self._downmix is None and payload[0] & STEREO:
+            mono = self._state
+            self._create(2)
+            self._lib.opus_decoder_destroy(mono)
+            self._downmix = Downmix(RATE_IN)
+        return self._decode(payload, self._most, 0)
+
+    def recover(self, following: bytes, samples: int) -> Pcm | None:
+        if self._lib.opus_packet_has_lbrr(following, len(following)) != 1:
+            return None
+        return self._decode(following, samples, 1)
+
+    def conceal(self, samples: int) -> Pcm:
+        """`samples` is a multiple of 40 (2.5 ms), as libopus demands."""
+        return self._decode(None, samples, 0)
+
+
+@dataclass(frozen=True)
+class OpusSettings:
+    """How speech is encoded. Complexity 5 costs half of 10 and is not told apart in speech."""
+
+    bitrate: int = 32_000
+    complexity: int = 5
+    fec: bool = True
+    dtx: bool = True
+    """Leave out the silence between talkspurts. The sender switches it on for silence only: within
+    speech libopus takes steady sounds for silence (it mutes 86 % of a dial tone)."""
+
+
+class OpusEncoder:
+    """24 kHz mono int16 to one Opus stream, a frame a packet."""
+
+    clock_rate = CLOCK_RATE
+    packets_ms = (10, 20, 40, 60)
+    """Opus's own frames (RFC 6716 §2.1.4). 30 ms would be three of 10, which speech pays for with
+    redundancy and bits; a far end that asks for them can be given 20."""
+
+    def __init__(self, settings: OpusSettings | None = None) -> None:
+        settings = settings or OpusSettings()
+        self._lib = libopus()
+        error = ctypes.c_int()
+        self._state = self._lib.opus_encoder_create(
+            RATE_OUT, 1, APPLICATION_VOIP, ctypes.byref(error)
+        )
+        _check(error.value)
+        self._packet = ctypes.create_string_buffer(MAX_PACKET_BYTES)
+        self._loss_percent = 0
+        self.bitrate = settings.bitrate
+        self.set_bitrate(settings.bitrate)
+        self._set(SET_COMPLEXITY, settings.complexity)
+        self._set(SET_INBAND_FEC, int(settings.fec))
+        self._set(SET_SIGNAL, SIGNAL_VOICE)
+
+    def __del__(self) -> None:
+        if state := getattr(self, "_state", None):
+            self._lib.opus_encoder_destroy(state)
+
+    def _set(self, request: int, value: int) -> None:
+        _check(self._lib.opus_encoder_ctl(self._state, request, ctypes.c_int32(value)))
+
+    def encode(self, pcm: Pcm) -> bytes:
+        """Encode one packet's samples, contiguous. A packet of one or two bytes is discontinuous
+        transmission: it need not be sent (RFC 7587 §3.1.3)."""
+        n = _check(
+            self._lib.opus_encode(
+                self._state, pcm.ctypes.data, len(pcm), self._packet, MAX_PACKET_BYTES
+            )
+        )
+        return self._packet.raw[:n]
+
+    def set_dtx(self, on: bool) -> None:
+        """Whether packets may say that they need not be sent (RFC 7587 §3.1.3)."""
+        self._set(SET_DTX, int(on))
+
+    def set_bitrate(self, bitrate: int) -> None:
+        """Aim at this many bits per second from the next packet on."""
+        self._set(SET_BITRATE, bitrate)
+
+    def set_loss(self, fraction: float) -> None:
+        """Spend bits on redundancy for the reported loss; libopus has redundancy from 1 % up."""
+        percent = min(30, round(fraction * 100))
+        if percent != self._loss_percent:
+            self._loss_percent = percent
+            self._set(SET_PACKET_LOSS_PERC, percent)

@@ -1,0 +1,283 @@
+"""A Leg over RTP and RTCP: what WebRTC and SIP have in common.
+
+The edge below hands in packets already unprotected, and protects and sends what it is given.
+"""
+
+import random
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from offhook.media.codecs.codec import Decoder, Encoder
+from offhook.media.dtmf import DtmfError, KeyPresses, KeyTick
+from offhook.media.leg import Leg, LegError, LegStatistics
+from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
+from offhook.media.rtp.quality import mos
+from offhook.media.rtp.receiver import AudioReceiver
+from offhook.media.rtp.rtcp import Bye, RemoteReport, RtcpError, RtcpSession, Sent
+from offhook.media.rtp.rtp import RtpError, RtpPacket
+from offhook.media.rtp.sender import AudioSender
+from offhook.media.rtp.telephone_event import EventReceiver
+from offhook.media.tones import dtmf
+
+LOSS_WINDOW_S = 5.0
+"""Loss on the line and its MOS are of the last seconds, not of the whole call."""
+
+_SILENCE = np.zeros(SAMPLES_IN, np.int16)
+
+
+@dataclass(frozen=True)
+class RtpFormat:
+    """What both ends agreed to send: formats by their payload types."""
+
+    codec: str
+    """What we send: "opus", "g722", "pcmu" or "pcma"."""
+    decoders: Mapping[int, Callable[[], Decoder]]
+    """By payload type, of the sound that may come."""
+    make_encoder: Callable[[], Encoder]
+    """Of what we send. Where codec and this are equal to the format's before, the encoder goes
+    on."""
+    payload_type: int
+    dtx: bool
+    """Leave out silence."""
+    ptime_ms: int = PACKET_MS
+    """Of sound in each packet we send, as far as the codec has such packets."""
+    events_in: Mapping[int, int] = field(default_factory=dict)
+    """Telephone events that may come: payload type to clock rate in Hz (RFC 4733)."""
+    events_out: tuple[int, int] | None = None
+    """Payload type and clock rate of those we send; None: key presses are sent as tones."""
+    comfort_noise: frozenset[int] = frozenset()
+    """Payload types of comfort noise that may come (RFC 3389)."""
+
+
+class RtpLeg(Leg):
+    """Opened when the codecs are negotiated; silent until then."""
+
+    def __init__(self, call_id: str) -> None:
+        super().__init__(call_id)
+        self.srtp_failures = 0
+        """Packets that failed authentication or were replayed."""
+        self.malformed_packets = 0
+        self.last_packet_at = 0.0
+        """When the last RTP or RTCP packet came, in the time of the ticks; 0 before the first."""
+        self.sending = True
+        """Sound and key presses go out; while they may not, they wait. RTCP goes out in any
+        case."""
+        self.receiving = True
+        """Sound that comes is heard. Key presses are in any case."""
+        self._opened = False
+        self._codec = ""
+        self._format: RtpFormat
+        self._receiver: AudioReceiver
+        self._sender: AudioSender
+        self._rtcp: RtcpSession
+        self._clock_rate_in = 0
+        """Of the sound that came last; 0 before the first."""
+        self._events = EventReceiver()
+        self._keys = KeyPresses()
+        self._key: KeyTick | None = None
+        """What is pressed in this tick, if it is sent as an event."""
+        self._remote: RemoteReport | None = None
+        self._window_started = 0.0
+        self._window_base = (0, 0)
+        self._loss = 0.0
+
+    def _open(self, format: RtpFormat, ssrc: int, now: float) -> None:
+        """The formats are agreed for the first time."""
+        encoder = format.make_encoder()
+        self._format = format
+        self._codec = format.codec
+        self._receiver = AudioReceiver(format.decoders, format.comfort_noise)
+        self._sender = AudioSender(
+            encoder, format.payload_type, ssrc, self._send_rtp, format.dtx, format.ptime_ms
+        )
+        if format.events_out is not None:
+            self._sender.use_events(*format.events_out)
+        self._rtcp = RtcpSession(ssrc, self.call_id, encoder.clock_rate, now)
+        self._window_started = now
+        self._opened = True
+
+    def _change(self, format: RtpFormat) -> None:
+        """The formats were agreed anew within the call. What is heard goes on; what we send does
+        too, under another SSRC if its clock rate changes (RFC 7160 §4.1)."""
+        if format == self._format:
+            return
+        old, self._format = self._format, format
+        self._codec = format.codec
+        self._receiver.change(format.decoders, format.comfort_noise)
+        sender = self._sender
+        same = (old.codec, old.make_encoder) == (format.codec, format.make_encoder)
+        encoder = sender.encoder if same else format.make_encoder()
+        ssrc = None
+        if encoder.clock_rate != sender.encoder.clock_rate:
+            ssrc = random.getrandbits(32)
+            self._rtcp.change_source(ssrc, encoder.clock_rate)
+        sender.dtx = format.dtx
+        sender.change_codec(encoder, format.payload_type, ssrc, format.ptime_ms)
+        if ssrc is not None or format.events_out != old.events_out:
+            self._keys.skip()  # told anew, its press would count twice
+            if format.events_out is not None:
+                sender.use_events(*format.events_out)
+
+    # --- packets in ---
+
+    def receive_rtp(self, data: bytes, now: float) -> None:
+        """One unprotected RTP packet. Malformed ones are counted and dropped."""
+        if not self._opened:
+            return
+        try:
+            packet = RtpPacket.parse(data)
+        except RtpError:
+            self.malformed_packets += 1
+            return
+        self.last_packet_at = now
+        if packet.payload_type in self._format.events_in:
+            self._receive_event(packet, now)
+            return
+        if self.receiving:
+            self._receiver.receive(packet, now)
+            if self._receiver.clock_rate != self._clock_rate_in:
+                self._use_clock()
+        else:
+            self._receiver.ignore(packet)
+        noise = packet.payload_type in self._format.comfort_noise
+        timestamp = None if noise else packet.timestamp
+        self._rtcp.receive_rtp(packet.ssrc, packet.sequence_number, timestamp, now)
+
+    def _use_clock(self) -> None:
+        if clock_rate := self._receiver.clock_rate:
+            self._clock_rate_in = clock_rate
+            self._rtcp.use_clock(clock_rate)
+
+    def _receive_event(self, packet: RtpPacket, now: float) -> None:
+        """Events are numbered among the sound, but for senders that give them an SSRC of their
+        own: those are left out of the account of the sound."""
+        self._receiver.ignore(packet)
+        reception = self._rtcp.reception
+        if reception is None or reception.ssrc == packet.ssrc:
+            self._rtcp.receive_rtp(packet.ssrc, packet.sequence_number, None, now)
+        for digit in self._events.receive(packet):
+            self.on_dtmf(digit)
+
+    def receive_rtcp(self, data: bytes, now: float) -> None:
+        """One unprotected RTCP datagram. Malformed ones are counted and dropped."""
+        if not self._opened:
+            return
+        try:
+            events = self._rtcp.receive(data, now)
+        except RtcpError:
+            self.malformed_packets += 1
+            return
+        self.last_packet_at = now
+        for event in events:
+            match event:
+                case RemoteReport():
+                    self._remote = event
+                    self._sender.report_loss(event.fraction_lost)
+                case Bye():
+                    self._stream_ended()
+
+    def _stream_ended(self) -> None:
+        """The far end said goodbye to its stream (RFC 3550 §6.6): here, to the call. An edge
+        whose signalling ends calls overrides this."""
+        self.close("the caller hung up")
+
+    # --- keys ---
+
+    def send_dtmf(self, digits: str) -> None:
+        if not self._opened or self.closed is not None:
+            raise LegError("keys cannot be pressed: the line is not up")
+        if not self.sending:
+            raise LegError("keys cannot be pressed: the line is on hold")
+        try:
+            self._keys.press(digits)
+        except DtmfError as error:
+            raise LegError(str(error)) from error
+
+    def _take(self) -> Pcm | None:
+        """What is queued to be said waits while keys are pressed, and both while on hold."""
+        if not self._opened:
+            return self.playout.take()
+        if not self.sending:
+            return None
+        if not self._keys.busy:
+            return self.playout.take()
+        key = self._keys.tick()
+        if self._format.events_out is not None:
+            self._key = key
+            return None
+        return None if key is None else dtmf(key)
+
+    # --- ticks ---
+
+    def _receive(self, now: float) -> Pcm:
+        if not self._opened:
+            return _SILENCE
+        heard = self._receiver.pull(now)
+        return heard if self.receiving else _SILENCE
+
+    def _send(self, said: Pcm | None, now: float) -> None:
+        key, self._key = self._key, None
+        if not self._opened or self.closed is not None:
+            return
+        if not self.sending:
+            self._sender.tick_held(now)
+        elif key is not None:
+            self._sender.tick_key(key, now)
+        else:
+            self._sender.tick(said, now)
+        if now >= self._rtcp.get_timer():
+            sent = Sent(self._sender.packets, self._sender.octets, self._sender.timestamp)
+            if report := self._rtcp.reports_to_send(now, time.time(), sent):
+                self._send_rtcp(report)
+            self._measure_loss(now)
+
+    def _measure_loss(self, now: float) -> None:
+        if now - self._window_started < LOSS_WINDOW_S:
+            return
+        stats = self._receiver.stats
+        played, concealed = stats.played_samples, stats.concealed_samples
+        played_before, concealed_before = self._window_base
+        if played > played_before:
+            self._loss = (concealed - concealed_before) / (played - played_before)
+        self._window_base = played, concealed
+        self._window_started = now
+
+    def close(self, reason: str) -> None:
+        super().close(reason)
+        if self._opened:
+            self._sender.close()
+
+    def send_bye(self, now: float) -> None:
+        """Tell the far end that the stream ends (RFC 3550 §6.6)."""
+        self._send_rtcp(self._rtcp.bye(now))
+
+    @abstractmethod
+    def _send_rtp(self, packet: bytes) -> None: ...
+
+    @abstractmethod
+    def _send_rtcp(self, packet: bytes) -> None: ...
+
+    def statistics(self) -> LegStatistics:
+        if not self._opened:
+            return LegStatistics()
+        stats, remote = self._receiver.stats, self._remote
+        reception = self._rtcp.reception
+        round_trip = remote.round_trip_ms if remote else None
+        one_way = (round_trip or 0.0) / 2 + stats.delay_ms + PACKET_MS
+        return LegStatistics(
+            packets_received=stats.received,
+            packets_lost=stats.lost,
+            packets_late=stats.late,
+            concealed_ms=stats.concealed_samples * 1000 // RATE_IN,
+            loss=self._loss,
+            jitter_ms=reception.jitter_ms if reception else 0.0,
+            buffer_ms=stats.delay_ms,
+            round_trip_ms=round_trip,
+            remote_loss=self._sender.loss,
+            packets_sent=self._sender.packets,
+            mos=mos(one_way, self._loss, codec=self._codec) if stats.received else None,
+        )

@@ -1,0 +1,110 @@
+"""The agents that need no network, as Pipecat processors in the place of an LLM service."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+from pipecat.frames.frames import (
+    BotStoppedSpeakingFrame,
+    Frame,
+    InterruptionFrame,
+    LLMContextFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+)
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+
+from offhook.media.leg import LegError
+from offhook.pipeline.conversation.agents.frontdesk import Action, FrontDesk, Reply, TakeMessage
+from offhook.pipeline.conversation.agents.frontdesk_business import Business
+
+OnAction = Callable[[Action], Awaitable[None]]
+"""Raises LegError when a transfer is refused."""
+
+
+class FrontDeskAgent(FrameProcessor):
+    """The rule-based receptionist in the place of an LLM service. `caller`: the number of the call,
+    if it has one."""
+
+    def __init__(self, business: Business, on_action: OnAction, caller: str = "") -> None:
+        super().__init__()
+        self._desk = FrontDesk(business, caller=caller)
+        self._on_action = on_action
+        self._cut: str | None = None
+        """What was heard of the reply that was cut, until the desk is told."""
+        self._action: Action | None = None
+        """To be done when the reply has been heard to its end; an interruption voids it."""
+        self._acting: asyncio.Task[None] | None = None
+
+    def cut(self, heard: str) -> None:
+        self._cut = heard
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, LLMContextFrame) and direction is FrameDirection.DOWNSTREAM:
+            await self._answer(frame.context)
+        else:
+            await self.push_frame(frame, direction)
+            if isinstance(frame, InterruptionFrame):
+                self._action = None
+                if self._cut is not None:
+                    self._desk.interrupted(self._cut)
+                    self._cut = None
+            elif isinstance(frame, BotStoppedSpeakingFrame) and self._action is not None:
+                action, self._action = self._action, None
+                # A transfer takes its time, and frames must not wait behind it.
+                self._acting = self.create_task(self._act(action), "act")
+
+    async def _act(self, action: Action) -> None:
+        try:
+            await self._on_action(action)
+        except LegError as error:
+            await self._say(self._desk.not_transferred(str(error), datetime.now()))
+
+    async def cleanup(self) -> None:
+        if self._acting is not None:
+            await self.cancel_task(self._acting)
+        await super().cleanup()
+
+    async def _answer(self, context: LLMContext) -> None:
+        heard = _last_user_text(context)
+        now = datetime.now()
+        await self._say(self._desk.reply(heard, now) if heard else self._desk.greeting(now))
+
+    async def prompt(self) -> None:
+        """The caller has said nothing for a while."""
+        reply = self._desk.silence(datetime.now())
+        if reply is not None:
+            await self._say(reply)
+
+    async def _say(self, reply: Reply) -> None:
+        await self.push_frame(LLMFullResponseStartFrame())
+        await self.push_frame(LLMTextFrame(reply.text))
+        await self.push_frame(LLMFullResponseEndFrame())
+        if isinstance(reply.action, TakeMessage):
+            await self._on_action(reply.action)  # said for good: not lost with the last words
+        else:
+            self._action = reply.action
+
+
+class SilentAgent(FrameProcessor):
+    """Listens and never answers: for transcripts, and for measuring the ears alone."""
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        if isinstance(frame, LLMContextFrame):
+            await self.push_frame(LLMFullResponseStartFrame())
+            await self.push_frame(LLMFullResponseEndFrame())
+        else:
+            await self.push_frame(frame, direction)
+
+
+def _last_user_text(context: LLMContext) -> str:
+    messages = context.messages
+    if not messages:
+        return ""
+    last: Any = messages[-1]
+    return str(last["content"]) if last.get("role") == "user" else ""

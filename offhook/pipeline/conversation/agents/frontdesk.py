@@ -1,0 +1,279 @@
+"""The front desk: a table-driven receptionist that needs no network and no language model.
+
+It answers questions about a business from the configuration, takes a message, puts callers
+through, and says what it does not know. Sans-io: words in, words and an action out; the time is an
+argument. All that it says and understands is in frontdesk_dialog.toml.
+"""
+
+import re
+import textwrap
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from offhook.pipeline.conversation.agents import frontdesk_intents as intents
+from offhook.pipeline.conversation.agents.frontdesk_business import (
+    DEMO,
+    Business,
+    say_hours,
+    say_list,
+)
+from offhook.pipeline.conversation.agents.frontdesk_intents import INTENTS, STEPS, UNKNOWN, Step
+from offhook.pipeline.conversation.digits import pressed_in, without_keys
+
+MAX_HEARD_CHARS = 1000
+"""A turn longer than this is answered by its end."""
+MAX_READ_BACK_CHARS = 160
+"""How much of a message is read back to the caller."""
+MIN_NUMBER_CHARS = 5
+MAX_CHARS = {Step.NAME: 40, Step.NUMBER: 16, Step.TEXT: 500}
+"""Of the parts of a message; a telephone number is "+" and 15 digits at most (ITU-T E.164)."""
+MAX_MISSES = 3
+"""After as many turns in a row that are not understood the front desk gives up its question."""
+WAIT_PROMPTS = 2
+"""Prompts left out after the caller asked to wait."""
+UNCLEAR_WORDS = 2
+"""More words than these were heard well enough: it is their subject that is not known."""
+SURE = 0.95
+"""How likely an intent (0 to 1) has to be where anything may be dictated."""
+
+
+@dataclass(frozen=True)
+class Hangup:
+    """End the call once the reply has been heard to its end; void when it is interrupted."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Transfer the call once the reply has been heard to its end; void when it is interrupted."""
+
+    to: str
+
+
+@dataclass(frozen=True)
+class TakeMessage:
+    """Keep this message, at once. `name` and `number` (digits) are empty when not given."""
+
+    name: str
+    number: str
+    text: str
+
+
+Action = Hangup | Transfer | TakeMessage
+
+
+@dataclass(frozen=True)
+class Reply:
+    text: str
+    """Plain sentences for a synthesiser: no markup, digits in words."""
+    action: Action | None = None
+
+
+FORM = (Step.NAME, Step.NUMBER, Step.TEXT)
+"""What a message consists of, in the order in which it is asked for."""
+IDLE = (Step.OPEN, Step.MORE, Step.ENDED)
+
+
+@dataclass
+class Dialog:
+    """All that the front desk remembers of a call."""
+
+    step: Step = Step.OPEN
+    given: dict[Step, str] = field(default_factory=dict)
+    """By NAME, NUMBER (maybe its beginning), TEXT, DEPARTMENT; "" for what was not given."""
+    misses: int = 0
+    """Turns in a row that were not understood."""
+    silences: int = 0
+    heard_question: bool = True
+    """Whether the caller heard the question that is open."""
+    said: str = ""
+    """The last reply without an introduction such as "once more"."""
+    last: str = ""
+    """The last reply as it was said."""
+
+
+class FrontDesk:
+    """One call. Say `greeting`, then answer each turn of the caller with `reply`.
+
+    `now` is the local time of the business. `caller` is the number of the call, if it has one.
+    """
+
+    def __init__(self, business: Business = DEMO, caller: str = "") -> None:
+        self._business = business
+        number = re.sub(r"[\s().-]", "", caller)
+        self._caller = number if re.fullmatch(r"\+?[0-9]{5,15}", number) else ""
+        self._dialog = Dialog()
+        self._before = Dialog()
+        """As it was before the last reply, in case nothing of that was heard."""
+        self._action: Action | None = None
+        self._words: list[str] = []
+        self._heard = ""
+        """What is answered now, or was answered last."""
+        self._unanswered = ""
+        """What was said before an answer of which nothing was heard: part of the next turn."""
+
+    @property
+    def step(self) -> Step:
+        return self._dialog.step
+
+    def greeting(self, now: datetime) -> Reply:
+        return self._say("welcome", now)
+
+    def reply(self, heard: str, now: datetime) -> Reply:
+        """The answer to one turn of the caller, as recognised; any text will do."""
+        self._begin(f"{self._unanswered} {heard}".strip()[-MAX_HEARD_CHARS:])
+        keys = pressed_in(self._heard) if self.step is Step.NUMBER else ""
+        self._words = intents.words_of(f"{without_keys(self._heard)} {keys}")
+        intent = self._understand() if self._words else UNKNOWN
+        self._dialog.silences = -WAIT_PROMPTS if intent == "wait" else 0
+        self._dialog.misses = self._dialog.misses + 1 if intent == UNKNOWN else 0
+        return self._say(self._not_understood() if intent == UNKNOWN else intent, now)
+
+    def silence(self, now: datetime) -> Reply | None:
+        """What to say when the caller has been silent for a while; None for nothing."""
+        self._begin("")
+        self._dialog.silences += 1
+        if self.step is Step.ENDED or self._dialog.silences <= 0:
+            return None
+        return self._say(f"silent_{min(self._dialog.silences, 3)}", now)
+
+    def not_transferred(self, reason: str, now: datetime) -> Reply:
+        """What to say when the transfer of the last reply did not succeed."""
+        self._begin("")
+        return self._say("is_busy" if "busy" in reason.lower() else "not_reached", now)
+
+    def interrupted(self, heard_text: str) -> None:
+        """The last reply was cut; `heard_text` is the beginning of it that was heard.
+
+        Of nothing heard nothing stays: the caller's words are answered together with the next. An
+        open question must have been reached to count as asked. A hang-up or transfer is off.
+        """
+        heard = len(heard_text.split())
+        if not heard and not isinstance(self._action, TakeMessage):
+            self._dialog, self._unanswered = self._before, self._heard
+        elif isinstance(self._action, Hangup | Transfer):
+            self._dialog.step = Step.OPEN
+        else:
+            statement = re.split(r"(?<=[.?!]) ", self._dialog.last)[:-1]
+            self._dialog.heard_question = heard > len(" ".join(statement).split())
+        self._action = None
+
+    def _begin(self, heard: str) -> None:
+        self._before = deepcopy(self._dialog)
+        self._heard, self._unanswered = heard, ""
+
+    def _understand(self) -> str:
+        """Note what the words give; return the intent of the answer, UNKNOWN for none."""
+        asked, words = STEPS[self.step], self._words
+        intent, sure = intents.recognise(words)
+        if asked.meaning(intent) == UNKNOWN:
+            intent, sure = UNKNOWN, 0.0
+        if self.step in FORM and sure < SURE and (noted := self._fill()):
+            return noted
+        if asked.meaning("transfer") != UNKNOWN and (named := self._department(intent)):
+            return named
+        if intent == "yes" and not self._dialog.heard_question:
+            return UNKNOWN
+        if intent == UNKNOWN and self.step is not Step.TEXT:
+            if "name is" in " ".join(words):
+                return "greeting"
+            return "fact" if self._business.fact_in(words) else UNKNOWN
+        return asked.meaning(intent)
+
+    def _fill(self) -> str:
+        """Note what is asked for, if the words give it; the intent of the answer, "" for none. Any
+        word is a name or a message, but not in answer to a question that was not heard."""
+        given, step, value = self._dialog.given, self.step, ""
+        if step is Step.NUMBER:
+            value = intents.number_in(self._words)
+        elif self._dialog.heard_question:
+            text = " ".join(without_keys(self._heard).split())
+            value = intents.name_in(self._words) if step is Step.NAME else text
+        if not value:
+            return ""
+        given[step] = (given.get(step, "") + value)[: MAX_CHARS[step]]
+        is_part = step is Step.NUMBER and len(given[step]) < MIN_NUMBER_CHARS
+        return "number_so_far" if is_part else "noted"
+
+    def _department(self, intent: str) -> str:
+        """Note the department that is named; the intent of the answer, "" when none is wanted."""
+        named, rest = self._business.department_in(self._words)
+        if named and intent == UNKNOWN:
+            intent = "transfer" if len(rest) < 2 else intents.recognise(rest)[0]
+        if intent != "transfer" and self.step is not Step.DEPARTMENT:
+            return ""
+        if named:
+            self._dialog.given[Step.DEPARTMENT] = named
+            return "department_named"
+        return "" if self._business.departments else "help"
+
+    def _not_understood(self) -> str:
+        if self._dialog.misses >= MAX_MISSES:
+            self._dialog.misses = 0
+            return STEPS[self.step].gives_up
+        again = "_again" if self._dialog.misses > 1 else ""
+        is_subject = len(self._words) > UNCLEAR_WORDS or again
+        return ("not_known" if self.step in IDLE and is_subject else "unclear") + again
+
+    def _say(self, intent: str, now: datetime) -> Reply:
+        """Do what the intent wants, take its step, and say its answer and the open question."""
+        dialog, row = self._dialog, INTENTS[intent]
+        self._action = self._do(row.act)
+        dialog.step = self._next_step(intent)
+        asks = row.asks and "{question}" not in row.answer and self.step is not Step.ENDED
+        question = " {question}" if asks and (row.to or self.step not in IDLE) else ""
+        text = " ".join((row.answer + question).format_map(self._fields(now)).split())
+        dialog.said = text if row.asks else dialog.said
+        dialog.last = text if text != dialog.last else f"Once more: {dialog.said}"
+        dialog.heard_question = True
+        return Reply(dialog.last, self._action)
+
+    def _do(self, act: str) -> Action | None:
+        given = self._dialog.given
+        if act == "transfer":
+            return Transfer(self._business.departments[given[Step.DEPARTMENT]].number)
+        if act == "take message":
+            return TakeMessage(*(given[slot] for slot in FORM))
+        return Hangup() if act else None
+
+    def _next_step(self, intent: str) -> Step:
+        given, row = self._dialog.given, INTENTS[intent]
+        to = Step(row.to) if row.to else None
+        if to is Step.NAME:
+            given.clear()
+            given |= {Step.NUMBER: self._caller} if intent == "message" and self._caller else {}
+        if to is Step.CONFIRM:
+            if self.step in FORM:
+                given[self.step] = given[self.step] if intent == "noted" else ""
+            return next((slot for slot in FORM if slot not in given), to)
+        if to is None and self.step in IDLE and row.asks:
+            return Step.OPEN
+        return to or self.step
+
+    def _fields(self, now: datetime) -> dict[str, object]:
+        """All that a template may speak of, the fields of `Business` too."""
+        business, given = self._business, self._dialog.given
+        number = intents.say_number(given.get(Step.NUMBER, ""))
+        sender = ", ".join(filter(None, (given.get(Step.NAME), number)))
+        either = say_list(list(business.departments), "or")
+        can_do = ["tell you our opening hours and our address", "take a message", "put you through"]
+        text = re.sub(r"[^\w\s.,;:!?'’-]|_", " ", given.get(Step.TEXT, ""))
+        text = re.sub(r"\d", lambda digit: f" {intents.say_cardinal(int(digit[0]))} ", text)
+        fields = {
+            **dict(business),
+            "about": business.about or f"This is {business.name}, {business.address}.",
+            "can_do": f"I can {say_list(can_do if either else can_do[:2], 'or')}.",
+            "clock": intents.say_clock(now.hour * 60 + now.minute),
+            "closed": "" if business.closes(now) else "We are closed now; nobody may answer. ",
+            "day": f"{now:%A}",
+            "department": given.get(Step.DEPARTMENT, "that line"),
+            "either": either or "nobody else",
+            "fact": business.fact_in(self._words),
+            "hours": say_hours(business, intents.day_in(self._words), now),
+            "number": number,
+            "part_of_day": ("morning", "afternoon", "evening")[(now.hour > 11) + (now.hour > 17)],
+            "said": self._dialog.said,
+            "sender": f" from {sender}" if sender else "",
+            "text": textwrap.shorten(text, MAX_READ_BACK_CHARS, placeholder=", and so on"),
+        }
+        return fields | {"question": STEPS[self.step].question.format_map(fields)}

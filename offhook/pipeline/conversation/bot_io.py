@@ -1,0 +1,147 @@
+"""A Pipecat user's own bot file, unchanged, on one of our legs.
+
+The file has `async def bot(runner_args)`, as for Pipecat's development runner. It asks
+`create_transport` for the "webrtc" transport, or makes a `SmallWebRTCTransport` itself; either way
+it gets ours, because the name it is looked up by stands for `LegTransport` in this process.
+"""
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from loguru import logger
+from pipecat.runner.types import SmallWebRTCRunnerArguments
+from pipecat.transports.base_transport import TransportParams
+
+from offhook.media.leg import Leg
+from offhook.media.pcm import Pcm
+from offhook.pipeline.conversation import rtvi_io
+from offhook.pipeline.conversation.call_info import as_dict
+from offhook.pipeline.conversation.transport_io import LegTransport
+
+Bot = Callable[[Any], Awaitable[None]]
+
+FAREWELL_SECONDS = 10
+"""How long a bot may go on after its caller has left."""
+CANCEL_SECONDS = 1.0
+"""For a bot to end that the server ends."""
+
+
+class BotError(RuntimeError):
+    """The bot file cannot be used; the message says why."""
+
+
+class BotTransport(LegTransport):
+    """`LegTransport` with the arguments of Pipecat's `SmallWebRTCTransport`."""
+
+    def __init__(
+        self,
+        webrtc_connection: Leg,
+        params: TransportParams,
+        input_name: str | None = None,
+        output_name: str | None = None,
+    ) -> None:
+        super().__init__(webrtc_connection, params)
+        self._input_name, self._output_name = input_name, output_name
+        _TRANSPORTS[webrtc_connection] = self
+
+
+_TRANSPORTS: WeakKeyDictionary[Leg, BotTransport] = WeakKeyDictionary()
+"""Those that bots have made for their legs."""
+
+
+def load_bot(path: Path) -> Bot:
+    """The `bot` function of a file. Raises BotError."""
+    import pipecat.transports.smallwebrtc.transport as smallwebrtc
+
+    rtvi_io.use_for_all()
+    smallwebrtc.SmallWebRTCTransport = BotTransport  # type: ignore[assignment,misc]
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.exists():
+        raise BotError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever the user's file raises
+        raise BotError(f"{path}: {type(error).__name__}: {error}") from error
+    bot = getattr(module, "bot", None)
+    if not callable(bot):
+        raise BotError(f"{path} has no function bot(runner_args)")
+    return bot  # type: ignore[no-any-return]
+
+
+class BotCall:
+    """A call that the bot answers."""
+
+    def __init__(
+        self,
+        bot: Bot,
+        leg: Leg,
+        body: dict[str, Any],
+        closing: str = "",
+        speak: Callable[[str], Awaitable[Pcm]] | None = None,
+    ) -> None:
+        """`closing`: what is said when the server ends the call, by the bot's voice; if it has
+        none, by that of `speak`, which gives the sound of a text."""
+        self._bot, self._leg, self._body = bot, leg, body
+        self._closing, self._speak = closing, speak
+        self._task: asyncio.Task[None]
+        self._replaced = False
+        """The bot was ended, and the line is up for a last sentence."""
+
+    async def run(self) -> None:
+        """Until the bot ends; one that ignores its caller's leaving is cancelled. Who calls whom is
+        in the body as `call`, unless the call came from a browser, which has nothing to tell."""
+        leg, body = self._leg, self._body
+        if leg.info.edge != "webrtc":
+            body = {**body, "call": as_dict(leg.info)}
+        arguments = SmallWebRTCRunnerArguments(
+            webrtc_connection=leg, body=body, session_id=leg.call_id
+        )
+        guarded = _guarded(self._bot, arguments)
+        task = self._task = asyncio.create_task(guarded, name=f"bot {leg.call_id}")
+        try:
+            while not task.done():
+                await asyncio.wait((task,), timeout=1)
+                if leg.closed is not None:
+                    await asyncio.wait((task,), timeout=FAREWELL_SECONDS)
+                    break
+            if self._replaced:
+                await leg.until_closed()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await leg.hang_up("the bot ended")
+
+    async def end_with_a_word(self) -> None:
+        """Say that the server ends the call, in place of whatever is being said. Who is on hold is
+        not there to hear it."""
+        leg = self._leg
+        if leg.held or leg.closed is not None or not self._closing:
+            return
+        transport = _TRANSPORTS.get(leg)
+        if (transport is not None and await transport.say_instead(self._closing)) or not (
+            self._speak
+        ):
+            return
+        sound = await self._speak(self._closing)
+        self._replaced = True
+        self._task.cancel()
+        await asyncio.wait((self._task,), timeout=CANCEL_SECONDS)
+        leg.playout.flush()
+        leg.playout.write(sound)
+        while leg.closed is None and (leg.playout.queued or leg.playout.speaking):
+            await asyncio.sleep(0.02)
+
+
+async def _guarded(bot: Bot, arguments: SmallWebRTCRunnerArguments) -> None:
+    try:
+        await bot(arguments)
+    except Exception:  # the user's code: its fault must not take the server with it
+        logger.exception("{}: the bot failed", arguments.session_id)

@@ -1,0 +1,160 @@
+"""What a language model may do with its call, as tools: functions that Pipecat hands to the model
+by name, signature and docstring.
+
+Each waits until the words said before it have been heard; an interruption until then voids it, as
+Pipecat cancels a tool that is interrupted. What fails comes back to the model as a result.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pipecat.frames.frames import FunctionCallResultProperties
+from pipecat.services.llm_service import FunctionCallParams
+
+from offhook.media.leg import LegError
+from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Limits, Place
+from offhook.pipeline.conversation.call_io import Call
+from offhook.pipeline.conversation.digits import INTER_KEY_ASKED_MS, Terms
+
+Tool = Callable[..., Awaitable[None]]
+
+ANYWHERE = ("*",)
+_NOT_AGAIN = FunctionCallResultProperties(run_llm=False)
+"""The model has said what there is to say, and is not asked again until the caller has spoken."""
+
+
+def call_tools(
+    call: Call,
+    transfers: Sequence[str] = ANYWHERE,
+    seconds: float = Limits.tool_seconds,
+) -> list[Tool]:
+    """`seconds`: within which each has done what it does, but for a transfer, which rings.
+
+    `transfers`: where to the model may transfer, as numbers or addresses or patterns of them
+    ("+4930*"): callers can talk a model into much, and calls to some numbers cost money."""
+    tools: list[Tool] = [end_call_tool(call), gather_digits_tool(call)]
+    if call.leg.info.edge != "webrtc":  # a browser's line can do none of it
+        tools += [
+            tool(call, seconds) for tool in (send_dtmf_tool, hold_call_tool, resume_call_tool)
+        ]
+        if transfers:
+            tools.append(transfer_call_tool(call, transfers))
+    return tools
+
+
+def end_call_tool(call: Call) -> Tool:
+    async def end_call(params: FunctionCallParams) -> None:
+        """End the phone call. Say goodbye first; use only when the caller is done."""
+        result = {"status": "the call ends after your last words"}
+        await params.result_callback(result, properties=_NOT_AGAIN)
+        await call.hang_up()
+
+    return end_call
+
+
+def transfer_call_tool(call: Call, transfers: Sequence[str]) -> Tool:
+    async def transfer_call(params: FunctionCallParams, target: str) -> None:
+        """Transfer the caller to somebody else. Say first that you do; your part of the call is
+        over when it succeeds.
+
+        Args:
+            target: The telephone number or SIP address to transfer to.
+        """
+        await call.heard()
+        try:
+            if not _allowed(target, transfers):
+                raise LegError("transfers to this target are not allowed")
+            await call.transfer(target.strip())
+        except LegError as error:
+            await params.result_callback({"error": f"not transferred: {error}"})
+        else:
+            await params.result_callback({"status": "transferred"}, properties=_NOT_AGAIN)
+
+    return transfer_call
+
+
+def _allowed(target: str, transfers: Sequence[str]) -> bool:
+    """By the digits alone where it is a number: spaces and dashes make no other number of it."""
+    target = target.strip()
+    if re.fullmatch(r"\+?[\d\s().-]+", target):
+        target = re.sub(r"[^\d+]", "", target)
+    return any(fnmatchcase(target, pattern) for pattern in transfers)
+
+
+def send_dtmf_tool(call: Call, seconds: float) -> Tool:
+    async def send_dtmf(params: FunctionCallParams, digits: str) -> None:
+        """Press keys of the telephone, as for a menu at the other end.
+
+        Args:
+            digits: The keys one after the other: 0-9, *, #, A-D; a comma waits half a second.
+        """
+        await call.heard()
+        await _report(call, params, _send(call, digits), {"status": "sent"}, seconds)
+
+    return send_dtmf
+
+
+async def _send(call: Call, digits: str) -> None:
+    call.leg.send_dtmf(digits)
+
+
+def hold_call_tool(call: Call, seconds: float) -> Tool:
+    async def hold_call(params: FunctionCallParams) -> None:
+        """Put the caller on hold. Say first that you do: what you say afterwards is heard only
+        when you have called resume_call."""
+        await call.heard()
+        await _report(call, params, call.hold(), {"status": "on hold"}, seconds)
+
+    return hold_call
+
+
+def resume_call_tool(call: Call, seconds: float) -> Tool:
+    async def resume_call(params: FunctionCallParams) -> None:
+        """Take the caller back from hold."""
+        done = {"status": "the caller hears you again"}
+        await _report(call, params, call.resume(), done, seconds)
+
+    return resume_call
+
+
+async def _report(
+    call: Call, params: FunctionCallParams, doing: Awaitable[None], done: Any, seconds: float
+) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await doing
+    except (LegError, TimeoutError) as error:
+        call.agent_failed(Fault.TOOL_FAILED, Place.TOOL, Action.TELL_MODEL)
+        done = {"error": str(error) or f"it took longer than {seconds:g} s"}
+    await params.result_callback(done)
+
+
+def gather_digits_tool(call: Call) -> Tool:
+    async def gather_digits(
+        params: FunctionCallParams, count: int = 0, finish_key: str = "#"
+    ) -> None:
+        """Get keys from the caller: a number, a choice, a code. Say what to press; the keys come
+        as the caller's next message. Without this tool keys come too, when none follows for a
+        moment.
+
+        Args:
+            count: How many keys make the entry complete; 0 if that is not known.
+            finish_key: The key that ends the entry; an empty string for none.
+        """
+        try:
+            # Before the words are over: callers who know them do not wait for them.
+            call.gather(Terms(int(count or 0), str(finish_key or ""), INTER_KEY_ASKED_MS))
+        except (TypeError, ValueError) as error:  # models write what they like
+            await params.result_callback({"error": str(error)})
+            return
+        asked = await call.heard()
+        result = {"status": "the keys come as the caller's next message, as [pressed 12#]"}
+        if asked:
+            await params.result_callback(result, properties=_NOT_AGAIN)
+        else:
+            await params.result_callback({**result, "next": "say what to press"})
+
+    return gather_digits

@@ -1,0 +1,46 @@
+"""The latency of one turn, span by span."""
+
+from offhook.pipeline.conversation.events import TurnLatency
+
+STAMPS = (
+    "packet_in",
+    "speech_end",
+    "asr_final",
+    "turn_decided",
+    "llm_first_token",
+    "tts_first_audio",
+    "first_packet",
+)
+"""`packet_in`: the packet with the last voiced sound arrived; `speech_end`: the voice detector
+noticed the silence; then as named."""
+
+
+class TurnStopwatch:
+    """Stamps of one turn, in seconds of one monotonic clock."""
+
+    def __init__(self, turn: int, silence_ms: int) -> None:
+        self.turn = turn
+        self.silence_ms = silence_ms
+        """The silence that policy demanded before this turn could end."""
+        self._stamps: dict[str, float] = {}
+
+    def stamp(self, name: str, now: float) -> None:
+        """The first time counts."""
+        self._stamps.setdefault(name, now)
+
+    @property
+    def complete(self) -> bool:
+        return "packet_in" in self._stamps and "first_packet" in self._stamps
+
+    def latency(self, at_ms: int) -> TurnLatency:
+        """Spans between the stamps in order of time, each named by the stamp that ends it."""
+        stamped = sorted(self._stamps.items(), key=lambda item: (item[1], STAMPS.index(item[0])))
+        start = self._stamps["packet_in"]
+        spans = []
+        before = start
+        for name, at in stamped:
+            if at >= start and name != "packet_in":
+                spans.append((name, round((at - before) * 1000)))
+                before = at
+        total = round((self._stamps["first_packet"] - start) * 1000)
+        return TurnLatency(at_ms, self.turn, tuple(spans), total, min(self.silence_ms, total))

@@ -1,0 +1,325 @@
+"""Our hearing and speaking as ordinary Pipecat services, usable in any Pipecat bot.
+
+`OffhookSTT` is an STT service with its own turn detection: it proposes the turns and says so in its
+metadata, the way Pipecat expects of such services. `OffhookTTS` streams text into a synthesizer
+token by token and puts every word behind its own sound.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from loguru import logger
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    CancelFrame,
+    EndFrame,
+    Frame,
+    InterimTranscriptionFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    ProposedUserStartedSpeakingFrame,
+    ProposedUserStoppedSpeakingFrame,
+    StartFrame,
+    STTMetadataFrame,
+    TranscriptionFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.services.settings import STTSettings, TTSSettings
+from pipecat.services.stt_service import STTService
+from pipecat.services.tts_service import TextAggregationMode, TTSService
+from pipecat.turns.user_turn_strategies import ExternalUserTurnStrategies
+from pipecat.utils.context.aggregated_frame_sequencer import (
+    AggregatedFrameSequencer,
+    _BufferedWord,
+)
+from pipecat.utils.time import time_now_iso8601
+
+from offhook.media.pcm import RATE_OUT
+from offhook.pipeline.conversation.user_turn_io import Hearing
+from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.synthesizer import (
+    DEFAULT_VOICE,
+    Synthesizer,
+    SynthesizerStream,
+    VoiceOptions,
+)
+
+FRAME_QUEUE = 256
+"""Frames waiting for a pipeline that does not take them; then partial words are left out, and if
+it takes nothing still, the oldest frames."""
+SEGMENT_CHARACTERS = 200
+"""Pipecat follows the words of a reply sentence by sentence, and what each word costs it grows with
+the sentence. Text without the end of one is parted here, between two words."""
+REPLY_SILENCE_SECONDS = 1000
+"""How long a reply may wait for its next sound before Pipecat takes it for ended: longer than a
+worker may load, for the reply waits for it."""
+
+
+class OffhookSTT(STTService):
+    """What `Hearing` decides, as Pipecat frames. The sound itself does not cross Pipecat: the ears
+    are at the leg."""
+
+    def __init__(self, hearing: Hearing, **kwargs: Any) -> None:
+        settings = STTSettings(model="offhook", language=None)
+        super().__init__(ttfs_p99_latency=0.35, settings=settings, **kwargs)
+        self._hearing = hearing
+        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue(FRAME_QUEUE)
+        self._task: asyncio.Task[None] | None = None
+        self._turn_open = False
+        hearing.on_words = self._words
+        hearing.on_keys = self._open_turn
+        hearing.on_commit = self._commit
+        hearing.on_interrupt = lambda: self.queue(None)
+
+    def service_metadata_frame(self) -> STTMetadataFrame:
+        frame = super().service_metadata_frame()
+        frame.user_turn_strategies = ExternalUserTurnStrategies(enable_interruptions=False)
+        return frame
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        self._task = self.create_task(self._push_frames())
+
+    async def stop(self, frame: EndFrame) -> None:
+        await super().stop(frame)
+        await self._end()
+
+    async def cancel(self, frame: CancelFrame) -> None:
+        await super().cancel(frame)
+        await self._end()
+
+    async def _end(self) -> None:
+        if self._task is not None:
+            await self.cancel_task(self._task)
+            self._task = None
+
+    async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
+        yield None  # the ears hear the leg itself
+
+    def queue(self, frame: Frame | None) -> None:
+        """Push a frame after those before it; None: an interruption."""
+        if self._frames.full():
+            self._frames.get_nowait()
+        self._frames.put_nowait(frame)
+
+    def _open_turn(self) -> None:
+        if not self._turn_open:
+            self._turn_open = True
+            self.queue(ProposedUserStartedSpeakingFrame())
+
+    def _words(self, text: str) -> None:
+        self._open_turn()
+        if self._frames.qsize() < FRAME_QUEUE // 2:
+            self.queue(InterimTranscriptionFrame(text, "caller", time_now_iso8601()))
+
+    def _commit(self, text: str) -> None:
+        self._open_turn()
+        self._turn_open = False
+        final = TranscriptionFrame(text, "caller", time_now_iso8601(), finalized=True)
+        self.queue(final)
+        self.queue(ProposedUserStoppedSpeakingFrame())
+
+    async def _push_frames(self) -> None:
+        while True:
+            frame = await self._frames.get()
+            if frame is None:
+                await self.broadcast_interruption()
+            else:
+                await self.push_frame(frame)
+
+
+@dataclass
+class _Reply:
+    stream: SynthesizerStream
+    complete: asyncio.Event
+    """All its text is written."""
+    speaking: asyncio.Task[None] | None = None
+    failed: bool = False
+
+
+class WordsInOrder(AggregatedFrameSequencer):
+    """Pipecat's, for words that are spoken before their sentence is complete.
+
+    Such words wait in `_buffered_words` for the sentence. Pipecat replays them when the sentence is
+    complete, behind whatever waits to be played by then; but words among that go through at once,
+    and so overtake them. Here they wait until the sentence itself has come through the queue, and
+    later words wait with them.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, streaming=True)
+        self._under_way: Counter[str | None] = Counter()
+        """Sentences in the queue, by their context."""
+
+    def process_word(
+        self,
+        word: str,
+        pts: int,
+        context_id: str | None,
+        includes_inter_frame_spaces: bool = False,
+    ) -> list[Frame]:
+        if self._under_way[context_id]:
+            waiting = _BufferedWord(word, pts, context_id, includes_inter_frame_spaces)
+            self._buffered_words.append(waiting)
+            return []
+        return super().process_word(word, pts, context_id, includes_inter_frame_spaces)
+
+    def sentence_passed(self, context_id: str | None) -> list[Frame]:
+        """A sentence has come through the queue: the words that may follow it."""
+        self._under_way[context_id] -= 1
+        if self._under_way[context_id] > 0:
+            return []
+        del self._under_way[context_id]
+        return super()._drain_buffered_words()
+
+    def force_complete(self, context_id: str, last_word_pts: int) -> list[Frame]:
+        del self._under_way[context_id]
+        return super().force_complete(context_id, last_word_pts)
+
+    def clear(self, *, keep_contexts: set[str] | None = None) -> None:
+        super().clear(keep_contexts=keep_contexts)
+        for context_id in self._under_way.keys() - (keep_contexts or set()):
+            del self._under_way[context_id]
+
+    def _promote(self, agg: Any, context_id: str, sc: Any) -> list[Frame]:
+        frames = super()._promote(agg, context_id, sc)
+        self._under_way[context_id] += len(frames)
+        return frames
+
+    def _drain_buffered_words(self) -> list[Frame]:
+        return []
+
+
+class OffhookTTS(TTSService):
+    """A `Synthesizer` as a Pipecat service; one stream a reply. A reply whose engine fails ends
+    there, and the call goes on."""
+
+    def __init__(
+        self,
+        synthesizer: Synthesizer,
+        hearing: Hearing | None = None,
+        options: VoiceOptions = DEFAULT_VOICE,
+    ) -> None:
+        super().__init__(
+            text_aggregation_mode=TextAggregationMode.TOKEN,
+            push_text_frames=False,
+            push_stop_frames=True,
+            stop_frame_timeout_s=REPLY_SILENCE_SECONDS,
+            max_consecutive_zero_audio_contexts=0,  # a worker that is gone comes back
+            sample_rate=RATE_OUT,
+            settings=TTSSettings(
+                model=synthesizer.name, voice=options.voice or None, language=None
+            ),
+        )
+        self._words = self._aggregated_frame_sequencer = WordsInOrder(str(self))
+        self._synthesizer = synthesizer
+        self._hearing = hearing
+        self._options = options
+        self._replies: dict[str, _Reply] = {}
+
+    def can_generate_metrics(self) -> bool:
+        return True
+
+    async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
+        if context_id not in self._replies:
+            await self.create_audio_context(context_id)
+            await self.append_to_audio_context(context_id, TTSStartedFrame(context_id=context_id))
+            reply = _Reply(self._synthesizer.open(self._options), asyncio.Event())
+            self._replies[context_id] = reply
+            reply.speaking = self.create_task(self._speak(reply, context_id), f"speak {context_id}")
+        self._replies[context_id].stream.write(text)
+        yield None
+
+    async def _register_spoken_text(
+        self, src_frame: AggregatedTextFrame, text: str, context_id: str
+    ) -> None:
+        sequencer = self._aggregated_frame_sequencer
+        if context_id in sequencer._streaming_contexts:
+            sentence = sequencer._streaming_contexts[context_id].aggregator._tts
+            between_words = text[:1].isspace() or sentence[-1:].isspace()
+            if len(sentence) >= SEGMENT_CHARACTERS * (1 if between_words else 2):
+                parted = await sequencer.finalize(context_id)
+                await self._push_sequencer_frames(parted, context_id)
+        await super()._register_spoken_text(src_frame, text, context_id)
+
+    async def _push_sequencer_frames(self, frames: list[Frame], context_id: str | None) -> None:
+        is_queued = bool(context_id) and self.audio_context_available(context_id or "")
+        await super()._push_sequencer_frames(frames, context_id)
+        if not is_queued:
+            for _ in frames:
+                await self._push_word_frames(self._words.sentence_passed(context_id))
+
+    async def _push_audio_context_item(self, context_id: str, item: Any, playback: Any) -> None:
+        await super()._push_audio_context_item(context_id, item, playback)
+        if isinstance(item, AggregatedTextFrame) and not isinstance(item, TTSTextFrame):
+            await self._push_word_frames(self._words.sentence_passed(context_id))
+
+    async def flush_audio(self, context_id: str | None = None) -> None:
+        """The reply's text is complete."""
+        if context_id in self._replies:
+            self._replies[context_id].stream.end()
+            self._replies[context_id].complete.set()
+
+    async def on_audio_context_interrupted(self, context_id: str) -> None:
+        await self._drop(context_id)
+
+    async def on_audio_context_completed(self, context_id: str) -> None:
+        await self._drop(context_id)
+
+    async def _drop(self, context_id: str) -> None:
+        """What is left of a reply when Pipecat has ended it."""
+        reply = self._replies.pop(context_id, None)
+        if reply is not None and reply.speaking is not None and not reply.speaking.done():
+            reply.stream.cancel()
+            await self.cancel_task(reply.speaking)
+
+    async def _speak(self, reply: _Reply, context_id: str) -> None:
+        samples = 0
+        try:
+            async for speech in reply.stream:
+                if pcm := speech.pcm.tobytes():
+                    self._stamp("tts_first_audio")
+                    samples += len(speech.pcm)
+                    frame = TTSAudioRawFrame(pcm, RATE_OUT, 1, context_id=context_id)
+                    await self.append_to_audio_context(context_id, frame)
+                words = [(word, samples / RATE_OUT) for word in speech.text.split()]
+                await self.add_word_timestamps(words, context_id)
+        except EngineError as error:
+            logger.error("x a reply is cut short, its call goes on: {}", error)
+            reply.failed = True
+            await reply.complete.wait()  # the rest of it is for nobody
+        await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
+        await self.remove_audio_context(context_id)
+
+    async def _apply_force_complete(self, context_id: str) -> None:
+        # Pipecat takes words without a time for spoken; but those of a reply that failed are not.
+        if (reply := self._replies.get(context_id)) is not None and reply.failed:
+            others = {*self._replies} - {context_id}
+            self._aggregated_frame_sequencer.clear(keep_contexts=others)
+        else:
+            await super()._apply_force_complete(context_id)
+
+    async def cleanup(self) -> None:
+        for context_id in tuple(self._replies):
+            await self._drop(context_id)
+        await super().cleanup()
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        if isinstance(frame, LLMFullResponseStartFrame) and self._hearing is not None:
+            self._hearing.reply.begin()
+        elif isinstance(frame, LLMTextFrame) and self._hearing is not None:
+            self._hearing.reply.written = True
+            self._stamp("llm_first_token")
+        await super().process_frame(frame, direction)
+
+    def _stamp(self, name: str) -> None:
+        if self._hearing is not None:
+            self._hearing.watch.stamp(name, monotonic())

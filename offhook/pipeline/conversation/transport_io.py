@@ -1,0 +1,435 @@
+"""A Leg as a Pipecat transport, so that any Pipecat bot runs on our edges.
+
+Inbound sound crosses Pipecat in coarse frames. Outbound sound goes straight into the leg's playout;
+every frame that Pipecat wants in order with the sound (the words of the reply, the end of speech)
+rides there as a mark and goes on downstream at the moment its last sample has been sent, so the
+context holds the words that were said, not the words that were made.
+"""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import soxr
+from loguru import logger
+from pipecat.audio.dtmf.types import KeypadEntry
+from pipecat.frames.frames import (
+    BotStartedSpeakingFrame,
+    BotStoppedSpeakingFrame,
+    CancelFrame,
+    ClientConnectedFrame,
+    ControlFrame,
+    EndFrame,
+    Frame,
+    InputAudioRawFrame,
+    InputDTMFFrame,
+    InputTransportMessageFrame,
+    InterruptionFrame,
+    LLMFullResponseEndFrame,
+    OutputAudioRawFrame,
+    OutputDTMFFrame,
+    OutputDTMFUrgentFrame,
+    OutputTransportMessageFrame,
+    OutputTransportMessageUrgentFrame,
+    OutputTransportReadyFrame,
+    StartFrame,
+    TTSSpeakFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+)
+from pipecat.processors.frame_processor import FrameDirection
+from pipecat.transports.base_input import BaseInputTransport
+from pipecat.transports.base_output import BaseOutputTransport
+from pipecat.transports.base_transport import BaseTransport, TransportParams
+
+from offhook.media.leg import Leg, LegError
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.pipeline.conversation.reply import Reply
+
+FRAME_MS = 80
+"""Length of an inbound frame: a hop costs the same for 20 ms and for 80."""
+PLAYOUT_AHEAD_MS = 20_000
+"""A synthesiser faster than speech is held back when this much is queued."""
+DRAIN_TIMEOUT_SECONDS = 30
+"""The longest goodbye waited for when a call ends."""
+VOICE_SECONDS = 2.0
+"""For a synthesiser to begin with a sentence that cannot wait."""
+MESSAGE_QUEUE = 128
+"""Messages from the caller's program, and keys, waiting for the pipeline; more messages are refused
+with an error, more keys are dropped."""
+_BUTTONS = {button.value: button for button in KeypadEntry}
+NO_SOUND = np.empty(0, np.int16)
+SETTLE_TURNS = 4
+"""Turns of the event loop given to the words already said to reach the context before an
+interruption closes it: two tasks of the next processor, twice over."""
+
+
+@dataclass
+class HeardFrame(ControlFrame):
+    """Tells who pushed it when all that was said before it has been sent, and BotStoppedSpeaking is
+    on its way."""
+
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class LegInput(BaseInputTransport):
+    """What the caller says and sends, as Pipecat frames; and the life of the line, as events."""
+
+    def __init__(self, leg: Leg, params: TransportParams, **kwargs: Any) -> None:
+        super().__init__(params, **kwargs)
+        self._leg = leg
+        self.on_event: Callable[..., Awaitable[None]] = _nobody
+        self.on_key: Callable[[str], None] = lambda key: None
+        """Told of a key at once; the pipeline is by a frame."""
+        self.on_held: Callable[[bool], None] = lambda held: None
+        self._happened: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        await self.set_transport_ready(frame)
+        if self._tasks:
+            return
+        leg = self._leg
+        leg.on_dtmf = self._take_key
+        leg.on_held = self._take_hold
+        if leg.held:
+            self._take_hold(True)
+        leg.on_connected = lambda: self._happened.put_nowait(("connected", None))
+        leg.on_closed = lambda reason: self._happened.put_nowait(("closed", reason))
+        if leg.connected:
+            leg.on_connected()
+        leg.read_messages(self._take_message)
+        if leg.closed is not None:
+            leg.on_closed(leg.closed)
+        self._tasks.append(self.create_task(self._report()))
+        if self._params.audio_in_enabled:
+            self._tasks.append(self.create_task(self._pump()))
+
+    async def stop(self, frame: EndFrame) -> None:
+        await super().stop(frame)
+        await self._end()
+
+    async def cancel(self, frame: CancelFrame) -> None:
+        await super().cancel(frame)
+        await self._end()
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            await self.cancel_task(task)
+        self._tasks.clear()
+
+    async def _pump(self) -> None:
+        rate = self.sample_rate
+        resample = None
+        if rate != RATE_IN:  # "QQ" holds back less than a millisecond, the default over 50
+            resample = soxr.ResampleStream(RATE_IN, rate, 1, dtype="int16", quality="QQ")
+        async for pcm in self._leg.frames(FRAME_MS):
+            if self._leg.held:  # music, for nobody to answer
+                pcm = np.zeros_like(pcm)
+            if resample is not None:
+                pcm = resample.resample_chunk(pcm)
+            await self.push_audio_frame(InputAudioRawFrame(pcm.tobytes(), rate, 1))
+
+    def _take_key(self, key: str) -> None:
+        button = _BUTTONS.get(key)
+        if button is not None and self._happened.qsize() < MESSAGE_QUEUE:
+            self._happened.put_nowait(("key", button))
+        else:  # Pipecat has no A to D
+            logger.debug("{}: x key {}: not for the pipeline", self._leg.call_id, key)
+        self.on_key(key)
+
+    def _take_hold(self, held: bool) -> None:
+        """What is being said waits until the far end is back."""
+        if held:
+            self._leg.playout.pause()
+        else:
+            self._leg.playout.resume()
+        self.on_held(held)
+
+    def _take_message(self, text: str) -> None:
+        """Text from the caller's program: JSON, or an answer that says what is wrong with it."""
+        try:
+            message = json.loads(text)
+            if not isinstance(message, dict):
+                raise ValueError("not an object")
+            if message.get("type") == "signalling":  # SmallWebRTC's own, nothing for the bot
+                return
+        except (ValueError, RecursionError) as error:
+            self._refuse(f"message is not JSON: {error}")
+            return
+        # Messages alone are bounded: that the line closed is never refused.
+        if self._happened.qsize() < MESSAGE_QUEUE:
+            self._happened.put_nowait(("message", message))
+        else:
+            self._refuse("too many messages at once: dropped")
+
+    def _refuse(self, error: str) -> None:
+        data = {"error": error, "fatal": False}
+        self._leg.send_message(json.dumps({"label": "rtvi-ai", "type": "error", "data": data}))
+
+    async def _report(self) -> None:
+        """In the order of happening: the line came up, messages, keys, the line closed."""
+        while True:
+            match await self._happened.get():
+                case "connected", _:
+                    await self.on_event("on_client_connected", self._leg)
+                    await self.push_frame(ClientConnectedFrame())
+                case "closed", _:
+                    await self.on_event("on_client_disconnected", self._leg)
+                case "key", button:
+                    await self.push_frame(InputDTMFFrame(button))
+                case "message", message:
+                    await self.broadcast_frame(InputTransportMessageFrame, message=message)
+                    await self.on_event("on_app_message", message, self._leg.call_id)
+
+
+async def _nobody(*arguments: Any) -> None:
+    pass
+
+
+class LegOutput(BaseOutputTransport):
+    """What the agent says and sends, onto the leg's playout."""
+
+    def __init__(self, leg: Leg, params: TransportParams, **kwargs: Any) -> None:
+        super().__init__(params, **kwargs)
+        self._leg = leg
+        self._said: deque[Frame] = deque()
+        self._heard: list[HeardFrame] = []
+        """Passed, but the utterance before them is not over yet."""
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._resampler: soxr.ResampleStream | None = None
+        self._resampler_rate = RATE_OUT
+        self.handed_over = False
+        """The line was transferred: what is queued to be said on it is not ours to drop."""
+        self.voiceless = False
+        """A text to be spoken came as far as here: nothing before has a voice."""
+        self.reply = Reply()
+        self.on_first_packet: Callable[[], None] = lambda: None
+
+    async def start(self, frame: StartFrame) -> None:
+        await super().start(frame)
+        playout = self._leg.playout
+        playout.on_mark = self._passed
+        playout.on_dropped = self._dropped
+        playout.on_started = self._started
+        playout.on_stopped = self._stopped
+        self._task = self.create_task(self._follow())
+        await self.push_frame(OutputTransportReadyFrame(), FrameDirection.UPSTREAM)
+
+    async def stop(self, frame: EndFrame) -> None:
+        try:
+            async with asyncio.timeout(DRAIN_TIMEOUT_SECONDS):
+                playout = self._leg.playout
+                while playout.queued or playout.speaking:
+                    if self._leg.closed is not None or self._leg.held:
+                        break  # there is nobody to wait for
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            logger.warning("{}: the last words did not drain", self._leg.call_id)
+        await self._push_said()
+        await self._end()
+
+    async def cancel(self, frame: CancelFrame) -> None:
+        if not self.handed_over:
+            self._leg.playout.flush()
+        await self._end()
+
+    async def _end(self) -> None:
+        playout = self._leg.playout
+        playout.on_mark = lambda mark, position: None
+        playout.on_dropped = lambda marks: None
+        playout.on_started = playout.on_stopped = lambda: None
+        if self._task is not None:
+            await self.cancel_task(self._task)
+            self._task = None
+
+    async def _handle_frame(self, frame: Frame) -> None:
+        playout = self._leg.playout
+        if isinstance(frame, InterruptionFrame):
+            playout.flush()
+            if self._leg.held:
+                playout.pause()
+            self.reply.end()
+            self.reply.cut = False
+        elif self.reply.cut and frame.interruptible:
+            return
+        elif isinstance(frame, OutputAudioRawFrame):
+            await self._write(self._at_playout_rate(_mono(frame), frame.sample_rate))
+        else:
+            if isinstance(frame, TTSSpeakFrame):
+                self.voiceless = True
+            elif isinstance(frame, TTSStartedFrame):
+                playout.begin()
+            elif isinstance(frame, TTSStoppedFrame):
+                playout.end()
+            elif isinstance(frame, TTSTextFrame):
+                self.reply.queue(frame.text)
+            playout.write(NO_SOUND, frame)
+
+    async def _write(self, pcm: Pcm) -> None:
+        """Queue sound of any length, held back by what is queued already."""
+        playout, ahead = self._leg.playout, PLAYOUT_AHEAD_MS * RATE_OUT // 1000
+        for start in range(0, len(pcm), ahead):
+            while playout.queued > ahead and not self._leg.closed:
+                await asyncio.sleep(0.1)
+            if not self._leg.closed and not self.reply.cut:
+                playout.write(pcm[start : start + ahead])
+
+    def _at_playout_rate(self, pcm: Pcm, rate: int) -> Pcm:
+        if rate == RATE_OUT:
+            return pcm
+        if self._resampler is None or self._resampler_rate != rate:
+            self._resampler = soxr.ResampleStream(rate, RATE_OUT, 1, dtype="int16", quality="QQ")
+            self._resampler_rate = rate
+        resampled: Pcm = self._resampler.resample_chunk(pcm)
+        return resampled
+
+    # --- marks: from the packet clock back into Pipecat ---
+
+    def _started(self) -> None:
+        self.on_first_packet()
+        self._passed(BotStartedSpeakingFrame(), 0)
+
+    def _stopped(self) -> None:
+        self._passed(BotStoppedSpeakingFrame(), 0)
+        self._tell_heard()
+
+    def _tell_heard(self) -> None:
+        for frame in self._heard:
+            frame.heard.set()
+        self._heard.clear()
+
+    def _passed(self, mark: object, position: int) -> None:
+        """The packet clock has sent everything before this frame."""
+        assert isinstance(mark, Frame)
+        if isinstance(mark, TTSTextFrame):
+            self.reply.say()
+        elif isinstance(mark, HeardFrame):
+            self._heard.append(mark)
+            if not self._leg.playout.speaking:
+                self._tell_heard()
+        elif isinstance(mark, (LLMFullResponseEndFrame, TTSStoppedFrame)):
+            self.reply.finish()
+        self._said.append(mark)
+        self._wake.set()
+
+    def _dropped(self, marks: Sequence[object]) -> None:
+        """An interruption dropped these; what Pipecat calls uninterruptible goes on all the same
+        (the results of function calls, say)."""
+        for mark in marks:
+            assert isinstance(mark, Frame)
+            if isinstance(mark, HeardFrame):
+                if not mark.interruptible:
+                    mark.heard.set()
+            elif not mark.interruptible:
+                self._said.append(mark)
+                self._wake.set()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._push_said()
+
+    async def _push_said(self) -> None:
+        while self._said:
+            frame = self._said.popleft()
+            if isinstance(frame, (BotStartedSpeakingFrame, BotStoppedSpeakingFrame)):
+                await self.broadcast_frame(type(frame))
+            elif isinstance(frame, OutputTransportMessageFrame):
+                await self.send_message(frame)
+            elif isinstance(frame, OutputDTMFFrame):
+                await self.write_dtmf(frame)
+            else:
+                await self.push_frame(frame)
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        if isinstance(frame, InterruptionFrame) and direction is FrameDirection.DOWNSTREAM:
+            await self._push_said()
+            for _ in range(SETTLE_TURNS):
+                await asyncio.sleep(0)
+        await super().process_frame(frame, direction)
+
+    async def send_message(
+        self, frame: OutputTransportMessageFrame | OutputTransportMessageUrgentFrame
+    ) -> None:
+        self._leg.send_message(json.dumps(frame.message))
+
+    async def write_dtmf(self, frame: OutputDTMFFrame | OutputDTMFUrgentFrame) -> None:
+        """Press keys. A line that cannot is the bot's matter, and no end of the call."""
+        try:
+            self._leg.send_dtmf(frame.to_string())
+        except LegError as error:
+            await self.push_error(f"no keys were sent: {error}", error)
+
+
+def _mono(frame: OutputAudioRawFrame) -> Pcm:
+    pcm = np.frombuffer(frame.audio, np.int16)
+    if frame.num_channels > 1:
+        pcm = pcm.reshape(-1, frame.num_channels).mean(axis=1).astype(np.int16)
+    return pcm
+
+
+class LegTransport(BaseTransport):
+    """Pipecat's transport interface over one Leg.
+
+    Events, with the leg as client: on_client_connected once the line is up and the pipeline runs,
+    on_client_disconnected when the line closes, on_app_message for messages from the caller's
+    program. Keys come and go as Pipecat's DTMF frames. While the far end holds the line the bot
+    hears silence, and what it says waits.
+    """
+
+    def __init__(self, leg: Leg, params: TransportParams) -> None:
+        super().__init__()
+        self.leg = leg
+        self._params = params
+        self._input: LegInput | None = None
+        self._output: LegOutput | None = None
+        for event in ("on_client_connected", "on_client_disconnected", "on_app_message"):
+            self._register_event_handler(event)
+
+    def input(self) -> LegInput:
+        if self._input is None:
+            self._input = LegInput(self.leg, self._params, name=self._input_name)
+            self._input.on_event = self._tell
+        return self._input
+
+    def output(self) -> LegOutput:
+        if self._output is None:
+            self._output = LegOutput(self.leg, self._params, name=self._output_name)
+        return self._output
+
+    async def say_instead(self, text: str) -> bool:
+        """Have a text said in place of what is being said, with the voice that the pipeline has.
+        True once the caller has heard or interrupted it; False when there is no voice, or none that
+        begins within VOICE_SECONDS."""
+        line, output, playout = self.input(), self.output(), self.leg.playout
+        spoken = HeardFrame()
+        spoken.interruptible = False  # it tells of the end whatever that is
+        await line.broadcast_interruption()
+        playout.flush()
+        before = playout.sent
+        await line.push_frame(TTSSpeakFrame(text))
+        await line.push_frame(spoken)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(VOICE_SECONDS):
+                while playout.sent == before and not spoken.heard.is_set():
+                    await asyncio.sleep(0.02)
+        if playout.sent == before or output.voiceless:
+            return False
+        await spoken.heard.wait()
+        return not output.voiceless
+
+    def get_client_id(self, client: Any) -> str:
+        return str(client.call_id)
+
+    async def _tell(self, event: str, *arguments: Any) -> None:
+        await self._call_event_handler(event, *arguments)

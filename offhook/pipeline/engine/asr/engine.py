@@ -1,0 +1,517 @@
+"""The recognition engine: between what streams say, the scheduler's batches and the runner.
+
+One thread owns it and calls `turn` again and again. A turn takes the batch of the most urgent
+updates through the runner: mel, encoder, prefill with the old hypothesis as a draft, and decode
+steps until all have ended. Results are told stream by stream as soon as they are known.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.engine.asr.hypothesis import Heard, Hypothesis
+from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Second, Span, Stem, Verdict
+from offhook.pipeline.engine.asr.scheduler import DECODE_STEPS, Cost, Job, Scheduler, State
+from offhook.pipeline.engine.asr.windows import (
+    HOP,
+    MAX_PENDING,
+    SECOND_FRAMES,
+    WINDOW_SECONDS,
+    WINDOW_TOKENS,
+    AudioStep,
+    Windows,
+    WindowStep,
+)
+from offhook.pipeline.engine.pages import OutOfPages, Pages
+from offhook.pipeline.speech.recognizer import AudioOverrun
+from offhook.pipeline.speech.streams.transcript import most_tokens, repeats
+
+FILE_STEPS = 2
+"""Decode steps of a batch for files alone while somebody speaks."""
+MIN_SAMPLES = 8000
+"""The model is never given less; zeros follow a shorter utterance, as in the official package."""
+WINDOWS_TOGETHER = 2
+"""Of one stream through mel and stem at a time: the runner keeps RING_SECONDS of them, and one
+update may bring a minute, as when an utterance is heard again."""
+
+
+class Tokenizer(Protocol):
+    """See models.tokenizer."""
+
+    im_start: int
+    im_end: int
+    audio_start: int
+    audio_end: int
+    asr_text: int
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+class RunsPasses(Protocol):
+    """What the engine needs of a runner; see runner.Runner."""
+
+    eos_ids: frozenset[int]
+
+    def assign(self, slot: int, pages: Sequence[int]) -> None: ...
+
+    def mel(self, passes: Sequence[Pass]) -> NDArray[np.generic]: ...
+
+    def encode(self, passes: Sequence[Pass]) -> None: ...
+
+    def prefill(self, passes: Sequence[Pass]) -> Callable[[], list[Verdict]]: ...
+
+    def decode(self, slots: Sequence[int]) -> Callable[[], list[int]]: ...
+
+
+@dataclass(frozen=True)
+class Said:
+    """A result for a stream. `final`: the utterance's last."""
+
+    stream: int
+    heard: Heard
+    final: bool
+    tokens: Sequence[int]
+    """The text and its header as the model said them; a forgotten beginning is not among them."""
+    samples: int
+    """Of the utterance that it covers."""
+    started: float
+    done: float
+    """When its batch was, by the clock of `AsrEngine.turn`."""
+
+
+@dataclass
+class _Stream:
+    """One caller or one file, and its utterance in progress."""
+
+    slot: int
+    live: bool
+    language: str
+    header: list[int]
+    tail: list[int]
+    windows: Windows
+    hypothesis: Hypothesis
+    pages: list[int] = field(default_factory=list)
+    cached: int = 0
+    """Tokens of the header that are in the KV cache: none or all."""
+    maximum: float = float("-inf")
+    """Loudest log-mel of the utterance."""
+    active: Span = field(default_factory=lambda: Span(0, 0))
+    """What the encoder last gave of a window that was not complete."""
+    refill: bool = False
+    """Windows were dropped: those kept are to be prefilled again, at their new positions."""
+    unread: bool = False
+    """The last update did not come to its end: even without new sound there is more to say."""
+    waiting: deque[Callable[[], None]] = field(default_factory=deque)
+    """What was said of the next utterances before this one had settled."""
+    ahead: int = 0
+    """Samples of the last of those."""
+
+
+@dataclass
+class _Work:
+    """One stream's part of the batch under way."""
+
+    job: Job
+    stream: _Stream
+    step: AudioStep
+    pass_: Pass
+    started: float
+    forced: list[int] = field(default_factory=list)
+    new: list[int] = field(default_factory=list)
+    """After what is forced: accepted draft and decoded tokens, without the end."""
+    ended: bool = False
+    """The model ended its text; or it must."""
+
+
+class AsrEngine:
+    """Streams in, texts out. All methods are to be called by one thread.
+
+    `tell(Said)` is called for every new text. Times are seconds of any one clock.
+    """
+
+    def __init__(
+        self,
+        runner: RunsPasses,
+        tokenizer: Tokenizer,
+        pages: int,
+        cost: Cost,
+        max_streams: int,
+        max_files: int,
+        max_batch: int,
+        max_tokens: int,
+        tell: Callable[[Said], None],
+    ) -> None:
+        self._runner = runner
+        self._tokenizer = tokenizer
+        self._pages = Pages(pages)
+        self._scheduler = Scheduler(cost, max_streams, max_files, max_batch, max_tokens)
+        self._tell = tell
+        self._streams: dict[int, _Stream] = {}
+        self._ahead: list[_Work] = []
+        """The next batch, heard and not yet read."""
+        self._free_slots = list(range(max_streams + max_files, 0, -1))
+
+    # --- streams ---
+
+    def open(
+        self,
+        update_ms: int = 400,
+        context: str = "",
+        language: str = "",
+        live: bool = True,
+        guess: Sequence[int] = (),
+    ) -> int:
+        """A new stream; raises EngineFull. `guess`: what may be said in its first utterance, as
+        `Said.tokens`: as far as it is right it costs no decode steps."""
+        scheduler = self._scheduler
+        number = scheduler.open(update_ms) if live else scheduler.open_file()
+        self._streams[number] = _Stream(
+            slot=self._free_slots.pop(),
+            live=live,
+            language=language,
+            header=self._header(context),
+            tail=self._tail(language),
+            windows=Windows(),
+            hypothesis=Hypothesis(
+                self._tokenizer.decode, self._tokenizer.asr_text, language, guess
+            ),
+        )
+        return number
+
+    def feed(self, number: int, pcm: Pcm, now: float) -> None:
+        """16 kHz samples of the stream's utterance. Raises AudioOverrun, taking none: a
+        caller may be so far ahead, and a file's utterance may be so long, as MAX_PENDING."""
+        stream = self._streams[number]
+        if stream.waiting or not self._scheduler.settled(number):
+            if stream.ahead + len(pcm) > MAX_PENDING:
+                raise AudioOverrun(f"{stream.ahead} samples wait for the utterance before them")
+            stream.ahead += len(pcm)
+            stream.waiting.append(lambda: self._feed(number, pcm, now))
+            return
+        if not stream.live and stream.windows.samples + len(pcm) > MAX_PENDING:
+            raise AudioOverrun(f"a file's utterance has at most {MAX_PENDING // RATE_IN} s")
+        self._feed(number, pcm, now)
+
+    def _feed(self, number: int, pcm: Pcm, now: float) -> None:
+        self._streams[number].windows.feed(pcm)
+        self._scheduler.audio(number, len(pcm), now)
+
+    def finish(self, number: int, now: float) -> None:
+        """The utterance ends here; its final text comes."""
+        stream = self._streams[number]
+        if stream.waiting or not self._scheduler.settled(number):
+            stream.waiting.append(lambda: self._finish(number, now))
+            stream.ahead = 0
+        else:
+            self._finish(number, now)
+
+    def _finish(self, number: int, now: float) -> None:
+        fed = self._streams[number].windows.samples
+        if 0 < fed < MIN_SAMPLES:
+            self._feed(number, np.zeros(MIN_SAMPLES - fed, np.int16), now)
+        self._scheduler.finish(number, now)
+
+    def cancel(self, number: int) -> None:
+        """Drop the utterance; no final text comes."""
+        stream = self._streams[number]
+        if stream.waiting:
+            stream.waiting.append(lambda: self._cancel(number))
+            stream.ahead = 0
+        else:
+            self._cancel(number)
+
+    def _cancel(self, number: int) -> None:
+        self._scheduler.cancel(number)
+        if self._scheduler.settled(number):  # else when the batch under way is done
+            self._begin_utterance(number)
+
+    def close(self, number: int) -> None:
+        stream = self._streams.get(number)
+        if stream is not None:
+            stream.waiting.clear()
+            self._scheduler.close(number)
+            if self._scheduler.state(number) is State.CLOSED:
+                self._forget(number)
+
+    def timer(self) -> float | None:
+        """When `turn` may have something to do without anything new being fed."""
+        return self._scheduler.timer()
+
+    @property
+    def pages_left(self) -> int:
+        return self._pages.left
+
+    @property
+    def late(self) -> int:
+        """Live updates that were done after their deadline."""
+        return self._scheduler.late
+
+    # --- one batch ---
+
+    def turn(self, clock: Callable[[], float]) -> bool:
+        """Take the most urgent batch through the model; whether there was one. While it is read
+        the next one is heard already."""
+        works = self._ahead or self._next(clock)
+        self._ahead = []
+        if works is None:
+            return False
+        self._read(self._lay_out(works, clock), clock)
+        return True
+
+    def _next(self, clock: Callable[[], float], ahead: bool = False) -> list[_Work] | None:
+        """The most urgent batch, heard; None when nothing is to be done."""
+        started = clock()
+        batch = self._scheduler.next_batch(started, ahead)
+        if not batch:
+            return None
+        works = [work for job in batch if (work := self._plan(job, started, clock)) is not None]
+        self._hear(works)
+        return works
+
+    def _plan(self, job: Job, started: float, clock: Callable[[], float]) -> _Work | None:
+        """What is new of the stream's sound; None when its text stands as it is."""
+        stream = self._streams[job.stream]
+        step = stream.windows.step(job.end, job.final)
+        work = _Work(job, stream, step, Pass(stream.slot), started)
+        unverified = job.final and bool(stream.hypothesis.prompt()[0])
+        if not (step.windows or stream.refill or stream.unread or unverified):
+            work.forced, work.new = stream.hypothesis.prompt()
+            work.ended = True
+            self._settle(work, clock())
+            return None
+        return work
+
+    def _hear(self, works: list[_Work]) -> None:
+        """What is new, some windows at a time."""
+        most = max((len(work.step.windows) for work in works), default=0)
+        for first in range(0, most, WINDOWS_TOGETHER):
+            last = first + WINDOWS_TOGETHER
+            self._hear_windows([(w, w.step.windows[first:last]) for w in works])
+
+    def _hear_windows(self, parts: list[tuple[_Work, tuple[WindowStep, ...]]]) -> None:
+        """Mel, then, with the maxima known, stem and encoder."""
+        passes = [Pass(w.stream.slot, [s for v in part for s in _seconds(v)]) for w, part in parts]
+        maxima = iter(self._runner.mel(passes).tolist())
+        for (work, windows), pass_ in zip(parts, passes, strict=True):
+            stream = work.stream
+            for window in windows:
+                loudest = max(next(maxima) for _ in window.seconds)
+                stream.maximum = max(stream.maximum, loudest)
+                for second in stream.windows.to_convolve(window, stream.maximum):
+                    frames = min(SECOND_FRAMES, window.frames - second * SECOND_FRAMES)
+                    number = window.index * WINDOW_SECONDS + second
+                    pass_.stems.append(Stem(number, frames, stream.maximum))
+                pass_.encode.append(Span(window.index, window.tokens))
+                stream.active = Span(window.index, 0 if window.complete else window.tokens)
+            work.pass_.encode += pass_.encode
+        self._runner.encode(passes)
+
+    def _lay_out(self, works: list[_Work], clock: Callable[[], float]) -> list[_Work]:
+        """The tokens of each prefill, and pages for them; those that find none wait."""
+        ready: list[_Work] = []
+        evicted: set[int] = set()
+        for work in works:
+            if work.job.stream in evicted:
+                continue
+            self._write_pass(work)
+            stream = work.stream
+            if self._hold(stream, work.pass_, evicted, clock):
+                stream.cached = len(stream.header)
+                stream.refill = stream.unread = False
+                ready.append(work)
+            else:
+                self._postpone(work, clock())
+        return [work for work in ready if work.job.stream not in evicted]
+
+    def _write_pass(self, work: _Work) -> None:
+        stream, step, pass_ = work.stream, work.step, work.pass_
+        heard = stream.windows
+        if not stream.cached:
+            pass_.before = stream.header
+        first = step.windows[0].index if step.windows else heard.completed
+        if stream.refill:
+            pass_.audio = [Span(i, WINDOW_TOKENS) for i in range(heard.dropped, first)]
+        pass_.audio += pass_.encode or [stream.active]
+        kept = 0 if stream.refill else (first - heard.dropped) * WINDOW_TOKENS
+        pass_.start = stream.cached + kept
+        pass_.decode = stream.live or work.job.final
+        if pass_.decode:
+            if work.job.final:
+                stream.hypothesis.reopen()
+            work.forced, pass_.draft = stream.hypothesis.prompt()
+            pass_.after = stream.tail + work.forced
+
+    def _hold(
+        self, stream: _Stream, pass_: Pass, evicted: set[int], clock: Callable[[], float]
+    ) -> bool:
+        """Take the pages that the pass writes to; files give way to whoever is live."""
+        wanted = self._pages.needed(pass_.start + pass_.tokens + DECODE_STEPS + 1)
+        while True:
+            try:
+                more = self._pages.take(max(0, wanted - len(stream.pages)))
+                break
+            except OutOfPages:
+                victim = self._scheduler.evict(clock()) if stream.live else None
+                if victim is None:
+                    return False
+                self._restart(victim)
+                evicted.add(victim)
+        if more:
+            stream.pages += more
+            self._runner.assign(stream.slot, stream.pages)
+        return True
+
+    def _restart(self, number: int) -> None:
+        """The file gives its pages back; what was encoded of it is prefilled again."""
+        self._ahead = [w for w in self._ahead if w.job.stream != number]
+        stream = self._streams[number]
+        self._pages.free(stream.pages)
+        stream.pages, stream.cached = [], 0
+        stream.refill = True
+
+    def _postpone(self, work: _Work, now: float) -> None:
+        """No memory now: what was encoded is prefilled with the next update."""
+        work.stream.refill = work.stream.unread = True
+        self._scheduler.postpone(work.job.stream, now)
+
+    def _read(self, works: list[_Work], clock: Callable[[], float]) -> None:
+        """Prefill and verify, then decode until all have ended, a step ahead of what is known."""
+        if not works:
+            return
+        verdicts = self._runner.prefill([w.pass_ for w in works])
+        going = [w for w in works if w.pass_.decode]
+        step = self._runner.decode([w.stream.slot for w in going]) if going else None
+        of_step = going
+        self._ahead = self._next(clock, ahead=True) or []
+        for work in works:
+            work.ended = not work.pass_.decode
+        for work, verdict in zip(going, verdicts(), strict=True):
+            work.new = work.pass_.draft[: verdict.accepted]
+            self._extend(work, verdict.token)
+        going = self._tell_ended(works, clock)
+        for count in range(DECODE_STEPS):
+            if step is None or not going:
+                break
+            if count >= FILE_STEPS and self._only_files_wait_for(going):
+                break
+            last = count == DECODE_STEPS - 1
+            ahead = None if last else self._runner.decode([w.stream.slot for w in going])
+            for work, token in zip(of_step, step(), strict=True):
+                if not work.ended:
+                    self._extend(work, token)
+            step, of_step = ahead, going
+            going = self._tell_ended(going, clock)
+        for work in going:
+            self._settle(work, clock())
+
+    def _only_files_wait_for(self, going: list[_Work]) -> bool:
+        """Files' text would hold up somebody who speaks: it goes on in the next batch."""
+        return self._scheduler.somebody_speaks and not any(w.job.live for w in going)
+
+    def _extend(self, work: _Work, token: int) -> None:
+        """Take the model's next token, unless it ends the text or goes round in circles."""
+        whole, most = work.forced + work.new, most_tokens(work.step.audio_ms)
+        if token in self._runner.eos_ids or token < 0 or len(whole) >= most:
+            work.ended = True
+            return
+        work.new.append(token)
+        whole.append(token)
+        looping = repeats(whole) is not None  # what is kept of a loop, `Hypothesis.take` knows
+        work.ended = looping or len(whole) == most
+
+    def _tell_ended(self, works: list[_Work], clock: Callable[[], float]) -> list[_Work]:
+        """Settle those that have ended; the others."""
+        going = []
+        for work in works:
+            if work.ended:
+                self._settle(work, clock())
+            else:
+                going.append(work)
+        return going
+
+    def _settle(self, work: _Work, now: float) -> None:
+        """An update is done: keep its text, tell it, and let the stream go on."""
+        job, stream = work.job, work.stream
+        stream.unread = not work.ended
+        wanted = self._scheduler.done(job.stream, now, work.ended)
+        if wanted and (job.live or job.final):
+            final = job.final and work.ended
+            heard = stream.hypothesis.take(work.new, work.step.audio_ms, final)
+            if final:
+                self._begin_utterance(job.stream)
+            else:
+                self._forget_windows(stream)
+            # Last: whoever is told may close the stream.
+            tokens = work.forced + work.new
+            self._tell(Said(job.stream, heard, final, tokens, job.end, work.started, now))
+        elif not wanted:
+            self._begin_utterance(job.stream)
+
+    def _forget_windows(self, stream: _Stream) -> None:
+        dropped = stream.hypothesis.forget()
+        if dropped:
+            stream.windows.drop(dropped)
+            stream.refill = True
+
+    def _begin_utterance(self, number: int) -> None:
+        """The next utterance keeps the header in the cache and guesses the same language."""
+        stream = self._streams[number]
+        guess = stream.hypothesis.header
+        stream.windows = Windows()
+        stream.hypothesis = Hypothesis(
+            self._tokenizer.decode, self._tokenizer.asr_text, stream.language, guess
+        )
+        stream.maximum, stream.active = float("-inf"), Span(0, 0)
+        stream.refill = stream.unread = False
+        kept = self._pages.needed(stream.cached)
+        self._pages.free(stream.pages[kept:])
+        del stream.pages[kept:]
+        if self._scheduler.state(number) is State.CLOSED:
+            self._forget(number)
+            return
+        while stream.waiting and self._scheduler.settled(number):
+            stream.waiting.popleft()()
+        if not stream.waiting:
+            stream.ahead = 0
+
+    def _forget(self, number: int) -> None:
+        stream = self._streams.pop(number, None)
+        if stream is not None:
+            self._pages.free(stream.pages)
+            self._free_slots.append(stream.slot)
+
+    # --- the prompt ---
+
+    def _header(self, context: str) -> list[int]:
+        """Everything before the sound; `context` is what the official package calls so: names and
+        terms that may come up."""
+        t = self._tokenizer
+        system = [t.im_start, *t.encode(f"system\n{context}"), t.im_end, *t.encode("\n")]
+        return [*system, t.im_start, *t.encode("user\n"), t.audio_start]
+
+    def _tail(self, language: str) -> list[int]:
+        """Everything between the sound and the text."""
+        t = self._tokenizer
+        turn = [t.im_end, *t.encode("\n"), t.im_start, *t.encode("assistant\n")]
+        named = [*t.encode(f"language {language}"), t.asr_text] if language else []
+        return [t.audio_end, *turn, *named]
+
+
+def _seconds(window: WindowStep) -> list[Second]:
+    """The window's seconds with new frames, each padded to its full length."""
+    seconds = []
+    for number in window.seconds:
+        frames = min(SECOND_FRAMES, window.frames - number * SECOND_FRAMES)
+        begin = (number * SECOND_FRAMES - window.first) * HOP
+        pcm = window.pcm[begin : begin + SECOND_SAMPLES]
+        padded = np.zeros(SECOND_SAMPLES, np.int16)
+        padded[: len(pcm)] = pcm
+        seconds.append(Second(window.index * WINDOW_SECONDS + number, padded, frames))
+    return seconds

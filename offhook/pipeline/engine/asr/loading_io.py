@@ -1,0 +1,172 @@
+"""Models to a `Recognition` that is ready: weights, memory shared out, everything warm."""
+
+import gc
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+import torch
+from loguru import logger
+
+from offhook.pipeline.engine.asr.engine import AsrEngine, Said
+from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
+from offhook.pipeline.engine.asr.recognition import Recognition
+from offhook.pipeline.engine.asr.runner import (
+    SECOND_FRAMES,
+    TOKEN_LADDER,
+    WINDOW_TOKENS,
+    Runner,
+)
+from offhook.pipeline.engine.asr.scheduler import Cost
+from offhook.pipeline.engine.asr.word_times_io import Order, WordTimes
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.capacity import MAX_FILES, PAGES_PER_STREAM, capacity
+from offhook.pipeline.engine.device_io import choose_device, dtype_of, take_thread, threads
+from offhook.pipeline.engine.progress import Bar
+from offhook.pipeline.models import hub_io
+from offhook.pipeline.models.qwen3.tokenizer import Tokenizer
+from offhook.pipeline.models.qwen3_asr import checkpoint as asr_checkpoint
+from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
+from offhook.pipeline.models.qwen3_asr.quantize import quantize
+from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, Progress
+
+REVISIONS = 48
+"""Utterances that the second model hears at once; more of them wait. Each is there for a batch or
+two, so these are many times as many streams."""
+CPU_STREAMS = 8
+MAX_BATCH = 128
+"""Streams; tokens (TOKEN_LADDER) mostly fill up first, with 50."""
+COST_STREAMS = 16
+LEAST_DIFFERENCE_MS = 0.01
+"""Between a batch of one stream and one of many: on a busy machine none may be seen."""
+WINDOW_SECONDS = 8
+COST_RUNS = 4
+
+
+class Loading:
+    """Everything `AsrModels` names. `load` is called by the thread that is to run it all."""
+
+    def __init__(self, models: AsrModels, progress: Progress) -> None:
+        """Raises EngineError when there is no such device."""
+        self.models = models
+        self.device = choose_device(models.device)
+        self.word_times: WordTimes | None = None
+        """To be closed in the end."""
+        self._dtype = dtype_of(self.device)
+        wanted = (models.model, models.final_model, models.aligner)
+        self._bar = Bar(progress, sum(map(bool, wanted)))
+
+    def load(
+        self, tell: Callable[[int, Partial | Final], None], order: Callable[[Order], None]
+    ) -> Recognition:
+        """`order`: how another thread has this one do something. Nothing is freed or collected
+        afterwards: what a call needs is there before the first call. Raises EngineError."""
+        take_thread(self.device)
+        models = self.models
+        first, tokenizer = self._read(models.model)
+        second = None
+        if models.final_model:
+            second, other = self._read(models.final_model)
+            if not _same_text(tokenizer, other):
+                raise EngineError(
+                    f"{models.final_model} and {models.model} do not share their tokens: the text "
+                    "of one is no draft for the other"
+                )
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken
+        if models.aligner:
+            self.word_times = WordTimes(self.device, threads(self.device), order)
+            reading = self._bar.reading(models.aligner)
+            folder = hub_io.find(models.aligner, reading, models.hub)
+            self.word_times.load(folder, self._dtype)
+        share = 0.5 if second else 1.0
+        revising = None
+        if second is not None:  # before the first, which takes what memory is left
+            streams = REVISIONS if self.device.type == "cuda" else CPU_STREAMS
+            pages = (streams + MAX_FILES) * PAGES_PER_STREAM + 1
+            of = (models.final_model, second, tokenizer)
+            revising = self._engine(*of, streams, pages, share, alone=False)
+        room = _capacity(first, self.device)
+        hearing = self._engine(models.model, first, tokenizer, *room, share)
+        align = self.word_times.align if self.word_times else None
+        recognition = Recognition(tell, hearing, revising, align)
+        gc.collect()
+        gc.freeze()  # the models' objects are never garbage: do not look at them again
+        return recognition
+
+    def _read(self, name: str) -> tuple[Qwen3Asr, Tokenizer]:
+        folder = hub_io.find(name, self._bar.reading(name), self.models.hub)
+        tokenizer = Tokenizer.load(folder)
+        model = asr_checkpoint.load_model(folder, self.device, self._dtype)
+        if model.config.classes is not None:
+            raise EngineError(f"{name} aligns words and recognises none: it is the aligner")
+        if self.models.precision != "bf16":
+            quantize(model, self.models.precision)
+        return model, tokenizer
+
+    def _engine(
+        self,
+        name: str,
+        model: Qwen3Asr,
+        tokenizer: Tokenizer,
+        streams: int,
+        pages: int,
+        share: float,
+        alone: bool = True,
+    ) -> Callable[[Callable[[Said], None]], AsrEngine]:
+        runner = Runner(model, streams + MAX_FILES, pages, alone=alone)
+        runner.warm_up(self._bar.warming(share))
+        cost = measured_cost(runner)
+        logger.info(
+            "{}: {} streams, {} pages, {:.1f} ms a batch", name, streams, pages, cost.batch_ms
+        )
+        most = (streams, MAX_FILES, MAX_BATCH, TOKEN_LADDER[-1])
+        return lambda tell: AsrEngine(runner, tokenizer, pages, cost, *most, tell)
+
+
+def _same_text(one: Tokenizer, other: Tokenizer) -> bool:
+    sample = "language English 0123456789 The quick brown fox, naïve café, 你好世界, привет."
+    return one.encode(sample) == other.encode(sample) and one.asr_text == other.asr_text
+
+
+def _capacity(model: Qwen3Asr, device: torch.device) -> tuple[int, int]:
+    """Live streams and KV pages that fit."""
+    if device.type == "cpu":
+        return CPU_STREAMS, (CPU_STREAMS + MAX_FILES) * PAGES_PER_STREAM + 1
+    free, _ = torch.cuda.mem_get_info(device)
+    return capacity(free, model.config.decoder)
+
+
+def measured_cost(runner: Runner) -> Cost:
+    """What batches take on this machine: one full window and several, timed on scratch memory."""
+    noise = (np.random.default_rng(0).standard_normal(SECOND_SAMPLES) * 3000).astype(np.int16)
+
+    def window(slot: int) -> Pass:
+        heard = [Span(0, WINDOW_TOKENS)]
+        seconds = [Second(i, noise, SECOND_FRAMES) for i in range(WINDOW_SECONDS)]
+        stems = [Stem(i, SECOND_FRAMES, 1.0) for i in range(WINDOW_SECONDS)]
+        return Pass(slot, seconds, stems, encode=heard, audio=heard, after=[0])
+
+    def took(streams: int) -> tuple[float, float]:
+        passes = [window(1 + i) for i in range(streams)]
+        times = []
+        for _ in range(COST_RUNS + 1):
+            began = perf_counter()
+            runner.mel(passes)
+            runner.encode(passes)
+            runner.synchronize()
+            encoded = perf_counter()
+            runner.prefill(passes)()
+            runner.decode([p.slot for p in passes])()
+            times.append((encoded - began, perf_counter() - encoded))
+        hear, read = np.median(1000 * np.array(times[1:]), axis=0)
+        return float(hear), float(read)
+
+    many = min(runner.streams, COST_STREAMS if runner.device.type == "cuda" else 2)
+    (hear_one, read_one), (hear_many, read_many) = took(1), took(many)
+    each = 1 / ((many - 1) * WINDOW_TOKENS)
+    return Cost(
+        hear_one + read_one,
+        max(LEAST_DIFFERENCE_MS, hear_many - hear_one) * each,
+        max(LEAST_DIFFERENCE_MS, read_many - read_one) * each,
+    )

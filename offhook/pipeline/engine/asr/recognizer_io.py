@@ -1,0 +1,23 @@
+"""Qwen3-ASR as a `Recognizer`."""
+
+from offhook.pipeline.engine.asr.loading_io import Loading
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.streams_io import EngineRecognizer
+from offhook.pipeline.speech.recognizer import Progress
+
+
+class Qwen3Recognizer(EngineRecognizer):
+    """The models on one device, for all streams of the process. Raises EngineError when there is no
+    such device."""
+
+    def __init__(
+        self, models: AsrModels, progress: Progress = lambda fraction, doing: None
+    ) -> None:
+        self._loading = Loading(models, progress)
+        names = " + ".join(filter(None, (models.model, models.final_model)))
+        super().__init__(f"Qwen3-ASR ({names})", self._loading.load)
+
+    async def close(self) -> None:
+        await super().close()
+        if self._loading.word_times is not None:
+            self._loading.word_times.close()

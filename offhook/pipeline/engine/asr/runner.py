@@ -1,0 +1,450 @@
+"""Many streams through one Qwen3-ASR at once: mel, stem, encoder, prefill, decode.
+
+No policy here: a `Pass` says which seconds, windows and tokens of a stream are to be computed, as
+integers; the runner packs the passes of a batch, launches the stages and gives token ids back. What
+the device keeps for a stream, under its slot:
+
+- the log-mel of its latest RING_SECONDS seconds, and the stem's output for them;
+- the encoder's output of its latest RING_WINDOWS windows;
+- decoder KV in pages, reached through its row of the page table;
+- the state of its decoding: last token, position, whether it goes on.
+
+Slot 0 of everything and page 0 of the cache are scratch: padding reads and writes there.
+
+Two CUDA streams: `hear` (PCM in, mel, stem, encoder) runs ahead while `speak` (prefill, decode) is
+still busy with the batch before. One thread calls everything.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Span, Stem, Verdict
+from offhook.pipeline.engine.graphs import Fields, Ints, Pending, Size, Stage, capture_all, on
+from offhook.pipeline.engine.pages import PAGE_SIZE
+from offhook.pipeline.models import mel as log_mel
+from offhook.pipeline.models.qwen3.body import Batch, KVCache
+from offhook.pipeline.models.qwen3.cuda_step import quicken
+from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
+
+RING_SECONDS = 24
+"""Two windows and what the update after them needs; one update adds at most 16 s."""
+RING_WINDOWS = 8
+"""Completed windows that can be prefilled again, and the active one."""
+WINDOW_TOKENS = 104
+"""Of 8 s."""
+SECOND_TOKENS = 13
+SECOND_FRAMES = 100
+MAX_TOKENS = 2048
+"""Of one stream: header, windows, text. Sets the width of the page table."""
+
+TABLE_WIDTH = MAX_TOKENS // PAGE_SIZE
+
+# The sizes captured, about a fifth apart: padding costs as much as tokens do.
+TOKEN_LADDER = (
+    *(32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024),
+    *(1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096),
+)
+SECOND_LADDER = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+ROW_LADDER = (8, 16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048)
+STREAM_LADDER = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+Pick = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(likeliest ids [R], slots [R], positions [R]) -> token ids [R]."""
+
+
+def greedy(ids: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
+    return ids
+
+
+class Runner:
+    """The model with its state for `streams` streams and `pages` pages of KV cache."""
+
+    def __init__(
+        self,
+        model: Qwen3Asr,
+        streams: int,
+        pages: int,
+        pick: Pick = greedy,
+        graphs: bool = True,
+        alone: bool = True,
+    ) -> None:
+        """alone: one stream by itself gets kernels that need the whole GPU (`cuda_step`); of two
+        models on one GPU only one may."""
+        self.model = model
+        self.streams = streams
+        self.pages = pages
+        config = model.config
+        weight = next(model.parameters())
+        device, dtype = weight.device, weight.dtype
+        self.device = device
+        self._cuda = device.type == "cuda"
+        self._graphs = graphs
+        self._pick = pick
+        self.eos_ids = frozenset(config.eos_ids)
+        self._eos = torch.tensor(config.eos_ids, device=device)
+        slots = streams + 1
+        mels = (slots * RING_SECONDS, config.encoder.mel_bins, SECOND_FRAMES)
+        self._mel = torch.zeros(mels, device=device)
+        width = config.encoder.d_model
+        self._stem = torch.zeros(
+            slots * RING_SECONDS, SECOND_TOKENS, width, device=device, dtype=dtype
+        )
+        heard = (slots * RING_WINDOWS * WINDOW_TOKENS, config.decoder.hidden_size)
+        self._heard = torch.zeros(heard, device=device, dtype=dtype)
+        read = (TOKEN_LADDER[-1], config.decoder.hidden_size)
+        self._read = torch.zeros(read, device=device, dtype=dtype)
+        self._cache = KVCache(config.decoder, pages, PAGE_SIZE, device, dtype)
+        if alone:
+            quicken(model.decoder)
+        self._pages_of = np.zeros((slots, TABLE_WIDTH), np.int64)
+        self._table = torch.zeros(slots, TABLE_WIDTH, device=device, dtype=torch.int32)
+        self._last = torch.zeros(slots, device=device, dtype=torch.int64)
+        self._position = torch.zeros(slots, device=device, dtype=torch.int64)
+        self._going = torch.zeros(slots, device=device, dtype=torch.bool)
+        self._front = log_mel.LogMel(device)
+        # Mel of the next batch must not wait for all of a prefill: it comes first.
+        self._hear = torch.cuda.Stream(priority=-1) if self._cuda else None
+        self._speak = torch.cuda.Stream() if self._cuda else None
+        self._host = {
+            name: torch.zeros(4096, dtype=dtype_, pin_memory=self._cuda)
+            for name, dtype_ in (("mel", torch.float32), ("verify", torch.int64))
+        }
+        self._steps = [
+            torch.zeros(streams + 1, dtype=torch.int64, pin_memory=self._cuda) for _ in range(2)
+        ]
+        self._step = 0
+        sizes = self._sizes()
+        self.mel_stage = Stage("mel", self._run_mel, _mel_layout, sizes["mel"], device)
+        self.stem_stage = Stage("stem", self._run_stem, _stem_layout, sizes["stem"], device)
+        self.encoder_stage = Stage(
+            "encoder", self._run_encoder, _encoder_layout, sizes["encoder"], device
+        )
+        self.prefill_stage = Stage(
+            "prefill", self._run_prefill, _prefill_layout, sizes["prefill"], device
+        )
+        self.verify_stage = Stage(
+            "verify", self._run_verify, _verify_layout, sizes["verify"], device
+        )
+        self.decode_stage = Stage(
+            "decode", self._run_decode, _decode_layout, sizes["decode"], device
+        )
+
+    def _sizes(self) -> dict[str, list[Size]]:
+        if not self._cuda:
+            names = ("mel", "stem", "encoder", "prefill", "verify", "decode")
+            return {name: [] for name in names}
+        seconds = [Size(n) for n in SECOND_LADDER]
+        return {
+            "mel": seconds,
+            "stem": seconds,
+            "encoder": [Size(n, max(2, n // 16)) for n in TOKEN_LADDER],
+            "prefill": [Size(n, max(2, n // 16)) for n in TOKEN_LADDER],
+            "verify": [Size(n, min(n, STREAM_LADDER[-1])) for n in ROW_LADDER],
+            "decode": [Size(n) for n in STREAM_LADDER if n < 2 * self.streams],
+        }
+
+    # --- making ready ---
+
+    @torch.inference_mode()
+    def warm_up(self, progress: Callable[[float, str], None] = lambda fraction, what: None) -> None:
+        """Compile and capture every size; nothing is captured once calls are served."""
+        stages = (
+            (self.mel_stage, self._hear),
+            (self.stem_stage, self._hear),
+            (self.encoder_stage, self._hear),
+            (self.prefill_stage, self._speak),
+            (self.verify_stage, self._speak),
+            (self.decode_stage, self._speak),
+        )
+        capture_all(stages, self._graphs, progress)
+
+    # --- the pages of a stream ---
+
+    def assign(self, slot: int, pages: Sequence[int]) -> None:
+        """The stream's pages, in order; they hold from its next prefill on."""
+        self._pages_of[slot, : len(pages)] = pages
+
+    # --- hearing ---
+
+    @torch.inference_mode()
+    def mel(self, passes: Sequence[Pass]) -> "NDArray[np.generic]":
+        """Log-mel of all `seconds`; the loudest value of each, in order, float32. Waits."""
+        seconds = [(one.slot, second) for one in passes for second in one.seconds]
+        pending = []
+        most = self.mel_stage.sizes[-1].items if self.mel_stage.sizes else len(seconds)
+        for first in range(0, len(seconds), most):
+            part = seconds[first : first + most]
+            size = self.mel_stage.fit(Size(len(part)))
+            f = self.mel_stage.fields(size)
+            pcm = f["pcm"].view(np.int16).reshape(size.items, SECOND_SAMPLES)
+            for i, (slot, second) in enumerate(part):
+                pcm[i] = second.pcm
+                f["frames"][i] = second.frames
+                f["row"][i] = slot * RING_SECONDS + second.number % RING_SECONDS
+            with on(self._hear):
+                loudest = self.mel_stage.launch(size)[: len(part)]
+                pending.append(Pending(loudest, self._host["mel"][first:]))
+        return np.concatenate([p.numpy() for p in pending])
+
+    def _run_mel(self, f: Fields, size: Size) -> Tensor:
+        pcm = f["pcm"].view(torch.int16).view(size.items, SECOND_SAMPLES)
+        mel = self._front(pcm.float() / 32768)  # [N, bins, 100]
+        beyond = torch.arange(SECOND_FRAMES, device=self.device) >= f["frames"][:, None]
+        mel = mel.masked_fill(beyond[:, None, :], log_mel.FLOOR)
+        self._mel[f["row"]] = mel
+        return mel.amax((1, 2))
+
+    @torch.inference_mode()
+    def encode(self, passes: Sequence[Pass]) -> None:
+        """Stem and encoder for all `stems` and `encode`; the output waits on the device."""
+        stems = [(one.slot, stem) for one in passes for stem in one.stems]
+        most = self.stem_stage.sizes[-1].items if self.stem_stage.sizes else len(stems)
+        for first in range(0, len(stems), max(1, most)):
+            self._convolve(stems[first : first + most])
+        spans = [(one.slot, span) for one in passes for span in one.encode]
+        if spans:
+            tokens = sum(span.tokens for _, span in spans)
+            size = self.encoder_stage.fit(Size(tokens, len(spans)))
+            f = self.encoder_stage.fields(size)
+            at = 0
+            for i, (slot, span) in enumerate(spans):
+                end = at + span.tokens
+                f["stem"][at:end] = _stem_rows(slot, span)
+                f["heard"][at:end] = heard_rows(slot, span)
+                at = f["starts"][i + 1] = end
+            f["starts"][len(spans) + 1 :] = at
+            with on(self._hear):
+                self.encoder_stage.launch(size)
+
+    def _convolve(self, stems: Sequence[tuple[int, Stem]]) -> None:
+        size = self.stem_stage.fit(Size(len(stems)))
+        f = self.stem_stage.fields(size)
+        maximum = f["maximum"].view(np.float64)
+        for i, (slot, stem) in enumerate(stems):
+            f["row"][i] = slot * RING_SECONDS + stem.number % RING_SECONDS
+            f["frames"][i] = stem.frames
+            maximum[i] = stem.maximum
+        with on(self._hear):
+            self.stem_stage.launch(size)
+
+    def _run_stem(self, f: Fields, size: Size) -> Tensor:
+        mel = log_mel.scale(self._mel[f["row"]], f["maximum"].view(torch.float64).float())
+        beyond = torch.arange(SECOND_FRAMES, device=self.device) >= f["frames"][:, None]
+        mel = mel.masked_fill(beyond[:, None, :], 0.0)
+        self._stem[f["row"]] = self.model.encoder.convolve(mel.to(self._stem.dtype))
+        return self._stem
+
+    def _run_encoder(self, f: Fields, size: Size) -> Tensor:
+        x = self._stem.view(-1, self._stem.shape[-1])[f["stem"]]
+        out: Tensor = self.model.encoder(x, f["starts"].to(torch.int32), WINDOW_TOKENS)
+        self._heard[f["heard"]] = out
+        return out
+
+    # --- reading out ---
+
+    @torch.inference_mode()
+    def prefill(self, passes: Sequence[Pass]) -> Callable[[], list[Verdict]]:
+        """Fill the KV cache and verify the drafts. The verdicts, of those that decode, wait for the
+        device when they are called for; streams that go on are ready for `decode` at once."""
+        pending: list[tuple[list[Pass], Pending]] = []
+        with on(self._speak):
+            if self._hear is not None and self._speak is not None:
+                self._speak.wait_stream(self._hear)
+            place = 0
+            for part in self._parts(passes):
+                self._prefill(part)
+                said = [p for p in part if p.decode]
+                if said:
+                    out = self._verify(part, said)
+                    pending.append((said, Pending(out, self._host["verify"][place:])))
+                    place += len(out)
+
+        def verdicts() -> list[Verdict]:
+            found: list[Verdict] = []
+            for said, result in pending:
+                accepted, tokens = result.numpy().reshape(2, -1).tolist()
+                found += map(Verdict, [p.slot for p in said], accepted, tokens)
+            return found
+
+        return verdicts
+
+    def _parts(self, passes: Sequence[Pass]) -> Iterator[list[Pass]]:
+        """As many at a time as the largest sizes hold; nearly always all."""
+        part: list[Pass] = []
+        tokens = rows = 0
+        for p in passes:
+            tokens += p.tokens
+            rows += p.rows
+            full = tokens > TOKEN_LADDER[-1] or rows > ROW_LADDER[-1]
+            if part and (full or len(part) + 1 == STREAM_LADDER[-1]):
+                yield part
+                part, tokens, rows = [], p.tokens, p.rows
+            part.append(p)
+        yield part
+
+    def _prefill(self, passes: Sequence[Pass]) -> None:
+        # One group more than there are passes: padding tokens belong to it, and so to page 0.
+        size = self.prefill_stage.fit(Size(sum(p.tokens for p in passes), len(passes) + 1))
+        f = self.prefill_stage.fields(size)
+        tables = f["pages"].reshape(size.groups, TABLE_WIDTH)
+        at = 0
+        for i, p in enumerate(passes):
+            end = at + p.tokens
+            f["positions"][at:end] = np.arange(p.start, p.start + p.tokens)
+            f["owner"][at:end] = i
+            f["slots"][i], tables[i] = p.slot, self._pages_of[p.slot]
+            f["starts"][i + 1], f["lengths"][i] = end, p.start + p.tokens
+            k = at + len(p.before)
+            f["ids"][at:k] = p.before
+            for span in p.audio:
+                f["audio"][k : k + span.tokens] = 1 + heard_rows(p.slot, span)
+                k += span.tokens
+            f["ids"][k:end] = p.after + p.draft
+            at = end
+        f["starts"][len(passes) + 1 :] = at
+        f["owner"][at:] = len(passes)
+        self.prefill_stage.launch(size)
+
+    def _run_prefill(self, f: Fields, size: Size) -> Tensor:
+        audio, positions = f["audio"], f["positions"]
+        table = f["pages"].view(size.groups, TABLE_WIDTH).to(torch.int32)
+        self._table[f["slots"]] = table
+        x = self.model.decoder.embed(f["ids"])
+        x = torch.where((audio > 0)[:, None], self._heard[(audio - 1).clamp(min=0)], x)
+        page = table[f["owner"], positions // PAGE_SIZE].long()
+        batch = Batch(
+            positions=positions,
+            slots=page * PAGE_SIZE + positions % PAGE_SIZE,
+            page_table=table,
+            q_starts=f["starts"].to(torch.int32),
+            kv_lengths=f["lengths"].to(torch.int32),
+            max_q=min(size.items, MAX_TOKENS),
+        )
+        hidden: Tensor = self.model.decoder(x, batch, self._cache)
+        self._read[: size.items] = hidden
+        return hidden
+
+    def _verify(self, passes: Sequence[Pass], said: Sequence[Pass]) -> Tensor:
+        """After `_prefill` of the same passes: int64 [2 x streams], accepted and next token."""
+        size = self.verify_stage.fit(Size(sum(p.rows for p in said), len(said)))
+        f = self.verify_stage.fields(size)
+        f["expected"][:] = -1
+        f["sequence"][:] = size.groups  # padding rows belong to nobody
+        row = end = i = 0
+        for p in passes:
+            end += p.tokens
+            if p.decode:
+                last = row + p.rows
+                f["rows"][row:last] = np.arange(end - p.rows, end)
+                position = p.start + p.tokens
+                f["positions"][row:last] = np.arange(position - p.rows, position)
+                f["sequence"][row:last] = i
+                f["expected"][row : last - 1] = p.draft
+                f["owner"][row:last] = p.slot
+                f["slots"][i], f["first"][i] = p.slot, row
+                row, i = last, i + 1
+        return self.verify_stage.launch(size)[:, : len(said)].reshape(-1)
+
+    def _run_verify(self, f: Fields, size: Size) -> Tensor:
+        likeliest = self.model.decoder.argmax(self._read[f["rows"]])
+        said = self._pick(likeliest, f["owner"], f["positions"])
+        # The first row of each stream whose prediction is not the draft's next token; the last row
+        # of a stream expects nothing, so there always is one.
+        number = torch.arange(size.items, device=self.device)
+        wrong = torch.where(said == f["expected"], size.items, number)
+        first_wrong = torch.full((size.groups + 1,), size.items, device=self.device)
+        first_wrong = first_wrong.scatter_reduce(0, f["sequence"], wrong, "amin")[:-1]
+        at = first_wrong.clamp(max=size.items - 1)
+        token, slots = said[at], f["slots"]
+        self._last[slots] = token
+        self._position[slots] = f["positions"][at] + 1
+        self._going[slots] = (slots > 0) & ~self._ends(token)
+        return torch.stack((at - f["first"], token))
+
+    @torch.inference_mode()
+    def decode(self, slots: Sequence[int]) -> Callable[[], list[int]]:
+        """One more token for each of the streams; -1 for one that had ended. Up to two steps may be
+        under way before the first is asked for."""
+        size = self.decode_stage.fit(Size(len(slots)))
+        f = self.decode_stage.fields(size)
+        f["slots"][: len(slots)] = slots
+        self._step ^= 1
+        with on(self._speak):
+            out = self.decode_stage.launch(size)
+            pending = Pending(out[: len(slots)], self._steps[self._step])
+        return lambda: pending.numpy().tolist()
+
+    def _run_decode(self, f: Fields, size: Size) -> Tensor:
+        slots = f["slots"]
+        going = self._going[slots]
+        positions = torch.where(going, self._position[slots], 0)
+        table = self._table[slots]
+        page = table.gather(1, (positions // PAGE_SIZE)[:, None])[:, 0].long()
+        batch = Batch(
+            positions=positions,
+            slots=torch.where(going, page * PAGE_SIZE + positions % PAGE_SIZE, 0),
+            page_table=table,
+            q_starts=torch.arange(size.items + 1, device=self.device, dtype=torch.int32),
+            kv_lengths=(positions + 1).to(torch.int32),
+            max_q=1,
+        )
+        hidden = self.model.decoder(self.model.decoder.embed(self._last[slots]), batch, self._cache)
+        token = self._pick(self.model.decoder.argmax(hidden), slots, positions)
+        self._last[slots] = token
+        self._position[slots] = positions + going
+        self._going[slots] = going & ~self._ends(token)
+        return torch.where(going, token, -1)
+
+    def _ends(self, token: Tensor) -> Tensor:
+        return (token[:, None] == self._eos).any(-1)
+
+    def synchronize(self) -> None:
+        if self._cuda:
+            torch.cuda.synchronize()
+
+
+def _stem_rows(slot: int, span: Span) -> Ints:
+    """Where the stem's tokens of the span lie, a row a token."""
+    first = span.window * 8
+    seconds = first + np.arange(-(-span.tokens // SECOND_TOKENS))
+    base = (slot * RING_SECONDS + seconds % RING_SECONDS) * SECOND_TOKENS
+    rows: Ints = (base[:, None] + np.arange(SECOND_TOKENS)).reshape(-1)[: span.tokens]
+    return rows
+
+
+def heard_rows(slot: int, span: Span) -> Ints:
+    """Where the encoder's output of the span lies, a row a token."""
+    first = (slot * RING_WINDOWS + span.window % RING_WINDOWS) * WINDOW_TOKENS
+    return np.arange(first, first + span.tokens)
+
+
+def _mel_layout(size: Size) -> dict[str, int]:
+    return {"pcm": size.items * SECOND_SAMPLES // 4, "frames": size.items, "row": size.items}
+
+
+def _stem_layout(size: Size) -> dict[str, int]:
+    return {"row": size.items, "frames": size.items, "maximum": size.items}
+
+
+def _encoder_layout(size: Size) -> dict[str, int]:
+    return {"stem": size.items, "heard": size.items, "starts": size.groups + 1}
+
+
+def _prefill_layout(size: Size) -> dict[str, int]:
+    tokens = dict.fromkeys(("ids", "audio", "positions", "owner"), size.items)
+    groups = dict.fromkeys(("slots", "lengths"), size.groups)
+    pages = {"pages": size.groups * TABLE_WIDTH}
+    return {**tokens, **groups, **pages, "starts": size.groups + 1}
+
+
+def _verify_layout(size: Size) -> dict[str, int]:
+    rows = dict.fromkeys(("rows", "positions", "owner", "sequence", "expected"), size.items)
+    return {**rows, **dict.fromkeys(("slots", "first"), size.groups)}
+
+
+def _decode_layout(size: Size) -> dict[str, int]:
+    return {"slots": size.items}

@@ -1,0 +1,67 @@
+"""The forced aligner in a thread of its own, beside the one that recognises."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from loguru import logger
+
+from offhook.media.pcm import Pcm
+from offhook.pipeline.models.qwen3_asr.aligner import ForcedAligner
+from offhook.pipeline.models.qwen3_asr.alignment import AlignmentError
+from offhook.pipeline.speech.recognizer import Word
+
+Order = Callable[[], None]
+
+
+class WordTimes:
+    """Utterances to words with their times, one after another.
+
+    `order` passes on what another thread is to do: be told of the words, or raise what broke here.
+    What waits is bounded by the sound that may be fed before its final comes.
+    """
+
+    def __init__(self, device: torch.device, threads: int, order: Callable[[Order], None]) -> None:
+        self._device = device
+        self._order = order
+        self._aligner: ForcedAligner
+        self._thread = ThreadPoolExecutor(
+            1, "word-times", initializer=self._begin, initargs=(threads,)
+        )
+
+    def _begin(self, threads: int) -> None:
+        torch.set_num_threads(threads)
+        if self._device.type == "cuda":
+            torch.cuda.set_stream(torch.cuda.Stream(self._device))
+
+    def load(self, folder: Path, dtype: torch.dtype) -> None:
+        """Waits until it is warm, and has the memory of the longest utterance. Raises
+        EngineError."""
+        self._thread.submit(self._load, folder, dtype).result()
+
+    def _load(self, folder: Path, dtype: torch.dtype) -> None:
+        self._aligner = ForcedAligner.load(folder, self._device, dtype)
+        if self._device.type == "cuda":
+            self._aligner.warm_up()
+
+    def align(
+        self, pcm: Pcm, text: str, language: str, told: Callable[[Sequence[Word]], None]
+    ) -> None:
+        """Does not wait. What cannot be aligned has no words."""
+
+        def tell(aligned: Future[Sequence[Word]]) -> None:
+            if not aligned.cancelled():
+                self._order(lambda: told(aligned.result()))
+
+        self._thread.submit(self._words, pcm, text, language).add_done_callback(tell)
+
+    def _words(self, pcm: Pcm, text: str, language: str) -> Sequence[Word]:
+        try:
+            return self._aligner.align(pcm, text, language)
+        except AlignmentError as error:
+            logger.warning("words without times: {}", error)
+            return ()
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)

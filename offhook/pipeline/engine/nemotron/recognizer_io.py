@@ -1,0 +1,124 @@
+"""Nemotron streaming as a `Recognizer`: its checkpoint, its memory, and what streams ask for."""
+
+import gc
+from collections.abc import Callable
+
+import torch
+from loguru import logger
+
+from offhook.media.pcm import Pcm
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.capacity import MAX_FILES, nemotron_capacity
+from offhook.pipeline.engine.device_io import choose_device, dtype_of, take_thread
+from offhook.pipeline.engine.inference_io import Order
+from offhook.pipeline.engine.nemotron.engine import NemotronEngine
+from offhook.pipeline.engine.nemotron.runner import NemotronRunner
+from offhook.pipeline.engine.nemotron.utterance import FRAME_MS
+from offhook.pipeline.engine.progress import Bar
+from offhook.pipeline.engine.streams_io import EngineRecognizer, Tell
+from offhook.pipeline.models import hub_io
+from offhook.pipeline.models.nemotron import checkpoint as nemotron_checkpoint
+from offhook.pipeline.models.nemotron.model import NemotronConfig
+from offhook.pipeline.models.nemotron.tokenizer import LabelTokenizer
+from offhook.pipeline.speech.recognizer import EngineError, NotPossible, Progress, StreamOptions
+
+CPU_STREAMS = 8
+
+
+class NemotronRecognizer(EngineRecognizer):
+    """The model on one device, for all streams of the process. Raises EngineError when there is no
+    such device, or for what this engine has not."""
+
+    def __init__(
+        self, models: AsrModels, progress: Progress = lambda fraction, doing: None
+    ) -> None:
+        super().__init__(f"Nemotron ({models.model})", self._load_model)
+        for name, value in (("second model", models.final_model), ("aligner", models.aligner)):
+            if value:
+                raise EngineError(f"Nemotron has no {name}: leave {value} out")
+        if models.precision != "bf16":
+            raise EngineError(f"Nemotron's weights are bf16, not {models.precision}")
+        self._models = models
+        self._device = choose_device(models.device)
+        self._bar = Bar(progress, 1)
+
+    def _load_model(self, tell: Tell, order: Callable[[Order], None]) -> "NemotronHearing":
+        """Nothing is freed or collected afterwards: what a call needs is there before the first
+        call. Raises EngineError."""
+        take_thread(self._device)
+        name = self._models.model
+        folder = hub_io.find(name, self._bar.reading(name), self._models.hub)
+        model = nemotron_checkpoint.load_model(folder, self._device, dtype_of(self._device))
+        tokenizer = LabelTokenizer.load(folder)
+        if tokenizer.vocab_size < model.config.blank:
+            raise EngineError(
+                f"the tokenizer of {name} has {tokenizer.vocab_size} pieces, the model "
+                f"{model.config.blank} labels: they are not of the same model"
+            )
+        streams = CPU_STREAMS
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken
+            free, _ = torch.cuda.mem_get_info(self._device)
+            streams = nemotron_capacity(free, model.config)
+        runner = NemotronRunner(model, streams + MAX_FILES)
+        runner.warm_up(self._bar.warming())
+        logger.info("{}: {} streams", name, streams)
+        wait = self._models.max_batch_latency_ms / 1000
+        engine = NemotronEngine(runner, tokenizer, streams, MAX_FILES, tell, wait)
+        gc.collect()
+        gc.freeze()  # the model's objects are never garbage: do not look at them again
+        return NemotronHearing(engine, model.config)
+
+
+class NemotronHearing:
+    """What streams ask for, in the engine's terms; see `streams_io.Hears`."""
+
+    def __init__(self, engine: NemotronEngine, config: NemotronConfig) -> None:
+        self._engine, self._config = engine, config
+
+    def open(self, options: StreamOptions) -> int:
+        """Raises EngineError when it cannot be heard as asked, and EngineFull."""
+        prompt = self._prompt(options)
+        lookahead = lookahead_of(self._config.lookaheads, options)
+        language = options.language_code or ("" if self._config.prompts else "en")
+        return self._engine.open(lookahead, options.live, prompt, options.timing, language)
+
+    def _prompt(self, options: StreamOptions) -> int:
+        c, tag, code = self._config, options.language, options.language_code
+        if not c.prompts:
+            if code not in (None, "en"):
+                raise NotPossible(f"this model hears English only, not {tag!r}")
+            return 0
+        if tag is None or code is None:
+            return c.default_prompt
+        if tag not in c.languages and code not in c.languages:
+            known = ", ".join(sorted(c.languages))
+            raise NotPossible(f"this model does not know {tag!r}; it knows {known}")
+        return c.languages.get(tag, c.languages.get(code, 0))
+
+    def feed(self, number: int, pcm: Pcm, came: float) -> None:
+        self._engine.feed(number, pcm, came)
+
+    def finish(self, number: int, came: float) -> None:
+        self._engine.finish(number, came)
+
+    def cancel(self, number: int) -> None:
+        self._engine.cancel(number)
+
+    def close(self, number: int) -> None:
+        self._engine.close(number)
+
+    def turn(self, clock: Callable[[], float]) -> bool:
+        return self._engine.turn(clock)
+
+    def timer(self) -> float | None:
+        return self._engine.timer()
+
+
+def lookahead_of(lookaheads: tuple[int, ...], options: StreamOptions) -> int:
+    """The right context of a stream: the most that keeps to its update_ms, for that has the fewest
+    errors; of a file the most there is."""
+    if not options.live:
+        return max(lookaheads)
+    fit = [r for r in lookaheads if (r + 1) * FRAME_MS <= options.update_ms]
+    return max(fit, default=min(lookaheads))

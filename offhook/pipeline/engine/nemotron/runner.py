@@ -1,0 +1,226 @@
+"""Many streams through one Nemotron at once: sound in, labels out.
+
+No policy here: a `Part` says which chunk of which stream is to be heard; the runner packs the parts
+of a batch, launches them and gives the labels back. A batch is of one right context. Everything
+from samples to labels is one CUDA graph per right context and size. What the device keeps of a
+stream lies under its slot (`State`, `Decoding`); slot 0 is scratch: padding reads and writes there.
+
+One thread calls everything.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from offhook.media.pcm import Pcm
+from offhook.pipeline.engine.graphs import Fields, Pending, Size, Stage, capture_all, on
+from offhook.pipeline.models.nemotron import mel as nemotron_mel
+from offhook.pipeline.models.nemotron.fast_conformer import State
+from offhook.pipeline.models.nemotron.mel import NemotronMel
+from offhook.pipeline.models.nemotron.model import MEL_HISTORY, MELS_PER_FRAME, Nemotron, Rows
+from offhook.pipeline.models.nemotron.rnnt import Decoding, Greedy, Pick, likeliest, steps_of
+
+LADDER = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""Streams that a launch is captured for, as many as MAX_FRAMES allows."""
+MAX_FRAMES = 1792
+"""Of a launch, at most: more would only make everybody wait longer."""
+MORE_STEPS = 8
+"""Of a launch for streams that said more than `steps_of`."""
+
+UNDER_WAY = 4
+"""Results that may be on their way to the host: of two batches, and labels more of the one read."""
+
+
+class Label(NamedTuple):
+    frame: int
+    """Of the chunk."""
+    id: int
+
+
+class Part(NamedTuple):
+    """One stream's part of a batch."""
+
+    slot: int
+    position: int
+    """Encoder frames of the utterance before the chunk."""
+    pcm: Pcm
+    """`chunk_samples` of the utterance from `chunk_begin` on; less where it has ended."""
+    prompt: int = 0
+
+
+FRAME_SAMPLES = MELS_PER_FRAME * nemotron_mel.HOP
+_BEFORE = -nemotron_mel.first_sample(-MEL_HISTORY)
+_ONE_CHUNK = nemotron_mel.samples(MEL_HISTORY + 1)
+
+
+def chunk_samples(frames: int) -> int:
+    """Samples that a chunk is made of, with the history that the convolutions reach back to."""
+    return _ONE_CHUNK + (frames - 1) * FRAME_SAMPLES
+
+
+def chunk_begin(position: int) -> int:
+    """The first of them; below 0 near the beginning of the utterance."""
+    return position * FRAME_SAMPLES - _BEFORE
+
+
+def chunk_end(position: int, frames: int) -> int:
+    """Samples of the utterance that must be there."""
+    return (position + frames - 1) * FRAME_SAMPLES + _ONE_CHUNK - _BEFORE
+
+
+class NemotronRunner:
+    """The model with its state for `streams` streams."""
+
+    def __init__(
+        self, model: Nemotron, streams: int, pick: Pick = likeliest, graphs: bool = True
+    ) -> None:
+        self.model = model
+        self.streams = streams
+        c = model.config
+        weight = next(model.parameters())
+        self.device, self._dtype = weight.device, weight.dtype
+        self._cuda = self.device.type == "cuda"
+        self._graphs = graphs
+        slots, e = streams + 1, c.encoder
+        self._state = State.empty(
+            *(slots, e.layers, c.ring, e.heads, e.head_dim, e.conv_kernel),
+            device=self.device,
+            dtype=self._dtype,
+        )
+        decoding = Decoding.empty(c, slots, self.device, self._dtype)
+        self._greedy = Greedy(model, decoding, pick)
+        self._mel = NemotronMel(e.mel_bins, self.device, c.mel_in_bf16)
+        self._stream = torch.cuda.Stream() if self._cuda else None
+        self.largest = {r: self._sizes(r + 1)[-1] for r in c.lookaheads}
+        """Streams of a launch, by right context."""
+        self.stages = {
+            r: Stage(
+                f"{80 * (r + 1)} ms",
+                self._hear_frames(r + 1),
+                _layout(r + 1),
+                [Size(n) for n in self._sizes(r + 1)] if self._cuda else [],
+                self.device,
+            )
+            for r in c.lookaheads
+        }
+        more = [Size(n) for n in LADDER] if self._cuda else []
+        self._more_stage = Stage("more labels", self._run_more, _more_layout, more, self.device)
+        most = max(n * (steps_of(r + 1) + 1) for r, n in self.largest.items())
+        most = max(most, LADDER[-1] * (MORE_STEPS + 1))
+        self._hosts = [
+            torch.zeros(most, dtype=torch.int64, pin_memory=self._cuda) for _ in range(UNDER_WAY)
+        ]
+        self._turn = 0
+
+    def _sizes(self, frames: int) -> list[int]:
+        return [n for n in LADDER if n * frames <= MAX_FRAMES and n < 2 * self.streams]
+
+    @torch.inference_mode()
+    def warm_up(self, progress: Callable[[float, str], None] = lambda fraction, what: None) -> None:
+        """Compile and capture every size; nothing is captured once calls are served."""
+        stages = [*self.stages.values(), self._more_stage]
+        capture_all([(stage, self._stream) for stage in stages], self._graphs, progress)
+
+    # --- a batch ---
+
+    @torch.inference_mode()
+    def hear(self, lookahead: int, parts: Sequence[Part]) -> "Hearing":
+        """A chunk of each stream, at most `largest` of them; none of them may be under way in
+        another batch."""
+        stage, frames = self.stages[lookahead], lookahead + 1
+        size = stage.fit(Size(len(parts)))
+        f = stage.fields(size)
+        pcm = f["pcm"].view(np.int16).reshape(size.items, -1)
+        for i, part in enumerate(parts):
+            pcm[i, : len(part.pcm)] = part.pcm
+        many = slice(None, len(parts))
+        f["samples"][many] = [len(p.pcm) for p in parts]
+        f["slots"][many] = [p.slot for p in parts]
+        f["position"][many] = [p.position for p in parts]
+        f["prompt"][many] = [p.prompt for p in parts]
+        with on(self._stream):
+            out = stage.launch(size)[: len(parts)]
+            return Hearing(self, parts, frames, self._take(out))
+
+    def _hear_frames(self, frames: int) -> Callable[[Fields, Size], Tensor]:
+        length = chunk_samples(frames)
+
+        def run(f: Fields, size: Size) -> Tensor:
+            pcm = f["pcm"].view(torch.int16).view(size.items, -1)[:, :length]
+            mel = self._mel(pcm.float() / 32768, f["samples"]).to(self._dtype)
+            slots, position = f["slots"], f["position"]
+            heard = self.model.encode(mel, self._state, Rows(slots, position), f["prompt"])
+            self._greedy.begin(heard, slots, position)
+            until = torch.full_like(slots, frames)
+            return self._greedy.run(slots, position, until, steps_of(frames))
+
+        return run
+
+    @torch.inference_mode()
+    def more(self, parts: Sequence[Part], frames: int) -> Pending:
+        """Labels of streams that were not through with their chunk."""
+        size = self._more_stage.fit(Size(len(parts)))
+        f = self._more_stage.fields(size)
+        many = slice(None, len(parts))
+        f["slots"][many] = [p.slot for p in parts]
+        f["position"][many] = [p.position for p in parts]
+        f["until"][many] = frames
+        with on(self._stream):
+            return self._take(self._more_stage.launch(size)[: len(parts)])
+
+    def _run_more(self, f: Fields, size: Size) -> Tensor:
+        return self._greedy.run(f["slots"], f["position"], f["until"], MORE_STEPS)
+
+    def _take(self, out: Tensor) -> Pending:
+        """The result, on its way to memory that is used again UNDER_WAY results later."""
+        self._turn = (self._turn + 1) % len(self._hosts)
+        return Pending(out, self._hosts[self._turn][: out.numel()].view(out.shape))
+
+    def synchronize(self) -> None:
+        if self._cuda:
+            torch.cuda.synchronize()
+
+
+class Hearing:
+    """A batch under way."""
+
+    def __init__(
+        self, runner: NemotronRunner, parts: Sequence[Part], frames: int, pending: Pending
+    ) -> None:
+        self._runner, self._parts = runner, parts
+        self._frames, self._pending = frames, pending
+
+    def labels(self) -> list[list[Label]]:
+        """Of each stream, in order. Waits for the device."""
+        said: list[list[Label]] = [[] for _ in self._parts]
+        parts, of = self._parts, list(range(len(self._parts)))
+        table = np.asarray(self._pending.numpy(), np.int64)
+        vocabulary = self._runner.model.config.vocab_size
+        while True:
+            for row, column in np.argwhere(table[:, :-1] >= 0).tolist():
+                frame, label = divmod(int(table[row, column]), vocabulary)
+                said[of[row]].append(Label(frame, label))
+            left = np.flatnonzero(table[:, -1] < self._frames).tolist()
+            if not left:
+                return said
+            parts, of = [parts[i] for i in left], [of[i] for i in left]
+            table = np.asarray(self._runner.more(parts, self._frames).numpy(), np.int64)
+
+
+def _layout(frames: int) -> Callable[[Size], dict[str, int]]:
+    words = -(-chunk_samples(frames) // 4)  # of 64 bits
+
+    def layout(size: Size) -> dict[str, int]:
+        return {
+            "pcm": size.items * words,
+            **dict.fromkeys(("samples", "slots", "position", "prompt"), size.items),
+        }
+
+    return layout
+
+
+def _more_layout(size: Size) -> dict[str, int]:
+    return dict.fromkeys(("slots", "position", "until"), size.items)

@@ -1,0 +1,188 @@
+"""One utterance as Nemotron hears it: its sound until it is heard, and its labels as words."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.engine.nemotron.runner import (
+    FRAME_SAMPLES,
+    Label,
+    chunk_begin,
+    chunk_end,
+    chunk_samples,
+)
+from offhook.pipeline.speech.recognizer import Final, Partial, Timing, Word
+from offhook.pipeline.speech.streams.languages import UNKNOWN
+
+FRAME_MS = FRAME_SAMPLES * 1000 // RATE_IN
+
+
+class LabelText(Protocol):
+    """See models.nemotron_tokenizer."""
+
+    def text(self, ids: Sequence[int]) -> str: ...
+
+    def begins_word(self, id: int) -> bool: ...
+
+    def language(self, ids: Sequence[int]) -> str | None: ...
+
+
+class Sound:
+    """The sound of an utterance, as far as it is still needed."""
+
+    def __init__(self) -> None:
+        self._pcm = np.empty(4 * FRAME_SAMPLES, np.int16)
+        self._first = 0
+        """The sample of the utterance that the buffer begins with."""
+        self.fed = 0
+
+    def feed(self, pcm: Pcm) -> None:
+        at = self.fed - self._first
+        if at + len(pcm) > len(self._pcm):
+            size = max(len(self._pcm), 2 * (at + len(pcm)))
+            grown = np.empty(size, np.int16)
+            grown[:at] = self._pcm[:at]
+            self._pcm = grown
+        self._pcm[at : at + len(pcm)] = pcm
+        self.fed += len(pcm)
+
+    def cut(self, begin: int, count: int) -> Pcm:
+        """Samples begin to begin + count, as far as there are any; 0 before the utterance. What
+        lies before `begin` is not asked for again. A view: good until sound is fed."""
+        if begin < 0:
+            lead = np.zeros(min(count, -begin), np.int16)
+            return np.concatenate([lead, self._pcm[: max(0, min(begin + count, self.fed))]])
+        self._forget(begin)
+        return self._pcm[begin - self._first : min(begin + count, self.fed) - self._first]
+
+    def _forget(self, before: int) -> None:
+        """Once half of the buffer is not needed any more."""
+        gone = before - self._first
+        if gone > len(self._pcm) // 2:
+            left = self._pcm[gone : self.fed - self._first]
+            self._pcm = np.concatenate([left, np.empty(len(self._pcm) - len(left), np.int16)])
+            self._first = before
+
+
+class Utterance:
+    """What was fed of an utterance, and what of it was said."""
+
+    def __init__(self, start: int, tokenizer: LabelText, language: str) -> None:
+        """start: in samples of the stream. language: ISO 639 code; empty: what the tags of the
+        text say."""
+        self.position = 0
+        """Encoder frames that are heard or under way."""
+        self.ended = False
+        self.begun = 0.0
+        """When the first sound came that no chunk has had. s."""
+        self._sound = Sound()
+        self._taken = chunk_end(0, 0)
+        """Where the sound of the chunks ends that are heard or under way; below 0 before any."""
+        self._start_ms = start * 1000 // RATE_IN
+        self._tokenizer = tokenizer
+        self._language = language
+        self._labels: list[int] = []
+        self._frames: list[int] = []
+        """Of the utterance, of each label."""
+        self._text = ""
+        """What the labels say."""
+        self._final_ms = 0
+        """Sound in Finals that did not end it."""
+
+    # --- its sound ---
+
+    @property
+    def fed(self) -> int:
+        return self._sound.fed
+
+    @property
+    def unheard(self) -> int:
+        """Samples that no batch has taken."""
+        return max(0, self._sound.fed - max(0, self._taken))
+
+    @property
+    def over(self) -> bool:
+        """It has ended, and all of it is heard or under way."""
+        return self.ended and not self.unheard
+
+    def feed(self, pcm: Pcm, now: float) -> None:
+        if not self.begun:
+            self.begun = now
+        self._sound.feed(pcm)
+
+    def is_due(self, frames: int) -> bool:
+        """The next chunk of so many frames is to be heard: all of its sound is there, or all that
+        will be."""
+        return self.ended or self._sound.fed >= self._taken + frames * FRAME_SAMPLES
+
+    def take_chunk(self, frames: int, now: float) -> Pcm:
+        """The sound of the next chunk; see `nemotron_runner.Part`."""
+        pcm = self._sound.cut(chunk_begin(self.position), chunk_samples(frames))
+        self.position += frames
+        self._taken = chunk_end(self.position, 0)
+        self.begun = now if self.unheard else 0.0
+        return pcm
+
+    # --- its words ---
+
+    @property
+    def labels(self) -> int:
+        """Since the last Final."""
+        return len(self._labels)
+
+    def say(self, position: int, labels: Sequence[Label]) -> None:
+        """What a chunk at this position gave."""
+        if labels:
+            self._labels += [label.id for label in labels]
+            self._frames += [position + label.frame for label in labels]
+            self._text = self._tokenizer.text(self._labels)
+
+    def partial(self, timing: Timing | None) -> Partial:
+        return Partial(self._text, len(self._text), self._heard_ms, timing)
+
+    def final(self, timing: Timing | None) -> Final:
+        """The last one."""
+        audio_ms = self.fed * 1000 // RATE_IN - self._final_ms
+        return self._said(len(self._labels), audio_ms, timing, continues=False)
+
+    def cut(self, timing: Timing | None) -> Final:
+        """What was said up to the last word's beginning; the rest goes on."""
+        begins = self._tokenizer.begins_word
+        words = (i for i in range(len(self._labels) - 1, 0, -1) if begins(self._labels[i]))
+        end = next(words, len(self._labels))
+        final = self._said(end, self._heard_ms, timing, continues=True)
+        del self._labels[:end], self._frames[:end]
+        self._text = self._tokenizer.text(self._labels)
+        self._final_ms += final.audio_ms
+        return final
+
+    @property
+    def _heard_ms(self) -> int:
+        """Sound since the last Final that the labels cover."""
+        heard = min(self._sound.fed, max(0, self._taken))
+        return heard * 1000 // RATE_IN - self._final_ms
+
+    def _said(self, end: int, audio_ms: int, timing: Timing | None, continues: bool) -> Final:
+        """Of the labels up to `end`."""
+        labels = self._labels[:end]
+        language = self._language or self._tokenizer.language(labels) or UNKNOWN
+        text = self._tokenizer.text(labels)
+        return Final(text, audio_ms, self._words(end), language, continues, timing)
+
+    def _words(self, end: int) -> tuple[Word, ...]:
+        """When a label was said is known to a frame."""
+        begins_word, labels = self._tokenizer.begins_word, self._labels
+        begins = [i for i in range(end) if i == 0 or begins_word(labels[i])]
+        words = []
+        for first, last in pairwise((*begins, end)):
+            text = self._tokenizer.text(labels[first:last])
+            if text:
+                begin, over = (
+                    self._frames[first] * FRAME_MS,
+                    (self._frames[last - 1] + 1) * FRAME_MS,
+                )
+                words.append(Word(text, self._start_ms + begin, self._start_ms + over))
+        return tuple(words)

@@ -1,0 +1,34 @@
+"""One bar of progress for several models: all are read, then all are warmed up."""
+
+from collections.abc import Callable
+
+from offhook.pipeline.speech.recognizer import Progress
+
+LOAD_SHARE = 0.7
+"""Of the bar: reading weights; the rest is warming up."""
+
+
+class Bar:
+    def __init__(self, progress: Progress, models: int) -> None:
+        self._progress = progress
+        self._begin = 0.0
+        self._read_share = LOAD_SHARE / models
+
+    def reading(self, model: str) -> Callable[[int, int], None]:
+        """Of the next model, told (bytes done, bytes in all)."""
+        begin, self._begin = self._begin, self._begin + self._read_share
+        self._progress(begin, f"reading {model}")
+
+        def read(done: int, total: int) -> None:
+            part = done / total if total else 0.0
+            self._progress(begin + self._read_share * min(1.0, part), f"reading {model}")
+
+        return read
+
+    def warming(self, share: float = 1.0) -> Progress:
+        """Of the next one, which is so much of the warming up."""
+        begin, width = self._begin, (1 - LOAD_SHARE) * share
+        self._begin += width
+        return lambda fraction, what: self._progress(
+            min(1.0, begin + width * fraction), f"warming up: {what}"
+        )

@@ -1,0 +1,214 @@
+"""A model to a `TtsEngine` that is ready: weights, memory shared out, everything warm."""
+
+import gc
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from itertools import accumulate
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+from loguru import logger
+
+from offhook.pipeline.engine.capacity import PAGES_PER_VOICE, PREFIX_PAGES, voice_capacity
+from offhook.pipeline.engine.device_io import choose_device, dtype_of, take_thread
+from offhook.pipeline.engine.pages import PAGE_SIZE
+from offhook.pipeline.engine.progress import Bar
+from offhook.pipeline.engine.tts.engine import TtsEngine
+from offhook.pipeline.engine.tts.messages import (
+    PIECE_FRAMES,
+    Launched,
+    Piece,
+    Prompt,
+    Row,
+    Sampling,
+    SpeechCost,
+    Step,
+    Told,
+)
+from offhook.pipeline.engine.tts.runner import TtsRunner
+from offhook.pipeline.engine.tts.segment_prefill import PREFIX_SLOTS
+from offhook.pipeline.engine.tts.voices_io import Encode, load_encoders
+from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.models import checkpoint, hub_io
+from offhook.pipeline.models.qwen3.tokenizer import TextTokenizer
+from offhook.pipeline.models.qwen3_tts import checkpoint as tts_checkpoint
+from offhook.pipeline.models.qwen3_tts.codec import Codec, CodecConfig
+from offhook.pipeline.models.qwen3_tts.codec_weights import PREFIX, load_codec
+from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts, TtsConfig
+from offhook.pipeline.speech.recognizer import EngineError, Progress
+
+CODEC = "speech_tokenizer"
+CPU_STREAMS = 4
+CPU_PREFIX_PAGES = 12
+COST_RUNS, CPU_COST_RUNS = 6, 2
+COST_STREAMS, CPU_COST_STREAMS = 32, 2
+"""That the codec is timed with."""
+COST_PAGES = 4
+"""Of each stream, when steps are timed: 15 s of speech are in the cache."""
+COST_ROWS = 128
+
+
+class TtsLoading:
+    """Everything `TtsModels` names. `load` is called by the thread that is to run it all."""
+
+    config: TtsConfig
+    tokenizer: TextTokenizer
+    model: Qwen3Tts
+    encode: Encode | None
+    """What makes clones; None: the model cannot speak with them."""
+
+    def __init__(
+        self, models: TtsModels, progress: Progress, codec_dtype: torch.dtype | None = None
+    ) -> None:
+        """`codec_dtype`: what the codec computes in; None: what the model does. Raises EngineError
+        when there is no such device."""
+        self.models = models
+        self.device = choose_device(models.device)
+        self._dtype = dtype_of(self.device)
+        self._codec_dtype = codec_dtype or self._dtype
+        self._bar = Bar(progress, 2)
+
+    def load(self, tell: Callable[[Told], None]) -> TtsEngine:
+        """Nothing is freed or collected afterwards: what a reply needs is there before the first.
+        Raises EngineError."""
+        take_thread(self.device)
+        codec = self._read()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken
+        streams, pages, prefix_pages = _room(self.model, codec, self.device)
+        runner = TtsRunner(self.model, codec, streams + PREFIX_SLOTS, pages)
+        runner.warm_up(self._bar.warming())
+        cost = measured_cost(runner)
+        logger.info(
+            "{}: {} streams, {} pages, {:.1f} ms a frame of one, {:.1f} ms of {}, codec {:.1f} ms",
+            *(self.models.model, streams, pages, cost.steps[0][1], cost.steps[-1][1]),
+            *(cost.steps[-1][0], cost.codec_ms),
+        )
+        engine = TtsEngine(runner, self.config, cost, tell, prefix_pages)
+        gc.collect()
+        gc.freeze()  # the models' objects are never garbage: do not look at them again
+        return engine
+
+    def sampling(self) -> Sampling:
+        """As the checkpoint says."""
+        return Sampling(**asdict(self.config.generation))
+
+    def _read(self) -> Codec:
+        name = self.models.model
+        folder = hub_io.find(name, self._bar.reading(name), self.models.hub)
+        self.tokenizer = TextTokenizer.load(folder)
+        self.model = tts_checkpoint.load_model(
+            folder, self.device, self._dtype, self._bar.reading(name)
+        )
+        self.config = self.model.config
+        _check_tokens(self.tokenizer, self.config)
+        cloning = self.config.kind == "base"
+        self.encode = load_encoders(folder, self.device.type) if cloning else None
+        return read_codec(folder / CODEC, self.device, self._codec_dtype)
+
+
+def read_codec(folder: Path, device: torch.device, dtype: torch.dtype) -> Codec:
+    """Of a checkpoint's folder `speech_tokenizer`. Raises EngineError."""
+    config = CodecConfig.from_json(checkpoint.read_json(folder / "config.json"))
+    tensors = {}
+    for path in set(checkpoint.find_tensors(folder).values()):
+        with checkpoint.opened(path) as file:
+            names = (name for name in file.keys() if name.startswith(PREFIX))  # noqa: SIM118
+            tensors.update({name: file.get_tensor(name) for name in names})
+    return load_codec(tensors, config, device, dtype)
+
+
+def _check_tokens(tokenizer: TextTokenizer, config: TtsConfig) -> None:
+    ids = [*tokenizer.encode("assistant\n"), tokenizer.im_start, tokenizer.im_end]
+    if max(ids) >= config.text_vocab:
+        raise EngineError(
+            f"the tokenizer has tokens beyond the model's {config.text_vocab}: it is of another"
+        )
+
+
+def _room(model: Qwen3Tts, codec: Codec, device: torch.device) -> tuple[int, int, int]:
+    """Streams, KV pages, and how many of those are for prefixes."""
+    if device.type == "cpu":
+        pages = CPU_STREAMS * PAGES_PER_VOICE + CPU_PREFIX_PAGES + 1
+        return CPU_STREAMS, pages, CPU_PREFIX_PAGES
+    free, _ = torch.cuda.mem_get_info(device)
+    state = codec.new_state(1).bytes_per_slot
+    return *voice_capacity(free, model.config.talker, state), PREFIX_PAGES
+
+
+# --- what it costs ---
+
+
+def measured_cost(runner: TtsRunner) -> SpeechCost:
+    """What everything takes on this machine, in slots and pages that nobody has yet."""
+    on_gpu = runner.device.type == "cuda"
+    runs = COST_RUNS if on_gpu else CPU_COST_RUNS
+    sizes = [size.items for size in runner.step_stage.sizes] or [1, runner.max_batch]
+    counts = sorted({min(n, runner.max_batch) for n in sizes})
+    steps = [(n, *_paced(_stepping(runner, n), runs)) for n in counts]
+    many = min(runner.max_batch, COST_STREAMS if on_gpu else CPU_COST_STREAMS)
+    frames = PIECE_FRAMES[-1]
+    (one, one_launch), (all_, all_launch) = (
+        _paced(_decoding(runner, n, count), runs) for n, count in ((1, 1), (many, frames))
+    )
+    short, long = (_prefill_ms(runner, rows, runs) for rows in (1, COST_ROWS))
+    launch_ms = steps[0][2] + one_launch
+    launch_stream_ms = (steps[-1][2] - steps[0][2]) / max(1, counts[-1] - 1)
+    launch_stream_ms += (all_launch - one_launch) / max(1, many - 1)
+    return SpeechCost(
+        # No size is faster than a smaller one, whatever the clock said.
+        steps=list(zip(counts, accumulate((ms for _, ms, _ in steps), max), strict=True)),
+        codec_ms=one,
+        codec_frame_ms=max(0.0, all_ - one) / max(1, many * frames - 1),
+        prefill_ms=short,
+        prefill_row_ms=max(0.0, long - short) / (COST_ROWS - 1),
+        launch_ms=launch_ms,
+        launch_stream_ms=max(0.0, launch_stream_ms),
+    )
+
+
+def _paced(launch: Callable[[], Launched[object]], runs: int) -> tuple[float, float]:
+    """ms from one to the next where the device always has one to do, and ms of the host for one."""
+    launch()()
+    under_way: deque[Launched[object]] = deque()
+    launching = 0.0
+    began = perf_counter()
+    for _ in range(runs):
+        if len(under_way) == 2:
+            under_way.popleft()()
+        at = perf_counter()
+        under_way.append(launch())
+        launching += perf_counter() - at
+    while under_way:
+        under_way.popleft()()
+    took = perf_counter() - began
+    return 1000 * took / runs, 1000 * launching / runs
+
+
+def _stepping(runner: TtsRunner, streams: int) -> Callable[[], Launched[object]]:
+    position = COST_PAGES * PAGE_SIZE - 1
+    for slot in range(1, streams + 1):
+        first = 1 + (slot * COST_PAGES) % max(1, runner.pages - COST_PAGES)
+        runner.assign(slot, range(first, first + COST_PAGES))
+        runner.begin(slot, slot, Sampling())
+    steps = [Step(slot, 0, 0, position) for slot in range(1, streams + 1)]
+    return lambda: runner.step(steps)
+
+
+def _decoding(runner: TtsRunner, streams: int, frames: int) -> Callable[[], Launched[object]]:
+    pieces = [Piece(slot, 0, frames) for slot in range(1, streams + 1)]
+    return lambda: runner.decode(pieces)
+
+
+def _prefill_ms(runner: TtsRunner, rows: int, runs: int) -> float:
+    prompt = Prompt(1, 0, [Row(0)] * rows)
+    times = []
+    for _ in range(runs):
+        began = perf_counter()
+        runner.prefill([prompt])
+        runner.synchronize()
+        times.append(perf_counter() - began)
+    return 1000 * median(times)

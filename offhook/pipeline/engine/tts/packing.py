@@ -1,0 +1,113 @@
+"""Steps, pieces and prompts as the integers of a launch: which row goes where. numpy alone.
+
+Two 32-bit numbers share an integer of 64, so that nothing has to be converted on the device.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offhook.pipeline.engine.pages import PAGE_SIZE
+from offhook.pipeline.engine.tts.messages import MAX_TOKENS, PIECE_FRAMES, Piece, Prompt
+
+Ints = NDArray[np.int64]
+
+TABLE_WIDTH = MAX_TOKENS // PAGE_SIZE
+FLOATS = ("temperature", "penalty", "predictor_temperature")
+"""Of how a slot draws."""
+COUNTS = ("seeds", "top_k", "predictor_top_k")
+"""Of how a slot draws."""
+
+
+def halves(count: int) -> int:
+    """Integers that hold so many 32-bit numbers."""
+    return (count + 1) // 2
+
+
+def step_layout(streams: int) -> dict[str, int]:
+    rows = ("slots", "text", "frames", "positions", "before", "after", "places", "segment")
+    whole = dict.fromkeys((*rows, *COUNTS), streams)
+    return {
+        **whole,
+        **dict.fromkeys((*FLOATS, "lengths"), halves(streams)),
+        "pages": streams * halves(TABLE_WIDTH),
+    }
+
+
+def prefill_layout(tokens: int, prompts: int) -> dict[str, int]:
+    whole = dict.fromkeys(("text", "codec", "vector", "positions", "places"), tokens)
+    pages = {"pages": prompts * halves(TABLE_WIDTH)}
+    return {**whole, **pages, "lengths": halves(prompts), "starts": halves(prompts + 1)}
+
+
+def codec_layout(streams: int, frames: int) -> dict[str, int]:
+    return {"slots": streams, "first": streams, "rows": streams * frames}
+
+
+def table(pages: Ints) -> NDArray[np.int32]:
+    """The field `pages` as int32 [sequences, TABLE_WIDTH]."""
+    return pages.view(np.int32).reshape(-1, TABLE_WIDTH)
+
+
+def places(pages: NDArray[np.int32], positions: Ints) -> Ints:
+    """Where positions [n] lie in the flat cache; pages [n, TABLE_WIDTH] of their streams."""
+    page = pages[np.arange(len(positions)), positions // PAGE_SIZE]
+    found: Ints = page.astype(np.int64) * PAGE_SIZE + positions % PAGE_SIZE
+    return found
+
+
+def prompt_batches(prompts: Sequence[Prompt], tokens: int, most: int) -> Iterator[Sequence[Prompt]]:
+    """In order, as many at a time as have so many rows together, and at most so many."""
+    batch: list[Prompt] = []
+    rows = 0
+    for prompt in prompts:
+        rows += len(prompt.rows)
+        if batch and (rows > tokens or len(batch) == most):
+            yield batch
+            batch, rows = [], len(prompt.rows)
+        batch.append(prompt)
+    if batch:
+        yield batch
+
+
+class Run(NamedTuple):
+    """Rows whose vectors follow one another."""
+
+    row: int
+    vector: int
+    length: int
+
+
+def runs(vectors: Sequence[int]) -> list[Run]:
+    """`vectors`: which one each row takes; -1: none."""
+    found: list[Run] = []
+    for row, vector in enumerate(vectors):
+        if vector < 0:
+            continue
+        last = found[-1] if found else None
+        if last and last.row + last.length == row and last.vector + last.length == vector:
+            found[-1] = last._replace(length=last.length + 1)
+        else:
+            found.append(Run(row, vector, 1))
+    return found
+
+
+def codec_batches(pieces: Sequence[Piece], frames: int) -> Iterator[tuple[int, list[int]]]:
+    """Launches of the codec: how many frames of each stream, and which pieces; at most so many
+    frames a launch. The shortest first: somebody waits for those."""
+    for count in PIECE_FRAMES:
+        same = [i for i, piece in enumerate(pieces) if piece.count == count]
+        most = frames // count
+        for first in range(0, len(same), most):
+            yield count, same[first : first + most]
+
+
+def cuts(frames: int) -> Iterator[tuple[int, int]]:
+    """(first, count) of pieces that make up so many frames."""
+    first = 0
+    for count in reversed(PIECE_FRAMES):
+        while frames - first >= count:
+            yield first, count
+            first += count

@@ -1,0 +1,121 @@
+"""Which prompt a reply speaks with: the voice asked for, and what of it must be on the device."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+
+import torch
+
+from offhook.pipeline.engine.tts import prompts
+from offhook.pipeline.engine.tts.prompts import VoicePrompt
+from offhook.pipeline.engine.tts.voices import Clone, Voice, VoiceStore
+from offhook.pipeline.engine.tts.voices_io import voice_folder
+from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts, TtsConfig
+from offhook.pipeline.speech.synthesizer import UnknownVoice, VoiceOptions
+
+USUAL_SPEAKER = "aiden"
+"""American English; a model that lacks him begins with its first."""
+MAX_CLONES = 64
+"""On the device, 1.5 MB at most each; the one used longest ago gives way."""
+
+
+def voice_store(models: TtsModels, config: TtsConfig) -> VoiceStore:
+    speakers = sorted(config.speakers, key=lambda name: name != USUAL_SPEAKER)
+    return VoiceStore(
+        models.model, config.kind, config.talker.hidden_size, speakers, voice_folder(models)
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The voice of one reply."""
+
+    prompt: VoicePrompt
+    """Whole, but for what a clone has on the device."""
+    language: str
+    """ISO 639 code; empty: what the text is in."""
+    clone: Clone | None = None
+
+
+def ask_for(
+    store: VoiceStore,
+    config: TtsConfig,
+    tokenizer: prompts.Tokenizer,
+    options: VoiceOptions,
+    voice: Voice | None = None,
+) -> Asked:
+    """`voice`: in place of the one that the options name. Raises UnknownVoice, ValueError for what
+    the model cannot do, and VoiceError."""
+    asked = _ask_for(store, config, tokenizer, options, voice)
+    if options.whole_text and asked.clone is None:
+        return replace(asked, prompt=prompts.with_whole_text(config, asked.prompt))
+    return asked
+
+
+def _ask_for(
+    store: VoiceStore,
+    config: TtsConfig,
+    tokenizer: prompts.Tokenizer,
+    options: VoiceOptions,
+    voice: Voice | None,
+) -> Asked:
+    voice = voice or _voice(store, config, options.voice)
+    if voice is None:
+        prompt = prompts.described_voice(config, tokenizer, options.instructions, options.language)
+        return Asked(prompt, options.language)
+    language = options.language or voice.language
+    if voice.kind == "speaker":
+        named = prompts.named_voice(config, tokenizer, voice.name, language, options.instructions)
+        return Asked(named, language)
+    if voice.kind == "design":
+        told = "\n".join(filter(None, (voice.text, options.instructions)))
+        return Asked(prompts.described_voice(config, tokenizer, told, language), language)
+    clone = store.clone(voice)
+    frames = 0 if clone.codes is None else len(clone.codes)
+    bare = prompts.Clone(voice.digest, None, frames, voice.text)
+    return Asked(prompts.cloned_voice(config, tokenizer, bare, language), language, clone)
+
+
+def _voice(store: VoiceStore, config: TtsConfig, name: str) -> Voice | None:
+    """None: one described in the instructions."""
+    if name:
+        return store.voice(name)
+    if config.kind == "voice_design":
+        return None
+    known = store.voices()
+    if not known:
+        raise UnknownVoice(f"{store.model} has no voices of its own: clone one")
+    return known[0]
+
+
+class ClonesOnDevice:
+    """In the inference thread."""
+
+    def __init__(self, model: Qwen3Tts) -> None:
+        self._model = model
+        self._known: OrderedDict[int, tuple[Clone, torch.Tensor, torch.Tensor | None]] = (
+            OrderedDict()
+        )
+
+    def complete(self, asked: Asked) -> VoicePrompt:
+        clone = asked.clone
+        if clone is None:
+            return asked.prompt
+        known = self._known.pop(id(clone), None) or (clone, *self._upload(clone))
+        self._known[id(clone)] = known
+        if len(self._known) > MAX_CLONES:
+            self._known.popitem(last=False)
+        _, vectors, codes = known
+        return replace(asked.prompt, vectors=vectors, reference=codes)
+
+    @torch.inference_mode()
+    def _upload(self, clone: Clone) -> tuple[torch.Tensor, torch.Tensor | None]:
+        weight = self._model.text
+        vectors = torch.from_numpy(clone.embedding).to(weight)[None]
+        codes = None
+        if clone.codes is not None:
+            codes = torch.from_numpy(clone.codes).long().to(weight.device)
+            vectors = torch.cat((vectors, self._model.embed_frames(codes)))
+        if weight.is_cuda:
+            torch.cuda.current_stream().synchronize()  # the runner has streams of its own
+        return vectors, codes

@@ -1,0 +1,172 @@
+"""What it takes to begin a segment: pages for it, and the voice's prefix in them.
+
+Prefixes are computed when a voice is first asked for, before there is any text, a few in a launch;
+see `VoicePrefixes`. They are written through slots of their own.
+
+Pages: see `tts`. Who finds too few waits here, by deadline; nobody who comes later goes before,
+however little he needs.
+"""
+
+from collections.abc import Hashable
+from enum import Enum, auto
+from heapq import heappop, heappush
+
+from offhook.pipeline.engine.pages import PAGE_SIZE, Pages
+from offhook.pipeline.engine.tts.messages import MAX_TOKENS, Prompt, Row, RunnerProtocol
+from offhook.pipeline.engine.tts.prompts import VoicePrompt
+from offhook.pipeline.engine.tts.streams import State, Stream, pages_wanted, token_limit
+from offhook.pipeline.engine.tts.voice_prefixes import VoicePrefixes
+
+PREFIX_SLOTS = 4
+"""Of the runner, kept for prefixes: so many are computed in one launch."""
+PROMPT_ROWS = 512
+"""Of one launch: everybody's frames wait for them."""
+SPARE_PART = 8
+"""One page of so many is only for segments that could not begin without it."""
+SEED_STEP = 0x9E3779B97F4A7C15
+"""Between the seeds of a stream's segments: 2^64 divided by the golden ratio."""
+SEED_BITS = (1 << 63) - 1
+
+
+class Begun(Enum):
+    YES = auto()
+    LATER = auto()
+    """In one of the next launches it can."""
+    NO_PAGES = auto()
+    """It waits for pages; see `served`."""
+
+
+class Beginnings:
+    def __init__(self, runner: RunnerProtocol, prefix_pages: int) -> None:
+        self.slots = runner.slots - PREFIX_SLOTS
+        """For streams: 1..slots."""
+        self.hits = 0
+        """Streams whose voice was hot when they came."""
+        self.misses = 0
+        self._runner = runner
+        self._pages = Pages(runner.pages)
+        self._prefixes = VoicePrefixes(self._pages.take(prefix_pages))
+        self._cold: dict[Hashable, VoicePrompt] = {}
+        self._queue: list[tuple[float, int, Stream]] = []
+        self._launch = 1
+        self._rows = 0
+        self._copies: tuple[list[int], list[int]] = ([], [])
+        self._prompts: list[Prompt] = []
+
+    @property
+    def pages_left(self) -> int:
+        return self._pages.left
+
+    @property
+    def cold(self) -> bool:
+        """There are prefixes to compute."""
+        return bool(self._cold)
+
+    def expect(self, voice: VoicePrompt) -> None:
+        """Somebody will speak with it."""
+        if self._prefixes.find(voice.key, self._launch) is None:
+            self._cold[voice.key] = voice
+            self.misses += 1
+        else:
+            self.hits += 1
+
+    def release(self, stream: Stream) -> None:
+        """It needs its pages no more."""
+        self._pages.free(stream.pages)
+        stream.pages = []
+
+    def served(self) -> list[Stream]:
+        """Those who waited for pages and have them now."""
+        served = []
+        while self._queue:
+            stream = self._queue[0][2]
+            if stream.state is State.WAITING:
+                if not self._take_pages(stream):
+                    break
+                served.append(stream)
+            heappop(self._queue)
+        return served
+
+    # --- one launch ---
+
+    def compute_prefixes(self) -> None:
+        """Of the voices asked for, as many as go into the launch."""
+        prompts: list[Prompt] = []
+        for key, voice in list(self._cold.items()):
+            if len(prompts) == PREFIX_SLOTS or self._rows + len(voice.rows) > PROMPT_ROWS:
+                break
+            pages = self._prefixes.add(key, self._pages.needed(len(voice.rows)), self._launch)
+            if pages is None:
+                break
+            slot = self.slots + 1 + len(prompts)
+            self._runner.assign(slot, pages)
+            prompts.append(Prompt(slot, 0, voice.rows, voice.vectors))
+            self._rows += len(voice.rows)
+            del self._cold[key]
+        if prompts:
+            self._runner.prefill(prompts)
+
+    def begin(self, stream: Stream) -> Begun:
+        """Its next step can be frame 0 of a new segment, whose script has begun, too."""
+        voice = stream.voice
+        rows = len(voice.open)
+        if voice.whole_text:
+            rows = min(stream.script.left, token_limit(MAX_TOKENS, voice)) + 1
+        if self._rows and self._rows + rows > PROMPT_ROWS:
+            return Begun.LATER
+        prefix = self._prefixes.find(voice.key, self._launch)
+        if prefix is None:
+            self._cold[voice.key] = voice
+            return Begun.LATER
+        if (self._queue and not stream.pages) or not self._take_pages(stream):
+            deadline = stream.ends if stream.live else float("inf")
+            heappush(self._queue, (deadline, stream.number, stream))
+            return Begun.NO_PAGES
+        self._copies[0].extend(prefix)
+        self._copies[1].extend(stream.pages[: len(prefix)])
+        self._runner.assign(stream.slot, stream.pages)
+        limit = token_limit(len(stream.pages) * PAGE_SIZE, voice)
+        stream.script.begin(limit, voice.lead, 0 if voice.whole_text else stream.at_once)
+        stream.start = voice.start
+        if voice.open:
+            self._fill_open(stream)
+        elif voice.whole_text:
+            text = [Row(token, voice.beside_text) for token in stream.script.take_whole()]
+            self._prompts.append(Prompt(stream.slot, voice.start, text))
+            self._rows += len(text)
+            stream.start += len(text)
+        seed = (stream.seed + stream.segments * SEED_STEP) & SEED_BITS
+        self._runner.begin(stream.slot, seed, stream.sampling, voice.reference)
+        return Begun.YES
+
+    def _fill_open(self, stream: Stream) -> None:
+        """The first of the text goes into the prompt."""
+        voice = stream.voice
+        text = stream.script.take_for_prompt(len(voice.open))
+        rows = [row._replace(text=token) for row, token in zip(voice.open, text, strict=True)]
+        self._prompts.append(Prompt(stream.slot, len(voice.rows), rows, voice.vectors))
+        self._rows += len(rows)
+
+    def _take_pages(self, stream: Stream) -> bool:
+        """Pages for the segment that comes; fewer than it could use where others will want some."""
+        least, most = pages_wanted(stream)
+        there = len(stream.pages) + self._pages.left
+        if there < least:
+            return False
+        pages = min(most, max(least, there - self._pages.count // SPARE_PART))
+        self._pages.free(stream.pages[pages:])
+        stream.pages = stream.pages[:pages]
+        stream.pages += self._pages.take(pages - len(stream.pages))
+        return True
+
+    def launch(self) -> int:
+        """What `begin` needs on the device; the rows computed in this launch, prefixes too."""
+        if self._copies[0]:
+            self._runner.copy(*self._copies)
+            self._copies = ([], [])
+        if self._prompts:
+            self._runner.prefill(self._prompts)
+            self._prompts = []
+        rows, self._rows = self._rows, 0
+        self._launch += 1
+        return rows

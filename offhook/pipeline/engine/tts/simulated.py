@@ -1,0 +1,248 @@
+"""For tests and benchmarks: a runner without a model or a device, and one whose random model seems
+to know when to end.
+
+`SimulatedRunner` takes the time a `SpeechCost` says, by a clock it is given, and looks at all that
+it is asked: what a step finds in the pages of its slot must be what was written there for it, codes
+must still be in the ring when the codec wants them, and nobody may wait. The sound tells whose it
+is: sample 0 of every frame is minus the number of the segment, sample 1 minus the number of the
+frame.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offhook.media.pcm import Pcm
+from offhook.pipeline.engine.pages import PAGE_SIZE
+from offhook.pipeline.engine.tts.messages import (
+    FRAME_SAMPLES,
+    MAX_TOKENS,
+    MIN_FRAMES,
+    PIECE_FRAMES,
+    Piece,
+    Prompt,
+    Row,
+    Sampling,
+    SpeechCost,
+    Step,
+)
+
+LOUD = 8000
+"""Peak of what is not silent."""
+LOOK_FRAMES = 5
+"""Every so many frames of a segment its pages are looked at: what is wrong in them stays wrong."""
+CODEC_SHARE = 0.5
+"""Part of the codec's time that steps under way take longer."""
+T = TypeVar("T")
+
+
+@dataclass
+class SimulatedSegment:
+    """One run of the model that seems to be."""
+
+    number: int
+    slot: int
+    seed: int
+    sampling: Sampling
+    reference: object | None
+    context: list[Row] = field(default_factory=list)
+    """What the first frame found in the cache."""
+    texts: list[int] = field(default_factory=list)
+    """Token of each frame."""
+    decoded: int = 0
+
+
+Ends = Callable[[SimulatedSegment], bool]
+"""Whether the model ends the segment in the frame whose text was added last."""
+
+
+def ends_after(frames_per_token: float, tts_eos: int) -> Ends:
+    """The model speaks so many frames a token, and ends when it knows that the text does."""
+
+    def ends(segment: SimulatedSegment) -> bool:
+        texts = segment.texts
+        if segment.context and segment.context[-1].text == tts_eos:
+            beside = segment.context[-1].codec
+            tokens = sum(row.codec == beside for row in segment.context) - 1
+            return len(texts) > frames_per_token * tokens
+        if tts_eos not in texts:
+            return False
+        return len(texts) > frames_per_token * texts.index(tts_eos)
+
+    return ends
+
+
+class Simulated(Generic[T]):
+    """See `speaking.Launched`."""
+
+    def __init__(self, result: T, ends: float, clock: Callable[[], float]) -> None:
+        self._result = result
+        self.ends = ends
+        self._clock = clock
+        self.taken = False
+
+    def ready(self) -> bool:
+        return self._clock() >= self.ends
+
+    def __call__(self) -> T:
+        assert self.ready(), "the engine waits for the device"
+        assert not self.taken
+        self.taken = True
+        return self._result
+
+
+class SimulatedRunner:
+    """See `RunnerProtocol`. `quiet(segment, frame)`: whether a frame is silence."""
+
+    ring = 32
+
+    def __init__(
+        self,
+        slots: int,
+        pages: int,
+        cost: SpeechCost,
+        clock: Callable[[], float],
+        codec_eos: int,
+        ends: Ends,
+        quiet: Callable[[SimulatedSegment, int], bool] = lambda segment, frame: False,
+    ) -> None:
+        self.slots = slots
+        self.pages = pages
+        self.max_batch = cost.steps[-1][0]
+        self.segments: list[SimulatedSegment] = []
+        """All that were begun."""
+        self.batches: list[list[Step]] = []
+        self.pieces: list[Piece] = []
+        self.prefills: list[int] = []
+        """Rows of each."""
+        self._cost = cost
+        self._clock = clock
+        self._eos = codec_eos
+        self._ends = ends
+        self._quiet = quiet
+        self._of_slot: dict[int, SimulatedSegment] = {}
+        self._assigned: dict[int, list[int]] = {}
+        # What lies at every position, and what each slot's run has written, as numbers.
+        self._cache = np.zeros((pages, PAGE_SIZE), np.int64)
+        self._written = np.zeros((slots + 1, MAX_TOKENS), np.int64)
+        self._rows: dict[Row, int] = {}
+        self._row_of: list[Row] = [Row()]
+        self._stamps = -1
+        self._steps: list[Simulated[Sequence[int]]] = []
+        self._sounds: list[Simulated[Sequence[Pcm]]] = []
+        self.steps_until = 0.0
+        self.sounds_until = 0.0
+
+    # --- the cache ---
+
+    def assign(self, slot: int, pages: Sequence[int]) -> None:
+        assert 0 < slot <= self.slots
+        assert len(set(pages)) == len(pages) <= MAX_TOKENS // PAGE_SIZE
+        assert 0 not in pages
+        self._assigned[slot] = list(pages)
+
+    def copy(self, pages_from: Sequence[int], pages_to: Sequence[int]) -> None:
+        assert len(set(pages_to)) == len(pages_to) == len(pages_from)
+        assert not set(pages_from) & set(pages_to)
+        self._cache[list(pages_to)] = self._cache[list(pages_from)]
+
+    def prefill(self, prompts: Sequence[Prompt]) -> None:
+        pages = [page for prompt in prompts for page in self._assigned[prompt.slot]]
+        assert len(set(pages)) == len(pages), "two prompts are written to one page"
+        rows = sum(len(prompt.rows) for prompt in prompts)
+        self.prefills.append(rows)
+        self._take_time(self._cost.prefill_ms + (rows - 1) * self._cost.prefill_row_ms)
+        for prompt in prompts:
+            for i, row in enumerate(prompt.rows):
+                if row not in self._rows:
+                    self._rows[row] = len(self._row_of)
+                    self._row_of.append(row)
+                self._write(prompt.slot, prompt.start + i, self._rows[row])
+
+    def _write(self, slot: int, position: int, stamp: int) -> None:
+        page = self._assigned[slot][position // PAGE_SIZE]
+        self._cache[page, position % PAGE_SIZE] = stamp
+
+    def _read(self, slot: int, count: int) -> NDArray[np.int64]:
+        """What lies in the first positions of the slot."""
+        pages = self._assigned[slot][: -(-count // PAGE_SIZE)]
+        found: NDArray[np.int64] = self._cache[pages].reshape(-1)[:count]
+        return found
+
+    # --- frames ---
+
+    def begin(
+        self, slot: int, seed: int, sampling: Sampling, reference: object | None = None
+    ) -> None:
+        segment = SimulatedSegment(len(self.segments), slot, seed, sampling, reference)
+        self.segments.append(segment)
+        self._of_slot[slot] = segment
+
+    def step(self, steps: Sequence[Step]) -> Simulated[Sequence[int]]:
+        assert 0 < len({step.slot for step in steps}) == len(steps) <= self.max_batch
+        self.batches.append(list(steps))
+        ms = next(ms for size, ms in self._cost.steps if size >= len(steps))
+        self._take_time(ms)
+        flight: Simulated[Sequence[int]] = Simulated(
+            [self._step(step) for step in steps], self.steps_until, self._clock
+        )
+        self._under_way(self._steps, flight)
+        return flight
+
+    def _step(self, step: Step) -> int:
+        segment = self._of_slot[step.slot]
+        assert step.frame == len(segment.texts)
+        written = self._written[step.slot]
+        if step.frame % LOOK_FRAMES == 0:
+            found = self._read(step.slot, step.position)
+            if step.frame == 0:
+                assert found.min() > 0, "the first frame finds somebody's frames"
+                segment.context = [self._row_of[stamp] for stamp in found]
+                written[: step.position] = found
+            same = (found == written[: step.position]).all()
+            assert same, "somebody wrote into the slot's pages"
+        written[step.position] = self._stamps
+        self._write(step.slot, step.position, self._stamps)
+        self._stamps -= 1
+        segment.texts.append(step.text)
+        may_end = step.frame >= MIN_FRAMES
+        return self._eos if may_end and self._ends(segment) else step.text % 2048
+
+    # --- sound ---
+
+    def decode(self, pieces: Sequence[Piece]) -> Simulated[Sequence[Pcm]]:
+        assert 0 < len({piece.slot for piece in pieces}) == len(pieces)
+        self.pieces += pieces
+        frames = sum(piece.count for piece in pieces)
+        ms = self._cost.codec_ms + (frames - 1) * self._cost.codec_frame_ms
+        begins = max(self._clock(), self.steps_until, self.sounds_until)
+        self.sounds_until = begins + ms / 1000
+        self.steps_until += CODEC_SHARE * ms / 1000
+        flight: Simulated[Sequence[Pcm]] = Simulated(
+            [self._sound(piece) for piece in pieces], self.sounds_until, self._clock
+        )
+        self._under_way(self._sounds, flight)
+        return flight
+
+    def _sound(self, piece: Piece) -> Pcm:
+        segment = self._of_slot[piece.slot]
+        assert piece.count in PIECE_FRAMES
+        assert piece.first == segment.decoded < len(segment.texts)
+        assert piece.first >= len(segment.texts) - self.ring, "the codes were overwritten"
+        segment.decoded += piece.count
+        pcm = np.zeros((piece.count, FRAME_SAMPLES), np.int16)
+        for i, frame in enumerate(range(piece.first, piece.first + piece.count)):
+            pcm[i, :2] = -(segment.number % 32768), -frame
+            pcm[i, 2] = 0 if self._quiet(segment, frame) else LOUD
+        return pcm.reshape(-1)
+
+    def _take_time(self, ms: float) -> None:
+        self.steps_until = max(self.steps_until, self._clock()) + ms / 1000
+
+    def _under_way(self, flights: "list[Simulated[T]]", flight: "Simulated[T]") -> None:
+        flights.append(flight)
+        flights[:] = [f for f in flights if not f.taken]
+        assert len(flights) <= 2, "more under way than there are buffers for"

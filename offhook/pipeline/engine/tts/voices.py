@@ -1,0 +1,432 @@
+"""Voices: those a model has, those described in words, and those cloned from a recording.
+
+A clone is made of a reference: 3 to 30 s of one person speaking, and what is said in it, if that is
+known. Alone, the sound gives a vector that stands for the speaker. With its words it gives the
+sound as codes too, which the model reads with them before it goes on in the same voice: nearer to
+the person, and a longer prompt.
+"""
+
+import hashlib
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import Literal, Protocol
+
+import numpy as np
+import soxr
+from numpy.typing import NDArray
+
+from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.pipeline.speech.synthesizer import MAX_INSTRUCTIONS_CHARS, UnknownVoice
+from offhook.pipeline.speech.voice_cloning import (
+    CONSENT_RULE,
+    LENGTH_RULE,
+    MAX_SECONDS,
+    MIN_SECONDS,
+    NAME,
+    NAME_RULE,
+    CannotClone,
+    NoConsent,
+    VoiceError,
+    VoiceTaken,
+)
+
+MIN_SOUND_SECONDS = 2.0
+"""s in it that are not silent."""
+READ_SECONDS = 60
+"""s of a recording that are looked at."""
+MIN_RATE, MAX_RATE = 8_000, 192_000
+"""Hz of a recording."""
+MAX_TEXT_CHARS = 1000
+"""Of the words of a reference: twice what is said in 30 s."""
+SILENCE_DBFS = -50.0
+SILENCE_DB = 40.0
+"""A frame below SILENCE_DBFS is silent, and so is one so far below the loudest."""
+FRAME_MS = 20
+MARGIN_MS = 200
+"""Of silence kept around the sound."""
+PAUSE_MS = 500
+"""Of silence at the end of a reference's codes. The model goes on right behind them, and with less
+it may say the reference's last sound once more."""
+CUT_SECONDS = 10
+"""s before the end of what is used in which a quiet place to cut is sought."""
+QUIET_MS = 200
+CLIPPED_LEVEL = 0.995
+"""Of the peak. Samples at it, CLIPPED_RUN and more in a row, are a peak cut off."""
+CLIPPED_RUN = 3
+CLIPPED_PART = 0.005
+"""Of all samples, in peaks cut off. Clean speech has none; with its peaks cut by 6 dB, 1 %."""
+CODEBOOKS = 16
+CODEBOOK_SIZE = 2048
+MAX_CLONES = 1000
+MAX_CLONE_BYTES = 64 << 20
+"""Of the clones kept in memory; one of 30 s is 20 kB."""
+
+LANGUAGE = re.compile(r"([a-z]{2,3})?")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+Kind = Literal["speaker", "design", "clone"]
+ModelKind = Literal["custom_voice", "voice_design", "base"]
+
+
+@dataclass(frozen=True)
+class Voice:
+    """Raises ValueError for what no voice can be."""
+
+    name: str
+    """Letters, digits, - and _, but for the model's own; upper and lower case are the same."""
+    kind: Kind
+    digest: str
+    """SHA-256 in hex of all that makes the voice, its model included. What is computed of a voice
+    may be kept under it."""
+    language: str = ""
+    """ISO 639 code of what it speaks when nobody says; empty: found out from the text."""
+    text: str = ""
+    """Of a design: how it is to sound. Of a clone: the words of its reference, or empty."""
+    consent: bool = False
+    """Of a clone: the speaker agreed."""
+    created: str = ""
+    """ISO 8601, UTC; empty for the model's own."""
+
+    def __post_init__(self) -> None:
+        if self.kind != "speaker" and not NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name[:80]!r} is no name: {NAME_RULE}")
+        if not LANGUAGE.fullmatch(self.language):
+            raise ValueError(f"language is {self.language[:80]!r}, not a code such as 'en'")
+        if not DIGEST.fullmatch(self.digest):
+            raise ValueError("digest is no SHA-256")
+        if self.kind == "clone" and not self.consent:
+            raise ValueError("it is not said that the speaker agreed")
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> "Voice":
+        """A design or a clone. Raises ValueError for everything else."""
+        try:
+            value = json.loads(text)
+        except RecursionError as error:
+            raise ValueError("too deep") from error
+        if not isinstance(value, dict) or value.get("kind") not in ("design", "clone"):
+            raise ValueError("neither a design nor a clone")
+        for field in fields(Voice):
+            kind = bool if field.name == "consent" else str
+            if type(value.get(field.name)) is not kind:
+                raise ValueError(f"{field.name} is missing or of another type")
+        return Voice(**{field.name: value[field.name] for field in fields(Voice)})
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a clone is made of."""
+
+    pcm: Pcm
+    """24 kHz, 3 to 30 s."""
+    text: str
+    """What is said in it; empty: unknown, and no codes are made."""
+
+    @property
+    def pcm_for_codes(self) -> Pcm:
+        """With PAUSE_MS of silence behind the last frame that is not silent, what there is
+        included."""
+        frame, pause = (RATE_OUT * ms // 1000 for ms in (FRAME_MS, PAUSE_MS))
+        spoken = (int(np.flatnonzero(_sounding(self.pcm))[-1]) + 1) * frame
+        return np.pad(self.pcm, (0, max(0, spoken + pause - len(self.pcm))))
+
+    def digest(self, model: str) -> str:
+        pcm = self.pcm_for_codes if self.text else self.pcm
+        return _digest("clone", model, self.text, data=pcm.tobytes())
+
+
+@dataclass(frozen=True, eq=False)
+class Clone:
+    """What the model is given of a cloned voice. Raises ValueError for what is none."""
+
+    embedding: NDArray[np.float32]
+    """[hidden] of the talker: stands in the prompt where a speaker's embedding would."""
+    codes: NDArray[np.int16] | None
+    """[frames, 16], 80 ms a frame: the reference itself, if its words are known."""
+
+    def __post_init__(self) -> None:
+        if self.embedding.dtype != np.float32 or self.embedding.ndim != 1:
+            raise ValueError("no vector")
+        if not np.isfinite(self.embedding).all():
+            raise ValueError("a vector without end")
+        if self.codes is None:
+            return
+        if self.codes.dtype != np.int16 or self.codes.shape[1:] != (CODEBOOKS,):
+            raise ValueError(f"codes that are not {CODEBOOKS} a frame")
+        if not ((self.codes >= 0) & (self.codes < CODEBOOK_SIZE)).all():
+            raise ValueError("codes that no codebook has")
+
+    @property
+    def nbytes(self) -> int:
+        return self.embedding.nbytes + (0 if self.codes is None else self.codes.nbytes)
+
+
+# --- the reference ---
+
+
+def prepare(pcm: Pcm, rate: int, text: str = "") -> Reference:
+    """A recording as the encoders take it: at 24 kHz, without the silence around it, at most 30 s.
+    What is longer is cut at a quiet place, but not when its words are given: they would say more
+    than is heard.
+
+    pcm: one channel at `rate` Hz. Takes a core for some 100 ms. Raises VoiceError.
+    """
+    text = " ".join(_sayable(text).split())
+    if len(text) > MAX_TEXT_CHARS:
+        raise VoiceError(f"the words of the recording are over {MAX_TEXT_CHARS} characters")
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise VoiceError(f"the recording is of {rate} Hz, not of {MIN_RATE} to {MAX_RATE} Hz")
+    looked_at = pcm[: READ_SECONDS * rate]
+    sound = _trim(_resample(looked_at, rate))
+    if len(sound) < MIN_SECONDS * RATE_OUT:
+        seconds = len(sound) / RATE_OUT
+        raise VoiceError(f"the recording holds {seconds:.1f} s of sound: {LENGTH_RULE}")
+    if text and (len(sound) > MAX_SECONDS * RATE_OUT or len(looked_at) < len(pcm)):
+        raise VoiceError(
+            f"the recording is over {MAX_SECONDS} s: shorten it and its words, or give no words"
+        )
+    sound = sound[: _quiet_end(sound)]
+    heard = np.count_nonzero(_sounding(sound)) * FRAME_MS / 1000
+    if heard < MIN_SOUND_SECONDS:
+        raise VoiceError(f"only {heard:.1f} s of the recording are not silent: {LENGTH_RULE}")
+    _refuse_clipped(looked_at)
+    return Reference(sound, text)
+
+
+def _resample(pcm: Pcm, rate: int) -> Pcm:
+    if rate == RATE_OUT:
+        return pcm
+    # As float: soxr dithers integers, and the same recording must give the same samples.
+    sound = np.rint(soxr.resample(pcm.astype(np.float32), rate, RATE_OUT))
+    samples: Pcm = np.clip(sound, -32768, 32767).astype(np.int16)
+    return samples
+
+
+def _sounding(pcm: Pcm) -> NDArray[np.bool_]:
+    """Of each frame, whether it is not silent."""
+    size = RATE_OUT * FRAME_MS // 1000
+    frames = np.pad(pcm, (0, -len(pcm) % size)).reshape(-1, size).astype(np.float32)
+    levels = 10 * np.log10(np.square(frames / 32768).mean(axis=1) + 1e-12)
+    return np.asarray(levels >= max(SILENCE_DBFS, levels.max(initial=-np.inf) - SILENCE_DB))
+
+
+def _trim(pcm: Pcm) -> Pcm:
+    frames = np.flatnonzero(_sounding(pcm))
+    if not len(frames):
+        raise VoiceError(f"the recording is silent: {LENGTH_RULE}")
+    frame, margin = (RATE_OUT * ms // 1000 for ms in (FRAME_MS, MARGIN_MS))
+    return pcm[max(0, frames[0] * frame - margin) : (frames[-1] + 1) * frame + margin]
+
+
+def _quiet_end(pcm: Pcm) -> int:
+    """Where to cut: the middle of the quietest QUIET_MS of the last seconds that may be used."""
+    most = MAX_SECONDS * RATE_OUT
+    if len(pcm) <= most:
+        return len(pcm)
+    first, window = most - CUT_SECONDS * RATE_OUT, RATE_OUT * QUIET_MS // 1000
+    energy = np.cumsum(np.square(pcm[first:most].astype(np.int64)))
+    return first + int(np.argmin(energy[window:] - energy[:-window])) + window // 2
+
+
+def _refuse_clipped(pcm: Pcm) -> None:
+    height = np.abs(pcm.astype(np.int32))
+    top = height >= CLIPPED_LEVEL * height.max()
+    ends = np.flatnonzero(np.diff(top, prepend=False, append=False))
+    runs = ends[1::2] - ends[::2]
+    part = runs[runs >= CLIPPED_RUN].sum() / len(pcm)
+    if part > CLIPPED_PART:
+        raise VoiceError(
+            f"the recording is clipped ({100 * part:.1f} % of it are peaks cut off): record it "
+            "again with less gain"
+        )
+
+
+def _sayable(text: str) -> str:
+    """JSON may hold halves of characters, which no file and no tokenizer takes."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _digest(*parts: str, data: bytes = b"") -> str:
+    return hashlib.sha256(json.dumps(parts).encode() + data).hexdigest()
+
+
+# --- keeping them ---
+
+
+class CloneCache:
+    """Clones in memory by their voice's digest; when there are too many or they are too large,
+    those not asked for the longest are dropped."""
+
+    def __init__(self, most: int = MAX_CLONES, most_bytes: int = MAX_CLONE_BYTES) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._clones: OrderedDict[str, Clone] = OrderedDict()
+        self.nbytes = 0
+        self.hits = self.misses = self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._clones)
+
+    def get(self, digest: str) -> Clone | None:
+        clone = self._clones.get(digest)
+        if clone is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._clones.move_to_end(digest)
+        return clone
+
+    def put(self, digest: str, clone: Clone) -> None:
+        self.drop(digest)
+        self._clones[digest] = clone
+        self.nbytes += clone.nbytes
+        while len(self) > self._most or self.nbytes > self._most_bytes:
+            self.drop(next(iter(self._clones)))
+            self.evictions += 1
+
+    def drop(self, digest: str) -> None:
+        clone = self._clones.pop(digest, None)
+        if clone is not None:
+            self.nbytes -= clone.nbytes
+
+
+class Shelf(Protocol):
+    """Where designs and clones outlive the process: voices_io.VoiceFolder. Names are given in lower
+    case."""
+
+    def voices(self) -> list[Voice]:
+        """By name."""
+
+    def voice(self, name: str) -> Voice | None:
+        """Counts as used."""
+
+    def clone(self, digest: str) -> Clone | None: ...
+
+    def save(self, voice: Voice, clone: Clone | None) -> None:
+        """In the place of a voice of this name."""
+
+    def remove(self, name: str) -> bool:
+        """Whether there was one."""
+
+
+class VoiceStore:
+    """All voices of one model. Every method reads a small file at most, but for `voices`, which
+    reads one a voice. To be used by one thread."""
+
+    def __init__(
+        self,
+        model: str,
+        kind: ModelKind,
+        hidden: int,
+        speakers: Iterable[str],
+        shelf: Shelf,
+        clones: CloneCache | None = None,
+    ) -> None:
+        """model: what it was loaded by, a folder or the name of a hub repository; hidden: the width
+        of its talker; speakers: those it was trained on, the usual one first."""
+        self.model = model
+        self.shelf = shelf
+        self.clones = clones or CloneCache()
+        self._kind = kind
+        self._hidden = hidden
+        self._speakers = {
+            name.lower(): Voice(name, "speaker", _digest("speaker", model, name))
+            for name in speakers
+        }
+
+    def voices(self) -> list[Voice]:
+        """The model's own, then the others by name."""
+        others = [v for v in self.shelf.voices() if v.name.lower() not in self._speakers]
+        return [*self._speakers.values(), *others]
+
+    def voice(self, name: str) -> Voice:
+        """Raises UnknownVoice."""
+        voice = self._speakers.get(name.lower())
+        if voice is None and NAME.fullmatch(name):
+            voice = self.shelf.voice(name.lower())
+        if voice is None:
+            raise UnknownVoice(f"there is no voice {name[:80]!r}")
+        return voice
+
+    def clone(self, voice: Voice) -> Clone:
+        """What the model is given of a cloned voice. Raises VoiceError."""
+        clone = self.known(voice.digest)
+        if clone is None or clone.embedding.shape != (self._hidden,):
+            raise VoiceError(
+                f"what was made of the voice {voice.name} is broken or of another model: "
+                "clone it again"
+            )
+        return clone
+
+    def remove(self, name: str) -> None:
+        """Raises UnknownVoice, and VoiceError for a voice of the model itself."""
+        if name.lower() in self._speakers:
+            raise VoiceError(f"{name} is a voice of the model itself and cannot be removed")
+        voice = self.voice(name)
+        self.shelf.remove(name.lower())
+        self.clones.drop(voice.digest)
+
+    # --- new ones ---
+
+    def design(
+        self, name: str, text: str, *, created: str, language: str = "", replace: bool = False
+    ) -> Voice:
+        """A voice described in words. Raises VoiceError."""
+        if self._kind != "voice_design":
+            raise VoiceError(
+                f"{self.model} speaks with no voice described in words: use a VoiceDesign model, "
+                "such as Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign"
+            )
+        self._check_new(name, language, replace)
+        text = _sayable(text).strip()
+        if not 0 < len(text) <= MAX_INSTRUCTIONS_CHARS:
+            raise VoiceError(f"describe the voice in 1 to {MAX_INSTRUCTIONS_CHARS} characters")
+        voice = Voice(
+            name,
+            "design",
+            _digest("design", self.model, text),
+            language=language,
+            text=text,
+            created=created,
+        )
+        self.shelf.save(voice, None)
+        return voice
+
+    def check_clone(self, name: str, language: str, consent: bool, replace: bool) -> None:
+        """Whether somebody may be cloned under this name. Raises VoiceError."""
+        self.check_nameless(consent)
+        self._check_new(name, language, replace)
+
+    def check_nameless(self, consent: bool) -> None:
+        """Whether somebody may be cloned for one reply. Raises VoiceError."""
+        if consent is not True:
+            raise NoConsent(CONSENT_RULE)
+        if self._kind != "base":
+            raise CannotClone(
+                f"{self.model} cannot clone voices: use a Base model, such as "
+                "Qwen/Qwen3-TTS-12Hz-1.7B-Base"
+            )
+
+    def known(self, digest: str) -> Clone | None:
+        """What was made before of the same recording, by its digest."""
+        clone = self.clones.get(digest)
+        if clone is None:
+            clone = self.shelf.clone(digest)
+            if clone is not None:
+                self.clones.put(digest, clone)
+        return clone
+
+    def _check_new(self, name: str, language: str, replace: bool) -> None:
+        if not NAME.fullmatch(name):
+            raise VoiceError(f"{name[:80]!r} is no name: {NAME_RULE}")
+        if not LANGUAGE.fullmatch(language):
+            raise VoiceError(f"language is {language[:80]!r}, not a code such as 'en'")
+        if name.lower() in self._speakers:
+            raise VoiceTaken(f"{name} is a voice of the model itself: take another name")
+        if not replace and self.shelf.voice(name.lower()) is not None:
+            raise VoiceTaken(f"there is a voice {name} already: remove or replace it")

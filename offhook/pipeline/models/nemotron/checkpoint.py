@@ -1,0 +1,182 @@
+"""How Nemotron streaming is read from a checkpoint (`hub_io.find`) in the layout of
+transformers: config.json, safetensors, processor_config.json.
+
+The repositories on the hub have the same weights as a .nemo file beside it, which is neither
+downloaded nor opened: it holds pickles.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from offhook.pipeline.models import checkpoint
+from offhook.pipeline.models.nemotron.mel import FFT, HOP, PREEMPHASIS, WINDOW
+from offhook.pipeline.models.nemotron.model import EncoderConfig, Nemotron, NemotronConfig
+from offhook.pipeline.models.qwen3.body import require
+from offhook.pipeline.speech.recognizer import EngineError
+
+NEMOTRON_0_6B = NemotronConfig()
+"""nvidia/nemotron-speech-streaming-en-0.6b."""
+NEMOTRON_3_5_0_6B = NemotronConfig(
+    EncoderConfig(left_context=56),
+    vocab_size=13_088,
+    blank=13_087,
+    lookaheads=(0, 3, 6, 13),
+    prompts=128,
+    prompt_size=2048,
+    default_prompt=101,
+)
+"""nvidia/nemotron-3.5-asr-streaming-0.6b, but for the languages."""
+ENGLISH = "nemotron_asr_streaming"
+MULTILINGUAL = "nemotron3_5_asr"
+PROCESSOR = "processor_config.json"
+SOUND = {
+    "sampling_rate": 16_000,
+    "n_fft": FFT,
+    "win_length": WINDOW,
+    "hop_length": HOP,
+    "preemphasis": PREEMPHASIS,
+}
+"""What is computed of sound (`nemotron_mel`), by the names of processor_config.json."""
+LOCALE = re.compile("([a-z]{2,3})(-[A-Z]{2})?")
+NORWEGIAN = {"no": "nb"}
+"""A macrolanguage, and the written language that stands for it: the prompt called "no" was not
+trained, those of nb-NO and nn-NO were."""
+
+
+def read_config(folder: Path) -> NemotronConfig:
+    """Raises EngineError when config.json or processor_config.json is missing, broken, or of
+    another model."""
+    if not (folder / "config.json").is_file() and (nemo := sorted(folder.glob("*.nemo"))):
+        raise EngineError(
+            f"{folder} has only {nemo[0].name}, which is not opened: name the hub's repository "
+            "instead of the folder, or put its config.json, model.safetensors, tokenizer.json and "
+            f"{PROCESSOR} there"
+        )
+    config = checkpoint.read_json(folder / "config.json")
+    _check_kind(config)
+    processor = checkpoint.read_json(folder / PROCESSOR)
+    try:
+        return _config(config, processor)
+    except KeyError as error:
+        raise EngineError(f"the configuration in {folder} lacks {error.args[0]!r}") from error
+
+
+def load_model(folder: Path, device: torch.device | str, dtype: torch.dtype) -> Nemotron:
+    """The model of a folder, ready for inference. Raises EngineError, naming the tensors, when the
+    checkpoint is not whole or of other sizes than its config.json says."""
+    config = read_config(folder)
+    model = checkpoint.build(lambda: Nemotron(config), device, dtype)
+    checkpoint.fill(folder, dict(model.named_parameters()))
+    model.prepare()
+    return model
+
+
+def random_model(
+    config: NemotronConfig, device: torch.device | str, dtype: torch.dtype, seed: int = 0
+) -> Nemotron:
+    """Random weights of real size, for benchmarks: it costs what the model costs, and babbles."""
+    model = checkpoint.build(lambda: Nemotron(config), device, dtype)
+    checkpoint.randomise(model, device, seed)
+    model.prepare()
+    return model
+
+
+def _check_kind(config: Mapping[str, Any]) -> None:
+    """Raises EngineError."""
+    kind = str(config.get("model_type"))
+    if kind in (ENGLISH, MULTILINGUAL):
+        return
+    hint = ""
+    if kind.startswith("qwen3_asr"):
+        hint = "; the engine qwen3-asr reads it"
+    elif kind.startswith("parakeet"):
+        hint = ": Parakeet hears whole recordings, and streams nothing"
+    raise EngineError(f"config.json is of a {kind!r} model, not of Nemotron streaming{hint}")
+
+
+def _config(config: Mapping[str, Any], processor: Mapping[str, Any]) -> NemotronConfig:
+    """Raises EngineError, and KeyError for what is missing."""
+    encoder = _encoder_config(config["encoder_config"])
+    require(config, "hidden_act", "relu")
+    prompts = config["num_prompts"] if config["model_type"] == MULTILINGUAL else 0
+    return NemotronConfig(
+        encoder=encoder,
+        vocab_size=config["vocab_size"],
+        blank=config["blank_token_id"],
+        predictor_size=config["decoder_hidden_size"],
+        predictor_layers=config["num_decoder_layers"],
+        max_symbols=config["max_symbols_per_step"],
+        lookaheads=_lookaheads(processor["supported_num_lookahead_tokens"], encoder),
+        prompts=prompts,
+        prompt_size=config["prompt_intermediate_size"] if prompts else 0,
+        default_prompt=config["default_prompt_id"] if prompts else 0,
+        languages=_languages(processor["prompt_dictionary"], prompts) if prompts else {},
+        mel_in_bf16=_mel_in_bf16(processor["feature_extractor"], encoder),
+    )
+
+
+def _encoder_config(c: Mapping[str, Any]) -> EncoderConfig:
+    require(c, "hidden_act", "silu")
+    require(c, "subsampling_factor", 8)
+    require(c, "subsampling_conv_kernel_size", 3)
+    require(c, "subsampling_conv_stride", 2)
+    if c["hidden_size"] % c["num_attention_heads"]:
+        raise EngineError(
+            f"config.json: {c['num_attention_heads']} heads do not share {c['hidden_size']} "
+            "channels evenly"
+        )
+    return EncoderConfig(
+        hidden_size=c["hidden_size"],
+        layers=c["num_hidden_layers"],
+        heads=c["num_attention_heads"],
+        ffn=c["intermediate_size"],
+        conv_kernel=c["conv_kernel_size"],
+        mel_bins=c["num_mel_bins"],
+        subsampling_channels=c["subsampling_conv_channels"],
+        left_context=c["sliding_window"] - 1,
+        attention_bias=c["attention_bias"],
+        convolution_bias=c["convolution_bias"],
+        scale_input=c["scale_input"],
+    )
+
+
+def _lookaheads(trained: Any, encoder: EncoderConfig) -> tuple[int, ...]:
+    """A frame sees whole chunks of the past, so the left context has to be some."""
+    frames = sorted(set(trained))
+    if not frames or frames[0] < 0:
+        raise EngineError(f"{PROCESSOR}: supported_num_lookahead_tokens is {trained}")
+    for lookahead in frames:
+        if encoder.left_context % (lookahead + 1):
+            raise EngineError(
+                f"{PROCESSOR}: chunks of {lookahead + 1} frames do not fill a left context of "
+                f"{encoder.left_context}"
+            )
+    return tuple(frames)
+
+
+def _languages(prompts: Mapping[str, int], count: int) -> dict[str, int]:
+    """Languages, and those of their regions that have another prompt, by their tags: "pt", "pt-BR".
+    Where only regions are named, the first of them stands for the language. Other names are passed
+    over."""
+    found: dict[str, int] = {}
+    for name, prompt in sorted(prompts.items(), key=lambda item: ("-" in item[0], item[1])):
+        if not 0 <= prompt < count:
+            raise EngineError(f"{PROCESSOR}: the prompt of {name!r} is {prompt}, of {count}")
+        if (locale := LOCALE.fullmatch(name)) and found.setdefault(locale[1], prompt) != prompt:
+            found[name] = prompt
+    for language, written in NORWEGIAN.items():
+        if written in found:
+            found[language] = found[written]
+    return found
+
+
+def _mel_in_bf16(c: Mapping[str, Any], encoder: EncoderConfig) -> bool:
+    require(c, "feature_size", encoder.mel_bins, PROCESSOR)
+    for name, value in SOUND.items():
+        require(c, name, value, PROCESSOR)
+    rounded: bool = c.get("mel_filters_dtype") == "bfloat16"
+    return rounded

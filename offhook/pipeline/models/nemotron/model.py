@@ -1,0 +1,451 @@
+"""Nemotron streaming speech recognition: a cache-aware FastConformer encoder and an RNN-T decoder.
+
+One encoder frame is 80 ms. The encoder takes a chunk of T = R + 1 of them at a time, R being the
+right context that the stream chose (0, 1, 6, 13): the frames of a chunk see each other and
+`left_context` frames before it, never one after it, so what is heard never changes. Of the past a
+stream keeps the keys and values of its last frames and eight frames before each convolution
+(`State`). (Rekesh et al. 2023, Fast Conformer; Noroozi et al. 2024, cache-based inference.)
+
+The names of the parameters are those of transformers' NemotronAsrStreamingForRNNT. After loading,
+`prepare` makes from them what is computed with.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from offhook.pipeline.models.nemotron import fast_conformer
+from offhook.pipeline.models.nemotron.fast_conformer import State
+from offhook.pipeline.models.qwen3.linear import Linear
+
+MELS_PER_FRAME = 8
+HISTORY = (14, 6, 2)
+"""Frames before the one at an encoder frame's place that it is made of: of the mel, and of what the
+first two convolutions give."""
+MEL_HISTORY = HISTORY[0]
+NORM_EPS = 1e-5
+POSITION_BASE = 10_000.0
+BINS_PADDING = (0, 2)
+"""Of a convolution of stride two: frames and bins, on either side."""
+EIGHT = 8
+"""bf16 in 16 bytes: products whose sides are multiples of it are the fast ones."""
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    hidden_size: int = 1024
+    layers: int = 24
+    heads: int = 8
+    ffn: int = 4096
+    conv_kernel: int = 9
+    mel_bins: int = 128
+    subsampling_channels: int = 256
+    left_context: int = 70
+    """Frames before a chunk that its frames see; of them as many as are whole chunks."""
+    attention_bias: bool = False
+    """Of the projections of the attention and of both feed-forward parts."""
+    convolution_bias: bool = False
+    scale_input: bool = False
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.heads
+
+    @property
+    def subsampled_bins(self) -> int:
+        """Of the mel bins after three convolutions of stride two."""
+        bins = self.mel_bins
+        for _ in range(3):
+            bins = bins // 2 + 1
+        return bins
+
+
+@dataclass(frozen=True)
+class NemotronConfig:
+    encoder: EncoderConfig = EncoderConfig()
+    vocab_size: int = 1025
+    """The blank included."""
+    blank: int = 1024
+    predictor_size: int = 640
+    predictor_layers: int = 2
+    max_symbols: int = 10
+    """Labels of one frame, at most."""
+    lookaheads: tuple[int, ...] = (0, 1, 6, 13)
+    """Right contexts that the model was trained with, in frames."""
+    prompts: int = 0
+    """Of the models that know several languages: how many prompts there are; else 0."""
+    prompt_size: int = 0
+    default_prompt: int = 0
+    languages: Mapping[str, int] = field(default_factory=dict)
+    """Tags of BCP 47, "pt" and "pt-BR", to prompts."""
+    mel_in_bf16: bool = False
+    """Whether window and mel filters were rounded to bf16 in training."""
+
+    @property
+    def ring(self) -> int:
+        """Frames of keys and values that a stream keeps: what is seen, and the longest chunk."""
+        return self.encoder.left_context + max(self.lookaheads) + 1
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, c: EncoderConfig) -> None:
+        super().__init__()
+        self.linear1 = Linear(c.hidden_size, c.ffn, bias=c.attention_bias)
+        self.linear2 = Linear(c.ffn, c.hidden_size, bias=c.attention_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear2(F.silu(self.linear1(x), inplace=True))
+        return out
+
+
+class _Attention(nn.Module):
+    qkv_weight: Tensor
+    qkv_bias: Tensor | None
+    positions: Tensor
+    """[H, distances, D]: what the distances of keys are multiplied with, farthest future first; and
+    some of nothing, so that how many are taken can be a multiple of EIGHT."""
+
+    def __init__(self, c: EncoderConfig) -> None:
+        super().__init__()
+        size, bias = c.hidden_size, c.attention_bias
+        self.q_proj = Linear(size, size, bias=bias)
+        self.k_proj = Linear(size, size, bias=bias)
+        self.v_proj = Linear(size, size, bias=bias)
+        self.o_proj = Linear(size, size, bias=bias)
+        self.relative_k_proj = Linear(size, size, bias=False)
+        self.bias_u = nn.Parameter(torch.empty(c.heads, c.head_dim))
+        self.bias_v = nn.Parameter(torch.empty(c.heads, c.head_dim))
+        self._heads, self._left = c.heads, c.left_context
+
+    def prepare(self, distances: Tensor) -> None:
+        """distances: [N, hidden_size], as `distance_embedding` gives them."""
+        parts = (self.q_proj, self.k_proj, self.v_proj)
+        self.qkv_weight = torch.cat([p.weight for p in parts])
+        self.qkv_bias = torch.cat([p.bias for p in parts]) if self.q_proj.bias is not None else None
+        of_heads = self.relative_k_proj(distances).unflatten(-1, (self._heads, -1))
+        self._longest = (len(distances) - self._left + 1) // 2
+        self.positions = F.pad(of_heads.transpose(0, 1), (0, 0, 0, EIGHT - 1)).contiguous()
+        del self.q_proj, self.k_proj, self.v_proj, self.relative_k_proj
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, of: "Rows") -> Tensor:
+        streams, frames, _ = x.shape
+        qkv = F.linear(x, self.qkv_weight, self.qkv_bias)
+        qkv = qkv.view(streams, frames, 3, self._heads, -1)
+        left = self._left // frames * frames  # whole chunks are seen
+        # From the nearest future of the longest chunk on; this one has less of it.
+        first = self._longest - frames
+        count = -(-(left + 2 * frames - 1) // EIGHT) * EIGHT
+        near = self.positions[:, first : first + count].transpose(1, 2)
+        queries = (qkv[:, :, 0] + self.bias_v).flatten(0, 1).transpose(0, 1)
+        by_distance = torch.bmm(queries, near).unflatten(1, (streams, frames))
+        out = fast_conformer.ring_attention(
+            qkv, self.bias_u, by_distance, keys, values, of.slots, of.position, left
+        )
+        return F.linear(out, self.o_proj.weight, self.o_proj.bias)
+
+
+class _Convolution(nn.Module):
+    taps: Tensor
+    """[C, K]"""
+
+    def __init__(self, c: EncoderConfig) -> None:
+        super().__init__()
+        size, bias = c.hidden_size, c.convolution_bias
+        self.pointwise_conv1 = _Conv1d(size, 2 * size, 1, bias=bias)
+        self.depthwise_conv = _Conv1d(size, size, c.conv_kernel, groups=size, bias=bias)
+        self.norm = nn.LayerNorm(size)
+        self.pointwise_conv2 = _Conv1d(size, size, 1, bias=bias)
+
+    def prepare(self) -> None:
+        # Tap by tap in memory: neighbouring channels are read together.
+        self.taps = self.depthwise_conv.weight[:, 0].t().contiguous().t()
+
+    def forward(self, x: Tensor, cache: Tensor, of: "Rows") -> Tensor:
+        x = F.linear(x, self.pointwise_conv1.weight[..., 0], self.pointwise_conv1.bias)
+        x = fast_conformer.glu_conv(
+            x,
+            cache,
+            of.slots,
+            of.position,
+            self.taps,
+            self.depthwise_conv.bias,
+            self.norm.weight,
+            self.norm.bias,
+            NORM_EPS,
+        )
+        return F.linear(x, self.pointwise_conv2.weight[..., 0], self.pointwise_conv2.bias)
+
+
+class _Conv1d(nn.Conv1d):
+    """Its weights wait to be loaded."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class _Conv2d(nn.Conv2d):
+    """The same."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class _Block(nn.Module):
+    """Half a feed-forward, attention, convolution, half a feed-forward; each adds to the sum."""
+
+    def __init__(self, c: EncoderConfig) -> None:
+        super().__init__()
+        self.feed_forward1 = _FeedForward(c)
+        self.self_attn = _Attention(c)
+        self.conv = _Convolution(c)
+        self.feed_forward2 = _FeedForward(c)
+        self.norm_feed_forward1 = nn.LayerNorm(c.hidden_size)
+        self.norm_self_att = nn.LayerNorm(c.hidden_size)
+        self.norm_conv = nn.LayerNorm(c.hidden_size)
+        self.norm_feed_forward2 = nn.LayerNorm(c.hidden_size)
+        self.norm_out = nn.LayerNorm(c.hidden_size)
+
+    def forward(
+        self, x: Tensor, normed: Tensor, next_norm: nn.LayerNorm, layer: "Layer", of: "Rows"
+    ) -> tuple[Tensor, Tensor]:
+        """x: the output of the block before; normed: the same by this block's first norm. Returns
+        both for the next one, whose first norm is `next_norm`."""
+        y = self.feed_forward1(normed)
+        x, normed = _add(x, y, 0.5, self.norm_self_att)
+        y = self.self_attn(normed, layer.keys, layer.values, of)
+        x, normed = _add(x, y, 1.0, self.norm_conv)
+        y = self.conv(normed, layer.conv, of)
+        x, normed = _add(x, y, 1.0, self.norm_feed_forward2)
+        y = self.feed_forward2(normed)
+        one, two = self.norm_out, next_norm
+        return fast_conformer.add_norm_norm(
+            x, y, 0.5, one.weight, one.bias, two.weight, two.bias, NORM_EPS
+        )
+
+
+def _add(x: Tensor, y: Tensor, scale: float, norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+    return fast_conformer.add_norm(x, y, scale, norm.weight, norm.bias, NORM_EPS)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which streams the rows of a batch are."""
+
+    slots: Tensor
+    """int64 [B]; 0 is scratch."""
+    position: Tensor
+    """int64 [B]: encoder frames of the utterance before the chunk."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one block keeps of all streams; see `State`."""
+
+    keys: Tensor
+    values: Tensor
+    conv: Tensor
+
+
+class _Separable(nn.Module):
+    """A convolution of each channel, stride two, and one across channels."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.depthwise_conv = _Conv2d(
+            channels, channels, 3, 2, padding=BINS_PADDING, groups=channels
+        )
+        self.pointwise_conv = _Conv2d(channels, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.pointwise_conv(_halved(self.depthwise_conv(x), x))
+        return out
+
+
+class _Subsampling(nn.Module):
+    """Mel frames to encoder frames, eight to one; causal. What lies before the utterance is 0 at
+    every stage."""
+
+    def __init__(self, c: EncoderConfig) -> None:
+        super().__init__()
+        channels = c.subsampling_channels
+        self.conv_in = _Conv2d(1, channels, 3, 2, padding=BINS_PADDING)
+        self.layers = nn.ModuleList(_Separable(channels) for _ in range(2))
+        self.linear = Linear(channels * c.subsampled_bins, c.hidden_size)
+
+    def forward(self, mel: Tensor, position: Tensor) -> Tensor:
+        """[B, MEL_HISTORY + 8 T - 7, bins] -> [B, T, C]. mel is written to."""
+        x = mel[:, None]
+        _clear_before(x, position * 8 - HISTORY[0])
+        x = F.relu(_halved(self.conv_in(x), x), inplace=True)
+        _clear_before(x, position * 4 - HISTORY[1])
+        x = F.relu(self.layers[0](x), inplace=True)
+        _clear_before(x, position * 2 - HISTORY[2])
+        x = F.relu(self.layers[1](x), inplace=True)
+        out: Tensor = self.linear(x.transpose(1, 2).flatten(2))
+        return out
+
+
+def _halved(y: Tensor, x: Tensor) -> Tensor:
+    """What a convolution made of x, as if its bins had been padded by two below and one above: of
+    an odd number of bins it made one more."""
+    return y[..., : x.shape[-1] // 2 + 1]
+
+
+def _clear_before(x: Tensor, first: Tensor) -> None:
+    """x: [B, channels, frames, bins]; `first` int64 [B]: the number of its first frame; those with
+    a negative one are set to 0."""
+    before = torch.arange(x.shape[2], device=x.device) + first[:, None] < 0
+    x.masked_fill_(before[:, None, :, None], 0.0)
+
+
+class _Encoder(nn.Module):
+    def __init__(self, c: EncoderConfig) -> None:
+        super().__init__()
+        self.config = c
+        self.subsampling = _Subsampling(c)
+        self.layers = nn.ModuleList(_Block(c) for _ in range(c.layers))
+        self.scale = math.sqrt(c.hidden_size) if c.scale_input else 1.0
+
+    def prepare(self, longest: int) -> None:
+        c = self.config
+        weight = self.subsampling.linear.weight
+        far = torch.arange(1 - longest, c.left_context + longest, device=weight.device)
+        distances = distance_embedding(far, c.hidden_size).to(weight.dtype)
+        for block in self.layers:
+            assert isinstance(block, _Block)
+            block.self_attn.prepare(distances)
+            block.conv.prepare()
+
+    def forward(self, mel: Tensor, state: State, of: Rows) -> Tensor:
+        x: Tensor = self.subsampling(mel, of.position)
+        if self.scale != 1.0:
+            x = x * self.scale
+        blocks = [block for block in self.layers if isinstance(block, _Block)]
+        norm = blocks[0].norm_feed_forward1
+        normed = F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, NORM_EPS)
+        for number, block in enumerate(blocks):
+            after = blocks[(number + 1) % len(blocks)].norm_feed_forward1
+            layer = Layer(state.keys[number], state.values[number], state.conv[number])
+            x, normed = block(x, normed, after, layer, of)
+        return x
+
+
+def distance_embedding(distances: Tensor, size: int) -> Tensor:
+    """Sines and cosines in turn, fp32 [N, size] (Dai et al. 2019, Transformer-XL)."""
+    even = torch.arange(0, size, 2, dtype=torch.float32, device=distances.device)
+    angles = distances[:, None].float() * (1.0 / POSITION_BASE ** (even / size))
+    sines: Tensor = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+    return sines
+
+
+class _Predictor(nn.Module):
+    """The prediction network: what was said so far, without the sound. Its weights; `rnnt` computes
+    with them."""
+
+    of_labels: Tensor
+    """[vocabulary, 4 N]: what each label adds to the gates of the first layer."""
+
+    def __init__(self, c: NemotronConfig) -> None:
+        super().__init__()
+        size = c.predictor_size
+        self.embedding = nn.Embedding(c.vocab_size, size, _weight=torch.empty(c.vocab_size, size))
+        self.lstm = nn.LSTM(size, size, c.predictor_layers)
+        self.decoder_projector = Linear(size, size)
+        self.recurrent: list[tuple[Tensor, Tensor | None]] = []
+        """Of each layer: what its input and its last output are multiplied with, and a bias; of the
+        first one the last output alone."""
+
+    def prepare(self) -> None:
+        lstm = self.lstm
+        for number in range(lstm.num_layers):
+            of_input = getattr(lstm, f"weight_ih_l{number}")
+            of_last = getattr(lstm, f"weight_hh_l{number}")
+            bias = getattr(lstm, f"bias_ih_l{number}") + getattr(lstm, f"bias_hh_l{number}")
+            if number == 0:
+                self.of_labels = F.linear(self.embedding.weight, of_input, bias)
+                self.recurrent = [(of_last.contiguous(), None)]
+            else:
+                self.recurrent.append((torch.cat([of_input, of_last], 1), bias))
+        del self.lstm, self.embedding
+
+
+class _Joint(nn.Module):
+    """Scores of labels. `prepare` adds labels that are never the likeliest, so that their number is
+    a multiple of EIGHT."""
+
+    def __init__(self, c: NemotronConfig) -> None:
+        super().__init__()
+        self.head = Linear(c.predictor_size, c.vocab_size)
+
+    def prepare(self) -> None:
+        more = -len(self.head.weight) % EIGHT
+        self.weight = F.pad(self.head.weight, (0, 0, 0, more))
+        self.bias = F.pad(self.head.bias, (0, more), value=float("-inf"))
+        del self.head
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class _PromptProjector(nn.Module):
+    """The language asked for, added to what was heard."""
+
+    of_prompts: Tensor
+    """[prompts, size]: what each prompt adds to the first linear's output."""
+
+    def __init__(self, c: NemotronConfig) -> None:
+        super().__init__()
+        size = c.encoder.hidden_size
+        self.linear_1 = Linear(size + c.prompts, c.prompt_size)
+        self.linear_2 = Linear(c.prompt_size, size)
+        self._size = size
+
+    def prepare(self) -> None:
+        weight = self.linear_1.weight
+        self.of_sound = weight[:, : self._size].contiguous()
+        self.of_prompts = weight[:, self._size :].T + self.linear_1.bias
+
+    def forward(self, x: Tensor, prompts: Tensor) -> Tensor:
+        hidden = F.linear(x, self.of_sound) + self.of_prompts[prompts][:, None]
+        out: Tensor = self.linear_2(F.relu(hidden, inplace=True))
+        return out
+
+
+class Nemotron(nn.Module):
+    """Parameters are to be loaded; then `prepare`."""
+
+    def __init__(self, config: NemotronConfig) -> None:
+        super().__init__()
+        self.config = config
+        c = config.encoder
+        self.encoder = _Encoder(c)
+        self.encoder_projector = Linear(c.hidden_size, config.predictor_size)
+        self.decoder = _Predictor(config)
+        self.joint = _Joint(config)
+        self.prompt_projector = _PromptProjector(config) if config.prompts else None
+
+    @torch.no_grad()
+    def prepare(self) -> None:
+        """Once, after loading, on the device where it runs."""
+        self.encoder.prepare(max(self.config.lookaheads) + 1)
+        self.decoder.prepare()
+        self.joint.prepare()
+        if self.prompt_projector is not None:
+            self.prompt_projector.prepare()
+
+    def encode(self, mel: Tensor, state: State, of: Rows, prompts: Tensor) -> Tensor:
+        """A chunk of each stream.
+
+        mel: [B, MEL_HISTORY + 8 T - 7, bins] in the model's dtype: all that the T frames are made
+        of; what lies before the utterance is not looked at. Returns [B, T, predictor_size], for the
+        decoder; `state` has the chunk.
+        """
+        x = self.encoder(mel, state, of)
+        if self.prompt_projector is not None:
+            x = self.prompt_projector(x, prompts)
+        out: Tensor = self.encoder_projector(x)
+        return out

@@ -1,0 +1,227 @@
+"""Greedy decoding of an RNN-T (Graves 2012) for many streams at once, without asking the device.
+
+A stream stands at a frame of its chunk. A step gives every stream the likeliest label there: the
+blank moves it to the next frame; any other is said, goes into the prediction network, and the
+stream stays (after `max_symbols` labels it moves on). A launch makes a fixed number of steps, so
+that it can be one CUDA graph; where a stream said so much that it has not come to the chunk's end,
+the next launch goes on from there. (As label-looping, Bataev et al. 2024, without its loops.)
+
+On a GPU what lies between the matrix products is one Triton kernel each (`triton_rnnt`); anywhere
+else it is the plain torch beside it (`*_reference`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from offhook.pipeline.models.nemotron.model import Nemotron, NemotronConfig
+
+Pick = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(likeliest labels, frames before the chunk, frame of the chunk, labels said there) -> labels; [B]
+each."""
+
+
+def likeliest(labels: Tensor, position: Tensor, at: Tensor, said: Tensor) -> Tensor:
+    return labels
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What decoding keeps of every stream, under its slot."""
+
+    hidden: Tensor
+    """[S, layers N], as `cell`: of the prediction network."""
+    cell: Tensor
+    heard: Tensor
+    """[S, T, N]: of the chunk's frames, from the encoder."""
+    at: Tensor
+    """int64 [S]: the frame of the chunk that is next."""
+    said: Tensor
+    """int64 [S]: labels said there."""
+
+    @classmethod
+    def empty(
+        cls, c: NemotronConfig, slots: int, device: torch.device, dtype: torch.dtype
+    ) -> "Decoding":
+        size, most = c.predictor_size, max(c.lookaheads) + 1
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, device=device, dtype=dtype)
+
+        return cls(
+            zeros(slots, c.predictor_layers * size),
+            zeros(slots, c.predictor_layers * size),
+            zeros(slots, most, size),
+            torch.zeros(slots, device=device, dtype=torch.int64),
+            torch.zeros(slots, device=device, dtype=torch.int64),
+        )
+
+
+def steps_of(frames: int) -> int:
+    """Steps of a launch for chunks of so many frames: more than nearly all need. People say about
+    one label every two frames."""
+    return 2 * frames + 2
+
+
+class Greedy:
+    """The decoder of a model with the state of all its streams."""
+
+    def __init__(self, model: Nemotron, state: Decoding, pick: Pick = likeliest) -> None:
+        self.state = state
+        self._config = model.config
+        self._predictor, self._joint = model.decoder, model.joint
+        self._pick = pick
+        self._start = self._after_blank()
+
+    @torch.no_grad()
+    def _after_blank(self) -> tuple[Tensor, Tensor]:
+        """Hidden and cell state before anything is said: the prediction network has had a blank."""
+        hidden, cell = (
+            torch.zeros_like(self.state.hidden[:1]),
+            torch.zeros_like(self.state.cell[:1]),
+        )
+        label = torch.tensor([self._config.blank], device=hidden.device)
+        self._predict(label, torch.ones_like(label), hidden, cell)
+        return hidden, cell
+
+    def begin(self, heard: Tensor, slots: Tensor, position: Tensor) -> None:
+        """A new chunk. heard: [B, T, N]; position: int64 [B], frames of the utterance before it; a
+        stream at 0 begins anew."""
+        new = (position == 0)[:, None]
+        of = self.state
+        of.hidden[slots] = torch.where(new, self._start[0], of.hidden[slots])
+        of.cell[slots] = torch.where(new, self._start[1], of.cell[slots])
+        of.heard[slots, : heard.shape[1]] = heard
+        of.at.index_fill_(0, slots, 0)  # a plain 0 would be copied from the host
+        of.said.index_fill_(0, slots, 0)
+
+    def run(self, slots: Tensor, position: Tensor, until: Tensor, steps: int) -> Tensor:
+        """So many steps. until: int64 [B], frames of the chunk. Returns int64 [B, steps + 1]: what
+        was said, each as frame of the chunk x vocabulary size + label, or -1; and last the frame
+        that is next, `until` where the stream is through."""
+        of, c = self.state, self._config
+        hidden, cell = of.hidden[slots], of.cell[slots]
+        at, said = of.at[slots], of.said[slots]
+        out = torch.empty(len(slots), steps + 1, dtype=torch.int64, device=slots.device)
+        last = hidden[:, -c.predictor_size :]
+        for step in range(steps):
+            predicted = self._predictor.decoder_projector(last)
+            label = self._joint(joined(of.heard, predicted, slots, at)).argmax(-1)
+            label = self._pick(label, position, at, said)
+            new = advance(label, at, said, until, c, out, step)
+            self._predict(label, new, hidden, cell)
+        out[:, -1] = at
+        of.hidden[slots], of.cell[slots] = hidden, cell
+        of.at[slots], of.said[slots] = at, said
+        return out
+
+    def _predict(self, label: Tensor, new: Tensor, hidden: Tensor, cell: Tensor) -> None:
+        """A step of the prediction network where `new` is not 0. hidden, cell: [B, layers N], in
+        place."""
+        size = self._config.predictor_size
+        for number, (weight, bias) in enumerate(self._predictor.recurrent):
+            own = slice(number * size, (number + 1) * size)
+            if number == 0:
+                gates = hidden[:, own] @ weight.T
+                lstm_step(
+                    gates, self._predictor.of_labels, label, new, hidden[:, own], cell[:, own]
+                )
+            else:
+                both = hidden[:, (number - 1) * size : (number + 1) * size]
+                gates = F.linear(both, weight, bias)
+                lstm_step(gates, None, label, new, hidden[:, own], cell[:, own])
+
+
+def joined(heard: Tensor, predicted: Tensor, slots: Tensor, at: Tensor) -> Tensor:
+    """What is heard at a stream's frame and what is predicted: ReLU of the sum, [B, N].
+
+    heard: [S, T, N]; predicted: [B, N]; slots, at: int64 [B]; a frame after the last is the last.
+    """
+    if not heard.is_cuda:
+        return joined_reference(heard, predicted, slots, at)
+    from offhook.pipeline.models.nemotron import triton_rnnt
+
+    return triton_rnnt.joined(heard, predicted, slots, at)
+
+
+def joined_reference(heard: Tensor, predicted: Tensor, slots: Tensor, at: Tensor) -> Tensor:
+    return F.relu(heard[slots, at.clamp(max=heard.shape[1] - 1)] + predicted)
+
+
+def advance(
+    label: Tensor,
+    at: Tensor,
+    said: Tensor,
+    until: Tensor,
+    c: NemotronConfig,
+    out: Tensor,
+    step: int,
+) -> Tensor:
+    """What the labels mean: int64 [B], 1 where one was said. `at` and `said` go on in place, and
+    column `step` of `out` is written; see `Greedy.run`."""
+    if not label.is_cuda:
+        return advance_reference(label, at, said, until, c, out, step)
+    from offhook.pipeline.models.nemotron import triton_rnnt
+
+    return triton_rnnt.advance(label, at, said, until, c, out, step)
+
+
+def advance_reference(
+    label: Tensor,
+    at: Tensor,
+    said: Tensor,
+    until: Tensor,
+    c: NemotronConfig,
+    out: Tensor,
+    step: int,
+) -> Tensor:
+    going = at < until
+    new = going & (label != c.blank)
+    out[:, step] = torch.where(new, at * c.vocab_size + label, -1)
+    said += new
+    moves = going & (~new | (said >= c.max_symbols))
+    at += moves
+    said.masked_fill_(moves, 0)
+    return new.long()
+
+
+def lstm_step(
+    gates: Tensor,
+    of_labels: Tensor | None,
+    label: Tensor,
+    new: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+) -> None:
+    """Hidden and cell state, [B, N] in place, after a step; where `new` is 0 they stay.
+
+    gates: [B, 4 N], input, forget, cell, output. of_labels: [vocabulary, 4 N], added to the gates
+    by `label`.
+    """
+    if not gates.is_cuda:
+        lstm_step_reference(gates, of_labels, label, new, hidden, cell)
+        return
+    from offhook.pipeline.models.nemotron import triton_rnnt
+
+    triton_rnnt.lstm_step(gates, of_labels, label, new, hidden, cell)
+
+
+def lstm_step_reference(
+    gates: Tensor,
+    of_labels: Tensor | None,
+    label: Tensor,
+    new: Tensor,
+    hidden: Tensor,
+    cell: Tensor,
+) -> None:
+    gates = gates.float()
+    if of_labels is not None:
+        gates = gates + of_labels[label].float()
+    i, f, g, o = gates.chunk(4, -1)
+    now = f.sigmoid() * cell.float() + i.sigmoid() * g.tanh()
+    steps = new[:, None] != 0
+    cell.copy_(torch.where(steps, now.to(cell.dtype), cell))
+    hidden.copy_(torch.where(steps, (o.sigmoid() * now.tanh()).to(hidden.dtype), hidden))

@@ -1,0 +1,178 @@
+"""The body of a Qwen3 decoder in plain torch, over a paged KV cache; every model here has one.
+
+Everything is packed: tokens of many sequences lie one after another in one tensor [T, ...], and
+integer tensors say which belongs where. No forward waits for the device or has a shape that depends
+on values, so each can be captured in a CUDA graph.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from offhook.pipeline.models.qwen3 import attention, linear
+from offhook.pipeline.models.qwen3.linear import Linear
+from offhook.pipeline.speech.recognizer import EngineError
+
+MAX_POSITIONS = 8192
+"""Length of the table of rotations: five minutes of sound are 3900 tokens."""
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    hidden_size: int
+    ffn: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rms_eps: float = 1e-6
+    rope_theta: float = 1e6
+
+    @staticmethod
+    def from_json(c: Mapping[str, Any]) -> "DecoderConfig":
+        """From the part of a config.json that describes a decoder. Raises KeyError when something
+        is not there and EngineError when it is a decoder of another kind."""
+        require(c, "hidden_act", "silu")
+        require(c, "attention_bias", False)
+        require(c, "use_sliding_window", False)
+        rope = c.get("rope_parameters") or c.get("rope_scaling") or {}
+        # The original layouts name their three equal rows of positions here.
+        if rope.get("rope_type", "default") not in ("default", "mrope"):
+            raise EngineError(f"config.json: rope_type {rope['rope_type']!r} is not supported")
+        return DecoderConfig(
+            hidden_size=c["hidden_size"],
+            ffn=c["intermediate_size"],
+            layers=c["num_hidden_layers"],
+            heads=c["num_attention_heads"],
+            kv_heads=c["num_key_value_heads"],
+            head_dim=c["head_dim"],
+            rms_eps=c["rms_norm_eps"],
+            rope_theta=float(rope["rope_theta"] if "rope_theta" in rope else c["rope_theta"]),
+        )
+
+
+def require(config: Mapping[str, Any], name: str, value: object, file: str = "config.json") -> None:
+    """Raises EngineError when the file says something else; it may leave it out."""
+    if config.get(name, value) != value:
+        raise EngineError(f"{file}: {name} is {config[name]!r}; only {value!r} is supported")
+
+
+class KVCache:
+    """Keys and values of all streams in pages: [layers, pages, page_size, kv_heads, head_dim]."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        pages: int,
+        page_size: int,
+        device: torch.device | str,
+        dtype: torch.dtype,
+    ) -> None:
+        shape = (config.layers, pages, page_size, config.kv_heads, config.head_dim)
+        self.k = torch.zeros(shape, device=device, dtype=dtype)
+        self.v = torch.zeros(shape, device=device, dtype=dtype)
+        self.layer_stride = torch.tensor([self.k.stride(0)], device=device)
+
+    @property
+    def bytes_per_token(self) -> int:
+        layers, _, _, heads, channels = self.k.shape
+        return 2 * layers * heads * channels * self.k.element_size()
+
+
+@dataclass
+class Batch:
+    """What one packed forward of the decoder needs beside the embeddings, T tokens of S sequences;
+    see `attention.paged_attention`."""
+
+    positions: Tensor
+    """int64 [T], in the own sequence."""
+    slots: Tensor
+    """int64 [T], where its keys and values go: page * page_size + offset. Padding: page 0."""
+    page_table: Tensor
+    """int32 [S, P]."""
+    q_starts: Tensor
+    """int32 [S + 1]."""
+    kv_lengths: Tensor
+    """int32 [S], with the tokens of this forward."""
+    max_q: int
+    """No sequence has more tokens in this forward; 1 in a decode step."""
+
+
+Rotation = tuple[Tensor, Tensor]
+"""Cosine and sine of each token's position, fp32 [T, head_dim]."""
+Pages = tuple[Tensor, Tensor]
+"""Keys and values of one layer, [pages, page_size, kv_heads, head_dim]."""
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, c: DecoderConfig) -> None:
+        super().__init__()
+        self.widths = [c.heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim]
+        self.head_dim = c.head_dim
+        self.scale = c.head_dim**-0.5
+        self.eps = c.rms_eps
+        self.attention_norm = nn.Parameter(torch.ones(c.hidden_size))
+        self.qkv = Linear(c.hidden_size, sum(self.widths), bias=False)
+        self.q_norm = nn.Parameter(torch.ones(c.head_dim))
+        self.k_norm = nn.Parameter(torch.ones(c.head_dim))
+        self.out = Linear(self.widths[0], c.hidden_size, bias=False)
+        self.ffn_norm = nn.Parameter(torch.ones(c.hidden_size))
+        self.gate_up = Linear(c.hidden_size, 2 * c.ffn, bias=False)
+        self.down = Linear(c.ffn, c.hidden_size, bias=False)
+
+    def forward(self, x: Tensor, turn: Rotation, batch: Batch, pages: Pages) -> None:
+        """Adds what the layer finds to x."""
+        heard = self.attend(x, turn, batch, pages)
+        linear.add_linear_(x, heard, self.out)
+        wide = linear.norm_silu_linear(x, self.ffn_norm, self.eps, self.gate_up)
+        linear.add_linear_(x, wide, self.down)
+
+    def attend(self, x: Tensor, turn: Rotation, batch: Batch, pages: Pages) -> Tensor:
+        qkv = linear.norm_linear(x, self.attention_norm, self.eps, self.qkv)
+        q, k, v = (y.view(len(x), -1, self.head_dim) for y in qkv.split(self.widths, -1))
+        q = attention.qk_norm_rope_write(
+            q, k, v, self.q_norm, self.k_norm, *turn, self.eps, *pages, batch.slots
+        )
+        of = (batch.page_table, batch.q_starts, batch.kv_lengths)
+        return attention.paged_attention(q, *pages, *of, batch.max_q, self.scale).flatten(1)
+
+
+class Body(nn.Module):
+    """Embeddings to hidden states: all but a vocabulary. Build it under `torch.device(...)` and
+    with the default dtype wanted, not with `.to(dtype)`: the rotations stay fp32."""
+
+    alone: Callable[[Tensor, Batch, KVCache], Tensor] | None = None
+    """What does the whole forward of one row; see `cuda_step.quicken`."""
+
+    def __init__(self, c: DecoderConfig) -> None:
+        super().__init__()
+        self.config = c
+        self.layers = nn.ModuleList(DecoderLayer(c) for _ in range(c.layers))
+        self.norm = nn.Parameter(torch.ones(c.hidden_size))
+        angles = rotations(c.head_dim, c.rope_theta)
+        self.cos = nn.Buffer(angles.cos(), persistent=False)
+        self.sin = nn.Buffer(angles.sin(), persistent=False)
+
+    def forward(self, x: Tensor, batch: Batch, cache: KVCache) -> Tensor:
+        """x: [T, hidden_size], embeddings, written over. Writes the cache; returns the hidden state
+        [T, hidden_size] after the last norm."""
+        if self.alone is not None and len(x) == 1:
+            return self.alone(x, batch, cache)
+        turn = self.cos[batch.positions], self.sin[batch.positions]
+        return self.turned(x, turn, batch, cache)
+
+    def turned(self, x: Tensor, turn: Rotation, batch: Batch, cache: KVCache) -> Tensor:
+        """`forward` with the rotations of the positions at hand."""
+        for layer, *pages in zip(self.layers, cache.k, cache.v, strict=True):
+            layer(x, turn, batch, pages)
+        return attention.rms_norm(x, self.norm, self.config.rms_eps)
+
+
+def rotations(head_dim: int, theta: float) -> Tensor:
+    """Angles of every position, fp32 [MAX_POSITIONS, head_dim]; channel i and channel
+    i + head_dim / 2 turn together."""
+    frequencies = 1 / theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+    return (torch.arange(MAX_POSITIONS)[:, None] * frequencies).repeat(1, 2)

@@ -1,0 +1,25 @@
+"""Codes drawn by the Triton kernels on a GPU, in plain torch elsewhere: see `sampling`."""
+
+from torch import Tensor
+
+from offhook.pipeline.models.qwen3 import sampling
+from offhook.pipeline.models.qwen3.sampling import Draw
+
+
+def sample_first(logits: Tensor, draw: Draw, end: int) -> Tensor:
+    """The first codes, int64 [B], of logits [B, codes], fp32 or bf16. end: the code that ends a
+    stream; see MIN_FRAMES and RESERVED."""
+    if logits.is_cuda:
+        from offhook.pipeline.models.qwen3 import triton_sampling
+
+        return triton_sampling.sample_first(logits, draw, end)
+    return sampling.sample_first_reference(logits, draw, end)
+
+
+def sample(logits: Tensor, draw: Draw, codebook: int) -> Tensor:
+    """The codes of a codebook after the first, int64 [B], of logits [B, codes], fp32 or bf16."""
+    if logits.is_cuda:
+        from offhook.pipeline.models.qwen3 import triton_sampling
+
+        return triton_sampling.sample(logits, draw, codebook)
+    return sampling.sample_reference(logits, draw, codebook)

@@ -1,0 +1,102 @@
+"""Qwen's byte-level BPE: text to token ids and back."""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from offhook.pipeline.models.qwen3.token_stream import Vocabulary
+from offhook.pipeline.speech.recognizer import EngineError
+
+# How Qwen 2 and later cut text before the merges: contractions, words with the space before them,
+# single digits, runs of signs, line ends.
+SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+class TextTokenizer:
+    """Text is only text: the words of control tokens in it (`<|im_end|>`) are spelled out, so what
+    a caller gives as context cannot end the prompt. Control tokens are put in by their ids."""
+
+    def __init__(self, bpe: tokenizers.Tokenizer) -> None:
+        self._bpe = bpe
+        self._bpe.encode_special_tokens = True
+        self.endoftext = self.id("<|endoftext|>")
+        self.im_start = self.id("<|im_start|>")
+        self.im_end = self.id("<|im_end|>")
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self._bpe)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """From tokenizer.json, or else vocab.json, merges.txt and tokenizer_config.json. Raises
+        EngineError when they are missing, broken, or of another model."""
+        try:
+            if (folder / "tokenizer.json").is_file():
+                bpe = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+            else:
+                bpe = _from_vocabulary(folder)
+        except FileNotFoundError as error:
+            raise EngineError(
+                f"the tokenizer of {folder} lacks a file: {error.filename}"
+            ) from error
+        except Exception as error:  # the library raises bare Exception for what it cannot parse
+            raise EngineError(f"the tokenizer in {folder} cannot be read: {error}") from error
+        return cls(bpe)
+
+    def id(self, token: str) -> int:
+        """Of a control token. Raises EngineError when there is none of this name."""
+        number: int | None = self._bpe.token_to_id(token)
+        if number is None:
+            raise EngineError(f"the tokenizer has no token {token}: it is of another model")
+        return number
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Control tokens are left out, `<asr_text>` is not. Half a character at either end of ids
+        comes out as U+FFFD."""
+        text: str = self._bpe.decode(ids, skip_special_tokens=True)
+        return text
+
+
+class Tokenizer(TextTokenizer):
+    """Of Qwen3-ASR and its aligner."""
+
+    def __init__(self, bpe: tokenizers.Tokenizer) -> None:
+        super().__init__(bpe)
+        self.audio_start = self.id("<|audio_start|>")
+        self.audio_end = self.id("<|audio_end|>")
+        self.audio_pad = self.id("<|audio_pad|>")
+        self.asr_text = self.id("<asr_text>")
+
+
+def _from_vocabulary(folder: Path) -> tokenizers.Tokenizer:
+    config = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
+    lines = (folder / "merges.txt").read_text("utf-8").split("\n")
+    pairs = (line.partition(" ") for line in lines if line and not line.startswith("#version"))
+    merges = [(left, right) for left, _, right in pairs]
+    bpe = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    bpe.normalizer = normalizers.NFC()
+    cut = pre_tokenizers.Split(tokenizers.Regex(SPLIT), behavior="isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([cut, to_bytes])
+    bpe.decoder = decoders.ByteLevel()
+    added = sorted(config["added_tokens_decoder"].items(), key=lambda item: int(item[0]))
+    for number, token in added:
+        word, special = token["content"], token["special"]
+        bpe.add_tokens([tokenizers.AddedToken(word, special=special, normalized=False)])
+        if bpe.token_to_id(word) != int(number):
+            raise ValueError(f"{word} should be token {number}, not {bpe.token_to_id(word)}")
+    return bpe

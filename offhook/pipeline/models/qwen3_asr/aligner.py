@@ -1,0 +1,196 @@
+"""When each word of a known text was said: Qwen3-ForcedAligner.
+
+The body is that of Qwen3-ASR. It reads the sound and then the words with two <timestamp> tokens
+behind each, where it tells the beginning and the end as one of 5000 bins of 80 ms: one forward,
+and nothing is generated.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.models import mel as log_mel
+from offhook.pipeline.models.qwen3.body import MAX_POSITIONS, Batch, KVCache
+from offhook.pipeline.models.qwen3.tokenizer import Tokenizer
+from offhook.pipeline.models.qwen3_asr import checkpoint as asr_checkpoint
+from offhook.pipeline.models.qwen3_asr.alignment import AlignmentError, Unit, split, timed
+from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
+from offhook.pipeline.speech.recognizer import EngineError, Word
+
+MAX_SECONDS = 180
+"""s of one utterance; beyond it the published aligner is given no sound either."""
+MAX_SAMPLES = MAX_SECONDS * RATE_IN
+BIN_MS = 80
+STEM_SECONDS = 16
+"""Seconds that go through the convolutions together: they need 6 MB each in bf16."""
+PAGE_SIZE = 64
+"""Tokens; that of the recognition engine, so that the kernels are compiled once."""
+WARM_UP_SECONDS = (MAX_SECONDS, 128, 64, 32, 16, 8, 4, 2, 1)
+WARM_UP_WORDS = 3
+"""Per second."""
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """16 kHz sound and what is said in it; language: ISO 639, one of `alignment.LANGUAGES`."""
+
+    pcm: Pcm
+    text: str
+    language: str
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """What the decoder reads of one utterance."""
+
+    pcm: Pcm
+    audio_ms: int
+    units: list[Unit]
+    ids: list[int]
+
+
+class ForcedAligner:
+    """One aligner on one device. To be called by one thread at a time, on that thread's current
+    CUDA stream; a call returns when the device is done."""
+
+    def __init__(self, model: Qwen3Asr, tokenizer: Tokenizer) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        weight = model.decoder.norm
+        self._device, self._dtype = weight.device, weight.dtype
+        self._front = log_mel.LogMel(weight.device)
+
+    @staticmethod
+    def load(folder: Path, device: torch.device | str, dtype: torch.dtype) -> "ForcedAligner":
+        """As of Qwen/Qwen3-ForcedAligner-0.6B. Raises EngineError when it is no aligner."""
+        if asr_checkpoint.read_config(folder).classes is None:
+            raise EngineError(f"{folder} recognises speech; it is no Qwen3-ForcedAligner")
+        tokenizer = Tokenizer.load(folder)
+        return ForcedAligner(asr_checkpoint.load_model(folder, device, dtype), tokenizer)
+
+    def warm_up(self) -> None:
+        """On a GPU: compile every kernel and take the memory of the longest utterance, before the
+        first one comes."""
+        for seconds in WARM_UP_SECONDS:
+            text = "word " * (WARM_UP_WORDS * seconds)
+            self.align(np.zeros(seconds * RATE_IN, np.int16), text, "en")
+
+    def align(self, pcm: Pcm, text: str, language: str) -> tuple[Word, ...]:
+        """The words of the text, none left out, with their times in the sound, which never fall.
+
+        pcm: 16 kHz. language: ISO 639. Raises AlignmentError when the sound is longer than
+        MAX_SECONDS, the text does not fit with it in MAX_POSITIONS tokens, or the language is none
+        of `alignment.LANGUAGES`.
+        """
+        return self.align_all([Utterance(pcm, text, language)])[0]
+
+    @torch.inference_mode()
+    def align_all(self, utterances: Sequence[Utterance]) -> list[tuple[Word, ...]]:
+        """As `align`, all those together that are MAX_SECONDS long together. Raises AlignmentError
+        when there is one that cannot be aligned, and then aligns none."""
+        prompts = [self._prompt(utterance) for utterance in utterances]
+        times = (t for pack in _packs(p for p in prompts if p.units) for t in self._times(pack))
+        return [timed(p.units, next(times), p.audio_ms) if p.units else () for p in prompts]
+
+    def _prompt(self, utterance: Utterance) -> _Prompt:
+        samples = len(utterance.pcm)
+        if samples > MAX_SAMPLES:
+            raise AlignmentError(
+                f"the sound is {samples / RATE_IN:.1f} s long, not at most {MAX_SECONDS}"
+            )
+        config, t = self._model.config, self._tokenizer
+        pcm = log_mel.lengthen(utterance.pcm)
+        heard = config.encoder.tokens(log_mel.frame_count(len(pcm)))
+        units = split(utterance.text, utterance.language)
+        ids = [t.audio_start, *[config.audio_token] * heard, t.audio_end]
+        for unit in units:
+            ids += [*t.encode(unit.spoken), config.timestamp_token, config.timestamp_token]
+        if len(ids) > MAX_POSITIONS:
+            raise AlignmentError(
+                f"text and sound are {len(ids)} tokens, not at most {MAX_POSITIONS}"
+            )
+        return _Prompt(pcm, samples * 1000 // RATE_IN, units, ids)
+
+    def _times(self, prompts: Sequence[_Prompt]) -> list[list[int]]:
+        """Of each, beginning and end of every word as the model says them, in ms."""
+        counts = [2 * len(p.units) for p in prompts]
+        bins = self._logits(prompts).argmax(-1).cpu()
+        return [(BIN_MS * part).tolist() for part in bins.split(counts)]
+
+    def _logits(self, prompts: Sequence[_Prompt]) -> Tensor:
+        """One forward: [timestamps of all, classes]."""
+        config, decoder = self._model.config, self._model.decoder
+        ids = torch.tensor([i for p in prompts for i in p.ids], device=self._device)
+        x = decoder.embed(ids)
+        x[ids == config.audio_token] = self._hear([p.pcm for p in prompts])
+        batch, pages = _lay_out([len(p.ids) for p in prompts], self._device)
+        one = replace(config.decoder, layers=1)
+        cache = KVCache(one, pages, PAGE_SIZE, self._device, self._dtype)
+        # There is no next forward: each layer may write over the keys of the one before.
+        layers = (config.decoder.layers, -1, -1, -1, -1)
+        cache.k, cache.v = cache.k.expand(layers), cache.v.expand(layers)
+        hidden = decoder(x, batch, cache)
+        return decoder.logits(hidden[ids == config.timestamp_token])
+
+    def _hear(self, pcms: Sequence[Pcm]) -> Tensor:
+        """What the decoder takes of all the sounds, packed: [T, hidden_size]."""
+        encoder = self._model.encoder
+        stems = [self._stem(pcm) for pcm in pcms]
+        window = encoder.config.window_tokens
+        lengths = [min(window, len(s) - at) for s in stems for at in range(0, len(s), window)]
+        heard: Tensor = encoder(torch.cat(stems), _starts(lengths, self._device), window)
+        return heard
+
+    def _stem(self, pcm: Pcm) -> Tensor:
+        """One utterance, at least MIN_SAMPLES, to tokens before the transformer: [T, d_model]."""
+        encoder = self._model.encoder
+        frames = log_mel.frame_count(len(pcm))
+        samples = torch.from_numpy(log_mel.cut(pcm, 0, frames)).to(self._device)
+        mel = self._front(samples[None].float() / 32768)
+        scaled = log_mel.scale(mel, mel.amax((1, 2)))[0].to(self._dtype)
+        second = encoder.config.second_frames
+        seconds = F.pad(scaled, (0, -frames % second)).unflatten(1, (-1, second)).transpose(0, 1)
+        tokens = torch.cat([encoder.convolve(some) for some in seconds.split(STEM_SECONDS)])
+        return tokens.flatten(0, 1)[: encoder.config.tokens(frames)]
+
+
+def _packs(prompts: Iterable[_Prompt]) -> Iterator[list[_Prompt]]:
+    """In order, each as long as MAX_SAMPLES at most."""
+    pack: list[_Prompt] = []
+    samples = 0
+    for prompt in prompts:
+        if pack and samples + len(prompt.pcm) > MAX_SAMPLES:
+            yield pack
+            pack, samples = [], 0
+        pack.append(prompt)
+        samples += len(prompt.pcm)
+    if pack:
+        yield pack
+
+
+def _lay_out(counts: Sequence[int], device: torch.device) -> tuple[Batch, int]:
+    """Sequences of so many tokens, one after another in pages; and how many pages."""
+    needed = [-(-n // PAGE_SIZE) for n in counts]
+    first = np.cumsum([0, *needed])
+    table = np.minimum(first[:-1, None] + np.arange(max(needed)), first[-1] - 1)
+    positions = np.concatenate([np.arange(n) for n in counts])
+    slots = positions + np.repeat(first[:-1] * PAGE_SIZE, counts)
+    batch = Batch(
+        positions=torch.from_numpy(positions).to(device),
+        slots=torch.from_numpy(slots).to(device),
+        page_table=torch.from_numpy(table.astype(np.int32)).to(device),
+        q_starts=_starts(counts, device),
+        kv_lengths=torch.tensor(counts, device=device, dtype=torch.int32),
+        max_q=max(counts),
+    )
+    return batch, int(first[-1])
+
+
+def _starts(lengths: Sequence[int], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.cumsum([0, *lengths], dtype=np.int32)).to(device)

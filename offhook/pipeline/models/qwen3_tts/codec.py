@@ -1,0 +1,415 @@
+"""The decoder of Qwen3-TTS-Tokenizer-12Hz: frames of 16 codes to sound of 24 kHz.
+
+Sizes and layout follow the folder speech_tokenizer of the checkpoints Qwen/Qwen3-TTS-12Hz-*. A
+frame is 80 ms. Everything is causal: a sample depends on its own frame and those before. So a
+stream that keeps what each part still looks back on gives the samples of the whole, however it is
+cut: `stream` does that for many streams at once, `decode` takes them whole.
+
+Layers whose products follow each other directly are one here, multiplied out in fp32 when they are
+loaded: codebooks, their projections, the first convolution and the way into the transformer; the
+way out of it and the first upsampling; layer scales and affine norms and the weights beside them.
+
+x is [B, T, channels] all the way. Floats are fp32 or bf16, products are summed in fp32. On a GPU
+`codec_stream` runs it; the Triton kernels of `triton_codec` compute what the plain torch here
+does.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from offhook.pipeline.models.qwen3 import attention
+from offhook.pipeline.models.qwen3.linear import Linear
+from offhook.pipeline.speech.recognizer import EngineError
+
+MAX_FRAMES = 1024
+"""Of one stream, 82 s: the length of the table of rotations."""
+CALL_FRAMES = 8
+"""Of one call of `stream`."""
+EMBEDDING_TAPS = 3
+TAPS = 7
+DILATIONS = (1, 3, 9)
+WIDENING = 4
+"""Of the channels inside a ConvNeXt block."""
+LAYER_NORM_EPS = 1e-6
+
+
+class Memory(NamedTuple):
+    """What one part looks back on."""
+
+    length: int
+    """Rows before the first new one."""
+    rate: int
+    """Rows a frame."""
+    channels: int
+
+
+@dataclass(frozen=True)
+class CodecConfig:
+    codebooks: int = 16
+    codebook_size: int = 2048
+    codebook_dim: int = 512
+    """Of a frame; codes are looked up in half as many channels."""
+    hidden_size: int = 512
+    """Of the transformer, as all up to `rope_theta`."""
+    ffn: int = 1024
+    layers: int = 8
+    heads: int = 16
+    head_dim: int = 64
+    window: int = 72
+    """Frames that a frame attends to, its own among them."""
+    rms_eps: float = 1e-5
+    rope_theta: float = 1e4
+    latent_dim: int = 1024
+    upsampling_ratios: tuple[int, ...] = (2, 2)
+    decoder_dim: int = 1536
+    """Channels before the blocks, each of which halves them."""
+    upsample_rates: tuple[int, ...] = (8, 5, 4, 3)
+
+    @property
+    def frame_samples(self) -> int:
+        return math.prod(self.upsampling_ratios) * math.prod(self.upsample_rates)
+
+    @property
+    def memories(self) -> list[Memory]:
+        """Of all parts, in the order in which sound goes through them."""
+        found = [Memory(EMBEDDING_TAPS - 1, 1, self.codebooks)]
+        found += [Memory(self.window - 1, 1, self.heads * self.head_dim)] * (2 * self.layers)
+        rate, channels = 1, self.decoder_dim
+        for ratio in self.upsampling_ratios:
+            rate *= ratio
+            found.append(Memory(TAPS - 1, rate, self.latent_dim))
+        found.append(Memory(TAPS - 1, rate, self.latent_dim))
+        for ratio in self.upsample_rates:
+            found.append(Memory(1, rate, channels))
+            rate, channels = rate * ratio, channels // 2
+            found += [Memory((TAPS - 1) * dilation, rate, channels) for dilation in DILATIONS]
+        return [*found, Memory(TAPS - 1, rate, channels)]
+
+    @staticmethod
+    def from_json(config: Mapping[str, Any]) -> "CodecConfig":
+        """From speech_tokenizer/config.json. Raises EngineError when it is of another model or
+        variant."""
+        if config.get("model_type") != "qwen3_tts_tokenizer_12hz":
+            raise EngineError(
+                f"speech_tokenizer/config.json is of a {config.get('model_type')!r} model, "
+                "not of Qwen3-TTS-Tokenizer-12Hz"
+            )
+        try:
+            c = config["decoder_config"]
+            for name, value in (
+                ("attention_bias", False),
+                ("hidden_act", "silu"),
+                ("num_key_value_heads", c["num_attention_heads"]),
+                ("num_semantic_quantizers", 1),
+            ):
+                if c.get(name, value) != value:
+                    raise EngineError(
+                        f"speech_tokenizer/config.json: {name} is {c[name]!r}; "
+                        f"only {value!r} is supported"
+                    )
+            return CodecConfig(
+                codebooks=c["num_quantizers"],
+                codebook_size=c["codebook_size"],
+                codebook_dim=c["codebook_dim"],
+                hidden_size=c["hidden_size"],
+                ffn=c["intermediate_size"],
+                layers=c["num_hidden_layers"],
+                heads=c["num_attention_heads"],
+                head_dim=c.get("head_dim", c["hidden_size"] // c["num_attention_heads"]),
+                window=c["sliding_window"],
+                rms_eps=c["rms_norm_eps"],
+                rope_theta=float(c["rope_theta"]),
+                latent_dim=c["latent_dim"],
+                upsampling_ratios=tuple(c["upsampling_ratios"]),
+                decoder_dim=c["decoder_dim"],
+                upsample_rates=tuple(c["upsample_rates"]),
+            )
+        except KeyError as error:
+            raise EngineError(f"speech_tokenizer/config.json lacks {error.args[0]!r}") from error
+
+
+QWEN3_CODEC = CodecConfig()
+
+
+class CodecState:
+    """What streams remember, by slot: a ring of rows for each of `CodecConfig.memories`,
+    [slots + 1, rows, channels]. Row p of a stream is at p modulo rows. Slot 0 is for padding.
+
+    A ring has room for the rows of a call beside those that it looks back on, so that nothing is
+    overwritten while it is read.
+    """
+
+    def __init__(
+        self,
+        config: CodecConfig,
+        slots: int,
+        frames: int,
+        device: torch.device | str,
+        dtype: torch.dtype,
+    ) -> None:
+        self.frames = frames
+        """The most of one call."""
+        codes, *others = (
+            (slots + 1, (-(-m.length // m.rate) + frames) * m.rate, m.channels)
+            for m in config.memories
+        )
+        self.rings = [torch.zeros(codes, device=device, dtype=torch.int64)]
+        self.rings += [torch.zeros(shape, device=device, dtype=dtype) for shape in others]
+
+    @property
+    def bytes_per_slot(self) -> int:
+        return sum(ring[0].numel() * ring.element_size() for ring in self.rings)
+
+
+class Past:
+    """What came before the rows of one call, in plain torch."""
+
+    def __init__(
+        self, frames: int, first: Tensor, slots: Tensor | None, rings: Iterable[Tensor | None]
+    ) -> None:
+        self.frames = frames
+        """Of each stream in this call."""
+        self.first = first
+        """int64 [B], the number of the first of them."""
+        self._slots = slots
+        self._rings = iter(rings)
+
+    def extend(self, x: Tensor, length: int) -> Tensor:
+        """x [B, T, ...] with the `length` rows before it, zeros before the stream's beginning. To
+        be called once for each memory, in their order."""
+        ring = next(self._rings)
+        count, rows = x.shape[:2]
+        if ring is None or self._slots is None:
+            return torch.cat((x.new_zeros(count, length, *x.shape[2:]), x), 1)
+        slots = self._slots[:, None]
+        position = self.first[:, None] * (rows // self.frames)
+        before = position + torch.arange(-length, 0, device=x.device)
+        old = ring[slots, before % ring.shape[1]].masked_fill(before[..., None] < 0, 0)
+        new = position + torch.arange(rows, device=x.device)
+        ring[slots, new % ring.shape[1]] = x.flatten(2)
+        return torch.cat((old.unflatten(2, x.shape[2:]), x), 1)
+
+
+# --- the parts ---
+
+
+class Convolution(nn.Module):
+    """Causal: row t of the outputs depends on row t of the inputs and `length` before it.
+
+    A transposed convolution of stride r is one too, to r times as many outputs, which are the
+    channels of r rows: `rows`.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, taps: int = 1, dilation: int = 1, rows: int = 1
+    ) -> None:
+        super().__init__()
+        self.dilation = dilation
+        self.length = (taps - 1) * dilation
+        self.rows = rows
+        self.weight = nn.Parameter(torch.empty(rows * outputs, taps, inputs))
+        self.bias = nn.Buffer(torch.empty(rows * outputs, dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, length + T, inputs] to [B, T * rows, outputs]."""
+        rows = x.shape[1] - self.length
+        y = x.new_zeros((), dtype=torch.float32)
+        for tap, weight in enumerate(self.weight.unbind(1)):
+            seen = x[:, tap * self.dilation : tap * self.dilation + rows]
+            y = y + F.linear(seen.float(), weight.float())
+        return (y + self.bias).to(x.dtype).reshape(len(x), rows * self.rows, -1)
+
+
+class Snake(nn.Module):
+    """x + sin(x * rate)^2 * depth. (SnakeBeta of BigVGAN, arXiv 2206.04658.)"""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.rate = nn.Buffer(torch.empty(channels, dtype=torch.float32))
+        self.depth = nn.Buffer(torch.empty(channels, dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.float()
+        return (y + torch.sin(y * self.rate).square() * self.depth).to(x.dtype)
+
+
+class Layer(nn.Module):
+    """Of the transformer."""
+
+    def __init__(self, c: CodecConfig) -> None:
+        super().__init__()
+        self.config = c
+        self.attention_norm = nn.Parameter(torch.ones(c.hidden_size))
+        self.qkv = Linear(c.hidden_size, 3 * c.heads * c.head_dim, bias=False)
+        self.out = Linear(c.heads * c.head_dim, c.hidden_size, bias=False)
+        self.ffn_norm = nn.Parameter(torch.ones(c.hidden_size))
+        self.gate_up = Linear(c.hidden_size, 2 * c.ffn, bias=False)
+        self.down = Linear(c.ffn, c.hidden_size, bias=False)
+
+    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], past: Past) -> Tensor:
+        c = self.config
+        y = attention.rms_norm_reference(x, self.attention_norm, c.rms_eps)
+        q, k, v = self.qkv(y).unflatten(-1, (3, c.heads, c.head_dim)).unbind(2)
+        k = past.extend(_rotate(k, turn), c.window - 1)
+        v = past.extend(v, c.window - 1)
+        query = torch.arange(x.shape[1], device=x.device)[:, None]
+        key = torch.arange(k.shape[1], device=x.device)
+        near = (key >= query) & (key < query + c.window)
+        begun = past.first[:, None] + key >= c.window - 1
+        q, k, v = (y.transpose(1, 2) for y in (_rotate(q, turn), k, v))
+        mask = (near & begun[:, None])[:, None]
+        heard = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + self.out(heard.transpose(1, 2).flatten(2))
+        y = attention.rms_norm_reference(x, self.ffn_norm, c.rms_eps)
+        x = x + self.down(attention.silu_mul_reference(self.gate_up(y)))
+        return x
+
+
+def _rotate(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    cos, sin = (y[:, :, None] for y in turn)
+    low, high = x.float().chunk(2, -1)
+    return torch.cat((low * cos - high * sin, high * cos + low * sin), -1).to(x.dtype)
+
+
+class Upsampling(nn.Module):
+    """A transposed convolution without overlap, and a ConvNeXt block (arXiv 2201.03545)."""
+
+    def __init__(self, inputs: int, channels: int, ratio: int) -> None:
+        super().__init__()
+        self.expand = Convolution(inputs, channels, rows=ratio)
+        self.depthwise = nn.Parameter(torch.empty(TAPS, channels))
+        self.depthwise_bias = nn.Buffer(torch.empty(channels, dtype=torch.float32))
+        self.widen = Convolution(channels, WIDENING * channels)
+        self.narrow = Convolution(WIDENING * channels, channels)
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        x = self.expand(x)
+        seen = past.extend(x, TAPS - 1).unfold(1, TAPS, 1).float()
+        y = (seen * self.depthwise.t().float()).sum(-1) + self.depthwise_bias
+        y = F.layer_norm(y, y.shape[-1:], eps=LAYER_NORM_EPS).to(x.dtype)
+        x = x + self.narrow(F.gelu(self.widen(y)))
+        return x
+
+
+class Residual(nn.Module):
+    def __init__(self, channels: int, dilation: int) -> None:
+        super().__init__()
+        self.snake1 = Snake(channels)
+        self.conv1 = Convolution(channels, channels, TAPS, dilation)
+        self.snake2 = Snake(channels)
+        self.conv2 = Convolution(channels, channels)
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        y = self.conv1(past.extend(self.snake1(x), self.conv1.length))
+        x = x + self.conv2(self.snake2(y))
+        return x
+
+
+class Block(nn.Module):
+    """`ratio` times as many rows, of half as many channels."""
+
+    def __init__(self, inputs: int, ratio: int) -> None:
+        super().__init__()
+        self.snake = Snake(inputs)
+        self.expand = Convolution(inputs, inputs // 2, 2, rows=ratio)
+        self.residuals = nn.ModuleList(Residual(inputs // 2, d) for d in DILATIONS)
+
+    def forward(self, x: Tensor, past: Past) -> Tensor:
+        x = self.expand(past.extend(self.snake(x), self.expand.length))
+        for residual in self.residuals:
+            x = residual(x, past)
+        return x
+
+
+class Codec(nn.Module):
+    """Build it with `load_codec`, not with `.to(dtype)`: some of it stays fp32."""
+
+    def __init__(self, c: CodecConfig) -> None:
+        super().__init__()
+        self.config = c
+        shape = (EMBEDDING_TAPS, c.codebooks, c.codebook_size, c.hidden_size)
+        self.embedding = nn.Parameter(torch.empty(shape))
+        self.embedding_bias = nn.Buffer(torch.empty(c.hidden_size, dtype=torch.float32))
+        self.layers = nn.ModuleList(Layer(c) for _ in range(c.layers))
+        self.norm = nn.Parameter(torch.ones(c.hidden_size))
+        widths = itertools.chain((c.hidden_size,), itertools.repeat(c.latent_dim))
+        self.upsamplings = nn.ModuleList(
+            Upsampling(inputs, c.latent_dim, ratio)
+            for inputs, ratio in zip(widths, c.upsampling_ratios, strict=False)
+        )
+        self.inner = Convolution(c.latent_dim, c.decoder_dim, TAPS)
+        self.blocks = nn.ModuleList(
+            Block(c.decoder_dim >> i, ratio) for i, ratio in enumerate(c.upsample_rates)
+        )
+        channels = c.decoder_dim >> len(c.upsample_rates)
+        self.snake = Snake(channels)
+        self.outer = Convolution(channels, 1, TAPS)
+        angles = _angles(c.head_dim, c.rope_theta)
+        self.cos = nn.Buffer(angles.cos().float(), persistent=False)
+        self.sin = nn.Buffer(angles.sin().float(), persistent=False)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Whole streams of up to MAX_FRAMES frames.
+
+        codes: int64 [B, codebooks, frames], each less than codebook_size. Returns fp32
+        [B, frames * frame_samples] in [-1, 1].
+        """
+        first = torch.zeros(len(codes), dtype=torch.int64, device=codes.device)
+        return self._decode(codes, Past(codes.shape[2], first, None, itertools.repeat(None)))
+
+    def new_state(self, slots: int, frames: int = CALL_FRAMES) -> CodecState:
+        """For `slots` streams, in slots 1 to `slots`, and calls of up to so many frames."""
+        return CodecState(self.config, slots, frames, self.cos.device, self.embedding.dtype)
+
+    def stream(self, codes: Tensor, slots: Tensor, first: Tensor, state: CodecState) -> Tensor:
+        """The next frames of some streams, in plain torch: see `codec_stream`.
+
+        Args:
+            codes: int64 [B, codebooks, frames], each less than codebook_size, frames at most
+                `state.frames`.
+            slots: int64 [B], each once; 0, any number of times, for rows that are padding.
+            first: int64 [B], the number of the first of the frames in its stream: 0 begins a
+                stream in the slot, else all before it have gone through there.
+
+        Returns: fp32 [B, frames * frame_samples] in [-1, 1].
+        """
+        return self._decode(codes, Past(codes.shape[2], first, slots, state.rings))
+
+    def _decode(self, codes: Tensor, past: Past) -> Tensor:
+        x = self._embed(codes.transpose(1, 2), past)
+        positions = past.first[:, None] + torch.arange(past.frames, device=codes.device)
+        turn = self.cos[positions], self.sin[positions]
+        for layer in self.layers:
+            x = layer(x, turn, past)
+        x = attention.rms_norm_reference(x, self.norm, self.config.rms_eps)
+        for upsampling in self.upsamplings:
+            x = upsampling(x, past)
+        x = self.inner(past.extend(x, self.inner.length))
+        for block in self.blocks:
+            x = block(x, past)
+        sound: Tensor = self.outer(past.extend(self.snake(x), self.outer.length))
+        return sound.flatten(1).float().clamp(-1, 1)
+
+    def _embed(self, codes: Tensor, past: Past) -> Tensor:
+        """int64 [B, frames, codebooks] to [B, frames, hidden_size]."""
+        codes = past.extend(codes, EMBEDDING_TAPS - 1)
+        book = torch.arange(codes.shape[2], device=codes.device)
+        number = past.first[:, None] + torch.arange(past.frames, device=codes.device)
+        x = self.embedding_bias
+        for tap, table in enumerate(self.embedding):
+            rows = table[book, codes[:, tap : tap + past.frames]].float().sum(2)
+            x = x + rows.masked_fill((number + tap < EMBEDDING_TAPS - 1)[..., None], 0)
+        return x.to(self.embedding.dtype)
+
+
+def _angles(head_dim: int, theta: float) -> Tensor:
+    """Of every frame, fp64 [MAX_FRAMES, head_dim / 2]; channel i turns with i + head_dim / 2."""
+    turns = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    return torch.arange(MAX_FRAMES, dtype=torch.float64)[:, None] * turns

@@ -1,0 +1,403 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, import-untyped, import-not-found"
+"""The convolutions of `codec` as one Triton kernel, made for an H200 (sm_90).
+
+A convolution is a product over taps and channels whose left factor is read in place, row by row,
+from the rings of the streams. What stands behind it (bias, residual, snake, GELU) is done in the
+same launch, and the rows that the next one looks back on are written where they are remembered.
+
+On an H200, in us, one stream with a frame and 128 with 4 frames each; of the latter the share of
+the 790 TFLOP/s that it has in bf16:
+
+    taps, channels in and out, rows a frame       1    128
+    2, 1536 to 8 * 768, 4                      14.8    128   76 %
+    7, 768 to 768, 32                           9.9    195   88 %
+    2, 768 to 5 * 384, 32                       6.9    190   64 %
+    7, 384 to 384, 160                          8.2    284   75 %
+    2, 384 to 4 * 192, 160                      6.0    234   52 %
+    7 and 1, 192 to 192, 640                   11.4    540   45 %
+    7 and 1, 96 to 96, 1920                    10.2    634   29 %
+"""
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from offhook.pipeline.models.qwen3_tts.codec import Convolution, Snake
+
+
+class Batch(NamedTuple):
+    """Which frames of which streams a call is about; see `Codec.stream`."""
+
+    slots: Tensor
+    first: Tensor
+    frames: int
+
+
+class Tile(NamedTuple):
+    """What one program works on at a time."""
+
+    rows: int
+    columns: int
+    """Outputs."""
+    beside: int
+    """Outputs after those, or 0: 96 is 64 and 32."""
+    depth: int
+    """Inputs."""
+    ways: int
+    """Over which the warps spread the inputs."""
+    warps: int
+    stages: int
+    """Of loads."""
+
+
+# The first that makes enough programs for 132 processors, else the last. With few rows many inputs
+# are best spread over the warps.
+LARGE = (
+    Tile(128, 128, 0, 64, 1, 4, 3),
+    Tile(128, 64, 32, 64, 1, 4, 3),
+    Tile(128, 64, 0, 64, 1, 4, 3),
+    Tile(64, 64, 0, 64, 1, 4, 4),
+)
+SHALLOW = (
+    Tile(64, 32, 0, 64, 1, 4, 4),
+    Tile(32, 32, 0, 64, 1, 4, 4),
+    Tile(16, 16, 0, 64, 4, 4, 4),
+)
+DEEP = (
+    Tile(32, 32, 0, 64, 4, 4, 3),
+    Tile(16, 32, 0, 128, 4, 4, 3),
+    Tile(16, 16, 0, 128, 4, 4, 3),
+)
+PAIRS = {96: Tile(128, 64, 32, 32, 1, 4, 3), 192: Tile(64, 128, 64, 64, 1, 4, 3)}
+"""For two convolutions in a row, by their channels, all of which are in one tile."""
+PAIR_ROWS = {96: 12_000, 192: 40_000}
+"""From which on a pair is faster than one after the other."""
+
+
+def choose_tile(rows: int, outputs: int, inputs: int) -> Tile:
+    deep = inputs >= 1536
+    for tile in LARGE + (DEEP if deep else SHALLOW):
+        wide = tile.columns + tile.beside
+        programs = triton.cdiv(rows, tile.rows) * (outputs // wide)
+        enough = 100 if tile in LARGE else 90 if deep else 60
+        if programs >= enough and outputs % wide == 0 and tile.rows <= max(16, rows):
+            break
+    return tile
+
+
+def choose_pair_tile(x: Tensor) -> Tile | None:
+    """For the two convolutions of a residual unit of x; None: take one after the other."""
+    rows, channels = x.shape
+    if x.dtype == torch.float32 or rows < PAIR_ROWS.get(channels, rows + 1):
+        return None  # In fp32 it would not fit into the registers.
+    return PAIRS[channels]
+
+
+def convolve(
+    batch: Batch,
+    conv: Convolution,
+    x: Tensor,
+    rate: int,
+    *,
+    between: "Snake | None" = None,
+    second: "Convolution | None" = None,
+    add: Tensor | None = None,
+    keep: bool = False,
+    snake: "Snake | None" = None,
+    gelu: bool = False,
+    to: Tensor | None = None,
+    tile: Tile | None = None,
+) -> Tensor:
+    """`conv` of the new rows of x, plus `add`, through `snake` or GELU.
+
+    Args:
+        x: packed, or the ring where the new rows are.
+        rate: rows of x a frame.
+        between, second: what follows `conv` before the sum, of one tap and the same channels.
+        add: packed, or the ring.
+        to: the ring into which what comes out is written.
+        keep: what there is before the snake is returned.
+
+    Returns: packed, what comes out if there is no `to`, or what is kept.
+    """
+    outputs, taps, channels = conv.weight.shape
+    rows = rate * batch.frames
+    total = len(batch.slots) * rows
+    tile = tile or choose_tile(total, outputs, taps * channels)
+    packed = x.new_empty(total if keep or to is None else 0, outputs)
+    nothing = conv.bias
+    wide = tile.columns + tile.beside
+    assert second is None or wide == outputs
+    _convolve[(triton.cdiv(outputs, wide) * triton.cdiv(total, tile.rows),)](
+        x,
+        conv.weight,
+        conv.bias,
+        nothing if between is None else between.rate,
+        nothing if between is None else between.depth,
+        x if second is None else second.weight,
+        nothing if second is None else second.bias,
+        x if add is None else add,
+        packed,
+        packed if to is None else to,
+        nothing if snake is None else snake.rate,
+        nothing if snake is None else snake.depth,
+        batch.slots,
+        batch.first,
+        total,
+        rows,
+        rate,
+        x.shape[1] if x.ndim == 3 else 0,
+        add.shape[1] if add is not None and add.ndim == 3 else 0,
+        to.shape[1] // conv.rows if to is not None else 0,
+        channels,
+        taps * channels,
+        outputs,
+        outputs // conv.rows,
+        conv.dilation,
+        conv.length,
+        FROM_RING=x.ndim == 3,
+        SECOND=second is not None,
+        ADD=add is not None,
+        ADD_RING=add is not None and add.ndim == 3,
+        KEEP=keep,
+        SNAKE=snake is not None,
+        GELU=gelu,
+        TO_RING=to is not None,
+        ROWS=tile.rows,
+        COLUMNS=tile.columns,
+        BESIDE=tile.beside,
+        DEPTH=min(tile.depth, channels & -channels),
+        WAYS=tile.ways,
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
+    return packed.view(len(packed) * conv.rows, outputs // conv.rows)
+
+
+@triton.jit
+def wrap(row, ring):
+    """Into the ring, from less than its length before or after it."""
+    row = tl.where(row < 0, row + ring, row)
+    return tl.where(row >= ring, row - ring, row)
+
+
+@triton.jit
+def _snake(x, rate, depth):
+    """x + sin(x * rate)^2 * depth: the sine in turns of half a circle, its square as a polynomial
+    in the square of their fraction, exact to 2e-7."""
+    turns = x * (rate * 0.3183098861837907)
+    # Adding and taking away 1.5 * 2^23 rounds.
+    turns -= (turns + 12582912.0) - 12582912.0
+    z = turns * turns
+    y = 12.98989200592041 - 3.2717056274414062 * z
+    y = y * z - 30.085744857788086
+    y = y * z + 42.72536087036133
+    y = y * z - 32.469581604003906
+    y = y * z + 9.869603157043457
+    return x + y * z * depth
+
+
+@triton.jit
+def _snake_of(x, rates, depths, channel):
+    return _snake(x, tl.load(rates + channel)[None, :], tl.load(depths + channel)[None, :])
+
+
+@triton.jit(
+    # Shall not make kernels of their own where they are 1 or divisible by 16.
+    do_not_specialize=[
+        "total", "rows", "rate", "x_ring", "add_ring", "out_ring", "dilation", "length"
+    ]
+)  # fmt: skip
+def _convolve(
+    x,
+    weight,
+    bias,
+    between_rate,
+    between_depth,
+    second_weight,
+    second_bias,
+    add,
+    kept,
+    out,
+    snake_rate,
+    snake_depth,
+    slots,
+    first,
+    total,
+    rows,
+    rate,
+    x_ring,
+    add_ring,
+    out_ring,
+    channels,
+    inputs,
+    outputs,
+    out_channels,
+    dilation,
+    length,
+    FROM_RING: tl.constexpr,
+    SECOND: tl.constexpr,
+    ADD: tl.constexpr,
+    ADD_RING: tl.constexpr,
+    KEEP: tl.constexpr,
+    SNAKE: tl.constexpr,
+    GELU: tl.constexpr,
+    TO_RING: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BESIDE: tl.constexpr,
+    DEPTH: tl.constexpr,
+    WAYS: tl.constexpr,
+):
+    tiles = tl.cdiv(outputs, COLUMNS + BESIDE)
+    start = tl.program_id(0) % tiles * (COLUMNS + BESIDE)
+    row = tl.program_id(0) // tiles * ROWS + tl.arange(0, ROWS)
+    real = row < total
+    number = tl.minimum(row, total - 1) // rows
+    inner = row - number * rows
+    slot = tl.load(slots + number)
+    position = (tl.load(first + number) * rate).to(tl.int32)
+    place = row.to(tl.int64) * outputs
+    if FROM_RING:
+        x += slot * x_ring * channels
+        near = wrap(position % x_ring + inner - length, x_ring)
+        before = tl.where(real, position + inner - length, -1073741824)
+    else:
+        x += row.to(tl.int64) * channels
+        near = tl.zeros_like(row)
+        before = tl.where(real, 0, -1073741824)
+    column = start + tl.arange(0, COLUMNS)
+    column_beside = start + COLUMNS + tl.arange(0, BESIDE if BESIDE else 1)
+    # Those past the end repeat the last.
+    w = weight + tl.minimum(column, outputs - 1).to(tl.int64) * inputs
+    w_beside = weight + tl.minimum(column_beside, outputs - 1).to(tl.int64) * inputs
+    if WAYS == 1:
+        sum, beside = _sum(
+            x, near, before, x_ring, w, w_beside, channels, inputs, dilation,
+            FROM_RING, ROWS, COLUMNS, BESIDE, DEPTH,
+        )  # fmt: skip
+    else:
+        sum = _sum_ways(
+            x, near, before, x_ring, w, channels, inputs, dilation,
+            FROM_RING, ROWS, COLUMNS, DEPTH, WAYS,
+        )  # fmt: skip
+    if SECOND:
+        y = _snake_of(sum + tl.load(bias + column)[None, :], between_rate, between_depth, column)
+        y = y.to(x.dtype.element_ty)
+        sum = _second(y, second_weight, column, column, outputs)
+        if BESIDE:
+            z = beside + tl.load(bias + column_beside)[None, :]
+            z = _snake_of(z, between_rate, between_depth, column_beside).to(y.dtype)
+            sum += _second(z, second_weight, column, column_beside, outputs)
+            beside = _second(y, second_weight, column_beside, column, outputs)
+            beside += _second(z, second_weight, column_beside, column_beside, outputs)
+        bias = second_bias
+    if ADD_RING:
+        add += (slot * add_ring + wrap(position % add_ring + inner, add_ring)) * outputs
+    elif ADD:
+        add += place
+    if KEEP:
+        kept += place
+    if TO_RING:
+        place = (slot * out_ring + wrap(position % out_ring + inner, out_ring)) * outputs
+    _put(
+        sum, column, real, outputs, out_channels, bias, add, kept, out + place, snake_rate,
+        snake_depth, ADD, KEEP, SNAKE, GELU,
+    )  # fmt: skip
+    if BESIDE:
+        _put(
+            beside, column_beside, real, outputs, out_channels, bias, add, kept, out + place,
+            snake_rate, snake_depth, ADD, KEEP, SNAKE, GELU,
+        )  # fmt: skip
+
+
+@triton.jit
+def _second(y, weight, column, seen, inputs):
+    w = tl.load(weight + column[None, :] * inputs + seen[:, None])
+    return tl.dot(y, w, input_precision="ieee")
+
+
+@triton.jit
+def _put(
+    y, column, real, outputs, out_channels, bias, add, kept, out, rates, depths,
+    ADD: tl.constexpr, KEEP: tl.constexpr, SNAKE: tl.constexpr, GELU: tl.constexpr,
+):  # fmt: skip
+    """What stands behind the product. add, kept, out: of each row."""
+    there = column < outputs
+    real = real[:, None] & there[None, :]
+    y += tl.load(bias + column, mask=there, other=0.0)[None, :]
+    if ADD:
+        y += tl.load(add[:, None] + column[None, :], mask=real, other=0.0)
+    if KEEP:
+        tl.store(kept[:, None] + column[None, :], y.to(kept.dtype.element_ty), mask=real)
+    if SNAKE:
+        y = _snake_of(y, rates, depths, tl.where(there, column, 0) % out_channels)
+    if GELU:
+        y = 0.5 * y * (1.0 + tl.erf(y * 0.7071067811865476))
+    tl.store(out[:, None] + column[None, :], y.to(out.dtype.element_ty), mask=real)
+
+
+@triton.jit
+def _sum(
+    x, near, before, x_ring, weight, beside_weight, channels, inputs, dilation,
+    FROM_RING: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BESIDE: tl.constexpr,
+    DEPTH: tl.constexpr,
+):  # fmt: skip
+    """Rows of x times outputs of the weight, and those beside them."""
+    depth = tl.arange(0, DEPTH)
+    sum = tl.zeros([ROWS, COLUMNS], tl.float32)
+    beside = tl.zeros([ROWS, BESIDE if BESIDE else 1], tl.float32)
+    size = x_ring * channels
+    place = near * channels
+    channel = 0
+    for start in tl.range(0, inputs, DEPTH):
+        at = x + place
+        y = tl.load(at[:, None] + depth[None, :], mask=(before >= 0)[:, None], other=0.0)
+        w = tl.load(weight[None, :] + (start + depth)[:, None])
+        sum = tl.dot(y, w, sum, input_precision="ieee")
+        if BESIDE:
+            w = tl.load(beside_weight[None, :] + (start + depth)[:, None])
+            beside = tl.dot(y, w, beside, input_precision="ieee")
+        place += DEPTH
+        if FROM_RING:
+            channel += DEPTH
+            over = channel == channels
+            channel = tl.where(over, 0, channel)
+            place += tl.where(over, (dilation - 1) * channels, 0)
+            place = tl.where(place >= size, place - size, place)
+            before += tl.where(over, dilation, 0)
+    return sum, beside
+
+
+@triton.jit
+def _sum_ways(
+    x, near, before, x_ring, weight, channels, inputs, dilation,
+    FROM_RING: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    WAYS: tl.constexpr,
+):  # fmt: skip
+    """`_sum` by warps that each take their own part of the inputs (the first axis): with few rows
+    a sum is waited for longer than its factors."""
+    depth = tl.arange(0, DEPTH)
+    sum = tl.zeros([WAYS, ROWS, COLUMNS], tl.float32)
+    for start in tl.range(0, inputs, WAYS * DEPTH):
+        first = start + tl.arange(0, WAYS) * DEPTH
+        channel = first % channels
+        shift = first // channels * dilation
+        at = x[None, :]
+        if FROM_RING:
+            at += wrap(near[None, :] + shift[:, None], x_ring) * channels
+        there = (first < inputs)[:, None, None]
+        real = there & (before[None, :] + shift[:, None] >= 0)[:, :, None]
+        y = tl.load(
+            at[:, :, None] + channel[:, None, None] + depth[None, None, :], mask=real, other=0.0
+        )
+        w = tl.load(
+            weight[None, None, :] + first[:, None, None] + depth[None, :, None],
+            mask=there,
+            other=0.0,
+        )
+        sum = tl.dot(y, w, sum, input_precision="ieee")
+    return tl.sum(sum, 0)

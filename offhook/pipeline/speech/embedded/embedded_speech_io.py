@@ -1,0 +1,297 @@
+"""What the embedded voices share: clauses to one C library on one thread, sound to marked pieces.
+
+A C library of speech synthesis keeps its state in globals, so each has one thread of its own and
+one clause is spoken at a time; calls take turns clause by clause. That one thread speaks dozens of
+times faster than real time (see the engines), and ctypes lets the server go on meanwhile.
+"""
+
+import asyncio
+import re
+import unicodedata
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import soxr
+
+from offhook.media.pcm import RATE_OUT, Pcm, dbfs
+from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.synthesizer import (
+    DEFAULT_VOICE,
+    Speech,
+    TextTooLong,
+    UnknownVoice,
+    VoiceOptions,
+)
+from offhook.pipeline.speech.voice.clauses import ClauseSplitter, ends_clause, ends_sentence
+
+LEVEL_DBFS = -20.0
+PEAK = 0.9
+"""Of full scale; a clause that would exceed it is made quieter as a whole, never clipped."""
+SENTENCE_PAUSE_MS = 250
+COMMA_PAUSE_MS = 120
+WORD_PAUSE_MS = 30
+"""Between clauses cut where nothing is written."""
+LEAD_SILENCE_DB = -40.0
+TAIL_SILENCE_DB = -36.0
+"""A 5 ms frame this far below the loudest one of its clause is silence at the clause's edges. Words
+begin softly; what breath follows the last one nobody misses."""
+LEAD_MS = 10
+TAIL_MS = 25
+"""Kept before and after what is louder than silence: soft consonants begin and end there."""
+FADE_MS = 5
+MAX_WAITING_CHARS = 100_000
+"""Text written and not yet spoken, about two hours of it."""
+
+CALIBRATION = "The quick brown fox jumps over the lazy dog, and nobody minds at all."
+SAID_AS = {"&": "and", "+": "plus", "=": "equals", "@": "at", "%": "percent"}
+_MARKUP = str.maketrans("", "", "*`~^<>|\\{}[]_#")
+_TYPOGRAPHY = str.maketrans(
+    {"‘": "'", "’": "'", "“": '"', "”": '"', "…": "...", "–": "-", "—": ",", "«": '"', "»": '"'}
+)
+
+
+@dataclass(frozen=True)
+class Sound:
+    """What a C library made of a clause."""
+
+    pcm: Pcm
+    rate: int
+    """Hz."""
+    word_ends: list[int]
+    """For each word asked for, the sample it ends before; not decreasing."""
+
+
+def written_words(clause: str) -> list[str]:
+    """Slices of the clause, a word each with the white space after it (the first also with that
+    before it); joined they are the clause. Empty for white space alone. A long dash ends a word."""
+    return re.findall(r"\s*(?:[^\s—]+—*|—+)\s*", clause)
+
+
+def spoken_form(word: str) -> str:
+    """The word in the ASCII that an English C voice reads; empty when there is nothing to say.
+
+    Markup is dropped, typographic marks and accents become plain ones, a lone sign its name.
+    """
+    plain = unicodedata.normalize("NFKD", word.strip().translate(_TYPOGRAPHY))
+    plain = plain.translate(_MARKUP).encode("ascii", "ignore").decode()
+    plain = "".join(char for char in plain if "!" <= char <= "~")
+    if any(map(str.isalnum, plain)):
+        return plain
+    return next((SAID_AS[char] for char in plain if char in SAID_AS), "")
+
+
+def speakable_words(clause: str) -> list[tuple[str, str]]:
+    """Pairs of a slice of the clause and its spoken form. A slice with nothing to say joins its
+    neighbour. Empty when the whole clause has nothing to say; else the slices join to it."""
+    pairs: list[tuple[str, str]] = []
+    silent = ""
+    for word in written_words(clause):
+        if spoken := spoken_form(word):
+            pairs.append((silent + word, spoken))
+            silent = ""
+        elif pairs:
+            before, said = pairs[-1]
+            pairs[-1] = (before + word, said)
+        else:
+            silent += word
+    return pairs
+
+
+def pause_after_ms(clause: str) -> int:
+    """How long a speaker breathes after the clause."""
+    words = clause.split()
+    if words and ends_sentence(words[-1]):
+        return SENTENCE_PAUSE_MS
+    if (words and ends_clause(words[-1])) or clause.endswith("\n"):
+        return COMMA_PAUSE_MS
+    return WORD_PAUSE_MS
+
+
+def voiced_span(pcm: Pcm, rate: int) -> tuple[int, int]:
+    """First and last-plus-one sample of what is heard in `pcm`, with the lead and the tail."""
+    frame = rate // 200
+    frames = pcm[: len(pcm) // frame * frame].reshape(-1, frame).astype(np.float32)
+    power = np.einsum("ij,ij->i", frames, frames)
+    if not len(power) or not power.max():
+        return 0, len(pcm)
+    loudest = power.max()
+    first = np.flatnonzero(power > loudest * 10 ** (LEAD_SILENCE_DB / 10))[0]
+    last = np.flatnonzero(power > loudest * 10 ** (TAIL_SILENCE_DB / 10))[-1]
+    start = int(first) * frame - rate * LEAD_MS // 1000
+    stop = (int(last) + 1) * frame + rate * TAIL_MS // 1000
+    return max(0, start), min(len(pcm), stop)
+
+
+def speech_pcm(pcm: Pcm, rate: int, gain: float) -> Pcm:
+    """Resample to 24 kHz with the gain, fading both edges so that they join silence unheard."""
+    sound = soxr.resample(pcm.astype(np.float32), rate, RATE_OUT, quality="HQ")
+    peak = float(np.abs(sound).max(initial=1.0))
+    sound *= min(gain, PEAK * 32767 / peak)
+    fade = min(RATE_OUT * FADE_MS // 1000, len(sound) // 2)
+    if fade:
+        ramp = np.linspace(0, 1, fade, dtype=np.float32)
+        sound[:fade] *= ramp
+        sound[-fade:] *= ramp[::-1]
+    pcm24: Pcm = np.rint(sound).astype(np.int16)
+    return pcm24
+
+
+def cut_at_words(sound: Sound, slices: list[str], gain: float) -> list[Speech]:
+    """The clause's sound without the silence around it, in pieces that end with their words."""
+    start, stop = voiced_span(sound.pcm, sound.rate)
+    pcm = speech_pcm(sound.pcm[start:stop], sound.rate, gain)
+    pieces = []
+    begin = 0
+    for number, (text, end) in enumerate(zip(slices, sound.word_ends, strict=True), 1):
+        cut = len(pcm)
+        if number < len(slices):
+            cut = min(cut, max(begin, (end - start) * RATE_OUT // sound.rate))
+        pieces.append(Speech(pcm[begin:cut], text))
+        begin = cut
+    return pieces
+
+
+class EmbeddedSynthesizer(ABC):
+    """A `Synthesizer` of English over a C library. ``load`` and ``sound`` run on the library's
+    thread."""
+
+    name: str
+    names: tuple[str, ...]
+    """Of the voices; the first is the usual one."""
+    languages = ("en",)
+    """That it speaks, as ISO 639 codes."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.name)
+        self._gains: dict[str, float] = {}
+
+    @abstractmethod
+    def load(self) -> None:
+        """Load the library. Raises EngineError."""
+
+    @abstractmethod
+    def sound(self, words: list[str], voice: str, speed: float = 1.0) -> Sound:
+        """Speak the words (ASCII without white space, at least one). Raises EngineError."""
+
+    def voices(self) -> list[str]:
+        return list(self.names)
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self.load)
+        await loop.run_in_executor(self._thread, self.speak, CALIBRATION, self.names[0])
+
+    def open(self, options: VoiceOptions = DEFAULT_VOICE) -> "EmbeddedSpeech":
+        voice, speed = options.voice or self.names[0], options.speed
+        if voice not in self.names:
+            raise UnknownVoice(f"{self.name} has no voice {voice!r}, only {', '.join(self.names)}")
+        if options.language not in ("", "en"):
+            raise ValueError(f"{self.name} speaks English only, not {options.language!r}")
+        return EmbeddedSpeech(lambda clause: self.speak(clause, voice, speed), self._thread, speed)
+
+    async def close(self) -> None:
+        """End the thread after the clause it speaks; replies in progress end there."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def speak(self, clause: str, voice: str, speed: float = 1.0) -> list[Speech]:
+        """One clause, on the library's thread: pieces whose texts join to it."""
+        pairs = speakable_words(clause)
+        if not pairs:
+            return [Speech(np.empty(0, np.int16), clause)]
+        sound = self.sound([spoken for _, spoken in pairs], voice, speed)
+        return cut_at_words(sound, [text for text, _ in pairs], self._gain(voice))
+
+    def _gain(self, voice: str) -> float:
+        # One gain a voice, not a clause: a short "Yes." shall not be as loud as a whole sentence.
+        if voice not in self._gains:
+            sound = self.sound(CALIBRATION.split(), voice)
+            start, stop = voiced_span(sound.pcm, sound.rate)
+            self._gains[voice] = 10 ** ((LEVEL_DBFS - dbfs(sound.pcm[start:stop])) / 20)
+        return self._gains[voice]
+
+
+class EmbeddedSpeech:
+    """A `SynthesizerStream`: one reply, spoken clause by clause as fast as it is iterated.
+
+    A pause before each clause but the first is a piece of its own without text, so a reply ends
+    with its last word. A clause with nothing to say is a piece without sound.
+    """
+
+    def __init__(
+        self, speak: Callable[[str], list[Speech]], thread: Executor, speed: float = 1.0
+    ) -> None:
+        self._speak = speak
+        self._thread = thread
+        self._speed = speed
+        self._splitter = ClauseSplitter()
+        self._clauses: deque[str] = deque()
+        self._waiting_chars = 0
+        self._ended = False
+        self._wake = asyncio.Event()
+        self._cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def write(self, text: str) -> None:
+        """Raises TextTooLong when 100 000 characters wait already."""
+        if self._waiting_chars + len(text) > MAX_WAITING_CHARS:
+            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters wait to be spoken")
+        self._waiting_chars += len(text)
+        self._clauses += self._splitter.write(text)
+        self._wake.set()
+
+    def end(self) -> None:
+        self._clauses += self._splitter.end()
+        self._ended = True
+        self._wake.set()
+
+    def cancel(self) -> None:
+        if not self._cancelled.done():
+            self._cancelled.set_result(None)
+        self._clauses.clear()
+        self._wake.set()
+
+    async def __aiter__(self) -> AsyncIterator[Speech]:
+        pause_ms = 0.0
+        while (clause := await self._next_clause()) is not None:
+            pieces = await self._spoken(clause)
+            for piece in _after_pause(pieces, pause_ms):
+                if self._cancelled.done():
+                    return
+                yield piece
+            if any(len(piece.pcm) for piece in pieces):
+                pause_ms = pause_after_ms(clause) / self._speed
+
+    async def _next_clause(self) -> str | None:
+        while not self._clauses:
+            if self._ended or self._cancelled.done():
+                return None
+            self._wake.clear()
+            await self._wake.wait()
+        clause = self._clauses.popleft()
+        self._waiting_chars -= len(clause)
+        return clause
+
+    async def _spoken(self, clause: str) -> list[Speech]:
+        """The clause's pieces; none when the reply is cancelled or the engine closed meanwhile."""
+        try:
+            work = asyncio.get_running_loop().run_in_executor(self._thread, self._speak, clause)
+        except RuntimeError as error:
+            raise EngineError("the synthesizer is closed") from error
+        try:
+            await asyncio.wait((work, self._cancelled), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # A clause still waiting for the thread leaves the line; one being spoken is dropped.
+            abandoned = not work.done()
+            work.cancel()
+        return [] if abandoned or work.cancelled() else work.result()
+
+
+def _after_pause(pieces: list[Speech], pause_ms: float) -> Iterator[Speech]:
+    for piece in pieces:
+        if pause_ms and len(piece.pcm):
+            yield Speech(np.zeros(round(RATE_OUT * pause_ms / 1000), np.int16), "")
+            pause_ms = 0
+        yield piece

@@ -1,0 +1,139 @@
+"""eSpeak NG, in a process of its own: the voice where there is no Flite.
+
+It runs on every system that has a wheel of espeakng-loader, but sounds like a machine. The wheel is
+no part of the base installation, and its library is never loaded by the server: see
+`espeak_worker`. eSpeak tells where each word begins; a word ends where the next one begins, so a
+pause within a clause belongs to the word before it.
+"""
+
+import json
+import select
+import subprocess
+import sys
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from offhook.pipeline.speech.embedded.embedded_speech_io import EmbeddedSynthesizer, Sound
+from offhook.pipeline.speech.recognizer import EngineError
+
+USUAL_RATE_WPM = 175
+ANSWER_S = 20.0
+"""For an answer, the first included. A clause takes some ms; a machine may be busy."""
+READ_BYTES = 1 << 16
+HOW_TO_GET = (
+    "install Flite (Debian, Ubuntu: sudo apt-get install libflite1), or eSpeak NG, which is under "
+    "the GPL and runs in a process of its own: pip install espeakng-loader"
+)
+
+
+class _Child:
+    """The process. Raises EngineError when it cannot speak."""
+
+    def __init__(self) -> None:
+        if not is_installed():
+            raise EngineError(f"eSpeak NG is not installed: {HOW_TO_GET}")
+        command = [sys.executable, "-m", "offhook.pipeline.speech.embedded.espeak_worker"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        try:
+            self._answer()
+        except EngineError:
+            self.end()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def say(self, words: list[str], voice: str, speed: float) -> Sound:
+        text = " ".join(words)
+        asked = {"text": text, "voice": voice, "wpm": round(USUAL_RATE_WPM * speed)}
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+        except (OSError, ValueError) as error:
+            raise EngineError("the process of eSpeak NG has ended") from error
+        table, data = self._answer()
+        pcm = np.frombuffer(data, np.int16)
+        return Sound(pcm, table["rate"], list(_word_ends(words, table["words"], len(pcm))))
+
+    def _answer(self) -> tuple[dict[str, Any], bytes]:
+        until = time.monotonic() + ANSWER_S
+        data = b""
+        while b"\n" not in data:
+            data += self._read(until)
+        line, _, rest = data.partition(b"\n")
+        table = json.loads(line)
+        if "error" in table:
+            raise EngineError(table["error"])
+        sound = bytearray(rest)
+        while len(sound) < table["bytes"]:
+            sound += self._read(until)
+        return table, bytes(sound)
+
+    def _read(self, until: float) -> bytes:
+        output = self._process.stdout
+        assert output is not None
+        try:
+            came, _, _ = select.select([output], [], [], max(0.0, until - time.monotonic()))
+            data = output.read(READ_BYTES) if came else b""
+        except (OSError, ValueError) as error:  # ended meanwhile
+            raise EngineError("the process of eSpeak NG was ended") from error
+        if not data:
+            self.end()  # what it may yet say is no answer to what is asked next
+            what = "has ended" if came else f"says nothing for {ANSWER_S:g} s"
+            raise EngineError(f"the process of eSpeak NG {what}")
+        return bytes(data)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def is_installed() -> bool:
+    return find_spec("espeakng_loader") is not None
+
+
+def _word_ends(words: list[str], starts: list[tuple[int, int]], samples: int) -> Iterator[int]:
+    """`starts` are (place in the text, sample) of the words eSpeak saw; it may see several in one
+    of ours or none, which then has no length of its own."""
+    places = [place for place, _ in starts]
+    after = 0
+    for word in words:
+        after += len(word) + 1
+        following = bisect_right(places, after - 1)
+        yield min(starts[following][1], samples) if following < len(starts) else samples
+
+
+class EspeakSynthesizer(EmbeddedSynthesizer):
+    """eSpeak's American English. A process that has died is started again by the next clause."""
+
+    name = "espeak"
+    names = ("en-us",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._child: _Child | None = None
+
+    def load(self) -> None:
+        if self._child is None or not self._child.alive:
+            self._child = _Child()
+
+    def sound(self, words: list[str], voice: str, speed: float = 1.0) -> Sound:
+        self.load()
+        assert self._child is not None
+        return self._child.say(words, voice, speed)
+
+    async def close(self) -> None:
+        await super().close()
+        if self._child is not None:
+            self._child.end()

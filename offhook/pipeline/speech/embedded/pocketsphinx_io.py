@@ -1,0 +1,472 @@
+"""PocketSphinx as a `Recognizer`: utterances to worker processes, results to their streams.
+
+One thing is kept for each utterance whose result has not come: all its sound (at most a minute). It
+is the queue to a worker that lags, and what is played again to a new worker when one crashes.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import os
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from importlib.util import find_spec
+from typing import Any, cast
+
+from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.speech.embedded.pocketsphinx_worker import (
+    SLICE_BYTES,
+    Frame,
+    FrameError,
+    FrameReader,
+    Kind,
+    unpack_partial,
+)
+from offhook.pipeline.speech.recognizer import (
+    DEFAULT_OPTIONS,
+    EngineError,
+    Final,
+    Loss,
+    NotPossible,
+    Partial,
+    StreamOptions,
+    Word,
+)
+from offhook.pipeline.speech.streams.event_mailbox_io import EventMailbox
+from offhook.pipeline.speech.timing import Arrivals
+
+log = logging.getLogger(__name__)
+
+MAX_UTTERANCE_S = 60
+"""A longer utterance is finished here, and goes on as the next one."""
+MAX_LAG_S = 180
+"""Sound of one stream without a result yet. Beyond, sound is dropped until a result comes."""
+MAX_CRASHES = 2
+"""An utterance that was in progress in so many crashes is given up: its `Final` is empty."""
+PIPE_BYTES = 1 << 16
+"""To be written to a worker by the loop; beyond, sound waits in its utterance."""
+AUDIO_BYTES = 1 << 14
+"""Of sound in one frame."""
+STABLE_AFTER = 3
+"""Hypotheses that agree on a word, and all before it, make it stable."""
+START_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 2.0
+PING_S = 1.0
+"""How often a worker that has utterances is asked whether it is there."""
+MAX_UNANSWERED = 5
+"""A worker that says nothing for so many pings hangs, and is killed; one that still loads, after
+START_TIMEOUT_S. They are counted, not timed: a server that stood still itself has sent none."""
+
+
+class StableText:
+    """Which words of an utterance's hypotheses will not be taken back."""
+
+    def __init__(self) -> None:
+        self._stable: list[str] = []
+        self._recent: deque[list[str]] = deque(maxlen=STABLE_AFTER)
+
+    def update(self, hypothesis: str) -> tuple[str, int]:
+        """Take the next hypothesis; return the text to show and how many characters of it are
+        stable. Stable words stay even where the hypothesis has others by now."""
+        words = hypothesis.split()
+        self._recent.append(words)
+        if len(self._recent) == STABLE_AFTER:
+            alike = (len(set(place)) == 1 for place in zip(*self._recent, strict=False))
+            agreed = sum(itertools.takewhile(bool, alike))
+            self._stable += words[len(self._stable) : agreed]
+        text = " ".join(self._stable + words[len(self._stable) :])
+        return text, len(" ".join(self._stable))
+
+
+class Utterance:
+    """One utterance of a stream until its result comes."""
+
+    def __init__(self, number: int, stream: "PocketSphinxStream", start: int, mean: str) -> None:
+        self.number = number
+        self.stream = stream
+        self.start = start
+        """In samples of the stream."""
+        self.mean = mean
+        self.pcm = bytearray()
+        self.sent = 0
+        self.begun = False
+        self.finished = False
+        self.finish_sent = False
+        self.continues = False
+        self.crashes = 0
+        self.stable = StableText()
+        self.worker: Worker | None = None
+        self.arrivals = Arrivals() if stream.timed else None
+
+    def next_frame(self) -> Frame | None:
+        """What the worker is to be told next."""
+        if not self.begun:
+            self.begun = True
+            return Frame(self.number, Kind.BEGIN, self.mean.encode())
+        if self.sent < len(self.pcm):
+            payload = bytes(self.pcm[self.sent : self.sent + AUDIO_BYTES])
+            self.sent += len(payload)
+            return Frame(self.number, Kind.AUDIO, payload)
+        if self.finished and not self.finish_sent:
+            self.finish_sent = True
+            return Frame(self.number, Kind.FINISH)
+        return None
+
+    def replay(self) -> None:
+        """Tell a new worker everything again."""
+        self.sent = 0
+        self.begun = self.finish_sent = False
+
+
+class Worker(asyncio.SubprocessProtocol):
+    """One child process and the utterances it listens to."""
+
+    def __init__(self, recognizer: "PocketSphinxRecognizer") -> None:
+        self._recognizer = recognizer
+        self._reader = FrameReader()
+        self._process: asyncio.SubprocessTransport | None = None
+        self._stdin: asyncio.WriteTransport | None = None
+        self._paused = False
+        self._ending = False
+        self._spawning: asyncio.Task[None] | None = None
+        self._unanswered = 0
+        """Pings since the worker said anything."""
+        self._next_ping: asyncio.TimerHandle | None = None
+        self.hung = False
+        self.utterances: dict[int, Utterance] = {}
+        self.ready = asyncio.Event()
+        self.exited = asyncio.Event()
+
+    def spawn(self) -> None:
+        """Start the process; what is meant for it waits in the utterances."""
+        self._spawning = asyncio.create_task(self._spawn(), name="pocketsphinx spawn")
+
+    async def _spawn(self) -> None:
+        command = (sys.executable, "-m", "offhook.pipeline.speech.embedded.pocketsphinx_worker")
+        try:
+            await asyncio.get_running_loop().subprocess_exec(lambda: self, *command, stderr=None)
+        except OSError as error:
+            log.error("x pocketsphinx worker does not start: %s", error)
+            self.process_exited()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._process = cast(asyncio.SubprocessTransport, transport)
+        self._stdin = cast(asyncio.WriteTransport, self._process.get_pipe_transport(0))
+        self._stdin.set_write_buffer_limits(high=PIPE_BYTES)
+        if self._ending:
+            self._stdin.close()
+        for utterance in list(self.utterances.values()):
+            self.send(utterance)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        # The one that waits longest goes first, and to the end of the line.
+        for number in list(self.utterances):
+            utterance = self.utterances.pop(number)
+            self.utterances[number] = utterance
+            self.send(utterance)
+
+    def take(self, utterance: Utterance) -> None:
+        """It is this worker's to hear."""
+        self.utterances[utterance.number] = utterance
+        if self._next_ping is None:
+            self._unanswered = 0
+            self._ping_later()
+        self.send(utterance)
+
+    def _ping_later(self) -> None:
+        self._next_ping = asyncio.get_running_loop().call_later(PING_S, self._ping)
+
+    def _ping(self) -> None:
+        self._next_ping = None
+        if not self.utterances or self._ending or self.exited.is_set():
+            return
+        patience = MAX_UNANSWERED if self.ready.is_set() else START_TIMEOUT_S / PING_S
+        if self._unanswered >= patience:
+            log.error("x a pocketsphinx worker hangs: it is killed, and started again")
+            self.hung = True
+            self.kill()
+            return
+        self._unanswered += 1
+        if self._stdin:
+            self._stdin.write(bytes(Frame(0, Kind.PING)))
+        self._ping_later()
+
+    def send(self, utterance: Utterance) -> None:
+        """Write what is new of the utterance, as far as the pipe takes it."""
+        while (
+            self._stdin and not (self._paused or self._ending) and (frame := utterance.next_frame())
+        ):
+            self._stdin.write(bytes(frame))
+
+    def drop(self, utterance: Utterance) -> None:
+        """Forget an utterance whose result is not wanted any more."""
+        del self.utterances[utterance.number]
+        if utterance.begun and self._stdin:
+            self._stdin.write(bytes(Frame(utterance.number, Kind.CANCEL)))
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        self._unanswered = 0
+        try:
+            for frame in self._reader.receive(cast(bytes, data)):
+                self._receive(frame)
+        except FrameError as error:
+            log.error("x %s", error)
+            self.kill()
+
+    def _receive(self, frame: Frame) -> None:
+        if frame.kind is Kind.READY:
+            self.ready.set()
+            return
+        utterance = self.utterances.get(frame.utterance)
+        if utterance is None:
+            return  # Cancelled while the frame was under way.
+        if frame.kind is Kind.PARTIAL:
+            utterance.stream.receive_partial(utterance, *unpack_partial(frame.payload))
+        elif frame.kind is Kind.FINAL:
+            del self.utterances[frame.utterance]
+            utterance.stream.receive_final(utterance, json.loads(frame.payload))
+
+    def process_exited(self) -> None:
+        self._stdin = None
+        if self._next_ping is not None:
+            self._next_ping.cancel()
+        self.exited.set()
+        self.ready.set()
+        self._recognizer.worker_exited(self)
+
+    def end(self) -> None:
+        """Close its standard input, at which it ends by itself."""
+        self._ending = True
+        if self._stdin:
+            self._stdin.close()
+
+    def kill(self) -> None:
+        if self._process:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+
+class PocketSphinxRecognizer:
+    """A `Recognizer` over up to `processes` workers, by default a core less than there are.
+
+    A worker is started when an utterance begins and every other one is busy, and stays. One core
+    keeps up with about six callers who talk at once; with more, results come later.
+    """
+
+    name = "pocketsphinx"
+
+    def __init__(self, processes: int | None = None) -> None:
+        self.processes = processes or max(1, (os.cpu_count() or 1) - 1)
+        self.losses: Counter[Loss] = Counter()
+        """Workers that ended by themselves or had to be killed."""
+        self._workers: list[Worker] = []
+        self._numbers = itertools.count(1)
+        self._closing = False
+
+    async def start(self) -> None:
+        """Start the first worker and wait for its model. Raises EngineError."""
+        if find_spec("pocketsphinx") is None:
+            raise EngineError("PocketSphinx is missing: install the Python package pocketsphinx")
+        worker = self._least_loaded()
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await worker.ready.wait()
+        except TimeoutError as error:
+            raise EngineError(f"PocketSphinx did not load in {START_TIMEOUT_S:.0f} s") from error
+        if worker.exited.is_set():
+            raise EngineError("PocketSphinx ended while loading: see its words in the log above")
+
+    async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "PocketSphinxStream":
+        """English only. Updates come as decoding goes on, and word times always; there is nothing
+        that context could change."""
+        if options.language_code not in (None, "en"):
+            raise NotPossible(f"PocketSphinx hears English (en) only, not {options.language}")
+        return PocketSphinxStream(self, options.timing)
+
+    async def close(self) -> None:
+        """End the workers; utterances in progress get no `Final`."""
+        self._closing = True
+        workers = list(self._workers)
+        for worker in workers:
+            worker.end()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await asyncio.gather(*(worker.exited.wait() for worker in workers))
+        except TimeoutError:
+            for worker in workers:
+                worker.kill()
+            await asyncio.gather(*(worker.exited.wait() for worker in workers))
+
+    def begin(self, stream: "PocketSphinxStream", start: int, mean: str) -> Utterance:
+        """A new utterance of the stream, placed on the worker with the fewest."""
+        utterance = Utterance(next(self._numbers), stream, start, mean)
+        self._place(utterance)
+        return utterance
+
+    def _place(self, utterance: Utterance) -> None:
+        worker = self._least_loaded()
+        utterance.worker = worker
+        worker.take(utterance)
+
+    def _least_loaded(self) -> Worker:
+        least = min(self._workers, key=lambda worker: len(worker.utterances), default=None)
+        if least is not None and (not least.utterances or len(self._workers) >= self.processes):
+            return least
+        worker = Worker(self)
+        self._workers.append(worker)
+        worker.spawn()
+        return worker
+
+    def worker_exited(self, worker: Worker) -> None:
+        """Go on with the utterances of a worker that is gone on another one."""
+        self._workers.remove(worker)
+        if self._closing:
+            return
+        self.losses["hung" if worker.hung else "crashed"] += 1
+        log.error("x pocketsphinx worker ended with %d utterances", len(worker.utterances))
+        # What still comes from its pipe is for nobody.
+        orphans, worker.utterances = worker.utterances, {}
+        for utterance in orphans.values():
+            utterance.crashes += 1
+            if utterance.crashes >= MAX_CRASHES:
+                utterance.worker = None
+                utterance.stream.give_up(utterance)
+            else:
+                utterance.replay()
+                self._place(utterance)
+
+
+class PocketSphinxStream:
+    """A `RecognizerStream`.
+
+    An utterance of more than a minute, or one given up, ends with a `Final` nobody asked for, and
+    goes on as the next. ``cancel`` drops the utterance in progress, else the last finished one
+    whose `Final` has not come. The caller's cepstral mean goes from each result to the next
+    utterance; one begun before the result starts with the mean before.
+    """
+
+    def __init__(self, recognizer: PocketSphinxRecognizer, timed: bool) -> None:
+        self.timed = timed
+        self._recognizer = recognizer
+        self._pending: deque[Utterance] = deque()
+        self._mailbox = EventMailbox()
+        self._finals: dict[int, Final] = {}
+        self._mean = ""
+        self._samples = 0
+        self._waiting_bytes = 0
+        self._dropping = False
+
+    def feed(self, pcm: Pcm) -> None:
+        self._samples += len(pcm)
+        if self._mailbox.closed or self._is_full(2 * len(pcm)):
+            return
+        data = memoryview(pcm.tobytes())
+        while data:
+            utterance = self._current() or self._begin(len(data) // 2)
+            room = MAX_UTTERANCE_S * RATE_IN * 2 - len(utterance.pcm)
+            utterance.pcm += data[:room]
+            if utterance.arrivals is not None:
+                utterance.arrivals.came(len(data[:room]) // 2, time.monotonic())
+            self._waiting_bytes += len(data[:room])
+            data = data[room:]
+            if data:
+                utterance.continues = True
+                self.finish()
+            elif utterance.worker:
+                utterance.worker.send(utterance)
+
+    def _is_full(self, more_bytes: int) -> bool:
+        full = self._waiting_bytes + more_bytes > MAX_LAG_S * RATE_IN * 2
+        if full and not self._dropping:
+            log.error("x pocketsphinx is %d s behind a caller: sound is dropped", MAX_LAG_S)
+        self._dropping = full
+        return full
+
+    def finish(self) -> None:
+        if self._mailbox.closed:
+            return
+        utterance = self._current() or self._begin(0)
+        utterance.finished = True
+        if utterance.arrivals is not None:
+            utterance.arrivals.ended(time.monotonic())
+        if utterance.worker:
+            utterance.worker.send(utterance)
+
+    def cancel(self) -> None:
+        self._mailbox.drop_partial()
+        if self._pending:
+            self._forget(self._pending.pop())
+
+    def _current(self) -> Utterance | None:
+        """The utterance in progress."""
+        newest = self._pending[-1] if self._pending else None
+        return None if newest is None or newest.finished else newest
+
+    def _begin(self, fed: int) -> Utterance:
+        utterance = self._recognizer.begin(self, self._samples - fed, self._mean)
+        self._pending.append(utterance)
+        return utterance
+
+    def _forget(self, utterance: Utterance) -> None:
+        self._waiting_bytes -= len(utterance.pcm)
+        self._finals.pop(utterance.number, None)
+        if utterance.worker and utterance.number in utterance.worker.utterances:
+            utterance.worker.drop(utterance)
+
+    def receive_partial(
+        self, utterance: Utterance, samples: int, started: float, done: float, hypothesis: str
+    ) -> None:
+        """What the worker has heard so far, and when it decoded the last of it."""
+        text, stable_chars = utterance.stable.update(hypothesis)
+        timing = None
+        if (arrivals := utterance.arrivals) is not None:
+            needs = arrivals.covered + SLICE_BYTES // 2
+            timing = arrivals.update(samples, needs, started, done)
+        # Of several utterances under way only the oldest is told of, as their order is.
+        if text and utterance is self._pending[0]:
+            self._mailbox.put(Partial(text, stable_chars, samples * 1000 // RATE_IN, timing))
+
+    def receive_final(self, utterance: Utterance, result: dict[str, Any]) -> None:
+        """The worker's result, as `Kind.FINAL` has it."""
+        self._mean = result["mean"]
+        offset = utterance.start * 1000 // RATE_IN
+        words = tuple(Word(text, offset + a, offset + b) for text, a, b in result["words"])
+        text = " ".join(word.text for word in words)
+        audio_ms = result["samples"] * 1000 // RATE_IN
+        timing = None
+        if utterance.arrivals is not None:
+            timing = utterance.arrivals.final(result["started"], result["done"])
+        final = Final(text, audio_ms, words, continues=utterance.continues, timing=timing)
+        self._settle(utterance, final)
+
+    def give_up(self, utterance: Utterance) -> None:
+        """No worker survives this utterance."""
+        log.error("x pocketsphinx gives up an utterance after %d crashes", MAX_CRASHES)
+        utterance.continues |= not utterance.finished
+        utterance.finished = True
+        audio_ms = len(utterance.pcm) // 2 * 1000 // RATE_IN
+        self._settle(utterance, Final("", audio_ms, continues=utterance.continues, lost=True))
+
+    def _settle(self, utterance: Utterance, final: Final) -> None:
+        # Utterances may be on different workers; their finals are told in the order spoken.
+        self._finals[utterance.number] = final
+        while self._pending and self._pending[0].number in self._finals:
+            oldest = self._pending.popleft()
+            self._waiting_bytes -= len(oldest.pcm)
+            self._mailbox.put(self._finals.pop(oldest.number))
+
+    def events(self) -> AsyncIterator[Partial | Final]:
+        return self._mailbox.events()
+
+    async def close(self) -> None:
+        self._mailbox.close()
+        while self._pending:
+            self._forget(self._pending.pop())

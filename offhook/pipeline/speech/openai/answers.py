@@ -1,0 +1,305 @@
+"""What servers of OpenAI's audio API answer, as values: every byte of it is a stranger's.
+
+Shapes after OpenAI's openapi.yaml; `/v1/realtime` after vLLM's, which hears only and is not
+OpenAI's: `session.created`, `transcription.delta`, `transcription.done`, `error`. vLLM passes on
+what a model writes: Qwen3-ASR puts "language English<asr_text>" before every piece of its text, and
+may say a word over and over.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from offhook.pipeline.speech.recognizer import EngineFault, Word
+from offhook.pipeline.speech.redact import redacted
+from offhook.pipeline.speech.streams.languages import CODES
+from offhook.pipeline.speech.streams.retry import Failed
+from offhook.pipeline.speech.streams.transcript import fix_repetitions, open_tail, strip_tags
+
+MAX_WORDS_CHARS = 300
+"""Of a server's words in an error of ours."""
+MAX_TEXT_CHARS = 1 << 16
+"""Of one utterance; more is no speech."""
+MAX_WORDS = 1 << 14
+MAX_VOICES = 1000
+MAX_NAME_CHARS = 200
+PASSING = (408, 409, 425, 429)
+"""Statuses of the client's fault after which the same request may do better; so may all of 5xx."""
+NO_CREDIT = "insufficient_quota"
+_HEADER_OPENS = "language "
+_HEADER_GOES_ON = re.compile(r"[A-Za-z]{0,30}(<[a-z_]{0,8})?")
+HEADER_CHARS = 50
+"""No header is longer."""
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """Of one request."""
+
+    text: str
+    words: tuple[Word, ...] = ()
+    """Times in ms of the sound sent."""
+    language: str = ""
+    """ISO 639; empty when it was not said."""
+
+
+@dataclass(frozen=True)
+class Created:
+    """The session has begun. vLLM's, which a session of OpenAI's own kind is not."""
+
+
+@dataclass(frozen=True)
+class Delta:
+    text: str
+
+
+@dataclass(frozen=True)
+class Done:
+    text: str
+    language: str = ""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    words: str
+
+
+@dataclass(frozen=True)
+class Other:
+    """A message of no concern."""
+
+
+Message = Created | Delta | Done | Refusal | Other
+
+
+def plain(text: object) -> str:
+    """A stranger's words, fit for a log line: servers repeat the key that they refuse."""
+    words = " ".join(redacted(str(text)[: 4 * MAX_WORDS_CHARS]).split())
+    words = "".join(char for char in words if char.isprintable())
+    return words if len(words) <= MAX_WORDS_CHARS else words[:MAX_WORDS_CHARS] + "…"
+
+
+def table(data: bytes | str) -> dict[str, Any]:
+    """Raises Failed."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Failed("it answers what is no JSON") from error
+    if not isinstance(value, dict):
+        raise Failed("it answers JSON that is no object")
+    return value
+
+
+def error_words(value: object) -> tuple[str, str]:
+    """Message and code, from {"error": {"message", "code"}} (OpenAI), {"error": "…"} or {"message":
+    "…"} (vLLM), {"detail": "…"} (FastAPI)."""
+    if isinstance(value, dict):
+        for key in ("error", "message", "detail"):
+            inner = value.get(key)
+            if isinstance(inner, dict):
+                code = inner.get("code") or inner.get("type")
+                return plain(inner.get("message", "")), plain(code or "")
+            if inner:
+                return plain(inner), plain(value.get("code") or value.get("type") or "")
+    return "", ""
+
+
+def failure(status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> Failed:
+    """What an answer other than 2xx means."""
+    try:
+        words, code = error_words(json.loads(body))
+    except (ValueError, RecursionError):
+        words, code = "", ""
+    said = f"{status}: {words}" if words else f"{status}"
+    after_s = retry_after_s(headers, now)
+    if 300 <= status < 400:
+        place = plain(headers.get("Location", "elsewhere"))
+        words = f"it sends us to {place} ({status}): give that address"
+        return Failed(words, hopeless=True, fault="refused")
+    if status in (401, 403):
+        words = f"it wants a valid API key ({said})"
+        return Failed(words, hopeless=True, status=status, fault="refused")
+    if status == 404:
+        hint = words or "does its address end with /v1?"
+        words = f"it has no such thing (404): {hint}"
+        return Failed(words, hopeless=True, status=status, fault="refused")
+    if status == 429:
+        broke = NO_CREDIT in (code, words)
+        what = "its account has no credit" if broke else "it has too much to do"
+        words = f"{what} ({said})"
+        fault: EngineFault = "refused" if broke else "full"
+        return Failed(words, hopeless=broke, after_s=after_s, status=status, fault=fault)
+    if status >= 500 or status in PASSING:
+        return Failed(f"it has failed ({said})", after_s=after_s, status=status)
+    return Failed(f"it refuses ({said})", hopeless=True, status=status, fault="refused")
+
+
+def retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
+    """Retry-After (RFC 9110, section 10.2.3), or OpenAI's finer header; 0 when neither is sane."""
+    for name, unit in (("retry-after-ms", 1000.0), ("Retry-After", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) / unit
+        except ValueError:
+            continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    try:
+        at = parsedate_to_datetime(headers.get("Retry-After", ""))
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return 0.0
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return max(0.0, (at - now).total_seconds())
+
+
+def language_code(value: object) -> str:
+    """OpenAI says "english", others "en"; empty for what is neither."""
+    name = value.strip() if isinstance(value, str) else ""
+    if name.capitalize() in CODES:
+        return CODES[name.capitalize()]
+    code = name.lower().partition("-")[0]
+    return code if re.fullmatch("[a-z]{2,3}", code) else ""
+
+
+def transcript(data: bytes, audio_ms: int) -> Transcript:
+    """The answer to a transcription request about so long a sound. Raises Failed."""
+    value = table(data)
+    text = value.get("text")
+    if not isinstance(text, str):
+        words, _ = error_words(value)
+        raise Failed(words or "it answers JSON without a text")
+    if len(text) > MAX_TEXT_CHARS:
+        raise Failed(f"it answers {len(text)} characters to {audio_ms // 1000} s of sound")
+    text = said_once(text)
+    words_said = _words(value.get("words"), audio_ms)
+    return Transcript(text, words_said, language_code(value.get("language")))
+
+
+def _words(value: object, audio_ms: int) -> tuple[Word, ...]:
+    """Those with sane times, which are moved into the sound and into order."""
+    words: list[Word] = []
+    last = 0
+    for item in value[:MAX_WORDS] if isinstance(value, list) else ():
+        if not isinstance(item, dict):
+            continue
+        text = item.get("word")
+        start, end = _seconds(item.get("start")), _seconds(item.get("end"))
+        if not isinstance(text, str) or not text.strip():
+            continue
+        if start is None or end is None:
+            continue
+        start_ms = min(max(round(start * 1000), last), audio_ms)
+        last = min(max(round(end * 1000), start_ms), audio_ms)
+        words.append(Word(text.strip(), start_ms, last))
+    return tuple(words)
+
+
+def _seconds(value: object) -> float | None:
+    """A sane time; NaN is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9:
+        return float(value)
+    return None
+
+
+def said_once(text: str) -> str:
+    """A whole text without headers, control tokens and loops."""
+    return fix_repetitions(strip_tags(text)).strip()
+
+
+def _begins_header(text: str) -> bool:
+    rest = text.removeprefix(_HEADER_OPENS)
+    return _HEADER_OPENS.startswith(text) or (
+        rest != text and _HEADER_GOES_ON.fullmatch(rest) is not None
+    )
+
+
+class HeaderFilter:
+    """Takes Qwen3-ASR's "language English<asr_text>", and other control tokens, out of a text that
+    comes in pieces."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def write(self, text: str) -> str:
+        """The text that is certain now: what may be the beginning of a header or of a control token
+        is held back."""
+        text = strip_tags(self._held + text)
+        first = max(0, len(text) - HEADER_CHARS)
+        sure = len(text) - open_tail(text)
+        at = next((n for n in range(first, sure) if _begins_header(text[n:])), sure)
+        self._held = text[at:]
+        return text[:at]
+
+    def end(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+
+def message(data: str) -> Message:
+    """One of vLLM's `/v1/realtime`. Raises Failed."""
+    value = table(data)
+    match value.get("type"):
+        case "session.created":
+            # OpenAI's has only a session object: another protocol under the same path.
+            return Created() if "created" in value else Other()
+        case "transcription.delta":
+            delta = value.get("delta")
+            if not isinstance(delta, str):
+                raise Failed("a delta without text")
+            return Delta(delta)
+        case "transcription.done":
+            text = value.get("text")
+            if not isinstance(text, str):
+                raise Failed("a transcription without text")
+            return Done(text, language_code(value.get("language")))
+        case "error":
+            words, _ = error_words(value)
+            return Refusal(words or "an error without words")
+    return Other()
+
+
+def model_ids(data: bytes) -> list[str]:
+    """Of GET /models; those that can be used as names. Raises Failed."""
+    return _names(table(data).get("data"))
+
+
+def voice_names(data: bytes) -> list[str]:
+    """Of GET /audio/voices, which OpenAI does not have: {"voices": […]} or {"data": […]} of names
+    or of objects. Raises Failed."""
+    value = table(data)
+    return _names(value.get("voices") or value.get("data"))
+
+
+def _names(value: object) -> list[str]:
+    names: list[str] = []
+    for item in value[:MAX_VOICES] if isinstance(value, list) else ():
+        if isinstance(item, dict):
+            item = item.get("id") or item.get("voice_id") or item.get("name")
+        if isinstance(item, str) and 0 < len(item) <= MAX_NAME_CHARS and item not in names:
+            names.append(item)
+    return names
+
+
+def sound_fault(content_type: str, head: bytes) -> str:
+    """Why an answer is no raw PCM, in words; empty when it may be. Some servers call everything
+    audio/mpeg, so the type alone says it only of text."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind.startswith("text/") or kind.endswith(("json", "xml", "html")):
+        return f"it sends {plain(kind)} instead of sound"
+    for magic, name in ((b"RIFF", "WAV"), (b"OggS", "Ogg"), (b"fLaC", "FLAC"), (b"ID3", "MP3")):
+        if head.startswith(magic):
+            return f"it sends {name}, though raw PCM (response_format pcm) was asked for"
+    if kind in ("audio/mpeg", "audio/mp3") and head[:1] == b"\xff" and head[1:2] >= b"\xe0":
+        return "it sends MP3, though raw PCM (response_format pcm) was asked for"
+    return ""
+
+
+def sound_rate(content_type: str, usual: int) -> int:
+    """Hz of raw PCM: what its type says, as audio/L16;rate=16000, else the usual."""
+    said = re.search(r"rate\s*=\s*\"?(\d{4,6})", content_type, re.IGNORECASE)
+    rate = int(said.group(1)) if said else usual
+    return rate if 8000 <= rate <= 192_000 else usual

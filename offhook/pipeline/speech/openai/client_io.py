@@ -1,0 +1,197 @@
+"""The way to a server of OpenAI's audio API: one HTTP session, turns, time limits, errors in words.
+
+Redirects are not followed: sound and key go to the address that was given, or nowhere. Nothing of
+an answer is kept beyond the bounds here, and the API key is in no message.
+"""
+
+import logging
+from asyncio import timeout
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from offhook.pipeline.speech.openai.answers import failure, model_ids, plain
+from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, Turns
+from offhook.pipeline.speech.streams.retry import Failed
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 10.0
+BODY_TIMEOUT_S = 10.0
+"""Between two pieces of an answer that has begun."""
+LIST_TIMEOUT_S = 10.0
+"""For a list of models or voices."""
+MAX_ANSWER_BYTES = 1 << 22
+"""Of an answer that is JSON: an hour of words with their times."""
+MAX_ERROR_BYTES = 1 << 14
+"""Of an error's; what is beyond is not read."""
+PIECE_BYTES = 1 << 16
+PING_S = 15.0
+"""A WebSocket whose other side does not answer a ping for half as long is gone."""
+MAX_MESSAGE_BYTES = 1 << 20
+CLOSE_TIMEOUT_S = 1.0
+USUAL_MODEL = {"asr": "whisper-1", "tts": "tts-1"}
+"""Where none is named and the server has several: OpenAI's, under whose names most servers offer
+theirs."""
+HUNG_UP = (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError, OSError)
+NO_HEADERS: Mapping[str, str] = {}
+BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
+
+
+class OpenAiServer:
+    """The server at `url`, as ``http://host:8000/v1``. `kind`: what it is there for."""
+
+    def __init__(
+        self,
+        kind: Literal["asr", "tts", "agent"],
+        url: str,
+        api_key: str = "",
+        model: str = "",
+        max_requests: int = MAX_REQUESTS,
+    ) -> None:
+        self.kind = kind
+        self.url = url.rstrip("/")
+        self.place = urlsplit(url).netloc
+        self.turns = Turns(max_requests)
+        self._api_key = api_key
+        self._model = model
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        return f"{self._model or 'openai'} at {self.place}"
+
+    @asynccontextmanager
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        within_s: float,
+        *,
+        json: Mapping[str, Any] | None = None,
+        form: Callable[[], aiohttp.FormData] | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer, when it begins in time and is a good one; it is hung up on when the block
+        ends before it does. Raises Failed, also for what breaks inside."""
+        response: aiohttp.ClientResponse | None = None
+        try:
+            async with timeout(within_s):
+                response = await self._open_session().request(
+                    method,
+                    self.url + path,
+                    json=json,
+                    data=form() if form else None,
+                    allow_redirects=False,
+                )
+                if not 200 <= response.status < 300:
+                    raise await self._failure(response)
+            yield response
+        except BROKEN as error:
+            raise self._broken(error, within_s) from error
+        finally:
+            if response is not None:
+                response.close()
+
+    async def socket(self, path: str, within_s: float) -> aiohttp.ClientWebSocketResponse:
+        """Raises Failed."""
+        try:
+            async with timeout(within_s):
+                return await self._open_session().ws_connect(
+                    self.url + path,
+                    compress=0,
+                    heartbeat=PING_S,
+                    max_msg_size=MAX_MESSAGE_BYTES,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            raise failure(
+                error.status, error.headers or NO_HEADERS, b"", datetime.now(UTC)
+            ) from error
+        except BROKEN as error:
+            raise self._broken(error, within_s) from error
+
+    async def body(self, response: aiohttp.ClientResponse, within_s: float) -> bytes:
+        """All of an answer that is JSON, when it begins in time. Raises Failed."""
+        data = bytearray()
+        while piece := await self.piece(response, BODY_TIMEOUT_S if data else within_s):
+            data += piece
+            if len(data) > MAX_ANSWER_BYTES:
+                raise Failed(f"its answer does not end ({MAX_ANSWER_BYTES} bytes so far)")
+        return bytes(data)
+
+    async def piece(self, response: aiohttp.ClientResponse, within_s: float) -> bytes:
+        """What has come of an answer; nothing at its end. Raises Failed."""
+        try:
+            async with timeout(within_s):
+                return await response.content.read(PIECE_BYTES)
+        except BROKEN as error:
+            raise self._broken(error, within_s) from error
+
+    async def model(self) -> str:
+        """The one that was named, or the server's only one, or the usual one. Raises Failed when
+        the server cannot be asked."""
+        if not self._model:
+            models: list[str] = []
+            try:
+                async with self.ask("GET", "/models", LIST_TIMEOUT_S) as response:
+                    models = model_ids(await self.body(response, LIST_TIMEOUT_S))
+            except Failed as failed:
+                if failed.status not in (404, 405, 501):
+                    raise
+            self._model = models[0] if len(models) == 1 else USUAL_MODEL[self.kind]
+        return self._model
+
+    async def close(self) -> None:
+        """What is in progress fails."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    def explain(self, failed: Failed) -> str:
+        """For whoever runs us: which server, what it says, what to do."""
+        words = str(failed)
+        agent = self.kind == "agent"
+        if failed.status in (401, 403):
+            words += ": set " + ("[agent] api_key" if agent else f"[engines] {self.kind}_api_key")
+        elif failed.status == 404:
+            words += f": mend [engines] {self.kind}_url or {self.kind}_model"
+        words = f"the {'model' if agent else 'speech'} server at {self.url}: {words}"
+        return words.replace(self._api_key, "***") if self._api_key else words
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise Failed("we are closing", hopeless=True)
+        if self._session is None:
+            headers = {"Accept-Encoding": "identity"}
+            if self._api_key:
+                headers["Authorization"] = f"Bearer {self._api_key}"
+            self._session = aiohttp.ClientSession(
+                # `Turns` limits, and each WebSocket has a connection of its own.
+                connector=aiohttp.TCPConnector(limit=0),
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+            )
+        return self._session
+
+    async def _failure(self, response: aiohttp.ClientResponse) -> Failed:
+        body = b""
+        while len(body) < MAX_ERROR_BYTES and (piece := await self.piece(response, BODY_TIMEOUT_S)):
+            body += piece
+        now = datetime.now(UTC)
+        return failure(response.status, response.headers, body[:MAX_ERROR_BYTES], now)
+
+    def _broken(self, error: BaseException, within_s: float) -> Failed:
+        if self._closed:
+            return Failed("we are closing", hopeless=True)
+        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+            return Failed(f"no server answers there ({plain(error)})", fault="unreachable")
+        if isinstance(error, TimeoutError):
+            return Failed(f"it took longer than {within_s:g} s", fault="timeout")
+        if isinstance(error, HUNG_UP):
+            return Failed("it hung up in the middle")
+        return Failed(f"it does not speak HTTP as it should ({plain(error)})")

@@ -1,0 +1,189 @@
+"""Live speech over vLLM's `/v1/realtime`: sound goes out as it comes, text comes as it is heard.
+
+    client                                          server
+    ------                                          ------
+                                                    {"type": "session.created", "id": …}
+    {"type": "session.update", "model": …}
+    {"type": "input_audio_buffer.commit"}           (it begins to hear)
+    {"type": "input_audio_buffer.append",           {"type": "transcription.delta", "delta": …}
+     "audio": base64 of PCM16 at 16 kHz}            …
+    {"type": "input_audio_buffer.commit",
+     "final": true}                                 {"type": "transcription.done", "text": …}
+
+One WebSocket an utterance. vLLM would take the next utterance on the same one, but loses sound that
+comes before the last one's `done`, ignores a `commit` that comes too soon after it, and has no way
+to drop what it hears: a new connection has none of that. Text is only ever added to. There are no
+times of words, and vLLM itself takes no language and no context (they are sent: ours does).
+"""
+
+import asyncio
+import base64
+import json
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+import aiohttp
+
+from offhook.media.pcm import RATE_IN
+from offhook.pipeline.speech.openai.answers import (
+    MAX_TEXT_CHARS,
+    Created,
+    Delta,
+    Done,
+    HeaderFilter,
+    Message,
+    Refusal,
+    message,
+    plain,
+    said_once,
+)
+from offhook.pipeline.speech.openai.client_io import BROKEN, OpenAiServer
+from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
+from offhook.pipeline.speech.streams.retry import Failed
+from offhook.pipeline.speech.streams.utterance_stream_io import Tell, Utterance, known_language
+
+PATH = "/realtime"
+HELLO_TIMEOUT_S = 10.0
+"""For the connection, and for its first message."""
+DONE_TIMEOUT_S = 20.0
+"""From the end of the utterance to its whole text."""
+APPEND_BYTES = 1 << 15
+"""Of sound in one message: 1 s."""
+NOT_THERE = (200, 400, 404, 405, 426, 501)
+"""How a server without it answers the handshake; so does one that redirects."""
+
+
+class NoRealtime(Failed):
+    """The server has no such thing."""
+
+
+class Session:
+    """One utterance."""
+
+    def __init__(self, server: OpenAiServer, options: StreamOptions) -> None:
+        self._server = server
+        self._options = options
+        self.is_open = False
+        """It has got as far as a socket."""
+        self._clean = HeaderFilter()
+        self._text = ""
+        self._said_at = 0.0
+        """The last sound, or its end, went out."""
+
+    async def hear(self, utterance: Utterance, tell: Tell) -> Final:
+        """From what it has so far to its end. Raises Failed, NoRealtime."""
+        try:
+            socket = await self._server.socket(PATH, HELLO_TIMEOUT_S)
+        except Failed as failed:
+            if failed.status in NOT_THERE:
+                raise NoRealtime(str(failed)) from failed
+            raise
+        self.is_open = True
+        utterance.sent = 0
+        try:
+            await self._begin(socket)
+            sending = asyncio.create_task(self._send(socket, utterance), name="realtime send")
+            try:
+                return await self._listen(socket, utterance, tell, sending)
+            finally:
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+        finally:
+            await socket.close()
+
+    async def _begin(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                hello = await self._told(socket)
+        except TimeoutError as error:
+            raise NoRealtime(f"it says nothing for {HELLO_TIMEOUT_S:g} s") from error
+        if not isinstance(hello, Created):
+            words = hello.words if isinstance(hello, Refusal) else "it is of another kind"
+            raise NoRealtime(words)
+        update: dict[str, Any] = {"type": "session.update", "model": await self._server.model()}
+        if self._options.language_code:
+            update["language"] = self._options.language_code
+        if self._options.context:
+            update["prompt"] = self._options.context
+        await self._say(socket, update)
+        await self._say(socket, {"type": "input_audio_buffer.commit", "final": False})
+
+    async def _send(self, socket: aiohttp.ClientWebSocketResponse, utterance: Utterance) -> None:
+        """All of its sound, and that it is over. Raises Failed."""
+        while True:
+            while utterance.sent < len(utterance.pcm):
+                piece = bytes(utterance.pcm[utterance.sent : utterance.sent + APPEND_BYTES])
+                utterance.sent += len(piece)
+                audio = base64.b64encode(piece).decode()
+                await self._say(socket, {"type": "input_audio_buffer.append", "audio": audio})
+                self._said_at = monotonic()
+            if utterance.ended.is_set():
+                self._said_at = monotonic()
+                await self._say(socket, {"type": "input_audio_buffer.commit", "final": True})
+                return
+            utterance.grown.clear()
+            await utterance.grown.wait()
+
+    async def _listen(
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        utterance: Utterance,
+        tell: Tell,
+        sending: "asyncio.Task[None]",
+    ) -> Final:
+        """Until all is heard. Raises Failed, NoRealtime."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as limit:
+
+                def hurry(_: object = None) -> None:
+                    limit.reschedule(loop.time() + DONE_TIMEOUT_S)
+
+                sending.add_done_callback(hurry)
+                try:
+                    while (final := self._heard(await self._told(socket), utterance, tell)) is None:
+                        if sending.done():
+                            hurry()
+                finally:
+                    sending.remove_done_callback(hurry)
+        except TimeoutError as error:
+            raise Failed(f"it says nothing for {DONE_TIMEOUT_S:g} s") from error
+        # A generation may end by itself, in the middle of the utterance.
+        return replace(final, continues=not sending.done())
+
+    def _heard(self, heard: Message, utterance: Utterance, tell: Tell) -> Final | None:
+        """Raises Failed, NoRealtime."""
+        audio_ms = utterance.sent // 2 * 1000 // RATE_IN
+        if isinstance(heard, Delta):
+            self._text += self._clean.write(heard.text)
+            if len(self._text) > MAX_TEXT_CHARS:
+                raise Failed(f"it says over {MAX_TEXT_CHARS} characters in one utterance")
+            if text := self._text.strip():
+                timing = utterance.partial_timing(utterance.sent, utterance.sent, self._said_at)
+                tell(Partial(text, len(text), audio_ms, timing))
+        elif isinstance(heard, Refusal):
+            raise (Failed if self._text else NoRealtime)(heard.words)
+        elif isinstance(heard, Done):
+            text = said_once(heard.text)
+            language = known_language(heard.language, self._options.language_code)
+            timing = utterance.final_timing(self._said_at)
+            return Final(text, audio_ms, language=language, timing=timing)
+        return None
+
+    async def _told(self, socket: aiohttp.ClientWebSocketResponse) -> Message:
+        """The next message. Raises Failed."""
+        try:
+            frame = await socket.receive()
+        except BROKEN as error:
+            raise Failed(f"the connection broke ({plain(error)})") from error
+        if frame.type is not aiohttp.WSMsgType.TEXT:
+            raise Failed(f"it hung up in the middle ({socket.close_code})")
+        return message(frame.data)
+
+    async def _say(self, socket: aiohttp.ClientWebSocketResponse, command: dict[str, Any]) -> None:
+        """Raises Failed."""
+        try:
+            await socket.send_str(json.dumps(command))
+        except BROKEN as error:
+            raise Failed(f"the connection broke ({plain(error)})") from error

@@ -1,0 +1,450 @@
+"""A `Synthesizer` that is a server of OpenAI's audio API elsewhere: vLLM-Omni, Kokoro, OpenAI,
+another offhook.
+
+A reply goes there clause by clause (`clauses`), each by POST /audio/speech, whose sound is passed
+on as it comes: raw PCM. The request of the next clause is made when the one before has begun to
+sound, so that it is there when it is its turn; never more than two of a reply are under way, and
+none while much waits to be taken.
+
+Marks are exact where a clause ends. Inside one nobody says where the words are: they are put by
+their letters, in proportion when the clause is all there, until then by how fast this voice has
+spoken so far.
+
+A request that failed is made again while nothing is lost by it: for the words that have no mark.
+No word is lost; the one in which it happened may be begun twice.
+"""
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+import numpy as np
+
+from offhook.media.codecs.resample import Resampler
+from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.pipeline.speech.openai.answers import sound_fault, sound_rate, voice_names
+from offhook.pipeline.speech.openai.client_io import (
+    BODY_TIMEOUT_S,
+    LIST_TIMEOUT_S,
+    OpenAiServer,
+)
+from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, Lane
+from offhook.pipeline.speech.streams.retry import Failed, Patience
+from offhook.pipeline.speech.synthesizer import (
+    DEFAULT_VOICE,
+    Speech,
+    TextTooLong,
+    UnknownVoice,
+    VoiceOptions,
+)
+from offhook.pipeline.speech.voice.clauses import ClauseSplitter
+
+log = logging.getLogger(__name__)
+
+PATH = "/audio/speech"
+USUAL_VOICE = "alloy"
+"""OpenAI's first, whose name most servers know; where a server lists its voices, its first."""
+MAX_WAITING_CHARS = 100_000
+"""Text written and not yet spoken, about two hours of it."""
+MAX_UNTAKEN_S = 30
+"""Sound of one reply that nobody has taken. Beyond, no more is read, which holds the server."""
+MAX_CLAUSE_S = 120
+"""Sound of one clause, which has at most 400 characters; a server that sends more has lost its
+way."""
+SOUND_TIMEOUT_S = 20.0
+"""For the answer to begin: some servers make the whole clause first."""
+FILE_SOUND_TIMEOUT_S = 300.0
+GIVE_UP_S = 15.0
+"""After the first failure of a clause, when somebody listens."""
+FILE_GIVE_UP_S = 120.0
+MAX_LOSSES = 3
+"""A clause that broke off so often is given up."""
+WARM_UP = "Hello."
+USUAL_LETTERS_PER_S = 13.0
+"""Of a voice that has not been heard yet."""
+LEARN = 0.3
+"""How much of the next clause's pace counts."""
+NO_SOUND = np.zeros(0, np.int16)
+
+
+class OpenAiSynthesizer:
+    """The server at `url`, as ``http://host:8000/v1``; `model`: "" for its only or usual one."""
+
+    def __init__(
+        self, url: str, api_key: str = "", model: str = "", max_requests: int = MAX_REQUESTS
+    ) -> None:
+        self._server = OpenAiServer("tts", url, api_key, model, max_requests)
+        self.name = self._server.name
+        self._voices: list[str] = []
+        self._takes_more = True
+        """It has not refused what OpenAI's own does not know."""
+        self._streams: set[OpenAiSpeech] = set()
+        self.letters_per_s = USUAL_LETTERS_PER_S
+        """At speed 1."""
+
+    def voices(self) -> list[str]:
+        """Those that the server lists, once it has started; OpenAI's own lists none."""
+        return list(self._voices)
+
+    async def start(self, options: VoiceOptions = DEFAULT_VOICE) -> None:
+        """Ask for the voices, and have a word spoken. Raises EngineError."""
+        try:
+            try:
+                async with self._server.ask("GET", "/audio/voices", LIST_TIMEOUT_S) as response:
+                    self._voices = voice_names(await self._server.body(response, LIST_TIMEOUT_S))
+            except Failed as failed:
+                if failed.status not in (400, 404, 405, 501):
+                    raise
+            await self.speak(Clause(WARM_UP, asyncio.Event()), options)
+        except Failed as failed:
+            raise failed.as_error(self._server.explain(failed), options.demands()) from failed
+        self.name = self._server.name
+
+    def open(self, options: VoiceOptions = DEFAULT_VOICE) -> "OpenAiSpeech":
+        if self._voices and options.voice and options.voice not in self._voices:
+            names = ", ".join(self._voices[:20])
+            raise UnknownVoice(f"there is no voice {options.voice!r}, only {names}")
+        stream = OpenAiSpeech(self, options)
+        self._streams.add(stream)
+        return stream
+
+    async def close(self) -> None:
+        """Replies in progress fail."""
+        tasks: list[asyncio.Task[None]] = []
+        for stream in tuple(self._streams):
+            tasks += stream.tasks
+            stream.fail(EngineError("the synthesizer is closed"))
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._server.close()
+
+    # --- for its streams ---
+
+    def forget(self, stream: "OpenAiSpeech") -> None:
+        self._streams.discard(stream)
+
+    def explain(self, failed: Failed) -> str:
+        return self._server.explain(failed)
+
+    async def speak(self, clause: "Clause", options: VoiceOptions) -> None:
+        """What is left of it. Raises Failed."""
+        async with self._server.turns.turn(Lane.LIVE if options.live else Lane.FILE):
+            if self._takes_more:
+                try:
+                    return await self._post(clause, options, more=True)
+                except Failed as failed:
+                    if failed.status not in (400, 422):
+                        raise
+                    refused = failed
+            await self._post(clause, options, more=False)
+            if self._takes_more:
+                self._takes_more = False
+                log.info("%s takes OpenAI's own fields only (%s)", self.name, refused)
+
+    async def _post(self, clause: "Clause", options: VoiceOptions, more: bool) -> None:
+        """Raises Failed."""
+        body: dict[str, Any] = {
+            "model": await self._server.model(),
+            "input": clause.left.strip(),
+            "voice": options.voice or next(iter(self._voices), USUAL_VOICE),
+            "response_format": "pcm",
+        }
+        if options.speed != 1.0:
+            body["speed"] = options.speed
+        if options.instructions:
+            body["instructions"] = options.instructions
+        if more:
+            body |= _more(options)
+        within_s = SOUND_TIMEOUT_S if options.live else FILE_SOUND_TIMEOUT_S
+        async with self._server.ask("POST", PATH, within_s, json=body) as response:
+            kind = response.headers.get("Content-Type", "")
+            sound = RawSound(sound_rate(kind, RATE_OUT))
+            piece = await self._server.piece(response, within_s)
+            if fault := sound_fault(kind, piece):
+                raise Failed(fault, hopeless=True)
+            while piece:
+                await clause.hear(sound.pcm(piece))
+                piece = await self._server.piece(response, BODY_TIMEOUT_S)
+        if not clause.samples:
+            raise Failed("it sends no sound")
+        pace = clause.letters / (clause.samples / RATE_OUT) / options.speed
+        self.letters_per_s += LEARN * (pace - self.letters_per_s)
+
+
+def _more(options: VoiceOptions) -> dict[str, Any]:
+    """What offhook and some others take, and OpenAI's own refuses."""
+    more: dict[str, Any] = {"stream": True}
+    if options.language:
+        more["language"] = options.language
+    if not options.normalise:
+        more["normalise"] = False
+    if options.seed is not None:
+        more["seed"] = options.seed
+    return more
+
+
+def _letters(word: str) -> int:
+    return len(word.strip())
+
+
+class RawSound:
+    """Bytes of 16-bit little-endian PCM in whatever pieces, to samples at 24 kHz."""
+
+    def __init__(self, rate: int) -> None:
+        self._rest = b""
+        self._resampler = Resampler(rate, RATE_OUT) if rate != RATE_OUT else None
+        self._step = 2 * (rate // int(np.gcd(rate, RATE_OUT))) if self._resampler else 2
+
+    def pcm(self, data: bytes) -> Pcm:
+        data = self._rest + data
+        whole = len(data) // self._step * self._step
+        self._rest = data[whole:]
+        pcm: Pcm = np.frombuffer(data[:whole], "<i2").astype(np.int16)
+        if self._resampler is not None and len(pcm):
+            return self._resampler.process(pcm)
+        return pcm
+
+
+class Clause:
+    """One clause, from its request to its last piece. `news`: set when there is more of it."""
+
+    def __init__(self, text: str, news: asyncio.Event) -> None:
+        self.words = deque(re.findall(r"\s*\S+\s*", text) or [text])
+        """What has no mark yet."""
+        self.letters = self._letters_left
+        self.samples = 0
+        """That have come for so many letters, since it was begun, or begun anew."""
+        self.begun = asyncio.Event()
+        """It sounds, or is over without."""
+        self.over = asyncio.Event()
+        """All of its sound is there."""
+        self._news = news
+        self._room = asyncio.Event()
+        self._pcm: deque[Pcm] = deque()
+        self._untaken = 0
+        self._taken = 0
+        """Samples since the last mark."""
+
+    @property
+    def left(self) -> str:
+        return "".join(self.words)
+
+    @property
+    def _letters_left(self) -> int:
+        return sum(map(_letters, self.words))
+
+    @property
+    def untaken_s(self) -> float:
+        return self._untaken / RATE_OUT
+
+    @property
+    def says_nothing(self) -> bool:
+        return not any(map(str.isalnum, self.left))
+
+    @property
+    def is_done(self) -> bool:
+        """Taken to its end."""
+        return self.over.is_set() and not self.words
+
+    async def hear(self, pcm: Pcm) -> None:
+        """More sound. Waits until there is room. Raises Failed."""
+        if not len(pcm):
+            return
+        self.samples += len(pcm)
+        if self.samples > MAX_CLAUSE_S * RATE_OUT:
+            words = f"its sound does not end ({MAX_CLAUSE_S} s for {self.letters} letters)"
+            raise Failed(words, hopeless=True)
+        self._pcm.append(pcm)
+        self._untaken += len(pcm)
+        self.begun.set()
+        self._news.set()
+        while self.untaken_s > MAX_UNTAKEN_S:
+            self._room.clear()
+            await self._room.wait()
+
+    def end(self) -> None:
+        self.over.set()
+        self.begun.set()
+        self._news.set()
+
+    def lose(self) -> None:
+        """It broke off: sound that nobody has taken is forgotten, the words left are said anew."""
+        self._pcm.clear()
+        self._untaken = self._taken = self.samples = 0
+        self.letters = self._letters_left
+
+    def take(self, letters_per_s: float) -> Speech | None:
+        """The next word, or a piece of it; None when there is nothing, for now or at all."""
+        over = self.over.is_set()
+        if not self._untaken:
+            if not over or not self.words:
+                return None
+            text = self.left
+            self.words.clear()
+            return Speech(NO_SOUND, text)
+        is_last = len(self.words) == 1
+        letters = max(1, _letters(self.words[0]))
+        if over:
+            end = (self._taken + self._untaken) * letters // max(letters, self._letters_left)
+        else:
+            end = round(letters / letters_per_s * RATE_OUT)
+        size = max(0, end - self._taken)
+        # Until all is there nobody knows how long the last word goes on.
+        if size > self._untaken or (is_last and not over):
+            self._taken += self._untaken
+            return Speech(self._cut(self._untaken), "")
+        self._taken = 0
+        return Speech(self._cut(size), self.words.popleft())
+
+    def _cut(self, size: int) -> Pcm:
+        """So many samples off the front."""
+        pcm = np.concatenate((NO_SOUND, *self._pcm))
+        self._pcm.clear()
+        if len(pcm) > size:
+            self._pcm.append(pcm[size:])
+        self._untaken = len(pcm) - size
+        self._room.set()
+        return pcm[:size]
+
+
+class OpenAiSpeech:
+    """A `SynthesizerStream`."""
+
+    def __init__(self, synthesizer: OpenAiSynthesizer, options: VoiceOptions) -> None:
+        self._synthesizer = synthesizer
+        self._options = options
+        self._splitter = ClauseSplitter()
+        self._texts: deque[str] = deque()
+        """Clauses that are not asked for yet."""
+        self._waiting_chars = 0
+        self._clauses: deque[Clause] = deque()
+        """Those that are, oldest first."""
+        self._complete = False
+        self._over = False
+        self._error: EngineError | None = None
+        self._said = ""
+        """The last fault that was logged."""
+        self._text_news = asyncio.Event()
+        self._sound_news = asyncio.Event()
+        self._room = asyncio.Event()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._run(self._ask_for_all(), "openai synthesizer")
+
+    # --- the contract ---
+
+    def write(self, text: str) -> None:
+        if self._over or self._complete or not text:
+            return
+        if self._waiting_chars + len(text) > MAX_WAITING_CHARS:
+            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters wait to be spoken")
+        self._waiting_chars += len(text)
+        self._texts += self._splitter.write(text)
+        self._text_news.set()
+
+    def end(self) -> None:
+        if self._over or self._complete:
+            return
+        self._complete = True
+        self._texts += self._splitter.end()
+        self._text_news.set()
+        self._sound_news.set()
+
+    def cancel(self) -> None:
+        self._clauses.clear()
+        self._stop()
+
+    async def __aiter__(self) -> AsyncIterator[Speech]:
+        """Raises EngineError."""
+        while True:
+            while (piece := self._next_piece()) is not None:
+                self._waiting_chars -= len(piece.text)
+                self._room.set()
+                yield piece
+            if self._error is not None:
+                raise self._error
+            if self._complete and not self._texts and not self._clauses:
+                self._stop()
+            if self._over:
+                return
+            self._sound_news.clear()
+            await self._sound_news.wait()
+
+    def _next_piece(self) -> Speech | None:
+        while self._clauses:
+            pace = self._synthesizer.letters_per_s * self._options.speed
+            if (piece := self._clauses[0].take(pace)) is not None:
+                return piece
+            if not self._clauses[0].is_done:
+                return None
+            self._clauses.popleft()
+        return None
+
+    # --- asking ---
+
+    async def _ask_for_all(self) -> None:
+        before: Clause | None = None
+        while True:
+            while not self._texts:
+                self._text_news.clear()
+                await self._text_news.wait()
+            clause = Clause(self._texts.popleft(), self._sound_news)
+            self._clauses.append(clause)
+            if clause.says_nothing:
+                clause.end()
+                continue
+            self._run(self._ask_for(clause), "openai clause")
+            await clause.begun.wait()
+            if before is not None:
+                await before.over.wait()
+            before = clause
+            while sum(each.untaken_s for each in self._clauses) > MAX_UNTAKEN_S:
+                self._room.clear()
+                await self._room.wait()
+
+    async def _ask_for(self, clause: Clause) -> None:
+        """Until all its sound is there, or it is given up."""
+        loop = asyncio.get_running_loop()
+        patience = Patience(GIVE_UP_S if self._options.live else FILE_GIVE_UP_S)
+        losses = 0
+        while not clause.says_nothing:
+            try:
+                await self._synthesizer.speak(clause, self._options)
+                break
+            except Failed as failed:
+                losses += clause.samples > 0
+                pause = patience.pause_s(failed, loop.time())
+                words = self._synthesizer.explain(failed)
+                if pause is None or losses == MAX_LOSSES:
+                    self.fail(failed.as_error(words, self._options.demands()))
+                    return
+                if words != self._said:
+                    log.warning("x %s", words)
+                    self._said = words
+                clause.lose()
+                await asyncio.sleep(pause)
+        clause.end()
+
+    # --- its end ---
+
+    def fail(self, error: EngineError) -> None:
+        """What has come is still to be had; then the iteration raises this."""
+        if not self._over:
+            self._error = error
+            self._stop()
+
+    def _stop(self) -> None:
+        """No more comes."""
+        self._over = True
+        self._texts.clear()
+        for task in self.tasks:
+            task.cancel()
+        self._synthesizer.forget(self)
+        self._sound_news.set()
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)

@@ -1,0 +1,246 @@
+"""Streaming speech recognition over a WebSocket: every message, both ways, as a value.
+
+    GET /ws/transcribe?rate=16000&language=en&context=…&update_ms=400&words=false&live=true
+        &gate=false&timing=false
+
+    client                                      server
+    ------                                      ------
+                                                {"type": "ready", …}
+    binary: PCM, 16-bit little-endian mono      {"type": "partial", …}
+    {"type": "flush"}                           {"type": "final", …}
+    {"type": "cancel"}
+    {"type": "close"}                           {"type": "error", "code": …, "message": …}
+
+A stream hears one utterance after another. The first sound begins one; ``flush`` ends it, and its
+final answers; ``cancel`` drops the one in progress, and without one does nothing; ``close`` ends
+the stream, with what has no final yet. Utterances count from 0: each ``flush`` and each ``cancel``
+of one in progress ends one. Partials and finals carry the number, so an answer that was under way
+when its utterance was cancelled is known as such. An error is the last message of a stream.
+
+With ``timing``, partials and finals tell how long the newest sound behind them was where, in ms:
+``"timing": {"buffering_ms": …, "queued_ms": …, "gpu_ms": …, "routed_ms": …, "sent_ms": …}``.
+
+The query is `StreamOptions` and the rate. This module is bytes and text only; the sockets are in
+`asr_stream_io` and in `remote_recognizer_io`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions, Word
+from offhook.pipeline.speech.remote.worker_protocol import (
+    IDLE_S,
+    Error,
+    ProtocolError,
+    build,
+    bytes_of,
+    field,
+    flag,
+    integer,
+    kind_of,
+    known_only,
+    no_more,
+    number,
+    query_of,
+    samples_of,
+    shown,
+    table_of,
+)
+from offhook.pipeline.speech.timing import STAGES, Stages
+
+PATH = "/ws/transcribe"
+RATES = (8_000, 16_000, 24_000, 48_000)
+"""Hz; what is not 16 000 is converted by the server."""
+MAX_AUDIO_BYTES = 1 << 18
+"""Of one binary message: 8 s at 16 kHz. A longer one is the error `too_long`."""
+MAX_UNHEARD_S = 180
+"""Sound of one stream that no partial or final has covered yet. Beyond it the server reads no
+further until a final comes; when none is due, because nothing was flushed, it is the error
+`behind`."""
+MAX_WAITING_UTTERANCES = 64
+"""Of one stream, flushed and without a final. Beyond, the server reads no further until one
+comes."""
+MAX_STAGE_MS = 1e9
+"""Of one stage of a text: what a server says beyond that is no time."""
+
+
+# --- from the client ---
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the query of the address asks for."""
+
+    rate: int = RATE_IN
+    options: StreamOptions = DEFAULT_OPTIONS
+
+    @classmethod
+    def parse(cls, query: Mapping[str, str]) -> "Request":
+        """From the parameters of the query. Raises ProtocolError."""
+        known_only(query, {"rate", *_OPTIONS})
+        rate = integer("rate", query.get("rate", str(RATE_IN)))
+        if rate not in RATES:
+            raise ProtocolError(f"rate is {rate}, not one of {', '.join(map(str, RATES))} Hz")
+        asked: dict[str, Any] = {name: query[name] for name in _OPTIONS & query.keys()}
+        if "update_ms" in asked:
+            asked["update_ms"] = integer("update_ms", asked["update_ms"])
+        for name in {"words", "live", "gate", "timing"} & asked.keys():
+            asked[name] = flag(name, asked[name])
+        if "language" in asked:
+            asked["language"] = asked["language"] or None
+        try:
+            return cls(rate, StreamOptions(**asked))
+        except ValueError as error:
+            raise ProtocolError(str(error)) from error
+
+    def query(self) -> dict[str, str]:
+        """Only what differs from the defaults."""
+        return query_of(
+            {"rate": self.rate, **asdict(self.options)},
+            {"rate": RATE_IN, **asdict(DEFAULT_OPTIONS)},
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Audio:
+    pcm: Pcm
+    """At the stream's rate."""
+
+    def to_bytes(self) -> bytes:
+        return bytes_of(self.pcm)
+
+
+@dataclass(frozen=True)
+class Flush:
+    """End the utterance and tell its final words."""
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Drop the utterance in progress."""
+
+
+@dataclass(frozen=True)
+class Close:
+    """End the stream."""
+
+
+Command = Flush | Cancel | Close
+_TO_JSON = json.JSONEncoder(ensure_ascii=False)
+_COMMANDS: dict[str, Command] = {"flush": Flush(), "cancel": Cancel(), "close": Close()}
+
+
+def command_text(command: Command) -> str:
+    return json.dumps({"type": type(command).__name__.lower()})
+
+
+def parse_audio(data: bytes) -> Audio:
+    """A binary message. Raises ProtocolError; its length is for the caller to bound."""
+    return Audio(samples_of(data))
+
+
+def parse_command(text: str) -> Command:
+    """A text message of a client. Raises ProtocolError."""
+    table = table_of(text)
+    kind = kind_of(table, _COMMANDS)
+    no_more(kind, table)
+    return _COMMANDS[kind]
+
+
+# --- from the server ---
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The engine is loaded, and the stream may be spoken to. Sound sent before this waits."""
+
+    engine: str
+    model: str
+    rate: int
+    max_audio_bytes: int = MAX_AUDIO_BYTES
+    max_unheard_s: int = MAX_UNHEARD_S
+    idle_s: int = IDLE_S
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A partial or a final of one utterance. Times of words count from the stream's first sample,
+    with the utterances that were cancelled."""
+
+    utterance: int
+    event: Partial | Final
+    """Its own times are those of one machine's clock, and stay there."""
+    stages: Stages | None = None
+
+
+ServerMessage = Ready | Heard | Error
+
+
+def server_text(message: ServerMessage) -> str:
+    match message:
+        case Ready():
+            return json.dumps({"type": "ready", **asdict(message)})
+        case Heard(utterance, event):
+            kind = type(event).__name__.lower()
+            table = {"type": kind, "utterance": utterance, **vars(event)}
+            if isinstance(event, Final):
+                table["words"] = [vars(word) for word in event.words]
+            del table["timing"]
+            if message.stages is not None:
+                table["timing"] = vars(message.stages)
+            return _TO_JSON.encode(table)
+        case Error():
+            return message.to_text()
+
+
+def parse_server(text: str) -> ServerMessage:
+    """A text message of a server. Fields it does not know are passed over: servers grow.
+    Raises ProtocolError."""
+    table = table_of(text)
+    match table.get("type"):
+        case "ready":
+            return build(Ready, table, _TYPES)
+        case "partial":
+            stages = _stages(table)
+            partial = build(Partial, table, _TYPES)
+            if not 0 <= partial.stable_chars <= len(partial.text):
+                raise ProtocolError("stable_chars is not within the text")
+            return Heard(number(table, "utterance"), partial, stages)
+        case "final":
+            stages = _stages(table)
+            return Heard(number(table, "utterance"), _final(table), stages)
+        case "error":
+            return Error.parse(table)
+        case other:
+            raise ProtocolError(f"type is {shown(other)}, not ready, partial, final or error")
+
+
+def _stages(table: dict[str, Any]) -> Stages | None:
+    """Taken out of the table."""
+    if "timing" not in table:
+        return None
+    told = field(table, "timing", dict)
+    del table["timing"]
+    return Stages(*[_ms(told, f"{stage}_ms") for stage in STAGES])
+
+
+def _ms(table: dict[str, Any], name: str) -> float:
+    value = table.get(name)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_STAGE_MS:
+        return float(value)
+    raise ProtocolError(f"{name} is {shown(value)}, not ms")
+
+
+def _final(table: dict[str, Any]) -> Final:
+    words = field({"words": [], **table}, "words", list)
+    if not all(isinstance(word, dict) for word in words):
+        raise ProtocolError("words is not a list of objects")
+    timed = tuple(build(Word, word, _TYPES) for word in words)
+    return build(Final, {**table, "words": timed}, _TYPES)
+
+
+_TYPES: dict[Any, type] = {str: str, int: int, bool: bool, tuple[Word, ...]: tuple}
+_OPTIONS = {each.name for each in fields(StreamOptions)}

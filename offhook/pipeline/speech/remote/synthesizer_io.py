@@ -1,0 +1,316 @@
+"""A `Synthesizer` that is a worker elsewhere, reached by the protocol of `tts_protocol`.
+
+The text of a reply is kept until its
+marks come. When the connection is lost, the text without a mark is written again, to the worker
+started anew: no word is lost, and none is spoken twice but the one in which it happened, whose
+beginning may have been played already. Sound of that word that nobody has taken yet is dropped.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+
+import numpy as np
+
+from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.remote.tts_connection_io import Connections
+from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, Command, End, Text
+from offhook.pipeline.speech.remote.voices_io import RemoteClone, RemoteVoices
+from offhook.pipeline.speech.remote.worker_client_io import (
+    LOST,
+    RECONNECT_MAX_S,
+    RECONNECT_S,
+    START_TIMEOUT_S,
+    Refused,
+    WorkerClient,
+    as_error,
+    in_words,
+    is_hopeless,
+)
+from offhook.pipeline.speech.remote.worker_protocol import ProtocolError
+from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, TextTooLong, VoiceOptions
+from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample
+
+log = logging.getLogger(__name__)
+
+MAX_UNTAKEN_S = 30
+"""Sound of one reply that nobody has taken. Beyond, no more is read, which holds the worker."""
+MAX_LOSSES = 3
+"""A reply whose connection was lost so often without a word in between is given up."""
+GIVE_UP_S = 30.0
+"""So is one that finds no connection, or is refused, for so long. To wait for a worker that loads
+is to have one."""
+TEXT_CHARS = 1 << 14
+"""Of one message."""
+NO_SOUND = np.zeros(0, np.int16)
+
+
+class RemoteSynthesizer:
+    """The worker at `url`: ``http://host:port`` or ``unix:PATH``.
+
+    `start` waits until it has loaded. Without, replies are taken at once, and wait for the worker.
+    """
+
+    def __init__(self, url: str, api_key: str = "", name: str = "") -> None:
+        self.name = name or url
+        self.url = url
+        self._connections = Connections(WorkerClient("tts", url, api_key))
+
+    def voices(self) -> list[str]:
+        """Known after the first connection."""
+        return list(self._connections.voices)
+
+    async def start(self, options: VoiceOptions = DEFAULT_VOICE) -> None:
+        """Connect for replies with these options. Raises NotPossible, EngineError."""
+        with self._connections.client.starting(options.demands()):
+            async with asyncio.timeout(START_TIMEOUT_S):
+                connection = await self._connections.connect(options)
+            self.name = connection.ready.engine
+            self._connections.spare(connection)
+
+    def open(self, options: VoiceOptions = DEFAULT_VOICE) -> "RemoteSpeech":
+        """What the worker cannot do is a NotPossible of the reply."""
+        return RemoteSpeech(self._connections, options)
+
+    # --- voices; see ClonesVoices ---
+
+    async def known_voices(self) -> list[KnownVoice]:
+        known = await RemoteVoices(self._connections.client).known()
+        self._connections.voices = tuple(voice.name for voice in known)
+        return known
+
+    async def add_voice(self, name: str, sample: Sample, language: str = "") -> KnownVoice:
+        added = await RemoteVoices(self._connections.client).add(name, sample, language)
+        await self.known_voices()
+        return added
+
+    async def remove_voice(self, name: str) -> None:
+        await RemoteVoices(self._connections.client).remove(name)
+        await self.known_voices()
+
+    async def open_clone(self, sample: Sample, options: VoiceOptions) -> RemoteClone:
+        return RemoteClone(self._connections.client, sample, options)
+
+    async def close(self) -> None:
+        """Replies in progress fail."""
+        await self._connections.close()
+
+
+class RemoteSpeech:
+    """A `SynthesizerStream`."""
+
+    def __init__(self, connections: Connections, options: VoiceOptions) -> None:
+        self._connections = connections
+        self._options = options
+        self._unsent: deque[str] = deque()
+        self._unmarked: deque[str] = deque()
+        """Sent on the present connection, and no mark of it yet."""
+        self._waiting_chars = 0
+        """In both."""
+        self._complete = False
+        self._begun = False
+        """Something was sent on the present connection."""
+        self._end_sent = False
+        self._pieces: deque[Speech] = deque()
+        """Not taken yet."""
+        self._untaken = 0
+        """Samples of them."""
+        self._over = False
+        self._error: EngineError | None = None
+        self._heard = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._losses = 0
+        """Of connections, since the last word."""
+        self._refused_at: float | None = None
+        """When it was refused first, since the last sound."""
+        self._pause = 0.0
+        """Seconds before a connection is tried again."""
+        self._said = ""
+        """The last fault that was logged."""
+        self._connecting: asyncio.Task[None] | None = None
+        self._connection = connections.take(options)
+        if self._connection is not None:
+            self._connection.begin(self)
+        else:
+            self._connecting = connections.run(self._connect(), "connect")
+
+    # --- the contract ---
+
+    def write(self, text: str) -> None:
+        if self._over or not text:
+            return
+        if self._waiting_chars + len(text) > MAX_WAITING_CHARS:
+            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters wait to be spoken")
+        self._waiting_chars += len(text)
+        self._unsent.append(text)
+        if self._connection is not None:
+            self._connection.tell()
+
+    def end(self) -> None:
+        if self._over or self._complete:
+            return
+        self._complete = True
+        if self._nothing_to_say() and not self._begun:
+            self.finish()
+        elif self._connection is not None:
+            self._connection.tell()
+
+    def cancel(self) -> None:
+        self._pieces.clear()
+        self._stop()
+
+    async def __aiter__(self) -> AsyncIterator[Speech]:
+        while True:
+            while self._pieces:
+                piece = self._pieces.popleft()
+                self._untaken -= len(piece.pcm)
+                self._taken.set()
+                yield piece
+            if self._error is not None:
+                raise self._error
+            if self._over:
+                return
+            self._heard.clear()
+            await self._heard.wait()
+
+    # --- the Reply of its connection ---
+
+    def next_command(self) -> Command | None:
+        """What the worker is to be told next."""
+        self._begun |= bool(self._unsent) or self._complete
+        if self._unsent:
+            text = _up_to(self._unsent, TEXT_CHARS)
+            self._unmarked.append(text)
+            return Text(text)
+        if self._complete and not self._end_sent:
+            self._end_sent = True
+            return End()
+        return None
+
+    async def hear(self, pcm: Pcm) -> None:
+        """More sound. Waits until there is room."""
+        self._pause, self._said, self._refused_at = 0.0, "", None
+        self._pieces.append(Speech(pcm, ""))
+        self._untaken += len(pcm)
+        self._heard.set()
+        while self._untaken > MAX_UNTAKEN_S * RATE_OUT and not self._over:
+            self._taken.clear()
+            await self._taken.wait()
+
+    def mark(self, text: str) -> None:
+        """It has been spoken. Raises ProtocolError."""
+        if (written := _up_to(self._unmarked, len(text))) != text:
+            self._unmarked.appendleft(written)
+            raise ProtocolError("a mark is not the text that was written")
+        self._waiting_chars -= len(text)
+        self._losses = 0
+        pcm = NO_SOUND
+        if self._pieces and not self._pieces[-1].text:
+            pcm = self._pieces.pop().pcm
+        self._pieces.append(Speech(pcm, text))
+        self._heard.set()
+
+    def finish(self) -> None:
+        """All of it has been spoken."""
+        if rest := "".join((*self._unmarked, *self._unsent)):
+            self._pieces.append(Speech(NO_SOUND, rest))
+        self._stop()
+
+    def lose(self, error: Exception) -> None:
+        """The connection is gone."""
+        self._connection = None
+        while self._pieces and not self._pieces[-1].text:
+            self._untaken -= len(self._pieces.pop().pcm)
+        self._unsent.extendleft(reversed(self._unmarked))
+        self._unmarked.clear()
+        self._begun = self._end_sent = False
+        hopeless = False
+        if isinstance(error, Refused):  # it says why it goes, and was not broken by this reply
+            now = asyncio.get_running_loop().time()
+            self._refused_at = self._refused_at or now
+            hopeless = now - self._refused_at > GIVE_UP_S
+        else:
+            self._losses += 1
+        if self._connections.closed:
+            self._fail("the synthesizer is closed", error)
+        elif self._complete and self._nothing_to_say():
+            self.finish()
+        elif self._losses == MAX_LOSSES:
+            words = f"it was lost {MAX_LOSSES} times over the same words: {in_words(error)}"
+            self._fail(words, error)
+        elif not self._fails_for(error, hopeless):
+            self._connecting = self._connections.run(self._connect(), "connect")
+
+    # --- the way to a connection ---
+
+    async def _connect(self) -> None:
+        """Until there is one, or it is given up."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + GIVE_UP_S
+        try:
+            while True:
+                await asyncio.sleep(self._pause)
+                connection = self._connections.take(self._options)
+                try:
+                    connection = connection or await self._connections.connect(self._options)
+                except LOST as error:
+                    if self._fails_for(error, hopeless=loop.time() > until):
+                        return
+                    continue
+                self._connection = connection
+                connection.begin(self)
+                return
+        except asyncio.CancelledError as error:
+            self._fail("the synthesizer is closed", error)
+            raise
+
+    def _fails_for(self, error: Exception, hopeless: bool = False) -> bool:
+        """The reply fails when there is no hope after this; else it may be tried again."""
+        if hopeless or is_hopeless(error):
+            self._fail(in_words(error), error)
+            return True
+        if (words := in_words(error)) != self._said:
+            log.warning("x the speech worker at %s: %s", self._connections.client.url, words)
+            self._said = words
+        self._pause = min(max(RECONNECT_S, 2 * self._pause), RECONNECT_MAX_S)
+        return False
+
+    def _fail(self, words: str, error: BaseException) -> None:
+        if not self._over:
+            url = self._connections.client.url
+            demands = self._options.demands()
+            self._error = as_error(error, f"the speech worker at {url}: {words}", demands)
+            self._stop()
+
+    def _stop(self) -> None:
+        """No more comes, and no connection is needed."""
+        if self._over:
+            return
+        self._over = True
+        self._unsent.clear()
+        self._unmarked.clear()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._connection is not None:
+            self._connection.leave(self)
+            self._connection = None
+        self._heard.set()
+        self._taken.set()
+
+    def _nothing_to_say(self) -> bool:
+        return not any(text.strip() for text in self._unsent)
+
+
+def _up_to(texts: deque[str], chars: int) -> str:
+    """Take so many characters off the front, or all there are."""
+    taken: list[str] = []
+    while texts and chars:
+        text = texts.popleft()
+        if len(text) > chars:
+            texts.appendleft(text[chars:])
+            text = text[:chars]
+        taken.append(text)
+        chars -= len(text)
+    return "".join(taken)

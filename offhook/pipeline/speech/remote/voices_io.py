@@ -1,0 +1,160 @@
+"""The voices of a worker elsewhere, over HTTP: `voices_protocol`."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import aiohttp
+import numpy as np
+
+from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, parse_sound, query
+from offhook.pipeline.speech.remote.voices_protocol import (
+    CLONE_PATH,
+    VOICES_PATH,
+    error_of,
+    parse_list,
+    parse_voice,
+)
+from offhook.pipeline.speech.remote.worker_client_io import LOST, WorkerClient, as_error, in_words
+from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, UnknownVoice, VoiceOptions
+from offhook.pipeline.speech.voice_cloning import NAME, KnownVoice, Sample
+
+MAX_ANSWER_BYTES = 4 << 20
+"""Of JSON: a thousand voices are 200 kB."""
+QUIET_S = 60.0
+"""A worker that has begun to speak and sends nothing for so long is gone."""
+READ_BYTES = 1 << 14
+NO_SOUND = np.zeros(0, np.int16)
+T = TypeVar("T")
+
+
+class RemoteVoices:
+    """See ClonesVoices."""
+
+    def __init__(self, client: WorkerClient) -> None:
+        self._client = client
+
+    async def known(self) -> list[KnownVoice]:
+        async with _failing(self._client):
+            return parse_list(await _answer(await self._client.ask("GET", VOICES_PATH)))
+
+    async def add(self, name: str, sample: Sample, language: str) -> KnownVoice:
+        form = _form(sample, "audio_sample", {"name": name, "language": language})
+        async with _failing(self._client):
+            return parse_voice(await _answer(await self._client.ask("POST", VOICES_PATH, form)))
+
+    async def remove(self, name: str) -> None:
+        if not NAME.fullmatch(name):
+            raise UnknownVoice(f"there is no voice {name[:80]!r}")
+        async with _failing(self._client):
+            await _answer(await self._client.ask("DELETE", f"{VOICES_PATH}/{name}"))
+
+
+class RemoteClone:
+    """A `SynthesizerStream`. The worker is asked when the text is complete, and says nothing of
+    words: the whole text comes with the end."""
+
+    def __init__(self, client: WorkerClient, sample: Sample, options: VoiceOptions) -> None:
+        self._client = client
+        self._sample = sample
+        self._options = options
+        self._text = ""
+        self._complete = asyncio.Event()
+        self._cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def write(self, text: str) -> None:
+        if len(self._text) + len(text) > MAX_WAITING_CHARS:
+            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters wait to be spoken")
+        self._text += text
+
+    def end(self) -> None:
+        self._complete.set()
+
+    def cancel(self) -> None:
+        if not self._cancelled.done():
+            self._cancelled.set_result(None)
+
+    async def __aiter__(self) -> AsyncIterator[Speech]:
+        await self._unless_cancelled(self._complete.wait())
+        if self._text.strip():
+            async with _failing(self._client):
+                async for data in self._sound():
+                    yield Speech(parse_sound(data).pcm, "")
+        if self._text and not self._cancelled.done():
+            yield Speech(NO_SOUND, self._text)
+
+    async def _sound(self) -> AsyncIterator[bytes]:
+        """Whole samples. Raises what is in LOST, and as `error_of`."""
+        response = await self._unless_cancelled(self._client.ask("POST", CLONE_PATH, self._form()))
+        if response is None:
+            return
+        try:
+            if response.status != 200:
+                await _answer(response)
+            rest = b""
+            while (data := await self._unless_cancelled(_more(response))) is not None and data:
+                data = rest + data
+                whole = len(data) & ~1
+                rest = data[whole:]
+                yield data[:whole]
+        finally:
+            response.close()  # which hangs up, unless all was read
+
+    def _form(self) -> aiohttp.FormData:
+        more = {"input": self._text, "response_format": "pcm", **query(self._options)}
+        for understood in ("live", "whole_text"):  # whoever asks for a clone waits for all of it
+            more.pop(understood, None)
+        return _form(self._sample, "file", more)
+
+    async def _unless_cancelled(self, work: Awaitable[T]) -> T | None:
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((task, self._cancelled), return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+async def _more(response: aiohttp.ClientResponse) -> bytes:
+    async with asyncio.timeout(QUIET_S):
+        return await response.content.read(READ_BYTES)
+
+
+def _form(sample: Sample, field: str, more: dict[str, str]) -> aiohttp.FormData:
+    form = aiohttp.FormData()
+    for name, value in more.items():
+        form.add_field(name, value)
+    form.add_field("text", sample.text)
+    form.add_field("consent", str(sample.consent).lower())
+    form.add_field(field, sample.file, filename="sample", content_type="application/octet-stream")
+    return form
+
+
+async def _answer(response: aiohttp.ClientResponse) -> str:
+    """Its JSON. Raises what is in LOST, and as `error_of`."""
+    try:
+        data = bytearray()
+        while more := await _more(response):
+            data += more
+            if len(data) > MAX_ANSWER_BYTES:
+                raise EngineError("its answer is too long")
+        text = data.decode(errors="replace")
+        if response.status != 200:
+            raise error_of(response.status, text)
+        return text
+    finally:
+        response.close()
+
+
+@asynccontextmanager
+async def _failing(client: WorkerClient) -> AsyncIterator[None]:
+    """What a connection may end with is an EngineError."""
+    try:
+        yield
+    except LOST as error:
+        words = f"the speech worker at {client.url}: {in_words(error)}"
+        raise as_error(error, words, "") from error

@@ -1,0 +1,126 @@
+"""The voices of a server over HTTP: what is asked and answered, as values.
+
+    GET    /v1/audio/voices             all of them, the usual one first
+    POST   /v1/audio/voices             form: name, audio_sample, consent; text, language
+    DELETE /v1/audio/voices/{name}
+    POST   /v1/audio/clone              form: file, input, consent; text, response_format, and what
+                                        a request for speech has beside
+
+The shapes are OpenAI's where it has one: a voice is an `audio.voice`, errors are its errors, with a
+code of `REFUSALS`. This module is text only; the sockets are in web/speech/voices_io and in
+`remote_voices_io`.
+"""
+
+import json
+from typing import Any
+
+from offhook.pipeline.speech.openai.answers import plain
+from offhook.pipeline.speech.recognizer import EngineError, EngineFull
+from offhook.pipeline.speech.redact import names_no_place
+from offhook.pipeline.speech.remote.worker_protocol import ProtocolError, field, shown, table_of
+from offhook.pipeline.speech.synthesizer import UnknownVoice
+from offhook.pipeline.speech.voice_cloning import (
+    CONSENT_RULE,
+    LENGTH_RULE,
+    NAME_RULE,
+    CannotClone,
+    KnownVoice,
+    NoConsent,
+    TooManyClones,
+    VoiceError,
+    VoiceTaken,
+)
+
+VOICES_PATH = "/v1/audio/voices"
+CLONE_PATH = "/v1/audio/clone"
+MAX_SAMPLE_BYTES = 10 << 20
+"""Of a recording, as it is sent: a minute of WAV at 48 kHz is 6 MB."""
+
+REFUSALS: dict[type[Exception], tuple[int, str]] = {
+    NoConsent: (403, "no_consent"),
+    CannotClone: (501, "cannot_clone"),
+    VoiceTaken: (409, "voice_exists"),
+    TooManyClones: (503, "too_many_clones"),
+    UnknownVoice: (404, "voice_not_found"),
+    VoiceError: (400, "invalid_voice"),
+}
+"""Status and code of each. The base class comes last."""
+_ERRORS: dict[str, tuple[type[Exception], str]] = {
+    "no_consent": (NoConsent, CONSENT_RULE),
+    "cannot_clone": (
+        CannotClone,
+        "the speech engine clones no voices",
+    ),
+    "voice_exists": (VoiceTaken, "there is a voice of that name already"),
+    "too_many_clones": (TooManyClones, "too many voices are being cloned: try again later"),
+    "voice_not_found": (UnknownVoice, "there is no such voice"),
+    "invalid_voice": (
+        VoiceError,
+        f"the speech engine cannot do that: {NAME_RULE}; {LENGTH_RULE}, loud and clear, in an "
+        "audio or video file; and voices of the model itself stay",
+    ),
+}
+"""What an error of each code is here, and what is said where the worker's words cannot go on."""
+_FULL = ("engine_full", "queue_full")
+_TYPES = {"speaker": "speaker", "design": "prompt", "clone": "audio_sample"}
+_KINDS = {type_: kind for kind, type_ in _TYPES.items()}
+
+
+def voice_table(voice: KnownVoice) -> dict[str, Any]:
+    return {
+        "object": "audio.voice",
+        "id": voice.name,
+        "name": voice.name,
+        "type": _TYPES[voice.kind],
+        "languages": list(voice.languages),
+        "created_at": voice.created_s,
+    }
+
+
+def list_table(voices: list[KnownVoice]) -> dict[str, Any]:
+    """As OpenAI lists things; `default` is the usual one, and `voices` is where chat pages look."""
+    return {
+        "object": "list",
+        "data": [voice_table(voice) for voice in voices],
+        "default": voices[0].name if voices else None,
+        "voices": [{"id": voice.name, "name": voice.name} for voice in voices],
+    }
+
+
+def parse_voice(text: str) -> KnownVoice:
+    """Raises ProtocolError."""
+    return _voice(table_of(text))
+
+
+def parse_list(text: str) -> list[KnownVoice]:
+    """Raises ProtocolError."""
+    return [_voice(each) for each in field(table_of(text), "data", list)]
+
+
+def _voice(table: Any) -> KnownVoice:
+    if not isinstance(table, dict):
+        raise ProtocolError(f"{shown(table)} is no voice")
+    languages = field({"languages": [], **table}, "languages", list)
+    if not all(isinstance(each, str) for each in languages):
+        raise ProtocolError("languages is not a list of codes")
+    return KnownVoice(
+        field(table, "name", str),
+        _KINDS.get(field({"type": "speaker", **table}, "type", str), "speaker"),
+        tuple(languages),
+        field({"created_at": 0, **table}, "created_at", int),
+    )
+
+
+def error_of(status: int, text: str) -> Exception:
+    """What a server means by an answer that is not 200: one of REFUSALS, or EngineError."""
+    try:
+        error = json.loads(text)["error"]
+        message, code = str(error["message"]), error["code"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return EngineError(f"it answered {status} and not in JSON: is it an offhook of this age?")
+    if code in _FULL:
+        return EngineFull(message)
+    kind, ours = _ERRORS.get(str(code) if status != 400 else "invalid_voice", (EngineError, ""))
+    if kind is EngineError:
+        return EngineError(f"it answered {status}: {plain(message)}")
+    return kind(message if names_no_place(message) else ours)

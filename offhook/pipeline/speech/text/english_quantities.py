@@ -1,0 +1,398 @@
+"""English quantities in words: money, measures, plain numbers.
+
+Each rule is for one shape of a written word; it gives the spoken form, having taken along the
+following words that belong to it, or None for a word that is not its own.
+"""
+
+import re
+
+from offhook.pipeline.speech.text.english_numbers import (
+    MONTHS,
+    NUMBER,
+    VULGAR,
+    cardinal,
+    count,
+    date,
+    decade,
+    digits,
+    fraction,
+    mixed,
+    name,
+    ordinal,
+    year,
+)
+from offhook.pipeline.speech.text.english_tables import (
+    CURRENCIES,
+    CURRENCY_CODES,
+    DECADE_WORDS,
+    IDENTIFIERS,
+    MONTH_NAMES,
+    NEVER_APART,
+    NUMBERED,
+    SCALES,
+    SHORT_SCALES,
+    UNITS,
+    YEAR_WORDS,
+    Currency,
+)
+from offhook.pipeline.speech.text.english_times import (
+    DASH,
+    ends_sentence,
+    phone,
+    take_half_day,
+    time_of_day,
+    written_date,
+)
+from offhook.pipeline.speech.text.reading import Reading
+
+_SIGN = "[-+±~≈<>≤≥]"
+_SIGN_WORDS = {
+    "-": "minus ",
+    "+": "plus ",
+    "±": "plus or minus ",
+    "~": "about ",
+    "≈": "about ",
+    "<": "less than ",
+    ">": "more than ",
+    "≤": "at most ",
+    "≥": "at least ",
+    "": "",
+}
+
+
+def _sign(match: re.Match[str]) -> str:
+    return _SIGN_WORDS[match["sign"] or ""]
+
+
+def before(reading: Reading, back: int = 1) -> str:
+    """A word already said, in small letters, without the punctuation around it."""
+    return reading.before[-back].lower().strip("\"'“”‘’()[].,:#")
+
+
+# --- money
+
+_SYMBOL = "|".join(re.escape(symbol) for symbol in sorted(CURRENCIES, key=len, reverse=True))
+_MONEY = re.compile(
+    rf"(?P<sign>[-+~<>]?)(?P<symbol>{_SYMBOL})(?P<amount>{NUMBER})"
+    rf"(?:{DASH}(?:{_SYMBOL})?(?P<until>{NUMBER}))?(?P<scale>{'|'.join(SHORT_SCALES)})?"
+    r"(?P<tail>\+|/[A-Za-z]+|-[a-z-]+)?"
+)
+_MONEY_AFTER = re.compile(rf"(?P<sign>-?)(?P<amount>{NUMBER})(?P<symbol>{_SYMBOL}|¢)")
+
+
+def money(reading: Reading) -> str | None:
+    if match := _MONEY.fullmatch(reading.core):
+        return _said_money(reading, match, CURRENCIES[match["symbol"]])
+    if match := _MONEY_AFTER.fullmatch(reading.core):
+        if match["symbol"] == "¢":
+            return f"{count(match['amount'])} cent{'' if match['amount'] == '1' else 's'}"
+        return _sign(match) + _amount(match["amount"], CURRENCIES[match["symbol"]])
+    if reading.core in CURRENCY_CODES:
+        currency = CURRENCY_CODES[reading.core]
+        found = re.fullmatch(NUMBER, reading.after().core)
+        if found:
+            reading.take()
+            return _scaled(reading, found[0], currency)
+    return None
+
+
+def _said_money(reading: Reading, match: re.Match[str], currency: Currency) -> str:
+    amount, until, tail = match["amount"], match["until"], match["tail"] or ""
+    if tail.startswith("-"):  # $100-a-day
+        return f"{count(amount)} {currency.one}{tail.replace('-', ' ')}"
+    upto = f" to {count(until)}" if until else ""
+    if match["scale"]:
+        spoken = f"{_short(amount)}{upto} {SHORT_SCALES[match['scale']]} {currency.many}"
+    elif until:
+        spoken = f"{count(amount)}{upto} {_take_scale(reading)}{currency.many}"
+    else:
+        spoken = _scaled(reading, amount, currency)
+    if tail.startswith("/"):
+        unit = UNITS.get(tail[1:])
+        spoken += f" per {unit[0] if unit else tail[1:]}"
+        if unit and not ends_sentence(reading):
+            reading.drop_dot()
+    return _sign(match) + spoken + (" plus" if tail == "+" else "")
+
+
+def _take_scale(reading: Reading) -> str:
+    """ "million " when that is the next word, which is then taken."""
+    found = reading.after().core
+    if found not in SCALES:
+        return ""
+    reading.take()
+    return f"{SCALES[found]} "
+
+
+def _short(amount: str) -> str:
+    """3.50 of "3.50 million" is three point five."""
+    return count(amount.rstrip("0").rstrip(".") if "." in amount else amount)
+
+
+def _scaled(reading: Reading, amount: str, currency: Currency) -> str:
+    if scale := _take_scale(reading):
+        return f"{_short(amount)} {scale}{currency.many}"
+    return _amount(amount, currency)
+
+
+def _amount(amount: str, currency: Currency) -> str:
+    whole, _, cents = amount.replace(",", "").partition(".")
+    if cents and (len(cents) != 2 or not currency.cents):
+        return f"{count(amount)} {currency.many}"
+    major = f"{count(whole or '0')} {currency.one if whole == '1' else currency.many}"
+    if not int(cents or 0):
+        return major
+    minor = f"{cardinal(int(cents))} {currency.cent if int(cents) == 1 else currency.cents}"
+    return f"{major} and {minor}" if int(whole or 0) else minor
+
+
+# --- measures
+
+_PERCENT = re.compile(
+    rf"(?P<sign>{_SIGN}?)(?P<number>{NUMBER})(?:%?{DASH}(?P<until>{NUMBER}))?(?P<mark>[%‰])"
+)
+_DEGREES = re.compile(
+    rf"(?P<sign>[-+]?)(?P<number>{NUMBER})(?:°?{DASH}(?P<until>{NUMBER}))?"
+    r"(?:°(?P<scale>[CFK]?)|(?P<sealed>[℃℉]))"
+)
+_SCALE_NAMES = {"C": " Celsius", "F": " Fahrenheit", "K": " Kelvin", "℃": " Celsius"}
+_SCALE_NAMES |= {"℉": " Fahrenheit", "": ""}
+_ROUND_FEET = re.compile(r"(?P<feet>\d{1,2})['′’](?P<trail>[.,;:!?]*)")
+_FEET = re.compile(r"""(?P<feet>\d+)['′’](?P<inches>\d+(?:\.\d+)?)(?:["″”]|''|’’)?""")
+_PRODUCT = re.compile(rf"(?:{NUMBER})(?:[x×](?:{NUMBER}))+", re.IGNORECASE)
+_MULTIPLE = re.compile(rf"(?P<number>{NUMBER})[x×]")
+_ATTACHED = re.compile(rf"(?P<sign>[-+~]?)(?P<number>{NUMBER})(?P<unit>[A-Za-zµμΩ²³/]+)")
+
+
+def percent(reading: Reading) -> str | None:
+    match = _PERCENT.fullmatch(reading.core)
+    if not match:
+        return None
+    until = f" to {count(match['until'])}" if match["until"] else ""
+    mark = "percent" if match["mark"] == "%" else "per mille"
+    return f"{_sign(match)}{count(match['number'])}{until} {mark}"
+
+
+def degrees(reading: Reading) -> str | None:
+    match = _DEGREES.fullmatch(reading.core)
+    if not match:
+        return None
+    scale = match["sealed"] or match["scale"]
+    if not scale and reading.after().core in ("C", "F"):
+        scale = reading.after().core
+        reading.take()
+    until = f" to {count(match['until'])}" if match["until"] else ""
+    degree = "degree" if match["number"] == "1" and not until else "degrees"
+    return f"{_sign(match)}{count(match['number'])}{until} {degree}{_SCALE_NAMES[scale]}"
+
+
+def feet_and_inches(reading: Reading) -> str | None:
+    if match := _ROUND_FEET.fullmatch(reading.word):
+        reading.surround("", match["trail"])
+        return f"{cardinal(int(match['feet']))} feet"
+    match = _FEET.match(reading.word)
+    if not match or reading.word[match.end() :].strip(".,;:!?)"):
+        return None
+    reading.surround("", reading.word[match.end() :])
+    return f"{cardinal(int(match['feet']))} foot {count(match['inches'])}"
+
+
+def with_unit(reading: Reading) -> str | None:
+    """A number and its unit in one word: 5kg, 100km/h, 32GB, 10k, 3x, 4x4."""
+    if match := _PRODUCT.fullmatch(reading.core):
+        return " by ".join(count(number) for number in re.findall(NUMBER, match[0]))
+    if match := _MULTIPLE.fullmatch(reading.core):
+        return f"{count(match['number'])} times"
+    match = _ATTACHED.fullmatch(reading.core)
+    if not match:
+        return None
+    number, unit = match["number"], match["unit"]
+    if unit in ("k", "M", "bn") or (unit == "B" and "." in number):
+        return f"{_sign(match)}{_short(number)} {SHORT_SCALES[unit]}"
+    if unit in UNITS and unit not in ("A", "V", "W"):
+        return f"{_sign(match)}{count(number)} {unit_name(number, unit)}"
+    return None
+
+
+def unit_name(number: str, unit: str) -> str:
+    one, many = UNITS[unit]
+    return one if number == "1" else many
+
+
+# --- plain numbers
+
+_DECADE = re.compile(r"(\d{2})?(\d)0['’]?s")
+_ORDINAL = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)", re.IGNORECASE)
+_FRACTION = re.compile(r"(?P<sign>-?)(?P<upper>\d{1,3})[/⁄](?P<lower>\d{1,3})")
+_VULGAR = re.compile(rf"(?P<whole>\d*)(?P<part>[{''.join(VULGAR)}])")
+_DOTTED = re.compile(r"(?P<v>[vV]\.?)?(?P<number>\d+(?:\.\d+)*)(?P<rest>[a-z]\d*|-[a-z]+\d*)?")
+_RANGE = re.compile(rf"(?P<start>{NUMBER}){DASH}(?P<end>{NUMBER})(?P<unit>[A-Za-zµμ/²³]*)")
+_RATIO = re.compile(r"(\d{1,3}):(\d{1,3})")
+_SIGNED = re.compile(rf"(?P<sign>{_SIGN}?)(?P<number>{NUMBER})")
+
+
+def decades(reading: Reading) -> str | None:
+    """The 1990s, her 30s, '80s, '85."""
+    apostrophe = reading.lead.endswith(("'", "’"))
+    if apostrophe and re.fullmatch(r"\d\d", reading.core) and reading.trail[:1] not in ("'", "’"):
+        reading.surround(reading.lead[:-1], reading.trail)
+        return cardinal(int(reading.core))
+    match = _DECADE.fullmatch(reading.core)
+    if not match or (match[1] is None and match[2] in "01"):
+        return None
+    if match[1] is None and not apostrophe and before(reading) not in DECADE_WORDS:
+        return None
+    if apostrophe:
+        reading.surround(reading.lead[:-1], reading.trail)
+    return decade(int((match[1] or "") + match[2] + "0"))
+
+
+def rank(reading: Reading) -> str | None:
+    match = _ORDINAL.fullmatch(reading.core)
+    return ordinal(int(match[1].replace(",", ""))) if match else None
+
+
+def parts_of_one(reading: Reading) -> str | None:
+    """1/2, ½, 1½, 24/7, 4/20, and dates without a year ("on 1/15")."""
+    if match := _VULGAR.fullmatch(reading.core):
+        upper, lower = VULGAR[match["part"]].as_integer_ratio()
+        whole = int(match["whole"] or 0)
+        spoken = mixed(whole, upper, lower) if whole else fraction(upper, lower)
+        return spoken and spoken + _unit_behind(reading, "2" if whole else "1")
+    match = _FRACTION.fullmatch(reading.core)
+    if not match:
+        return None
+    if reading.core in ("24/7", "9/11"):
+        return {"24/7": "twenty-four seven", "9/11": "nine eleven"}[reading.core]
+    upper, lower = int(match["upper"]), int(match["lower"])
+    if before(reading) in YEAR_WORDS and (day := date(lower, upper)):
+        return day
+    if spoken := fraction(upper, lower):
+        return _sign(match) + spoken + _unit_behind(reading, "1")
+    if upper == lower:
+        return f"{cardinal(upper)} {cardinal(lower)}"
+    return f"{_sign(match)}{cardinal(upper)} out of {cardinal(lower)}"
+
+
+def version(reading: Reading) -> str | None:
+    """v1.2, Python 3.11, 1.2.3, and addresses of the Internet."""
+    match = _DOTTED.fullmatch(reading.core)
+    if not match:
+        return None
+    groups = match["number"].split(".")
+    if len(groups) == 4 and not match["v"] and all(int(group) < 256 for group in groups):
+        return " dot ".join(name(group) for group in groups)
+    if not (match["v"] or len(groups) > 2 or (len(groups) == 2 and before(reading) in NUMBERED)):
+        return None
+    rest = re.sub(r"\d+", lambda number: f" {cardinal(int(number[0]))}", match["rest"] or "")
+    spoken = " point ".join(cardinal(int(group)) for group in groups)
+    return f"{'version ' if match['v'] else ''}{spoken} {rest.lstrip('-')}".rstrip()
+
+
+def number_range(reading: Reading) -> str | None:
+    if match := _RATIO.fullmatch(reading.core):
+        return f"{cardinal(int(match[1]))} to {cardinal(int(match[2]))}"
+    match = _RANGE.fullmatch(reading.core)
+    if not match or (match["unit"] and match["unit"] not in UNITS):
+        return None
+    start, end = match["start"], match["end"]
+    if _is_year(start) and (_is_year(end) or len(end) == 2):
+        return f"{year(int(start))} to {year(int(end))}"
+    spoken = f"{count(start)} to {count(end)}"
+    unit = match["unit"] or _take_unit(reading)
+    return f"{spoken} {UNITS[unit][1]}" if unit else spoken
+
+
+def number(reading: Reading) -> str | None:
+    match = _SIGNED.fullmatch(reading.core)
+    if not match:
+        return None
+    if match["sign"]:
+        return _sign(match) + _measured(reading, match["number"])
+    return _in_context(reading, match["number"]) or _measured(reading, match["number"])
+
+
+def _is_year(text: str) -> bool:
+    return len(text) == 4 and text.isdecimal() and 1100 <= int(text) < 2100
+
+
+def _in_context(reading: Reading, text: str) -> str | None:
+    """A number that is a day, a year, an hour or a name."""
+    if not text.isdecimal():
+        return None
+    word, value = before(reading), int(text)
+    if word in MONTH_NAMES and reading.before[-1][0].isupper():
+        if 1 <= value <= 31 and len(text) <= 2:
+            return ordinal(value)
+        if _is_year(text):
+            return year(value)
+    state = len(text) == 5 and re.fullmatch("[A-Z]{2}", reading.before[-1])
+    if word in IDENTIFIERS or state:
+        return name(text)
+    if _is_year(text) and (value >= 1900 or _means_year(reading, word)):
+        return year(value)
+    if 1 <= value <= 31 and reading.after().core in MONTHS:
+        return _day_of_month(reading, value, word)
+    if 1 <= value <= 12 and (half := take_half_day(reading)):
+        return cardinal(value) + half
+    if len(text) > 6 and not text.endswith("000"):
+        return digits(text)
+    return None
+
+
+def _means_year(reading: Reading, word: str) -> bool:
+    if word in YEAR_WORDS or reading.after().core in ("BC", "BCE", "AD", "CE"):
+        return True
+    day = re.fullmatch(r"\d\d?(?:st|nd|rd|th)?", word)
+    return bool(day) and before(reading, 2) in MONTH_NAMES
+
+
+def _day_of_month(reading: Reading, day: int, word: str) -> str:
+    """15 January: the fifteenth of January."""
+    month = reading.after().core
+    reading.take()
+    return f"{'' if word == 'the' else 'the '}{ordinal(day)} of {month}"
+
+
+def _take_unit(reading: Reading) -> str:
+    """A unit of measure when that is the next word, which is then taken with its dot."""
+    found = reading.after().core
+    if found not in UNITS or found in NEVER_APART:
+        return ""
+    reading.take()
+    if not ends_sentence(reading):
+        reading.drop_dot()
+    return found
+
+
+def _unit_behind(reading: Reading, number: str) -> str:
+    unit = _take_unit(reading)
+    return f" {unit_name(number, unit)}" if unit else ""
+
+
+def _measured(reading: Reading, text: str) -> str:
+    """A number with the fraction, the million, the currency or the unit after it."""
+    part = _FRACTION.fullmatch(reading.after().core)
+    if part and text.isdecimal():
+        spoken = mixed(int(text), int(part["upper"]), int(part["lower"]))
+        if spoken:
+            reading.take()
+            return spoken + _unit_behind(reading, "2")
+    scale = _take_scale(reading)
+    spoken = f"{_short(text)} {scale}".rstrip() if scale else count(text)
+    found = reading.after().core
+    if found in CURRENCY_CODES or found in CURRENCIES:
+        reading.take()
+        currency = CURRENCY_CODES.get(found) or CURRENCIES[found]
+        return f"{spoken} {currency.many}" if scale else _amount(text, currency)
+    if found in ("%", "°"):
+        reading.take()
+        return f"{spoken} {'percent' if found == '%' else 'degrees'}"
+    return spoken + _unit_behind(reading, "" if scale else text)
+
+
+RULES = (
+    *(phone, written_date, time_of_day, money, percent, degrees, feet_and_inches, decades, rank),
+    *(parts_of_one, version, number_range, with_unit, number),
+)
+"""In the order they are asked."""

@@ -1,0 +1,199 @@
+"""The words that English reads in a way of their own."""
+
+from dataclasses import dataclass
+
+from offhook.pipeline.speech.text.english_numbers import MONTHS
+from offhook.pipeline.speech.text.word_lists import table, words
+
+
+@dataclass(frozen=True)
+class Currency:
+    one: str
+    many: str
+    cent: str = ""
+    cents: str = ""
+    """Empty where nobody counts in hundredths."""
+
+
+_DOLLAR = Currency("dollar", "dollars", "cent", "cents")
+_EURO = Currency("euro", "euros", "cent", "cents")
+_POUND = Currency("pound", "pounds", "penny", "pence")
+_YEN = Currency("yen", "yen")
+_YUAN = Currency("yuan", "yuan")
+_RUPEE = Currency("rupee", "rupees", "paisa", "paise")
+_WON = Currency("won", "won")
+_RUBLE = Currency("ruble", "rubles", "kopeck", "kopecks")
+
+
+def _dollars(of: str) -> Currency:
+    return Currency(f"{of} dollar", f"{of} dollars", "cent", "cents")
+
+
+CURRENCIES = {
+    "$": _DOLLAR,
+    "€": _EURO,
+    "£": _POUND,
+    "¥": _YEN,
+    "￥": _YEN,
+    "₹": _RUPEE,
+    "₩": _WON,
+    "US$": _dollars("US"),
+    "C$": _dollars("Canadian"),
+    "CA$": _dollars("Canadian"),
+    "A$": _dollars("Australian"),
+    "AU$": _dollars("Australian"),
+    "₽": _RUBLE,
+    "NZ$": _dollars("New Zealand"),
+    "HK$": _dollars("Hong Kong"),
+    "₿": Currency("bitcoin", "bitcoin"),
+}
+CURRENCY_CODES = {
+    "USD": _dollars("US"),
+    "EUR": _EURO,
+    "GBP": _POUND,
+    "JPY": _YEN,
+    "CNY": _YUAN,
+    "RMB": _YUAN,
+    "INR": _RUPEE,
+    "KRW": _WON,
+    "RUB": _RUBLE,
+    "CAD": _dollars("Canadian"),
+    "AUD": _dollars("Australian"),
+    "BTC": Currency("bitcoin", "bitcoin"),
+    "CHF": Currency("Swiss franc", "Swiss francs"),
+}
+SCALES = {
+    name: name for name in ("hundred", "thousand", "million", "billion", "trillion", "quadrillion")
+} | {"mn": "million", "bn": "billion"}
+SHORT_SCALES = table(
+    "k = thousand | K = thousand | bn = billion | B = billion | b = billion | mm = million | "
+    "mn = million | M = million | m = million | T = trillion | tn = trillion"
+)
+
+
+def _units(text: str) -> dict[str, tuple[str, str]]:
+    """One and many of each unit, by its symbols; many is one with an s where nothing is given."""
+    units: dict[str, tuple[str, str]] = {}
+    for symbols, names in table(text).items():
+        one, _, many = names.partition("/")
+        units |= dict.fromkeys(symbols.split(), (one, many or one + "s"))
+    return units
+
+
+UNITS = _units(
+    "kg = kilogram | g = gram | mg = milligram | lb lbs = pound | oz = ounce | "
+    "km = kilometer | m = meter | cm = centimeter | mm = millimeter | µm μm = micrometer | "
+    "nm = nanometer | ft = foot/feet | in = inch/inches | yd = yard | mi = mile | "
+    "mph = mile per hour/miles per hour | "
+    "km/h kmh kph = kilometer per hour/kilometers per hour | "
+    "m/s = meter per second/meters per second | L l = liter | mL ml = milliliter | "
+    "gal = gallon | tbsp = tablespoon | tsp = teaspoon | m² m2 sqm = square meter | "
+    "m³ = cubic meter | km² = square kilometer | cm² = square centimeter | "
+    "cm³ = cubic centimeter | sqft = square foot/square feet | ha = hectare | W = watt | "
+    "kW = kilowatt | MW = megawatt | kWh = kilowatt hour | V = volt | mA = milliamp | "
+    "A = amp | mAh = milliamp hour | Ω = ohm | Hz = hertz/hertz | "
+    "kHz = kilohertz/kilohertz | MHz = megahertz/megahertz | GHz = gigahertz/gigahertz | "
+    "KB kB = kilobyte | MB = megabyte | GB = gigabyte | TB = terabyte | "
+    "kbps kbit/s = kilobit per second/kilobits per second | "
+    "Mbps Mbit/s = megabit per second/megabits per second | "
+    "Gbps Gbit/s = gigabit per second/gigabits per second | dB = decibel | "
+    "dBm = D B M/D B M | px = pixel | fps = frame per second/frames per second | "
+    "rpm = revolution per minute/revolutions per minute | "
+    "bpm = beat per minute/beats per minute | psi = P S I/P S I | kcal = kilocalorie | "
+    "cal = calorie | kJ = kilojoule | hPa = hectopascal | h hr hrs = hour | "
+    "min mins = minute | s sec secs = second | ms = millisecond | µs μs = microsecond | "
+    "ns = nanosecond | yr yrs = year | mo mos = month | wk wks = week | pt pts = point | "
+    "pp = percentage point | °C ℃ = degree Celsius/degrees Celsius | "
+    "°F ℉ = degree Fahrenheit/degrees Fahrenheit"
+)
+NEVER_APART = frozenset(("in", "A", "h", "s", "W", "V", "pp", "pt", "mo", "cal"))
+"""Units that as a word of their own are more often something else."""
+
+MONTH_NAMES = {
+    **{month.lower(): month for month in MONTHS},
+    **{month[:3].lower(): month for month in MONTHS},
+    "sept": "September",
+}
+YEAR_WORDS = words(
+    "in since by from until till of circa around before after during late early mid year class "
+    "summer spring winter autumn fall on to and through"
+)
+DECADE_WORDS = words("the her his their our my late early mid in")
+IDENTIFIERS = words(
+    "room flight gate route highway bus train channel code pin zip zipcode extension http https "
+    "error status order ticket case suite apt apartment unit box account confirmation invoice "
+    "reference isbn number id passport locker platform line model interstate area policy sku"
+)
+NUMBERED = words(
+    "version python release ios android windows ubuntu java node chapter part volume act "
+    "section phase appendix level title article bowl type class step stage book episode season"
+)
+RULERS = words(
+    "Henry Elizabeth Louis Charles George William Edward Richard James Paul Benedict Philip "
+    "Napoleon Catherine Peter Alexander Frederick Nicholas Francis Pius Leo Mary Ramses Otto "
+    "Leopold Ivan Gregory Clement Innocent Urban"
+)
+
+TITLES = table(
+    "dr = Doctor | mr = Mister | mrs = Missus | ms = Miz | st = Saint | mt = Mount | ft = Fort"
+)
+AFTER_NAME = {"dr": "Drive", "st": "Street"}
+ABBREVIATIONS = table(
+    "prof = Professor | rev = Reverend | hon = Honorable | gen = General | col = Colonel | "
+    "sgt = Sergeant | capt = Captain | lt = Lieutenant | sen = Senator | rep = Representative | "
+    "gov = Governor | pres = President | jr = Junior | sr = Senior | dept = department | "
+    "inc = Incorporated | ltd = Limited | co = Company | corp = Corporation | bros = Brothers | "
+    "vs = versus | etc = et cetera | e.g = for example | i.e = that is | eg = for example | "
+    "ie = that is | cf = compare | approx = approximately | est = established | ca = circa | "
+    "a.k.a = also known as | w.r.t = with respect to | ave = Avenue | blvd = Boulevard | "
+    "rd = Road | ln = Lane | hwy = Highway | apt = Apartment | ste = Suite | bldg = Building | "
+    "govt = government | min = minimum | max = maximum | avg = average | temp = temperature | "
+    "tel = telephone | mon = Monday | tue = Tuesday | tues = Tuesday | wed = Wednesday | "
+    "thu = Thursday | thur = Thursday | thurs = Thursday | fri = Friday | sat = Saturday | "
+    "sun = Sunday | appt = appointment | ph.d = P H D | b.sc = B S C | m.sc = M S C | "
+    "incl = including | w/ = with | w/o = without | b/c = because | n/a = not applicable "
+)
+CAPITAL_ONLY = words("mon tue wed thu fri sat sun gen col rep sen co est pres hon")
+"""Words of their own in small letters."""
+NEVER_LAST = words(
+    "vs e.g i.e eg ie cf approx prof rev hon gen col sgt capt lt sen rep gov pres apt ste incl ca"
+)
+"""Abbreviations that no sentence ends with."""
+STARTERS = words(
+    "the a an he she it we they i you this that these those there here in on at if when while "
+    "after before but and so then however is are was were do does did what who where how why my "
+    "your his her our their its as for with please let no yes one most many some all"
+)
+"""What sentences begin with, and what after "U.S." makes its dot a full stop."""
+WITHOUT_DOT = frozenset(("vs", "etc", "approx", "w/", "w/o", "b/c", "n/a", "a.k.a", "ave", "blvd"))
+BEFORE_NUMBER = table(
+    "no = number | nos = numbers | p = page | pp = pages | fig = figure | vol = volume | "
+    "ch = chapter | sec = section | art = article | pt = part | ext = extension | "
+    "eq = equation | ver = version"
+)
+SIGNS = {
+    "&": "and",
+    "+": "plus",
+    "=": "equals",
+    "@": "at",
+    "%": "percent",
+    "×": "times",
+    "÷": "divided by",
+    "*": "times",
+    "<": "less than",
+    ">": "greater than",
+    "≠": "is not",
+    "≈": "about",
+    "→": "to",
+    "≤": "at most",
+    "≥": "at least",
+    "±": "plus or minus",
+    "C#": "C sharp",
+    "F#": "F sharp",
+    "C++": "C plus plus",
+    "AT&T": "AT and T",
+    "and/or": "and or",
+    "he/she": "he or she",
+    "his/her": "his or her",
+    ".NET": "dot net",
+}

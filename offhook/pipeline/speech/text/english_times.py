@@ -1,0 +1,138 @@
+"""English telephone numbers, dates and times of day in words.
+
+Each rule is for one shape of a written word; it gives the spoken form, having taken along the
+following words that belong to it, or None for a word that is not its own.
+"""
+
+import re
+
+from offhook.pipeline.speech.text.english_numbers import cardinal, clock, date, digits
+from offhook.pipeline.speech.text.reading import Reading
+
+DASH = "[-–]"
+
+_PHONE = re.compile(
+    r"(?:\+?\d{1,3}[-.])?(?:\(\d{3}\)[-.]?|\d{3}[-.])\d{3}[-.]\d{4}|\d{3}-\d{4}|\+\d{8,15}"
+)
+_PHONE_START = re.compile(r"\(\d{3}\)|\+\d{1,3}|1|\d{3}")
+_PHONE_GROUP = re.compile(r"\(?\d{1,5}\)?(?:[-.]\d{2,5})*")
+_NATIONAL = ([3, 3, 4], [1, 3, 3, 4])
+"""Digits a group, in North America."""
+_VANITY = re.compile(r"(?P<digits>(?:1-)?8\d\d)-(?P<word>[A-Z]{3,})")
+MAX_PHONE_GROUPS = 6
+
+
+def phone(reading: Reading) -> str | None:
+    word = reading.word.rstrip(".,;:!?")
+    if _PHONE.fullmatch(word):
+        reading.surround("", reading.word[len(word) :])
+        return _phone_groups(word)
+    if vanity := _VANITY.fullmatch(reading.core):
+        return f"{_phone_groups(vanity['digits'])}, {vanity['word']}"
+    if not _PHONE_START.fullmatch(reading.word):
+        return None
+    lead, trail = reading.lead, reading.trail
+    reading.surround("", "")
+    groups = [word]
+    while len(groups) < MAX_PHONE_GROUPS:
+        found = reading.after(len(groups) - 1)
+        if not _PHONE_GROUP.fullmatch(found.core):
+            break
+        groups.append(found.core)
+    lengths = [len(group) for group in re.findall(r"\d+", " ".join(groups))]
+    abroad = word[0] == "+" and len(lengths) > 2 and 8 <= sum(lengths) <= 15
+    if lengths not in _NATIONAL and not abroad:
+        reading.surround(lead, trail)
+        return None
+    reading.take(len(groups) - 1)
+    return _phone_groups(" ".join(groups))
+
+
+def _phone_groups(text: str) -> str:
+    groups = ("eight hundred" if g == "800" else digits(g) for g in re.findall(r"\d+", text))
+    return ("plus " if text[0] == "+" else "") + ", ".join(groups)
+
+
+# --- dates and times
+
+_ISO_DATE = re.compile(r"(\d{4})([-/.])(\d\d?)\2(\d\d?)(?:T(\d\d):(\d\d)(?::[\d.]+)?Z?)?")
+_SLASH_DATE = re.compile(r"(\d\d?)([-/.])(\d\d?)\2(\d{4}|\d\d)")
+_HALF = r"[ap]\.?m"
+_TIME = re.compile(
+    rf"(?P<hour>[01]?\d|2[0-4])(?::(?P<minute>[0-5]\d))?(?::(?P<second>[0-5]\d))?(?P<half>{_HALF})?",
+    re.IGNORECASE,
+)
+_TIMES = re.compile(
+    rf"(?P<start>[\d:]+(?:{_HALF})?){DASH}(?P<end>[\d:]+(?:{_HALF})?)", re.IGNORECASE
+)
+
+
+def written_date(reading: Reading) -> str | None:
+    """2024-01-15, 2024-01-15T10:30, 1/15/2024, 15.01.2024; the month first where it can be."""
+    if match := _ISO_DATE.fullmatch(reading.core):
+        in_year, month, day = (int(match[number]) for number in (1, 3, 4))
+        spoken = date(day, month, in_year)
+        at = f", {clock(int(match[5]), int(match[6]), half_day=False)}" if match[5] else ""
+        return spoken and spoken + at
+    if match := _SLASH_DATE.fullmatch(reading.core):
+        month, day, in_year = int(match[1]), int(match[3]), int(match[4])
+        if match[2] == "." or month > 12:
+            month, day = day, month
+        if in_year < 100:
+            in_year += 2000 if in_year < 70 else 1900
+        return date(day, month, in_year)
+    return None
+
+
+def time_of_day(reading: Reading) -> str | None:
+    """3:30pm, 10:30 a.m., 14:05, 9-5pm, 10:00-12:30."""
+    if match := _TIMES.fullmatch(reading.core):
+        return _time_range(reading, match)
+    match = _TIME.fullmatch(reading.core)
+    if not match or not (match["minute"] or match["half"]):
+        return None
+    if match["half"]:
+        _drop_dot(reading, match["half"])
+        return _said_time(match, half_day=True)
+    half = take_half_day(reading)
+    return _said_time(match, bool(half)) + half
+
+
+def _time_range(reading: Reading, match: re.Match[str]) -> str | None:
+    start, end = _TIME.fullmatch(match["start"]), _TIME.fullmatch(match["end"])
+    if not (start and end and (end["half"] or ":" in match[0])):
+        return None
+    if end["half"]:
+        _drop_dot(reading, end["half"])
+    half = "" if end["half"] else take_half_day(reading)
+    short = bool(half or end["half"])
+    return f"{_said_time(start, short)} to {_said_time(end, short)}{half}"
+
+
+def take_half_day(reading: Reading) -> str:
+    """ "AM" or "PM" when that is the next word, which is then taken."""
+    found = reading.after()
+    if not re.fullmatch(_HALF, found.core, re.IGNORECASE):
+        return ""
+    reading.take()
+    _drop_dot(reading, found.core)
+    return f" {found.core[0].upper()}M"
+
+
+def _drop_dot(reading: Reading, abbreviation: str) -> None:
+    if "." in abbreviation and not ends_sentence(reading):
+        reading.drop_dot()
+
+
+def ends_sentence(reading: Reading) -> bool:
+    """Whether the dot of an abbreviation ends its sentence too: nothing follows, or a capital."""
+    following = reading.next_char() if reading.trail == "." else "a"
+    return not following or following.isupper()
+
+
+def _said_time(match: re.Match[str], half_day: bool) -> str:
+    spoken = clock(int(match["hour"]), int(match["minute"] or 0), half_day)
+    if match["second"]:
+        second = int(match["second"])
+        spoken += f" and {cardinal(second)} second{'' if second == 1 else 's'}"
+    return f"{spoken} {match['half'][0].upper()}M" if match["half"] else spoken

@@ -1,0 +1,250 @@
+"""Percentages, money, measures, ranks and plain numbers of nine languages in words.
+
+Names of units and rarer currencies are Babel's. Each rule is for one shape of a written word, as
+in english_quantities.py.
+"""
+
+import re
+from functools import lru_cache
+
+from babel import Locale
+from babel.numbers import get_currency_name
+from babel.units import format_unit
+
+from offhook.pipeline.speech.text.language_numbers import (
+    GERMAN_ARTICLES,
+    GERMAN_DATIVE,
+    agreeing_gender,
+    both_ends,
+    gender_of,
+    german_rank,
+    joined,
+    number_words,
+    shapes,
+    sign_of,
+    ungrouped,
+    value_of,
+    year_words,
+)
+from offhook.pipeline.speech.text.language_tables import (
+    CURRENCY_CODES,
+    CURRENCY_SIGNS,
+    CYRILLIC_UNITS,
+    UNIT_IDS,
+    Language,
+)
+from offhook.pipeline.speech.text.reading import Reading
+from offhook.pipeline.speech.text.spoken_numbers import (
+    cardinal,
+    chinese,
+    digits,
+    ordinal,
+    russian_ordinal,
+)
+
+
+def percent(language: Language, reading: Reading) -> str | None:
+    match = shapes(language.decimal)["percent"].fullmatch(reading.core)
+    if not match:
+        number = shapes(language.decimal)["number"].fullmatch(reading.core)
+        if not number or reading.after().core != "%":
+            return None
+        reading.take()
+        match = number
+    if language.code == "zh":
+        return sign_of(language, match) + language.signs["%"] + both_ends(language, match)
+    word = language.signs["%"]
+    if language.code == "ru":
+        word = _russian(("процент", "процента", "процентов"), language, match["number"])
+    return joined(language, sign_of(language, match), both_ends(language, match, "m"), word)
+
+
+def _russian(forms: tuple[str, ...], language: Language, number: str) -> str:
+    """One, few or many; a number with decimals takes the genitive, which is that of few."""
+    value = value_of(language, number)
+    kind = Locale.parse("ru").plural_form(value if value % 1 else int(value))
+    return forms[{"one": 0, "few": 1, "other": 1}.get(kind, 2)]
+
+
+def _currency(language: Language, code: str, number: str) -> str:
+    forms = language.money.get(code)
+    if forms is None:
+        amount = value_of(language, number)
+        return str(get_currency_name(code, amount, language.code)).lower()
+    if len(forms) == 3:
+        return _russian(forms, language, number)
+    one = value_of(language, number) == 1
+    return forms[0] if one else forms[1]
+
+
+def _amount(language: Language, sign: str, number: str, code: str) -> str:
+    whole, _, cents = ungrouped(language, number).partition(language.decimal)
+    if len(cents) == 2 and language.cents:
+        if cents == "00":
+            return _amount(language, sign, whole, code)
+        name = _currency(language, code, whole)
+        spoken = number_words(language, whole, gender_of(language, _currency(language, code, "1")))
+        minor = cardinal(language.code, int(cents))
+        return joined(language, sign, f"{spoken} {name}{language.cents}{minor}")
+    name = _currency(language, code, number)
+    gender = gender_of(language, _currency(language, code, "1"))
+    return joined(language, sign, number_words(language, number, gender), name)
+
+
+def _code(language: Language, written: str) -> str:
+    """The ISO 4217 code of a currency's sign, or of itself."""
+    if language.code == "zh" and written in "¥￥":
+        return "CNY"
+    return CURRENCY_SIGNS.get(written, written)
+
+
+def money(language: Language, reading: Reading) -> str | None:
+    """3,50 €, $5, R$ 3,50, 2 millones €."""
+    patterns, core = shapes(language.decimal), reading.core
+    match = patterns["money"].fullmatch(core) or patterns["money_after"].fullmatch(core)
+    if match:
+        code = _code(language, match["symbol"])
+        return _amount(language, sign_of(language, match), match["number"], code)
+    if core in CURRENCY_SIGNS or core in CURRENCY_CODES:
+        amount = reading.after().core
+        if not patterns["number"].fullmatch(amount):
+            return None
+        reading.take()
+        return _amount(language, "", amount, _code(language, core))
+    match = patterns["number"].fullmatch(core)
+    return _money_behind(language, reading, match) if match and not match["until"] else None
+
+
+def _money_behind(language: Language, reading: Reading, match: re.Match[str]) -> str | None:
+    """A number with the currency in the next word, or in the one after a million."""
+    scale, found = "", reading.after().core
+    if found in language.scales:
+        scale, found = found, reading.after(1).core
+    if found not in CURRENCY_SIGNS and found not in CURRENCY_CODES:
+        return None
+    reading.take(2 if scale else 1)
+    code = _code(language, found)
+    if not scale:
+        return _amount(language, sign_of(language, match), match["number"], code)
+    name = _currency(language, code, "5")
+    of = {"fr": "de ", "es": "de ", "pt": "de ", "it": "di "}.get(language.code, "")
+    if language.code == "fr" and name[0] in "aeiouy":
+        of = "d'"
+    scale = {"тыс": "тысяч", "млн": "миллионов", "млрд": "миллиардов"}.get(scale, scale)
+    return f"{number_words(language, match['number'], 'm')} {scale} {of}{name}"
+
+
+def measure(language: Language, reading: Reading) -> str | None:
+    match = shapes(language.decimal)["unit"].fullmatch(reading.core)
+    if match:
+        unit = match["unit"]
+    else:
+        match = shapes(language.decimal)["number"].fullmatch(reading.core)
+        unit = reading.after().core if match else ""
+        year = unit == "г" and re.fullmatch(r"[12]\d{3}", reading.core)
+        if not match or year or not (unit in UNIT_IDS or unit in CYRILLIC_UNITS):
+            return None
+        reading.take()
+        if reading.trail.startswith(".") and reading.next_char():
+            reading.drop_dot()
+    unit = CYRILLIC_UNITS.get(unit, unit)
+    pattern = _unit_pattern(language, unit, value_of(language, match["until"] or match["number"]))
+    noun = _unit_pattern(language, unit, 1).replace("{}", "")
+    number = both_ends(language, match, gender_of(language, noun))
+    return joined(language, sign_of(language, match), pattern.format(number))
+
+
+@lru_cache(256)
+def _unit_pattern(language: Language, unit: str, value: float) -> str:
+    """The unit's name around the number's place: "{} Kilogramm", "시속 {} 킬로미터"."""
+    if unit in language.units:
+        return language.units[unit]
+    written = format_unit(value, UNIT_IDS[unit], "long", format="#.###", locale=language.code)
+    space = "" if language.code in ("zh", "ja") else " "
+    return re.sub(r"\s*-?[\d.,]+\s*", f"{space}{{}}{space}", written).strip()
+
+
+# --- plain numbers
+
+_RANKS = {
+    "es": re.compile(r"(?P<number>\d+)\.?(?P<end>º|ª|er|o|a)"),
+    "pt": re.compile(r"(?P<number>\d+)\.?(?P<end>º|ª|o|a)"),
+    "it": re.compile(r"(?P<number>\d+)(?P<end>º|ª)"),
+    "fr": re.compile(r"(?P<number>\d+)(?P<end>er|re|ère|e|ème|eme|nd|nde)"),
+    "ru": re.compile(r"(?P<number>\d+)-(?P<end>й|ый|ой|ий|я|ая|е|ое|го|ого|му|м|ом|х|ых|ми)"),
+}
+_RUSSIAN_ENDS = {
+    "я": ("n", "f"),
+    "ая": ("n", "f"),
+    "е": ("n", "n"),
+    "ое": ("n", "n"),
+    "го": ("g", "m"),
+    "ого": ("g", "m"),
+    "му": ("d", "m"),
+    "м": ("p", "m"),
+    "ом": ("p", "m"),
+}
+_RUSSIAN_YEARS = {"год": "n", "года": "g", "году": "p", "годом": "i", "г": "g"}
+_CHINESE_MEASURES = frozenset("个位只本张条件杯瓶次天年种家辆块台把双岁")
+
+
+def rank(language: Language, reading: Reading) -> str | None:
+    if language.code == "de":
+        articles = GERMAN_ARTICLES | GERMAN_DATIVE
+        ranked = re.fullmatch(r"\d{1,4}", reading.core) and reading.trail == "."
+        if not ranked or reading.before[-1].lower() not in articles or not reading.next_char():
+            return None
+        reading.drop_dot()
+        return german_rank(int(reading.core), reading)
+    if language.code not in _RANKS:
+        return None
+    match = _RANKS[language.code].fullmatch(reading.core)
+    if not match:
+        return None
+    number, end = int(match["number"]), match["end"]
+    if language.code == "ru":
+        case, gender = _RUSSIAN_ENDS.get(end, ("n", "m"))
+        return russian_ordinal(number, case, gender, plural=end in ("х", "ых", "ми"))
+    spoken = ordinal(language.code, number, "f" if end in ("ª", "a", "re", "ère", "nde") else "m")
+    return spoken.removesuffix("o") if end == "er" and language.code == "es" else spoken
+
+
+def number(language: Language, reading: Reading) -> str | None:
+    match = shapes(language.decimal)["number"].fullmatch(reading.core)
+    if not match:
+        return None
+    number = match["number"]
+    if match["until"] or match["sign"]:
+        return joined(language, sign_of(language, match), both_ends(language, match))
+    if language.decimal == "," and re.fullmatch(r"[1-9]\d{0,2}", number):
+        number = _grouped_by_spaces(reading, number)
+    if re.fullmatch(r"1[1-9]\d\d|20\d\d", number):
+        return _perhaps_year(language, reading, number)
+    if language.code == "zh" and number == "2" and reading.after().core[:1] in _CHINESE_MEASURES:
+        return "两" if reading.after().core else "二"
+    if len(number) > 8 and number.isdecimal() and not number.endswith("000000"):
+        return digits(language.code, number)
+    return number_words(language, number, agreeing_gender(language, number, reading.after().core))
+
+
+def _grouped_by_spaces(reading: Reading, number: str) -> str:
+    """1 234 567: thousands apart, as French and Russian have them."""
+    while re.fullmatch(r"\d{3}(?:,\d+)?", reading.after().core):
+        number += reading.after().core
+        reading.take()
+    return number
+
+
+def _perhaps_year(language: Language, reading: Reading, text: str) -> str:
+    following = reading.after().core
+    if language.code == "ru" and following in _RUSSIAN_YEARS:
+        reading.take()
+        in_year = reading.before[-1].lower() in ("в", "о", "об", "при")
+        case = "p" if in_year and following == "г" else _RUSSIAN_YEARS[following]
+        word = {"n": "год", "g": "года", "p": "году", "i": "годом"}[case]
+        if following == "г" and reading.next_char():
+            reading.drop_dot()
+        return f"{russian_ordinal(int(text), case)} {word}"
+    if language.code == "zh":
+        return digits("zh", text) if following.startswith("年") else chinese(int(text))
+    return year_words(language, text)

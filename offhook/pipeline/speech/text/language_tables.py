@@ -1,0 +1,258 @@
+"""What each language but English reads in a way of its own; spoken_languages.py holds the rules.
+
+Names of units, of months and of most currencies are not here: they are Babel's, from the CLDR.
+"""
+
+from dataclasses import dataclass, field
+
+from offhook.pipeline.speech.text.word_lists import table, words
+
+UNIT_IDS = table(
+    "kg = mass-kilogram | g = mass-gram | mg = mass-milligram | t = mass-tonne | "
+    "km = length-kilometer | m = length-meter | cm = length-centimeter | "
+    "mm = length-millimeter | l = volume-liter | L = volume-liter | ml = volume-milliliter | "
+    "mL = volume-milliliter | km/h = speed-kilometer-per-hour | m/s = speed-meter-per-second | "
+    "m² = area-square-meter | m2 = area-square-meter | km² = area-square-kilometer | "
+    "m³ = volume-cubic-meter | ha = area-hectare | W = power-watt | kW = power-kilowatt | "
+    "kWh = energy-kilowatt-hour | V = electric-volt | Hz = frequency-hertz | "
+    "kHz = frequency-kilohertz | MHz = frequency-megahertz | GHz = frequency-gigahertz | "
+    "KB = digital-kilobyte | MB = digital-megabyte | GB = digital-gigabyte | "
+    "TB = digital-terabyte | h = duration-hour | min = duration-minute | s = duration-second | "
+    "ms = duration-millisecond | °C = temperature-celsius | ℃ = temperature-celsius | "
+    "°F = temperature-fahrenheit | ℉ = temperature-fahrenheit | ° = angle-degree | "
+    "kcal = energy-kilocalorie | mi = length-mile | mph = speed-mile-per-hour"
+)
+CYRILLIC_UNITS = table(
+    "кг = kg | г = g | мг = mg | т = t | км = km | м = m | см = cm | мм = mm | л = l | "
+    "мл = ml | км/ч = km/h | м/с = m/s | м² = m² | ч = h | мин = min | сек = s | с = s | "
+    "кВт = kW | Вт = W | ГБ = GB | МБ = MB | ккал = kcal"
+)
+CURRENCY_SIGNS = table(
+    "$ = USD | € = EUR | £ = GBP | ¥ = JPY | ￥ = JPY | ₽ = RUB | ₩ = KRW | R$ = BRL | "
+    "₹ = INR | US$ = USD | Fr. = CHF"
+)
+CURRENCY_CODES = words("USD EUR GBP JPY CNY RUB KRW BRL CHF INR CAD AUD")
+
+
+@dataclass(frozen=True, eq=False)
+class Language:
+    code: str
+    """ISO 639-1; also the locale of num2words and Babel."""
+    decimal: str
+    """The mark before the decimals, "," or "."."""
+    point: str
+    minus: str
+    to: str
+    """Between the ends of a range."""
+    number: str
+    """What "#" says before one."""
+    signs: dict[str, str]
+    """&, +, =, % and what an address is made of."""
+    money: dict[str, tuple[str, ...]]
+    """The everyday names of a currency: one, many (Russian: one, few, many)."""
+    cents: str
+    """Between the whole and the hundredths of an amount; empty where decimals are read."""
+    hour: str
+    """A time of day at the full hour, of {hour}."""
+    minute: str
+    """Any other, of {hour} and {minute}."""
+    date: str
+    """Of {day}, {month} and {year}."""
+    abbreviations: dict[str, str] = field(default_factory=dict)
+    """Without their last dot, in small letters."""
+    units: dict[str, str] = field(default_factory=dict)
+    """Of {}; what Babel lacks or says too stiffly."""
+    feminine: frozenset[str] = frozenset()
+    """Singular nouns whose gender their ending does not tell."""
+    scales: frozenset[str] = frozenset()
+    """Words for a million and more, which money stands behind ("2 millones de euros")."""
+
+
+def _money(text: str) -> dict[str, tuple[str, ...]]:
+    """Forms of each currency's name, by its code; one form stands for all."""
+    forms = {code: tuple(names.split("/")) for code, names in table(text).items()}
+    return {code: names if len(names) > 1 else names * 2 for code, names in forms.items()}
+
+
+def _signs(text: str) -> dict[str, str]:
+    """The signs in this order, "_" for a space within a name."""
+    names = [word.replace("_", " ") for word in text.split()]
+    return dict(zip(["&", "+", "=", "%", ".", "/", "-", "_", "@", ":"], names, strict=True))
+
+
+GERMAN = Language(
+    *("de", ",", "Komma", "minus", "bis", "Nummer"),
+    _signs("und plus gleich Prozent Punkt Schrägstrich Bindestrich Unterstrich ät Port"),
+    money=_money(
+        "USD = Dollar | EUR = Euro | GBP = Pfund | JPY = Yen | CHF = Franken | CNY = Yuan"
+    ),
+    cents=" ",
+    hour="{hour} Uhr",
+    minute="{hour} Uhr {minute}",
+    date="{day} {month} {year}",
+    abbreviations=table(
+        "z.b = zum Beispiel | z. b = zum Beispiel | d.h = das heißt | d. h = das heißt | "
+        "u.a = unter anderem | u. a = unter anderem | usw = und so weiter | "
+        "bzw = beziehungsweise | ca = circa | dr = Doktor | prof = Professor | nr = Nummer | "
+        "str = Straße | tel = Telefon | mio = Millionen | mrd = Milliarden | evtl = eventuell | "
+        "inkl = inklusive | ggf = gegebenenfalls | hr = Herr | fr = Frau | st = Sankt | "
+        "std = Stunden | min = Minuten | vgl = vergleiche | max = maximal"
+    ),
+    scales=frozenset(("Million", "Millionen", "Milliarde", "Milliarden", "Tausend", "tausend")),
+)
+SPANISH = Language(
+    *("es", ",", "coma", "menos", "a", "número"),
+    _signs("y más igual por_ciento punto barra guion guion_bajo arroba puerto"),
+    money=_money(
+        "USD = dólar/dólares | EUR = euro/euros | GBP = libra/libras | JPY = yen/yenes | "
+        "BRL = real/reales | CNY = yuan/yuanes"
+    ),
+    cents=" con ",
+    hour="{hour}",
+    minute="{hour} y {minute}",
+    date="{day} de {month} de {year}",
+    abbreviations=table(
+        "sr = señor | sra = señora | srta = señorita | dr = doctor | dra = doctora | "
+        "ud = usted | uds = ustedes | etc = etcétera | p.ej = por ejemplo | "
+        "p. ej = por ejemplo | núm = número | n.º = número | nº = número | "
+        "aprox = aproximadamente | tel = teléfono | av = avenida | avda = avenida | "
+        "ee.uu = Estados Unidos | ee. uu = Estados Unidos | pág = página"
+    ),
+    scales=frozenset(("mil", "millón", "millones", "billón", "billones")),
+)
+FRENCH = Language(
+    *("fr", ",", "virgule", "moins", "à", "numéro"),
+    _signs("et plus égal pour_cent point slash tiret tiret_bas arobase port"),
+    money=_money(
+        "USD = dollar/dollars | EUR = euro/euros | GBP = livre/livres | JPY = yen/yens | "
+        "CHF = franc/francs | CNY = yuan/yuans"
+    ),
+    cents=" ",
+    hour="{hour} heures",
+    minute="{hour} heures {minute}",
+    date="{day} {month} {year}",
+    abbreviations=table(
+        "m = monsieur | mm = messieurs | mme = madame | mlle = mademoiselle | dr = docteur | "
+        "pr = professeur | etc = et cetera | p.ex = par exemple | p. ex = par exemple | "
+        "n° = numéro | env = environ | tél = téléphone | av = avenue | bd = boulevard | "
+        "st = Saint | c.-à-d = c'est-à-dire"
+    ),
+    feminine=words(
+        "heure minute seconde milliseconde livre tonne kilocalorie roupie semaine année page fois "
+        "voiture chambre table place"
+    ),
+    scales=frozenset(("mille", "million", "millions", "milliard", "milliards")),
+)
+ITALIAN = Language(
+    *("it", ",", "virgola", "meno", "a", "numero"),
+    _signs("e più uguale per_cento punto barra trattino trattino_basso chiocciola porta"),
+    money=_money(
+        "USD = dollaro/dollari | EUR = euro | GBP = sterlina/sterline | JPY = yen | "
+        "CHF = franco/franchi"
+    ),
+    cents=" e ",
+    hour="{hour}",
+    minute="{hour} e {minute}",
+    date="{day} {month} {year}",
+    abbreviations=table(
+        "sig = signor | sig.ra = signora | dott = dottor | dott.ssa = dottoressa | "
+        "dr = dottor | ecc = eccetera | p.es = per esempio | p. es = per esempio | "
+        "es = esempio | tel = telefono | pag = pagina | ing = ingegner | avv = avvocato | "
+        "prof = professor | ca = circa | n° = numero"
+    ),
+    scales=frozenset(("mila", "milione", "milioni", "miliardo", "miliardi")),
+)
+PORTUGUESE = Language(
+    *("pt", ",", "vírgula", "menos", "a", "número"),
+    _signs("e mais igual por_cento ponto barra hífen sublinhado arroba porta"),
+    money=_money(
+        "USD = dólar/dólares | EUR = euro/euros | GBP = libra/libras | BRL = real/reais | "
+        "JPY = iene/ienes"
+    ),
+    cents=" e ",
+    hour="{hour} horas",
+    minute="{hour} e {minute}",
+    date="{day} de {month} de {year}",
+    abbreviations=table(
+        "sr = senhor | sra = senhora | dr = doutor | dra = doutora | etc = et cetera | "
+        "p.ex = por exemplo | p. ex = por exemplo | ex = exemplo | nº = número | n.º = número | "
+        "tel = telefone | av = avenida | aprox = aproximadamente | pág = página | "
+        "prof = professor | profa = professora"
+    ),
+    scales=frozenset(("mil", "milhão", "milhões", "bilhão", "bilhões")),
+)
+RUSSIAN = Language(
+    *("ru", ",", "", "минус", "—", "номер"),
+    _signs("и плюс равно процентов точка слэш дефис подчёркивание собака порт"),
+    money=_money(
+        "USD = доллар/доллара/долларов | EUR = евро/евро/евро | RUB = рубль/рубля/рублей | "
+        "GBP = фунт/фунта/фунтов | JPY = иена/иены/иен | CNY = юань/юаня/юаней"
+    ),
+    cents=" ",
+    hour="{hour} ноль ноль",
+    minute="{hour} {minute}",
+    date="{day} {month} {year} года",
+    abbreviations=table(
+        "т.е = то есть | т. е = то есть | т.д = так далее | т. д = так далее | "
+        "т.п = тому подобное | т. п = тому подобное | др = другие | ул = улица | д = дом | "
+        "кв = квартира | стр = страница | им = имени | напр = например | тел = телефон | "
+        "руб = рублей | тыс = тысяч | пр = проспект"
+    ),
+    scales=frozenset(("тыс", "млн", "млрд")),
+)
+KOREAN = Language(
+    *("ko", ".", "점", "마이너스", "에서", "번호"),
+    _signs("앤드 플러스 는 퍼센트 점 슬래시 하이픈 밑줄 골뱅이 포트"),
+    money=_money("USD = 달러 | EUR = 유로 | KRW = 원 | JPY = 엔 | CNY = 위안 | GBP = 파운드"),
+    cents="",
+    hour="{hour} 시",
+    minute="{hour} 시 {minute} 분",
+    date="{year}년 {month} {day}일",
+    units={"h": "{} 시간", "min": "{} 분", "s": "{} 초", "kg": "{} 킬로그램", "km": "{} 킬로미터"},
+)
+JAPANESE = Language(
+    *("ja", ".", "点", "マイナス", "から", "番号"),
+    _signs(
+        "アンド プラス イコール パーセント ドット スラッシュ ハイフン アンダーバー アット ポート"
+    ),
+    money=_money("USD = ドル | EUR = ユーロ | JPY = 円 | CNY = 元 | GBP = ポンド | KRW = ウォン"),
+    cents="",
+    hour="{hour}時",
+    minute="{hour}時{minute}分",
+    date="{year}年{month}{day}日",
+    units=table(
+        "h = {}時間 | min = {}分 | s = {}秒 | kg = {}キログラム | km = {}キロメートル | "
+        "g = {}グラム | m = {}メートル | cm = {}センチメートル | ° = {}度 | ℃ = {}度 | "
+        "°C = {}度 | km/h = 時速{}キロメートル | L = {}リットル"
+    ),
+)
+CHINESE = Language(
+    *("zh", ".", "点", "负", "到", "号"),
+    _signs("和 加 等于 百分之 点 斜杠 横线 下划线 艾特 端口"),
+    money=_money("USD = 美元 | EUR = 欧元 | JPY = 元 | CNY = 元 | GBP = 英镑 | KRW = 韩元"),
+    cents="",
+    hour="{hour}点",
+    minute="{hour}点{minute}分",
+    date="{year}年{month}{day}日",
+    units=table(
+        "kg = {}公斤 | g = {}克 | mg = {}毫克 | km = {}公里 | m = {}米 | cm = {}厘米 | "
+        "mm = {}毫米 | L = {}升 | l = {}升 | ml = {}毫升 | km/h = 每小时{}公里 | "
+        "m² = {}平方米 | m2 = {}平方米 | h = {}小时 | min = {}分钟 | s = {}秒 | °C = {}摄氏度 | "
+        "℃ = {}摄氏度 | ° = {}度 | kW = {}千瓦 | kWh = {}千瓦时 | kcal = {}千卡 | "
+        "mL = {}毫升"
+    ),
+)
+LANGUAGES = {
+    language.code: language
+    for language in (
+        GERMAN,
+        SPANISH,
+        FRENCH,
+        ITALIAN,
+        PORTUGUESE,
+        RUSSIAN,
+        KOREAN,
+        JAPANESE,
+        CHINESE,
+    )
+}

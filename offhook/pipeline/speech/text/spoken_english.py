@@ -1,0 +1,239 @@
+"""English as it is said: quantities, addresses, abbreviations and signs in words.
+
+A list of rules, each for one shape of a written word. A rule that does not know a word leaves it
+to the next; a word that none knows is said as written. American where English differs.
+"""
+
+import re
+
+from offhook.pipeline.speech.text.english_numbers import (
+    NUMBER,
+    cardinal,
+    count,
+    digits,
+    name,
+    ordinal,
+)
+from offhook.pipeline.speech.text.english_quantities import RULES as QUANTITIES
+from offhook.pipeline.speech.text.english_quantities import before
+from offhook.pipeline.speech.text.english_tables import (
+    ABBREVIATIONS,
+    AFTER_NAME,
+    BEFORE_NUMBER,
+    CAPITAL_ONLY,
+    MONTH_NAMES,
+    NEVER_APART,
+    NEVER_LAST,
+    NUMBERED,
+    RULERS,
+    SIGNS,
+    STARTERS,
+    TITLES,
+    UNITS,
+    WITHOUT_DOT,
+)
+from offhook.pipeline.speech.text.english_times import ends_sentence
+from offhook.pipeline.speech.text.reading import Reading
+from offhook.pipeline.speech.text.spoken_addresses import spoken_address
+from offhook.pipeline.speech.text.word_lists import table
+
+ADDRESS_SIGNS = table(
+    ". = dot | / = slash | - = dash | _ = underscore | + = plus | @ = at | : = port"
+)
+_COMPOUND = re.compile(rf"(?P<number>{NUMBER})-(?P<rest>[A-Za-z][A-Za-z-]*)")
+_POWER = re.compile(rf"(?P<base>{NUMBER}|[A-Za-z]+)(?:\^(?P<power>-?\d+)|(?P<mark>[²³]))")
+_SCIENTIFIC = re.compile(rf"(?P<number>{NUMBER})[eE](?P<power>[-+]?\d{{1,3}})")
+_ALPHANUMERIC = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*")
+_INITIALS = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
+_BETWEEN = (
+    (re.compile(r"(?<=\w)&(?=\w)"), " and "),
+    (re.compile(r"(?<=[A-Za-z])\+\+"), " plus plus"),
+    (re.compile(r"(?<=\w)\+$"), " plus"),
+    (re.compile(r"(?<=\w)\+(?=\w)"), " plus "),
+    (re.compile(r"(?<=\w)=(?=\w)"), " equals "),
+    (re.compile(r"(?<=\d)[*×](?=\d)"), " times "),
+    (re.compile(r"(?<=[A-Za-z])[/_\\|](?=[A-Za-z0-9])"), " "),
+)
+
+
+def read_english(reading: Reading) -> str:
+    """The spoken form of the word, and of those after it that the rule has taken."""
+    reading.core = reading.core.replace("−", "-")
+    for rule in RULES:
+        spoken = rule(reading)
+        if spoken is not None:
+            return f"{reading.lead}{spoken}{reading.trail}"
+    return reading.word
+
+
+def _plain(reading: Reading) -> str | None:
+    """Most words: nothing but letters, and no abbreviation."""
+    core = reading.core
+    if not core.isalpha() or not core.isascii() or core.isupper() or reading.trail.startswith("."):
+        return None
+    known = core.lower()
+    special = known in TITLES or known in MONTH_NAMES or known in WITHOUT_DOT
+    return None if special else core
+
+
+def _address(reading: Reading) -> str | None:
+    return spoken_address(reading.core, ADDRESS_SIGNS, digits)
+
+
+def _tagged(reading: Reading) -> str | None:
+    """#5, #hashtag, @name."""
+    match = re.fullmatch(r"([#@])(\w+)", reading.core)
+    if not match:
+        return None
+    if match[2].isupper() and any(map(str.isdecimal, match[2])):
+        return f"number {_by_each(match[2])}"
+    if match[2].isdecimal():
+        return f"{'number' if match[1] == '#' else 'at'} {name(match[2])}"
+    return f"{'hashtag' if match[1] == '#' else 'at'} {match[2].replace('_', ' ')}"
+
+
+def _compound(reading: Reading) -> str | None:
+    """5-year-old, 20-minute."""
+    match = _COMPOUND.fullmatch(reading.core)
+    if not match:
+        return None
+    unit, dash, rest = match["rest"].partition("-")
+    if unit in UNITS and unit not in NEVER_APART:
+        unit = UNITS[unit][0]
+    return f"{count(match['number'])}-{unit}{dash}{rest}"
+
+
+def _power(reading: Reading) -> str | None:
+    if match := _SCIENTIFIC.fullmatch(reading.core):
+        return f"{count(match['number'])} times ten to the {_signed(int(match['power']))}"
+    match = _POWER.fullmatch(reading.core)
+    if not match:
+        return None
+    base = match["base"] if match["base"].isalpha() else count(match["base"])
+    power = int(match["power"] or {"²": 2, "³": 3}[match["mark"]])
+    if power in (2, 3):
+        return f"{base} {'squared' if power == 2 else 'cubed'}"
+    return f"{base} to the power of {_signed(power)}"
+
+
+def _signed(number: int) -> str:
+    return f"{'minus ' if number < 0 else ''}{cardinal(abs(number))}"
+
+
+def _by_each(code: str) -> str:
+    return " ".join(digits(char) if char.isdecimal() else char for char in code)
+
+
+def _alphanumeric(reading: Reading) -> str | None:
+    """4B four B, GPT-4 GPT four; a code of changing letters and digits by each."""
+    if not _ALPHANUMERIC.fullmatch(reading.core):
+        return None
+    groups = re.findall(r"\d+|[A-Za-z]+", reading.core)
+    if len(groups) > 2 and reading.core.isupper() and len(reading.core) > 4:
+        return _by_each(reading.core)
+    return " ".join(name(group) if group.isdecimal() else group for group in groups)
+
+
+def _abbreviation(reading: Reading) -> str | None:
+    key, dotted = reading.core.lower(), reading.trail.startswith(".")
+    if key in TITLES and (dotted or key in ("dr", "mr", "mrs")):
+        return _title(reading, key)
+    if key in MONTH_NAMES and reading.core != MONTH_NAMES[key]:
+        return _short_month(reading, key)
+    if dotted and key in BEFORE_NUMBER:
+        return _before_number(reading, key)
+    if key in CAPITAL_ONLY and not reading.core[0].isupper():
+        return None
+    spoken = ABBREVIATIONS.get(key) if dotted or key in WITHOUT_DOT else None
+    if reading.core.isupper() and len(key) > 2 and key.isalpha():
+        return None
+    if spoken is None and _INITIALS.fullmatch(reading.core):
+        spoken = " ".join(reading.core.replace(".", "").upper())
+        if reading.trail == "." and reading.following().lower() not in STARTERS | {""}:
+            reading.drop_dot()
+    if spoken is not None and dotted and (key in NEVER_LAST or not ends_sentence(reading)):
+        reading.drop_dot()
+    return spoken
+
+
+def _title(reading: Reading, key: str) -> str | None:
+    """Dr. Smith is a doctor, Main Dr. a drive."""
+    if not reading.core[0].isupper():
+        return None
+    previous = reading.before[-1]
+    after_name = previous[:1].isupper() or previous[:1].isdecimal()
+    named = len(reading.trail) <= 1 and reading.next_char().isupper()
+    street = after_name and previous[-1] not in ".,!?:;"
+    if key in AFTER_NAME and (street or not named):
+        if not ends_sentence(reading):
+            reading.drop_dot()
+        return AFTER_NAME[key]
+    if not named and not reading.trail.startswith("."):
+        return None
+    reading.drop_dot()
+    return TITLES[key]
+
+
+def _short_month(reading: Reading, key: str) -> str | None:
+    """Jan 5, Jan. 5, 5 Jan, Sept. 2024."""
+    day_before = re.fullmatch(r"\d\d?(?:st|nd|rd|th)?", reading.before[-1])
+    dotted = reading.trail.startswith(".")
+    if not reading.core[0].isupper() or reading.core == "May":
+        return None
+    if not (dotted or day_before or reading.after().core[:1].isdecimal()):
+        return None
+    if not ends_sentence(reading):
+        reading.drop_dot()
+    return MONTH_NAMES[key]
+
+
+def _before_number(reading: Reading, key: str) -> str | None:
+    """No. 5 is number five; "No." by itself is no."""
+    if reading.trail != "." or not reading.next_char().isdecimal():
+        return None
+    reading.drop_dot()
+    spoken = BEFORE_NUMBER[key]
+    return spoken.capitalize() if reading.core[0].isupper() else spoken
+
+
+_ROMAN = re.compile(r"(X{0,3})(IX|IV|V?I{0,3})")
+
+
+def _roman_value(text: str) -> int:
+    """1 to 39; 0 for what is no Roman number."""
+    match = _ROMAN.fullmatch(text)
+    if not match:
+        return 0
+    ones = {"IX": 9, "IV": 4}.get(match[2], 5 * match[2].count("V") + match[2].count("I"))
+    return 10 * len(match[1]) + ones
+
+
+def _roman(reading: Reading) -> str | None:
+    """Chapter IV, World War II, Henry VIII; elsewhere letters stay letters."""
+    number, previous = _roman_value(reading.core), reading.before[-1]
+    if not number:
+        return None
+    if previous[:1].isupper() and before(reading) in NUMBERED | {"war"}:
+        return cardinal(number)
+    if previous in RULERS and reading.core not in ("I", "X"):
+        return f"the {ordinal(number)}"
+    return None
+
+
+def _signs(reading: Reading) -> str | None:
+    """Signs by themselves or inside a word: &, and/or, C#, x=5, snake_case."""
+    if reading.core in SIGNS:
+        return SIGNS[reading.core]
+    core = reading.core
+    for pattern, spoken in _BETWEEN:
+        core = pattern.sub(spoken, core)
+    if core == reading.core:
+        return None
+    return re.sub(rf"(?<!\S)(?:{NUMBER})(?!\S)", lambda number: count(number[0]), core)
+
+
+RULES = (
+    *(_plain, _address, *QUANTITIES, _tagged, _compound, _power, _alphanumeric),
+    *(_abbreviation, _roman, _signs),
+)
+"""In the order they are asked."""

@@ -1,0 +1,228 @@
+"""Nine languages as they are said: dates, times, quantities, links, abbreviations in words.
+
+The same rules for all, on the tables of language_tables.py; names of months are Babel's. What has
+rules of its own is marked by the language's code.
+"""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from babel.dates import get_month_names
+
+from offhook.pipeline.speech.text.language_numbers import (
+    german_rank,
+    joined,
+    number_words,
+    year_words,
+)
+from offhook.pipeline.speech.text.language_quantities import measure, money, number, percent, rank
+from offhook.pipeline.speech.text.language_tables import Language
+from offhook.pipeline.speech.text.reading import Reading
+from offhook.pipeline.speech.text.spoken_addresses import spoken_address
+from offhook.pipeline.speech.text.spoken_numbers import (
+    cardinal,
+    digits,
+    korean_count,
+    ordinal,
+    russian_ordinal,
+)
+
+Rule = Callable[[Language, Reading], str | None]
+
+_KOREAN_COUNTERS = (
+    *("개월", "번째", "시간", "개", "명", "시", "살", "마리", "번", "잔", "권", "대", "병", "달"),
+    *("가지", "곳", "그릇", "사람"),
+)
+
+
+def read_language(language: Language, reading: Reading) -> str:
+    """The spoken form of the word, and of those after it that the rule has taken."""
+    if reading.core.isalpha() and not reading.trail.startswith("."):
+        return reading.word
+    for rule in RULES:
+        spoken = rule(language, reading)
+        if spoken is not None:
+            return f"{reading.lead}{spoken}{reading.trail}"
+    return reading.word
+
+
+# --- links, dates, times
+
+
+def _address(language: Language, reading: Reading) -> str | None:
+    space = "" if language.code in ("zh", "ja") else " "
+    return spoken_address(
+        reading.core, language.signs, lambda text: space + digits(language.code, text)
+    )
+
+
+_ISO_DATE = re.compile(r"(?P<year>\d{4})[-/.](?P<month>\d\d?)[-/.](?P<day>\d\d?)")
+_DATE = re.compile(r"(?P<day>\d\d?)(?P<mark>[-/.])(?P<month>\d\d?)(?P=mark)(?P<year>\d{4})")
+_TIME = re.compile(r"(?P<hour>[01]?\d|2[0-4])[:h](?P<minute>[0-5]\d)(?::[0-5]\d)?")
+
+
+def _date(language: Language, reading: Reading) -> str | None:
+    match = _ISO_DATE.fullmatch(reading.core) or _DATE.fullmatch(reading.core)
+    if not match:
+        return None
+    day, month, year = int(match["day"]), int(match["month"]), int(match["year"])
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    names = {"day": _day(language, day, reading), "month": _month(language, month)}
+    if language.code == "ru":
+        return language.date.format(**names, year=russian_ordinal(year, "g"))
+    return language.date.format(**names, year=year_words(language, str(year)))
+
+
+@lru_cache
+def _months(code: str) -> dict[str, int]:
+    return {name: number for number, name in get_month_names("wide", "format", code).items()}
+
+
+def _month(language: Language, number: int) -> str:
+    if language.code in ("zh", "ja", "ko"):
+        month = {"ko": "월"}.get(language.code, "月")
+        irregular = {6: "유월", 10: "시월"} if language.code == "ko" else {}
+        return irregular.get(number, cardinal(language.code, number) + month)
+    return next(name for name, month in _months(language.code).items() if month == number)
+
+
+def _day(language: Language, day: int, reading: Reading) -> str:
+    if language.code == "de":
+        return german_rank(day, reading)
+    if language.code == "ru":
+        return russian_ordinal(day, "g")
+    if day == 1 and language.code in ("fr", "it", "pt", "es"):
+        return ordinal(language.code, 1)
+    return cardinal(language.code, day)
+
+
+def _day_and_month(language: Language, reading: Reading) -> str | None:
+    """15 janvier, 15. Januar 2024, 15 января."""
+    day = reading.core
+    if not re.fullmatch(r"\d\d?", day) or reading.trail not in ("", "."):
+        return None
+    de = " de " if language.code in ("es", "pt") else " "
+    following = [reading.following(0)]
+    if de.strip() and following[0] == "de":
+        following.append(reading.following(1))
+    elif de.strip() or (reading.trail == ".") != (language.code == "de"):
+        return None
+    month = re.match(r"\w*", following[-1])
+    if not month or month[0] not in _months(language.code):
+        return None
+    reading.surround(reading.lead, "")
+    reading.take(len(following))
+    spoken = f"{_day(language, int(day), reading)}{de}{month[0]}"
+    return spoken
+
+
+def _time(language: Language, reading: Reading) -> str | None:
+    match = _TIME.fullmatch(reading.core)
+    if not match:
+        return None
+    hour, minute = int(match["hour"]), int(match["minute"])
+    gender = "f" if language.code in ("fr", "pt", "es") else "m" if language.code == "de" else ""
+    spoken_hour = cardinal(language.code, hour, gender)
+    if language.code == "ko" and hour <= 12:
+        spoken_hour = korean_count(hour) or spoken_hour
+    if language.code == "zh" and hour == 2:
+        spoken_hour = "两"
+    if reading.after().core in ("Uhr", "heures", "horas", "часов"):
+        reading.take()
+    if not minute:
+        return language.hour.format(hour=spoken_hour)
+    spoken_minute = cardinal(language.code, minute)
+    if minute < 10 and language.code in ("zh", "ru"):
+        spoken_minute = ("零" if language.code == "zh" else "ноль ") + spoken_minute
+    return language.minute.format(hour=spoken_hour, minute=spoken_minute)
+
+
+def _korean(language: Language, reading: Reading) -> str | None:
+    """What is counted or what it does stands behind a number without a space: 3개를, 2:30에."""
+    match = re.fullmatch(r"(?P<number>[^가-힣]*\d[^가-힣]*)(?P<rest>[가-힣]+)", reading.core)
+    if language.code != "ko" or not match:
+        return None
+    number, rest = match["number"], match["rest"]
+    if number.isdecimal() and rest.startswith(_KOREAN_COUNTERS) and not rest.startswith("개월"):
+        if number == "1" and rest.startswith("번째"):
+            return f"첫 {rest}"
+        if native := korean_count(int(number)):
+            return f"{native} {rest}"
+    if rest.startswith("월") and number in ("6", "10"):
+        return {"6": "유", "10": "시"}[number] + rest
+    reading.core, trail = number, reading.trail
+    reading.surround(reading.lead, rest)
+    spoken = next((said for rule in _QUANTITIES if (said := rule(language, reading))), number)
+    reading.surround(reading.lead, trail)
+    space = " " if rest.startswith("원") and len(spoken) > 2 else ""
+    return spoken + space + rest
+
+
+def _fraction(language: Language, reading: Reading) -> str | None:
+    match = re.fullmatch(r"(\d{1,3})/(\d{1,3})", reading.core)
+    if not match:
+        return None
+    upper, lower = (cardinal(language.code, int(match[number])) for number in (1, 2))
+    between = {"zh": "分之", "ja": "分の", "ko": "분의 "}
+    if language.code in between:
+        return f"{lower}{between[language.code]}{upper}"
+    return f"{upper} {language.signs['/']} {lower}"
+
+
+# --- words
+
+
+def _abbreviation(language: Language, reading: Reading) -> str | None:
+    key = reading.core.lower()
+    if reading.trail == "." and len(key) <= 2:
+        spaced = f"{key}. {reading.following().lower().rstrip('.,;:')}"
+        if spaced in language.abbreviations:
+            reading.surround(reading.lead, "")
+            reading.take()
+            if reading.next_char():
+                reading.drop_dot()
+            return language.abbreviations[spaced]
+    if key not in language.abbreviations:
+        return None
+    if not (reading.trail.startswith(".") or key.endswith(("º", "°"))):
+        return None
+    following = reading.next_char()
+    last = reading.trail == "." and (not following or (following.isupper() and len(key) > 2))
+    title = reading.core[0].isupper() or language.code == "de"
+    if not last or title:
+        reading.drop_dot()
+    return language.abbreviations[key]
+
+
+def _sign_word(language: Language, reading: Reading) -> str | None:
+    if match := re.fullmatch(r"(?:#|№)(\d+)", reading.core):
+        return joined(language, language.number, number_words(language, match[1]))
+    if reading.word in ("№", "#", "n°", "N°") and reading.after().core[:1].isdecimal():
+        return language.number
+    if reading.word in ("&", "+", "=", "%"):
+        reading.surround("", "")
+        return language.signs[reading.word]
+    if match := re.fullmatch(r"(\w+)&(\w+)", reading.core):
+        return joined(language, match[1], language.signs["&"], match[2])
+    return None
+
+
+def _mixed(language: Language, reading: Reading) -> str | None:
+    """Letters and digits in one word: A320, GPT-4, 5G."""
+    match = re.fullmatch(r"\+?[^\W_]+(?:[-.][^\W_]+)*", reading.core)
+    if not match or not any(map(str.isdecimal, reading.core)):
+        return None
+    groups = re.findall(r"\d+|[^\W\d_]+", reading.core)
+    if reading.core[0] == "+":
+        groups.insert(0, language.signs["+"])
+    return joined(language, *(number_words(language, g) if g.isdecimal() else g for g in groups))
+
+
+_QUANTITIES: tuple[Rule, ...] = (_date, _time, percent, money, measure, number)
+RULES: tuple[Rule, ...] = (
+    *(_address, _date, _day_and_month, _time, percent, money, measure, rank, number, _korean),
+    *(_fraction, _sign_word, _abbreviation, _mixed),
+)
+"""In the order they are asked."""

@@ -1,0 +1,91 @@
+"""Plivo's REST, version 1: the Call resource.
+
+Plivo takes no markup with a transfer but asks a URL for it: `transfer_url` is ours, which answers
+with `transfer_markup`.
+
+Source: Plivo's "Call API reference".
+"""
+
+from collections.abc import Mapping
+from urllib.parse import quote
+from xml.sax.saxutils import escape
+
+from offhook.telephony.carriers.rest.request import (
+    Answer,
+    Api,
+    Auth,
+    Basic,
+    Dial,
+    RestError,
+    RestRequest,
+    destination,
+    is_sip,
+    path_id,
+)
+from offhook.telephony.carriers.settings import CarrierSettings
+
+TRANSFER_PARAMETER = "target"
+"""Of the query of `transfer_url`."""
+
+
+class PlivoApi(Api):
+    title = "Plivo"
+    default_url = "https://api.plivo.com"
+    credentials = "account (the auth id) and secret (the auth token)"
+
+    def auth(self) -> Auth:
+        return Basic(self.need("account"), self.need("secret"))
+
+    def dial(self, call: Dial) -> RestRequest:
+        body: dict[str, object] = {
+            "from": call.caller.removeprefix("+"),
+            "to": call.to.removeprefix("+"),
+            "answer_url": call.webhook_url,
+            "answer_method": "POST",
+            "ring_timeout": call.rings(1, 600),
+        }
+        if call.status_url:
+            body |= {"hangup_url": call.status_url, "hangup_method": "POST"}
+            body |= {"ring_url": call.status_url, "ring_method": "POST"}
+        return self._request("POST", json_body=body)
+
+    def hang_up(self, call_id: str) -> RestRequest:
+        return self._request("DELETE", path_id(call_id))
+
+    def transfer(self, call_id: str, target: str) -> RestRequest:
+        if not self.settings.public_url:
+            raise RestError(0, "Plivo asks us where a transfer is to lead: set public_url")
+        body = {
+            "legs": "aleg",
+            "aleg_url": transfer_url(self.settings, target),
+            "aleg_method": "POST",
+        }
+        return self._request("POST", path_id(call_id), json_body=body)
+
+    def _request(
+        self, method: str, *call: str, json_body: Mapping[str, object] | None = None
+    ) -> RestRequest:
+        account = path_id(self.need("account"), "an account")
+        path = ("v1", "Account", account, "Call", *call, "")  # ends with a slash
+        return self.request(method, *path, json_body=json_body)
+
+    def call_id(self, answer: Answer) -> object:
+        """Of a single call the id of the request is the id of the call."""
+        return answer.get("request_uuid")
+
+    def problem(self, answer: Answer) -> tuple[object, object]:
+        return "", answer.get("error", "")
+
+
+def transfer_url(settings: CarrierSettings, target: str) -> str:
+    """Where Plivo asks what to do with a call that we transfer. Raises RestError."""
+    query = f"{TRANSFER_PARAMETER}={quote(destination(target), safe='')}"
+    return f"{settings.public_url.rstrip('/')}/carriers/{settings.name}/transfer?{query}"
+
+
+def transfer_markup(target: str) -> str:
+    """Plivo's XML that connects a call with a number or SIP URI. Raises RestError."""
+    target = destination(target)
+    noun = "User" if is_sip(target) else "Number"
+    to = escape(target.removeprefix("+"))
+    return f"<Response><Dial><{noun}>{to}</{noun}></Dial></Response>"

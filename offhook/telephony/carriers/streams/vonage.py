@@ -1,0 +1,169 @@
+"""Vonage's WebSocket of a call: sound as binary L16, all else as JSON text.
+
+The first message is `websocket:connected`. It names the format of the sound (L16, little-endian,
+mono, at 8, 16 or 24 kHz, the same in both directions) and holds beside it the headers that the NCCO
+gave the endpoint. Vonage tells nothing of the call on its own: the id of the call and its numbers
+come only by those headers (`uuid`, `from`, `to`).
+
+A binary message is 20 ms of sound. Vonage keeps about a minute of them (3072 messages), returns a
+`notify` once what was sent before it has been played, and answers `clear` when its queue is empty.
+It takes no DTMF from a stream. Nothing announces the end of a call: the socket closes. (The Audio
+Connector of the Video API, else the same, says `websocket:disconnected`.)
+
+Source: Vonage's "WebSockets in the Vonage Voice API" and "Audio Connector".
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from offhook.telephony.carriers.streams.json_text import (
+    DIGITS,
+    MAX_ID_CHARS,
+    Json,
+    State,
+    read_object,
+    text_of,
+    texts_of,
+)
+from offhook.telephony.carriers.streams.stream import (
+    CarrierError,
+    CarrierStream,
+    Cleared,
+    Event,
+    Format,
+    Message,
+    Played,
+    Pressed,
+    Sound,
+    Started,
+    Stopped,
+)
+
+MAX_MESSAGE_BYTES = 64 * 1024
+"""20 ms of L16 at 24 kHz are 960 bytes; the headers of an NCCO are at most 512 bytes."""
+
+PACKET_MS = 20
+"""ms of sound in a binary message."""
+RATES = frozenset((8000, 16000, 24000))
+"""Hz."""
+
+_CONTENT_TYPE = re.compile(r"audio/l16; *rate=([0-9]{4,5})", re.IGNORECASE)
+
+
+class VonageStream(CarrierStream):
+    """One WebSocket of Vonage's."""
+
+    provider = "vonage"
+    acknowledges = True
+    clears = True
+    packet_ms = PACKET_MS
+
+    def __init__(self) -> None:
+        self._state = State.WAITING
+        self._packet_bytes = 0
+
+    def receive(self, data: Message) -> list[Event]:
+        if self._state is State.STOPPED:
+            return []
+        if isinstance(data, bytes):
+            return self._sound(data)
+        message = read_object(data, MAX_MESSAGE_BYTES)
+        event = text_of(message.get("event"), MAX_ID_CHARS) if message else ""
+        if message is None or not event:
+            self.malformed += 1
+            return []
+        action = self.actions.get((self._state, event))
+        return action(self, message) if action else []
+
+    def sound(self, payload: bytes) -> list[Message]:
+        """Of 20 ms each, as Vonage wants them; silence fills up the last."""
+        size = self._packet_bytes
+        return [
+            payload[start : start + size].ljust(size, b"\0")
+            for start in range(0, len(payload), size)
+        ]
+
+    def mark(self, name: str) -> list[Message]:
+        return [json.dumps({"action": "notify", "payload": {"name": name}})]
+
+    def clear(self) -> list[Message]:
+        return [json.dumps({"action": "clear"})]
+
+    def _connected(self, message: Json) -> list[Event]:
+        content_type = text_of(message.get("content-type"), MAX_ID_CHARS)
+        told = _CONTENT_TYPE.fullmatch(content_type)
+        rate = int(told[1]) if told else 0
+        if rate not in RATES:
+            raise CarrierError(
+                f"Vonage sends {content_type or 'sound of an unnamed type'}, which is not "
+                "understood: it must be audio/l16 with a rate of 8000, 16000 or 24000"
+            )
+        self._packet_bytes = rate * PACKET_MS // 1000 * 2
+        self._state = State.STREAMING
+        own = ("event", "content-type")
+        headers = texts_of({name: value for name, value in message.items() if name not in own})
+        call_id = headers.get("uuid", "")
+        spoken = Format("l16", rate)
+        return [
+            Started(
+                call_id,
+                call_id,
+                spoken,
+                spoken,
+                caller=headers.get("from", ""),
+                called=headers.get("to", ""),
+                parameters=headers,
+            )
+        ]
+
+    def _connected_again(self, message: Json) -> list[Event]:
+        raise CarrierError("Vonage started a second stream on the same socket")
+
+    def _too_early(self, message: Json) -> list[Event]:
+        event = text_of(message["event"], MAX_ID_CHARS)
+        raise CarrierError(f"Vonage sent {event} before websocket:connected")
+
+    def _disconnected(self, message: Json) -> list[Event]:
+        self._state = State.STOPPED
+        return [Stopped("Vonage ended the stream")]
+
+    def _sound(self, payload: bytes) -> list[Event]:
+        if len(payload) > MAX_MESSAGE_BYTES:
+            raise CarrierError(f"a message of {len(payload)} bytes is longer than the allowed")
+        if self._state is State.WAITING:
+            raise CarrierError("Vonage sent sound before websocket:connected")
+        return [Sound(payload)] if payload else []
+
+    def _dtmf(self, message: Json) -> list[Event]:
+        digit = text_of(message.get("digit"), 1).upper()
+        if digit in DIGITS:
+            return [Pressed(digit)]
+        self.malformed += 1
+        return []
+
+    def _notified(self, message: Json) -> list[Event]:
+        payload = message.get("payload")
+        name = text_of(payload.get("name"), MAX_ID_CHARS) if isinstance(payload, dict) else ""
+        if name:
+            return [Played(name)]
+        self.malformed += 1
+        return []
+
+    def _cleared(self, message: Json) -> list[Event]:
+        return [Cleared()]
+
+    # What is not in the table changes nothing: other events of the Video API, and those to come.
+    actions: ClassVar[Mapping[tuple[State, str], Callable[[Any, Json], list[Event]]]] = {
+        (State.WAITING, "websocket:connected"): _connected,
+        (State.WAITING, "websocket:dtmf"): _too_early,
+        (State.WAITING, "websocket:notify"): _too_early,
+        (State.WAITING, "websocket:cleared"): _too_early,
+        (State.WAITING, "websocket:disconnected"): _disconnected,
+        (State.STREAMING, "websocket:connected"): _connected_again,
+        (State.STREAMING, "websocket:dtmf"): _dtmf,
+        (State.STREAMING, "websocket:notify"): _notified,
+        (State.STREAMING, "websocket:cleared"): _cleared,
+        (State.STREAMING, "websocket:disconnected"): _disconnected,
+    }

@@ -1,0 +1,205 @@
+"""How a stream is protected: SDES (RFC 4568) or DTLS-SRTP (RFC 5763, RFC 8122), or not at all.
+
+| our setting | offered plain | AVP with keys (RFC 8643) | SAVP       | UDP/TLS    |
+|-------------|---------------|--------------------------|------------|------------|
+| off         | plain         | plain                    | refused    | refused    |
+| optional    | plain         | protected if keys fit,   | protected  | protected  |
+|             |               | else plain               | or refused | or refused |
+| required    | refused       | protected or refused     | as above   | as above   |
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Literal
+
+from offhook.telephony.sip.media.sdes import (
+    SUITES,
+    Crypto,
+    first_supported,
+    make_offer,
+    parse_crypto,
+)
+from offhook.telephony.sip.messages.sdp import Attributes, Media
+
+Policy = Literal["off", "optional", "required"]
+Profile = Literal["RTP/AVP", "RTP/SAVP", "UDP/TLS/RTP/SAVP"]
+PROFILES: dict[Policy, tuple[Profile, ...]] = {
+    "off": ("RTP/AVP",),
+    "optional": ("RTP/AVP", "RTP/SAVP", "UDP/TLS/RTP/SAVP"),
+    "required": ("RTP/SAVP", "UDP/TLS/RTP/SAVP"),
+}
+"""What we offer first, and then to a far end to which that is not acceptable: some that demand SRTP
+refuse an offer in which it is optional (RFC 8643). What is required is never given up."""
+Role = Literal["client", "server"]
+
+_DIGEST_BYTES = {"sha-1": 20, "sha-256": 32, "sha-384": 48, "sha-512": 64}
+"""RFC 8122 §5; MD5 and MD2 prove nothing and are not taken."""
+_SETUP: dict[Role, str] = {"client": "active", "server": "passive"}
+
+
+class KeyingError(ValueError):
+    """The stream cannot be protected as one of the two sides demands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sdes:
+    """Keys told in the description (RFC 4568). A direction's SRTP state lives as long as its key:
+    when one of the two keys stays through a re-offer, that direction goes on counting."""
+
+    tag: int
+    suite: str
+    """One of sdes.SUITES."""
+    local_key: bytes = field(repr=False)
+    """Master key and salt of what we send."""
+    remote_key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Dtls:
+    """Keys to be agreed by a DTLS handshake on the media path (RFC 5763)."""
+
+    remote_fingerprints: tuple[tuple[str, str], ...]
+    """(hash function "sha-256", digest "AB:CD:…"): the far end's certificate must match one."""
+    role: Role
+    """Ours; the client speaks first."""
+
+
+Security = Sdes | Dtls | None
+
+
+@dataclass(frozen=True, slots=True)
+class Keying:
+    """How this end protects its streams."""
+
+    policy: Policy
+    fingerprint: str
+    """Value of our a=fingerprint line; "" when we do no DTLS."""
+    address: str
+    make_key: Callable[[int], bytes] = field(repr=False)
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """Those of a first offer, in the order of trying."""
+        profiles = PROFILES[self.policy]
+        return profiles if self.fingerprint else tuple(p for p in profiles if "TLS" not in p)
+
+    def first_offer(self, profile: Profile) -> Attributes:
+        """The attributes that go with a profile. In a plain one that is SDES, which every phone
+        with SRTP knows, so that the others can take the call; and one suite of it, because the
+        description goes by UDP as a rule, where each byte counts. RTP/SAVP is what some say for
+        DTLS too, so there they have the choice."""
+        dtls: Attributes = ()
+        if self.fingerprint:
+            dtls = ("fingerprint", self.fingerprint), ("setup", "actpass")  # RFC 5763 §5
+        if profile == "UDP/TLS/RTP/SAVP":
+            return dtls
+        if self.policy == "off":
+            return ()
+        lines = _crypto_lines(make_offer(self.make_key))
+        return (*lines, *dtls) if profile == "RTP/SAVP" else lines[:1]
+
+    def answer(self, theirs: Media, before: Security) -> tuple[Security, Attributes]:
+        """What to do about an offered stream and the attributes that say so. `before` is what
+        protected the call until now: what has not changed keeps its keys and roles. Raises
+        KeyingError."""
+        secure = is_secure(theirs)
+        if self.policy == "off":
+            if secure:
+                raise KeyingError("SRTP is off")
+            return None, ()
+        dtls = self._answer_dtls(theirs, before) if self.fingerprint else None
+        if dtls:
+            return dtls, self.dtls_lines(dtls.role)
+        crypto = first_supported(theirs.attribute_values("crypto"))
+        if crypto and not theirs.profile.startswith("UDP/TLS/"):
+            sdes = self._answer_sdes(crypto, before)
+            return sdes, _crypto_lines([Crypto(sdes.tag, sdes.suite, sdes.local_key)])
+        if secure or self.policy == "required":
+            raise KeyingError("no SRTP keying that both ends know")
+        return None, ()
+
+    def accept(self, ours: Media, theirs: Media) -> Security:
+        """What an answer makes of our offer. Raises KeyingError."""
+        # A suite stands once among our lines, so it tells the line; some answer a tag of their own.
+        offered = {crypto.suite: crypto for crypto in _cryptos(ours)}
+        for crypto in _cryptos(theirs):
+            if local := offered.get(crypto.suite):
+                return Sdes(local.tag, local.suite, local.key, crypto.key)
+        if ours.setup and (fingerprints := _usable(theirs.fingerprints)):
+            active = ours.setup == "active" or theirs.setup == "passive"
+            return Dtls(fingerprints, "client" if active else "server")
+        if is_secure(ours) or is_secure(theirs) or self.policy == "required":
+            raise KeyingError("the answer has no SRTP key or fingerprint to our offer")
+        return None
+
+    def dtls_lines(self, role: Role) -> Attributes:
+        return ("fingerprint", self.fingerprint), ("setup", _SETUP[role])
+
+    def _answer_sdes(self, crypto: Crypto, before: Security) -> Sdes:
+        if isinstance(before, Sdes) and (before.tag, before.suite, before.remote_key) == (
+            crypto.tag,
+            crypto.suite,
+            crypto.key,
+        ):
+            return before
+        # A new key of ours with each of theirs: the state of both starts afresh together, and no
+        # packet counter is used twice with one key (RFC 4568 §7.1.4).
+        return Sdes(crypto.tag, crypto.suite, self.make_key(SUITES[crypto.suite]), crypto.key)
+
+    def _answer_dtls(self, theirs: Media, before: Security) -> Dtls | None:
+        fingerprints = _usable(theirs.fingerprints)
+        role: Role
+        match theirs.setup:
+            case "actpass" if (
+                isinstance(before, Dtls) and before.remote_fingerprints == fingerprints
+            ):
+                role = before.role  # the association goes on (RFC 8842 §5.3)
+            case "actpass":
+                # Being active saves a round trip (RFC 5763 §5), but the far end is often elsewhere
+                # than its SDP says, and knows where we are: unless it is we who are behind a NAT.
+                role = "client" if self._is_behind_nat(theirs) else "server"
+            case "passive":
+                role = "client"
+            case "active" | None:  # unsaid is active in an offer (RFC 4145 §4.1)
+                role = "server"
+            case _:
+                return None
+        return Dtls(fingerprints, role) if fingerprints else None
+
+    def _is_behind_nat(self, theirs: Media) -> bool:
+        """Whether our own address cannot be reached from where the far end is."""
+        try:
+            remote, local = ip_address(theirs.connection or ""), ip_address(self.address)
+        except ValueError:
+            return False
+        return remote.is_global and not local.is_global
+
+
+def is_secure(media: Media) -> bool:
+    """Whether its profile allows nothing but SRTP: RTP/SAVP, RTP/SAVPF, UDP/TLS/RTP/SAVP…"""
+    return "SAVP" in media.profile
+
+
+def crypto_lines_of(media: Media) -> Attributes:
+    return tuple(pair for pair in media.attributes if pair[0] == "crypto")
+
+
+def _cryptos(media: Media) -> list[Crypto]:
+    found = (parse_crypto(value) for value in media.attribute_values("crypto"))
+    return [crypto for crypto in found if crypto]
+
+
+def _crypto_lines(cryptos: list[Crypto] | tuple[Crypto, ...]) -> Attributes:
+    return tuple(("crypto", str(crypto)) for crypto in cryptos)
+
+
+def _usable(fingerprints: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    return tuple(pair for pair in fingerprints if _is_digest(*pair))
+
+
+def _is_digest(function: str, digest: str) -> bool:
+    pairs = digest.split(":")
+    return len(pairs) == _DIGEST_BYTES.get(function) and all(
+        len(pair) == 2 and set(pair) <= set("0123456789ABCDEF") for pair in pairs
+    )

@@ -1,0 +1,115 @@
+"""Which payload type is what, on their side and on ours (RFC 3264 §5.1, §6.1, RFC 3551).
+
+Formats are known by a key: a codec's name ("opus", "pcmu"), "telephone-event/8000" with its clock
+rate (RFC 4733 §2.1), "cn" (RFC 3389). Their numbers say what we send, ours what may arrive.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from offhook.telephony.sip.messages.sdp import Media, RtpMap
+
+CODECS = {
+    "opus": RtpMap("opus", 48_000, 2),  # always so, whatever it carries (RFC 7587 §7)
+    "g722": RtpMap("G722", 8_000),
+    "pcmu": RtpMap("PCMU", 8_000),
+    "pcma": RtpMap("PCMA", 8_000),
+}
+EVENT = "telephone-event/"
+EVENT_RATES = (48_000, 8_000)
+EVENT_CODES = "0-15"
+"""The sixteen keys (RFC 4733 §3.2)."""
+COMFORT_NOISE = "cn"
+CN = RtpMap("CN", 8_000)
+COMFORT_NOISE_TYPE = 13
+
+PACKET_MS = (10, 20, 30, 40, 60)
+USUAL_PACKET_MS = 20
+
+Numbering = Mapping[str, tuple[int, RtpMap]]
+"""Key → our payload type and how it is spelled."""
+
+FIRST_NUMBERS: Numbering = {
+    "opus": (111, CODECS["opus"]),
+    "g722": (9, CODECS["g722"]),
+    "pcmu": (0, CODECS["pcmu"]),
+    "pcma": (8, CODECS["pcma"]),
+    f"{EVENT}48000": (110, RtpMap("telephone-event", 48_000)),
+    f"{EVENT}8000": (101, RtpMap("telephone-event", 8_000)),
+}
+_FREE_NUMBERS = range(96, 128)
+
+
+def key_of(rtpmap: RtpMap) -> str | None:
+    """None for a format nothing here speaks. Opus is one codec however many channels it claims."""
+    name, clock_rate = rtpmap.name.lower(), rtpmap.clock_rate
+    codec = CODECS.get(name)
+    if codec and codec.clock_rate == clock_rate and (name == "opus" or rtpmap.channels == 1):
+        return name
+    if name == "telephone-event" and clock_rate in EVENT_RATES:
+        return f"{EVENT}{clock_rate}"
+    return COMFORT_NOISE if name == "cn" and clock_rate == CN.clock_rate else None
+
+
+def listing(media: Media) -> dict[int, str]:
+    """Payload type → key of what the m= line lists and we know, in its order."""
+    keys = ((number, key_of(rtpmap)) for number, rtpmap in media.payloads.items())
+    return {number: key for number, key in keys if key}
+
+
+def first_number(listed: Mapping[int, str], key: str) -> int | None:
+    return next((number for number, known in listed.items() if known == key), None)
+
+
+def event_rate(key: str) -> int | None:
+    """Hz, None when the key is not of telephone-events."""
+    return int(key.removeprefix(EVENT)) if key.startswith(EVENT) else None
+
+
+def choose_codec(listed: Mapping[int, str], allowed: Iterable[str]) -> tuple[int, str] | None:
+    """The first they list that we may speak: the other side's preference counts (RFC 3264 §6.1)."""
+    allowed = set(allowed)
+    return next((pair for pair in listed.items() if pair[1] in allowed), None)
+
+
+def choose_event(listed: Mapping[int, str], codec: str) -> tuple[int, int] | None:
+    """Payload type and clock rate of the telephone-events beside `codec`. They share its clock
+    rate (RFC 4733 §2.1); where that is not on offer, another one is better than no keys at all."""
+    for rate in sorted(EVENT_RATES, key=lambda rate: rate != CODECS[codec].clock_rate):
+        number = first_number(listed, f"{EVENT}{rate}")
+        if number is not None:
+            return number, rate
+    return None
+
+
+def adopt(numbers: Numbering, theirs: Media) -> Numbering:
+    """Our numbering after answering `theirs`: their numbers for what both know (RFC 3264 §6.1),
+    ours for the rest, moved where theirs took the place. What finds no place is left out."""
+    adopted: dict[str, tuple[int, RtpMap]] = {}
+    payloads = theirs.payloads
+    for number, key in listing(theirs).items():
+        if key in FIRST_NUMBERS:
+            spelled = replace(FIRST_NUMBERS[key][1], channels=payloads[number].channels)
+            adopted.setdefault(key, (number, spelled))
+    taken = set(payloads) | {number for number, _ in numbers.values()}
+    for key, first in FIRST_NUMBERS.items():
+        if key in adopted:
+            continue
+        place: int | None
+        place, rtpmap = numbers.get(key, first)
+        if place in payloads or (key not in numbers and place in taken):
+            place = next((free for free in _FREE_NUMBERS if free not in taken), None)
+        if place is not None:
+            taken.add(place)
+            adopted[key] = place, rtpmap
+    return adopted
+
+
+def packet_ms(media: Media, usual: int) -> int:
+    """Milliseconds of sound in each packet we send: what they ask for if we can, within the most
+    they take (RFC 8866 §6.4, §6.5)."""
+    wanted = usual if media.ptime is None else media.ptime
+    if wanted not in PACKET_MS:
+        wanted = USUAL_PACKET_MS
+    most = media.maxptime or PACKET_MS[-1]
+    return max((ms for ms in PACKET_MS if ms <= min(wanted, most)), default=PACKET_MS[0])

@@ -1,0 +1,175 @@
+"""UDP ports for RTP and RTCP: an even one and the next (RFC 3550 §11), one pair a call.
+
+The sockets are read by the event loop itself, without asyncio's transports: those allocate 256 KiB
+for each datagram and queue what cannot be sent now. Sound that cannot be sent now is dropped.
+
+A port of a call that ended is not given to another for a while: the far end may not have noticed
+yet, and the next caller must not hear the last.
+"""
+
+import asyncio
+import errno
+import random
+import socket
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+from offhook.telephony.sip.media.latch import Address
+
+Receiver = Callable[[bytes, Address], None]
+"""Called with each datagram and where it came from."""
+
+DRAIN_SECONDS = 30.0
+"""How long a port rests after its call. A lost BYE is repeated for 32 s (RFC 3261 §17.1.2.2), and
+senders go on until they see it."""
+DATAGRAM_BYTES = 2048
+"""More than a packet of sound or of a DTLS handshake has; what is longer arrives cut off and is
+found malformed."""
+RECEIVE_BUFFER_BYTES = 128 * 1024
+"""Of the kernel, which doubles it for its own accounting: some seconds of one call's packets.
+What waited for longer is too late to be heard."""
+EXPEDITED_FORWARDING = 46 << 2
+"""DSCP EF (RFC 3246, RFC 8837 §5) where IPv4 has its type of service and IPv6 its traffic class."""
+
+
+class NoPorts(RuntimeError):
+    """All ports of the range are taken or resting."""
+
+
+class RtpSockets:
+    """The two sockets of one call."""
+
+    def __init__(
+        self,
+        port: int,
+        sockets: tuple[socket.socket, socket.socket],
+        receivers: tuple[Receiver, Receiver],
+        release: Callable[[int], None],
+    ) -> None:
+        self.port = port
+        """Of RTP; RTCP has the next."""
+        self.unsent = 0
+        """Datagrams that the kernel did not take: no buffer, no route, a firewall's refusal."""
+        self._rtp, self._rtcp = sockets
+        self._release: Callable[[int], None] | None = release
+        loop = asyncio.get_running_loop()
+        for sock, receiver in zip(sockets, receivers, strict=True):
+            loop.add_reader(sock, _reader(sock, receiver))
+
+    @property
+    def rtcp_port(self) -> int:
+        return self.port + 1
+
+    def send_rtp(self, data: bytes, to: Address) -> None:
+        """Send one datagram, or drop it. `to` must be numeric: a name would block the loop."""
+        try:
+            self._rtp.sendto(data, to)
+        except OSError:
+            self.unsent += 1
+
+    def send_rtcp(self, data: bytes, to: Address) -> None:
+        """As `send_rtp`, from the RTCP port."""
+        try:
+            self._rtcp.sendto(data, to)
+        except OSError:
+            self.unsent += 1
+
+    def close(self) -> None:
+        """Give the ports back, to rest. Idempotent; what is sent afterwards is dropped."""
+        if self._release is None:
+            return
+        loop = asyncio.get_running_loop()
+        for sock in (self._rtp, self._rtcp):
+            loop.remove_reader(sock)
+            sock.close()
+        self._release(self.port)
+        self._release = None
+
+
+def _reader(sock: socket.socket, receive: Receiver) -> Callable[[], None]:
+    """Take one datagram: isolated ones are the rule, and a second look for more costs as much as
+    the event loop's own."""
+    receive_from = sock.recvfrom
+
+    def read() -> None:
+        try:
+            data, source = receive_from(DATAGRAM_BYTES)
+        except OSError:  # nothing there after all, or an ICMP error of an earlier packet
+            return
+        receive(data, source if len(source) == 2 else source[:2])
+
+    return read
+
+
+class RtpPorts:
+    """The range of ports, `low` to `high`, both included, on the local address `host`."""
+
+    def __init__(
+        self,
+        host: str,
+        low: int,
+        high: int,
+        drain_seconds: float = DRAIN_SECONDS,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
+        """Raises ValueError if there is no even port with its next in the range."""
+        self._host = host
+        self._first = low + low % 2
+        self._pairs = (high + 1 - self._first) // 2
+        if self._pairs < 1 or low < 0 or high > 65_535:
+            raise ValueError(f"ports {low} to {high} hold no pair of an even port and the next")
+        self._drain_seconds = drain_seconds
+        self._now = now
+        self._taken: set[int] = set()
+        """In use or resting."""
+        self._resting: deque[tuple[float, int]] = deque()
+        """Until when, and the port: in the order they were given back."""
+
+    async def pair(self, on_rtp: Receiver, on_rtcp: Receiver) -> RtpSockets:
+        """Open a pair of ports, anywhere in the range: who has not seen our SDP shall not know
+        where to aim. Raises NoPorts, also when the system has no sockets left."""
+        self._wake()
+        start = random.randrange(self._pairs)
+        for index in range(self._pairs):
+            port = self._first + 2 * ((start + index) % self._pairs)
+            if port in self._taken or (sockets := self._bind(port)) is None:
+                continue
+            self._taken.add(port)
+            return RtpSockets(port, sockets, (on_rtp, on_rtcp), self._release)
+        raise NoPorts(f"no free pair of ports among {self._pairs} from {self._first} on")
+
+    def _wake(self) -> None:
+        now = self._now()
+        while self._resting and self._resting[0][0] <= now:
+            self._taken.discard(self._resting.popleft()[1])
+
+    def _release(self, port: int) -> None:
+        self._resting.append((self._now() + self._drain_seconds, port))
+
+    def _bind(self, port: int) -> tuple[socket.socket, socket.socket] | None:
+        """Both sockets, or None when another program has one of the ports."""
+        opened: list[socket.socket] = []
+        try:
+            for number in (port, port + 1):
+                opened.append(self._open())
+                opened[-1].bind((self._host, number))
+        except OSError as error:
+            for sock in opened:
+                sock.close()
+            if error.errno == errno.EADDRINUSE:
+                return None
+            raise NoPorts(f"cannot open port {number} on {self._host}: {error}") from error
+        return opened[0], opened[1]
+
+    def _open(self) -> socket.socket:
+        ipv6 = ":" in self._host
+        sock = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_DGRAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        if ipv6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, EXPEDITED_FORWARDING)
+        else:
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, EXPEDITED_FORWARDING)
+        return sock

@@ -1,0 +1,89 @@
+"""SRTP with keys from SDP (RFC 3711, RFC 4568, RFC 7714), by libsrtp."""
+
+from pylibsrtp import Error, Policy, Session
+
+from offhook.telephony.sip.media.sdes import SUITES
+
+SOURCES = 64
+"""SSRCs that a far end may use under one key. libsrtp keeps a state for each and looks them up one
+by one; a call has one, and another after a transfer."""
+
+_PROFILES = {
+    "AES_CM_128_HMAC_SHA1_80": Policy.SRTP_PROFILE_AES128_CM_SHA1_80,
+    "AES_CM_128_HMAC_SHA1_32": Policy.SRTP_PROFILE_AES128_CM_SHA1_32,
+    "AEAD_AES_128_GCM": Policy.SRTP_PROFILE_AEAD_AES_128_GCM,
+    "AEAD_AES_256_GCM": Policy.SRTP_PROFILE_AEAD_AES_256_GCM,
+}
+
+
+class SrtpError(ValueError):
+    """A packet is not authentic, is a replay, or is too long; or a key does not fit its suite."""
+
+
+def _session(suite: str, key: bytes, direction: int) -> Session:
+    if suite not in _PROFILES:
+        raise SrtpError(f"SRTP suite {suite} is not supported")
+    if len(key) != SUITES[suite]:
+        raise SrtpError(f"{suite} takes a key and salt of {SUITES[suite]} bytes, not {len(key)}")
+    return Session(Policy(key=key, ssrc_type=direction, srtp_profile=_PROFILES[suite]))
+
+
+class SdesSrtp:
+    """Both directions of one call: what we send under our key, what arrives under the other."""
+
+    def __init__(self, suite: str, local_key: bytes, remote_key: bytes) -> None:
+        """The keys are master key and salt, as in `a=crypto`. Raises SrtpError."""
+        self.suite = suite
+        self._local_key, self._remote_key = local_key, remote_key
+        self._out = _session(suite, local_key, Policy.SSRC_ANY_OUTBOUND)
+        self._in = _session(suite, remote_key, Policy.SSRC_ANY_INBOUND)
+        self._sources: set[bytes] = set()
+
+    def renewed(self, suite: str, local_key: bytes, remote_key: bytes) -> "SdesSrtp":
+        """The same call under keys of which one or both are new. A direction that keeps its key
+        goes on where it is: begun anew, it would encrypt two packets alike, and take old ones for
+        new (RFC 3711 §9.1, §3.3.2). Raises SrtpError."""
+        renewed = SdesSrtp(suite, local_key, remote_key)
+        if suite == self.suite and local_key == self._local_key:
+            renewed._out = self._out
+        if suite == self.suite and remote_key == self._remote_key:
+            renewed._in, renewed._sources = self._in, self._sources
+        return renewed
+
+    def protect(self, packet: bytes) -> bytes:
+        """Raises SrtpError."""
+        try:
+            return self._out.protect(packet)
+        except (Error, ValueError) as error:  # ValueError: longer than libsrtp's 1500 bytes
+            raise SrtpError(str(error)) from error
+
+    def protect_rtcp(self, packet: bytes) -> bytes:
+        """Raises SrtpError."""
+        try:
+            return self._out.protect_rtcp(packet)
+        except (Error, ValueError) as error:
+            raise SrtpError(str(error)) from error
+
+    def unprotect(self, packet: bytes) -> bytes:
+        """The RTP packet, once authenticated. Raises SrtpError."""
+        self._check_source(ssrc := packet[8:12])
+        try:
+            plain = self._in.unprotect(packet)
+        except (Error, ValueError) as error:
+            raise SrtpError(str(error)) from error
+        self._sources.add(ssrc)
+        return plain
+
+    def unprotect_rtcp(self, packet: bytes) -> bytes:
+        """The RTCP datagram, once authenticated. Raises SrtpError."""
+        self._check_source(ssrc := packet[4:8])
+        try:
+            plain = self._in.unprotect_rtcp(packet)
+        except (Error, ValueError) as error:
+            raise SrtpError(str(error)) from error
+        self._sources.add(ssrc)
+        return plain
+
+    def _check_source(self, ssrc: bytes) -> None:
+        if ssrc not in self._sources and len(self._sources) >= SOURCES:
+            raise SrtpError(f"more than {SOURCES} SSRCs under one key")

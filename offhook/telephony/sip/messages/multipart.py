@@ -1,0 +1,29 @@
+"""A session description inside a body of several parts (RFC 5621, RFC 2046 §5.1)."""
+
+from offhook.telephony.sip.messages.grammar import SipError, find_parameter, parse_parameters
+from offhook.telephony.sip.messages.headers import media_type, read_headers, unfold
+
+MAX_PARTS = 16
+"""Looked into; a call that carries more has its session description before them."""
+
+
+def sdp_part(content_type: str, body: bytes) -> str | None:
+    """The first part of type application/sdp, given the Content-Type with the boundary; None when
+    there is none or the body is not what it says it is."""
+    _, semicolon, rest = content_type.partition(";")
+    try:
+        boundary = find_parameter(parse_parameters(semicolon + rest), "boundary")
+    except SipError:
+        return None
+    if not boundary:
+        return None
+    delimiter = b"\r\n--" + boundary.encode("utf-8", "surrogateescape")
+    # The first boundary may begin the body.
+    for part in (b"\r\n" + body).split(delimiter, MAX_PARTS)[1:]:
+        if part.startswith(b"--"):  # the last boundary
+            return None
+        head, _, content = part.partition(b"\r\n\r\n")
+        headers, _ = read_headers(unfold(head)[1:])
+        if media_type(headers.get("Content-Type") or "") == "application/sdp":
+            return content.decode("utf-8", "surrogateescape")
+    return None

@@ -1,0 +1,182 @@
+"""SIP over WebSocket, as browsers speak it (RFC 7118): they connect to us, never we to them."""
+
+import asyncio
+from collections import deque
+from time import monotonic
+
+from aiohttp import WSMsgType, web
+from loguru import logger
+
+from offhook.telephony.sip.messages.flow import Flow
+from offhook.telephony.sip.messages.message import MAX_MESSAGE_BYTES
+from offhook.telephony.sip.network.stream_io import (
+    FIRST_MESSAGE_SECONDS,
+    IDLE_SECONDS,
+    PONG,
+    WRITE_BUFFER_BYTES,
+    Owner,
+    probe,
+)
+
+SUBPROTOCOL = "sip"
+HEARTBEAT_SECONDS = 30.0
+"""Between our WebSocket pings; a browser that does not answer within half of it is gone."""
+UPGRADE_SECONDS = 10.0
+"""From the connection to the upgrade; TLS has a limit of its own."""
+
+
+class WebSocketConnection:
+    """One browser."""
+
+    def __init__(self, flow: Flow, owner: Owner, server: "WebSocketServer") -> None:
+        self.flow = flow
+        self.protocol = server.protocol_for(self)
+        """What asyncio is to give the accepted connection to."""
+        self._owner = owner
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._open = False
+        """It has been upgraded."""
+        self._closed = False
+        self._outbox: deque[bytes] = deque()
+        self._bytes = 0
+        """In the outbox."""
+        self._more = asyncio.Event()
+        self._active_at = monotonic()
+        self._spoken = False
+
+    def send(self, data: bytes) -> None:
+        if self._closed:
+            return
+        self._active_at = monotonic()
+        self._queue(data)
+
+    def _queue(self, data: bytes) -> None:
+        self._bytes += len(data)
+        if self._bytes > WRITE_BUFFER_BYTES:
+            logger.info("x {} {}: it does not read", self.flow.transport, self.flow.remote)
+            self.abort()
+        else:
+            self._outbox.append(data)
+            self._more.set()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self.closed()
+
+    def closed(self) -> None:
+        """It is gone. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._server.forget(self.protocol)
+            self._owner.ended(self)
+
+    def check(self, now: float) -> None:
+        if self._transport is None:
+            return
+        limit = IDLE_SECONDS
+        if not self._spoken:
+            limit = FIRST_MESSAGE_SECONDS if self._open else UPGRADE_SECONDS
+        if now - self._active_at > limit:
+            logger.debug("x {} {}: idle", self.flow.transport, self.flow.remote)
+            self.abort()
+
+    def made(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._active_at = monotonic()
+        probe(transport.get_extra_info("socket"))
+
+    async def serve(self, socket: web.WebSocketResponse) -> None:
+        """From the upgrade to the end."""
+        self._open = True
+        writer = asyncio.create_task(self._write(socket), name="SIP over WebSocket")
+        try:
+            async for message in socket:
+                if message.type is WSMsgType.TEXT:
+                    self._take(message.data.encode())
+                elif message.type is WSMsgType.BINARY:
+                    self._take(message.data)
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    def _take(self, data: bytes) -> None:
+        """One WebSocket message is one SIP message (RFC 7118 §5), or a keep-alive (§6)."""
+        if self._closed:
+            return
+        if data.strip():
+            self._active_at = monotonic()
+            self._spoken = True
+            self._owner.received(data, self.flow)
+        elif data:
+            self._active_at = monotonic() if self._spoken else self._active_at
+            self._queue(PONG)
+
+    async def _write(self, socket: web.WebSocketResponse) -> None:
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            while self._outbox:
+                data = self._outbox[0]
+                try:
+                    text = data.decode()
+                except UnicodeDecodeError:
+                    sending = socket.send_bytes(data)
+                else:
+                    sending = socket.send_str(text)
+                try:
+                    await sending
+                except (OSError, RuntimeError):  # closing, or closed
+                    return
+                self._outbox.popleft()
+                self._bytes -= len(data)
+
+
+class WebSocketServer(web.Server):
+    """HTTP for one listening socket: the upgrade and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__(self._handle, access_log=None)
+        self._peers: dict[web.RequestHandler, WebSocketConnection] = {}
+
+    def protocol_for(self, connection: WebSocketConnection) -> web.RequestHandler:
+        protocol = self()
+        self._peers[protocol] = connection
+        return protocol
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        connection = self._peers.get(handler)
+        if connection is None:  # given up during the handshake
+            transport.abort()
+        else:
+            connection.made(transport)
+
+    def connection_lost(
+        self, handler: web.RequestHandler, exc: BaseException | None = None
+    ) -> None:
+        super().connection_lost(handler, exc)
+        connection = self._peers.get(handler)
+        if connection is not None:
+            connection.closed()
+
+    def forget(self, protocol: web.RequestHandler) -> None:
+        """Its connection has ended, or was never made."""
+        self._peers.pop(protocol, None)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        offered = request.headers.get("Sec-WebSocket-Protocol", "")
+        if SUBPROTOCOL not in [name.strip().lower() for name in offered.split(",")]:
+            raise web.HTTPBadRequest(text="SIP over WebSocket only (subprotocol sip)\n")
+        socket = web.WebSocketResponse(
+            protocols=[SUBPROTOCOL],
+            max_msg_size=MAX_MESSAGE_BYTES,
+            heartbeat=HEARTBEAT_SECONDS,
+            compress=False,
+        )
+        await socket.prepare(request)
+        connection = self._peers.get(request.protocol)
+        if connection is not None:
+            await connection.serve(socket)
+        return socket

@@ -1,0 +1,175 @@
+"""How a call ended: in words for people, and in the Reason header for the far end (RFC 3326)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from offhook.telephony.call_record import EndedBy
+from offhook.telephony.sip.messages.message import Message, Response
+from offhook.telephony.sip.messages.reasons import CAUSES, REASONS
+from offhook.telephony.sip.sessions.session_events import Ended
+from offhook.telephony.sip.sessions.session_table import Event, State
+
+MAX_REASON_CHARACTERS = 200
+"""Of a reason of the far end's, as it is shown to people."""
+
+MAX_REASONS = 4
+"""Reasons of one message that are read: one of SIP, one of Q.850, and some to spare."""
+
+BY: Mapping[Event, EndedBy] = {
+    Event.REFUSE: "local",
+    Event.HANG_UP: "local",
+    Event.SUCCESS_BARE: "local",  # they took the call; it is we who cannot go on with it
+    Event.ACK_BARE: "local",
+    Event.RANG_OUT: "timeout",
+    Event.NO_ACK: "timeout",
+    Event.NO_PRACK: "timeout",
+    Event.LOST: "timeout",
+    Event.FAILED: "timeout",
+}
+"""Who ends a call by this; "remote" by all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What an action may want to know of the event that it follows."""
+
+    event: Event
+    status: int
+    reason: str
+    sdp: str | None = field(repr=False)
+    headers: Sequence[tuple[str, str]]
+    by: EndedBy
+
+
+def ended(cause: Cause, before: State) -> Ended:
+    """What is told of the end. `before`: the state that the call was in."""
+    status, text = cause.status, shown(cause.reason)
+    if cause.event is Event.REFUSE:
+        text = text or REASONS.get(status, "")
+        text = f"refused: {status} {text}".rstrip()
+    elif cause.event is Event.HANG_UP:
+        usual = {State.RECEIVED: 480, State.CALLING: 487, State.PROCEEDING: 487}
+        status = status or usual.get(before, 200)
+        text = text or ("cancelled" if status == 487 else "hung up")
+    elif cause.event is Event.CANCEL:
+        text = text or "cancelled"
+    theirs = cause.sdp if cause.event is Event.FAILURE else None
+    return Ended(status, text or "hung up", cause.by, theirs)
+
+
+_WORDS = {
+    401: "the far end wants a password",
+    404: "no such number",
+    407: "the far end wants a password",
+    408: "no answer",
+    410: "the number is no longer in use",
+    480: "not available",
+    484: "the number is incomplete",
+    486: "busy",
+    487: "cancelled",
+    488: "no common media",
+    600: "busy",
+    603: "declined",
+    604: "no such number",
+    606: "no common media",
+    607: "the call is unwanted",
+    608: "the call was rejected",
+}
+_CLASS_WORDS = {3: "moved", 4: "refused", 5: "the far end failed", 6: "declined"}
+_PLAIN = {408, 486, 487, 600}
+"""Said without the status: the words are all there is to it."""
+
+
+def words(response: Response) -> str:
+    """A refusal as people say it: "busy", "declined: 603 Decline"."""
+    status, reason = response.status, shown(response.reason)
+    text = _WORDS.get(status) or _CLASS_WORDS.get(status // 100, "refused")
+    if status not in _PLAIN:
+        text = f"{text}: {status} {reason}".rstrip()
+    said = reason_text(response)
+    if said and said not in (reason, text):
+        text += f" ({said})"
+    if 300 <= status < 400 and response.contacts:
+        text += f", now at {shown(str(response.contacts[0].uri))}"
+    seconds = retry_after(response)
+    if seconds is not None:
+        text += f", try again in {seconds} s"
+    return text
+
+
+def retry_after(message: Message) -> int | None:
+    """Seconds (RFC 3261 §20.33), what follows the number left out."""
+    text = (message.headers.get("Retry-After") or "").split("(")[0].split(";")[0].strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else None
+
+
+def reason_text(message: Message) -> str:
+    """What the first Reason that says anything says (RFC 3326); "" without one. A cause of the
+    telephone network has its words in CAUSES, after which stands what the far end says beyond the
+    standard's name for it."""
+    values = message.headers.all("Reason", MAX_REASONS)
+    return next((text for text in map(_reason_text, values) if text), "")
+
+
+def _reason_text(value: str) -> str:
+    protocol, _, rest = value[: 2 * MAX_REASON_CHARACTERS].partition(";")
+    protocol, cause, text = protocol.strip().upper(), "", ""
+    while rest:
+        name, equals, after = rest.partition("=")
+        name, after = name.strip().lower(), after.strip()
+        if equals and after.startswith('"'):
+            content, rest = _unquoted(after)
+        else:
+            content, _, rest = after.partition(";")
+        if name == "text":
+            text = text or content.strip()
+        elif name == "cause":
+            cause = cause or content.split(",")[0].strip()
+    number = int(cause) if cause.isascii() and cause.isdigit() and len(cause) <= 3 else 0
+    if protocol == "Q.850" and number in CAUSES:
+        usual, words = CAUSES[number]
+        if not text or _letters(text) == _letters(usual):
+            return words
+        return shown(text if words == "hung up" else f"{words}: {text}")
+    if text:
+        return shown(text)
+    if protocol == "SIP" and number in REASONS:
+        return f"{number} {REASONS[number]}"
+    return shown(f"{protocol} cause {cause}") if cause else ""
+
+
+def _letters(text: str) -> str:
+    """What the spellings of a cause have in common: "Normal Clearing", "NORMAL_CALL_CLEARING"."""
+    return "".join(c for c in text.lower() if c.isalpha()).replace("call", "")
+
+
+def _unquoted(text: str) -> tuple[str, str]:
+    """What a quoted string at the beginning says, and what follows the next semicolon."""
+    content: list[str] = []
+    characters = iter(range(1, len(text)))
+    for i in characters:
+        if text[i] == "\\":
+            content.append(text[i + 1 : i + 2])
+            next(characters, None)
+        elif text[i] == '"':
+            return "".join(content), text[i + 1 :].partition(";")[2]
+        else:
+            content.append(text[i])
+    return "".join(content), ""
+
+
+def reason_header(cause: int, text: str) -> tuple[str, str]:
+    """Why we end a call: a SIP status, or 16 of Q.850, "normal call clearing" (RFC 3326 §2)."""
+    protocol = "Q.850" if cause < 100 else "SIP"
+    quoted = shown(text).replace("\\", "\\\\").replace('"', '\\"')
+    return "Reason", f'{protocol};cause={cause};text="{quoted}"'
+
+
+def shown(text: str) -> str:
+    """A stranger's words made fit for a screen: printable, on one line, not endless."""
+    return printable(text[: 2 * MAX_REASON_CHARACTERS]).strip()[:MAX_REASON_CHARACTERS]
+
+
+def printable(text: str) -> str:
+    """The same as long as it is: no line breaks for a log, nothing that has no UTF-8."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

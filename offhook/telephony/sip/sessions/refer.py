@@ -1,0 +1,215 @@
+"""Call transfer by REFER (RFC 3515), both sides, and the names of calls to be replaced (RFC 3891).
+
+Sans-io. A REFER that is accepted opens a subscription: the one who was asked tells by NOTIFY how
+the call to the target goes, and the last NOTIFY closes it. The subscription outlives the call that
+it was asked for in (RFC 5057 §4), because either side may hang up as soon as it knows enough.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from offhook.telephony.sip.messages.grammar import SipError
+from offhook.telephony.sip.messages.headers import NameAddr
+from offhook.telephony.sip.messages.message import Request, Response
+from offhook.telephony.sip.messages.reasons import REASONS
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.ending import shown, words
+from offhook.telephony.sip.sessions.session_events import ReferProgress, ReferReceived
+from offhook.telephony.sip.transactions.transaction import ServerTransaction
+
+SIPFRAG = "message/sipfrag;version=2.0"
+"""RFC 3420."""
+FIRST_NOTIFY_SECONDS = 32.0
+"""From the 202 to the first NOTIFY, which is sent at once and repeated for 64·T1 at most."""
+SUBSCRIPTION_SECONDS = 180.0
+"""From one NOTIFY to the next at the longest, and what we offer: a call that rings for longer
+than this is not going to be answered."""
+AFTER_END_SECONDS = 10.0
+"""From the end of the call to the last NOTIFY. The far end hangs up when the transfer is done, so
+what it has to say is on its way."""
+DECISION_SECONDS = 20.0
+"""From a REFER to our answer to it; the far end waits for 32 s."""
+MAX_FRAGMENT_BYTES = 256
+"""Of a NOTIFY's body: the status line is at its beginning."""
+
+
+# --- we ask ---
+
+
+def refer_headers(target: Uri, replaces: str, referred_by: str) -> list[tuple[str, str]]:
+    """Of a REFER. The Replaces header of the call to come goes into the target (RFC 3891 §2.1)."""
+    if replaces:
+        target = replace(target, headers=(*target.headers, ("Replaces", replaces)))
+    headers = [("Refer-To", f"<{target}>")]
+    if referred_by:
+        headers.append(("Referred-By", referred_by))
+    return headers
+
+
+class _State(Enum):
+    SENT = auto()
+    ACCEPTED = auto()
+    CLOSED = auto()
+
+
+class OutboundRefer:
+    """A transfer that we asked for.
+
+    SENT      2xx              ACCEPTED  it is being tried (RFC 3515 §2.4.4)
+    SENT      3xx–6xx          CLOSED    refused
+    SENT      NOTIFY           ACCEPTED or CLOSED: one may overtake the 202 (§2.4.4)
+    ACCEPTED  NOTIFY           ACCEPTED, or CLOSED by a final status or Subscription-State
+    ACCEPTED  time             CLOSED    no word came
+    """
+
+    def __init__(self) -> None:
+        self._state = _State.SENT
+        self._heard = False
+        self._until: float | None = None
+        self._silence = ""
+
+    @property
+    def open(self) -> bool:
+        return self._state is not _State.CLOSED
+
+    def answered(self, response: Response, now: float) -> ReferProgress | None:
+        """The final response to the REFER."""
+        if self._state is not _State.SENT:
+            return None
+        if response.status >= 300:
+            self._state = _State.CLOSED
+            return ReferProgress(response.status, words(response), final=True)
+        self._state = _State.ACCEPTED
+        self._wait(FIRST_NOTIFY_SECONDS, "the far end sent no word on the transfer", now)
+        return ReferProgress(response.status, shown(response.reason), final=False)
+
+    def notified(self, request: Request, now: float) -> ReferProgress | None:
+        """A NOTIFY of it. None: the far end says nothing new. Raises SipError: 400."""
+        status, reason = _status_of(request.body)
+        state, _, rest = (request.headers.get("Subscription-State") or "").partition(";")
+        over = state.strip().lower() == "terminated"
+        if status >= 200 or over:
+            self._state = _State.CLOSED
+            self._until = None
+            if status < 200:
+                told = shown(rest) or "no reason given"
+                return ReferProgress(408, f"the far end stopped reporting: {told}", final=True)
+            return ReferProgress(status, reason, final=True)
+        self._state = _State.ACCEPTED
+        self._wait(SUBSCRIPTION_SECONDS, "the far end did not say how the transfer ended", now)
+        return ReferProgress(status, reason, final=False)
+
+    def call_ended(self, now: float) -> ReferProgress | None:
+        """The call is over; the last NOTIFY may still come."""
+        if self._state is _State.SENT:
+            self._state = _State.CLOSED
+            return ReferProgress(487, "the call ended before the transfer was accepted", final=True)
+        if self._state is _State.ACCEPTED:
+            self._wait(AFTER_END_SECONDS, "the call ended, the far end did not say how", now)
+        return None
+
+    def get_timer(self) -> float | None:
+        return self._until
+
+    def handle_timer(self, now: float) -> ReferProgress | None:
+        if self._until is None or now < self._until:
+            return None
+        self._state = _State.CLOSED
+        self._until = None
+        return ReferProgress(408, self._silence, final=True)
+
+    def _wait(self, seconds: float, silence: str, now: float) -> None:
+        self._until = now + seconds
+        self._silence = f"{silence} within {seconds:g} s"
+
+
+def _status_of(fragment: bytes) -> tuple[int, str]:
+    """Status and reason of a message/sipfrag body (RFC 3515 §2.4.5). Raises SipError."""
+    line = fragment[:MAX_FRAGMENT_BYTES].decode("utf-8", "replace").lstrip().partition("\n")[0]
+    version, _, rest = line.partition(" ")
+    status, _, reason = rest.strip().partition(" ")
+    if version.upper() != "SIP/2.0" or not (status.isascii() and status.isdigit()):
+        raise SipError("a NOTIFY of a transfer does not begin with a status line")
+    if not 100 <= int(status[:4]) <= 699:
+        raise SipError(f"there is no status {status[:24]}")
+    return int(status[:4]), shown(reason)
+
+
+# --- we are asked ---
+
+
+@dataclass(slots=True)
+class InboundRefer:
+    """A transfer that the far end asks for."""
+
+    transaction: ServerTransaction
+    received: ReferReceived
+    cseq: int
+    silent: bool
+    """No NOTIFY is wanted (RFC 4488)."""
+    until: float
+    """Decided by then, or refused; once accepted, when the subscription expires."""
+    accepted: bool = False
+
+    @classmethod
+    def of(cls, request: Request, transaction: ServerTransaction, now: float) -> "InboundRefer":
+        """Raises SipError when it does not name one target we could call: 400 (§2.4.2)."""
+        values = request.headers.all("Refer-To")
+        if len(values) != 1:
+            raise SipError("a REFER has one Refer-To")
+        uri = NameAddr.parse(values[0]).uri
+        if (uri.parameter("method") or "INVITE").upper() != "INVITE":
+            raise SipError("only calls can be referred to")
+        replaces = next((v for name, v in uri.headers if name.lower() == "replaces"), "")
+        received = ReferReceived(
+            replace(uri.without_parameter("method"), headers=()),
+            shown(replaces),
+            shown(request.headers.get("Referred-By") or ""),
+        )
+        silent = (request.headers.get("Refer-Sub") or "").strip().lower() == "false"
+        return cls(transaction, received, request.cseq.number, silent, now + DECISION_SECONDS)
+
+    def accept(self, now: float) -> list[tuple[str, str]]:
+        """Headers of the 202."""
+        self.accepted = True
+        self.until = now + SUBSCRIPTION_SECONDS
+        return [("Refer-Sub", "false")] if self.silent else []
+
+    def notify_headers(self, status: int, now: float) -> list[tuple[str, str]]:
+        """Of the NOTIFY that tells this status (§2.4.4, RFC 6665 §4.1.3)."""
+        if status < 200:
+            state = f"active;expires={max(1, int(self.until - now))}"
+        else:
+            state = "terminated;reason=noresource"
+        return [("Event", f"refer;id={self.cseq}"), ("Subscription-State", state)]
+
+
+def fragment(status: int, reason: str) -> bytes:
+    """Body of a NOTIFY; an empty reason is the usual one."""
+    return f"SIP/2.0 {status} {shown(reason) or REASONS.get(status, '')}\r\n".encode()
+
+
+# --- calls that take another's place ---
+
+
+@dataclass(frozen=True, slots=True)
+class Replaces:
+    """The call that an INVITE is to take the place of, as its far end names it (RFC 3891 §6.1)."""
+
+    call_id: str
+    to_tag: str
+    from_tag: str
+    early_only: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> "Replaces":
+        """Raises SipError."""
+        call_id, *parameters = text[:1024].split(";")
+        values = {}
+        for parameter in parameters:
+            name, _, value = parameter.partition("=")
+            values[name.strip().lower()] = value.strip()
+        if not call_id.strip() or not values.get("to-tag") or not values.get("from-tag"):
+            raise SipError("Replaces names no call with its two tags")
+        early = "early-only" in values
+        return cls(call_id.strip(), values["to-tag"], values["from-tag"], early)

@@ -1,0 +1,456 @@
+"""All transactions of one process: matching (RFC 3261 §17.1.3, §17.2.3), timers, CANCEL and ACK.
+
+Sans-io: parsed messages and `now` (monotonic seconds) go in, events and bytes for flows come out.
+After every call take what `next_event` and `messages_to_send` give, and call `handle_timer` when
+`get_timer` says so.
+"""
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Literal
+
+from offhook.telephony.sip.messages.flow import Flow
+from offhook.telephony.sip.messages.message import Message, Request, Response, respond
+from offhook.telephony.sip.transactions.matching import (
+    MAGIC_COOKIE,
+    ack_of,
+    cancel_of,
+    has_cookie,
+    identity,
+    server_key,
+    stamp,
+    weight,
+    with_via,
+)
+from offhook.telephony.sip.transactions.transaction import (
+    FIRST_SECONDS,
+    KEPT,
+    LATE_SECONDS,
+    LONGEST_SECONDS,
+    TRYING_SECONDS,
+    Alarm,
+    ClientTransaction,
+    Do,
+    Event,
+    Key,
+    ServerTransaction,
+    State,
+    Timer,
+    Transaction,
+    response_event,
+)
+
+MAX_TRANSACTIONS = 10_000
+"""Of both sides together, after which requests are answered 503. One lives for 32 s over UDP, so
+this is 150 calls a second, each with an INVITE and a BYE."""
+MAX_BYTES = 64 * 1024 * 1024
+"""What the requests of server transactions may weigh together, for those with large bodies."""
+RETRY_AFTER_SECONDS = 10
+STOPPED_ALARMS = 1024
+"""That many may lie in the heap besides before they are swept out."""
+
+Lines = Iterable[tuple[str, str]]
+"""Header fields to add."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived:
+    """A new request: answer it by `respond`."""
+
+    transaction: ServerTransaction
+    request: Request
+    flow: Flow
+
+
+@dataclass(frozen=True, slots=True)
+class AckReceived:
+    """The ACK of a 2xx, or of nothing that is known any more."""
+
+    request: Request
+    flow: Flow
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The caller has given up an INVITE that is unanswered. The CANCEL has its 200; the INVITE
+    is still to be answered with 487."""
+
+    transaction: ServerTransaction
+    request: Request
+    """The CANCEL, for its Reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseReceived:
+    """A response to a request of ours; a 2xx to an INVITE as often as it comes."""
+
+    transaction: ClientTransaction
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """There will be no final response; of a server transaction: an INVITE that is still unanswered
+    came over a connection that is gone."""
+
+    transaction: ClientTransaction | ServerTransaction
+    reason: Literal["timeout", "transport"]
+
+
+TransactionEvent = RequestReceived | AckReceived | Cancelled | ResponseReceived | Failed
+
+
+class Transactions:
+    """Every transaction of ours and of our peers'."""
+
+    def __init__(self, sent_by: Callable[[Flow], str]) -> None:
+        """`sent_by` names us in the Via of what goes out on a flow, as host:port."""
+        self._sent_by = sent_by
+        self._clients: dict[Key, ClientTransaction] = {}
+        self._servers: dict[Key, ServerTransaction] = {}
+        self._by_flow: dict[Flow, dict[Transaction, None]] = {}
+        self._seen: dict[Key, Key] = {}
+        """What a request outside a dialog is known by (§8.2.2.2) → the first that came."""
+        self._bytes = 0
+        self._deadlines: list[tuple[float, int, Alarm]] = []
+        """A heap; alarms that were stopped are still in it and are passed over."""
+        self._order = count()
+        self._events: deque[TransactionEvent] = deque()
+        self._outbox: list[tuple[bytes, Flow]] = []
+        self._secret = secrets.token_bytes(16)
+        self._inner: set[ClientTransaction] = set()
+        """CANCELs of ours, which the user is not told about."""
+
+    def __len__(self) -> int:
+        return len(self._clients) + len(self._servers)
+
+    # --- what comes from the network ---
+
+    def receive(self, message: Message, flow: Flow, now: float) -> None:
+        if isinstance(message, Request):
+            self._receive_request(message, flow, now)
+        elif isinstance(message, Response):
+            self._receive_response(message, now)
+
+    def _receive_response(self, response: Response, now: float) -> None:
+        """§17.1.3, §18.1.2. One that belongs to no request of ours is dropped (RFC 6026 §7.2)."""
+        if len(response.vias) != 1:
+            return  # meant for somebody else (§8.1.3.3)
+        transaction = self._clients.get((response.via.branch or "", response.cseq.method))
+        if transaction is None or identity(response) != identity(transaction.request):
+            return  # were it taken, whoever asked would never find out what came of it
+        self._step(transaction, response_event(response), now, response)
+        proceeding = transaction.state is State.PROCEEDING
+        if proceeding and transaction.cancelled and Timer.CANCEL not in transaction.alarms:
+            self._step(transaction, Event.CANCEL, now)  # the first provisional response
+
+    def _receive_request(self, request: Request, flow: Flow, now: float) -> None:
+        key = server_key(request)
+        way_back = stamp(request, flow)
+        transaction = self._servers.get(key)
+        if request.method == "ACK":
+            self._receive_ack(request, transaction, flow, now)
+        elif transaction is not None:
+            self._step(transaction, Event.REQUEST, now)
+        elif request.method == "CANCEL":
+            self._receive_cancel(request, key, flow, way_back, now)
+        elif len(self) >= MAX_TRANSACTIONS or self._bytes >= MAX_BYTES:
+            retry = [("Retry-After", str(RETRY_AFTER_SECONDS))]
+            self._refuse(request, way_back, 503, headers=retry)
+        else:
+            transaction = self._new_server(request, key, flow, way_back)
+            self._step(transaction, Event.START, now, request)
+
+    def _receive_ack(
+        self, request: Request, transaction: ServerTransaction | None, flow: Flow, now: float
+    ) -> None:
+        if transaction is None:
+            self._events.append(AckReceived(request, flow))
+        elif has_cookie(request) or request.to.tag == transaction.to_tag:
+            self._step(transaction, Event.ACK, now, request)
+
+    def _receive_cancel(
+        self,
+        request: Request,
+        key: Key,
+        flow: Flow,
+        way_back: Flow,
+        now: float,
+    ) -> None:
+        """§9.2. There is one CANCEL to an INVITE at most, so it needs no limit of its own."""
+        invite = self._invite_of(key)
+        if invite is None:
+            self._refuse(request, way_back, 481)
+            return
+        transaction = self._new_server(request, key, flow, way_back)
+        tag = invite.to_tag or self._to_tag(key)
+        self._step(transaction, Event.SUCCESS, now, respond(request, 200, to_tag=tag))
+        if invite.state is State.PROCEEDING:
+            self._events.append(Cancelled(invite, request))
+
+    def follows(self, request: Request, flow: Flow) -> bool:
+        """Whether a request that is here is repeated or cancelled by this one, from the same
+        host."""
+        key = server_key(request)
+        known = self._servers.get(key)
+        if request.method == "CANCEL":
+            known = known or self._invite_of(key)
+        return known is not None and known.flow.remote[0] == flow.remote[0]
+
+    def _invite_of(self, key: Key) -> ServerTransaction | None:
+        return self._servers.get((*key[:-1], "INVITE"))
+
+    def refuse(
+        self, request: Request, flow: Flow, status: int, reason: str = "", headers: Lines = ()
+    ) -> None:
+        """Answer without a transaction (§8.2.7): what was not understood or is not wanted. An ACK
+        is never answered. An empty reason is the usual one."""
+        self._refuse(request, stamp(request, flow), status, reason, headers)
+
+    def _refuse(
+        self, request: Request, way_back: Flow, status: int, reason: str = "", headers: Lines = ()
+    ) -> None:
+        if request.method != "ACK":
+            tag = self._to_tag((str(request.via), request.headers.get("CSeq") or ""))
+            response = respond(request, status, reason, to_tag=tag, headers=headers)
+            self._outbox.append((response.serialize(), way_back))
+
+    def _to_tag(self, key: Key) -> str:
+        """The same for each repeat of a request that we keep nothing of (§8.2.7)."""
+        text = repr(key).encode(errors="surrogateescape")
+        return blake2b(text, key=self._secret, digest_size=8).hexdigest()
+
+    def flow_failed(self, flow: Flow, now: float, why: str = "") -> None:
+        """What was sent there has not arrived, or the connection is gone; `why` in words. A
+        response that is lost over UDP is repeated when the request is."""
+        for transaction in tuple(self._by_flow.get(flow, ())):
+            transaction.broken = why
+            if isinstance(transaction, ClientTransaction) or flow.reliable:
+                self._step(transaction, Event.BROKEN, now)
+
+    # --- what the user wants ---
+
+    def send_request(self, request: Request, flow: Flow, now: float) -> ClientTransaction:
+        """Send it with a Via of ours on top (§8.1.1.7, RFC 3581). The transaction's request has
+        that Via; the one given stays as it is."""
+        branch = MAGIC_COOKIE + secrets.token_hex(12)
+        sent = self._with_via(request, flow, branch)
+        return self._start_client(sent, flow, branch, now)
+
+    def send_anew(self, transaction: ClientTransaction, flow: Flow, now: float) -> None:
+        """Begin a request that nobody has answered once more by another way, with the same branch:
+        it stays one request."""
+        if transaction.key in self._clients:
+            for timer in tuple(transaction.alarms):
+                transaction.stop(timer)
+            self._forget(transaction)
+        request, branch = transaction.request, transaction.key[0]
+        headers = request.headers.copy()
+        headers.remove("Via")
+        bare = Request(request.method, request.uri, headers, request.body)
+        transaction.request = self._with_via(bare, flow, branch)
+        transaction.state, transaction.flow, transaction.broken = transaction.first, flow, ""
+        self._start(transaction, now)
+
+    def send_ack(self, request: Request, flow: Flow) -> None:
+        """The ACK of a 2xx: no transaction of its own (§13.2.2.4)."""
+        branch = MAGIC_COOKIE + secrets.token_hex(12)
+        self._outbox.append((self._with_via(request, flow, branch).serialize(), flow))
+
+    def cancel(self, transaction: ClientTransaction, now: float) -> None:
+        """Give up an INVITE (§9.1). Its final response, or Failed, still comes: 487 or, when the
+        two crossed, whatever was sent before."""
+        if not transaction.cancelled:
+            self._step(transaction, Event.CANCEL, now)
+
+    def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None:
+        """Repeats are the machine's, but for a 2xx to an INVITE: call this again with it until
+        the ACK has come (§13.3.1.4)."""
+        self._step(transaction, response_event(response), now, response)
+
+    def _with_via(self, request: Request, flow: Flow, branch: str) -> Request:
+        via = f"SIP/2.0/{flow.transport} {self._sent_by(flow)};branch={branch};rport"
+        return with_via(request, via)
+
+    # --- what comes out ---
+
+    def next_event(self) -> TransactionEvent | None:
+        return self._events.popleft() if self._events else None
+
+    def messages_to_send(self) -> list[tuple[bytes, Flow]]:
+        messages, self._outbox = self._outbox, []
+        return messages
+
+    def get_timer(self) -> float | None:
+        """When `handle_timer` is due, in monotonic seconds."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][2].transaction is None:
+            heappop(deadlines)
+        return deadlines[0][0] if deadlines else None
+
+    def handle_timer(self, now: float) -> None:
+        while (due := self.get_timer()) is not None and due <= now:
+            alarm = heappop(self._deadlines)[2]
+            if alarm.transaction is not None:
+                self._step(alarm.transaction, alarm.timer, now)
+
+    # --- the machines ---
+
+    def _new_server(
+        self, request: Request, key: Key, flow: Flow, way_back: Flow
+    ) -> ServerTransaction:
+        transaction = ServerTransaction(request, flow, key, way_back)
+        transaction.weight = weight(request)
+        self._bytes += transaction.weight
+        self._servers[key] = transaction
+        self._by_flow.setdefault(flow, {})[transaction] = None
+        if not request.to.tag:
+            transaction.merged = self._seen.setdefault(identity(request), key) != key
+        return transaction
+
+    def _start_client(
+        self, request: Request, flow: Flow, branch: str, now: float, inner: bool = False
+    ) -> ClientTransaction:
+        transaction = ClientTransaction(request, flow, (branch, request.method))
+        if inner:
+            self._inner.add(transaction)
+        self._start(transaction, now)
+        return transaction
+
+    def _start(self, transaction: ClientTransaction, now: float) -> None:
+        self._clients[transaction.key] = transaction
+        self._by_flow.setdefault(transaction.flow, {})[transaction] = None
+        self._step(transaction, Event.START, now, transaction.request)
+
+    def _step(
+        self,
+        transaction: Transaction,
+        event: Event | Timer,
+        now: float,
+        message: Message | None = None,
+    ) -> None:
+        """Follow the transaction's table; what has no row there is ignored."""
+        row = transaction.table.get((transaction.state, event))
+        if row is None:
+            return
+        fired = transaction.alarms.pop(event, None) if isinstance(event, Timer) else None
+        state, actions = row
+        if state is not transaction.state:
+            transaction.state = state
+            for timer in tuple(transaction.alarms):
+                if (state, timer) not in KEPT:
+                    transaction.stop(timer)
+        for action in actions:
+            if isinstance(action, Timer):
+                self._start_timer(transaction, action, now)
+            elif action is Do.AGAIN:
+                assert fired is not None
+                self._restart_timer(transaction, fired, now)
+            else:
+                self._act(transaction, action, message, now)
+        if state is State.TERMINATED:
+            self._forget(transaction)
+
+    def _act(
+        self, transaction: Transaction, action: Do, message: Message | None, now: float
+    ) -> None:
+        match action:
+            case Do.SEND:
+                assert message is not None
+                self._send(transaction, message)
+            case Do.REPEAT:
+                if transaction.sent:
+                    self._outbox.append((transaction.sent, _way(transaction)))
+            case Do.PASS:
+                assert message is not None
+                self._pass(transaction, message)
+            case Do.ACK:
+                assert isinstance(message, Response)
+                self._send(transaction, ack_of(transaction.request, message))
+            case Do.TRYING:
+                self._send(transaction, respond(transaction.request, 100))
+            case Do.CANCEL:
+                assert isinstance(transaction, ClientTransaction)
+                transaction.cancelled = True
+                if transaction.state is State.PROCEEDING:
+                    branch, request = transaction.key[0], cancel_of(transaction.request)
+                    self._start_client(request, transaction.flow, branch, now, inner=True)
+            case Do.FAIL:
+                self._fail(transaction, "timeout")
+            case Do.BREAK:
+                self._fail(transaction, "transport")
+
+    def _send(self, transaction: Transaction, message: Message) -> None:
+        if isinstance(transaction, ServerTransaction):
+            transaction.stop(Timer.TRYING)
+            transaction.to_tag = message.to.tag or transaction.to_tag
+        transaction.sent = message.serialize()
+        self._outbox.append((transaction.sent, _way(transaction)))
+
+    def _pass(self, transaction: Transaction, message: Message) -> None:
+        if isinstance(transaction, ServerTransaction):
+            assert isinstance(message, Request)
+            if message.method == "ACK":
+                self._events.append(AckReceived(message, transaction.flow))
+            else:
+                self._events.append(RequestReceived(transaction, message, transaction.flow))
+        elif isinstance(transaction, ClientTransaction) and transaction not in self._inner:
+            assert isinstance(message, Response)
+            self._events.append(ResponseReceived(transaction, message))
+
+    def _fail(self, transaction: Transaction, reason: Literal["timeout", "transport"]) -> None:
+        assert isinstance(transaction, ClientTransaction | ServerTransaction)
+        if transaction not in self._inner:
+            self._events.append(Failed(transaction, reason))
+
+    def _start_timer(self, transaction: Transaction, timer: Timer, now: float) -> None:
+        if timer is Timer.TRYING:
+            invite = transaction.request.method == "INVITE"
+            wait: float | None = TRYING_SECONDS if invite else LATE_SECONDS
+        else:
+            wait = FIRST_SECONDS[timer][transaction.flow.reliable]
+        if wait is None:
+            return
+        if wait == 0:
+            self._step(transaction, timer, now)
+            return
+        self._arm(transaction, timer, wait, now)
+
+    def _restart_timer(self, transaction: Transaction, fired: Alarm, now: float) -> None:
+        """In Proceeding the longest wait holds at once (§17.1.2.2)."""
+        longest = LONGEST_SECONDS[fired.timer]
+        wait = longest if transaction.state is State.PROCEEDING else min(2 * fired.seconds, longest)
+        self._arm(transaction, fired.timer, wait, now)
+
+    def _arm(self, transaction: Transaction, timer: Timer, wait: float, now: float) -> None:
+        alarm = transaction.alarms[timer] = Alarm(transaction, timer, wait)
+        heappush(self._deadlines, (now + wait, next(self._order), alarm))
+        if len(self._deadlines) > 4 * len(self) + STOPPED_ALARMS:  # a transaction has two at most
+            self._deadlines = [d for d in self._deadlines if d[2].transaction is not None]
+            heapify(self._deadlines)
+
+    def _forget(self, transaction: Transaction) -> None:
+        on_flow = self._by_flow[transaction.flow]
+        del on_flow[transaction]
+        if not on_flow:
+            del self._by_flow[transaction.flow]
+        if isinstance(transaction, ServerTransaction):
+            del self._servers[transaction.key]
+            self._bytes -= transaction.weight
+            seen = identity(transaction.request)
+            if self._seen.get(seen) == transaction.key:
+                del self._seen[seen]
+        elif isinstance(transaction, ClientTransaction):
+            del self._clients[transaction.key]
+            self._inner.discard(transaction)
+
+
+def _way(transaction: Transaction) -> Flow:
+    if isinstance(transaction, ServerTransaction):
+        return transaction.way_back
+    return transaction.flow

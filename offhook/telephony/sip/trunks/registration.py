@@ -1,0 +1,406 @@
+"""One trunk's registration: a binding of our contact that is kept alive (RFC 3261 §10.2).
+
+Sans-io. The owner calls `start`, then after every call takes `request_to_send`, hands back what
+came of it with `receive` or `failed`, and comes again by `get_timer`. One REGISTER is out at once.
+The servers of the trunk (RFC 3263) are counted: 0 is the first. The owner knows their addresses.
+"""
+
+import random
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from offhook.telephony.sip.auth.digest import DigestClient
+from offhook.telephony.sip.messages.grammar import SipError, parse_number, parse_port
+from offhook.telephony.sip.messages.headers import CSeq, Headers, NameAddr
+from offhook.telephony.sip.messages.message import Request, Response
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.trunks.registration_table import TRANSITIONS, Do, Event, State
+from offhook.telephony.sip.trunks.trunks import Trunk
+
+REFRESH_MARGIN_SECONDS = 70.0
+"""s before the end of a binding at which it is refreshed: two servers may time out (32 s each,
+RFC 3261 §17.1.2.2) and a third still comes in time. Short bindings are refreshed at half time."""
+REFRESH_SPREAD = 0.1
+"""The part of that time by which a refresh may be early, at random: registrations that began
+together, after a power cut, drift apart."""
+MIN_REFRESH_SECONDS = 1.0
+"""s between two refreshes at the least, however short a life the registrar gives."""
+MOVE_SECONDS = 30.0
+"""s between two registrations because our address has changed: it may be another one with every
+packet, or the registrar may just say so."""
+MAX_EXPIRES_SECONDS = 86_400
+"""s; a registrar that gives more is asked again after a day all the same, and one that wants more
+(423) is not asked at all."""
+BACKOFF_FIRST_SECONDS = 5.0
+"""s to wait after the first round in which no server took the registration; doubled each round.
+The formula is that of RFC 5626 §4.5, half of the time is random; its 30 s are long for a phone
+that nobody can call meanwhile."""
+BACKOFF_MAX_SECONDS = 300.0
+REFUSED_SECONDS = 600.0
+"""s until a registrar that said no is asked again. Passwords do get corrected, but those who ask
+too often with a wrong one get locked out."""
+MAX_RETRY_AFTER_SECONDS = 3600
+"""s, the longest Retry-After obeyed."""
+MAX_TARGETS = 16
+"""Servers tried in one round."""
+MAX_LONGER = 3
+"""Times in one round that a registrar may want a longer life (423)."""
+
+PASSING = frozenset({408, 429, 430, 480, 486, 491})
+"""Refusals with nothing said against us: as good as a server that cannot be reached. All 5xx are
+too (RFC 3261 §21.5, RFC 3263 §4.3)."""
+
+_MAX_SECONDS = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationStatus:
+    """What there is to say about a registration."""
+
+    trunk: str
+    state: State
+    expires_at: float | None
+    """s of the owner's clock at which the binding ends; None when there is none."""
+    detail: str
+    """Why it is not registered, in words; "" when there is nothing to say."""
+
+
+class Registration:
+    """The binding of `contact` to the address of record of `trunk`.
+
+    `uniform` gives random numbers between two bounds. SipError when the trunk cannot register.
+    """
+
+    def __init__(
+        self,
+        trunk: Trunk,
+        contact: Uri,
+        user_agent: str = "",
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        if not (trunk.server and trunk.username):
+            raise SipError(f"trunk {trunk.name!r}: registering takes a server and a username")
+        self.trunk = trunk
+        self.targets = 1
+        """How many servers the trunk's name stands for; the owner sets it when it has looked."""
+        self.public_address: tuple[str, int] | None = None
+        """Where the registrar saw our last request come from (RFC 3581)."""
+        self._contact = contact
+        self._asked_contact = contact  # in the last REGISTER
+        self._moved_at = -MOVE_SECONDS
+        self._old_contact: Uri | None = None  # to be taken away by the next
+        self._user_agent = user_agent
+        self._uniform = uniform
+        self._digest = DigestClient(trunk.username, trunk.password, trunk.realm)
+        self._call_id = secrets.token_hex(16)
+        self._tag = secrets.token_hex(8)
+        self._cseq = 0
+        self._state = State.UNREGISTERED
+        self._detail = ""
+        self._expires_at: float | None = None
+        self._due: float | None = None
+        self._expires = trunk.expires_seconds  # what we ask for
+        self._longer = 0  # times this round that it was raised
+        self._failures = 0  # rounds since the last success
+        self._target = 0
+        self._tried: set[int] = set()
+        self._busy_until: dict[int, float] = {}  # servers that said Retry-After
+        self._request: Request | None = None  # awaiting its final response
+        self._unsent: Request | None = None
+        self._granted = 0  # s of life, by the last 2xx
+        self._again: Request | None = None
+
+    # --- what the owner calls ---
+
+    @property
+    def status(self) -> RegistrationStatus:
+        return RegistrationStatus(self.trunk.name, self._state, self._expires_at, self._detail)
+
+    @property
+    def call_id(self) -> str:
+        """Of every REGISTER (RFC 3261 §10.2.4)."""
+        return self._call_id
+
+    @property
+    def contact(self) -> Uri:
+        return self._contact
+
+    @property
+    def target(self) -> int:
+        """The server that is asked now, or served us last."""
+        return self._target
+
+    @property
+    def bound(self) -> bool:
+        """There is a binding, as far as we know."""
+        return self._expires_at is not None
+
+    def start(self, now: float) -> None:
+        self._happen(Event.START, now)
+
+    def unregister(self, now: float) -> None:
+        """Take the binding away; over when the state is UNREGISTERED."""
+        self._happen(Event.STOP, now)
+
+    def move(self, contact: Uri, now: float) -> None:
+        """Our address has changed: the next REGISTER, at once if there is a binding, puts the new
+        contact in the place of the old one. MOVE_SECONDS lie between two moves."""
+        if contact == self._contact:
+            return
+        if self._expires_at is not None:
+            self._old_contact = self._old_contact or self._contact
+        self._contact = contact
+        if self._old_contact == contact:  # back again
+            self._old_contact = None
+        if self._state in (State.REGISTERED, State.LAPSING):
+            self._hurry(now)
+            self.handle_timer(now)
+
+    def request_to_send(self) -> tuple[Request, int] | None:
+        """A REGISTER without Via and the number of the server it goes to; None most of the time."""
+        request, self._unsent = self._unsent, None
+        if self._target >= self.targets:  # there are fewer than there were
+            self._target = 0
+        return None if request is None else (request, self._target)
+
+    def receive(self, response: Response, now: float) -> None:
+        """A response to our REGISTER; others, and provisional ones, change nothing."""
+        request = self._request
+        if request is None or response.status < 200 or response.call_id != self._call_id:
+            return
+        if response.cseq != request.cseq:
+            return
+        self._request = None
+        self._learn_address(response)
+        self._happen(self._meaning(response, request, now), now)
+
+    def failed(self, reason: str, now: float) -> None:
+        """The REGISTER timed out or could not be sent; `reason` says which."""
+        if self._request is None:
+            return
+        self._request = self._unsent = None
+        self._detail = f"no answer from the registrar ({reason})"
+        self._happen(self._after_failure(now), now)
+
+    def get_timer(self) -> float | None:
+        times = [self._due, self._expires_at]
+        return min((t for t in times if t is not None), default=None)
+
+    def handle_timer(self, now: float) -> None:
+        if self._due is not None and now >= self._due:
+            self._happen(Event.DUE, now)
+        if self._expires_at is not None and now >= self._expires_at:
+            self._happen(Event.LAPSED, now)
+
+    # --- what a response means ---
+
+    def _meaning(self, response: Response, request: Request, now: float) -> Event:
+        status = response.status
+        if status < 300:
+            self._granted = min(self._life(response), MAX_EXPIRES_SECONDS)
+            if self._granted or self._state is State.UNREGISTERING:
+                return Event.ACCEPTED
+            self._detail = "the registrar took the request, but keeps no contact of ours"
+            return self._after_failure(now)
+        self._detail = f"{status} {response.reason}".strip()
+        if status in (401, 407):
+            return self._authorize(response, request)
+        if status == 423 and self._state is not State.UNREGISTERING:
+            return self._ask_longer(response)
+        if status in PASSING or 500 <= status < 600:
+            wait = _number(response.headers.get("Retry-After"), MAX_RETRY_AFTER_SECONDS)
+            if wait:
+                self._detail += f", asks us to wait for {wait} s"
+                self._busy_until[self._target] = now + wait
+            return self._after_failure(now)
+        if status < 400:
+            self._detail += ": the registrar sends us elsewhere, which is not followed"
+        return Event.DENIED
+
+    def _authorize(self, response: Response, request: Request) -> Event:
+        """RFC 3261 §22.2."""
+        if not self.trunk.password:
+            self._detail += ": a password is wanted, and the trunk has none"
+            return Event.DENIED
+        self._again = self._digest.authorize(response, request)
+        if self._again is None:
+            self._detail += ": username or password is wrong, or the realm is not the trunk's"
+            return Event.DENIED
+        return Event.AGAIN
+
+    def _ask_longer(self, response: Response) -> Event:
+        """RFC 3261 §10.2.8."""
+        least = _number(response.headers.get("Min-Expires"), _MAX_SECONDS) or 0
+        self._longer += 1
+        if not self._expires < least <= MAX_EXPIRES_SECONDS or self._longer > MAX_LONGER:
+            self._detail += f": {self._expires} s is too short for it, it wants {least} s"
+            return Event.DENIED
+        self._expires = least
+        self._again = self._make_request(self._expires)
+        return Event.AGAIN
+
+    def _after_failure(self, now: float) -> Event:
+        """Another server, if there is one that is not tried yet and not busy."""
+        self._tried.add(self._target)
+        for target in range(min(self.targets, MAX_TARGETS)):
+            if target not in self._tried and self._busy_until.get(target, now) <= now:
+                self._target = target
+                return Event.NEXT
+        return Event.EXHAUSTED
+
+    def _learn_address(self, response: Response) -> None:
+        """Our own Via comes back with where the registrar saw it come from (RFC 3581 §4)."""
+        via = response.via
+        try:
+            host = str(ip_address(via.received or via.host))
+            self.public_address = (host, parse_port(via.rport or str(via.port or 5060)))
+        except ValueError:
+            return
+
+    # --- state × event ---
+
+    def _happen(self, event: Event, now: float) -> None:
+        row = TRANSITIONS.get((self._state, event))
+        if row is not None:
+            self._state, action = row
+            _ACTIONS[action](self, now)
+
+    def _ask(self, now: float) -> None:
+        """A new round, at the server that served us last unless it is busy."""
+        self._tried.clear()
+        self._longer = 0
+        self._busy_until = {t: until for t, until in self._busy_until.items() if until > now}
+        if self._target in self._busy_until or self._target >= self.targets:
+            free = (t for t in range(self.targets) if t not in self._busy_until)
+            self._target = next(free, 0)
+        self._due = None
+        self._send(self._make_request(self._expires))
+
+    def _ask_next(self, now: float) -> None:
+        self._send(self._make_request(self._expires))
+
+    def _repeat(self, now: float) -> None:
+        self._detail = ""
+        again, self._again = self._again, None
+        if again is not None:
+            self._cseq = again.cseq.number
+            self._send(again)
+
+    def _remove(self, now: float) -> None:
+        self._due = None
+        self._send(self._make_request(0))
+
+    def _bind(self, now: float) -> None:
+        """RFC 3261 §10.2.4."""
+        life = self._granted
+        self._failures = 0
+        self._detail = ""
+        self._expires_at = now + life
+        ahead = max(life / 2, life - REFRESH_MARGIN_SECONDS)
+        ahead *= self._uniform(1 - REFRESH_SPREAD, 1)
+        self._due = now + max(ahead, MIN_REFRESH_SECONDS)
+        if self._asked_contact == self._contact:
+            self._old_contact = None
+        else:  # we moved while the request was out
+            self._old_contact = self._asked_contact
+            self._hurry(now)
+
+    def _hurry(self, now: float) -> None:
+        """Another REGISTER now, for a contact that is new."""
+        self._moved_at = max(now, self._moved_at + MOVE_SECONDS)
+        self._due = self._moved_at if self._due is None else min(self._due, self._moved_at)
+
+    def _back_off(self, now: float) -> None:
+        """RFC 5626 §4.5; longer when every server has asked for longer."""
+        longest = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** min(self._failures, 16))
+        self._failures += 1
+        self._due = now + self._uniform(longest / 2, longest)
+        if self._busy_until.keys() >= set(range(min(self.targets, MAX_TARGETS))):
+            self._due = max(self._due, min(self._busy_until.values()))
+
+    def _rest(self, now: float) -> None:
+        self._expires_at = None
+        self._due = now + self._uniform(REFUSED_SECONDS, REFUSED_SECONDS * (1 + REFRESH_SPREAD))
+
+    def _lapse(self, now: float) -> None:
+        self._expires_at = None
+
+    def _nothing(self, now: float) -> None:
+        pass
+
+    def _forget(self, now: float) -> None:
+        self._expires_at = self._due = None
+        self._unsent = None
+
+    # --- requests and their results ---
+
+    def _send(self, request: Request) -> None:
+        self._request = self._unsent = request
+
+    def _make_request(self, expires: int) -> Request:
+        self._cseq += 1
+        self._asked_contact = self._contact
+        aor = self.trunk.address_of_record
+        headers = Headers(
+            [
+                ("From", str(NameAddr(aor, parameters=(("tag", self._tag),)))),
+                ("To", str(NameAddr(aor))),
+                ("Call-ID", self._call_id),
+                ("CSeq", str(CSeq(self._cseq, "REGISTER"))),
+                ("Contact", str(NameAddr(self._contact))),
+                ("Expires", str(expires)),
+                ("Max-Forwards", "70"),
+            ]
+        )
+        if self._old_contact is not None:
+            headers.add("Contact", str(NameAddr(self._old_contact, parameters=(("expires", "0"),))))
+        if self._user_agent:
+            headers.add("User-Agent", self._user_agent)
+        request = Request("REGISTER", self.trunk.registrar, headers)
+        self._digest.preempt(request)
+        return request
+
+    def _life(self, response: Response) -> int:
+        """s that our binding lives by a 2xx, which lists all bindings of the address of record.
+
+        Ours is found by its URI. Where none is ours, a box on the way has rewritten it: then the
+        shortest life of those listed is taken.
+        """
+        default = self._expires if response.expires is None else response.expires
+        contacts = response.contacts
+        ours = [c for c in contacts if _same_place(c.uri, self._asked_contact)] or contacts
+        lives = [_number(c.parameter("expires"), _MAX_SECONDS) for c in ours]
+        return min((default if life is None else life for life in lives), default=default)
+
+
+_ACTIONS: dict[Do, Callable[[Registration, float], None]] = {
+    Do.ASK: Registration._ask,
+    Do.ASK_NEXT: Registration._ask_next,
+    Do.REPEAT: Registration._repeat,
+    Do.REMOVE: Registration._remove,
+    Do.BIND: Registration._bind,
+    Do.BACK_OFF: Registration._back_off,
+    Do.REST: Registration._rest,
+    Do.LAPSE: Registration._lapse,
+    Do.FORGET: Registration._forget,
+    Do.NOTHING: Registration._nothing,
+}
+
+
+def _same_place(uri: Uri, ours: Uri) -> bool:
+    """By user, host and port: registrars add parameters, and leave out the transport's."""
+    return (uri.user, uri.host, uri.port or 5060) == (ours.user, ours.host, ours.port or 5060)
+
+
+def _number(text: str | None, limit: int) -> int | None:
+    """The number that a header or parameter begins with ("120 (maintenance)", "60;duration=5"), at
+    most `limit`; None when there is none."""
+    digits = (text or "").strip().partition(";")[0].partition("(")[0].strip()
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    try:
+        return parse_number(digits, limit)
+    except SipError:
+        return limit

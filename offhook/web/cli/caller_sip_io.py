@@ -1,0 +1,127 @@
+"""The scripted caller's line by SIP: a phone of its own that places one call.
+
+SIP carries nothing but the call, so what the agent does is told by ear, and what it said and
+understood is not known at this end.
+"""
+
+import asyncio
+from time import monotonic
+
+from offhook.media.clock_io import PacketClock
+from offhook.media.codecs.opus import OpusSettings
+from offhook.media.leg import Leg, LegError
+from offhook.media.pcm import Pcm, dbfs
+from offhook.telephony.call_progress_io import DialError
+from offhook.telephony.call_record import CallRecord
+from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
+from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.telephony.sip.media.media_plan import MediaSettings
+from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
+from offhook.telephony.sip.messages.flow import Flow
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.trunks.trunks import CODECS, SipSettings, Trunk
+from offhook.web.cli.caller_leg import AUDIBLE_DBFS, CallerEars
+from offhook.web.http.access import LOOPBACK_NAMES
+
+QUIET_SECONDS = 0.9
+"""The agent has ended when it was silent for this long; between sentences it is for less."""
+
+
+def is_sip(url: str) -> bool:
+    return url.lower().startswith(("sip:", "sips:"))
+
+
+class AgentByEar:
+    """Whether the agent speaks, as far as it can be heard."""
+
+    def __init__(self, speaks: asyncio.Event, silent: asyncio.Event) -> None:
+        self._speaks, self._silent = speaks, silent
+        self._speaking = False
+        self._sounded_at = 0.0
+
+    def tick(self, heard: Pcm, said: Pcm | None, now: float) -> None:
+        if dbfs(heard) > AUDIBLE_DBFS:
+            self._sounded_at = now
+            if not self._speaking:
+                self._speaking = True
+                self._silent.clear()
+                self._speaks.set()
+        elif self._speaking and now - self._sounded_at > QUIET_SECONDS:
+            self._speaking = False
+            self._silent.set()
+
+    def forget(self) -> None:
+        """What was heard until now is not what is waited for."""
+        self._speaking = False
+        self._speaks.clear()
+        self._silent.set()
+
+
+class SipCallerLeg(CallerEars, SipLeg):
+    def use_address(self, address: str) -> None:
+        """Ours, in the offer."""
+        self._address = address
+
+
+class _Phone(SipEndpoint):
+    """Makes calls with the one line there is."""
+
+    def __init__(self, settings: SipSettings, host: "SipLine") -> None:
+        super().__init__(settings, host)
+        self._leg = host.leg
+
+    def new_leg(self, call_id: str, trunk: Trunk | None, flow: Flow) -> SipLeg:
+        self._leg.use_address(self._address_of(flow)[0])
+        return self._leg
+
+
+class SipLine:
+    """A phone for one call to a SIP URI; also the endpoint's Host."""
+
+    def __init__(self, url: str, clock: PacketClock, codecs: tuple[str, ...] = CODECS) -> None:
+        """Raises SipError when the URL is none."""
+        uri = Uri.parse(url)
+        secure = uri.scheme == "sips" or (uri.parameter("transport") or "").lower() == "tls"
+        host = "::" if ":" in uri.host else "0.0.0.0"
+        if uri.host in LOOPBACK_NAMES:
+            host = "::1" if ":" in uri.host else "127.0.0.1"
+        settings = SipSettings(host=host, udp=0, tcp=None, trunks=(Trunk("callee", server=url),))
+        media = MediaSettings(codecs=codecs, srtp="optional" if secure else "off", dtls=secure)
+        self.clock = clock
+        self.opus = OpusSettings()
+        self.leg = SipCallerLeg(
+            "caller", media, RtpPorts(host, *settings.rtp_ports), host, self.opus
+        )
+        self.setup_ms: float | None = None
+        """From the INVITE to the answer."""
+        self._url = url
+        self._phone = _Phone(settings, self)
+
+    async def call(self) -> None:
+        """Returns when the call is answered. Raises DialError, OSError."""
+        await self._phone.start()
+        began = monotonic()
+        call = self._phone.dial(Dial(self._url, caller="offhook-call"))
+        async for progress in call.events():
+            if progress.state == "answered":
+                self.setup_ms = (monotonic() - began) * 1000
+                return
+            if progress.state == "ended":
+                raise DialError(progress.status, progress.reason)
+
+    async def close(self) -> None:
+        await self._phone.close()
+
+    # --- for the endpoint (Host) ---
+
+    def admit(self) -> None:
+        """We call; nobody calls us."""
+
+    async def take_call(self, leg: Leg, agent: str) -> None:
+        await leg.until_closed()
+
+    def webrtc_leg(self, call_id: str) -> Leg:
+        raise LegError("this phone has no WebRTC")
+
+    def record(self, record: CallRecord) -> None:
+        """Nobody asks."""

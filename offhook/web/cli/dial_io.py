@@ -1,0 +1,146 @@
+"""`offhook dial` and `offhook sip-trace`: a running server's phones, asked over HTTP."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+
+from offhook.pipeline.speech.remote.worker_client_io import UNIX
+
+ANSWER_SECONDS = 15.0
+"""For the server to answer a request."""
+SILENCE_SECONDS = 30.0
+"""A server that says nothing for so long is gone: three times as long as it is ever silent."""
+
+
+class PhoneError(RuntimeError):
+    """The server did not do what was asked; the message says why."""
+
+
+@dataclass(frozen=True)
+class Happened:
+    """One state of the call, and when it was heard of, in seconds since it was asked for."""
+
+    call_id: str
+    state: str
+    status: int
+    reason: str
+    at: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "at": round(self.at, 3)}
+
+
+Show = Callable[[Happened], None]
+
+
+def in_words(happened: Happened, answered_at: float | None) -> str:
+    """A line for people. `answered_at`: when the call was answered, if it was."""
+    match happened.state:
+        case "dialing":
+            return f"dialing (call {happened.call_id})"
+        case "ringing":
+            return "ringing"
+        case "early_media":
+            return "there is sound before the answer"
+        case "answered":
+            return f"answered after {happened.at:.1f} s"
+        case _ if answered_at is None:
+            return happened.reason
+        case _:
+            return f"ended after {happened.at - answered_at:.1f} s: {happened.reason}"
+
+
+class Phones:
+    """The phones of the server at `url`, http://host:port or unix:PATH."""
+
+    def __init__(self, url: str, admin_key: str) -> None:
+        self._socket = url.removeprefix(UNIX) if url.startswith(UNIX) else ""
+        self._url = "http://localhost" if self._socket else url.rstrip("/").removesuffix("/v1")
+        self._headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
+
+    async def dial(self, asked: dict[str, Any], show: Show) -> bool:
+        """Place a call, show how it goes until it ends, and say whether it was answered. SIGINT
+        hangs up. Raises PhoneError."""
+        began, answered = monotonic(), False
+        async with self._session() as http:
+            placed = await self._ask(http, "POST", "/calls", json=asked)
+            call_id = placed["call_id"]
+            leaving: set[asyncio.Task[Any]] = set()
+
+            def hang_up() -> None:
+                asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+                leaving.add(asyncio.create_task(self._ask(http, "DELETE", f"/calls/{call_id}")))
+
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, hang_up)
+            try:
+                async for event in self._events(http, call_id):
+                    at = monotonic() - began
+                    show(Happened(call_id, event["state"], event["status"], event["reason"], at))
+                    answered |= event["state"] == "answered"
+            finally:
+                asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+                await asyncio.gather(*leaving, return_exceptions=True)
+        return answered
+
+    async def trace(self, call_id: str, as_json: bool) -> str:
+        """What was said on the wire. Raises PhoneError."""
+        headers = {"Accept": "application/json" if as_json else "text/plain"}
+        async with self._session() as http:
+            path = f"/sip/trace?call={quote(call_id)}"
+            found = await self._ask(http, "GET", path, headers=headers)
+        return json.dumps(found, indent=1) if as_json else found
+
+    def _session(self) -> aiohttp.ClientSession:
+        timeout = aiohttp.ClientTimeout(ANSWER_SECONDS)
+        connector = aiohttp.UnixConnector(self._socket) if self._socket else None
+        return aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector)
+
+    async def _ask(
+        self, http: aiohttp.ClientSession, method: str, path: str, **options: Any
+    ) -> Any:
+        try:
+            async with http.request(method, self._url + path, **options) as answer:
+                await _check(answer)
+                if answer.content_type == "application/json":
+                    return await answer.json()
+                return await answer.text()
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise PhoneError(f"no offhook server answers at {self._url}: {error}") from error
+
+    async def _events(
+        self, http: aiohttp.ClientSession, call_id: str
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Of a call until it has ended."""
+        timeout = aiohttp.ClientTimeout(None, sock_read=SILENCE_SECONDS)
+        try:
+            path = f"{self._url}/calls/{call_id}/events"
+            async with http.get(path, timeout=timeout) as answer:
+                await _check(answer)
+                async for line in answer.content:
+                    if line.startswith(b"data:"):
+                        event = json.loads(line.removeprefix(b"data:"))
+                        yield event
+                        if event["state"] == "ended":
+                            return
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise PhoneError(f"the server at {self._url} is gone: {error}") from error
+        raise PhoneError(f"the server at {self._url} ended what it was telling of the call")
+
+
+async def _check(answer: aiohttp.ClientResponse) -> None:
+    """Raises PhoneError with what the server says is wrong."""
+    if answer.status < 400:
+        return
+    try:
+        said = (await answer.json())["error"]
+    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
+        said = f"the answer is {answer.status} {answer.reason}: is that an offhook server?"
+    again = answer.headers.get("Retry-After")
+    raise PhoneError(f"{said}; try again in {again} s" if again else said)

@@ -1,0 +1,411 @@
+"""The command line: `offhook serve | speech | call | dial | transcribe | speak | worker | ...`."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loguru import logger
+
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
+from offhook.web.cli.parser import parser
+from offhook.web.process.loop_io import run
+
+if TYPE_CHECKING:
+    from offhook.pipeline.speech.recognizer import Progress
+    from offhook.web.worker.worker_io import Service
+
+
+def _asr_models(arguments: Namespace) -> AsrModels:
+    a = arguments
+    wait = getattr(a, "max_batch_latency_ms", AsrModels.max_batch_latency_ms)
+    return AsrModels(a.model, a.device, a.final_model, a.aligner, a.precision, wait, a.hub)
+
+
+def _tts_models(arguments: Namespace) -> TtsModels:
+    a = arguments
+    return TtsModels(a.model, a.device, a.voices, getattr(a, "audio_cache", ""), a.hub)
+
+
+def _serve(arguments: Namespace) -> int:
+    from offhook.web.config import config as configuration
+    from offhook.web.process.logs import set_up
+
+    given = {"HOST": arguments.host, "PORT": arguments.port}
+    options = {f"OFFHOOK_SERVER_{k}": str(v) for k, v in given.items() if v is not None}
+    read = partial(configuration.load, arguments.config, {**os.environ, **options})
+    config = read()
+    set_up(config.log)
+    if config.server.processes > 1:
+        from offhook.web.edge.processes_io import serve_all as serve
+    else:
+        from offhook.web.edge.server_io import serve
+    run(serve(config, arguments.bot, read))
+    return 0
+
+
+def _speech(arguments: Namespace) -> int:
+    from offhook.web.config import config as configuration
+    from offhook.web.process.logs import set_up
+    from offhook.web.worker.gateway_io import serve
+
+    read = partial(configuration.load, arguments.config)
+    config = read()
+    set_up(config.log)
+    run(serve(config, arguments.listen, read))
+    return 0
+
+
+def _running_server(arguments: Namespace) -> tuple[str, str]:
+    """Address and key of the server that is asked: as said, or those of the configuration."""
+    from offhook.web.config import config as configuration
+
+    if arguments.url:
+        return arguments.url, arguments.api_key
+    server = configuration.load(arguments.config).server
+    return server.url, arguments.api_key or server.api_key
+
+
+def _call(arguments: Namespace) -> int:
+    from offhook.web.cli.caller_io import (
+        CallReport,
+        Line,
+        ScriptedCall,
+        read_audio,
+        spoken,
+        trimmed,
+    )
+    from offhook.web.config.config import Log
+    from offhook.web.engines.engines_io import open_synthesizer
+    from offhook.web.process.logs import set_up
+
+    set_up(Log(level="WARNING"))
+    url, api_key = _running_server(arguments)
+
+    async def place() -> CallReport:
+        lines = []
+        for kind, value in arguments.script or []:
+            if kind == "play":
+                pcm = await asyncio.to_thread(read_audio, Path(value))
+                lines.append(Line(value, trimmed(pcm)))
+            else:
+                synthesizer = open_synthesizer()
+                await synthesizer.start()
+                lines.append(Line(value, trimmed(await spoken(synthesizer, value))))
+                await synthesizer.close()
+        show = (lambda text: None) if arguments.json else print
+        call = ScriptedCall(url, lines, arguments.interrupt_after, api_key, show)
+        try:
+            return await call.run()
+        finally:
+            if arguments.record:
+                call.save(arguments.record)
+
+    report = run(place())
+    print(json.dumps(report.as_dict(), indent=1) if arguments.json else _table(report.as_dict()))
+    return 0
+
+
+def _table(report: dict[str, Any]) -> str:
+    """Latencies of the turns, one a line."""
+    rows = [f"{'turn':>4} {'here':>7} {'server':>7}  spans (ms)"]
+    for number, turn in enumerate(report["turns"], 1):
+        spans = turn["latency"].get("spans", [])
+        listed = "  ".join(f"{s['name']} {s['ms']}" for s in spans)
+        here, there = turn["response_ms"], turn["latency"].get("total_ms")
+        rows.append(f"{number:>4} {here or '-':>7} {there or '-':>7}  {listed}")
+    return "\n".join(rows)
+
+
+def _dial(arguments: Namespace) -> int:
+    from offhook.web.cli.dial_io import Happened, Phones, in_words
+
+    a = arguments
+    asked = {
+        "to": a.to,
+        "trunk": a.trunk,
+        "carrier": a.carrier,
+        "caller": a.caller,
+        "caller_name": a.caller_name,
+        "agent": a.agent,
+        "ring_seconds": a.ring_seconds,
+        "variables": a.variables or {},
+        "headers": a.headers or {},
+    }
+    answered_at: float | None = None
+
+    def show(happened: Happened) -> None:
+        nonlocal answered_at
+        if happened.state == "answered":
+            answered_at = happened.at
+        line = json.dumps(happened.as_dict()) if a.json else in_words(happened, answered_at)
+        print(line, flush=True)
+
+    return int(not run(Phones(*_operator(a)).dial(asked, show)))
+
+
+def _sip_trace(arguments: Namespace) -> int:
+    from offhook.web.cli.dial_io import Phones
+
+    a = arguments
+    print(run(Phones(*_operator(a)).trace(a.call, a.json)).rstrip("\n"))
+    return 0
+
+
+def _operator(arguments: Namespace) -> tuple[str, str]:
+    """Where a running server's operator is answered, and the key: as said, or those of this
+    machine's server. Its key goes nowhere else."""
+    from offhook.web.config import config as configuration
+
+    a = arguments
+    if a.url:
+        return a.url, a.admin_key
+    server = configuration.load(a.config).server
+    return server.operator_url, a.admin_key or server.admin_key
+
+
+def _transcribe(arguments: Namespace) -> int:
+    from offhook.pipeline.speech.recognizer import StreamOptions
+    from offhook.web.cli.transcribe_io import CAPTIONS, Bar, Transcription, transcribe_all
+    from offhook.web.engines.engines_io import open_recognizer
+    from offhook.web.engines.remote_engines_io import recognizer_at
+    from offhook.web.process.logs import Log, set_up
+    from offhook.web.speech_api.http.transcript import Segment
+
+    set_up(Log(level="WARNING"))
+    a = arguments
+    if a.format in CAPTIONS and len(a.files) > 1:
+        raise ValueError(f"--format {a.format} is for one file: captions of several do not mix")
+    # Engines that have the times anyway give them unasked.
+    words = a.words or bool(a.format != "text" and a.aligner)
+    options = StreamOptions(language=a.language, context=a.context, words=words, live=False)
+
+    def say(segment: Segment) -> None:
+        if a.format == "text":
+            print(segment.in_words() if a.words else segment.text, flush=True)
+
+    def show(transcription: Transcription) -> None:
+        if a.format == "json":
+            print(json.dumps(transcription.as_dict(), ensure_ascii=False), flush=True)
+        elif a.format in CAPTIONS:
+            print(transcription.transcript.told(a.format), end="", flush=True)
+
+    async def transcribe() -> list[str]:
+        recognizer = (
+            recognizer_at(a.url, a.api_key, a.engine, a.model)
+            if a.url
+            else open_recognizer(a.engine, _asr_models(a), Bar("loading:").loading)
+        )
+        captions = a.format in CAPTIONS
+        return await transcribe_all(a.files, recognizer, options, say, show, captions=captions)
+
+    faults = run(transcribe())
+    for fault in faults:
+        print(f"offhook: {fault}", file=sys.stderr)
+    return int(bool(faults))
+
+
+def _speak(arguments: Namespace) -> int:
+    from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
+    from offhook.web.cli.speak_io import (
+        STANDARD,
+        FileError,
+        Spoken,
+        of_pipe,
+        of_text,
+        read_text,
+        speak,
+    )
+    from offhook.web.cli.transcribe_io import Bar
+    from offhook.web.engines.engines_io import open_synthesizer
+    from offhook.web.engines.remote_engines_io import synthesizer_at
+    from offhook.web.process.logs import Log, set_up
+
+    set_up(Log(level="WARNING"))
+    a = arguments
+    live = a.output == STANDARD
+    if live and a.json:
+        raise FileError("--json and -o - both want standard output")
+    text = read_text(a.file) if a.file else a.text
+    typed = text == STANDARD and not a.file
+    voice = (a.voice, a.language, a.instructions, a.speed)
+    options = VoiceOptions(*voice, live=live, seed=a.seed, whole_text=not typed)
+
+    async def say() -> Spoken:
+        synthesizer: Synthesizer = (
+            synthesizer_at(a.url, a.api_key, a.engine, a.model)
+            if a.url
+            else open_synthesizer(a.engine, _tts_models(a), Bar("loading:").loading)
+        )
+        texts = of_pipe(sys.stdin.buffer) if typed else of_text(text)
+        return await speak(synthesizer, options, texts, a.output, None if typed else len(text))
+
+    spoken = run(say())
+    if a.json:
+        print(json.dumps(spoken.as_dict(), ensure_ascii=False))
+    else:
+        print(spoken, file=sys.stderr)
+    return 0
+
+
+def _voice(arguments: Namespace) -> int:
+    from offhook.web.cli import voice_io
+    from offhook.web.cli.transcribe_io import Bar
+    from offhook.web.process.logs import Log, set_up
+
+    set_up(Log(level="WARNING"))
+    a = arguments
+    models = TtsModels(a.model or voice_io.MODEL, voices=a.voices, hub=a.hub)
+    if a.action == "add":
+        told = Bar("cloning:").loading
+        adding = voice_io.add(
+            models, a.name, a.file, told, consent=a.consent, text=a.text, language=a.language
+        )
+        print(f"{run(adding).name}: speak with a worker of the model {models.model}")
+    elif a.action == "remove":
+        voice_io.remove(models, a.name)
+    else:
+        for voice in voice_io.kept(models):
+            print(f"{voice.name}\t{voice.kind}\t{voice.language or '-'}\t{voice.created or '-'}")
+    return 0
+
+
+def _worker(arguments: Namespace) -> int:
+    return (_worker_asr if arguments.kind == "asr" else _worker_tts)(arguments)
+
+
+def _worker_asr(arguments: Namespace) -> int:
+    from offhook.web.engines.engines_io import check_engine, open_recognizer, with_usual_model
+    from offhook.web.worker.asr_io import AsrService
+
+    a = arguments
+    check_engine(a.engine)
+    models = with_usual_model(a.engine, _asr_models(a))
+    return _work(
+        a, models.model, lambda told: open_recognizer(a.engine, models, told), AsrService()
+    )
+
+
+def _worker_tts(arguments: Namespace) -> int:
+    from offhook.web.engines.engines_io import (
+        at_hand,
+        check_engine,
+        open_synthesizer,
+        with_usual_model,
+    )
+    from offhook.web.worker.tts_io import TtsService
+
+    a = arguments
+    a.engine = at_hand(a.engine)
+    check_engine(a.engine)
+    models = with_usual_model(a.engine, _tts_models(a))
+    return _work(
+        a, models.model, lambda told: open_synthesizer(a.engine, models, told), TtsService()
+    )
+
+
+def _work(
+    arguments: Namespace,
+    model: str,
+    make: "Callable[[Progress], Any]",
+    service: "Service[Any]",
+) -> int:
+    from offhook.web.process.logs import Log, set_up
+    from offhook.web.process.stop_io import Stop
+    from offhook.web.worker.worker_io import (
+        Address,
+        Worker,
+        WorkerSettings,
+        listener,
+        run_to_end,
+        serve,
+    )
+
+    set_up(Log(level=arguments.log_level))
+    a = arguments
+    address = Address.parse(a.listen)
+    if not address.local and not a.api_key:
+        logger.warning("whoever reaches {} can use this worker: see --api-key", a.listen)
+
+    async def work() -> None:
+        stop = Stop()
+        stop.on_signals()
+        settings = WorkerSettings(
+            a.engine,
+            model,
+            a.max_streams,
+            a.idle_seconds,
+            api_key=a.api_key,
+            local=address.local,
+            audio_cache=NO_CACHE if getattr(a, "audio_cache", "") == NO_CACHE else "",
+            metrics=a.metrics,
+        )
+        await serve(Worker(settings, make, service), listener(address), stop)
+
+    run_to_end(work())
+    return 0
+
+
+def _doctor(arguments: Namespace) -> int:
+    from offhook.web.doctor.report_io import examine
+
+    findings = examine(arguments.config)
+    if arguments.json:
+        print(json.dumps([f.as_dict() for f in findings], indent=1))
+    else:
+        for finding in findings:
+            print(finding)
+    return int(any(f.verdict == "fails" for f in findings))
+
+
+def _bench(arguments: Namespace) -> int:
+    from importlib import import_module
+
+    result: int = import_module(f"offhook.bench.{arguments.name}").main(arguments.options)
+    return result
+
+
+COMMANDS: dict[str, Callable[[Namespace], int]] = {
+    "serve": _serve,
+    "speech": _speech,
+    "call": _call,
+    "dial": _dial,
+    "sip-trace": _sip_trace,
+    "transcribe": _transcribe,
+    "speak": _speak,
+    "voice": _voice,
+    "worker": _worker,
+    "doctor": _doctor,
+    "bench": _bench,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = parser().parse_args(argv)
+    logger.remove()  # Pipecat logs a banner when it is imported, before logs are set up
+    try:
+        code = COMMANDS[arguments.command](arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Who reads what we print has seen enough, as `head` does. What is still to be written when
+        # Python ends would be an error again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except (RuntimeError, ValueError, OSError) as error:
+        # What the user can mend: configuration, engines, a server that is not there.
+        print(f"offhook: {error or type(error).__name__}", file=sys.stderr)
+        return 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

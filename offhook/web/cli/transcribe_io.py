@@ -1,0 +1,146 @@
+"""`offhook transcribe`: audio and video files to text, piece by piece as they are decoded."""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from offhook.pipeline.speech.recognizer import Recognizer, RecognizerStream, StreamOptions
+from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.web.speech_api.http.file_transcription_io import (
+    CAPTION_S,
+    PIECE_S,
+    FileError,
+    FileHearing,
+    read_pieces,
+)
+from offhook.web.speech_api.http.transcript import Segment, Transcript
+
+BAR_WIDTH = 24
+CAPTIONS = ("srt", "vtt")
+"""Formats of which the pieces are to be short."""
+STANDARD_INPUT = "-"
+"""As the name of a file."""
+
+
+@dataclass
+class Transcription:
+    file: str
+    engine: str
+    transcript: Transcript = field(default_factory=Transcript)
+
+    def as_dict(self) -> dict[str, Any]:
+        heard = self.transcript
+        return {
+            "file": self.file,
+            "engine": self.engine,
+            "language": heard.language,
+            "duration": heard.duration,
+            "segments": [asdict(segment) for segment in heard.segments],
+            "text": heard.text,
+        }
+
+
+class Bar:
+    """How far it is, in one line of standard error that is written over; nothing when that is no
+    terminal."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._shown = sys.stderr.isatty()
+
+    def show(self, done: float | None, where: str) -> None:
+        if self._shown:
+            filled = round((done or 0) * BAR_WIDTH)
+            bar = "█" * filled + "·" * (BAR_WIDTH - filled)
+            part = "" if done is None else f" {done:4.0%}"
+            sys.stderr.write(f"\r\x1b[K{bar}{part} {self._name} {where}")
+            sys.stderr.flush()
+
+    def loading(self, fraction: float, doing: str) -> None:
+        """A recogniser's `Progress`."""
+        if fraction < 1:
+            self.show(fraction, doing)
+        else:
+            self.clear()
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[Path]:
+    """The file itself; what comes from standard input in a file of its own, for what is in it may
+    begin at its end."""
+    if str(path) != STANDARD_INPUT:
+        yield path
+        return
+    with NamedTemporaryFile(prefix="offhook-") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+        file.flush()
+        try:
+            yield Path(file.name)
+        except FileError as error:
+            raise FileError(str(error).replace(file.name, "standard input", 1)) from error
+
+
+async def _hear(
+    path: Path,
+    stream: RecognizerStream,
+    result: Transcription,
+    say: Callable[[Segment], None],
+    piece_s: float,
+) -> None:
+    """Raises FileError, EngineError."""
+    bar = Bar(result.file)
+    hearing = FileHearing(stream, read_pieces(path, (piece_s,)))
+    try:
+        async for heard in hearing.heard():
+            segment = heard.segment
+            result.transcript.add(segment)
+            bar.clear()
+            if segment.text:
+                say(segment)
+            bar.show(heard.done, f"{int(segment.end) // 60}:{int(segment.end) % 60:02}")
+    finally:
+        bar.clear()
+        await hearing.close()
+
+
+async def transcribe_all(
+    files: Sequence[Path],
+    recognizer: Recognizer,
+    options: StreamOptions,
+    say: Callable[[Segment], None],
+    show: Callable[[Transcription], None],
+    *,
+    captions: bool = False,
+) -> list[str]:
+    """Each piece to `say` as it comes, each file's result to `show`; returns what could not be
+    read, in words. `captions`: in short pieces. Raises EngineError."""
+    faults = []
+    if isinstance(recognizer, RemoteRecognizer):
+        await recognizer.start(options)
+    else:
+        await recognizer.start()
+    try:
+        for path in files:
+            result = Transcription(str(path), recognizer.name)
+            stream = await recognizer.open(options)
+            try:
+                with _readable(path) as file:
+                    await _hear(file, stream, result, say, CAPTION_S if captions else PIECE_S)
+                show(result)
+            except FileError as error:
+                faults.append(str(error))
+            finally:
+                await stream.close()
+    finally:
+        await recognizer.close()
+    return faults

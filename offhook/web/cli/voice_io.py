@@ -1,0 +1,92 @@
+"""`offhook voice`: people's voices cloned from recordings, for workers with the same model."""
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+
+from offhook.media.pcm import Pcm
+from offhook.pipeline.engine.tts.voices import READ_SECONDS, Voice, VoiceStore
+from offhook.pipeline.engine.tts.voices_io import Cloning, load_encoders, voice_folder
+from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.speech.recognizer import Progress
+from offhook.pipeline.speech.synthesizer import UnknownVoice
+from offhook.pipeline.speech.voice_cloning import VoiceError
+from offhook.web.engines.engines_io import check_engine
+from offhook.web.speech_api.http.file_transcription_io import FileError, decoded
+
+MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
+"""Only Base models clone."""
+CONSENT_RULE = (
+    "a voice belongs to the person who speaks with it, and a clone says in it whatever it is told: "
+    "ask the speaker of the recording, and give --consent when they have agreed"
+)
+
+
+async def add(
+    models: TtsModels,
+    name: str,
+    path: Path,
+    progress: Progress,
+    *,
+    consent: bool,
+    text: str = "",
+    language: str = "",
+) -> Voice:
+    """Clone who speaks in an audio or video file, whose words are `text`, if that is known. Of the
+    model, a Base one, only the two encoders are loaded, on the CPU. Raises VoiceError, FileError
+    and EngineError."""
+    if not consent:
+        raise VoiceError(CONSENT_RULE)
+    pcm, rate = await asyncio.to_thread(read_recording, path)
+    check_engine("qwen3-tts")
+    progress(0.0, "importing torch")
+    from offhook.pipeline.models import hub_io
+    from offhook.pipeline.models.qwen3_tts import checkpoint as tts_checkpoint
+
+    def found(done: int, total: int | None) -> None:
+        progress(done / total if total else 0.0, f"reading {models.model}")
+
+    folder = await asyncio.to_thread(hub_io.find, models.model, found, models.hub)
+    config = tts_checkpoint.read_config(folder)
+    store = VoiceStore(
+        models.model,
+        config.kind,
+        config.talker.hidden_size,
+        config.speakers,
+        voice_folder(models),
+    )
+    store.check_clone(name, language, consent, replace=False)
+    progress(0.5, "loading the encoders")
+    encode = await asyncio.to_thread(load_encoders, folder, "cpu")
+    progress(0.8, "listening to the voice")
+    cloning = Cloning(store, lambda reference: asyncio.to_thread(encode, reference))
+    voice = await cloning.clone(name, pcm, rate, consent=consent, text=text, language=language)
+    progress(1.0, "done")
+    return voice
+
+
+def read_recording(path: Path) -> tuple[Pcm, int]:
+    """One channel of a file and its rate in Hz, no more of it than is looked at. Raises
+    FileError."""
+    blocks: list[Pcm] = []
+    rate = samples = 0
+    for block, rate, _ in decoded(path):
+        blocks.append(block)
+        samples += len(block)
+        if samples > READ_SECONDS * rate:
+            break
+    if not samples:
+        raise FileError(f"{path}: there is no sound in it")
+    return np.concatenate(blocks), rate
+
+
+def kept(models: TtsModels) -> list[Voice]:
+    """The cloned and described voices of a model, by name."""
+    return voice_folder(models).voices()
+
+
+def remove(models: TtsModels, name: str) -> None:
+    """Raises UnknownVoice, and ValueError for what is no name."""
+    if not voice_folder(models).remove(name.lower()):
+        raise UnknownVoice(f"there is no voice {name} of {models.model}: see offhook voice list")

@@ -1,0 +1,536 @@
+"""One configuration: `offhook.toml`, then the environment, validated at start.
+
+`OFFHOOK_SERVER_PORT=8080` overrides `port` of `[server]`; an unknown key or a wrong value stops the
+server with one line that names it.
+"""
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from offhook.pipeline.conversation.agents.agent_faults import Limits
+from offhook.pipeline.conversation.agents.frontdesk_business import DEMO, Business
+from offhook.pipeline.conversation.sentences import Occasion
+from offhook.pipeline.conversation.turn import TurnSettings
+from offhook.pipeline.engine.asr_models import AsrModels, Device, Precision
+from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
+from offhook.pipeline.speech.recognizer import (
+    UPDATE_MS,
+    UPDATE_MS_MAX,
+    UPDATE_MS_MIN,
+    StreamOptions,
+)
+from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS
+from offhook.pipeline.speech.synthesizer import MAX_SPEED, MIN_SPEED, VoiceOptions
+from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
+from offhook.telephony.carriers.settings import CarrierSettings
+from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
+from offhook.web.http.access import AccessPolicy, Key, Role, Scope, is_loopback
+from offhook.web.process.logs import Log as Log
+
+if TYPE_CHECKING:
+    from offhook.media.codecs.opus import OpusSettings
+
+DEFAULT_FILE = Path("offhook.toml")
+AsrEngine = Literal["pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", "openai"]
+TtsEngine = Literal["auto", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", "openai"]
+"""auto: Flite where its library is, else eSpeak NG where its wheel is. openai: a server of OpenAI's
+audio API, which is reached and never run."""
+OPENAI = "openai"
+ENVIRONMENT_PREFIX = "OFFHOOK_"
+Secret = Annotated[str, Field(repr=False)]
+"""Never in a log, whatever is logged."""
+TRANSPORTS = ("udp", "tcp", "tls", "ws", "wss")
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the message names the key and the fault, one a line."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Server(Section):
+    host: str = "127.0.0.1"
+    """Only this machine can call unless told otherwise."""
+    port: int = Field(7860, ge=0, le=65535)
+    processes: int = Field(1, ge=1, le=64)
+    """Edge processes sharing the port; calls are spread over them."""
+    max_calls: int = Field(20, ge=1, le=MAX_CALLS)
+    """Calls of one process; beyond it callers get 503 with Retry-After."""
+    max_call_minutes: float = Field(120, gt=0)
+    """A call longer than this is ended: somebody forgot to hang up."""
+    api_key: Secret = ""
+    """When set, callers must send it, or a token of `POST /tokens`, as a bearer token."""
+    admin_key: Secret = ""
+    """The operator's, for /calls, /sip/trace and /tokens. Without it they answer only to direct
+    connections from this machine."""
+    admin_listen: str = ""
+    """Where the operator's routes are instead, unix:PATH or host:port of this machine."""
+    names: frozenset[str] = frozenset()
+    """By which callers reach the server, besides its addresses and localhost. Without an api_key a
+    request for any other is refused: a page that rebinds its name to us sends that name."""
+    origins: frozenset[str] = frozenset()
+    """Pages of other sites that may be callers, as https://app.example."""
+    metrics: Literal["open", "key"] = "open"
+    """Who may read /metrics, which has counts and times: everybody who reaches it, or only who has
+    a key: the operator's, where there are calls. /healthz and /readyz are everybody's."""
+    drain_seconds: float = Field(30, ge=0)
+    """After SIGTERM: how long calls in progress may go on."""
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can call."""
+        return is_loopback(self.host)
+
+    @field_validator("admin_listen")
+    @classmethod
+    def _is_of_this_machine(cls, address: str) -> str:
+        here = r"unix:.+|(localhost|127\.[\d.]+|\[::1\]):\d{1,5}"
+        if address and not re.fullmatch(here, address):
+            raise ValueError("not unix:PATH, nor host:port of this machine, as 127.0.0.1:7861")
+        return address
+
+    @field_validator("names")
+    @classmethod
+    def _are_names(cls, names: frozenset[str]) -> frozenset[str]:
+        for name in names:
+            if not re.fullmatch(r"[\w.-]+", name):
+                raise ValueError(f"{name!r} is not a host's name, as voice.example.org")
+        return frozenset(name.lower() for name in names)
+
+    @field_validator("origins")
+    @classmethod
+    def _are_origins(cls, origins: frozenset[str]) -> frozenset[str]:
+        for origin in origins:
+            if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/?#@*\s]+", origin):
+                raise ValueError(f"{origin!r} is not an origin, as https://app.example")
+        return origins
+
+    @model_validator(mode="after")
+    def _roles_have_keys_of_their_own(self) -> "Server":
+        if self.admin_key and self.admin_key == self.api_key:
+            raise ValueError("admin_key: callers have this key (api_key)")
+        return self
+
+    @property
+    def url(self) -> str:
+        """Where this machine reaches it, when the port is not 0."""
+        host = "localhost" if self.host in ("0.0.0.0", "::", "") else self.host
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def operator_url(self) -> str:
+        """Where this machine reaches the operator's routes, http://host:port or unix:PATH."""
+        if self.admin_listen.startswith("unix:"):
+            return self.admin_listen
+        return f"http://{self.admin_listen}" if self.admin_listen else self.url
+
+
+class IceServer(Section):
+    urls: str | list[str]
+    username: str | None = None
+    credential: str | None = Field(None, repr=False)
+
+
+class WebRtc(Section):
+    ice_servers: list[IceServer] = []
+    """STUN and TURN servers, for both sides."""
+    addresses: list[str] = []
+    """Local addresses offered to callers; empty: all of this machine."""
+    ping_timeout_seconds: float = Field(15, gt=0)
+
+
+class Opus(Section):
+    bitrate: int = Field(32_000, ge=6_000, le=128_000)
+    complexity: int = Field(5, ge=0, le=10)
+    fec: bool = True
+    dtx: bool = True
+
+    def settings(self) -> "OpusSettings":
+        from offhook.media.codecs.opus import (
+            OpusSettings,  # with libav, for which only edges have use
+        )
+
+        return OpusSettings(self.bitrate, self.complexity, self.fec, self.dtx)
+
+
+class Engines(Section):
+    hub: str = Field("", pattern=r"^(modelscope|https?://[^?#@\s]+)?$")
+    """Where models come from: the address of a mirror of the Hugging Face hub, or "modelscope";
+    empty: the hub, or what HF_ENDPOINT names. A model may name a revision: "Qwen/…@main"."""
+    asr: AsrEngine = "pocketsphinx"
+    asr_processes: int = Field(1, ge=1)
+    """Of PocketSphinx."""
+    asr_model: str = ""
+    """An id or a folder; empty: the engine's usual one."""
+    asr_final_model: str = ""
+    """Has the last word on an utterance, a larger one than `asr_model`; empty: `asr_model` has."""
+    asr_aligner: str = ""
+    """Finds when each word was said, for who asks the worker; empty: nobody can."""
+    asr_precision: Precision = "bf16"
+    asr_max_batch_latency_ms: float = Field(AsrModels.max_batch_latency_ms, ge=0, le=1000)
+    """How long Nemotron's batches may wait for more streams to join."""
+    asr_device: Device = "auto"
+    asr_python: str = ""
+    """Of the environment with the authors' package, for qwen3-asr-official; empty: of the one that
+    `make qwen-asr-official` makes."""
+    asr_url: str = ""
+    """Of a worker elsewhere, http://host:port or unix:PATH; then all above are its own matter. With
+    openai, of a server of OpenAI's audio API, http://host:port/v1, whose model asr_model is."""
+    asr_api_key: Secret = ""
+    """What that worker or server wants."""
+    asr_max_requests: int = Field(MAX_REQUESTS, ge=1)
+    """At a time, of a server of OpenAI's audio API; files wait for calls."""
+    asr_update_ms: int = Field(UPDATE_MS, ge=UPDATE_MS_MIN, le=UPDATE_MS_MAX)
+    """Sound between two updates of the words; fewer, and the engine hears fewer calls at once."""
+    asr_context: str = ""
+    """Names and words to expect."""
+    asr_language: str = ""
+    """As "en" or "pt-BR"; empty: what the engine finds."""
+    asr_idle_seconds: float = Field(600, ge=0)
+    """A worker of this machine ends after so long without a call, and its memory is free; 0:
+    never."""
+    asr_preload: bool | None = None
+    """Not ready before the worker has loaded. Unset: so with `asr_url`, while a worker of this
+    machine is started by the first call, whose words wait for it."""
+    tts: TtsEngine = "auto"
+    tts_model: str = ""
+    """An id or a folder; empty: the engine's usual one."""
+    tts_voices: str = ""
+    """Folder of the voices that were cloned or described; empty: the usual one."""
+    tts_audio_cache: str = ""
+    """A Redis with the short replies of all workers, redis://host:port/db or unix:///path; empty: a
+    worker remembers its own; "off": nothing that was said is remembered."""
+    tts_device: Device = "auto"
+    tts_python: str = ""
+    """As asr_python."""
+    tts_url: str = ""
+    """As asr_url."""
+    tts_api_key: Secret = ""
+    """What that worker or server wants."""
+    tts_max_requests: int = Field(MAX_REQUESTS, ge=1)
+    """As asr_max_requests."""
+    tts_voice: str = ""
+    """By its name; empty: the engine's usual one."""
+    tts_language: str = ""
+    """As "en"; empty: what the text is in."""
+    tts_instructions: str = ""
+    """How to speak, in words, for engines that can."""
+    tts_speed: float = Field(1.0, ge=MIN_SPEED, le=MAX_SPEED)
+    tts_idle_seconds: float = Field(600, ge=0)
+    """As asr_idle_seconds."""
+    tts_preload: bool | None = None
+    """As asr_preload; replies wait for a worker that the first of them starts."""
+
+    @field_validator("asr_url", "tts_url")
+    @classmethod
+    def _is_address(cls, url: str, known: ValidationInfo) -> str:
+        engine = known.data.get(str(known.field_name).removesuffix("_url"))
+        if engine == OPENAI:
+            if url and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", url):
+                raise ValueError("not http://host:port/v1")
+        elif url and not re.fullmatch(r"https?://[^/]+/?|unix:.+", url):
+            raise ValueError("not http://host:port or unix:PATH")
+        return url
+
+    @model_validator(mode="after")
+    def _servers_have_addresses(self) -> "Engines":
+        for kind, engine, url in (("asr", self.asr, self.asr_url), ("tts", self.tts, self.tts_url)):
+            if engine == OPENAI and not url:
+                raise ValueError(f"{kind}_url: where is the server? as http://host:port/v1")
+        return self
+
+    @field_validator("tts_audio_cache")
+    @classmethod
+    def _is_redis(cls, url: str) -> str:
+        if url not in ("", NO_CACHE) and not re.match("(rediss?|unix)://.", url):
+            raise ValueError('not redis://host:port/db, unix:///path or "off"')
+        return url
+
+    def asr_models(self) -> AsrModels:
+        return AsrModels(
+            self.asr_model,
+            self.asr_device,
+            self.asr_final_model,
+            self.asr_aligner,
+            self.asr_precision,
+            self.asr_max_batch_latency_ms,
+            self.hub,
+        )
+
+    def stream_options(self) -> StreamOptions:
+        try:
+            return StreamOptions(self.asr_update_ms, self.asr_context, self.asr_language or None)
+        except ValueError as error:
+            raise ConfigError(f"engines.asr_{error}") from error
+
+    def tts_models(self) -> TtsModels:
+        return TtsModels(
+            self.tts_model, self.tts_device, self.tts_voices, self.tts_audio_cache, self.hub
+        )
+
+    def voice_options(self) -> VoiceOptions:
+        try:
+            return VoiceOptions(
+                self.tts_voice, self.tts_language, self.tts_instructions, self.tts_speed
+            )
+        except ValueError as error:
+            raise ConfigError(f"engines.tts_{error}") from error
+
+
+class Agent(Section):
+    kind: Literal["frontdesk", "openai", "silent"] = "frontdesk"
+    model: str = "gpt-4o-mini"
+    base_url: str = "https://api.openai.com/v1"
+    api_key: Secret = ""
+    instructions: str = (
+        "You are on a phone call. Answer in one or two short spoken sentences, without lists or "
+        "markup. Greet the caller first."
+    )
+    transfers: list[str] = []
+    """Numbers and SIP addresses, or patterns of them ("+4930*", "*" for all), that the model may
+    transfer calls to. None unless said: callers can talk a model into calling at your cost."""
+    fallback: str = ""
+    """Another agent, by its name in [agents], that answers when the model fails."""
+    first_token_seconds: float = Field(Limits.first_token_seconds, gt=0, le=60)
+    """From the caller's turn to the first word of the answer; then the caller is told. With a
+    fallback the model has half of it."""
+    between_tokens_seconds: float = Field(Limits.between_tokens_seconds, gt=0, le=60)
+    """In an answer that has begun; then it is broken off."""
+    answer_characters: int = Field(Limits.answer_characters, ge=100, le=100_000)
+    """An answer is ended after the sentence that reaches this."""
+    tool_rounds: int = Field(Limits.tool_rounds, ge=1, le=100)
+    """How often the model may ask for tools in one turn of the caller."""
+    tool_seconds: float = Field(Limits.tool_seconds, gt=0, le=60)
+    """For a tool; a transfer takes as long as it rings."""
+    failures: int = Field(Limits.failures, ge=1)
+    """Turns in a row without an answer after which the agent gives up."""
+    gives_up_to: str = ""
+    """A number or SIP address to which the caller is transferred then; empty: the agent says
+    goodbye and hangs up."""
+    sentences: dict[Occasion, str] = {}
+    """What is said when the model fails, in place of the usual words."""
+    ready_probe: bool = False
+    """Whether /readyz says no while the model's server does not answer."""
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(**{name: getattr(self, name) for name in asdict(Limits())})
+
+
+class SpeechKey(Section):
+    """One program that may use the speech API."""
+
+    name: str
+    """In logs and metrics."""
+    key: Secret
+    max_requests: int = Field(0, ge=0)
+    """At a time; 0: no limit but that of all."""
+    requests_per_minute: int = Field(0, ge=0)
+    """0: no limit."""
+
+
+class Speech(Section):
+    """The speech API for programs."""
+
+    enabled: bool = True
+    """Whether `offhook serve` has it too."""
+    transcriptions: int = Field(4, ge=1)
+    """Files heard at a time."""
+    speeches: int = Field(16, ge=1)
+    """Texts spoken at a time."""
+    queue: int = Field(32, ge=0)
+    """Requests of each of the two that wait for their turn; beyond, 503 with Retry-After."""
+    streams: int = Field(64, ge=1)
+    """WebSockets of each of the two at a time."""
+    max_upload_mb: int = Field(512, ge=1)
+    max_audio_minutes: float = Field(240, gt=0)
+    lenient: bool = False
+    """Fields of requests that are not known are passed over, not refused."""
+    aliases: dict[str, str] = {}
+    """Names that programs send, and what they mean: "transcription" or "speech", the model that
+    does it here; or a voice of the engine, "" for its usual one."""
+    keys: tuple[SpeechKey, ...] = ()
+    """Beside the api_key of [server]; without either, everybody may ask who reaches us."""
+    translate_url: str = ""
+    """An OpenAI-compatible chat server, http://host:port/v1, that puts what was heard into
+    English; empty: only English is "translated"."""
+    translate_model: str = ""
+    translate_api_key: Secret = ""
+
+
+class Recording(Section):
+    enabled: bool = False
+    directory: Path = Path("recordings")
+
+
+class Tracing(Section):
+    otlp_endpoint: str = ""
+    """Where OpenTelemetry traces go; empty: nowhere."""
+
+
+class Config(Section):
+    server: Server = Server()
+    webrtc: WebRtc = WebRtc()
+    opus: Opus = Opus()
+    engines: Engines = Engines()
+    agent: Agent = Agent()
+    agents: dict[str, Agent] = {}
+    """Others, by name, for the calls that a route or a program gives them."""
+    sip: SipSettings | None = None
+    """Phones; without this table there are none."""
+    carriers: tuple[CarrierSettings, ...] = ()
+    """Carriers that bring calls as streams: Twilio and its kin."""
+    speech: Speech = Speech()
+    recording: Recording = Recording()
+    log: Log = Log()
+    tracing: Tracing = Tracing()
+    turn: dict[str, float] = {}
+    """Times of turn-taking, by the names of TurnSettings."""
+    frontdesk: Business = DEMO
+    """The business that the front desk answers for."""
+
+    @field_validator("sip", mode="before")
+    @classmethod
+    def _transports_can_be_off(cls, table: Any) -> Any:
+        """TOML has no None: `udp = false`."""
+        if not isinstance(table, dict):
+            return table
+        given = {name: table[name] for name in TRANSPORTS if name in table}
+        if any(value is True for value in given.values()):
+            raise ValueError("a transport is a port or false")
+        off = [name for name, value in given.items() if value is False or value == "false"]
+        return {**table, **dict.fromkeys(off)}
+
+    @field_validator("sip")
+    @classmethod
+    def _addresses_are_numeric(cls, sip: SipSettings | None) -> SipSettings | None:
+        if sip is not None:
+            for name in ("host", "public_address"):
+                address = getattr(sip, name)
+                if read_address(address) is None and (address or name == "host"):
+                    raise ValueError(f"{name} is not a numeric address: {address!r}")
+        return sip
+
+    @model_validator(mode="after")
+    def _routes_have_agents(self) -> "Config":
+        for route in self.sip.routes if self.sip is not None else ():
+            if route.agent and route.agent not in self.agents:
+                raise ValueError(f"sip.routes: no agent is called {route.agent!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _agents_have_fallbacks(self) -> "Config":
+        for name, agent in (("agent", self.agent), *self.agents.items()):
+            if not agent.fallback:
+                continue
+            where = "agent" if agent is self.agent else f"agents.{name}"
+            other = self.agents.get(agent.fallback)
+            if other is None:
+                raise ValueError(f"{where}: no agent is called {agent.fallback!r}")
+            if agent.kind != "openai":
+                raise ValueError(f"{where}: only an agent with a model needs a fallback")
+            if other is agent or other.kind == "silent":
+                raise ValueError(f"{where}: {agent.fallback!r} cannot answer in its place")
+        return self
+
+    @model_validator(mode="after")
+    def _carriers_fit(self) -> "Config":
+        names = [carrier.name for carrier in self.carriers]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"carriers: two are called {', '.join(sorted(twice))}")
+        for carrier in self.carriers:
+            if carrier.agent and carrier.agent not in self.agents:
+                raise ValueError(f"carriers: no agent is called {carrier.agent!r}")
+            if carrier.insecure and not self.server.local:
+                raise ValueError(f"carriers: {carrier.name} is insecure: for a local server only")
+        return self
+
+    def access(self, *, local: bool | None = None, gateway: bool = False) -> AccessPolicy:
+        """Who may ask. `local`: whether only this machine can connect, where that is not said by
+        [server] host; `gateway`: of a server without calls."""
+        server = self.server
+        for_speech: frozenset[Scope] = frozenset(("speech",))
+        keys = [Key(key.name, key.key, for_speech) for key in self.speech.keys]
+        if server.api_key:
+            keys.append(Key("server", server.api_key))
+        public = {urlsplit(c.public_url).netloc for c in self.carriers if c.public_url}
+        with_key = Role.SPEECH if gateway else Role.OPERATOR
+        return AccessPolicy(
+            local=server.local if local is None else local,
+            names=server.names,
+            origins=server.origins,
+            keys=tuple(keys),
+            admin_key=server.admin_key,
+            admin_listen=server.admin_listen,
+            metrics=Role.PUBLIC if server.metrics == "open" else with_key,
+            carrier_hosts=frozenset(public),
+        )
+
+    def turn_settings(self) -> TurnSettings:
+        try:
+            return TurnSettings(**self.turn)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise ConfigError(f"turn: {str(error).partition(') ')[2]}") from error
+
+
+def _value(name: str, text: str) -> Any:
+    """Lists and tables come as JSON; the rest as it is written."""
+    if not text.startswith(("[", "{")):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from error
+
+
+def faults_of(error: ValidationError) -> str:
+    """A line each, which names the key."""
+    faults = [(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()]
+    return "\n".join(f"{name}: {fault}" if name else fault for name, fault in faults)
+
+
+def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Config:
+    """Read `path` (or offhook.toml if there is one) and the environment. Raises ConfigError."""
+    table: dict[str, Any] = {}
+    file = path or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+    if file is not None:
+        try:
+            table = tomllib.loads(file.read_text())
+        except OSError as error:
+            raise ConfigError(f"{file}: {error.strerror}") from error
+        except ValueError as error:  # not TOML, or not UTF-8
+            raise ConfigError(f"{file}: {error}") from error
+    for name, value in environment.items():
+        section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
+        # Other names pass: Kubernetes sets OFFHOOK_PORT and the like for a service of this name.
+        if name.startswith(ENVIRONMENT_PREFIX) and section in Config.model_fields and key:
+            if not isinstance(table.setdefault(section, {}), dict):
+                raise ConfigError(f"{section}: not a table")
+            table[section][key] = _value(name, value)
+    try:
+        config = Config.model_validate(table)
+    except ValidationError as error:
+        raise ConfigError(faults_of(error)) from error
+    config.turn_settings()
+    config.engines.stream_options()
+    config.engines.voice_options()
+    return config

@@ -1,0 +1,280 @@
+"""`offhook doctor`: what this machine can run, and why not."""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from aioice.ice import get_host_addresses
+
+from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, libopus
+from offhook.media.recording_io import check_writable
+from offhook.pipeline.engine.asr_models import Device
+from offhook.pipeline.engine.gpu_io import Machine
+from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer, is_installed
+from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.speech.recognizer import EngineError, Recognizer
+from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
+from offhook.pipeline.speech.synthesizer import Synthesizer
+from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
+from offhook.pipeline.speech.vad.vad_io import VadBatch
+from offhook.web.config.config import AsrEngine, Config, ConfigError, TtsEngine, load
+from offhook.web.doctor.carriers import examine_carriers
+from offhook.web.doctor.finding import Finding, Outcome
+from offhook.web.doctor.gpu_io import described, look, streams_described, voices_described
+from offhook.web.doctor.sip_io import examine_phones
+from offhook.web.edge.phones import fault_of_doors, who_operates
+from offhook.web.engines.engines_io import MODELS, check_engine, official_python
+from offhook.web.engines.remote_engines_io import recognizer_of, synthesizer_of
+
+PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0", "pipecat-ai": "1.14.0"}
+"""Versions whose private names are used, or whose behaviour was measured."""
+GPU_QUERY_TIMEOUT_SECONDS = 5
+WORKER_TIMEOUT_SECONDS = 5
+SILENCE = np.zeros(512, np.int16)
+"""One window of the models."""
+
+
+def _attempt(subject: str, check: Callable[[], str], without: str | None = None) -> Finding:
+    """`without`: what is done when the check fails; None when nothing works without it."""
+    try:
+        return Finding(subject, "ok", check())
+    except (EngineError, OSError, ValueError, ImportError, subprocess.SubprocessError) as error:
+        words = _words(error)
+        if without is None:
+            return Finding(subject, "fails", words)
+        return Finding(subject, "note", f"{words}; {without}")
+
+
+def _words(error: Exception) -> str:
+    """Without the number of the system's error, which says nothing to a reader."""
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"no {error.filename} here"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[0].lower() + error.strerror[1:]
+    return str(error)
+
+
+def _opus() -> str:
+    OpusEncoder(), OpusDecoder()
+    return f"{libopus().opus_get_version_string().decode()}, 16 kHz in, 24 kHz out, FEC"
+
+
+def _flite() -> str:
+    FliteSynthesizer().load()
+    return "Flite, voice slt"
+
+
+def _espeak() -> str:
+    voice = EspeakSynthesizer()
+    voice.load()
+    asyncio.run(voice.close())
+    return "eSpeak NG (GPL), in a process of its own"
+
+
+def _pocketsphinx() -> str:
+    return f"PocketSphinx {version('pocketsphinx')}, in processes of its own"
+
+
+def _hearing(config: Config) -> str:
+    engines = config.engines
+    if not engines.asr_url:
+        if engines.asr == "pocketsphinx":
+            return _pocketsphinx()
+        return _in_worker(engines.asr, engines.asr_python, "call")
+    remote = recognizer_of(engines)
+    asking = _ask(remote, engines.asr_url, lambda: remote.start(engines.stream_options()))
+    return asyncio.run(asking)
+
+
+def _speaking(config: Config) -> Iterator[Finding]:
+    engines = config.engines
+    if engines.tts_url:
+        remote = synthesizer_of(engines)
+        asking = _ask(remote, engines.tts_url, lambda: remote.start(engines.voice_options()))
+        yield _attempt("speaking", lambda: asyncio.run(asking))
+    elif engines.tts == "auto":
+        flite = _attempt("speaking", _flite, "eSpeak NG speaks instead")
+        yield flite
+        if flite.verdict != "ok" or is_installed():
+            yield _attempt("speaking, fall-back", _espeak)
+    elif engines.tts in ("flite", "espeak"):
+        yield _attempt("speaking", _flite if engines.tts == "flite" else _espeak)
+    else:
+        worker = partial(_in_worker, engines.tts, engines.tts_python, "reply")
+        yield _attempt("speaking", worker)
+
+
+def _in_worker(engine: AsrEngine | TtsEngine, python: str, first: str) -> str:
+    """An engine that a worker of this machine will run. Raises EngineError."""
+    if official := official_python(engine, python):
+        return f"{engine}, in a worker started by the first {first}, by {official}"
+    check_engine(engine)
+    return f"{engine}, in a worker started by the first {first}"
+
+
+async def _ask(
+    remote: Recognizer | Synthesizer, url: str, start: Callable[[], Coroutine[Any, Any, None]]
+) -> str:
+    """What a worker or server elsewhere runs. Raises EngineError."""
+    of_ours = isinstance(remote, RemoteRecognizer | RemoteSynthesizer)
+    where = f"the {'worker' if of_ours else 'server'} at {url}"
+    try:
+        async with asyncio.timeout(WORKER_TIMEOUT_SECONDS):
+            await start()
+    except TimeoutError as error:
+        if of_ours:
+            return f"{where} is still loading"
+        silent = f"{where} has not answered in {WORKER_TIMEOUT_SECONDS} s"
+        raise EngineError(f"{silent}: it is loading, or cannot be reached") from error
+    finally:
+        await remote.close()
+    return f"{remote.name}, by {where}"
+
+
+def _vad() -> str:
+    VadBatch().probabilities(SILENCE)
+    return "Silero VAD (ONNX), one batch for all calls"
+
+
+def _smart_turn() -> str:
+    SmartTurn().judge(SILENCE)
+    return "Smart Turn v3.2 (ONNX)"
+
+
+def _port(config: Config) -> str:
+    server = config.server
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((server.host, server.port))
+    return f"{server.host}:{server.port} is free"
+
+
+def _recordings(config: Config) -> str:
+    directory = config.recording.directory
+    check_writable(directory)
+    return f"into {directory}, {shutil.disk_usage(directory).free >> 30} GiB free"
+
+
+def _records(path: Path) -> str:
+    place = path if path.exists() else path.absolute().parent
+    if not os.access(place, os.W_OK):
+        raise OSError(f"cannot write to {place}")
+    return f"into {path}"
+
+
+def _gpu() -> str:
+    asked = "name,memory.total,persistence_mode"
+    query = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader"]
+    found = subprocess.run(
+        query, capture_output=True, text=True, timeout=GPU_QUERY_TIMEOUT_SECONDS, check=True
+    )
+    return "; ".join(map(_gpu_told, found.stdout.strip().splitlines()))
+
+
+def _gpu_told(line: str) -> str:
+    """One GPU's line of nvidia-smi."""
+    about, _, mode = line.rpartition(", ")
+    if mode == "Disabled":
+        return f"{about}, persistence off: a worker that is first to use it waits 1 to 3 s longer"
+    return f"{about}, persistence on" if mode == "Enabled" else about
+
+
+def _speech_gpu(config: Config) -> Iterator[Finding]:
+    """What the engines with models have here; nothing when this machine runs none, or cannot."""
+    engines = config.engines
+    if find_spec("torch") is None:
+        return
+    hears = engines.asr in ("qwen3-asr", "nemotron") and not engines.asr_url
+    if hears:
+        model = engines.asr_model or MODELS[engines.asr]
+        slow = "on a CPU a few callers at once are heard"
+        describe = described if engines.asr == "qwen3-asr" else streams_described
+        yield from _on_gpu("speech on the GPU", model, describe, engines.asr_device, slow)
+    if engines.tts == "qwen3-tts" and not engines.tts_url:
+        model = engines.tts_model or MODELS[engines.tts]
+        slow = "on a CPU a second of speech takes many"
+        found = _on_gpu("voices on the GPU", model, voices_described, engines.tts_device, slow)
+        yield from (f for f in found if not (hears and f.subject == "torch"))
+
+
+def _on_gpu(
+    subject: str,
+    model: str,
+    describe: Callable[[Machine, str], Iterator[tuple[str, str]]],
+    device: Device,
+    slow: str,
+) -> Iterator[Finding]:
+    try:
+        machine = look(model)
+    except EngineError as error:
+        yield Finding("torch", "fails", str(error))
+        return
+    for about, detail in describe(machine, model):
+        yield Finding(about, "ok", detail)
+    if not machine.gpu:
+        verdict: Outcome = "fails" if device == "cuda" else "note"
+        yield Finding(subject, verdict, f"torch sees no GPU: {slow}")
+
+
+def _versions() -> Iterator[Finding]:
+    for package, wanted in PINNED.items():
+        found = version(package)
+        verdict: Outcome = "ok" if found == wanted else "fails"
+        yield Finding(package, verdict, found if found == wanted else f"{found}, not {wanted}")
+
+
+def _network(config: Config) -> Finding:
+    addresses = config.webrtc.addresses or get_host_addresses(use_ipv4=True, use_ipv6=True)
+    if not addresses:
+        return Finding("network", "note", "no address but loopback: only this machine can call")
+    turn = any("turn:" in str(s.urls) for s in config.webrtc.ice_servers)
+    hint = "" if turn else "; callers behind strict NATs need a TURN server ([webrtc] ice_servers)"
+    return Finding("network", "ok", ", ".join(addresses) + hint)
+
+
+def examine(path: Path | None) -> list[Finding]:
+    """Look at everything; the order is that of the way of sound."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    findings = [
+        Finding("machine", "ok", f"{os.cpu_count()} cores, Python {python}"),
+        *_versions(),
+    ]
+    try:
+        config = load(path)
+        findings.append(Finding("configuration", "ok", str(path or "defaults and environment")))
+    except ConfigError as error:
+        config = Config()
+        findings.append(Finding("configuration", "fails", str(error)))
+    fault = fault_of_doors(config)
+    findings += [
+        Finding("operator", "fails" if fault else "ok", fault or who_operates(config)),
+        _attempt("port", lambda: _port(config), "another server is running there"),
+        _network(config),
+        _attempt("opus", _opus),
+        _attempt("voice activity", _vad),
+        _attempt("end of turn", _smart_turn),
+        _attempt("hearing", lambda: _hearing(config)),
+        *_speaking(config),
+        _attempt("gpu", _gpu, "the embedded engines need none"),
+        *_speech_gpu(config),
+    ]
+    if config.recording.enabled:
+        findings.append(_attempt("recording", lambda: _recordings(config)))
+    if config.log.calls is not None:
+        findings.append(_attempt("records of calls", partial(_records, config.log.calls)))
+    if config.sip is not None:
+        findings += examine_phones(config.sip, config.server.max_calls)
+    findings += examine_carriers(config.carriers, config.server.host)
+    return findings

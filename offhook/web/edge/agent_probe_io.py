@@ -1,0 +1,108 @@
+"""Whether the servers of the agents' language models answer, for /readyz."""
+
+import asyncio
+
+from loguru import logger
+
+from offhook.pipeline.speech.openai.answers import model_ids
+from offhook.pipeline.speech.openai.client_io import OpenAiServer
+from offhook.pipeline.speech.streams.retry import Failed
+from offhook.web.config.config import Agent, Config
+
+PROBE_SECONDS = 10.0
+"""Between two probes."""
+ANSWER_SECONDS = 5.0
+TOLERATED = 1
+"""Probes in a row that may fail before a model counts as gone."""
+NO_LIST = (404, 405, 501)
+"""Statuses of servers that answer, and have no list of models."""
+
+
+class AgentProbe:
+    """Asks the server of one agent's model for its list of models, again and again."""
+
+    def __init__(self, name: str, agent: Agent) -> None:
+        self.name, self.agent = name, agent
+        self.why = "not asked yet"
+        """Why the model cannot be asked; empty: it can."""
+        self._server = OpenAiServer("agent", agent.base_url, agent.api_key, agent.model)
+        self._failed = 0
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        try:
+            while True:
+                await self._ask()
+                await asyncio.sleep(PROBE_SECONDS)
+        finally:
+            await self._server.close()
+
+    async def _ask(self) -> None:
+        try:
+            async with self._server.ask("GET", "/models", ANSWER_SECONDS) as response:
+                there = model_ids(await self._server.body(response, ANSWER_SECONDS))
+            if there and self.agent.model not in there:
+                raise Failed(f"it has no model {self.agent.model}", hopeless=True)
+        except Failed as failed:
+            if failed.status not in NO_LIST:
+                return self._note(self._server.explain(failed))
+        self._failed = 0
+        if self.why:
+            logger.info("agent {}: the language model can be asked", self.name)
+        self.why = ""
+
+    def _note(self, why: str) -> None:
+        self._failed += 1
+        if (self._failed > TOLERATED and not self.why) or (self._failed == 1 and self.why):
+            logger.error("agent {}: not ready: {}", self.name, why)
+        if self._failed > TOLERATED or self.why:
+            self.why = why
+
+
+class AgentProbes:
+    """Of all agents that want to be probed; for nobody it is always ready."""
+
+    def __init__(self, config: Config) -> None:
+        self._probes = _wanted(config)
+        self._tasks: dict[AgentProbe, asyncio.Task[None]] = {}
+        """Those of probes that are no more wanted, too, until they have ended."""
+
+    def start(self) -> None:
+        for probe in self._probes:
+            if probe not in self._tasks:
+                self._run(probe)
+
+    def _run(self, probe: AgentProbe) -> None:
+        task = asyncio.create_task(probe.run(), name=f"probe {probe.name}")
+        self._tasks[probe] = task
+        task.add_done_callback(lambda task: self._tasks.pop(probe))
+
+    def use(self, config: Config) -> None:
+        """Probe the agents of another configuration; what is known of one that is as it was stays
+        known, and a new one does not make a server unready that is in use."""
+        before, self._probes = self._probes, []
+        for new in _wanted(config):
+            same = (old for old in before if (old.name, old.agent) == (new.name, new.agent))
+            if (probe := next(same, new)) is new:
+                new.why = ""
+            self._probes.append(probe)
+        for old in before:
+            if old not in self._probes and old in self._tasks:
+                self._tasks[old].cancel()
+        self.start()
+
+    @property
+    def gone(self) -> list[str]:
+        """The agents whose models cannot be asked."""
+        return [probe.name for probe in self._probes if probe.why]
+
+    async def close(self) -> None:
+        tasks = tuple(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _wanted(config: Config) -> list[AgentProbe]:
+    agents = (("agent", config.agent), *config.agents.items())
+    return [AgentProbe(name, agent) for name, agent in agents if agent.ready_probe]

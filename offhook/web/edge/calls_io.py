@@ -1,0 +1,242 @@
+"""Calls over HTTP: placed, listed, followed and hung up; and what was said on the phones' wires."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import asdict
+from time import monotonic
+from typing import Any
+
+from aiohttp import web
+
+from offhook.media.leg import CallInfo, Leg
+from offhook.telephony.call_progress_io import CallProgress, State
+from offhook.telephony.call_record import CallRecord
+from offhook.telephony.carriers.call_io import CarrierCall
+from offhook.telephony.sip.call_io import SipCall
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.http_io import EDGE
+from offhook.web.edge.phones import DialRequestError, EndedCall, by_sip, parse_dial
+from offhook.web.edge.refusals import NoPhones
+
+KEEP_ALIVE_SECONDS = 10.0
+"""How often a reader of events hears from us when nothing happens: proxies close what is silent,
+and this is how it is noticed that a reader has left."""
+EVENT_STREAM = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+}
+HANG_UP_REASON = "hung up by request"
+
+AnyCall = SipCall | CarrierCall | EndedCall | Leg
+
+
+class UnknownCall(KeyError):
+    """There is no call of that id, and none that ended lately."""
+
+
+# --- placing, looking, hanging up ---
+
+
+async def place(request: web.Request) -> web.Response:
+    """POST /calls."""
+    edge = request.app[EDGE]
+    if edge.config.sip is None and edge.carriers is None:
+        raise NoPhones
+    asked = parse_dial(await request.read())
+    call: SipCall | CarrierCall
+    if asked.carrier:
+        call = await edge.dial_by_carrier(asked)
+    elif edge.config.sip is None:
+        raise DialRequestError("carrier: which one is to place the call?")
+    else:
+        call = edge.dial(by_sip(asked, edge.config.sip.ring_seconds))
+    headers = {"Location": f"/calls/{call.call_id}"}
+    answer = {"call_id": call.call_id, "state": call.state}
+    return web.json_response(answer, status=201, headers=headers)
+
+
+async def listed(request: web.Request) -> web.Response:
+    """GET /calls: all that are in progress."""
+    edge = request.app[EDGE]
+    calls = [described(found(edge, call_id), call_id) for call_id in edge.call_ids()]
+    return web.json_response({"calls": calls})
+
+
+async def shown(request: web.Request) -> web.Response:
+    """GET /calls/{call}."""
+    call_id = request.match_info["call"]
+    return web.json_response(described(found(request.app[EDGE], call_id), call_id))
+
+
+async def hung_up(request: web.Request) -> web.Response:
+    """DELETE /calls/{call}."""
+    call_id = request.match_info["call"]
+    edge = request.app[EDGE]
+    call = found(edge, call_id)
+    if isinstance(call, SipCall):
+        await call.hang_up(HANG_UP_REASON)
+    elif isinstance(call, CarrierCall):
+        assert edge.carriers is not None
+        await edge.carriers.hang_up(call, HANG_UP_REASON)
+    elif isinstance(call, Leg):
+        call.close(HANG_UP_REASON)
+    return web.json_response(described(call, call_id))
+
+
+def found(edge: Edge, call_id: str) -> AnyCall:
+    """A phone's call, in progress or over, or another caller's line. Raises UnknownCall."""
+    if edge.sip is not None and (call := edge.sip.calls.get(call_id)) is not None:
+        return call
+    if (ended := edge.ended.get(call_id)) is not None:
+        return ended
+    if edge.carriers is not None and (carried := edge.carriers.calls.get(call_id)) is not None:
+        return carried
+    if (leg := edge.line(call_id)) is not None:
+        return leg
+    raise UnknownCall(call_id)
+
+
+def described(call: AnyCall, name: str) -> dict[str, Any]:
+    """A call as programs see it, `name` its id. `seconds` are those since the answer."""
+    match call:
+        case (
+            EndedCall(record, progress)
+            | CarrierCall(record=CallRecord() as record, progress=progress)
+        ):
+            last = progress[-1]
+            info = CallInfo(
+                record.edge,
+                record.direction,
+                caller=record.caller,
+                called=record.called,
+                trunk=record.trunk,
+            )
+            shown = _described(name, "ended", info, record.agent, record.duration_seconds)
+            ended = {"status": last.status, "reason": last.reason}
+            return {**shown, **ended, "record": json.loads(record.line())}
+        case SipCall() | CarrierCall():
+            since = call.answered_at
+            seconds = monotonic() - since if since is not None else 0.0
+            return _described(name, call.state, call.info, call.agent, seconds)
+        case Leg():
+            return _described(name, _state(call), call.info, "", call.heard_ms / 1000)
+
+
+def _state(leg: Leg) -> State:
+    if leg.closed is not None:
+        return "ended"
+    return "answered" if leg.connected else "dialing"
+
+
+def _described(name: str, state: str, info: CallInfo, agent: str, seconds: float) -> dict[str, Any]:
+    return {
+        "call_id": name,
+        "state": state,
+        "edge": info.edge,
+        "direction": info.direction,
+        "caller": info.caller,
+        "called": info.called,
+        "trunk": info.trunk,
+        "agent": agent,
+        "seconds": round(seconds, 3),
+    }
+
+
+# --- following ---
+
+
+async def followed(request: web.Request) -> web.StreamResponse:
+    """GET /calls/{call}/events: every state from the first on as server-sent events, until the
+    call has ended. https://html.spec.whatwg.org/multipage/server-sent-events.html
+
+    Of a call that is not a phone's: its state now, and its end."""
+    call = found(request.app[EDGE], request.match_info["call"])
+    response = web.StreamResponse(headers=EVENT_STREAM)
+    await response.prepare(request)
+    async with aclosing(_with_pauses(_progress(call))) as events:
+        async for event in events:
+            line = ":" if event is None else f"data: {json.dumps(asdict(event))}"
+            try:
+                await response.write(f"{line}\n\n".encode())
+            except ConnectionError:  # the reader has left
+                break
+    return response
+
+
+async def _progress(call: AnyCall) -> AsyncGenerator[CallProgress, None]:
+    match call:
+        case SipCall() | CarrierCall():
+            async with aclosing(call.events()) as events:
+                async for progress in events:
+                    yield progress
+        case EndedCall(progress=past):
+            for progress in past:
+                yield progress
+        case Leg():
+            yield CallProgress(_state(call))
+            yield CallProgress("ended", 0, await call.until_closed())
+
+
+async def _with_pauses(
+    events: AsyncGenerator[CallProgress, None],
+) -> AsyncGenerator[CallProgress | None, None]:
+    """None whenever nothing has happened for KEEP_ALIVE_SECONDS."""
+    coming: asyncio.Future[CallProgress] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(anext(events))
+            done, _ = await asyncio.wait((coming,), timeout=KEEP_ALIVE_SECONDS)
+            if not done:
+                yield None
+                continue
+            happened, coming = coming, None
+            try:
+                yield happened.result()
+            except StopAsyncIteration:
+                return
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.wait((coming,))
+        await events.aclose()
+
+
+# --- the wire ---
+
+
+async def trace(request: web.Request) -> web.Response:
+    """GET /sip/trace?call=…: a ladder of the last messages; of one call, by our id or the Call-ID
+    of SIP, the messages too. JSON for who asks for it."""
+    edge = request.app[EDGE]
+    if edge.sip is None:
+        raise NoPhones
+    call_id = _sip_call_id(edge, request.query.get("call", ""))
+    if "application/json" in request.headers.get("Accept", ""):
+        return web.json_response({"messages": edge.sip.trace.as_dicts(call_id)})
+    return web.Response(text=edge.sip.trace.render(call_id))
+
+
+def _sip_call_id(edge: Edge, call_id: str) -> str | None:
+    try:
+        call = found(edge, call_id)
+    except UnknownCall:
+        return call_id or None
+    if isinstance(call, EndedCall):
+        return call.record.remote_call_id or call_id
+    return call.session.call_id if isinstance(call, SipCall) and call.session else call_id
+
+
+OF_CALLS = frozenset({place, listed, shown, followed, hung_up, trace})
+"""Handlers that nobody gets at without the key: they tell who talks with whom."""
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    router.add_post("/calls", place)
+    router.add_get("/calls", listed)
+    router.add_get("/calls/{call}", shown)
+    router.add_delete("/calls/{call}", hung_up)
+    router.add_get("/calls/{call}/events", followed)
+    router.add_get("/sip/trace", trace)

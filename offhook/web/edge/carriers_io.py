@@ -1,0 +1,546 @@
+"""Carriers at the front door: their webhooks, the streams they open, the calls we place with them.
+
+POST /carriers/NAME/voice           a call is there: what shall be done with it? → our stream
+POST /carriers/NAME/voice/CALL      the same of a call that we placed
+POST /carriers/NAME/status/CALL     how a call that we placed goes
+POST /carriers/NAME/transfer        how a transfer is done, which Plivo asks
+GET  /carriers/NAME/stream          the stream of a carrier that signs it, or has a password
+GET  /carriers/NAME/stream/TICKET   the stream that a webhook's answer named
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from time import monotonic, time
+from typing import Any, Protocol
+
+import aiohttp
+from aiohttp import web
+from loguru import logger
+
+from offhook.media.codecs.opus import OpusSettings
+from offhook.media.leg import CallInfo, Leg, LegError
+from offhook.telephony.call_progress_io import DialError
+from offhook.telephony.call_record import CallRecord
+from offhook.telephony.carriers.auth.signatures import (
+    Refused,
+    Seen,
+    SignedRequest,
+    url_token,
+    verify,
+)
+from offhook.telephony.carriers.auth.tickets import TICKET_SECONDS, Tickets
+from offhook.telephony.carriers.call_io import CarrierCall
+from offhook.telephony.carriers.leg_io import CarrierLeg
+from offhook.telephony.carriers.rest.client_io import Control, Rest
+from offhook.telephony.carriers.rest.markup import Incoming, answer, parse_webhook, refusal
+from offhook.telephony.carriers.rest.plivo import TRANSFER_PARAMETER, transfer_markup
+from offhook.telephony.carriers.rest.providers import APIS
+from offhook.telephony.carriers.rest.request import RestError
+from offhook.telephony.carriers.settings import CarrierSettings
+from offhook.telephony.carriers.streams.audiosocket_io import AudioSocketServer
+from offhook.telephony.carriers.streams.chan_websocket import ChanWebSocketStream
+from offhook.telephony.carriers.streams.exotel import ExotelStream
+from offhook.telephony.carriers.streams.genesys import GenesysStream
+from offhook.telephony.carriers.streams.plivo import PlivoStream
+from offhook.telephony.carriers.streams.stream import CarrierError, CarrierStream, Message, Started
+from offhook.telephony.carriers.streams.telnyx import TelnyxStream
+from offhook.telephony.carriers.streams.twilio import TwilioStream
+from offhook.telephony.carriers.streams.vonage import VonageStream
+from offhook.telephony.carriers.streams.websocket_io import StreamSocket
+from offhook.web.edge.refusals import Busy
+from offhook.web.http.access import Refusal
+from offhook.web.http.access_io import ACCESS, head_of, peer_of
+from offhook.web.process.metrics import Metrics
+
+START_SECONDS = 10.0
+"""For a stream to start once its socket is open."""
+NEWS_SECONDS = 30.0
+"""More than the ringing, without any word of a call that we placed: then it came to nothing."""
+REFUSED_SECONDS = 5.0
+"""Between log lines about requests that were not verified: anybody can send them."""
+ENDED_CALLS = 500
+"""Calls that are remembered after their end, for programs that ask late; the oldest are
+forgotten."""
+BY_TICKET = ("twilio", "telnyx", "plivo", "vonage", "exotel")
+"""Who asks by webhook, and opens the stream that the answer names."""
+BY_SIGNATURE = ("twilio", "genesys", "chan_websocket")
+"""Whose upgrade to a WebSocket can be verified by itself."""
+
+
+class Host(Protocol):
+    """What the edge gives the carriers."""
+
+    opus: OpusSettings
+    metrics: Metrics
+
+    def admit(self, coming: int = 0) -> None:
+        """Raises Busy when one more call would harm those in progress, and the `coming` ones."""
+
+    def name_of(self, call_id: str) -> str:
+        """What a call of this process is called where there are several."""
+
+    async def take_call(self, leg: Leg, agent: str) -> None:
+        """Run the conversation to its end."""
+
+    def record(self, record: CallRecord) -> None:
+        """A call is over."""
+
+
+@dataclass
+class Carrier:
+    """One of the configuration: what new calls get, while those in progress keep theirs."""
+
+    settings: CarrierSettings
+    rest: Rest | None
+    server: AudioSocketServer | None = None
+    seen: Seen = field(default_factory=Seen)
+    tickets: Tickets[tuple[CarrierCall, Incoming]] = field(default_factory=Tickets)
+
+
+class Carriers:
+    """All carriers of one edge, and their calls."""
+
+    def __init__(self, settings: tuple[CarrierSettings, ...], address: str, host: Host) -> None:
+        """`address`: where AudioSocket is listened for."""
+        self.calls: dict[str, CarrierCall] = {}
+        """By our ids, those in progress and the last that ended."""
+        self.by_name: dict[str, Carrier] = {}
+        self.bound: dict[str, tuple[str, int]] = {}
+        """Where AudioSocket is listened for, by the carrier's name."""
+        self._address = address
+        self._host = host
+        self._settings = settings
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._refused_at = -REFUSED_SECONDS
+        self._http: aiohttp.ClientSession
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Raises OSError, RestError."""
+        self._http = aiohttp.ClientSession()
+        rests = self.rests(self._settings)
+        for settings in self._settings:
+            carrier = Carrier(settings, rests[settings.name])
+            self.by_name[settings.name] = carrier
+            if settings.provider == "audiosocket":
+                await self._listen(carrier)
+            else:
+                logger.info(
+                    "{} reaches me at {}/carriers/{}/{}",
+                    settings.name,
+                    settings.public_url or "…",
+                    settings.name,
+                    "voice" if settings.provider in BY_TICKET else "stream",
+                )
+
+    async def close(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for carrier in self.by_name.values():
+            if carrier.server is not None:
+                await carrier.server.close()
+        await self._http.close()
+
+    def rests(self, settings: tuple[CarrierSettings, ...]) -> dict[str, Rest | None]:
+        """By the carriers' names; None of those without. Raises RestError."""
+        return {s.name: Rest(s, self._http) if s.provider in APIS else None for s in settings}
+
+    def use(self, settings: tuple[CarrierSettings, ...], rests: Mapping[str, Rest | None]) -> None:
+        """New calls get these settings of the same carriers, and their `rests`."""
+        for new in settings:
+            carrier = self.by_name[new.name]
+            carrier.settings, carrier.rest = new, rests[new.name]
+            if carrier.server is not None:
+                carrier.server.let_in(new.addresses)
+
+    async def _listen(self, carrier: Carrier) -> None:
+        def open_leg(
+            stream: CarrierStream, send: Callable[[Message], None], peer: str
+        ) -> CarrierLeg:
+            settings = carrier.settings
+            try:
+                self._admit(settings)
+                busy = ""
+            except Busy as fault:
+                busy = f"refused: 503 ({fault})"
+            call = self._new_call(carrier, CallInfo(settings.provider, trunk=settings.name))
+            leg = self._leg(call, stream, send)
+            if busy:
+                leg.close(busy)
+                call.move("ended", 503, busy)
+            else:
+                self._spawn(self._run(call, leg), f"call {call.call_id}")
+            return leg
+
+        settings = carrier.settings
+        server = AudioSocketServer(self._address, settings.port, settings.addresses, open_leg)
+        carrier.server = server
+        self.bound[settings.name] = await server.start()
+        logger.info(
+            "{} reaches me by AudioSocket at {}:{}", settings.name, *self.bound[settings.name]
+        )
+
+    def _spawn(self, work: Any, name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- calls ---
+
+    def in_progress(self) -> list[CarrierCall]:
+        return [call for call in self.calls.values() if call.state != "ended"]
+
+    def _calls_of(self, carrier: Carrier) -> list[CarrierCall]:
+        """In progress."""
+        return [c for c in self.in_progress() if c.carrier.name == carrier.settings.name]
+
+    def _call_of(self, carrier: Carrier, call_id: str) -> CarrierCall | None:
+        """In progress or ended; None when it is no call of this carrier."""
+        call = self.calls.get(call_id)
+        there = call is not None and call.carrier.name == carrier.settings.name
+        return call if there else None
+
+    def _admit(self, settings: CarrierSettings) -> None:
+        """Raises Busy."""
+        calls = self.in_progress()
+        self._host.admit(sum(call.leg is None for call in calls))
+        own = sum(call.carrier.name == settings.name for call in calls)
+        if settings.max_calls and own >= settings.max_calls:
+            self._host.metrics.refused.labels("full").inc()
+            raise Busy("full")
+
+    def _new_call(self, carrier: Carrier, info: CallInfo, agent: str = "") -> CarrierCall:
+        call_id = self._host.name_of(uuid.uuid4().hex[:12])
+        settings, rest = carrier.settings, carrier.rest
+        agent = agent or settings.agent
+        call = CarrierCall(call_id, settings, rest, info, agent, self._host.record)
+        self.calls[call.call_id] = call
+        if len(self.calls) > ENDED_CALLS:
+            ended = (c.call_id for c in self.calls.values() if c.state == "ended")
+            if (oldest := next(ended, None)) is not None:
+                del self.calls[oldest]
+        return call
+
+    def _leg(
+        self,
+        call: CarrierCall,
+        stream: CarrierStream,
+        send: Callable[[Message], None],
+        variables: Mapping[str, Any] | None = None,
+    ) -> CarrierLeg:
+        leg = CarrierLeg(call.call_id, stream, send, _Control(call), self._host.opus)
+
+        def started(what: Started) -> None:
+            known = call.provider_call_id
+            # Telnyx names calls otherwise in its TeXML than in its streams.
+            if known and what.call_id != known and call.carrier.provider != "telnyx":
+                raise CarrierError(f"the stream is of another call: {what.call_id[:80]!r}")
+            call.start(leg, what, variables or {})
+
+        leg.on_started = started
+        return leg
+
+    async def _run(self, call: CarrierCall, leg: CarrierLeg) -> None:
+        """The call on a leg whose messages come and go, to its end."""
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while not leg.connected and leg.closed is None:
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            leg.close(f"the stream did not start within {START_SECONDS:g} s", "timeout")
+        try:
+            if leg.connected:
+                await self._host.take_call(leg, call.agent)
+        finally:
+            if isinstance(leg.stream, TelnyxStream) and leg.stream.complaint:
+                logger.warning("{}: Telnyx says: {}", call.call_id, leg.stream.complaint)
+            call.move("ended", 0, leg.closed or "the server stops", leg.ended_by)
+
+    # --- webhooks and streams ---
+
+    async def voice(self, request: web.Request) -> web.Response:
+        """What to do with a call."""
+        carrier = self._carrier(request, BY_TICKET)
+        placed = request.match_info.get("call")
+        call = self._call_of(carrier, placed) if placed is not None else None
+        settings = call.carrier if call is not None else carrier.settings
+        signed = await self._verified(carrier, request, (call,) if call is not None else ())
+        try:
+            incoming = parse_webhook(
+                settings, request.content_type, signed.body, dict(signed.query)
+            )
+        except ValueError as fault:
+            logger.warning("x {}: webhook: {}", settings.name, fault)
+            raise web.HTTPBadRequest(text=str(fault)) from fault
+        if placed is not None:
+            if call is None or call.state == "ended":
+                return _document(refusal(settings, "rejected"))
+        else:
+            try:
+                self._admit(settings)
+            except Busy as fault:
+                logger.warning("x {}: {} is refused: {}", settings.name, incoming.caller, fault)
+                return _document(refusal(settings, "busy"))
+            info = CallInfo(
+                settings.provider,
+                caller=incoming.caller,
+                called=incoming.called,
+                trunk=settings.name,
+                variables=incoming.parameters,
+            )
+            call = self._new_call(carrier, info)
+            self._spawn(self._await_stream(call), f"stream of {call.call_id}")
+        call.provider_call_id = incoming.call_id
+        try:
+            ticket = self._ticket(carrier, call, incoming)
+        except Refused as fault:
+            call.move("ended", 503, str(fault))
+            return _document(refusal(settings, "busy"))
+        base = _base(settings, signed, request).replace("http", "ws", 1)
+        url = f"{base}/carriers/{settings.name}/stream/{ticket}"
+        return _document(answer(settings, url, {}, incoming))
+
+    def _ticket(
+        self, carrier: Carrier, call: CarrierCall, incoming: Incoming, ring_seconds: float = 0.0
+    ) -> str:
+        """Refused when too many are out."""
+        good_for = ring_seconds + TICKET_SECONDS
+        return self._host.name_of(carrier.tickets.issue(monotonic(), (call, incoming), good_for))
+
+    async def _await_stream(self, call: CarrierCall) -> None:
+        await asyncio.sleep(2 * START_SECONDS)
+        if call.leg is None:
+            call.move("ended", 408, "its stream did not come", "timeout")
+
+    async def status(self, request: web.Request) -> web.Response:
+        """How a call that we placed goes."""
+        carrier = self._carrier(request, BY_TICKET)
+        call = self._call_of(carrier, request.match_info["call"])
+        signed = await self._verified(carrier, request, (call,) if call is not None else ())
+        if call is None:
+            raise web.HTTPNotFound(text="unknown call")
+        try:
+            event = parse_webhook(
+                call.carrier, request.content_type, signed.body, dict(signed.query)
+            ).event
+        except ValueError as fault:
+            raise web.HTTPBadRequest(text=str(fault)) from fault
+        call.told(event)
+        return web.Response()
+
+    async def transfer(self, request: web.Request) -> web.Response:
+        """Plivo asks how to do what it was asked."""
+        carrier = self._carrier(request, ("plivo",))
+        await self._verified(carrier, request, self._calls_of(carrier))
+        try:
+            text = transfer_markup(request.query.get(TRANSFER_PARAMETER, ""))
+        except RestError as fault:
+            raise web.HTTPBadRequest(text=str(fault)) from fault
+        return web.Response(text=text, content_type="application/xml")
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """The sound of a call."""
+        carrier = self._carrier(request, (*BY_TICKET, *BY_SIGNATURE))
+        settings = carrier.settings
+        ticket = request.match_info.get("ticket", "").removeprefix(self._host.name_of(""))
+        call, variables = None, {}
+        if settings.provider in BY_SIGNATURE:
+            # A stream with a ticket is of a call that has begun already.
+            begun = self._calls_of(carrier) if settings.provider in BY_TICKET else ()
+            await self._verified(carrier, request, begun, upgrade=True)
+        if settings.provider in BY_TICKET:
+            try:
+                call, incoming = carrier.tickets.redeem(ticket, monotonic())
+            except Refused as fault:
+                raise self._refused(settings, request, fault) from fault
+            settings, variables = call.carrier, dict(incoming.parameters)
+            if call.state == "ended":
+                raise web.HTTPGone(text="the call has ended")
+        else:
+            self._admit(settings)  # Busy: 503
+            call = self._new_call(carrier, CallInfo(settings.provider, trunk=settings.name))
+        asterisk = settings.provider == "chan_websocket"
+        socket = StreamSocket(("media",) if asterisk else ())
+        leg = self._leg(call, _stream(settings, request), socket.send, variables)
+        await socket.accept(request)
+        async with socket.line(leg):
+            await self._run(call, leg)
+        return socket.response
+
+    def _carrier(self, request: web.Request, providers: tuple[str, ...]) -> Carrier:
+        carrier = self.by_name.get(request.match_info["name"])
+        if carrier is None or carrier.settings.provider not in providers:
+            raise web.HTTPNotFound(text="unknown carrier")
+        try:
+            request.app[ACCESS]().check_carrier(head_of(request))
+        except Refusal as fault:
+            raise self._refused(carrier.settings, request, fault) from fault
+        return carrier
+
+    async def _verified(
+        self,
+        carrier: Carrier,
+        request: web.Request,
+        calls: Iterable[CarrierCall] = (),
+        upgrade: bool = False,
+    ) -> SignedRequest:
+        """What the carrier sent. `calls`: what it may be about; the secrets that these began with
+        are good for it, too."""
+        body = await request.read()
+        faults = []
+        for settings in dict.fromkeys((carrier.settings, *(call.carrier for call in calls))):
+            try:
+                signed = SignedRequest.read(
+                    settings,
+                    request.method,
+                    request.scheme,
+                    request.host,
+                    request.raw_path,
+                    request.headers.items(),
+                    body,
+                    peer_of(request),
+                    upgrade,
+                )
+                if not request.app[ACCESS]().is_own(request.host):
+                    signed = replace(signed, peer="")  # a page's visitor has an address, too
+                verify(settings, signed, time(), carrier.seen)
+            except Refused as fault:
+                faults.append(fault)
+            else:
+                return signed
+        raise self._refused(carrier.settings, request, faults[0]) from faults[0]
+
+    def _refused(
+        self, settings: CarrierSettings, request: web.Request, fault: Refused | Refusal
+    ) -> web.HTTPForbidden:
+        self._host.metrics.refused.labels("unsigned").inc()
+        if monotonic() - self._refused_at >= REFUSED_SECONDS:
+            self._refused_at = monotonic()
+            asked = f"{request.method} from {request.remote} for {request.host[:80]}"
+            logger.warning("x {}: {} is refused: {}", settings.name, asked, fault)
+        return web.HTTPForbidden(text="not verified")
+
+    # --- placing calls ---
+
+    async def dial(
+        self,
+        name: str,
+        to: str,
+        caller: str = "",
+        agent: str = "",
+        ring_seconds: float = 60.0,
+        variables: Mapping[str, Any] | None = None,
+    ) -> CarrierCall:
+        """Raises DialError and Busy."""
+        carrier = self.by_name.get(name)
+        if carrier is None:
+            there = ", ".join(self.by_name) or "none"
+            raise DialError(0, f"no carrier is called {name!r} (there: {there})")
+        settings = carrier.settings
+        if carrier.rest is None:
+            raise DialError(0, f"{settings.provider} calls us; it cannot be asked to call others")
+        if not settings.public_url:
+            raise DialError(0, f"carrier {name!r} needs its public_url to place calls")
+        self._admit(settings)
+        info = CallInfo(
+            settings.provider,
+            "outbound",
+            caller=caller or settings.number,
+            called=to,
+            trunk=name,
+            variables=variables or {},
+        )
+        call = self._new_call(carrier, info, agent)
+        base = f"{settings.public_url.rstrip('/')}/carriers/{name}"
+        stream = token = ""
+        try:
+            if settings.provider == "exotel":  # it asks nobody, and does not sign
+                token = f"?token={url_token(settings)}"
+                ticket = self._ticket(carrier, call, Incoming(""), ring_seconds)
+                stream = f"{base}/stream/{ticket}".replace("http", "ws", 1)
+            call.provider_call_id = await carrier.rest.dial(
+                to,
+                caller,
+                f"{base}/voice/{call.call_id}",
+                f"{base}/status/{call.call_id}{token}",
+                ring_seconds,
+                stream,
+            )
+        except (LegError, Refused) as fault:
+            call.move("ended", 0, str(fault))
+            raise DialError(0, str(fault)) from fault
+        self._spawn(self._await_news(call, ring_seconds), f"news of {call.call_id}")
+        return call
+
+    async def _await_news(self, call: CarrierCall, ring_seconds: float) -> None:
+        await asyncio.sleep(ring_seconds + NEWS_SECONDS)
+        if call.leg is None:
+            call.move("ended", 480, "nobody answered", "timeout")
+
+    async def hang_up(self, call: CarrierCall, reason: str) -> None:
+        """No-op when it has ended. Raises LegError when the carrier does not do it."""
+        if call.state == "ended":
+            return
+        if call.leg is not None:
+            call.leg.close(reason)
+            return
+        if call.rest is not None and call.provider_call_id:
+            await call.rest.hang_up(call.provider_call_id)
+        call.move("ended", 487, reason)
+
+
+class _Control:
+    """What a leg asks of its call's carrier, once the call has an id there."""
+
+    def __init__(self, call: CarrierCall) -> None:
+        self._call = call
+
+    def _of_call(self) -> Control | None:
+        rest = self._call.rest
+        return rest.control(self._call.provider_call_id) if rest is not None else None
+
+    async def hang_up(self) -> None:
+        control = self._of_call()
+        if control is not None:
+            await control.hang_up()
+
+    async def transfer(self, target: str) -> None:
+        control = self._of_call()
+        if control is None:
+            raise LegError(f"{self._call.carrier.provider} cannot be asked to transfer a call")
+        await control.transfer(target)
+        self._call.transferred_to = target
+
+
+def _stream(settings: CarrierSettings, request: web.Request) -> CarrierStream:
+    match settings.provider:
+        case "twilio":
+            return TwilioStream()
+        case "telnyx":
+            return TelnyxStream(settings.format)
+        case "plivo":
+            return PlivoStream()
+        case "vonage":
+            return VonageStream()
+        case "exotel":
+            return ExotelStream()
+        case "genesys":
+            return GenesysStream()
+        case _:
+            return ChanWebSocketStream({n: v for n, v in request.query.items() if n != "token"})
+
+
+def _base(settings: CarrierSettings, signed: SignedRequest, request: web.Request) -> str:
+    """What the provider calls us by."""
+    if settings.public_url:
+        return settings.public_url.rstrip("/")
+    return signed.url_candidates[0].removesuffix(request.raw_path)
+
+
+def _document(document: tuple[str, str]) -> web.Response:
+    kind, text = document
+    return web.Response(text=text, content_type=kind)

@@ -1,0 +1,718 @@
+"""The edge: all calls of one process, and what they share. The composition root."""
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from aioice.ice import get_host_addresses
+from aiortc import RTCIceServer
+from loguru import logger
+
+from offhook.media.clock_io import PacketClock
+from offhook.media.leg import Leg, LegError
+from offhook.media.pcm import Pcm
+from offhook.media.recording_io import RecordingWriter, check_writable
+from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent, SilentAgent
+from offhook.pipeline.conversation.agents.frontdesk import Action, Hangup, Transfer
+from offhook.pipeline.conversation.bot_io import Bot, BotCall
+from offhook.pipeline.conversation.call_info import as_dict
+from offhook.pipeline.conversation.call_io import SERVER_FAILED, Agent, Call, Engines
+from offhook.pipeline.conversation.events import CallEnded, CallStarted, Event, TurnLatency
+from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
+from offhook.pipeline.conversation.user_turn_io import Ears
+from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.recognizer import EngineError, Recognizer
+from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
+from offhook.pipeline.speech.synthesizer import Synthesizer
+from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
+from offhook.pipeline.speech.vad.vad_io import VadBatch
+from offhook.signaling.peer_io import PeerLeg, use_addresses
+from offhook.signaling.smallwebrtc import Candidates, Offer
+from offhook.telephony.call_progress_io import DialError
+from offhook.telephony.call_record import CallRecord
+from offhook.telephony.carriers.call_io import CarrierCall
+from offhook.telephony.carriers.settings import CarrierSettings
+from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
+from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.telephony.sip.trunks.trunks import SipSettings
+from offhook.web.config.config import Agent as AgentSettings
+from offhook.web.config.config import Config, ConfigError
+from offhook.web.edge import tracing_io
+from offhook.web.edge.admission_io import Room
+from offhook.web.edge.agent_probe_io import AgentProbes
+from offhook.web.edge.carriers_io import Carriers
+from offhook.web.edge.page_messages import for_the_page
+from offhook.web.edge.phones import DialRequest, EndedCall, is_risky, who_may_call
+from offhook.web.edge.refusals import NoPhones
+from offhook.web.engines.engines_io import EMBEDDED, MODELS, open_synthesizer
+from offhook.web.engines.remote_engine_io import Elsewhere, here
+from offhook.web.engines.remote_engines_io import hears_at, recognizer_of, speaks_at, synthesizer_of
+from offhook.web.http.access import AccessPolicy
+from offhook.web.process.logs import for_log, kind
+from offhook.web.process.loop_io import spare_what_is_loaded
+from offhook.web.process.memory_io import give_back_freed, let_go_of_code
+from offhook.web.process.metrics import Metrics
+from offhook.web.speech_api.server_io import Served, SpeechServer
+
+if TYPE_CHECKING:  # with an agent that asks a language model: it is large
+    from openai import DefaultAsyncHttpxClient
+
+E = TypeVar("E")
+
+WORKER_RETRY_SECONDS = 5
+"""How often a speech worker that is not there is looked for, before any call is taken."""
+HUNG_UP = "the caller hung up"
+FAREWELL_SECONDS = 10.0
+"""For callers who are cut off to be told so."""
+GOODBYE_SECONDS = 0.2
+"""For the goodbye to leave before the lines close."""
+CARRIER_RING_SECONDS = 60.0
+"""Before nobody is there, unless the program says."""
+QUALITY_SECONDS = 2
+"""How often callers' programs are told how their line is doing."""
+ENDED_CALLS = 500
+"""Phones' calls that are remembered after their end, for programs that ask late; the oldest are
+forgotten. About 1 MB."""
+
+
+class UnknownPeer(KeyError):
+    """There is no such pc_id."""
+
+
+class Edge:
+    """Everything one process needs to take calls."""
+
+    def __init__(self, config: Config, bot: Bot | None = None) -> None:
+        self.config = config
+        self._bot = bot
+        self._access = config, config.access()
+        self.clock = PacketClock()
+        self.opus = config.opus.settings()
+        self.legs: dict[str, Leg] = {}
+        self.sip: SipEndpoint | None = None
+        """Phones, if the configuration has any."""
+        self.carriers: Carriers | None = None
+        """Carriers' streams, if the configuration has any."""
+        self.ended: dict[str, EndedCall] = {}
+        """Phones' calls, the last ENDED_CALLS of them, by their ids."""
+        self.metrics = Metrics(
+            lambda: [leg.statistics() for leg in self.legs.values()],
+            self.clock.lateness_ms,
+            lambda: len(asyncio.all_tasks()),
+        )
+        self._room = Room(self.clock, lambda reason: self.metrics.refused.labels(reason).inc())
+        self.speech: SpeechServer | None = None
+        """The engines for programs, unless there are none or they shall not have them."""
+        self.probes = AgentProbes(config)
+        self._models: DefaultAsyncHttpxClient | None = None
+        """Connections to language models, once there was a call with one."""
+        self.ready = False
+        self.draining = False
+        self._peers: dict[str, PeerLeg] = {}
+        """Of the legs those whose signalling is ours too."""
+        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._conversations: dict[str, Call | BotCall] = {}
+        """What answers in the calls."""
+        self._started: set[str] = set()
+        """Of the calls those of which CallStarted was told, and so CallEnded will be."""
+        self._closing: set[asyncio.Task[None]] = set()
+        self._recordings: RecordingWriter | None = None
+        self._writer = ThreadPoolExecutor(1, "call records")
+        self._engines: Engines
+        self._tracing = False
+        self._quality: asyncio.Task[None]
+        self._measuring: asyncio.Task[None]
+        self._elsewhere: list[Elsewhere[Any]] = []
+        """Engines that are, as programs wait for them."""
+        self._awaited: list[Callable[[], Awaitable[str]]] = []
+        """Workers without which no call is taken; each gives the name of its engine."""
+        self._loading: asyncio.Task[None] | None = None
+        """Waits for them."""
+
+    @property
+    def access(self) -> AccessPolicy:
+        """Who may ask, by the configuration of now."""
+        of, policy = self._access
+        if of is not self.config:
+            policy = self.config.access()
+            self._access = self.config, policy
+        return policy
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Load every engine of this process before the first call. Raises EngineError."""
+        config = self.config
+        self._tracing = tracing_io.set_up(config.tracing)
+        if config.webrtc.addresses:
+            use_addresses(config.webrtc.addresses)
+        elif config.server.local:
+            # aioice leaves out loopback, the one address that is there without any network.
+            use_addresses(["127.0.0.1", "::1", *get_host_addresses(True, True)])
+        started = time.perf_counter()
+        agent = "your bot"
+        if self._bot is None:  # a bot brings its own
+            agent = await self._load_engines()
+            if config.speech.enabled:
+                self.speech = self._serve_programs()
+        if config.recording.enabled:
+            self._recordings = self._open_recordings(config.recording.directory)
+        if config.sip is not None:
+            self.sip = await self._open_phones(config.sip)
+        if config.carriers:
+            self.carriers = await self._open_carriers(config.carriers)
+        spare_what_is_loaded()
+        give_back_freed()
+        let_go_of_code()
+        self._quality = asyncio.create_task(self._tell_quality(), name="quality")
+        self._measuring = asyncio.create_task(
+            self._room.measure(lambda: len(self.legs)), name="load"
+        )
+        self.probes.start()
+        self.ready = not self._awaited
+        if self._awaited:
+            self._loading = asyncio.create_task(self._wait_for_workers(), name="speech workers")
+        how = "ready" if self.ready else "waiting for the speech worker, all else ready"
+        logger.info("{} in {:.1f} s: {}", how, time.perf_counter() - started, agent)
+
+    def _open_recordings(self, directory: Path) -> RecordingWriter:
+        try:
+            check_writable(directory)
+        except OSError as error:
+            logger.error("x calls are not recorded until this is mended: {}", error)
+        return RecordingWriter(directory, self.metrics.recordings_failed.inc)
+
+    async def _open_phones(self, settings: SipSettings) -> SipEndpoint:
+        """Raises ConfigError."""
+        sip = SipEndpoint(settings, self)
+        try:
+            await sip.start()
+        except (OSError, ValueError) as error:
+            await sip.close()
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise ConfigError(f"sip: {reason} (offhook doctor says more)") from error
+        sip.user_agent.takes_calls = lambda: self.ready and not self.draining
+        self.metrics.watch_phones(sip)
+        level = "WARNING" if is_risky(settings) else "INFO"
+        logger.log(level, "who may call by phone: {}", who_may_call(settings))
+        return sip
+
+    async def _open_carriers(self, settings: tuple[CarrierSettings, ...]) -> Carriers:
+        """Raises ConfigError."""
+        carriers = Carriers(settings, self.config.server.host, self)
+        try:
+            await carriers.start()
+        except (OSError, ValueError, LegError) as error:
+            await carriers.close()
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise ConfigError(f"carriers: {reason}") from error
+        return carriers
+
+    async def _load_engines(self) -> str:
+        """Load and warm up what all calls share; what that is, in words. Raises EngineError."""
+        engines = self.config.engines
+        ears = Ears(VadBatch(), SmartTurn(), self.config.turn_settings())
+        recognizer = await self._open_recognizer()
+        synthesizer = await self._open_synthesizer()
+        options = engines.stream_options(), engines.voice_options()
+        self._engines = Engines(ears, recognizer, synthesizer, *options)
+        self.clock.after = ears.vad.run
+        names = f"hears with {recognizer.name}, speaks with {synthesizer.name}"
+        return f"{names}, agent {self.config.agent.kind}"
+
+    def _serve_programs(self) -> SpeechServer:
+        """On the engines of the calls, which come first."""
+        engines, config = self._engines, self.config.engines
+        hears = here(engines.recognizer, config.asr, MODELS.get(config.asr, ""))
+        speaks = here(engines.synthesizer, engines.synthesizer.name, "")
+        if config.asr_url:
+            hears = self._elsewhere_at(hears_at(config, engines.recognizer))
+        if config.tts_url:
+            speaks = self._elsewhere_at(speaks_at(config, engines.synthesizer))
+        registry = self.metrics.registry
+        speech = SpeechServer(self.config.speech, hears, speaks, registry, config.tts_audio_cache)
+        speech.calls_come_first = True
+        return speech
+
+    def _elsewhere_at(self, engine: Elsewhere[E]) -> Served[E]:
+        self._elsewhere.append(engine)
+        return engine.served()
+
+    async def _open_recognizer(self) -> Recognizer:
+        """PocketSphinx, or whatever the worker at the configured address runs."""
+        engines = self.config.engines
+        if not engines.asr_url:
+            if engines.asr != "pocketsphinx":
+                raise ConfigError("engines.asr_url: this engine runs in a worker")
+            embedded = PocketSphinxRecognizer(engines.asr_processes)
+            self.metrics.watch_recognizer(embedded.losses)
+            recognizer = GatedRecognizer(embedded)
+            await recognizer.start()
+            return recognizer
+        remote = recognizer_of(engines)
+        if isinstance(remote, RemoteRecognizer):
+            self.metrics.watch_recognizer(remote.losses)
+
+        async def start() -> str:
+            await remote.start(engines.stream_options())
+            return remote.name
+
+        if engines.asr_preload is not False:
+            self._awaited.append(start)
+        return remote
+
+    async def _open_synthesizer(self) -> Synthesizer:
+        """A voice of this process, or whatever the worker at the configured address runs."""
+        engines = self.config.engines
+        if not engines.tts_url:
+            if engines.tts not in EMBEDDED:
+                raise ConfigError("engines.tts_url: this engine runs in a worker")
+            synthesizer = open_synthesizer(engines.tts, engines.tts_models())
+            await synthesizer.start()
+            try:
+                synthesizer.open(engines.voice_options()).cancel()
+            except ValueError as error:
+                raise ConfigError(f"engines.tts: {error}") from error
+            return synthesizer
+        remote = synthesizer_of(engines)
+
+        async def start() -> str:
+            await remote.start(engines.voice_options())
+            return remote.name
+
+        if engines.tts_preload is not False:
+            self._awaited.append(start)
+        return remote
+
+    async def _wait_for_workers(self) -> None:
+        """Until they have loaded no call is taken."""
+
+        async def started(start: Callable[[], Awaitable[str]]) -> str:
+            while True:
+                try:
+                    return await start()
+                except EngineError as error:
+                    logger.error("not ready: {}", error)
+                    await asyncio.sleep(WORKER_RETRY_SECONDS)
+
+        names = await asyncio.gather(*map(started, self._awaited))
+        self.ready = True
+        logger.info("ready: the speech worker runs {}", ", ".join(names))
+
+    async def drain(self) -> None:
+        """Take no more calls and wait for those in progress, up to the configured time. Those that
+        are left are told that they end, unless that time is 0."""
+        self.draining = True
+        if self.speech is not None:
+            self.speech.draining = True
+        if self._calls:
+            logger.info("draining {} calls", len(self._calls))
+            seconds = self.config.server.drain_seconds
+            await asyncio.wait(self._calls.values(), timeout=seconds)
+            if seconds and self._conversations:
+                words = (call.end_with_a_word() for call in self._conversations.values())
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(FAREWELL_SECONDS):
+                        told = await asyncio.gather(*words, return_exceptions=True)
+                        for fault in filter(None, told):
+                            logger.error("x a caller is cut off without a word: {!r}", fault)
+
+    async def close(self) -> None:
+        """End what is left of the calls and free everything."""
+        self.ready = False
+        reason = "the server is shutting down"
+        for leg in self.legs.values():
+            self._tell(leg, {"type": "goodbye", "reason": reason})
+        if self.legs:
+            await asyncio.sleep(GOODBYE_SECONDS)
+        for leg in tuple(self.legs.values()):
+            leg.close(reason)
+        await asyncio.gather(*self._calls.values(), *self._closing, return_exceptions=True)
+        if self.sip is not None:
+            await self.sip.close()
+        if self.carriers is not None:
+            await self.carriers.close()
+        if self._models is not None:
+            await self._models.aclose()
+        await self.probes.close()
+        own = [t for t in (self._quality, self._measuring, self._loading) if t is not None]
+        for task in own:
+            task.cancel()
+        await asyncio.gather(*own, return_exceptions=True)
+        if self.speech is not None:
+            for stream in self.speech.streams:
+                stream.stop()
+            await self.speech.close()
+        for engine in self._elsewhere:
+            await engine.close()
+        if self._bot is None:
+            await self._engines.close()
+        await asyncio.to_thread(self._writer.shutdown)
+        if self._recordings is not None:
+            await asyncio.to_thread(self._recordings.close)
+
+    # --- signalling ---
+
+    def ice_servers(self) -> list[dict[str, Any]]:
+        return [s.model_dump(exclude_none=True) for s in self.config.webrtc.ice_servers]
+
+    def who_answers(self) -> dict[str, str] | None:
+        """What a caller may know of the agent and the engines before the call; None while they are
+        loaded."""
+        if not self.ready:
+            return None
+        if self._bot is not None:
+            return {"agent": "bot", "hears": "its own", "speaks": "its own"}
+        engines = self._engines
+        return {
+            "agent": self.config.agent.kind,
+            "hears": _public(engines.recognizer.name),
+            "speaks": _public(engines.synthesizer.name),
+        }
+
+    def admit(self, coming: int = 0) -> None:
+        """Raises Busy when one more call would harm those in progress, and the `coming` ones that
+        were admitted and have no line yet."""
+        if self.draining:
+            raise self._room.refusal("draining")
+        if not self.ready:
+            raise self._room.refusal("loading")
+        self._room.check(len(self.legs), coming, self.config.server.max_calls)
+
+    async def offer(self, offer: Offer, agent: str = "", remote: str = "") -> tuple[str, str]:
+        """Answer an offer: our SDP and the pc_id. `agent`: of that name, "" for the usual one;
+        `remote`: the IP address that it came from, "" when it is not known. Raises OfferError,
+        UnknownPeer, Busy, and DialError when there is no such agent."""
+        self._check_agent(agent)
+        if offer.pc_id is not None and not offer.restart_pc:
+            leg = self._leg(offer.pc_id)
+            return await leg.answer(offer.sdp), leg.call_id
+        if offer.pc_id in self._peers:
+            # aiortc cannot restart ICE: the client gets a fresh call.
+            self._peers[offer.pc_id].close("the caller reconnects")
+        else:
+            self.admit()
+            most = self.config.server.max_calls
+            self._room.check_connecting(self._peers.values(), remote, most)
+        leg = self.webrtc_leg(uuid.uuid4().hex[:12])
+        leg.remote = remote
+        self.legs[leg.call_id] = self._peers[leg.call_id] = leg
+        try:
+            answer = await leg.answer(offer.sdp)
+        except BaseException:
+            del self.legs[leg.call_id], self._peers[leg.call_id]
+            await leg.hang_up("the offer was refused")
+            raise
+        self._begin(leg, offer.request_data, agent)
+        return answer, leg.call_id
+
+    async def cancel(self, pc_id: str) -> None:
+        """The caller hangs up by signalling, as one must whose connection is not up. Raises
+        UnknownPeer."""
+        await self._leg(pc_id).hang_up(HUNG_UP)
+
+    async def candidates(self, request: Candidates) -> None:
+        """Take trickled candidates. Raises OfferError, UnknownPeer."""
+        leg = self._leg(request.pc_id)
+        for c in request.candidates:
+            await leg.add_candidate(c.candidate, c.sdp_mid, c.sdp_mline_index)
+
+    def _leg(self, pc_id: str) -> PeerLeg:
+        leg = self._peers.get(pc_id)
+        if leg is None or leg.closed is not None:
+            raise UnknownPeer(pc_id)
+        return leg
+
+    def webrtc_leg(self, call_id: str) -> PeerLeg:
+        """A line that answers a browser's offer."""
+        settings = self.config.webrtc
+        servers = [RTCIceServer(s.urls, s.username, s.credential) for s in settings.ice_servers]
+        return PeerLeg(call_id, servers, self.opus, settings.ping_timeout_seconds)
+
+    # --- calls ---
+
+    def call_ids(self) -> list[str]:
+        """Of all calls in progress, by phone or not, as programs know them."""
+        phones = self.sip.calls if self.sip is not None else ()
+        carried = self.carriers.in_progress() if self.carriers is not None else ()
+        return [*phones, *(c.call_id for c in carried), *map(self.name_of, self._peers)]
+
+    def name_of(self, call_id: str) -> str:
+        """What programs call a call that is not a phone's."""
+        return call_id
+
+    def line(self, call_id: str) -> Leg | None:
+        """Of a call that is not a phone's."""
+        return self._peers.get(call_id)
+
+    def dial(self, dial: Dial) -> SipCall:
+        """Call a phone. Raises NoPhones, Busy, and DialError when it cannot even be tried."""
+        if self.sip is None:
+            raise NoPhones
+        self._check_agent(dial.agent)
+        if len(self.legs.keys() | self.sip.calls.keys()) >= self.config.server.max_calls:
+            raise self._room.refusal("full")
+        return self.sip.dial(dial)
+
+    async def dial_by_carrier(self, asked: DialRequest) -> CarrierCall:
+        """Call a phone over a carrier. Raises NoPhones, Busy, and DialError."""
+        if self.carriers is None:
+            raise NoPhones
+        self._check_agent(asked.agent)
+        return await self.carriers.dial(
+            asked.carrier,
+            asked.to,
+            asked.caller,
+            asked.agent,
+            asked.ring_seconds or CARRIER_RING_SECONDS,
+            asked.variables,
+        )
+
+    def _check_agent(self, name: str) -> None:
+        """Raises DialError."""
+        if name and name not in self.config.agents:
+            there = ", ".join(self.config.agents) or "none"
+            raise DialError(0, f"no agent is called {name!r} (there: {there})")
+
+    def _agent_called(self, name: str) -> AgentSettings:
+        """ "" is the usual one, which also answers for one that has gone since the call came."""
+        if name in self.config.agents:
+            return self.config.agents[name]
+        if name:
+            logger.warning("no agent is called {!r} any more: the usual one answers", name)
+        return self.config.agent
+
+    async def take_call(self, leg: Leg, agent: str) -> None:
+        """Run a phone's call with the agent of that name, "" for the usual one, to its end."""
+        self.legs[leg.call_id] = leg
+        await self._begin(leg, dict(leg.info.variables), agent)
+
+    def record(self, record: CallRecord) -> None:
+        """The call of a phone or a carrier is over."""
+        logger.bind(call=record.call_id, record=record.as_dict()).info(
+            "{}: {} called {}, {:.1f} s: {}",
+            record.call_id,
+            (record.caller or "somebody") if record.direction == "inbound" else "we",
+            record.called or "us",
+            record.duration_seconds,
+            record.end_reason,
+        )
+        call = self.sip.calls.get(record.call_id) if self.sip is not None else None
+        if call is not None:
+            if isinstance(call.leg, SipLeg):
+                self.metrics.take_line(call.leg)
+            self.ended[record.call_id] = EndedCall(record, call.progress)
+            if len(self.ended) > ENDED_CALLS:
+                del self.ended[next(iter(self.ended))]
+        path = self.config.log.calls
+        if path is not None:  # in a thread: a slow disk must not stop the sound of all calls
+            self._writer.submit(_append, path, record.line())
+
+    def _begin(self, leg: Leg, body: dict[str, Any], agent: str = "") -> asyncio.Task[None]:
+        self._room.begin()
+        running = self._run_call(leg, body, agent)
+        task = asyncio.create_task(running, name=f"call {leg.call_id}")
+        self._calls[leg.call_id] = task
+        return task
+
+    async def _run_call(self, leg: Leg, body: dict[str, Any], agent: str) -> None:
+        try:
+            if isinstance(leg, PeerLeg) and not await leg.until_connected():
+                self._count_unconnected(leg)
+                return
+            self.clock.add(leg)
+            if self._bot is not None:
+                await self._run_bot(self._bot, leg, body)
+            else:
+                await self._converse(leg, self._agent_called(agent))
+        except Exception:
+            logger.exception("{}: the call failed", leg.call_id)
+            if leg.call_id not in self._started:
+                self.metrics.count_end(SERVER_FAILED)
+        finally:
+            await leg.hang_up(SERVER_FAILED)
+            self._started.discard(leg.call_id)
+            self.clock.remove(leg)
+            self.legs.pop(leg.call_id, None)
+            self._peers.pop(leg.call_id, None)
+            self._calls.pop(leg.call_id, None)
+
+    def _count_unconnected(self, leg: PeerLeg) -> None:
+        """No agent has begun for a caller that never came."""
+        reason = leg.closed or ""
+        level = "INFO" if reason == HUNG_UP else "WARNING"
+        logger.bind(call=leg.call_id).log(level, "{}: x no call: {}", leg.call_id, reason)
+        self.metrics.count_end(reason)
+
+    async def _run_bot(self, bot: Bot, leg: Leg, body: dict[str, Any]) -> None:
+        def tell(event: Event) -> None:
+            self.metrics.take(event)
+            self._report(leg, event)
+
+        known = as_dict(leg.info)
+        tell(CallStarted(leg.heard_ms, "bot", "its own", "its own", **known))
+        agent, language = self.config.agent, self.config.engines.tts_language
+        closing = sentence(Occasion.CLOSING, language or USUAL_LANGUAGE, agent.sentences)
+        call = self._conversations[leg.call_id] = BotCall(bot, leg, body, closing, self._spoken)
+        try:
+            await call.run()
+        finally:
+            del self._conversations[leg.call_id]
+            reason = leg.closed or "the bot ended"
+            tell(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
+
+    async def _spoken(self, text: str) -> Pcm:
+        """The sound of a text, where no bot has a voice for it. Raises EngineError."""
+        synthesizer = open_synthesizer()
+        await synthesizer.start()
+        try:
+            stream = synthesizer.open()
+            stream.write(text if text.isascii() else sentence(Occasion.CLOSING, USUAL_LANGUAGE))
+            stream.end()
+            return np.concatenate([speech.pcm async for speech in stream])
+        finally:
+            await synthesizer.close()
+
+    async def _converse(self, leg: Leg, agent: AgentSettings) -> None:
+        call = Call(
+            leg,
+            self._engines,
+            lambda call: self._make_agent(agent, call),
+            self.config.server.max_call_minutes * 60,
+            self._tracing,
+            agent.sentences,
+        )
+        call.listeners.append(self.metrics.take)
+        call.listeners.append(lambda event: self._report(leg, event))
+        if self._recordings is not None:
+            self._record(leg, call)
+        self._conversations[leg.call_id] = call
+        try:
+            await call.run()
+        finally:
+            del self._conversations[leg.call_id]
+
+    def _make_agent(self, a: AgentSettings, call: Call) -> Agent:
+        if a.kind == "openai":
+            return self._make_openai_agent(a, call)
+
+        async def act(action: Action) -> None:
+            done = for_log(asdict(action), has_words=True)  # a message is left to be read
+            logger.bind(call=call.leg.call_id, action=done).info(
+                "{}: front desk: {} {}", call.leg.call_id, kind(action), _brief(done)
+            )
+            if isinstance(action, Hangup):
+                await call.hang_up()
+            elif isinstance(action, Transfer):
+                await call.transfer(action.to)
+
+        if a.kind == "silent":
+            return Agent("silent", SilentAgent())
+        desk = FrontDeskAgent(self.config.frontdesk, act, call.leg.info.caller)
+        return Agent("frontdesk", desk, on_cut=desk.cut, on_idle=desk.prompt)
+
+    def _make_openai_agent(self, a: AgentSettings, call: Call) -> Agent:
+        from offhook.pipeline.conversation.agents.openai_agent_io import (
+            OpenAIAgentSettings,
+            OpenAIModel,
+            model_connections,
+            openai_agent,
+        )
+
+        if self._models is None:
+            self._models = model_connections()
+
+        fallback, standby = None, None
+        if a.fallback:
+            other = self.config.agents[a.fallback]
+            if other.kind == "openai":
+                fallback = OpenAIModel(other.model, other.base_url, other.api_key)
+            else:
+                standby = self._make_agent(other, call)
+        settings = OpenAIAgentSettings(
+            *(a.model, a.base_url, a.api_key, a.instructions, a.transfers),
+            limits=a.limits,
+            fallback=fallback,
+            gives_up_to=a.gives_up_to,
+        )
+        return openai_agent(settings, call, self._models, standby)
+
+    def _record(self, leg: Leg, call: Call) -> None:
+        """A call that cannot be recorded is held all the same."""
+        assert self._recordings is not None
+        try:
+            recorder = self._recordings.open(leg.call_id, time.time())
+        except OSError as error:
+            self.metrics.recordings_failed.inc()
+            logger.error("{}: x the call is not recorded: {}", leg.call_id, error)
+            return
+        leg.listen(lambda heard, said, now: recorder.tick(heard, said))
+
+        def note(event: Event) -> None:
+            fields = asdict(event)
+            recorder.timeline.write(kind(event), fields.pop("at_ms"), **fields)
+            if isinstance(event, CallEnded):
+                recorder.close()
+
+        call.listeners.append(note)
+
+    def _report(self, leg: Leg, event: Event) -> None:
+        """To the log, to the caller's page, to whoever listens."""
+        if isinstance(event, CallStarted):
+            self._started.add(leg.call_id)
+        fields = for_log(asdict(event), self.config.log.has_words)
+        line = logger.bind(call=leg.call_id, event=kind(event), **fields)
+        level = "DEBUG" if kind(event) in ("caller_partial", "speech_started", "dtmf") else "INFO"
+        line.log(level, "{}: {} {}", leg.call_id, kind(event), _brief(fields))
+        message = for_the_page(event)
+        if message is not None:
+            self._tell(leg, message)
+        if self._tracing and isinstance(event, TurnLatency):
+            tracing_io.latency_spans(leg.call_id, event)
+
+    def _tell(self, leg: Leg, data: dict[str, Any]) -> None:
+        leg.send_message(json.dumps({"label": "rtvi-ai", "type": "server-message", "data": data}))
+
+    async def _tell_quality(self) -> None:
+        while True:
+            await asyncio.sleep(QUALITY_SECONDS)
+            for leg in tuple(self.legs.values()):
+                s = leg.statistics()
+                if s.mos is not None and leg.closed is None:
+                    quality = {
+                        "mos": round(s.mos, 2),
+                        "loss": round(s.loss, 4),
+                        "jitter_ms": round(s.jitter_ms, 1),
+                        "round_trip_ms": s.round_trip_ms and round(s.round_trip_ms),
+                        "buffer_ms": round(s.buffer_ms),
+                    }
+                    self._tell(leg, {"type": "quality", **quality})
+
+
+def _public(engine: str) -> str:
+    """An engine's name; one that was never reached is known by its address alone."""
+    return "a speech server" if "://" in engine else engine
+
+
+def _append(path: Path, line: str) -> None:
+    try:
+        with path.open("a") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        logger.error("the record of a call is lost: {}", error)
+
+
+def _brief(fields: dict[str, Any]) -> str:
+    hidden = ("at_ms", "statistics", "headers", "variables")  # others wrote the last two
+    shown = (f"{k}={v!r}" for k, v in fields.items() if k not in hidden and v != "")
+    return " ".join(shown)

@@ -1,0 +1,31 @@
+"""What the page is told of a call, beside RTVI's own messages."""
+
+from typing import Any
+
+from offhook.pipeline.conversation.events import (
+    CallEnded,
+    CallStarted,
+    Event,
+    Interrupted,
+    PlayoutResumed,
+    TurnLatency,
+)
+
+
+def for_the_page(event: Event) -> dict[str, Any] | None:
+    """Our own messages beside RTVI's."""
+    match event:
+        case TurnLatency(turn=turn, spans=spans, total_ms=total):
+            listed = [{"name": name, "ms": ms} for name, ms in spans]
+            return {"type": "turn-latency", "turn": turn, "spans": listed, "total_ms": total}
+        case Interrupted(heard=heard, unheard=unheard):
+            return {"type": "interrupted", "heard": heard, "unheard": unheard}
+        case PlayoutResumed(text=""):
+            return {"type": "false-interruption"}
+        case PlayoutResumed(text=text):
+            return {"type": "backchannel", "text": text}
+        case CallEnded(reason=reason):
+            return {"type": "goodbye", "reason": reason}
+        case CallStarted(agent=agent, recognizer=recognizer, synthesizer=synthesizer):
+            return {"type": "welcome", "agent": agent, "hears": recognizer, "speaks": synthesizer}
+    return None

@@ -1,0 +1,157 @@
+"""Phones, as the front door sees them: calls that programs ask for, and who may call."""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from offhook.telephony.call_progress_io import CallProgress
+from offhook.telephony.call_record import CallRecord
+from offhook.telephony.carriers.rest.providers import APIS
+from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
+from offhook.web.config.config import Config
+from offhook.web.http.access import is_loopback
+
+MAX_RING_SECONDS = 600
+MAX_TEXT = 256
+"""Characters of a number, a name, the value of a header."""
+MAX_HEADERS = 32
+
+
+class DialRequestError(ValueError):
+    """The body of `POST /calls` cannot be used; the message names the field."""
+
+
+class DialRequest(BaseModel):
+    """The body of `POST /calls`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    to: str = Field(min_length=1, max_length=MAX_TEXT)
+    """A number, or a SIP URI."""
+    trunk: str = Field("", max_length=MAX_TEXT)
+    """Of SIP."""
+    carrier: str = Field("", max_length=MAX_TEXT)
+    """In place of a trunk."""
+    caller: str = Field("", max_length=MAX_TEXT)
+    caller_name: str = Field("", max_length=MAX_TEXT)
+    agent: str = Field("", max_length=MAX_TEXT)
+    ring_seconds: float | None = Field(None, gt=0, le=MAX_RING_SECONDS)
+    variables: dict[str, Any] = {}
+    """For the agent."""
+    headers: dict[str, str] = Field({}, max_length=MAX_HEADERS)
+    """Of the INVITE, named X-Something."""
+
+    @field_validator("to", "trunk", "carrier", "caller", "caller_name", "agent")
+    @classmethod
+    def _is_printable(cls, text: str) -> str:
+        if not text.isprintable():
+            raise ValueError("has characters that cannot be printed")
+        return text
+
+    @field_validator("headers")
+    @classmethod
+    def _are_short(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if len(name) + len(value) > MAX_TEXT:
+                raise ValueError(f"{name[:40]} is over {MAX_TEXT} characters")
+        return headers
+
+
+def parse_dial(body: bytes) -> DialRequest:
+    """Raises DialRequestError."""
+    try:
+        asked = DialRequest.model_validate_json(body)
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise DialRequestError("; ".join(f.removeprefix(": ") for f in faults)) from error
+    if asked.carrier and (asked.trunk or asked.headers or asked.caller_name):
+        raise DialRequestError("trunk, headers and caller_name are of SIP, not of a carrier")
+    return asked
+
+
+def by_sip(asked: DialRequest, usual_ring_seconds: float) -> Dial:
+    """What the endpoint is asked for."""
+    fields = asked.model_dump(exclude={"carrier"})
+    fields["ring_seconds"] = asked.ring_seconds or usual_ring_seconds
+    return Dial(**fields)
+
+
+@dataclass(frozen=True)
+class EndedCall:
+    """What is kept of a phone's call that is over."""
+
+    record: CallRecord
+    progress: tuple[CallProgress, ...]
+
+
+# --- who may call, and be called ---
+
+
+def may_call(trunk: Trunk) -> str:
+    """Whose calls a trunk takes, in words; "" for nobody's."""
+    ways = list(trunk.addresses)
+    if trunk.server:
+        ways.append(f"its server {trunk.server_uri.host}")
+    if trunk.password and not trunk.register:
+        ways.append(f"whoever has the password of {trunk.username!r}")
+    return ", ".join(ways)
+
+
+def who_may_call(settings: SipSettings) -> str:
+    """In words, for the log and for people who ask themselves why a call does not come in."""
+    if settings.allow_anonymous:
+        return "everybody who reaches this machine (allow_anonymous)"
+    ways = [f"{trunk.name}: {ways}" for trunk in settings.trunks if (ways := may_call(trunk))]
+    others = "are refused (403)" if settings.unknown == "refuse" else "get no answer"
+    if not ways:
+        return f"nobody: no trunk has addresses, a server or a password; callers {others}"
+    return f"{'; '.join(ways)}; others {others}"
+
+
+def ways_out(config: Config) -> list[str]:
+    """Trunks and carriers by which this server can be asked to call others."""
+    trunks = [trunk.name for trunk in config.sip.trunks if trunk.server] if config.sip else []
+    return trunks + [c.name for c in config.carriers if c.provider in APIS and c.public_url]
+
+
+def is_reached_from_elsewhere(config: Config) -> bool:
+    """Whether the configuration says that others than this machine reach the server."""
+    urls = (urlsplit(carrier.public_url) for carrier in config.carriers if carrier.public_url)
+    return (
+        not config.server.local
+        or bool(config.server.names)
+        or any(not is_loopback(url.hostname or "") for url in urls)
+    )
+
+
+def fault_of_doors(config: Config) -> str:
+    """Why this server must not start: others could call at its operator's cost. "" when it may."""
+    server, ways = config.server, ways_out(config)
+    if not ways or server.admin_key or server.admin_listen or not is_reached_from_elsewhere(config):
+        return ""
+    return (
+        f"server.admin_key: this server can call others (by {', '.join(ways)}) and is reached "
+        "from elsewhere, so who places calls needs a key: set [server] admin_key, as by "
+        "OFFHOOK_SERVER_ADMIN_KEY=$(openssl rand -hex 24), or give the operator's routes a "
+        'listener of their own: [server] admin_listen = "unix:/run/offhook/admin.sock"'
+    )
+
+
+def who_operates(config: Config) -> str:
+    """Who gets at /calls and /sip/trace, in words, for the log."""
+    server = config.server
+    where = f" at {server.admin_listen}" if server.admin_listen else ""
+    if server.admin_key:
+        return f"whoever has the admin_key{where}"
+    if where:
+        return f"whoever reaches{where.removeprefix(' at')}"
+    return "this user and root, directly from this machine; others need [server] admin_key"
+
+
+def is_risky(settings: SipSettings) -> bool:
+    """Whether strangers from other machines may call."""
+    return settings.allow_anonymous and not ip_address(settings.host).is_loopback

@@ -1,0 +1,268 @@
+"""N edge processes on one port, each a whole edge that accepts on it (SO_REUSEPORT).
+
+The first process starts the others, and starts them again when they crash. They read from it: their
+settings, then orders, a line each: another configuration, or to drain; the end of the input is to
+end now, so that none is left behind whatever becomes of the first. How they share the calls is in
+`siblings_io`.
+"""
+
+import asyncio
+import base64
+import pickle
+import signal
+import socket
+import sys
+import tempfile
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from loguru import logger
+
+from offhook.pipeline.conversation.bot_io import load_bot
+from offhook.web.config.config import Config, ConfigError, Server
+from offhook.web.edge import server_io
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.hand_over_io import adopting
+from offhook.web.edge.reload_io import Read, Reload, use
+from offhook.web.edge.siblings_io import NumberedEdge, Siblings, socket_path, stream_path
+from offhook.web.http.listening_io import Runner
+from offhook.web.process.logs import set_up
+from offhook.web.process.loop_io import run as run_loop
+from offhook.web.process.stop_io import Stop
+from offhook.web.worker.local_worker_io import local_workers
+
+FIRST = 1
+"""The number of the process that the others are started by."""
+RESTART_SECONDS = 1.0
+RESTART_MAX_SECONDS = 30.0
+"""A crashed process is started again after this; twice as long each time it crashes early."""
+STEADY_SECONDS = 60.0
+"""Who ran this long did not crash early."""
+END_SECONDS = 15.0
+"""For a process to say goodbye and close its calls and engines; then it is killed."""
+SETTINGS_BYTES = 1 << 20
+RELOAD = b"reload"
+"""The order to use another configuration, which follows."""
+COMMAND = (
+    "from loguru import logger; logger.remove()\n"  # Pipecat logs a banner when it is imported
+    "from offhook.web.edge.processes_io import main; main()"
+)
+"""What another process runs."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a process must know."""
+
+    number: int
+    """From 1."""
+    directory: Path
+    """Of the Unix sockets; nobody else may look into it."""
+    config: Config
+    bot_file: Path | None
+
+
+# --- one process ---
+
+
+@asynccontextmanager
+async def _open(settings: Settings) -> AsyncIterator[Edge]:
+    """An edge that takes calls on the port and from its siblings. Raises EngineError, OSError."""
+    bot = load_bot(settings.bot_file) if settings.bot_file is not None else None
+    edge = NumberedEdge(settings.config, bot, settings.number)
+    await edge.start()
+    async with shared(edge, settings.directory):
+        yield edge
+
+
+@asynccontextmanager
+async def shared(edge: NumberedEdge, directory: Path) -> AsyncIterator[None]:
+    """What comes to the port reaches the process that it is about. On the way out the edge is
+    closed. Raises OSError."""
+    siblings = Siblings(edge, directory)
+    public, inner = server_io.application(edge), server_io.application(edge, "siblings")
+    of_operator = server_io.application(edge, "admin")
+    for app in (public, of_operator):
+        app.middlewares.append(siblings.share)
+    runners = [Runner(app) for app in (public, inner, of_operator)]
+    try:
+        for runner in runners[:2]:
+            await runner.setup()
+        await runners[1].listen_unix(socket_path(directory, edge.number))
+        assert runners[1].server is not None
+        async with adopting(stream_path(directory, edge.number), runners[1].server):
+            host, port = edge.config.server.host, edge.config.server.port
+            await runners[0].listen(host, port, reuse_port=True)
+            if edge.number == FIRST:
+                await server_io.listen_for_operator(edge.config.server, runners[2])
+            yield
+    finally:
+        await edge.close()
+        for runner in runners:
+            await runner.cleanup()
+        await siblings.close()
+
+
+def _number_logs(settings: Settings) -> None:
+    def prefix(record: Any) -> None:
+        record["message"] = f"[{settings.number}] {record['message']}"
+
+    as_json = settings.config.log.json_lines
+    logger.configure(extra={"process": settings.number}, patcher=None if as_json else prefix)
+
+
+async def _serve_as_told() -> None:
+    """A process that the first one started."""
+    told = asyncio.StreamReader(limit=SETTINGS_BYTES)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(told), sys.stdin)
+    settings: Settings = pickle.loads(base64.b64decode(await told.readline()))
+    set_up(settings.config.log)
+    _number_logs(settings)
+    stop = Stop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # A service manager may signal all processes, so a second time means no more than the first.
+        loop.add_signal_handler(number, stop.drain.set)
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the first tells what there is to tell
+
+    configs: asyncio.Queue[Config] = asyncio.Queue()
+
+    async def obey() -> None:
+        while line := await told.readline():
+            order, _, given = line.partition(b" ")
+            if order == RELOAD:
+                configs.put_nowait(pickle.loads(base64.b64decode(given)))
+            else:
+                stop.drain.set()
+        stop.drain.set()
+        stop.end.set()
+
+    async def reload(edge: Edge) -> None:
+        while True:
+            use(edge, await configs.get())
+
+    obeying = asyncio.create_task(obey(), name="orders")
+    async with _open(settings) as edge:
+        reloading = asyncio.create_task(reload(edge), name="reload")
+        await server_io.until_drained(edge, stop)
+        reloading.cancel()
+    obeying.cancel()
+
+
+def main() -> None:
+    run_loop(_serve_as_told())
+
+
+# --- all of them ---
+
+
+class Others:
+    """The processes that this one has started."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        """For those that are still to be started."""
+        self.running: set[Process] = set()
+
+    def reload(self, config: Config) -> None:
+        """Give them another configuration."""
+        self.config = config
+        order = RELOAD + b" " + base64.b64encode(pickle.dumps(config)) + b"\n"
+        for process in self.running:
+            assert process.stdin is not None
+            process.stdin.write(order)
+
+
+async def serve_all(config: Config, bot_file: Path | None = None, read: Read | None = None) -> None:
+    """As `server_io.serve`, by as many processes as configured; this one is the first."""
+    server_io.check_doors(config)
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise ConfigError("server.processes: this system has no SO_REUSEPORT to share the port")
+    stop = Stop()
+    stop.on_signals()
+    as_read = config
+    server = config.server.model_copy(update={"port": await _free_port(config.server)})
+    config = config.model_copy(update={"server": server})
+    with tempfile.TemporaryDirectory(prefix="offhook-") as directory:  # mode 0700
+        settings = Settings(FIRST, Path(directory), config, bot_file)
+        _number_logs(settings)
+        async with (
+            local_workers(config) as config,
+            asyncio.TaskGroup() as others,  # outside: this one's calls end while the others end
+            _open(settings := replace(settings, config=config)) as edge,
+        ):
+            hive = Others(config)
+            for number in range(2, server.processes + 1):
+                keeping = _keep_running(replace(settings, number=number), stop, hive)
+                others.create_task(keeping)
+            if read is not None:
+                stop.reload = Reload(edge, as_read, read, hive.reload)
+            server_io.say_where(config, server.port)
+            await server_io.until_drained(edge, stop)
+
+
+async def _free_port(server: Server) -> int:
+    """The port, if nobody has it: SO_REUSEPORT alone would share it with another server."""
+    async with await asyncio.start_server(lambda *_: None, server.host, server.port) as alone:
+        port: int = alone.sockets[0].getsockname()[1]
+        return port
+
+
+async def _keep_running(settings: Settings, stop: Stop, hive: Others) -> None:
+    """Run another process, and again when it ends unasked."""
+    loop, pause = asyncio.get_running_loop(), RESTART_SECONDS
+    while not stop.drain.is_set():
+        began = loop.time()
+        try:
+            settings = replace(settings, config=hive.config)
+            how = f"ended with {await _run_once(settings, stop, hive)}: its calls are lost"
+        except OSError as error:
+            how = f"does not start: {error}"
+        if stop.drain.is_set():
+            return
+        pause = RESTART_SECONDS if loop.time() - began > STEADY_SECONDS else pause
+        logger.error("process {} {}; again in {:g} s", settings.number, how, pause)
+        await _first_of(asyncio.sleep(pause), stop.drain.wait())
+        pause = min(2 * pause, RESTART_MAX_SECONDS)
+
+
+async def _run_once(settings: Settings, stop: Stop, hive: Others) -> int | None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", COMMAND),
+        stdin=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for the first, which then tells the others
+    )
+    assert process.stdin is not None
+    process.stdin.write(base64.b64encode(pickle.dumps(settings)) + b"\n")
+    line = logger.bind(started=settings.number, pid=process.pid)
+    line.info("process {} started (pid {})", settings.number, process.pid)
+    hive.running.add(process)
+    await _first_of(process.wait(), stop.drain.wait())
+    hive.running.discard(process)
+    if stop.drain.is_set():
+        await _end(process, settings.config.server.drain_seconds, stop)
+    return process.returncode
+
+
+async def _end(process: Process, drain_seconds: float, stop: Stop) -> None:
+    """Let it drain; then, or when in a hurry, make it end."""
+    assert process.stdin is not None
+    process.stdin.write(b"drain\n")
+    limit = asyncio.sleep(drain_seconds + END_SECONDS)
+    await _first_of(process.wait(), stop.end.wait(), limit)
+    process.stdin.close()
+    await _first_of(process.wait(), asyncio.sleep(END_SECONDS))
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
+
+
+async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()

@@ -1,0 +1,141 @@
+"""Another configuration for a server that runs: what of it is used, and what takes a restart."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from loguru import logger
+from pydantic import ValidationError
+
+from offhook.media.leg import LegError
+from offhook.telephony.carriers.settings import CarrierSettings
+from offhook.telephony.sip.messages.grammar import SipError
+from offhook.web.config.config import Config, ConfigError, Server, Speech, faults_of
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.phones import fault_of_doors
+
+RELOADED = ("agent", "agents", "frontdesk")
+"""Sections that can be changed while the server runs: a call keeps those that it began with."""
+RELOADED_OF_SERVER = ("api_key", "admin_key", "names", "origins", "metrics")
+BOUND = ("host", "udp", "tcp", "tls", "ws", "wss", "rtp_ports", "authorities", "trace_messages")
+"""What cannot be changed of [sip]."""
+BOUND_OF_CARRIER = ("provider", "port")
+"""What cannot be changed of a carrier; nor can one come or go."""
+
+Read = Callable[[], Config]
+"""Reads the configuration again. Raises ConfigError."""
+
+
+def left_for_restart(old: Config, new: Config) -> list[str]:
+    """What differs between the two and is not for `use`, in words."""
+    left = []
+    for name in Config.model_fields:
+        a, b = getattr(old, name), getattr(new, name)
+        fields: list[str] = []
+        match name:
+            case _ if name in RELOADED:
+                continue
+            case "server":
+                fields = [f for f in Server.model_fields if f not in RELOADED_OF_SERVER]
+            case "speech":
+                fields = [f for f in Speech.model_fields if f != "keys"]
+            case "sip" if a is not None and b is not None:
+                fields = list(BOUND)
+            case "carriers":
+                left += _carriers_left(a, b)
+            case _:
+                left += [f"[{name}]"] * (a != b)
+        left += [f"[{name}] {f}" for f in fields if getattr(a, f) != getattr(b, f)]
+    return left
+
+
+def _carriers_left(old: tuple[CarrierSettings, ...], new: tuple[CarrierSettings, ...]) -> list[str]:
+    before, now = ({carrier.name: carrier for carrier in carriers} for carriers in (old, new))
+    left = []
+    for name in sorted(before.keys() | now.keys()):
+        a, b = before.get(name), now.get(name)
+        if a is None or b is None:
+            left.append(f"[[carriers]] {name}")
+        else:
+            fields = [f for f in BOUND_OF_CARRIER if getattr(a, f) != getattr(b, f)]
+            left += [f"[[carriers]] {name} {f}" for f in fields]
+    return left
+
+
+def reloaded(running: Config, read: Config) -> Config:
+    """The configuration that runs, with what can be changed of it as it was read. Raises
+    ConfigError when the two do not go together, or the server would stand open."""
+    server = {name: getattr(read.server, name) for name in RELOADED_OF_SERVER}
+    changed = {
+        **{name: getattr(read, name) for name in RELOADED},
+        "server": running.server.model_copy(update=server),
+        "speech": running.speech.model_copy(update={"keys": read.speech.keys}),
+        "carriers": tuple(_reloaded_carrier(carrier, read) for carrier in running.carriers),
+    }
+    if running.sip is not None and read.sip is not None:
+        bound = {name: getattr(running.sip, name) for name in BOUND}
+        changed["sip"] = replace(read.sip, **bound)
+    try:
+        # What is old and what is new were never checked together.
+        new = Config.model_validate({**dict(running), **changed})
+    except ValidationError as error:
+        raise ConfigError(faults_of(error)) from error
+    if fault := fault_of_doors(new):
+        raise ConfigError(fault)
+    return new
+
+
+def _reloaded_carrier(running: CarrierSettings, read: Config) -> CarrierSettings:
+    same = (c for c in read.carriers if (c.name, c.provider) == (running.name, running.provider))
+    found = next(same, running)
+    return replace(found, port=running.port)
+
+
+def use(edge: Edge, read: Config) -> None:
+    """Give the edge what can be changed of its configuration, and read the certificate of phones
+    again. Calls in progress go on as they began. Raises ConfigError, and then nothing has changed.
+    """
+    new = reloaded(edge.config, read)
+    try:
+        if edge.carriers is not None:
+            rests = edge.carriers.rests(new.carriers)
+        if edge.sip is not None and new.sip is not None:
+            edge.sip.reload(new.sip)
+    except LegError as error:
+        raise ConfigError(f"carriers: {error}") from error
+    except SipError as error:
+        raise ConfigError(f"sip: {error}") from error
+    if edge.carriers is not None:
+        edge.carriers.use(new.carriers, rests)
+    edge.config = new
+    edge.probes.use(new)
+    if edge.speech is not None:
+        edge.speech.use_keys(new.speech)
+
+
+class Reload:
+    """SIGHUP: the configuration is read again, and what can be changed is."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        started_with: Config,
+        read: Read,
+        then: Callable[[Config], None] = lambda config: None,
+    ) -> None:
+        """`then` is told what the edge has now."""
+        self._edge, self._started_with, self._read, self._then = edge, started_with, read, then
+
+    def __call__(self) -> None:
+        try:
+            config = self._read()
+            if fault := fault_of_doors(config):
+                raise ConfigError(fault)
+            use(self._edge, config)
+        except ConfigError as error:
+            faults = str(error).replace("\n", "; ")
+            logger.error("x the configuration stays as it was: {}", faults)
+            return
+        logger.info("the configuration was read again")
+        if left := left_for_restart(self._started_with, config):
+            logger.warning("what else has changed takes a restart: {}", ", ".join(left))
+        self._then(self._edge.config)

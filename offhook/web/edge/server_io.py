@@ -1,0 +1,245 @@
+"""HTTP: the page, SmallWebRTC signalling, health and metrics; calls by phone are in calls_io."""
+
+import asyncio
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from loguru import logger
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from offhook.media.leg import LegError
+from offhook.pipeline.conversation.bot_io import load_bot
+from offhook.signaling.peer_io import OfferError
+from offhook.signaling.smallwebrtc import (
+    MAX_BODY_BYTES,
+    RequestError,
+    parse_candidates,
+    parse_offer,
+    parse_start,
+)
+from offhook.telephony.call_progress_io import DialError
+from offhook.web.config.config import Config, ConfigError, Server
+from offhook.web.edge import calls_io, carrier_routes_io
+from offhook.web.edge.carrier_routes_io import OF_CARRIERS
+from offhook.web.edge.edge_io import Edge, UnknownPeer
+from offhook.web.edge.http_io import EDGE, Handler, busy, error
+from offhook.web.edge.phones import DialRequestError, fault_of_doors, who_operates
+from offhook.web.edge.refusals import Busy, NoPhones
+from offhook.web.edge.reload_io import Read, Reload
+from offhook.web.http.access import (
+    Refusal,
+    Token,
+    TokenRequestError,
+    issue_token,
+    parse_token_request,
+)
+from offhook.web.http.access_io import GRANT, Door, admit, open_door, peer_of
+from offhook.web.http.listening_io import BodyTimeoutError, Runner
+from offhook.web.page import page_io
+from offhook.web.process.stop_io import Stop
+from offhook.web.speech_api.disconnect_io import has_left
+from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.routes_io import is_of_speech, mount
+from offhook.web.speech_api.server_io import GONE, answer_of
+from offhook.web.speech_api.server_io import guard as speech_guard
+from offhook.web.worker.local_worker_io import local_workers
+from offhook.web.worker.worker_io import Address, listener
+
+
+@web.middleware
+async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Who may ask, and plain answers to what cannot be done."""
+    try:
+        return await _answer(request, handler)
+    except ConnectionError:
+        if not has_left(request):
+            raise
+        return web.Response(status=GONE)  # the client left before the end of its request
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if request.match_info.handler in OF_CARRIERS:
+        return await handler(request)  # they come from elsewhere, and are verified one by one
+    if is_of_speech(request):
+        return await speech_guard(request, handler)
+    if request.path.startswith("/v1/"):
+        none = ApiError(404, "there is no speech API here: see [speech] enabled")
+        return answer_of(none, **{"X-Request-Id": uuid.uuid4().hex})
+    try:
+        admit(request)
+    except Refusal as refusal:
+        return error(refusal.status, str(refusal), **refusal.headers)
+    if request.method in ("POST", "PATCH") and request.content_type != "application/json":
+        # A form of another site cannot send this type without asking first (CORS).
+        return error(415, "Content-Type is not application/json")
+    try:
+        response = await handler(request)
+    except (RequestError, OfferError, DialRequestError, DialError, TokenRequestError) as fault:
+        return error(400, str(fault))
+    except UnknownPeer:
+        return error(404, "unknown pc_id")
+    except calls_io.UnknownCall:
+        return error(404, "unknown call_id")
+    except NoPhones:
+        return error(409, "this server has no phones: its configuration has no [sip]")
+    except LegError as fault:
+        return error(502, str(fault))
+    except Busy as fault:
+        return busy(fault)
+    except BodyTimeoutError as fault:
+        return error(408, str(fault))
+    except web.HTTPRequestEntityTooLarge:
+        return error(413, f"the body is over {MAX_BODY_BYTES} bytes")
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+async def start(request: web.Request) -> web.Response:
+    asked = parse_start(await request.read())
+    request.app[EDGE].admit()
+    servers = request.app[EDGE].ice_servers() if asked.default_ice_servers else []
+    answer = {"sessionId": str(uuid.uuid4()), "iceConfig": {"iceServers": servers}}
+    return web.json_response(answer)
+
+
+async def offer(request: web.Request) -> web.Response:
+    offer = parse_offer(await request.read())
+    edge = request.app[EDGE]
+    sdp, pc_id = await edge.offer(offer, request[GRANT].agent, peer_of(request))
+    if has_left(request):  # nobody will ever connect
+        await edge.cancel(pc_id)
+        raise ConnectionError("the caller left before the answer")
+    return web.json_response({"sdp": sdp, "type": "answer", "pc_id": pc_id})
+
+
+async def candidates(request: web.Request) -> web.Response:
+    await request.app[EDGE].candidates(parse_candidates(await request.read()))
+    return web.json_response({"status": "success"})
+
+
+async def cancelled(request: web.Request) -> web.Response:
+    """DELETE /api/offer/{pc_id}: the caller hangs up, connected or not."""
+    await request.app[EDGE].cancel(request.match_info["pc_id"])
+    return web.json_response({"status": "success"})
+
+
+async def status(request: web.Request) -> web.Response:
+    answers = request.app[EDGE].who_answers()
+    return web.json_response({"status": "ready", "transports": ["webrtc"], "answers": answers})
+
+
+async def healthz(request: web.Request) -> web.Response:
+    return web.json_response({"status": "ok"})
+
+
+async def readyz(request: web.Request) -> web.Response:
+    edge = request.app[EDGE]
+    gone = edge.probes.gone
+    ready = edge.ready and not edge.draining and not gone
+    state: dict[str, Any] = {"ready": ready, "calls": len(edge.legs)}
+    state["max_calls"] = edge.config.server.max_calls
+    if gone:
+        state["agents_without_model"] = gone
+    return web.json_response(state, status=200 if ready else 503)
+
+
+async def metrics(request: web.Request) -> web.Response:
+    body = generate_latest(request.app[EDGE].metrics.registry)
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+async def tokens(request: web.Request) -> web.Response:
+    """POST /tokens: a caller's key for a while, which all processes know."""
+    config, asked = request.app[EDGE].config, parse_token_request(await request.read())
+    if not config.server.admin_key:
+        return error(409, "tokens are made with the operator's key: set [server] admin_key")
+    if asked.agent and asked.agent not in config.agents:
+        raise TokenRequestError(f"agent: no agent is called {asked.agent!r}")
+    token = Token(asked.scope, asked.agent, int(time.time()) + asked.ttl_seconds)
+    text = issue_token(config.server.admin_key, token)
+    return web.json_response({"token": text, "expires_at": token.expires_at}, status=201)
+
+
+def application(edge: Edge, door: Door = "public") -> web.Application:
+    """All routes on one edge, for those who come by `door`; programs come by the public one."""
+    app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
+    app[EDGE] = edge
+    for prefix in ("", "/sessions/{session}"):
+        app.router.add_post(f"{prefix}/api/offer", offer)
+        app.router.add_patch(f"{prefix}/api/offer", candidates)
+        app.router.add_delete(f"{prefix}/api/offer/{{pc_id}}", cancelled)
+    app.router.add_post("/start", start)
+    app.router.add_get("/status", status)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", metrics)
+    calls_io.add_routes(app.router)
+    carrier_routes_io.add_routes(app.router)
+    app.router.add_post("/tokens", tokens)
+    if edge.speech is not None and door == "public":
+        mount(app, edge.speech)
+    page_io.add_routes(app.router)
+    open_door(app, lambda: edge.access, door)
+    return app
+
+
+async def until_drained(edge: Edge, stop: Stop) -> None:
+    """Wait for `stop.drain`, then for the end of the calls or `stop.end`."""
+    await stop.drain.wait()
+    ended = asyncio.create_task(stop.end.wait())
+    drained = asyncio.create_task(edge.drain())
+    await asyncio.wait((ended, drained), return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    drained.cancel()
+
+
+def check_doors(config: Config) -> None:
+    """Raises ConfigError when strangers could call others at the operator's cost."""
+    if fault := fault_of_doors(config):
+        raise ConfigError(fault)
+
+
+def say_where(config: Config, port: int) -> None:
+    server = config.server
+    name = "localhost" if server.local else server.host
+    logger.bind(port=port).info("call me at http://{}:{}/", name, port)
+    logger.info("who may use /calls, /sip/trace and /tokens: {}", who_operates(config))
+    if not server.local and not server.api_key:
+        logger.warning("everybody who reaches this server may call it: see [server] api_key")
+
+
+async def listen_for_operator(server: Server, runner: Runner) -> None:
+    """At `admin_listen`, if there is one. Raises OSError."""
+    if server.admin_listen:
+        await runner.setup()
+        where = await listener(Address.parse(server.admin_listen))(runner)
+        logger.info("the operator's routes are at {}", where)
+
+
+async def serve(config: Config, bot_file: Path | None = None, read: Read | None = None) -> None:
+    """Run until SIGTERM or SIGINT; then drain. A second signal ends at once. SIGHUP reads the
+    configuration again."""
+    check_doors(config)
+    bot = load_bot(bot_file) if bot_file is not None else None
+    stop = Stop()
+    stop.on_signals()
+    as_read = config
+    async with local_workers(config) as config:
+        edge = Edge(config, bot)
+        await edge.start()
+        if read is not None:
+            stop.reload = Reload(edge, as_read, read)
+        runner, of_operator = Runner(application(edge)), Runner(application(edge, "admin"))
+        await runner.setup()
+        try:
+            await runner.listen(config.server.host, config.server.port)
+            await listen_for_operator(config.server, of_operator)
+            say_where(config, runner.addresses[0][1])
+            await until_drained(edge, stop)
+        finally:
+            await edge.close()
+            await runner.cleanup()
+            await of_operator.cleanup()

@@ -1,0 +1,323 @@
+"""The processes that share a port, as one of them sees its siblings.
+
+    caller -- TCP --> any process -- Unix socket --> the process that has, or shall have, the call
+
+A pc_id begins with the number of its process; phones' calls are all in the first. What belongs
+elsewhere is passed on to the Unix socket on which each process answers its siblings; nothing is
+passed on twice. A carrier's stream is not passed on byte by byte: its connection is handed over.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from loguru import logger
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from offhook.media.leg import Leg
+from offhook.pipeline.conversation.bot_io import Bot
+from offhook.signaling.smallwebrtc import Candidates, Offer, parse_candidates, parse_offer
+from offhook.web.config.config import Config
+from offhook.web.edge import calls_io, carrier_routes_io, server_io
+from offhook.web.edge.admission_io import LATE_MS
+from offhook.web.edge.edge_io import Edge, UnknownPeer
+from offhook.web.edge.hand_over_io import hand_over
+from offhook.web.edge.http_io import Handler
+from offhook.web.http.access_io import PEER_HEADER, peer_of
+
+ASK_SECONDS = 0.5
+"""A sibling that does not say in this time how it is doing is in no state to take a call."""
+PASS_ON_SECONDS = 30
+"""For what is passed on; an answer waits for ICE candidates of slow STUN servers."""
+SLACK_CALLS = 1
+"""A process keeps a new call while it has at most so many more than a sibling."""
+
+HOP_BY_HOP = frozenset(
+    (
+        *("connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding"),
+        *("upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions"),
+    )
+)
+SILENCE_SECONDS = 3 * calls_io.KEEP_ALIVE_SECONDS
+"""A stream of events in which nothing has come for so long is broken."""
+WITH_PHONES = 1
+"""The process that has them."""
+
+
+class NumberedEdge(Edge):
+    """An edge whose pc_ids begin with the number of its process, as in `2-7f3a`."""
+
+    def __init__(self, config: Config, bot: Bot | None, number: int) -> None:
+        # A SIP dialog's messages must come to one process, whichever its calls are in.
+        if number != WITH_PHONES:
+            others = tuple(c for c in config.carriers if c.provider != "audiosocket")
+            config = config.model_copy(update={"sip": None, "carriers": others})
+        super().__init__(config, bot)
+        self.number = number
+        self._prefix = f"{number}-"
+
+    async def offer(self, offer: Offer, agent: str = "", remote: str = "") -> tuple[str, str]:
+        own = offer.pc_id and offer.pc_id.removeprefix(self._prefix)
+        sdp, call_id = await super().offer(replace(offer, pc_id=own), agent, remote)
+        return sdp, self.name_of(call_id)
+
+    async def cancel(self, pc_id: str) -> None:
+        await super().cancel(pc_id.removeprefix(self._prefix))
+
+    async def candidates(self, request: Candidates) -> None:
+        own = request.pc_id.removeprefix(self._prefix)
+        await super().candidates(replace(request, pc_id=own))
+
+    def name_of(self, call_id: str) -> str:
+        return self._prefix + call_id
+
+    def line(self, call_id: str) -> Leg | None:
+        return super().line(call_id.removeprefix(self._prefix))
+
+
+def socket_path(directory: Path, number: int) -> str:
+    """Where a process listens for its siblings; nobody else may look into the directory."""
+    return str(directory / f"{number}.sock")
+
+
+def stream_path(directory: Path, number: int) -> str:
+    """Where a process listens for the connections of carriers that came to a sibling."""
+    return str(directory / f"{number}.streams")
+
+
+class Siblings:
+    """Asks the others and passes on to them."""
+
+    def __init__(self, edge: NumberedEdge, directory: Path) -> None:
+        self._edge = edge
+        self._number = edge.number
+        self._directory = directory
+        self._http = {
+            number: aiohttp.ClientSession(
+                "http://localhost",
+                connector=aiohttp.UnixConnector(socket_path(directory, number), force_close=True),
+            )
+            for number in range(1, edge.config.server.processes + 1)
+        }
+        """To all processes, this one too."""
+        self._passing: Counter[int] = Counter()
+        """New calls on their way to a sibling, which it may not count yet."""
+
+    async def close(self) -> None:
+        for http in self._http.values():
+            await http.close()
+
+    @web.middleware
+    async def share(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """What is about another process, or about all, does not end here."""
+        wanted = request.match_info.handler
+        if wanted is server_io.metrics:
+            return await self._metrics()
+        if wanted is server_io.readyz:
+            return await self._readyz()
+        if wanted is server_io.candidates:
+            trickled = parse_candidates(await request.read())
+            return await self._to_holder(trickled.pc_id, request, handler)
+        if wanted is server_io.cancelled:
+            return await self._to_holder(request.match_info["pc_id"], request, handler)
+        if wanted in calls_io.OF_CALLS:
+            return await self._about_calls(request, handler)
+        if wanted in carrier_routes_io.OF_CARRIERS:
+            return await self._of_carrier(request, handler)
+        if wanted is server_io.offer:
+            pc_id = parse_offer(await request.read()).pc_id
+            if pc_id is not None:
+                return await self._to_holder(pc_id, request, handler)
+        if wanted in (server_io.offer, server_io.start):
+            return await self._to_roomiest(request, handler)
+        return await handler(request)
+
+    async def _to_holder(
+        self, pc_id: str, request: web.Request, handler: Handler
+    ) -> web.StreamResponse:
+        number = next((n for n in self._http if pc_id.startswith(f"{n}-")), self._number)
+        if number == self._number:
+            return await handler(request)
+        try:
+            return await self._pass_on(request, number)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise UnknownPeer(pc_id) from error
+
+    async def _about_calls(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        wanted = request.match_info.handler
+        if wanted is calls_io.listed:
+            return await self._calls(request)
+        call_id = request.match_info.get("call", "")
+        number = next((n for n in self._http if call_id.startswith(f"{n}-")), WITH_PHONES)
+        if number == self._number:
+            return await handler(request)
+        try:
+            if wanted is calls_io.followed:
+                return await self._stream_on(request, number)
+            return await self._pass_on(request, number)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise calls_io.UnknownCall(call_id) from error
+
+    async def _of_carrier(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """A ticket, and the id of a call that we placed, begin with the number of their process;
+        a call without one is new. Whoever has it verifies who asks."""
+        wanted = request.match_info.get("ticket") or request.match_info.get("call") or ""
+        number = next((n for n in self._http if wanted.startswith(f"{n}-")), self._number)
+        new = not wanted and request.match_info.handler in carrier_routes_io.NEW_CALLS
+        if new:
+            number = await self._roomiest()
+        if number == self._number:
+            return await handler(request)
+        self._passing[number] += 1
+        try:
+            if request.match_info.handler is carrier_routes_io.stream:
+                return await hand_over(request, stream_path(self._directory, number))
+            return await self._pass_on(request, number, _end_to_end(request))
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if new:
+                logger.warning("process {} does not answer: the call stays here", number)
+                return await handler(request)
+            raise web.HTTPBadGateway(text="the process of that call does not answer") from error
+        finally:
+            self._passing[number] -= 1
+
+    async def _calls(self, request: web.Request) -> web.Response:
+        answers = await self._ask_all("/calls", _some(request.headers, "Authorization"))
+        return web.json_response({"calls": [c for a in answers.values() for c in a["calls"]]})
+
+    async def _to_roomiest(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        number = await self._roomiest()
+        if number != self._number:
+            self._passing[number] += 1
+            try:
+                answer = await self._pass_on(request, number)
+                if answer.status != 503:  # then others were faster, and there may be room here
+                    return answer
+            except (aiohttp.ClientError, TimeoutError):
+                logger.warning("process {} does not answer: the call stays here", number)
+            finally:
+                self._passing[number] -= 1
+        return await handler(request)
+
+    async def _roomiest(self) -> int:
+        """Which process shall take a new call: this one, if it is not much fuller than others."""
+        calls, most = len(self._edge.legs), self._edge.config.server.max_calls
+        full = calls >= most or (calls > 0 and self._edge.clock.lateness_ms() > LATE_MS)
+        if calls <= SLACK_CALLS and not full:
+            return self._number
+        states = await self._ask_all("/readyz")
+        loads = {
+            number: state["calls"] + self._passing[number]
+            for number, state in states.items()
+            if number != self._number and state["ready"] and state["calls"] < state["max_calls"]
+        }
+        least = min(loads, key=lambda number: loads[number], default=self._number)
+        if least != self._number and (full or calls > loads[least] + SLACK_CALLS):
+            return least
+        return self._number
+
+    async def _pass_on(
+        self, request: web.Request, number: int, headers: Mapping[str, str] | None = None
+    ) -> web.Response:
+        """Raises ClientError or TimeoutError when the sibling does not answer."""
+        if headers is None:
+            headers = _some(request.headers, "Content-Type", "Authorization", "Accept")
+            headers[PEER_HEADER] = peer_of(request)
+        timeout = aiohttp.ClientTimeout(PASS_ON_SECONDS)
+        async with self._http[number].request(
+            request.method,
+            request.rel_url,
+            data=await request.read(),
+            headers=headers,
+            timeout=timeout,
+        ) as answer:
+            headers = _some(answer.headers, "Content-Type", "Retry-After", "Location")
+            return web.Response(status=answer.status, body=await answer.read(), headers=headers)
+
+    async def _stream_on(self, request: web.Request, number: int) -> web.StreamResponse:
+        """As `_pass_on`, for an answer that goes on until either end has enough."""
+        headers = _some(request.headers, "Authorization")
+        timeout = aiohttp.ClientTimeout(None, sock_connect=ASK_SECONDS, sock_read=SILENCE_SECONDS)
+        async with self._http[number].get(
+            request.rel_url, headers=headers, timeout=timeout
+        ) as answer:
+            kind = _some(answer.headers, "Content-Type")
+            response = web.StreamResponse(
+                status=answer.status, headers={**calls_io.EVENT_STREAM, **kind}
+            )
+            await response.prepare(request)
+            try:
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+            except (aiohttp.ClientError, TimeoutError, ConnectionError):
+                pass  # one of the two has gone: the reader sees where it ends
+        return response
+
+    async def _ask_all(self, path: str, headers: Mapping[str, str] | None = None) -> dict[int, Any]:
+        """What the processes that answer have to say: JSON or text."""
+        asked = (self._ask(number, path, headers) for number in self._http)
+        answers = await asyncio.gather(*asked)
+        return {n: a for n, a in zip(self._http, answers, strict=True) if a is not None}
+
+    async def _ask(self, number: int, path: str, headers: Mapping[str, str] | None) -> Any:
+        timeout = aiohttp.ClientTimeout(ASK_SECONDS)
+        try:
+            async with self._http[number].get(path, headers=headers, timeout=timeout) as answer:
+                as_json = answer.content_type == "application/json"
+                return await answer.json() if as_json else await answer.text()
+        except (aiohttp.ClientError, TimeoutError):
+            return None
+
+    async def _readyz(self) -> web.Response:
+        """Ready when all are."""
+        states = await self._ask_all("/readyz")
+        ready = len(states) == len(self._http) and all(s["ready"] for s in states.values())
+        totals = {key: sum(s[key] for s in states.values()) for key in ("calls", "max_calls")}
+        return web.json_response({"ready": ready, **totals}, status=200 if ready else 503)
+
+    async def _metrics(self) -> web.Response:
+        body = merged(await self._ask_all("/metrics")).encode()
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _end_to_end(request: web.Request) -> dict[str, str]:
+    """Its headers that are not of one connection (RFC 9110 §7.6.1), nor of one WebSocket; and who
+    asks, whatever it says of itself."""
+    left_out = HOP_BY_HOP | {PEER_HEADER.lower()}
+    headers = {n: v for n, v in request.headers.items() if n.lower() not in left_out}
+    return {**headers, PEER_HEADER: peer_of(request)}
+
+
+def _some(headers: Mapping[str, str], *names: str) -> dict[str, str]:
+    return {name: headers[name] for name in names if name in headers}
+
+
+def merged(texts: Mapping[int, str]) -> str:
+    """The metrics of all processes as one scrape, each series with the label `process`.
+
+    Not summed: Prometheus sums what can be summed, and lateness or line quality cannot. Line by
+    line, because to parse them would hold up the packets of our calls for milliseconds a process.
+    """
+    families: dict[str, list[str]] = {}
+    family: list[str] = []
+    for number, text in texts.items():
+        for line in text.rstrip("\n").split("\n"):
+            if line.startswith("# HELP"):
+                family = families.setdefault(line, [])
+            elif line.startswith("#"):
+                family[:1] = [line]
+            else:
+                family.append(_labelled(line, f'process="{number}"'))
+    return "\n".join(line for head, lines in families.items() for line in (head, *lines)) + "\n"
+
+
+def _labelled(line: str, label: str) -> str:
+    name, value = line.split(" ", 1)
+    if "{" in name:
+        return line.replace("{", f"{{{label},", 1)
+    return f"{name}{{{label}}} {value}"

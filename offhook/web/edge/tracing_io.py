@@ -1,0 +1,47 @@
+"""OpenTelemetry traces, when configured: a conversation, its turns, and in each what heard, thought
+and spoke, as Pipecat draws them."""
+
+import time
+from importlib.util import find_spec
+
+from offhook.pipeline.conversation.events import TurnLatency
+from offhook.web.config.config import ConfigError, Tracing
+
+NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+
+
+def set_up(tracing: Tracing) -> bool:
+    """Send traces to the configured endpoint; False when there is none. Raises ConfigError when the
+    packages for it are not installed."""
+    if not tracing.otlp_endpoint:
+        return False
+    try:
+        missing = [name for name in NEEDED if find_spec(name) is None]
+    except ModuleNotFoundError:
+        missing = list(NEEDED)
+    if missing:
+        raise ConfigError(
+            "tracing.otlp_endpoint needs OpenTelemetry: run .venv/bin/pip install "
+            "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+        )
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from pipecat.utils.tracing.setup import setup_tracing
+
+    exporter = OTLPSpanExporter(f"{tracing.otlp_endpoint.rstrip('/')}/v1/traces")
+    return bool(setup_tracing("offhook", exporter))
+
+
+def latency_spans(call_id: str, event: TurnLatency) -> None:
+    """The response time of one turn as a span with a child for each part, ending now."""
+    from opentelemetry import trace
+
+    tracer = trace.get_tracer("offhook")
+    at = time.time_ns() - event.total_ms * 1_000_000
+    attributes: dict[str, str | int] = {"conversation.id": call_id, "turn.number": event.turn}
+    whole = tracer.start_span("response", start_time=at, attributes=attributes)
+    context = trace.set_span_in_context(whole)
+    for name, ms in event.spans:
+        part = tracer.start_span(name, context, start_time=at, attributes={"ms": ms})
+        at += ms * 1_000_000
+        part.end(at)
+    whole.end(at)

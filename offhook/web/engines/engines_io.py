@@ -1,0 +1,176 @@
+"""Which engines the configuration names."""
+
+import os
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeVar
+
+from loguru import logger
+
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.speech.embedded.espeak_io import HOW_TO_GET, EspeakSynthesizer, is_installed
+from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.recognizer import EngineError, Progress, Recognizer
+from offhook.pipeline.speech.synthesizer import Synthesizer
+from offhook.web.config.config import OPENAI, AsrEngine, TtsEngine
+
+EMBEDDED = ("pocketsphinx", "auto", "flite", "espeak")
+"""Engines that are small enough for the process that takes calls."""
+CHECKOUT = Path(__file__).parents[3]
+MODELS: dict[AsrEngine | TtsEngine, str] = {
+    "pocketsphinx": "en-us",
+    "qwen3-asr": "Qwen/Qwen3-ASR-0.6B",
+    "nemotron": "nvidia/nemotron-speech-streaming-en-0.6b",
+    "qwen3-asr-official": "Qwen/Qwen3-ASR-0.6B",
+    "qwen3-tts": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
+    "qwen3-tts-official": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
+}
+"""What is loaded unless another model is named; the other engines have voices and no models."""
+MODEL_PACKAGES = ("torch", "safetensors", "tokenizers", "huggingface_hub")
+"""What the engines with a model need beyond requirements.lock; the extra `qwen` of
+pyproject.toml."""
+TEXT_PACKAGES = ("babel", "budoux", "num2words", "py3langid")
+"""And the one that reads text out."""
+NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "qwen3-asr": ("Qwen3-ASR", MODEL_PACKAGES),
+    "nemotron": ("Nemotron", MODEL_PACKAGES),
+    "qwen3-tts": ("Qwen3-TTS", MODEL_PACKAGES + TEXT_PACKAGES),
+}
+"""An engine in words, and its packages."""
+
+OFFICIAL_PACKAGES = {"qwen3-asr-official": "qwen_asr", "qwen3-tts-official": "qwen_tts"}
+"""The authors' packages, each of which needs an environment of its own; `make` names and folders
+are made of theirs."""
+
+M = TypeVar("M", AsrModels, TtsModels)
+
+
+def silent(fraction: float, doing: str) -> None:
+    """The `Progress` of who does not look."""
+
+
+def check_engine(engine: AsrEngine | TtsEngine) -> None:
+    """Whether what the engine needs is installed, without loading it. Raises EngineError."""
+    if engine == OPENAI:
+        raise EngineError("openai is a server elsewhere: give its address, as http://host:8000/v1")
+    if engine in OFFICIAL_PACKAGES:
+        if (python := official_python(engine)) != sys.executable:
+            raise EngineError(f"{engine} runs in another environment: {Path(python).parent}")
+        return
+    name, needed = NEEDED.get(engine, ("", ()))
+    missing = [package for package in needed if find_spec(package) is None]
+    if missing:
+        kind = "tts" if engine == "qwen3-tts" else "asr"
+        raise EngineError(
+            f"{name} needs {', '.join(missing)}, not installed here: `make qwen`, or "
+            f"pip install {' '.join(missing)}, or set [engines] {kind}_url to a worker on a "
+            "machine that has them"
+        )
+
+
+def _make_name(engine: str) -> str:
+    return OFFICIAL_PACKAGES[engine].replace("_", "-")
+
+
+def official_python(engine: AsrEngine | TtsEngine, named: str = "") -> str:
+    """The Python that has the package of an official engine: this one, or the one `named`, or that
+    of the environment which `make` makes. "" for other engines. Raises EngineError."""
+    if engine not in OFFICIAL_PACKAGES:
+        return ""
+    if find_spec(OFFICIAL_PACKAGES[engine]) is not None:
+        return sys.executable
+    made = f".venv-{_make_name(engine)}/bin/python"
+    for python in (Path(named),) if named else (Path(made), CHECKOUT / made):
+        if python.is_file() and os.access(python, os.X_OK):
+            return str(python.absolute())  # its links not followed: they are what makes it a venv
+    kind = engine.split("-")[1]
+    raise EngineError(
+        f"{engine} needs an environment of its own: `make {_make_name(engine)}-official`, or set "
+        f"[engines] {kind}_python to the Python of one ({named or made} is none)"
+    )
+
+
+def with_usual_model(engine: AsrEngine | TtsEngine, models: M) -> M:
+    return replace(models, model=models.model or MODELS.get(engine, ""))
+
+
+def open_recognizer(
+    engine: AsrEngine, models: AsrModels, progress: Progress = silent
+) -> Recognizer:
+    """A recogniser of this process, not started yet, that obeys `StreamOptions.gate`. Raises
+    EngineError. Takes seconds when it imports torch."""
+    from offhook.pipeline.speech.streams.speech_gate_io import (
+        GatedRecognizer,  # not for who only reaches engines
+    )
+
+    check_engine(engine)
+    return GatedRecognizer(_recognizer(engine, with_usual_model(engine, models), progress))
+
+
+def _recognizer(engine: AsrEngine, models: AsrModels, progress: Progress) -> Recognizer:
+    if engine == "qwen3-asr":
+        _import_torch(progress)
+        from offhook.pipeline.engine.asr.recognizer_io import Qwen3Recognizer
+
+        return Qwen3Recognizer(models, progress)
+    if engine == "nemotron":
+        _import_torch(progress)
+        from offhook.pipeline.engine.nemotron.recognizer_io import NemotronRecognizer
+
+        return NemotronRecognizer(models, progress)
+    if engine == "qwen3-asr-official":
+        from offhook.pipeline.engine.asr.official_io import OfficialRecognizer
+
+        return OfficialRecognizer(models, progress)
+    if models.model != MODELS[engine]:
+        known = MODELS[engine]
+        raise EngineError(f"PocketSphinx has the model {known} only, not {models.model}")
+    return PocketSphinxRecognizer()
+
+
+NO_MODEL = TtsModels("")
+
+
+def open_synthesizer(
+    engine: TtsEngine = "auto", models: TtsModels = NO_MODEL, progress: Progress = silent
+) -> Synthesizer:
+    """A synthesizer of this process, not started yet. Raises EngineError. Takes seconds when it
+    imports torch."""
+    check_engine(engine)
+    if engine == "qwen3-tts":
+        _import_torch(progress)
+        from offhook.pipeline.engine.tts.synthesizer_io import Qwen3Synthesizer
+
+        return Qwen3Synthesizer(with_usual_model(engine, models), progress)
+    if engine == "qwen3-tts-official":
+        from offhook.pipeline.engine.tts.official_io import OfficialSynthesizer
+
+        return OfficialSynthesizer(with_usual_model(engine, models), progress)
+    if models.model:
+        raise EngineError(f"{engine} has voices and no models, not {models.model}")
+    return FliteSynthesizer() if at_hand(engine) == "flite" else EspeakSynthesizer()
+
+
+def at_hand(engine: TtsEngine) -> TtsEngine:
+    """The engine that `auto` means here. Raises EngineError when there is none."""
+    if engine != "auto":
+        return engine
+    try:
+        FliteSynthesizer().load()
+    except EngineError as error:
+        if not is_installed():
+            raise EngineError(f"there is no voice here: {HOW_TO_GET}") from error
+        logger.warning("{}; eSpeak NG (GPL) speaks instead, in a process of its own", error)
+        return "espeak"
+    return "flite"
+
+
+def _import_torch(progress: Progress) -> None:
+    progress(0.0, "importing torch")
+    from offhook.pipeline.engine.affinity_io import cap_threads
+
+    cap_threads()

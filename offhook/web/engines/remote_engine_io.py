@@ -1,0 +1,121 @@
+"""An engine that is a server elsewhere: whether it has loaded, and what it is.
+
+To look is what starts a worker of this machine, and what keeps its clients waiting where a program
+can be told: before a request's sound is on its way.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.remote.worker_client_io import (
+    LOST,
+    RECONNECT_S,
+    WorkerClient,
+    is_hopeless,
+)
+from offhook.web.speech_api.server_io import Served
+
+TRIES = 4
+"""Times in a row that a worker may be just ending or crash; then it does not load."""
+MAX_STATE_BYTES = 1 << 14
+E = TypeVar("E")
+
+
+class Elsewhere(Generic[E]):
+    """`engine` reaches it; `start` waits until it has loaded, and raises EngineError. Name and
+    model are what it is known to run. A worker, which `client` reaches too, says so itself, and may
+    end; another server is started once."""
+
+    def __init__(
+        self,
+        engine: E,
+        start: Callable[[], Awaitable[None]],
+        client: WorkerClient | None,
+        name: str = "",
+        model: str = "",
+    ) -> None:
+        self.engine = engine
+        self.name, self.model = name, model
+        self.loaded = False
+        """When we last looked."""
+        self._fault = ""
+        """Why there is none, in its words."""
+        self._client = client
+        self._start = start
+        self._starting: asyncio.Task[None] | None = None
+
+    def served(self) -> Served[E]:
+        return Served(self.get, lambda: self.name, lambda: self.model)
+
+    async def get(self) -> E:
+        """The engine, when it has loaded. Raises EngineError."""
+        if not await self._is_ready():
+            if self._starting is None:  # one for all who wait
+                self._starting = asyncio.create_task(self._load(), name="speech worker")
+                self._starting.add_done_callback(self._has_started)
+            await asyncio.shield(self._starting)
+        return self.engine
+
+    async def close(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        if self._client is not None:
+            await self._client.close()
+
+    def _has_started(self, task: "asyncio.Task[None]") -> None:
+        self._starting = None
+        if not task.cancelled():
+            task.exception()  # those who still wait raise it
+
+    async def _load(self) -> None:
+        """Raises EngineError."""
+        pause = RECONNECT_S
+        for tries_left in reversed(range(TRIES)):
+            try:
+                await self._start()
+                break
+            except EngineError as error:
+                hopeless = not tries_left or is_hopeless(error.__cause__ or error)
+                if await self._is_ready():
+                    break
+                if self._fault:
+                    raise EngineError(self._fault, "unloaded") from error
+                if hopeless:
+                    raise
+            await asyncio.sleep(pause)
+            pause *= 2
+        if not self.loaded:
+            self.loaded = self._client is None or await self._is_ready()
+
+    async def _is_ready(self) -> bool:
+        """What /readyz of the worker says."""
+        if self._client is None:
+            return self.loaded
+        self.loaded, self._fault = False, ""
+        with suppress(*LOST, ValueError):
+            answer = await self._client.ask("GET", "/readyz")
+            async with answer:
+                if (answer.content_length or 0) <= MAX_STATE_BYTES:
+                    self._take(json.loads(await answer.content.read(MAX_STATE_BYTES)))
+                self.loaded = answer.status == 200
+        return self.loaded
+
+    def _take(self, state: object) -> None:
+        if isinstance(state, dict):
+            self._fault = str(state.get("error", ""))
+            self.name = str(state.get("engine", self.name))
+            self.model = str(state.get("model", self.model))
+
+
+def here(engine: E, name: str, model: str) -> Served[E]:
+    """An engine of this process that has loaded."""
+
+    async def get() -> E:
+        return engine
+
+    return Served(get, lambda: name, lambda: model)

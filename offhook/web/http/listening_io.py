@@ -1,0 +1,165 @@
+"""How every HTTP server of ours listens, and how long it waits for a client.
+
+aiohttp limits how long a connection may be idle, and nothing else. Here the rest is looked after:
+heads that do not come to their end, bodies that stall or drip, answers that nobody takes. Each
+costs us a socket and some memory for as long as the client likes, and a client has thousands.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler
+
+HEAD_SECONDS = 15.0
+"""For a new connection to have sent the whole head of its first request."""
+IDLE_SECONDS = 75.0
+"""Between two requests of a connection, the head of the second included. Longer than the 60 s after
+which nginx and load balancers close theirs: whoever closes first must be the client."""
+BODY_STALL_SECONDS = 40.0
+BODY_LEAST_BYTES_PER_S = 1024
+"""A body of which nothing comes for BODY_STALL_SECONDS, or after these less than so much on the
+whole, is not waited for."""
+UNTAKEN_SECONDS = 120.0
+"""A client that takes nothing of what we send for so long has gone."""
+LOOK_SECONDS = 1.0
+"""How often the connections are looked at."""
+BACKLOG = 2048
+"""Connections that the system takes for us before we accept them: a burst of callers is not to be
+refused, and the system itself bounds it (net.core.somaxconn)."""
+MAX_LINE_BYTES = 1 << 16
+"""Of a request's first line: the context of a stream is in its query, 4000 characters of it, each
+of up to 12 bytes."""
+
+
+class BodyTimeoutError(TimeoutError):
+    """The body of a request did not come in time: 408 (RFC 9110 §15.5.9)."""
+
+    def __init__(self) -> None:
+        super().__init__("the body did not come in time")
+
+
+@dataclass
+class _Seen:
+    """A connection as it was when something had last happened on it."""
+
+    since: float
+    """It came, or its present request did."""
+    received_at: float
+    taken_at: float
+    request: object = None
+    received: int = 0
+    """Bytes of the body."""
+    untaken: int = 0
+    """Bytes that wait to be sent."""
+
+
+def _is_fault_of_ours(record: logging.LogRecord) -> bool:
+    """Whether what aiohttp logs is not that somebody sent what is no HTTP: that is answered with
+    400, and anybody can, as often as they like."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+class Runner(web.AppRunner):
+    """An AppRunner with all limits; `sites` of it listen with BACKLOG.
+
+    This leans on private names of aiohttp's RequestHandler; tests/web/http/test_listening.py fails
+    when they move.
+    """
+
+    def __init__(
+        self, app: web.Application, shutdown_timeout: float = 60.0, lingering_time: float = 10.0
+    ) -> None:
+        logging.getLogger("aiohttp.server").addFilter(_is_fault_of_ours)
+        super().__init__(
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=shutdown_timeout,
+            lingering_time=lingering_time,
+            keepalive_timeout=IDLE_SECONDS,
+            max_line_size=MAX_LINE_BYTES,
+        )
+        self._seen: dict[RequestHandler, _Seen] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    async def setup(self) -> None:
+        await super().setup()
+        self._looking = asyncio.create_task(self._look_for_ever(), name="connections")
+
+    async def cleanup(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+            self._looking = None
+        await super().cleanup()
+
+    async def listen(self, host: str, port: int, *, reuse_port: bool = False) -> None:
+        """Accept on a TCP port. Raises OSError."""
+        await web.TCPSite(self, host, port, backlog=BACKLOG, reuse_port=reuse_port).start()
+
+    async def listen_unix(self, path: str) -> None:
+        """Accept on a Unix socket. Raises OSError."""
+        await web.UnixSite(self, path, backlog=BACKLOG).start()
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._look(monotonic())
+
+    def _look(self, now: float) -> None:
+        assert self.server is not None
+        connections = self.server.connections
+        seen = {
+            c: self._seen.get(c) or _Seen(now, received_at=now, taken_at=now) for c in connections
+        }
+        self._seen = seen
+        for connection, state in seen.items():
+            end = self._fault(connection, state, now)
+            if end is not None:
+                end()
+
+    def _fault(
+        self, connection: RequestHandler, seen: _Seen, now: float
+    ) -> Callable[[], None] | None:
+        """What ends the connection, or its request; None when all is well."""
+        transport = connection.transport
+        if transport is None:
+            return None
+        waiting = transport.get_write_buffer_size()
+        if not waiting or waiting != seen.untaken:
+            seen.untaken, seen.taken_at = waiting, now
+        elif now - seen.taken_at > UNTAKEN_SECONDS:
+            return transport.abort
+        request = connection._current_request
+        if request is not seen.request:
+            seen.request, seen.since = request, now
+            seen.received, seen.received_at = 0, now
+        if request is None:
+            late = not connection._request_count and now - seen.since > HEAD_SECONDS
+            return connection.force_close if late else None
+        return self._body_fault(connection, request, seen, now)
+
+    def _body_fault(
+        self,
+        connection: RequestHandler,
+        request: web.BaseRequest,
+        seen: _Seen,
+        now: float,
+    ) -> Callable[[], None] | None:
+        body = request.content
+        if body.is_eof() or body.exception() is not None:
+            return None
+        if connection._reading_paused or body.total_raw_bytes != seen.received:
+            # Paused: it is for us to read what came.
+            seen.received, seen.received_at = body.total_raw_bytes, now
+        took = now - seen.since - BODY_STALL_SECONDS
+        stalled = now - seen.received_at > BODY_STALL_SECONDS
+        drips = took > 0 and seen.received < took * BODY_LEAST_BYTES_PER_S
+        if stalled or (drips and not connection._reading_paused):
+            return lambda: body.set_exception(BodyTimeoutError())
+        return None

@@ -1,0 +1,71 @@
+"""The page at `/` and its files, from memory: compressed once, and never stale in a browser, which
+asks each time whether its copy still holds (RFC 9110 §13.1.2)."""
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from aiohttp import ETag, web
+
+PAGE = Path(str(files("offhook.web.page") / "static"))
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; img-src 'self' data:; media-src 'self' blob: mediastream:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """One file of the page, as it is sent."""
+
+    type: str
+    plain: bytes
+    compressed: bytes
+    etag: str
+
+
+def _read(path: Path) -> PageFile:
+    plain = path.read_bytes()
+    etag = hashlib.sha256(plain).hexdigest()[:32]
+    return PageFile(TYPES[path.suffix], plain, gzip.compress(plain, mtime=0), etag)
+
+
+def _answer(request: web.Request, file: PageFile) -> web.Response:
+    headers = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    known = request.if_none_match or ()
+    if any(tag.value in (file.etag, "*") for tag in known):
+        response = web.Response(status=304, headers=headers)
+    else:
+        body = file.plain
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            body, headers["Content-Encoding"] = file.compressed, "gzip"
+        response = web.Response(body=body, content_type=file.type, charset="utf-8", headers=headers)
+    response.etag = ETag(file.etag, is_weak=True)  # of two encodings (RFC 9110 §8.8.1)
+    return response
+
+
+def add_routes(router: web.UrlDispatcher) -> None:
+    """`/`, and `/page/NAME` of each file that it names."""
+    there = {path.name: _read(path) for path in PAGE.iterdir() if path.suffix in TYPES}
+
+    async def index(request: web.Request) -> web.Response:
+        response = _answer(request, there["index.html"])
+        response.headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
+        return response
+
+    async def file(request: web.Request) -> web.Response:
+        found = there.get(request.match_info["name"])
+        if found is None:
+            raise web.HTTPNotFound(text="no such file")
+        return _answer(request, found)
+
+    router.add_get("/", index)
+    router.add_get("/page/{name}", file)

@@ -1,0 +1,265 @@
+"""What Prometheus sees. Series are named after what they measure; times are seconds."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from offhook.media.leg import LegStatistics
+from offhook.pipeline.conversation.agents.agent_faults import FAULT_ACTIONS
+from offhook.pipeline.conversation.events import (
+    AgentFailed,
+    CallEnded,
+    CallerTurn,
+    CallStarted,
+    Event,
+    Interrupted,
+    PlayoutResumed,
+    TurnLatency,
+)
+from offhook.pipeline.conversation.latency import STAMPS
+from offhook.pipeline.speech.recognizer import Loss
+from offhook.signaling.peer_io import on_malformed_stun
+from offhook.telephony.sip.endpoint_io import SipEndpoint
+from offhook.telephony.sip.media.leg_io import SipLeg
+from offhook.telephony.sip.messages.reasons import CAUSES
+
+LATENCY_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
+
+SETUP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60)
+"""People answer in seconds, we in milliseconds."""
+
+REFUSALS = ("draining", "loading", "full", "connecting", "late", "busy", "unsigned")
+"""Why calls are refused: see Edge.admit; unsigned: a carrier's request that proves nothing."""
+FAILURES = (
+    *("the server failed", "the line failed", "the connection failed", "the connection is lost"),
+    *("nothing heard from the caller", "the caller did not connect in time", "no sound came"),
+    *("the sound could not be protected", "no common media", "the far end", "the socket"),
+    *("the carrier does not", "the stream did not start", "the connection to Asterisk broke"),
+    *("the network", "the destination", "the language model failed"),
+)
+"""How the reasons begin for which a call ended against everybody's will."""
+ENDS = (
+    *("the caller hung up", "the agent hung up", "the bot ended", "the other end hung up"),
+    *("hung up", "Asterisk hung up", "Asterisk closed the connection"),
+    *("the carrier closed the stream", "transferred", "replaced", "the caller reconnects"),
+    *("the call reached its longest duration", "the server is shutting down", "the server stops"),
+    *dict.fromkeys(cause.words for cause in CAUSES.values()),
+)
+"""How the others begin. The rest of a reason can be a number that was called, or words of the far
+end: no label may have that, since each would be a series for ever."""
+OTHER_END = "another"
+
+
+class LegCollector(Collector):
+    """Live figures of the lines, read when Prometheus asks, so that the media path keeps none."""
+
+    def __init__(self, legs: Callable[[], Iterable[LegStatistics]]) -> None:
+        self._legs = legs
+
+    def collect(self) -> Iterable[Metric]:
+        legs = [leg for leg in self._legs() if leg.mos is not None]
+        for name, text, values in (
+            ("mos", "Estimated mean opinion score", [leg.mos or 0.0 for leg in legs]),
+            ("loss_ratio", "Sound concealed, last seconds", [leg.loss for leg in legs]),
+            ("jitter_seconds", "Interarrival jitter", [leg.jitter_ms / 1000 for leg in legs]),
+            ("buffer_seconds", "Jitter buffer delay", [leg.buffer_ms / 1000 for leg in legs]),
+        ):
+            family = GaugeMetricFamily(f"offhook_line_{name}", text, labels=["of"])
+            if values:
+                family.add_metric(["mean"], sum(values) / len(values))
+                worst = min(values) if name == "mos" else max(values)
+                family.add_metric(["worst"], worst)
+            yield family
+
+
+class PhoneCollector(Collector):
+    """What the SIP endpoint counts anyway, read when Prometheus asks."""
+
+    def __init__(self, sip: SipEndpoint) -> None:
+        self._sip = sip
+
+    def collect(self) -> Iterable[Metric]:
+        agent = self._sip.user_agent
+        counts, gate = agent.counts, agent.gate
+        strangers = {"dropped": gate.dropped, "refused": gate.refused}
+        yield _counter("requests", "Requests received", "method", counts.requests)
+        yield _counter("responses", "Responses sent and received", "class", counts.responses)
+        yield _counter("strangers", "Requests of nobody we know", "outcome", strangers)
+        malformed = "Messages that could not be understood"
+        yield CounterMetricFamily("offhook_sip_malformed", malformed, counts.malformed)
+        transactions = agent.transactions
+        yield GaugeMetricFamily("offhook_sip_transactions", "Transactions now", transactions)
+        yield GaugeMetricFamily("offhook_sip_calls", "Calls of phones now", len(self._sip.calls))
+        registrations = GaugeMetricFamily(
+            "offhook_sip_registration", "1 for the state it is in", labels=["trunk", "state"]
+        )
+        for status in self._sip.registrations():
+            registrations.add_metric([status.trunk, str(status.state)], 1)
+        yield registrations
+
+
+class LossCollector(Collector):
+    """What a recogniser counts anyway."""
+
+    def __init__(self, losses: Mapping[Loss, int]) -> None:
+        self._losses = losses
+
+    def collect(self) -> Iterable[Metric]:
+        text = "Times the recogniser was lost while it heard somebody, and heard them again"
+        family = CounterMetricFamily("offhook_recognizer_losses", text, labels=["how"])
+        for how in get_args(Loss):
+            family.add_metric([how], self._losses.get(how, 0))
+        yield family
+
+
+def _counter(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(f"offhook_sip_{name}", text, labels=[label])
+    for value, count in values.items():
+        family.add_metric([value], count)
+    return family
+
+
+def known_end(reason: str) -> str:
+    """The label of a reason: how it begins, as far as that is ours."""
+    return next((end for end in (*FAILURES, *ENDS) if reason.startswith(end)), OTHER_END)
+
+
+class Metrics:
+    """Fed with the events of every call."""
+
+    def __init__(
+        self,
+        legs: Callable[[], Iterable[LegStatistics]],
+        lateness_ms: Callable[[], float],
+        task_count: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.registry = CollectorRegistry()
+        registry = self.registry
+        ProcessCollector(registry=registry)
+        self.calls = Gauge("offhook_calls_in_progress", "Calls now", registry=registry)
+        self.calls_total = Counter(
+            "offhook_calls_ended_total", "Calls ended", ["reason"], registry=registry
+        )
+        self.calls_failed = Counter(
+            "offhook_calls_failed_total",
+            "Calls ended against everybody's will, also counted as ended",
+            ["reason"],
+            registry=registry,
+        )
+        self.refused = Counter(
+            "offhook_calls_refused_total", "Calls refused", ["reason"], registry=registry
+        )
+        self.recordings_failed = Counter(
+            "offhook_recordings_failed_total",
+            "Recordings that could not be begun or went no further; the calls went on",
+            registry=registry,
+        )
+        malformed = Counter(
+            "offhook_stun_malformed_total",
+            "Datagrams to the ports of WebRTC that are no STUN, though they look like it",
+            registry=registry,
+        )
+        on_malformed_stun(malformed.inc)
+        self.turns = Counter("offhook_turns_total", "Turns of callers", registry=registry)
+        self.interruptions = Counter(
+            "offhook_interruptions_total", "Replies that callers cut", registry=registry
+        )
+        self.false_interruptions = Counter(
+            "offhook_false_interruptions_total",
+            "Pauses of the agent that turned out to be for nothing",
+            registry=registry,
+        )
+        self.agent_errors = Counter(
+            "offhook_agent_errors_total",
+            "Failures of agents' language models and tools, by what was done about them",
+            ["kind", "action"],
+            registry=registry,
+        )
+        for fault, action in FAULT_ACTIONS:
+            self.agent_errors.labels(fault, action)
+        self.response = Histogram(
+            "offhook_response_seconds",
+            "From the caller's last sound to the agent's first packet",
+            buckets=LATENCY_BUCKETS,
+            registry=registry,
+        )
+        self.span = Histogram(
+            "offhook_response_span_seconds",
+            "Part of the response time that ends with the event named",
+            ["span"],
+            buckets=LATENCY_BUCKETS,
+            registry=registry,
+        )
+        for stamp in STAMPS[1:]:
+            self.span.labels(stamp)
+        for why in REFUSALS:
+            self.refused.labels(why)
+        for failure in FAILURES:
+            self.calls_failed.labels(failure)
+        lateness = Gauge(
+            "offhook_tick_lateness_seconds",
+            "99th percentile of how late packets left, last ten seconds",
+            registry=registry,
+        )
+        lateness.set_function(lambda: lateness_ms() / 1000)
+        tasks = Gauge("offhook_tasks", "Tasks of the event loop", registry=registry)
+        tasks.set_function(task_count)
+        registry.register(LegCollector(legs))
+
+    def watch_recognizer(self, losses: Mapping[Loss, int]) -> None:
+        """Once."""
+        self.registry.register(LossCollector(losses))
+
+    def watch_phones(self, sip: SipEndpoint) -> None:
+        """Once, where there are any."""
+        setup = Histogram(
+            "offhook_sip_setup_seconds",
+            "From INVITE to answer",
+            buckets=SETUP_BUCKETS,
+            registry=self.registry,
+        )
+        sip.on_setup = setup.observe
+        self._packets = Counter(
+            "offhook_sip_packets_refused_total",
+            "Packets of media that were not believed, of calls that have ended",
+            ["reason"],
+            registry=self.registry,
+        )
+        for reason in ("source", "srtp"):
+            self._packets.labels(reason)
+        self.registry.register(PhoneCollector(sip))
+
+    def take_line(self, leg: SipLeg) -> None:
+        """A phone's line that is over."""
+        self._packets.labels("source").inc(leg.refused_packets)
+        self._packets.labels("srtp").inc(leg.srtp_failures)
+
+    def count_end(self, reason: str) -> None:
+        """A call is over, whether or not it ever began for an agent."""
+        end = known_end(reason)
+        self.calls_total.labels(end).inc()
+        if end in FAILURES:
+            self.calls_failed.labels(end).inc()
+
+    def take(self, event: Event) -> None:
+        match event:
+            case CallStarted():
+                self.calls.inc()
+            case CallEnded(reason=reason):
+                self.calls.dec()
+                self.count_end(reason)
+            case CallerTurn():
+                self.turns.inc()
+            case Interrupted():
+                self.interruptions.inc()
+            case AgentFailed(fault=fault, action=action):
+                self.agent_errors.labels(fault, action).inc()
+            case PlayoutResumed():
+                self.false_interruptions.inc()
+            case TurnLatency(spans=spans, total_ms=total):
+                self.response.observe(total / 1000)
+                for name, ms in spans:
+                    self.span.labels(name).observe(ms / 1000)

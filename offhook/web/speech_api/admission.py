@@ -1,0 +1,250 @@
+"""Who may begin now, who waits, and who is turned away before any work is done for them.
+
+Time is an argument, in seconds of any clock that does not go back. A request is received first,
+however long its body takes, and holds nothing of the engine meanwhile. Then it takes its turn: so
+many of a kind run at a time, so many wait in order, and the next is told when to come again.
+Streams never wait.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from offhook.web.speech_api.errors import ApiError
+
+Kind = Literal["transcription", "speech"]
+KINDS: tuple[Kind, ...] = ("transcription", "speech")
+RECENT = 20
+"""Requests of a kind whose mean time says how long the next will take."""
+USUAL_S = 2.0
+"""What a request takes before any was seen."""
+RETRY_MAX_S = 60
+MAX_RECEIVING = 256
+"""Requests of a kind whose bodies come at the same time."""
+MINUTE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of all who ask. See Speech in config."""
+
+    running: Mapping[Kind, int]
+    queue: int
+    streams: int
+
+
+@dataclass(frozen=True)
+class KeyLimits:
+    """Of one key; 0: none."""
+
+    max_requests: int = 0
+    requests_per_minute: int = 0
+
+
+@dataclass(eq=False)
+class Ticket:
+    """One request or stream from its admission to its end."""
+
+    kind: Kind
+    key: str
+    lane: Literal["receiving", "running", "waiting", "stream"]
+    your_turn: Callable[[], None]
+    began_at: float = 0.0
+
+
+class Lane:
+    """The requests and streams of one kind."""
+
+    def __init__(self) -> None:
+        self.receiving: set[Ticket] = set()
+        self.running: set[Ticket] = set()
+        self.waiting: deque[Ticket] = deque()
+        self.streams: set[Ticket] = set()
+        self._took: deque[float] = deque(maxlen=RECENT)
+
+    def note(self, seconds: float) -> None:
+        self._took.append(seconds)
+
+    def usual_s(self) -> float:
+        return sum(self._took) / len(self._took) if self._took else USUAL_S
+
+
+class OfKey:
+    """What one key is doing, and when it asked in the last minute."""
+
+    def __init__(self, limits: KeyLimits) -> None:
+        self.limits = limits
+        self.busy = 0
+        self.asked: deque[float] = deque()
+
+    def forget_before(self, now: float) -> None:
+        while self.asked and now - self.asked[0] >= MINUTE_S:
+            self.asked.popleft()
+
+
+class Admission:
+    def __init__(self, limits: Limits, keys: Mapping[str, KeyLimits]) -> None:
+        self._limits = limits
+        self.lanes: dict[Kind, Lane] = {kind: Lane() for kind in KINDS}
+        self._keys = {name: OfKey(of_key) for name, of_key in keys.items()}
+        self.left_at = -math.inf
+        """When the last request or stream ended."""
+
+    def use_keys(self, keys: Mapping[str, KeyLimits]) -> None:
+        """Other keys, or other limits of theirs. What a key is doing stays counted."""
+        known, self._keys = self._keys, {}
+        for name, limits in keys.items():
+            of_key = self._keys[name] = known.get(name) or OfKey(limits)
+            of_key.limits = limits
+
+    @property
+    def is_busy(self) -> bool:
+        return any(
+            lane.receiving or lane.running or lane.waiting or lane.streams
+            for lane in self.lanes.values()
+        )
+
+    def come(self, kind: Kind, key: str, now: float) -> Ticket:
+        """A request, whose body is still to come. Raises ApiError 429, 503."""
+        lane = self.lanes[kind]
+        self._check_room(kind)
+        if len(lane.receiving) >= MAX_RECEIVING:
+            raise ApiError(
+                503,
+                f"{MAX_RECEIVING} {kind} requests are being received: try again later",
+                code="queue_full",
+                retry_after_s=_retry(lane.usual_s()),
+            )
+        self._count(key, now)
+        ticket = Ticket(kind, key, "receiving", _nothing)
+        lane.receiving.add(ticket)
+        return ticket
+
+    def ask(self, ticket: Ticket, now: float, your_turn: Callable[[], None]) -> None:
+        """It is received. `your_turn` is called when it may begin: now, or when others have ended.
+        Raises ApiError 503."""
+        lane = self.lanes[ticket.kind]
+        self._check_room(ticket.kind)
+        lane.receiving.remove(ticket)
+        ticket.lane, ticket.your_turn = "waiting", your_turn
+        lane.waiting.append(ticket)
+        self._next(ticket.kind, now)
+
+    def open(self, kind: Kind, key: str, now: float) -> Ticket:
+        """A stream. Raises ApiError 429, 503."""
+        lane = self.lanes[kind]
+        if len(lane.streams) >= self._limits.streams:
+            raise ApiError(
+                503,
+                f"all {self._limits.streams} streams are in use: try again later, or raise streams "
+                "of [speech]",
+                code="streams_full",
+                retry_after_s=_retry(lane.usual_s()),
+            )
+        self._count(key, now)
+        ticket = Ticket(kind, key, "stream", _nothing, now)
+        lane.streams.add(ticket)
+        return ticket
+
+    def leave(self, ticket: Ticket, now: float) -> None:
+        """It is over, or does not wait any more."""
+        self.left_at = now
+        lane = self.lanes[ticket.kind]
+        match ticket.lane:
+            case "receiving":
+                lane.receiving.remove(ticket)
+            case "waiting":
+                lane.waiting.remove(ticket)
+            case "stream":
+                lane.streams.remove(ticket)
+            case "running":
+                lane.running.remove(ticket)
+                lane.note(now - ticket.began_at)
+        if ticket.key in self._keys:
+            self._keys[ticket.key].busy -= 1
+        self._next(ticket.kind, now)
+
+    def headers(self, key: str, now: float) -> dict[str, str]:
+        """What a program with this key may still ask, as OpenAI says it; nothing without a
+        limit."""
+        of_key = self._keys.get(key)
+        if of_key is None or not (most := of_key.limits.requests_per_minute):
+            return {}
+        of_key.forget_before(now)
+        reset = MINUTE_S - (now - of_key.asked[0]) if of_key.asked else 0.0
+        return {
+            "x-ratelimit-limit-requests": str(most),
+            "x-ratelimit-remaining-requests": str(max(0, most - len(of_key.asked))),
+            "x-ratelimit-reset-requests": f"{math.ceil(reset)}s",
+        }
+
+    def _check_room(self, kind: Kind) -> None:
+        """Raises ApiError 503 when a request could not even wait."""
+        lane, most = self.lanes[kind], self._limits.running[kind]
+        if len(lane.running) >= most and len(lane.waiting) >= self._limits.queue:
+            seconds = lane.usual_s() * (len(lane.waiting) + 1) / most
+            raise ApiError(
+                503,
+                f"{most} {kind} requests run and {len(lane.waiting)} wait: try again later, or "
+                f"raise {_setting(kind)} or queue of [speech]",
+                code="queue_full",
+                retry_after_s=_retry(seconds),
+            )
+
+    def _count(self, key: str, now: float) -> None:
+        """One more of this key. Raises ApiError 429."""
+        of_key = self._keys.get(key)
+        if of_key is None:
+            return
+        of_key.forget_before(now)
+        at_once, a_minute = of_key.limits.max_requests, of_key.limits.requests_per_minute
+        if at_once and of_key.busy >= at_once:
+            words = f"the key {key!r} may have {at_once} requests at a time"
+            raise ApiError(429, words, code="rate_limit_exceeded", retry_after_s=1)
+        if a_minute and len(of_key.asked) >= a_minute:
+            words = f"the key {key!r} may ask {a_minute} times a minute"
+            wait = _retry(MINUTE_S - (now - of_key.asked[0]))
+            raise ApiError(429, words, code="rate_limit_exceeded", retry_after_s=wait)
+        of_key.busy += 1
+        if a_minute:
+            of_key.asked.append(now)
+
+    def _next(self, kind: Kind, now: float) -> None:
+        lane = self.lanes[kind]
+        while lane.waiting and len(lane.running) < self._limits.running[kind]:
+            ticket = lane.waiting.popleft()
+            ticket.lane, ticket.began_at = "running", now
+            lane.running.add(ticket)
+            ticket.your_turn()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _setting(kind: Kind) -> str:
+    return "transcriptions" if kind == "transcription" else "speeches"
+
+
+def _retry(seconds: float) -> int:
+    return max(1, min(RETRY_MAX_S, math.ceil(seconds)))
+
+
+class Room:
+    """Bytes that may be kept for all requests together."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.taken = 0
+
+    def take(self, more: int) -> None:
+        """Raises ApiError 503."""
+        if self.taken + more > self._most:
+            words = f"all uploads together have {self._most >> 20} MB: try again later"
+            raise ApiError(503, words, code="uploads_full", retry_after_s=RETRY_MAX_S)
+        self.taken += more
+
+    def give_back(self, some: int) -> None:
+        self.taken -= some

@@ -1,0 +1,208 @@
+"""24 kHz sound as a file in the formats that programs ask for, written while it is made.
+
+Into a file that cannot seek, as the body of an answer, every frame goes out as soon as it is whole,
+and what a header says of the length is left open. In one that can, the headers are put right at the
+end.
+"""
+
+import io
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any, Literal, cast, get_args
+
+from offhook.media.pcm import RATE_OUT, Pcm
+
+Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+MEDIA_TYPES: dict[Format, str] = {
+    "mp3": "audio/mpeg",
+    "opus": "audio/ogg; codecs=opus",
+    "aac": "audio/aac",
+    "flac": "audio/flac",
+    "wav": "audio/wav",
+    "pcm": f"audio/pcm;rate={RATE_OUT};encoding=signed-integer;bits=16;channels=1",
+}
+DELAY_MS: dict[Format, int] = {"mp3": 94, "opus": 47, "aac": 128, "flac": 20, "wav": 0, "pcm": 0}
+"""The most sound that is in the encoder and not yet in the file, rounded up: what a listener to the
+file as it grows is behind the voice. Frames are 24, 20, 43 and 20 ms; of Opus one page waits until
+the next is begun."""
+ENDLESS = 0xFFFFFFFF
+"""The length in a WAV header of sound whose end is not known yet."""
+_WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
+
+
+class Encoder(ABC):
+    """Sound into a file, which stays open. Raises OSError."""
+
+    @abstractmethod
+    def write(self, pcm: Pcm) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """No more comes."""
+
+
+def open_encoder(form: Format, file: IO[bytes], faster: float = 1.0) -> Encoder:
+    """Into a file that is open for writing; so many times faster, 0.5..2, at the same pitch. Takes
+    a moment the first time, when FFmpeg is loaded."""
+    encoder: Encoder
+    match form:
+        case "pcm":
+            encoder = PcmEncoder(file)
+        case "wav":
+            encoder = WavEncoder(file)
+        case _:
+            encoder = AvEncoder(_CODECS[form], file)
+    return encoder if faster == 1 else FasterEncoder(encoder, faster)
+
+
+class PcmEncoder(Encoder):
+    """Bare samples, little-endian."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write(self, pcm: Pcm) -> None:
+        self._file.write(pcm.astype("<i2", copy=False).tobytes())
+
+    def close(self) -> None:
+        pass
+
+
+class WavEncoder(PcmEncoder):
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self._bytes = 0
+        self._begin = file.tell() if file.seekable() else None
+        file.write(_wav_header(ENDLESS))
+
+    def write(self, pcm: Pcm) -> None:
+        super().write(pcm)
+        self._bytes += 2 * len(pcm)
+
+    def close(self) -> None:
+        if self._begin is not None:
+            self._file.seek(self._begin)
+            self._file.write(_wav_header(self._bytes))
+            self._file.seek(0, io.SEEK_END)
+
+
+def _wav_header(size: int) -> bytes:
+    """Of so many bytes of sound."""
+    whole = min(size + _WAV_HEADER.size - 8, ENDLESS)
+    form = (b"fmt ", 16, 1, 1, RATE_OUT, 2 * RATE_OUT, 2, 16)
+    return _WAV_HEADER.pack(b"RIFF", whole, b"WAVE", *form, b"data", min(size, ENDLESS))
+
+
+@dataclass(frozen=True)
+class _Codec:
+    """What FFmpeg calls it."""
+
+    container: str
+    name: str
+    bit_rate: int = 0
+    options: Mapping[str, str] = field(default_factory=dict)
+    muxing: Mapping[str, str] = field(default_factory=dict)
+
+
+_CODECS: dict[Format, _Codec] = {
+    # Without the reservoir no frame needs bits of an earlier one, and none waits for a later.
+    "mp3": _Codec("mp3", "libmp3lame", 64_000, {"reservoir": "0"}, {"id3v2_version": "0"}),
+    "opus": _Codec("ogg", "libopus", 48_000, muxing={"page_duration": "20000"}),
+    "aac": _Codec("adts", "aac", 64_000),
+    "flac": _Codec(
+        "flac",
+        "flac",
+        options={"frame_size": str(RATE_OUT // 50)},
+        muxing={"metadata_header_padding": "0"},
+    ),
+}
+
+
+class AvEncoder(Encoder):
+    def __init__(self, codec: _Codec, file: IO[bytes]) -> None:
+        import av  # not before it is needed: it takes tens of megabytes
+
+        self._frame = av.AudioFrame
+        muxing = {"flush_packets": "1", **codec.muxing}
+        self._container = av.open(file, "w", format=codec.container, options=muxing)
+        stream = self._container.add_stream(
+            codec.name, rate=RATE_OUT, layout="mono", options=dict(codec.options)
+        )
+        assert isinstance(stream, av.AudioStream)
+        if codec.bit_rate:
+            stream.bit_rate = codec.bit_rate
+        self._stream = stream
+        self._written = 0
+
+    def write(self, pcm: Pcm) -> None:
+        if not len(pcm):
+            return
+        frame = self._frame.from_ndarray(pcm.reshape(1, -1), format="s16", layout="mono")
+        frame.sample_rate = RATE_OUT
+        frame.pts = self._written
+        self._written += len(pcm)
+        self._container.mux(self._stream.encode(frame))
+
+    def close(self) -> None:
+        self._container.mux(self._stream.encode(None))
+        self._container.close()
+
+
+class FasterEncoder(Encoder):
+    """With the voice faster or slower than it spoke."""
+
+    def __init__(self, encoder: Encoder, faster: float) -> None:
+        from offhook.pipeline.speech.voice.voice_sound import Tempo  # which needs FFmpeg
+
+        self._encoder = encoder
+        self._tempo = Tempo(faster)
+
+    def write(self, pcm: Pcm) -> None:
+        self._encoder.write(self._tempo.push(pcm))
+
+    def close(self) -> None:
+        self._encoder.write(self._tempo.finish())
+        self._encoder.close()
+
+
+class _OneWay(io.RawIOBase):
+    def __init__(self, take: Callable[[bytes], object]) -> None:
+        self._take = take
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._take(bytes(data))
+        return len(data)
+
+
+def one_way(take: Callable[[bytes], object]) -> IO[bytes]:
+    """A file that cannot seek, of which each part is given away as it is written."""
+    return cast(IO[bytes], _OneWay(take))
+
+
+class StreamEncoder:
+    """Sound in, the bytes of an endless file out."""
+
+    def __init__(self, form: Format, faster: float = 1.0) -> None:
+        self._parts: list[bytes] = []
+        self._encoder = open_encoder(form, one_way(self._parts.append), faster)
+
+    def push(self, pcm: Pcm) -> bytes:
+        """What of the file is ready now."""
+        self._encoder.write(pcm)
+        return self._taken()
+
+    def finish(self) -> bytes:
+        """The rest of it."""
+        self._encoder.close()
+        return self._taken()
+
+    def _taken(self) -> bytes:
+        taken = b"".join(self._parts)
+        self._parts.clear()
+        return taken

@@ -1,0 +1,425 @@
+"""Any audio or video file to text: piece by piece as it is decoded, each as one utterance of a
+recogniser's stream.
+
+A file is cut at quiet places and is never in memory as a whole. What somebody sends is hostile:
+only formats that are one file are read (a playlist names others), and how long the sound is, is
+counted and not believed.
+"""
+
+import asyncio
+import itertools
+import logging
+import math
+from collections import deque
+from collections.abc import AsyncGenerator, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from offhook.media.codecs.downmix import ToMono
+from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.speech.recognizer import EngineError, Final, RecognizerStream, Word
+from offhook.pipeline.speech.streams.audio_chunks import SEARCH_SECONDS, split
+from offhook.web.speech_api.http.transcript import Segment
+
+if TYPE_CHECKING:  # imported when a file comes: a server that hears none does without
+    import av
+    from av.container import InputContainer
+
+log = logging.getLogger(__name__)
+
+PIECE_S = 27.0
+"""s of a piece when only the whole text is wanted: what the engine hears best and fastest."""
+CAPTION_S = 10.0
+"""When times are wanted, which without times of words are those of the pieces."""
+EARLY_S = (2.0, 4.0, 8.0)
+"""When the text is wanted as it comes: the first pieces, and the last of them again and again. Of
+PocketSphinx' words (42 s of read speech) 38 % are wrong in pieces of 2 s only, 22 % in growing
+ones, 23 % in pieces of 8 s, 27 % in pieces of 27 s."""
+LEAST_S = 1.0
+"""s. A last piece that would be shorter stays with the one before."""
+PIECES_AHEAD = 3
+"""Pieces given to the engine beyond the one whose text is next, so that it never waits."""
+PIECES_AHEAD_EARLY = 1
+"""When the text is wanted as it comes; and none before the first text is there. An engine may hear
+them at the same time, each the later."""
+FEED_SAMPLES = RATE_IN
+SILENCE_PEAK = 4
+"""A piece with no sample beyond it (-78 dB) is silence, and no engine's business."""
+MIN_RATE, MAX_RATE = 1_000, 768_000
+"""Hz. Each sample of a file of 1 Hz would become 16 000."""
+MAX_FAULTS = 1_000
+"""Packets that cannot be decoded; beyond, the rest of the file is given up."""
+MANY_PACKETS = 10_000
+PACKET_S = 0.001
+"""s. A file of more packets than many, which on the whole are shorter, is made to be slow; no
+codec's are. The rest of it is given up."""
+
+FORMATS = (
+    *("aac", "ac3", "ac4", "act", "aiff", "alaw", "amr", "amrnb", "amrwb", "ape", "apm", "asf"),
+    *("au", "avi", "avr", "caf", "codec2", "daud", "dsf", "dsicin", "dss", "dts", "dtshd", "dv"),
+    *(
+        "eac3",
+        "flac",
+        "flv",
+        "g722",
+        "gsm",
+        "gxf",
+        "iff",
+        "ircam",
+        "kux",
+        "lc3",
+        "live_flv",
+        "loas",
+    ),
+    *("matroska", "mlp", "mmf", "mov", "mp3", "mpc", "mpc8", "mpeg", "mpegts", "mulaw", "mxf"),
+    *("nistsphere", "nsv", "nut", "ogg", "oma", "osq", "paf", "pva", "pvf", "qcp", "qoa", "r3d"),
+    *("rm", "roq", "rpl", "rso", "s337m", "sds", "shn", "smjpeg", "smk", "sol", "sox", "spdif"),
+    *("swf", "tak", "truehd", "tta", "voc", "vqf", "w64", "wav", "wsd", "wtv", "wv", "xa", "xwma"),
+)
+"""FFmpeg's names of what is read. Not among them: what names other files or hosts (hls, dash,
+concat, imf, sdp, image2), devices, and texts that are drawn."""
+
+
+class FileError(ValueError):
+    """A file that cannot be read; the message says why, after the file's path and a colon."""
+
+
+@dataclass(frozen=True)
+class RawPcm:
+    """A file that is nothing but samples: 16-bit, little-endian, interleaved."""
+
+    rate: int
+    channels: int = 1
+
+
+# --- decoding ---
+
+
+@dataclass
+class Piece:
+    start: int
+    """In samples of the file."""
+    pcm: Pcm
+    total: float | None
+    """The file's length in s, where it says so."""
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.pcm)
+
+    @property
+    def silent(self) -> bool:
+        return max(int(self.pcm.max()), -int(self.pcm.min())) <= SILENCE_PEAK
+
+
+def read_pieces(
+    path: Path,
+    lengths: Sequence[float],
+    raw: RawPcm | None = None,
+    most_s: float = math.inf,
+) -> Generator[Piece]:
+    """The sound of a file at 16 kHz, cut at quiet places into pieces about as long as `lengths`
+    says, in s; the last length holds from there on. Silence does not count as a first piece.
+    Raises FileError, also for more than `most_s` seconds of sound."""
+    wanted = itertools.chain(lengths, itertools.repeat(lengths[-1]))
+    length, start = next(wanted), 0
+    waiting, blocks, size = np.zeros(0, np.int16), list[Pcm](), 0
+    total = None
+
+    def cut(until: int) -> Piece:
+        nonlocal length, start, waiting
+        piece = Piece(start, waiting[:until], total)
+        start, waiting = start + until, waiting[until:]
+        if not piece.silent:
+            length = next(wanted)
+        return piece
+
+    for block, _, length_s in decoded(path, RATE_IN, raw, most_s):
+        total = length_s
+        blocks.append(block)
+        size += len(block)
+        if start + len(waiting) + size > most_s * RATE_IN:
+            raise _too_long(path, most_s)
+        if len(waiting) + size <= _enough(length):
+            continue
+        waiting = np.concatenate((waiting, *blocks))
+        blocks, size = [], 0
+        while len(waiting) > _enough(length):
+            yield cut(_first_cut(waiting, length))
+        waiting = waiting.copy()
+    waiting = np.concatenate((waiting, *blocks))
+    if start + len(waiting) == 0:
+        raise FileError(f"{path}: there is no sound in it")
+    while len(waiting):
+        until = _first_cut(waiting, length)
+        yield cut(until if len(waiting) - until >= LEAST_S * RATE_IN else len(waiting))
+
+
+def _enough(length: float) -> int:
+    """Samples among which the best place for a cut is known."""
+    return int((length + min(SEARCH_SECONDS, length / 2)) * RATE_IN)
+
+
+def _first_cut(pcm: Pcm, length: float) -> int:
+    return split(pcm[: _enough(length) + 1], length)[0][1]
+
+
+def _too_long(path: Path, most_s: float) -> FileError:
+    return FileError(f"{path}: it has more than {most_s / 60:g} minutes of sound, the most heard")
+
+
+def decoded(
+    path: Path, rate: int | None = None, raw: RawPcm | None = None, most_s: float = math.inf
+) -> Generator[tuple[Pcm, int, float | None]]:
+    """Blocks at `rate` Hz, or that of the file, each with its rate and the file's length in s if
+    it says so. Of a file that is cut off or damaged, what can be decoded. Raises FileError, at once
+    for a file that turns out to have more than `most_s` seconds by its packets."""
+    import av
+
+    with opened(path, raw) as container:
+        total = container.duration / av.time_base if container.duration else None
+        if total is not None and total > most_s:
+            total = _counted(path, raw, most_s)
+        for block, hz in _blocks(path, container, rate):
+            yield block, hz, total
+
+
+def opened(path: Path, raw: RawPcm | None = None) -> "InputContainer":
+    """Raises FileError."""
+    import av
+
+    options = {"format_whitelist": ",".join((*FORMATS, *(["s16le"] if raw else [])))}
+    if raw is not None:
+        options |= {"sample_rate": str(raw.rate), "ch_layout": f"{raw.channels}C"}
+    try:
+        container = av.open(
+            str(path),
+            format="s16le" if raw else None,
+            options=options,
+            metadata_errors="replace",
+        )
+    except FileNotFoundError as error:
+        raise FileError(f"{path}: there is no such file") from error
+    except IsADirectoryError as error:
+        raise FileError(f"{path}: this is a folder: name the files in it") from error
+    except PermissionError as error:
+        raise FileError(f"{path}: it may not be read") from error
+    except (av.FFmpegError, OSError, ValueError, LookupError) as error:
+        words = f"no audio or video that can be read{_reason(error)}"
+        raise FileError(f"{path}: {words}") from error
+    if not container.streams.audio:
+        container.close()
+        raise FileError(f"{path}: there is no audio track in it")
+    return container
+
+
+def _reason(error: Exception) -> str:
+    words = getattr(error, "strerror", None) or str(error)
+    return f" ({words})" if words else ""
+
+
+def _blocks(
+    path: Path, container: "InputContainer", rate: int | None
+) -> Generator[tuple[Pcm, int]]:
+    """What can be decoded of the first audio track. Raises FileError when nothing can."""
+    import av
+
+    converter, faults, good = Converter(rate), list[str](), 0
+    packets = container.demux(container.streams.audio[0])
+    for count in itertools.count():
+        blocks: list[Pcm] = []
+        ended = len(faults) > MAX_FAULTS or count > MANY_PACKETS + converter.seconds / PACKET_S
+        try:
+            # When the packet before was an error, it was the last.
+            packet = None if ended else next(packets, None)
+            for frame in packet.decode() if packet is not None else ():
+                if isinstance(frame, av.AudioFrame):
+                    blocks += converter.convert(frame)
+            if packet is None:
+                ended = True
+                blocks += converter.end()
+        except (av.FFmpegError, OSError, ValueError, LookupError) as error:
+            faults.append(_reason(error))
+        good += len(blocks)
+        for block in blocks:
+            yield block, converter.rate
+        if ended:
+            break
+    if faults and not good:
+        raise FileError(f"{path}: its sound cannot be decoded{faults[0]}")
+    if faults:
+        log.info("x %d faults in a file, %d blocks decoded", len(faults), good)
+
+
+class Converter:
+    """Sound of any kind, which may change, to int16 mono at `rate` Hz, or its own."""
+
+    def __init__(self, rate: int | None) -> None:
+        self._wanted = rate
+        self._mono: ToMono | None = None
+        self._of: tuple[str, str, int] | None = None
+        self.rate = rate or 0
+        """Of what was converted last."""
+        self.seconds = 0.0
+        """Converted."""
+
+    def convert(self, frame: "av.AudioFrame") -> list[Pcm]:
+        """Raises ValueError, av.FFmpegError."""
+        import av
+
+        blocks: list[Pcm] = []
+        of = (frame.format.name, frame.layout.name, frame.sample_rate)
+        if of != self._of:
+            blocks = self.end()
+            if not MIN_RATE <= frame.sample_rate <= MAX_RATE:
+                raise ValueError(f"{frame.sample_rate} Hz, not {MIN_RATE} to {MAX_RATE}")
+            self._mono, self._of = ToMono(frame, self._wanted), of
+            self.rate = self._wanted or frame.sample_rate
+        assert self._mono is not None
+        frame.pts = None
+        self.seconds += frame.samples / frame.sample_rate
+        try:
+            return blocks + self._mono.convert(frame)
+        except (av.FFmpegError, ValueError):
+            self._mono = self._of = None
+            raise
+
+    def end(self) -> list[Pcm]:
+        """What is still within. Raises av.FFmpegError."""
+        mono, self._mono, self._of = self._mono, None, None
+        return mono.convert(None) if mono is not None else []
+
+
+def _counted(path: Path, raw: RawPcm | None, most_s: float) -> float:
+    """The file's length in s by its packets, none of which is decoded: headers lie, or do not
+    know. Raises FileError when it is too long."""
+    import av
+
+    seconds = 0.0
+    with opened(path, raw) as container:
+        try:
+            for packet in container.demux(container.streams.audio[0]):
+                if packet.duration and packet.time_base:
+                    seconds += float(packet.duration * packet.time_base)
+                if seconds > most_s:
+                    raise _too_long(path, most_s)
+        except (av.FFmpegError, OSError, LookupError):
+            pass  # cut off here: decoding will say so
+    return seconds
+
+
+class PieceReader:
+    """Pieces made in a thread, one at a time."""
+
+    def __init__(self, pieces: Generator[Piece]) -> None:
+        self._pieces = pieces
+        self._step: asyncio.Future[Piece | None] | None = None
+
+    async def next(self) -> Piece | None:
+        """None at the end. Raises FileError."""
+        loop = asyncio.get_running_loop()
+        self._step = loop.run_in_executor(None, next, self._pieces, None)
+        return await asyncio.shield(self._step)
+
+    async def close(self) -> None:
+        """Ends it after the piece it is at."""
+        if self._step is not None:
+            await asyncio.wait((self._step,))
+            self._step.exception()
+        await asyncio.to_thread(self._pieces.close)
+
+
+# --- hearing ---
+
+
+@dataclass(frozen=True)
+class Heard:
+    segment: Segment
+    total: float | None
+    """The file's length in s, where it says so."""
+
+    @property
+    def done(self) -> float | None:
+        """Which part of the file is heard, 0..1."""
+        return min(1.0, self.segment.end / self.total) if self.total else None
+
+
+class FileHearing:
+    """One file into one stream: an utterance a piece, some pieces ahead of the text. `early`: the
+    first text is to come soon."""
+
+    def __init__(
+        self, stream: RecognizerStream, pieces: Generator[Piece], *, early: bool = False
+    ) -> None:
+        self._stream = stream
+        self._events = stream.events()
+        self._reader = PieceReader(pieces)
+        self._waiting: deque[Piece] = deque()
+        """Whose text is not there; the first is the next."""
+        self._early = early
+        self._fed = 0
+        """Samples given to the stream up to the next piece: times of words count from the
+        stream's beginning."""
+        self._ended = False
+
+    async def begin(self) -> None:
+        """Read the first piece, and so know that there is sound. Raises FileError."""
+        await self._feed_next()
+
+    async def heard(self) -> AsyncGenerator[Heard]:
+        """Each piece when it is done. Raises FileError, EngineError."""
+        while True:
+            while not self._ended and len(self._waiting) <= self._most_ahead():
+                await self._feed_next()
+            if not self._waiting:
+                return
+            piece = self._waiting.popleft()
+            yield Heard(await self._text_of(piece), piece.total)
+
+    async def close(self) -> None:
+        """The stream is its owner's to close, before."""
+        await self._reader.close()
+
+    def _most_ahead(self) -> int:
+        if not self._early:
+            return PIECES_AHEAD
+        return PIECES_AHEAD_EARLY if self._fed else 0
+
+    async def _feed_next(self) -> None:
+        piece = await self._reader.next()
+        if piece is None:
+            self._ended = True
+            return
+        self._waiting.append(piece)
+        if piece.silent:
+            return
+        for at in range(0, len(piece.pcm), FEED_SAMPLES):
+            self._stream.feed(piece.pcm[at : at + FEED_SAMPLES])
+        self._stream.finish()
+
+    async def _text_of(self, piece: Piece) -> Segment:
+        start, end = piece.start / RATE_IN, piece.end / RATE_IN
+        if piece.silent:
+            return Segment(start, end, "")
+        finals = await self._finals()
+        shift = (piece.start - self._fed) * 1000 // RATE_IN
+        self._fed += len(piece.pcm)
+        words = tuple(
+            Word(w.text, w.start_ms + shift, w.end_ms + shift) for f in finals for w in f.words
+        )
+        said = [final for final in finals if final.text]
+        text = " ".join(final.text for final in said)
+        return Segment(start, end, text, words, said[0].language if said else "")
+
+    async def _finals(self) -> list[Final]:
+        """All of one utterance. Raises EngineError."""
+        finals: list[Final] = []
+        async for event in self._events:
+            if isinstance(event, Final):
+                finals.append(event)
+                if not event.continues:
+                    return finals
+        raise EngineError("the engine ended before it had heard the file: ask again")

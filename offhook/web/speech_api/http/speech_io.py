@@ -1,0 +1,302 @@
+"""POST /v1/audio/speech, /speech/stream and /speech/pcm: a text as sound, sent as it is made.
+
+The answer begins with the first sound, in every format; what goes wrong before is an error with a
+status of its own. Later, a stream of events says it in an event; bare sound breaks off.
+"""
+
+import asyncio
+import base64
+import json
+import math
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from io import SEEK_END
+from tempfile import SpooledTemporaryFile
+from typing import Any
+
+from aiohttp import web
+from loguru import logger
+
+from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.pipeline.speech.recognizer import EngineError, NotPossible
+from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, SynthesizerStream, UnknownVoice
+from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.http.audio_encoder import (
+    MEDIA_TYPES,
+    Format,
+    StreamEncoder,
+    open_encoder,
+)
+from offhook.web.speech_api.http.speech_request import MAX_BODY_BYTES, SpeechRequest
+from offhook.web.speech_api.http.synthesis_io import Ahead, made_ahead, played, spoken
+from offhook.web.speech_api.reply_cache_io import REPLIES, ReplyCache, choose
+from offhook.web.speech_api.server_io import ASKED, SPEECH, Asked, SpeechServer, fault_of
+
+BODY_S = 20.0
+"""For the whole body to come."""
+UNTAKEN_S = 60.0
+"""A client that takes nothing for so long is left."""
+IN_MEMORY_BYTES = 4 << 20
+"""Of an answer that is sent at once; a longer one waits on disk."""
+BLOCK_BYTES = 1 << 18
+CHARS_PER_TOKEN = 4
+TOKENS_PER_S = 12.5
+"""`usage` counts as for English text, and as Qwen3-TTS makes sound, whichever engine speaks."""
+
+
+@dataclass
+class Reply:
+    """What is to be heard, and where it comes from."""
+
+    pieces: AsyncIterator[Speech]
+    stream: SynthesizerStream | None = None
+    """That makes them; None: they were made before."""
+    keep: Callable[[list[Speech]], None] | None = None
+    """What is told all of them, when they were made to the end."""
+
+
+async def speech(request: web.Request) -> web.StreamResponse:
+    return await _speak(request)
+
+
+async def speech_stream(request: web.Request) -> web.StreamResponse:
+    return await _speak(request, always=True)
+
+
+async def speech_pcm(request: web.Request) -> web.StreamResponse:
+    return await _speak(request, "pcm")
+
+
+async def _speak(
+    request: web.Request, form: Format | None = None, *, always: bool = False
+) -> web.StreamResponse:
+    """`form`: the only one here; `always`: it streams always."""
+    server, asked = request.app[SPEECH], request[ASKED]
+    async with server.request("speech", asked) as turn:
+        wanted = server.request_to_speak(await _body(request), form)
+        if always and not wanted.stream:
+            words = "this path always streams: POST /v1/audio/speech does not have to"
+            raise ApiError(400, words, "stream")
+        await turn()
+        cache = None if _has_directive(request, "no-store") else request.app.get(REPLIES)
+        anew = _has_directive(request, "no-cache")
+        reply = await _reply(server, asked, wanted, cache, anew)
+        return await respond(request, wanted, reply)
+
+
+async def _body(request: web.Request) -> bytes:
+    kind = request.content_type
+    if not (kind == "application/json" or kind.endswith("+json")) and "Content-Type" in (
+        request.headers
+    ):
+        words = f"the body is {kind[:80]}: send JSON, with Content-Type: application/json"
+        raise ApiError(415, words)
+    data = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for block in request.content.iter_any():
+                data += block
+                if len(data) > MAX_BODY_BYTES:
+                    raise ApiError(413, f"the body has over {MAX_BODY_BYTES} bytes")
+    except TimeoutError as error:
+        raise ApiError(408, f"the body did not come in {BODY_S:g} s") from error
+    return bytes(data)
+
+
+def _has_directive(request: web.Request, name: str) -> bool:
+    """Whether the client says so in Cache-Control: no-store, the reply is not to be kept; no-cache,
+    it is to be spoken anew (RFC 9111 §5.2.1)."""
+    said = request.headers.get("Cache-Control", "").lower().split(",")
+    return name in (directive.strip() for directive in said)
+
+
+async def _reply(
+    server: SpeechServer,
+    asked: Asked,
+    wanted: SpeechRequest,
+    cache: ReplyCache | None,
+    anew: bool,
+) -> Reply:
+    """Without the engine, if the voice is known to last and the reply is kept; `anew`: that is not
+    looked for. Raises ApiError, EngineError."""
+    voice = cache.voice(_engine(server), wanted.voice) if cache is not None else None
+    if voice is None:
+        voice = await choose(await _loaded(server, asked), wanted.voice)
+        if cache is not None:
+            cache.remember(_engine(server), wanted.voice, voice)
+    # What must not be kept here, or not come from here, must not there either.
+    options = replace(wanted.voice_options(voice.name), cache=cache is not None and not anew)
+    keep = None
+    if cache is not None and (key := cache.key(_engine(server), wanted.input, voice, options)):
+        if not anew and (known := await cache.get(key)) is not None:
+            return Reply(played(known))
+        keep = partial(cache.put, key)
+    synthesizer = await _loaded(server, asked)
+    try:
+        stream = synthesizer.open(server.spoken(options))
+    except ValueError as error:
+        raise _not_possible(error) from error
+    return Reply(spoken(stream, wanted.input), stream, keep)
+
+
+def _engine(server: SpeechServer) -> str:
+    return f"{server.tts_name} {server.tts_model}"
+
+
+async def _loaded(server: SpeechServer, asked: Asked) -> Synthesizer:
+    synthesizer = await server.synthesizer()
+    if asked.stages.seconds("loaded") is None:
+        asked.stages.mark("loaded")
+    return synthesizer
+
+
+def _not_possible(error: ValueError) -> ApiError:
+    param = "voice" if isinstance(error, UnknownVoice) else None
+    code = "not_possible" if isinstance(error, NotPossible) else None
+    return ApiError(400, str(error), param, code)
+
+
+# --- the answer ---
+
+
+async def respond(request: web.Request, wanted: SpeechRequest, reply: Reply) -> web.StreamResponse:
+    """The reply as `wanted` wants it. Raises ApiError, EngineError while nothing was sent."""
+    server, asked = request.app[SPEECH], request[ASKED]
+    asked.format = wanted.response_format
+    try:
+        async with made_ahead(_noted(server, asked, reply)) as ahead:
+            sounding = _Sounding(request, wanted, reply, ahead)
+            return await (sounding.as_made() if wanted.stream else sounding.at_once())
+    finally:
+        if reply.stream is not None:
+            reply.stream.cancel()
+
+
+async def _noted(server: SpeechServer, asked: Asked, reply: Reply) -> AsyncIterator[Speech]:
+    """The pieces, as they are made, timed and counted, and kept at the end. Raises ApiError,
+    EngineError."""
+    made: list[Speech] = []
+    try:
+        async for piece in reply.pieces:
+            if len(piece.pcm):
+                asked.stages.mark("first")
+                server.count_audio(asked, len(piece.pcm) / RATE_OUT)
+            if reply.keep is not None:
+                made.append(piece)
+            yield piece
+    except ValueError as error:
+        raise _not_possible(error) from error
+    asked.stages.mark("inferred")
+    if reply.keep is not None and any(len(piece.pcm) for piece in made):
+        reply.keep(made)
+
+
+class _Sounding:
+    """One answer."""
+
+    def __init__(
+        self, request: web.Request, wanted: SpeechRequest, reply: Reply, ahead: Ahead
+    ) -> None:
+        self._request = request
+        self._asked: Asked = request[ASKED]
+        self._wanted = wanted
+        self._ahead = ahead
+        self._samples = 0
+        events = wanted.stream_format == "sse"
+        self._response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream"
+                if events
+                else MEDIA_TYPES[wanted.response_format],
+                "Cache-Control": "no-store",
+                "X-Accel-Buffering": "no",  # nginx would gather it before it goes on
+                "X-Cache": "hit" if reply.stream is None else "miss",
+            }
+        )
+        self._wrapped = _delta if events else bytes
+
+    async def as_made(self) -> web.StreamResponse:
+        # FFmpeg is loaded while the engine makes the first sound.
+        wanted = self._wanted
+        encoder = await asyncio.to_thread(StreamEncoder, wanted.response_format, wanted.faster)
+        sound: Pcm | None = await self._first()
+        await self._response.prepare(self._request)
+        try:
+            while sound is not None:
+                await self._send(await asyncio.to_thread(encoder.push, sound))
+                sound = await self._next()
+        except (EngineError, ApiError) as error:
+            if wanted.stream_format == "audio":
+                raise
+            logger.warning("x speech: {}", error)
+            fault = {"type": "error", **fault_of(error, self._asked.id).as_dict()}
+            await self._write(b"event: error\n" + _event(fault))
+            return self._response
+        await self._send(await asyncio.to_thread(encoder.finish))
+        self._asked.stages.mark("encoded")
+        if wanted.stream_format == "sse":
+            await self._write(_event(self._done()))
+        return self._response
+
+    async def at_once(self) -> web.StreamResponse:
+        """When all is there, with its length."""
+        wanted = self._wanted
+        sound: Pcm | None = await self._first()
+        with SpooledTemporaryFile(IN_MEMORY_BYTES) as file:
+            encoder = await asyncio.to_thread(
+                open_encoder, wanted.response_format, file, wanted.faster
+            )
+            while sound is not None:
+                await asyncio.to_thread(encoder.write, sound)
+                sound = await self._next()
+            await asyncio.to_thread(encoder.close)
+            self._asked.stages.mark("encoded")
+            self._response.content_length = file.seek(0, SEEK_END)
+            await self._response.prepare(self._request)
+            file.seek(0)
+            while block := await asyncio.to_thread(file.read, BLOCK_BYTES):
+                await self._write(block)
+        return self._response
+
+    async def _first(self) -> Pcm:
+        """Raises ApiError 400 when there is none."""
+        sound = await self._next()
+        if sound is None:
+            raise ApiError(400, "there is nothing to say in this text", "input")
+        return sound
+
+    async def _next(self) -> Pcm | None:
+        sound = await self._ahead.take()
+        self._samples += 0 if sound is None else len(sound)
+        return sound
+
+    async def _send(self, data: bytes) -> None:
+        if data:
+            await self._write(self._wrapped(data))
+
+    async def _write(self, data: bytes) -> None:
+        """Raises TimeoutError when the client does not take it."""
+        async with asyncio.timeout(UNTAKEN_S):
+            await self._response.write(data)
+        self._asked.stages.mark("first_byte")
+
+    def _done(self) -> dict[str, Any]:
+        seconds = self._samples / RATE_OUT / self._wanted.faster
+        read = -(-len(self._wanted.input) // CHARS_PER_TOKEN)
+        made = math.ceil(seconds * TOKENS_PER_S)
+        usage = {"input_tokens": read, "output_tokens": made, "total_tokens": read + made}
+        return {
+            "type": "speech.audio.done",
+            "usage": usage,
+            "seconds": round(seconds, 3),
+            "latency": self._asked.stages.as_dict(),
+        }
+
+
+def _delta(data: bytes) -> bytes:
+    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
+
+
+def _event(event: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(event)}\n\n".encode()

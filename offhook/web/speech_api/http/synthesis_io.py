@@ -1,0 +1,107 @@
+"""A text on its way through an engine, which goes on while its sound is encoded and sent."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import numpy as np
+
+from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.pipeline.speech.synthesizer import Speech, SynthesizerStream
+
+AHEAD_CHARS = 20_000
+"""Text given to the engine before it is spoken; more is written when there is room."""
+WRITE_CHARS = 4096
+AHEAD_S = 60
+"""Sound that nobody has taken; with more, the engine is held."""
+TAKE_S = 0.25
+"""The most sound that is taken at a time: to encode it takes some milliseconds."""
+
+
+async def spoken(stream: SynthesizerStream, text: str) -> AsyncIterator[Speech]:
+    """The pieces of `text`, to its end. Raises what the stream raises; to cancel it is the
+    caller's."""
+    written = said = 0
+
+    def write() -> None:
+        nonlocal written
+        while written < len(text) and written - said < AHEAD_CHARS:
+            stream.write(text[written : written + WRITE_CHARS])
+            written += WRITE_CHARS
+            if written >= len(text):
+                stream.end()
+
+    write()
+    async for piece in stream:
+        said += len(piece.text)
+        write()
+        yield piece
+
+
+async def played(pieces: Sequence[Speech]) -> AsyncIterator[Speech]:
+    for piece in pieces:
+        yield piece
+
+
+class Ahead:
+    """Sound that was made and not yet taken."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Pcm] = deque()
+        self._samples = 0
+        self._over = False
+        self._error: Exception | None = None
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+
+    async def take(self) -> Pcm | None:
+        """All that is there, as far as TAKE_S; None after the last. Raises what the engine
+        raised."""
+        while not self._waiting:
+            if self._error is not None:
+                raise self._error
+            if self._over:
+                return None
+            self._news.clear()
+            await self._news.wait()
+        taken = [self._waiting.popleft()]
+        room = int(TAKE_S * RATE_OUT) - len(taken[0])
+        while self._waiting and len(self._waiting[0]) <= room:
+            room -= len(self._waiting[0])
+            taken.append(self._waiting.popleft())
+        if room < 0:
+            self._waiting.appendleft(taken[0][room:])
+            taken[0] = taken[0][:room]
+        sound = np.concatenate(taken) if len(taken) > 1 else taken[0]
+        self._samples -= len(sound)
+        self._room.set()
+        return sound
+
+    async def fill(self, pieces: AsyncIterator[Speech]) -> None:
+        try:
+            async for piece in pieces:
+                if len(piece.pcm):
+                    self._waiting.append(piece.pcm)
+                    self._samples += len(piece.pcm)
+                    self._news.set()
+                while self._samples > AHEAD_S * RATE_OUT:
+                    self._room.clear()
+                    await self._room.wait()
+        except Exception as error:  # for who takes the sound
+            self._error = error
+        finally:
+            self._over = True
+            self._news.set()
+
+
+@asynccontextmanager
+async def made_ahead(pieces: AsyncIterator[Speech]) -> AsyncIterator[Ahead]:
+    """Inside, the pieces are made, as far ahead as there is room."""
+    ahead = Ahead()
+    filling = asyncio.create_task(ahead.fill(pieces), name="speech made ahead")
+    try:
+        yield ahead
+    finally:
+        filling.cancel()
+        await asyncio.gather(filling, return_exceptions=True)

@@ -1,0 +1,287 @@
+"""POST /v1/audio/transcriptions, /translations and /transcriptions/stream: files to text.
+
+With `stream`, what goes out is never taken back: a delta is the text of a piece that is done. The
+partials of an engine are not used, though the first words of them are called stable: PocketSphinx
+changes some of those in one Final of three, and most engines make none for files. The first pieces
+are short instead.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from aiohttp import web
+from loguru import logger
+
+from offhook.pipeline.speech.recognizer import (
+    EngineError,
+    NotPossible,
+    Recognizer,
+    RecognizerStream,
+    StreamOptions,
+)
+from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.http.file_transcription_io import (
+    CAPTION_S,
+    EARLY_S,
+    PIECE_S,
+    FileError,
+    FileHearing,
+    Heard,
+    read_pieces,
+)
+from offhook.web.speech_api.http.transcript import Segment, Task, Transcript, name_of, told_word
+from offhook.web.speech_api.http.transcription_request import TranscriptionRequest, parse
+from offhook.web.speech_api.http.translation_io import Translator
+from offhook.web.speech_api.http.upload_io import Upload, receive
+from offhook.web.speech_api.server_io import ASKED, SPEECH, Asked, SpeechServer, fault_of
+
+LOG_S = 10.0
+"""How often the log says how far a long file is."""
+PROGRESS_S = 0.5
+"""The least between two events of progress."""
+UNTAKEN_S = 60.0
+"""A client that takes nothing for so long is left."""
+TYPES = {"text": "text/plain", "srt": "application/x-subrip", "vtt": "text/vtt"}
+GRANULARITIES = "timestamp_granularities[]"
+
+
+async def transcriptions(request: web.Request) -> web.StreamResponse:
+    return await _transcribe(request, "transcribe")
+
+
+async def translations(request: web.Request) -> web.StreamResponse:
+    return await _transcribe(request, "translate")
+
+
+async def _transcribe(request: web.Request, task: Task) -> web.StreamResponse:
+    async with _opened(request, task) as job:
+        if job.wanted.stream:
+            return await _deltas(request, job)
+        async with aclosing(job.run()) as heard:
+            async for _ in heard:
+                pass
+        told = job.transcript.told(job.wanted.format, job.wanted.granularities, task)
+        if isinstance(told, str):
+            return web.Response(text=told, content_type=TYPES[job.wanted.format], charset="utf-8")
+        return web.json_response(told, dumps=_json)
+
+
+async def transcriptions_stream(request: web.Request) -> web.StreamResponse:
+    """An event a segment, as it is done."""
+    async with _opened(request, "transcribe", by_segment=True) as job:
+        events, count, told_at = _Events(request), 0, 0.0
+        async with events, aclosing(job.run()) as heard:
+            async for segment, _, news in heard:
+                if segment.text:
+                    await events.send(_segment(count, segment), "segment")
+                    count += 1
+                if time.monotonic() - told_at >= PROGRESS_S:
+                    told_at = time.monotonic()
+                    await events.send(_progress(news), "progress")
+            await events.send(_done(job), "done")
+        return events.response
+
+
+async def _deltas(request: web.Request, job: "_Job") -> web.StreamResponse:
+    """As OpenAI streams a transcription. The length goes beside the text: `usage` of this event is
+    of tokens there, which are not counted here, and programs that check types would stumble."""
+    events = _Events(request)
+    async with events, aclosing(job.run()) as heard:
+        async for _, added, _ in heard:
+            if added:
+                await events.send({"type": "transcript.text.delta", "delta": added})
+        done = {"type": "transcript.text.done", "text": job.transcript.text}
+        await events.send({**done, "duration": round(job.transcript.duration, 3)})
+    return events.response
+
+
+def _segment(number: int, segment: Segment) -> dict[str, Any]:
+    return {
+        "type": "segment",
+        "id": number,
+        "start": round(segment.start, 3),
+        "end": round(segment.end, 3),
+        "text": segment.text,
+        "language": segment.language,
+        "words": [told_word(word) for word in segment.words],
+    }
+
+
+def _progress(heard: Heard) -> dict[str, Any]:
+    total = None if heard.total is None else round(heard.total, 3)
+    done = None if heard.done is None else round(heard.done, 4)
+    seconds = round(heard.segment.end, 3)
+    return {"type": "progress", "fraction": done, "seconds": seconds, "duration": total}
+
+
+def _done(job: "_Job") -> dict[str, Any]:
+    transcript = job.transcript
+    return {
+        "type": "done",
+        "text": transcript.text,
+        "language": name_of(transcript.language),
+        "duration": round(transcript.duration, 3),
+        "usage": transcript.usage(),
+        "stages": job.asked.stages.as_dict(),
+    }
+
+
+# --- one file ---
+
+
+@dataclass
+class _Job:
+    server: SpeechServer
+    asked: Asked
+    wanted: TranscriptionRequest
+    upload: Upload
+    hearing: FileHearing
+    translator: Translator | None
+    transcript: Transcript = field(default_factory=Transcript)
+
+    async def run(self) -> AsyncGenerator[tuple[Segment, str, Heard]]:
+        """Each piece: its segment, what it adds to the text, and how far the file is. Raises
+        ApiError, EngineError."""
+        logged_at = time.monotonic()
+        try:
+            async with aclosing(self.hearing.heard()) as pieces:
+                async for heard in pieces:
+                    self.asked.stages.mark("first")
+                    segment, began = heard.segment, self.transcript.duration
+                    if self.translator is not None:
+                        segment = await self.translator.translated(segment)
+                    self.server.count_audio(self.asked, segment.end - began)
+                    added = self.transcript.add(segment)
+                    if time.monotonic() - logged_at >= LOG_S:
+                        logged_at = time.monotonic()
+                        part = "" if heard.done is None else f", {heard.done:.0%}"
+                        logger.info("heard {:.0f} s of a file{}", segment.end, part)
+                    yield segment, added, heard
+        except FileError as error:
+            raise _bad_file(error, self.upload) from error
+        self.asked.stages.mark("inferred")
+
+
+@asynccontextmanager
+async def _opened(
+    request: web.Request, task: Task, *, by_segment: bool = False
+) -> AsyncIterator[_Job]:
+    """The file, of which the first piece is read, and an engine's stream. Raises ApiError,
+    EngineError."""
+    server, asked = request.app[SPEECH], request[ASKED]
+    settings = server.settings
+    async with (
+        server.request("transcription", asked) as turn,
+        receive(request, settings.max_upload_mb << 20, server.uploads) as upload,
+    ):
+        wanted = parse(upload.fields, task, by_segment=by_segment, lenient=settings.lenient)
+        if wanted.model:
+            server.check_model("transcription", wanted.model)
+        await turn()
+        recognizer = await server.recognizer()
+        asked.stages.mark("loaded")
+        stream = await _stream(recognizer, wanted)
+        most_s = 60 * settings.max_audio_minutes
+        pieces = read_pieces(upload.path, _lengths(wanted), upload.raw, most_s)
+        hearing = FileHearing(stream, pieces, early=wanted.stream)
+        try:
+            async with Translator(settings) as translator:
+                await hearing.begin()
+                yield _Job(
+                    server,
+                    asked,
+                    wanted,
+                    upload,
+                    hearing,
+                    translator if task == "translate" else None,
+                )
+        except FileError as error:
+            raise _bad_file(error, upload) from error
+        finally:
+            await stream.close()
+            await hearing.close()
+
+
+def _lengths(wanted: TranscriptionRequest) -> Sequence[float]:
+    if wanted.stream:
+        return EARLY_S
+    return (CAPTION_S if wanted.wants_times else PIECE_S,)
+
+
+def _bad_file(error: FileError, upload: Upload) -> ApiError:
+    return ApiError(400, f"the file: {str(error).removeprefix(f'{upload.path}: ')}", "file")
+
+
+async def _stream(recognizer: Recognizer, wanted: TranscriptionRequest) -> RecognizerStream:
+    """Raises ApiError 400 when the engine cannot hear what the request asks for; EngineError."""
+    options = wanted.options
+    ways = [options]
+    if wanted.wants_times and not options.words:
+        # Captions are better with times of words, and do without.
+        ways.insert(0, replace(options, words=True))
+    for way in ways:
+        try:
+            return await _open(recognizer, way)
+        except NotPossible as error:
+            fault = error
+    param = "language" if not options.words else GRANULARITIES if not options.language else None
+    raise ApiError(400, str(fault), param) from fault
+
+
+async def _open(recognizer: Recognizer, options: StreamOptions) -> RecognizerStream:
+    """Raises NotPossible, EngineError."""
+    if isinstance(recognizer, RemoteRecognizer) and (options.language or options.words):
+        await recognizer.start(options)  # it opens streams unseen, and this says if it can
+    return await recognizer.open(options)
+
+
+# --- events ---
+
+
+def _json(table: object) -> str:
+    return json.dumps(table, ensure_ascii=False)
+
+
+class _Events:
+    """An answer of server-sent events, to be used as a context: what goes wrong inside, once it has
+    begun, is its last event. It begins with the first."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self._asked = request[ASKED]
+        self.response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream",
+                "Cache-Control": "no-store",
+                "X-Accel-Buffering": "no",  # nginx would gather it before it goes on
+            }
+        )
+
+    async def __aenter__(self) -> None:
+        pass
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not self.response.prepared or not isinstance(error, ApiError | EngineError):
+            return False
+        logger.warning("x transcription: {}", error)
+        await self.send({"type": "error", **fault_of(error, self._asked.id).as_dict()}, "error")
+        return True
+
+    async def send(self, table: dict[str, Any], event: str = "") -> None:
+        """Raises ConnectionError when the client does not take it."""
+        head = f"event: {event}\n" if event else ""
+        data = f"{head}data: {_json(table)}\n\n".encode()
+        try:
+            async with asyncio.timeout(UNTAKEN_S):
+                if not self.response.prepared:
+                    await self.response.prepare(self._request)
+                await self.response.write(data)
+        except TimeoutError as error:
+            raise ConnectionError(f"the client took nothing for {UNTAKEN_S:g} s") from error
+        self._asked.stages.mark("first_byte")

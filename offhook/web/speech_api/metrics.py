@@ -1,0 +1,93 @@
+"""What Prometheus sees of the speech API. Times are seconds."""
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from offhook.web.speech_api.admission import KINDS, Admission
+
+SHORT = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 10, 30)
+LONG = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
+
+
+class SpeechMetrics:
+    """Series in `registry`, which may have others."""
+
+    def __init__(self, registry: CollectorRegistry, admission: Admission) -> None:
+        self.registry = registry
+        name = "offhook_speech"
+        self.requests = Counter(
+            f"{name}_requests_total", "Requests answered", ["endpoint", "status"], registry=registry
+        )
+        self.request = Histogram(
+            f"{name}_request_seconds",
+            "From the request's head to the end of its answer",
+            ["endpoint", "status"],
+            buckets=LONG,
+            registry=registry,
+        )
+        self.queue = Histogram(
+            f"{name}_queue_seconds",
+            "Waiting for a turn",
+            ["kind"],
+            buckets=SHORT,
+            registry=registry,
+        )
+        self.inference = Histogram(
+            f"{name}_inference_seconds",
+            "From the engine's being there to its last result",
+            ["kind"],
+            buckets=LONG,
+            registry=registry,
+        )
+        self.encode = Histogram(
+            f"{name}_encode_seconds",
+            "From the engine's last result to the encoder's",
+            ["format"],
+            buckets=SHORT,
+            registry=registry,
+        )
+        self.first_byte = Histogram(
+            f"{name}_first_byte_seconds",
+            "From the request's head to the first byte of its answer's body",
+            ["endpoint"],
+            buckets=SHORT,
+            registry=registry,
+        )
+        audio = Counter(
+            f"{name}_audio_seconds_total", "Sound heard and made", ["kind"], registry=registry
+        )
+        self.audio = {kind: audio.labels(kind) for kind in KINDS}
+        self.cancelled = Counter(
+            f"{name}_cancelled_total",
+            "Requests whose client left before the end",
+            ["endpoint"],
+            registry=registry,
+        )
+        for kind in KINDS:
+            for labelled in (self.queue, self.inference):
+                labelled.labels(kind)
+        registry.register(Lanes(admission))
+
+
+class Lanes(Collector):
+    """Who waits and runs now, read when Prometheus asks."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._lanes = admission.lanes
+
+    def collect(self) -> Iterable[Metric]:
+        waiting = _gauge("waiting", "Requests waiting now")
+        running = _gauge("running", "Requests running now")
+        streams = _gauge("streams", "WebSockets now")
+        for kind, lane in self._lanes.items():
+            waiting.add_metric([kind], len(lane.waiting))
+            running.add_metric([kind], len(lane.running))
+            streams.add_metric([kind], len(lane.streams))
+        yield from (waiting, running, streams)
+
+
+def _gauge(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"offhook_speech_{name}", text, labels=["kind"])

@@ -1,0 +1,202 @@
+"""The speech API described for programs: OpenAPI 3.1, as served at /openapi.json."""
+
+from typing import Any
+
+from offhook import __version__
+from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS
+from offhook.pipeline.speech.synthesizer import (
+    MAX_INSTRUCTIONS_CHARS,
+    MAX_SEED,
+    MAX_VOICE_CHARS,
+)
+from offhook.web.speech_api.http.audio_encoder import FORMATS
+from offhook.web.speech_api.http.speech_request import LEAST_SPEED, MAX_INPUT_CHARS, MOST_SPEED
+from offhook.web.speech_api.http.transcript import FORMATS as TRANSCRIPT_FORMATS
+
+Table = dict[str, Any]
+
+PLAIN = "^[^\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f]*$"
+"""Text without control characters."""
+
+
+def _or_null(**schema: Any) -> Table:
+    """A field that may be null, which is as if it were left out."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+ERROR: Table = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
+REFUSALS = {
+    "400": "a field is wrong: `param` names it",
+    "401": "a valid API key is required as a bearer token",
+    "403": "this caller may not ask, or the speaker has not agreed",
+    "404": "no such model or voice",
+    "408": "the body did not come",
+    "409": "there is a voice of that name",
+    "413": "the body is too large",
+    "415": "the body is of another type",
+    "429": "this key asks too often",
+    "501": "the engine cannot do that",
+    "502": "the server that translates fails",
+    "503": "all places are taken, or the engine cannot run: Retry-After says when to try again",
+}
+
+TRANSCRIPTION: Table = {
+    "type": "object",
+    "required": ["file"],
+    "additionalProperties": False,
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "model": {"type": "string"},
+        "language": {"type": "string", "description": "en, en-US, english; empty: found out"},
+        "prompt": {"type": "string", "maxLength": MAX_CONTEXT_CHARS},
+        "response_format": {"enum": list(TRANSCRIPT_FORMATS)},
+        "temperature": {"type": "number", "minimum": 0, "maximum": 1},
+        "stream": {"type": "boolean"},
+        "timestamp_granularities[]": {"type": "array", "items": {"enum": ["word", "segment"]}},
+    },
+}
+VOICE_NAME: Table = {"type": "string", "maxLength": MAX_VOICE_CHARS, "pattern": PLAIN}
+SPEECH: Table = {
+    "type": "object",
+    "required": ["input"],
+    "additionalProperties": False,
+    "properties": {
+        "model": _or_null(type="string", pattern=PLAIN),
+        "input": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_INPUT_CHARS,
+            "pattern": PLAIN,
+        },
+        "voice": {
+            "anyOf": [
+                VOICE_NAME,
+                {
+                    "type": "object",
+                    "required": ["id"],
+                    "properties": {"id": VOICE_NAME},
+                    "additionalProperties": False,
+                },
+                {"type": "null"},
+            ]
+        },
+        "instructions": _or_null(type="string", maxLength=MAX_INSTRUCTIONS_CHARS, pattern=PLAIN),
+        "response_format": _or_null(enum=list(FORMATS)),
+        "speed": _or_null(type="number", minimum=LEAST_SPEED, maximum=MOST_SPEED),
+        "stream_format": _or_null(enum=["sse", "audio"]),
+        "stream": _or_null(type="boolean"),
+        "language": _or_null(type="string", pattern="^([a-z]{2,3}(-[A-Za-z]{2,4})?)?$"),
+        "normalise": _or_null(type="boolean"),
+        "seed": _or_null(type="integer", minimum=0, maximum=MAX_SEED),
+    },
+}
+VOICE: Table = {
+    "type": "object",
+    "required": ["name", "consent", "audio_sample"],
+    "properties": {
+        "name": VOICE_NAME,
+        "consent": {"type": "string"},
+        "audio_sample": {"type": "string", "format": "binary"},
+        "text": {"type": "string"},
+    },
+}
+CLONE: Table = {
+    "type": "object",
+    "required": ["file", "input", "consent"],
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "input": {"type": "string", "minLength": 1, "maxLength": MAX_INPUT_CHARS},
+        "consent": {"type": "string"},
+        "text": {"type": "string"},
+        "response_format": {"enum": list(FORMATS)},
+    },
+}
+AUDIO = {"audio/*": {"schema": {"type": "string", "format": "binary"}}}
+EVENTS: Table = {"text/event-stream": {}}
+JSON_OBJECT = {"application/json": {"schema": {"type": "object"}}}
+TRANSCRIPT = {**JSON_OBJECT, **EVENTS, "text/plain": {"schema": {"type": "string"}}}
+
+
+FORM = "multipart/form-data"
+
+
+def _operation(summary: str, answer: Table, body: Table | None = None, of: str = "") -> Table:
+    refusals = {
+        status: {"description": words, "content": {"application/json": {"schema": ERROR}}}
+        for status, words in REFUSALS.items()
+    }
+    operation: Table = {
+        "summary": summary,
+        "responses": {"200": {"description": "done", "content": answer}, **refusals},
+    }
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": {of: {"schema": body}}}
+    return operation
+
+
+def _heard(summary: str, answer: Table) -> Table:
+    return {"post": _operation(summary, answer, TRANSCRIPTION, FORM)}
+
+
+def _said(summary: str, answer: Table) -> Table:
+    return {"post": _operation(summary, answer, SPEECH, "application/json")}
+
+
+HEARING: Table = {
+    "/v1/audio/transcriptions": _heard("What a file says", TRANSCRIPT),
+    "/v1/audio/translations": _heard("What a file says, in English", TRANSCRIPT),
+    "/v1/audio/transcriptions/stream": _heard("Each segment as it is done", EVENTS),
+}
+SPEAKING: Table = {
+    "/v1/audio/speech": _said("A text as sound", {**AUDIO, **EVENTS}),
+    "/v1/audio/speech/stream": _said("The same, as it is made", {**AUDIO, **EVENTS}),
+    "/v1/audio/speech/pcm": _said(
+        "The same, 16-bit little-endian mono at 24 kHz", {**AUDIO, **EVENTS}
+    ),
+    "/v1/audio/voices": {
+        "get": _operation("The engine's voices", JSON_OBJECT),
+        "post": _operation("Keep a voice cloned from a recording", JSON_OBJECT, VOICE, FORM),
+    },
+    "/v1/audio/voices/{name}": {
+        "delete": _operation("Forget a voice", JSON_OBJECT),
+        "parameters": [{"name": "name", "in": "path", "required": True, "schema": VOICE_NAME}],
+    },
+    "/v1/audio/clone": {
+        "post": _operation("A text in the voice of a recording", AUDIO, CLONE, FORM)
+    },
+}
+BOTH: Table = {
+    "/v1/models": {"get": _operation("What may be given as model", JSON_OBJECT)},
+    "/v1/models/{model}": {
+        "get": _operation("One of them", JSON_OBJECT),
+        "parameters": [
+            {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+        ],
+    },
+}
+
+
+def description(*, asr: bool, tts: bool) -> Table:
+    """Of a server that hears, speaks or both. WebSockets are not part of OpenAPI."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "offhook speech", "version": __version__},
+        "paths": {**BOTH, **(HEARING if asr else {}), **(SPEAKING if tts else {})},
+        "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"key": []}, {}],
+    }

@@ -1,0 +1,116 @@
+"""WS /v1/realtime: transcription as vLLM's and OpenAI's clients ask for it, on any recognizer."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from aiohttp import WSMessage, WSMsgType, web
+
+from offhook.pipeline.speech.recognizer import StreamOptions
+from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
+from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.realtime.events import MAX_EVENT_CHARS
+from offhook.web.speech_api.realtime.session import (
+    MAX_ERRORS,
+    Begin,
+    Cancel,
+    Do,
+    Feed,
+    Finish,
+    RealtimeSession,
+    Send,
+)
+from offhook.web.speech_api.realtime.settings import Dialect
+from offhook.web.speech_api.server_io import ASKED, SPEECH
+from offhook.web.speech_api.sockets.asr_stream_io import Host, LiveStream
+from offhook.web.speech_api.sockets.transcribe_socket_io import (
+    SpeechHost,
+    check_upgrade,
+    nobody_counts,
+    run,
+    stream_request,
+)
+from offhook.web.speech_api.sockets.worker_stream_io import Refused, held, opened
+
+PATH = "/v1/realtime"
+PROTOCOLS = ("realtime",)
+"""What OpenAI's clients in browsers ask for."""
+MAX_MESSAGE_BYTES = 2 * MAX_EVENT_CHARS
+"""A longer event is refused in words up to here; beyond, the connection is closed with 1009."""
+FEED_SAMPLES = 1 << 14
+"""Given to the engine before it is looked whether there is room for more: 1 s."""
+
+
+async def realtime(request: web.Request) -> web.StreamResponse:
+    """What cannot be is refused before the upgrade. Raises ApiError 400, 404, 426, 429, 503."""
+    server, asked = request.app[SPEECH], request[ASKED]
+    check_upgrade(request, PATH)
+    query = dict(request.query)
+    model, intent = query.pop("model", ""), query.pop("intent", "")
+    if intent not in ("", "transcription"):
+        raise ApiError(400, "intent: this server knows transcription only", "intent")
+    wanted = stream_request(query)
+    if "rate" in query:
+        raise ApiError(400, "rate is said in a session's audio.input.format", "rate")
+    if model:
+        server.check_model("transcription", model)
+    with server.stream("transcription", asked):
+        session = RealtimeSession(
+            Dialect.OPENAI if intent else None,
+            wanted.options,
+            model,
+            lambda name: server.check_model("transcription", name),
+            lenient=server.settings.lenient,
+        )
+        socket = await opened(request, MAX_MESSAGE_BYTES, PROTOCOLS)
+        stream = RealtimeStream(SpeechHost(server, asked), socket, session)
+        await held(request, socket, run(server, asked, stream), nobody_counts, session.error_text)
+    return socket
+
+
+class RealtimeStream(LiveStream):
+    """The engine is asked for when the first sound comes, for until then it can be said how."""
+
+    def __init__(self, host: Host, socket: web.WebSocketResponse, session: RealtimeSession) -> None:
+        super().__init__(host, socket)
+        self._session = session
+        loop = asyncio.get_running_loop()
+        self._wanted: asyncio.Future[StreamOptions] = loop.create_future()
+
+    async def run(self) -> None:
+        await self.send(self._session.greet(time.time()))
+        await super().run()
+
+    async def take(self, message: WSMessage) -> bool:
+        match message.type:
+            case WSMsgType.TEXT:
+                await self._do_all(self._session.receive(message.data))
+            case WSMsgType.BINARY:
+                await self._do_all(self._session.receive_bytes(message.data))
+            case _:
+                return False
+        if self._session.is_over:
+            raise Refused(ErrorCode.BAD_REQUEST, f"{MAX_ERRORS} events were wrong")
+        return True
+
+    async def _do_all(self, dos: Sequence[Do]) -> None:
+        for do in dos:
+            match do:
+                case Send(text):
+                    await self.send(text)
+                case Begin(options):
+                    self._wanted.set_result(options)
+                case Feed(pcm):
+                    for at in range(0, len(pcm), FEED_SAMPLES):
+                        self.hearing.feed(pcm[at : at + FEED_SAMPLES])
+                        await self.room()
+                case Finish():
+                    self.hearing.flush()
+                case Cancel():
+                    self.hearing.cancel()
+
+    async def tell(self) -> None:
+        await self.hearing.open(self, await self._wanted)
+        async for number, event in self.hearing.events():
+            for text in self._session.hear(number, event):
+                await self.send(text)

@@ -1,0 +1,204 @@
+"""What clients of WS /v1/audio/speech/ws say and are told. The first message decides which way:
+
+    the protocol of workers (`tts_protocol`)      a request a message
+    ----------------------------------------      -------------------
+    {"type": "text", "text": "Good mor"}          {"input": "Good morning.", "voice": "…", …}
+    {"type": "end"}                               {"event": "cancel"}
+    {"type": "cancel"}                            {"event": "close"}
+    {"type": "close"}
+
+    ready, PCM, mark, done; error is the end      PCM, {"event": "done", …}
+                                                  {"event": "error", "detail": "…"}
+
+Sound is binary both ways: 16-bit little-endian mono at 24 kHz. A request has the fields of POST
+/v1/audio/speech, as far as they make sense here. Every request, and every message that is none, is
+answered in order by one done or one error, and the stream goes on; an error in the other way, or of
+the whole stream, is the last message of it.
+
+This module is text only; the socket is in `speech_socket_io`.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from offhook.pipeline.speech.remote.tts_protocol import (
+    Cancel,
+    Close,
+    Command,
+    Done,
+    Mark,
+    Ready,
+    ServerMessage,
+    parse_command,
+    server_text,
+)
+from offhook.pipeline.speech.remote.worker_protocol import (
+    Error,
+    ErrorCode,
+    ProtocolError,
+    no_more,
+    shown,
+    table_of,
+)
+from offhook.pipeline.speech.synthesizer import VoiceOptions
+from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.http.speech_request import SpeechRequest, find_voice
+
+PATH = "/v1/audio/speech/ws"
+Voices = Callable[[], Sequence[str]]
+"""Names of the engine's, as far as they are known."""
+Parse = Callable[[bytes], SpeechRequest]
+"""A request for raw PCM, in the server's own names of what it names. Raises ApiError."""
+
+
+@dataclass(frozen=True)
+class Say:
+    """A reply that is whole."""
+
+    text: str
+    options: VoiceOptions
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A message that was not understood, to be answered in its turn."""
+
+    words: str
+
+
+class Dialect(Protocol):
+    @property
+    def decided(self) -> bool:
+        """Whether it is known how the client speaks."""
+
+    @property
+    def one_by_one(self) -> bool:
+        """Every request stands alone: what is wrong with one does not end the stream."""
+
+    def parse(self, text: str) -> Command | Say | Fault:
+        """A text message of the client. Raises ProtocolError, which ends the stream."""
+
+    def to_text(self, message: ServerMessage | Fault) -> str | None:
+        """What the client is told; None: nothing."""
+
+
+class Commands:
+    """The protocol of workers."""
+
+    decided = True
+    one_by_one = False
+
+    def parse(self, text: str) -> Command:
+        return parse_command(text)
+
+    def to_text(self, message: ServerMessage | Fault) -> str:
+        if isinstance(message, Fault):
+            message = Error(ErrorCode.BAD_REQUEST, message.words)
+        return server_text(message)
+
+
+class Requests:
+    """A request a message."""
+
+    decided = one_by_one = True
+
+    def __init__(self, voices: Voices, parse: Parse, given_in_query: bool) -> None:
+        self._voices = voices
+        self._parse = parse
+        self._given_in_query = given_in_query
+
+    def parse(self, text: str) -> Command | Say | Fault:
+        try:
+            table = table_of(text)
+            if "event" in table:
+                return _event(table)
+            return self._request(text)
+        except (ProtocolError, ApiError) as error:
+            return Fault(str(error))
+
+    def _request(self, text: str) -> Say:
+        """Raises ApiError."""
+        if self._given_in_query:
+            words = "what is in the address counts for text messages: give it in each request"
+            raise ApiError(400, words)
+        request = self._parse(text.encode("utf-8", "surrogatepass"))
+        if request.faster != 1 or request.stream_format != "audio":
+            words = "on this socket speed is 0.5..2, and sound comes as binary messages"
+            raise ApiError(400, words)
+        options = request.voice_options(_voice(request.voice, self._voices()))
+        return Say(request.input, options)
+
+    def to_text(self, message: ServerMessage | Fault) -> str | None:
+        match message:
+            case Done(reply, samples, reason):
+                done = {"event": "done", "reply": reply, "samples": samples}
+                return json.dumps({**done, "reason": reason.value})
+            case Error(_, words) | Fault(words):
+                return json.dumps({"event": "error", "detail": words}, ensure_ascii=False)
+            case Ready() | Mark():
+                return None
+
+
+class Undecided:
+    """Before the first message: an error is one in both ways."""
+
+    decided = one_by_one = False
+
+    def parse(self, text: str) -> Command | Say | Fault:
+        raise AssertionError("the first message decides")
+
+    def to_text(self, message: ServerMessage | Fault) -> str | None:
+        if not isinstance(message, Error):
+            return None
+        table = json.loads(message.to_text())
+        return json.dumps({**table, "event": "error", "detail": message.message})
+
+
+class SpeechSocket:
+    """A Dialect, once it is known which."""
+
+    def __init__(self, voices: Voices, parse: Parse, given_in_query: bool = False) -> None:
+        """`given_in_query`: the address names a voice or the like."""
+        self._requests = Requests(voices, parse, given_in_query)
+        self._dialect: Dialect = Undecided()
+
+    @property
+    def decided(self) -> bool:
+        return self._dialect.decided
+
+    @property
+    def one_by_one(self) -> bool:
+        return self._dialect.one_by_one
+
+    def parse(self, text: str) -> Command | Say | Fault:
+        if not self.decided:
+            self._dialect = Commands() if "type" in table_of(text) else self._requests
+        return self._dialect.parse(text)
+
+    def to_text(self, message: ServerMessage | Fault) -> str | None:
+        return self._dialect.to_text(message)
+
+    def error_text(self, error: Error) -> str:
+        """The last message."""
+        return self.to_text(error) or ""
+
+
+def _event(table: dict[str, Any]) -> Command:
+    """Raises ProtocolError."""
+    event = table.pop("event")
+    if not isinstance(event, str) or event not in _EVENTS:
+        raise ProtocolError(f"event is {shown(event)}, not one of {', '.join(_EVENTS)}")
+    no_more(event, table)
+    return _EVENTS[event]
+
+
+def _voice(name: str, voices: Sequence[str]) -> str:
+    try:
+        return find_voice(name, voices)
+    except ApiError:
+        return name  # it may be newer than the list: the engine knows
+
+
+_EVENTS: Mapping[str, Command] = {"cancel": Cancel(), "close": Close()}

@@ -1,0 +1,299 @@
+"""Replies as sound over a WebSocket, one after another, on any server of ours. What is said on it
+is a dialect's matter: see `speech_socket`."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from aiohttp import web
+
+from offhook.media.pcm import RATE_OUT
+from offhook.pipeline.speech.recognizer import EngineBroken, EngineError
+from offhook.pipeline.speech.remote.tts_protocol import (
+    MAX_AUDIO_BYTES,
+    MAX_WAITING_CHARS,
+    MAX_WAITING_REPLIES,
+    Cancel,
+    Close,
+    Done,
+    End,
+    Mark,
+    Ready,
+    Reason,
+    ServerMessage,
+    Sound,
+    Text,
+)
+from offhook.pipeline.speech.remote.worker_protocol import IDLE_S, ErrorCode, ProtocolError
+from offhook.pipeline.speech.synthesizer import (
+    Speech,
+    Synthesizer,
+    SynthesizerStream,
+    TextTooLong,
+    VoiceOptions,
+)
+from offhook.web.speech_api.sockets.speech_socket import Dialect, Fault, Say
+from offhook.web.speech_api.sockets.worker_stream_io import Refused, WorkerStream
+
+QUIET_S = 600
+"""Between requests, of a client that sends no pings: programs in browsers cannot."""
+
+
+class Host(Protocol):
+    """What a stream needs of the server that it is in."""
+
+    @property
+    def engine(self) -> str: ...
+
+    @property
+    def model(self) -> str: ...
+
+    def synthesizer(self) -> Awaitable[Synthesizer]:
+        """Waits for it to have loaded. Raises EngineError."""
+
+    def in_use(self, stream: WorkerStream) -> AbstractContextManager[None]:
+        """While a reply is spoken. Raises Refused when there is no room for it."""
+
+    def began(self, seconds: float) -> None:
+        """The first sound of a reply came so long after it was its turn."""
+
+    def spoke(self, seconds: float) -> None:
+        """So much sound was made."""
+
+    def replied(self, reason: str) -> None:
+        """A reply ended."""
+
+    def told(self, error: EngineError) -> str:
+        """What the client is told of it."""
+
+
+@dataclass(eq=False)
+class Reply:
+    """One that has no answer yet."""
+
+    number: int
+    options: VoiceOptions
+    texts: list[str] = field(default_factory=list)
+    """Written while the engine was not there for it."""
+    waiting: int = 0
+    """Characters written that no mark has covered."""
+    ended: bool = False
+    cancelled: bool = False
+    fault: str = ""
+    """What is wrong with it, in words; then nothing is spoken."""
+    stream: SynthesizerStream | None = None
+    """When it is its turn."""
+    samples: int = 0
+    """Sent."""
+
+    def write(self, text: str) -> None:
+        """Raises TextTooLong."""
+        self.waiting += len(text)
+        if self.stream is None:
+            self.texts.append(text)
+        else:
+            self.stream.write(text)
+
+    def end(self) -> None:
+        self.ended = True
+        if self.stream is not None:
+            self.stream.end()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if self.stream is not None:
+            self.stream.cancel()
+
+    def begin(self, stream: SynthesizerStream) -> None:
+        """It is its turn. Raises TextTooLong."""
+        self.stream = stream
+        if text := "".join(self.texts):
+            stream.write(text)
+        self.texts.clear()
+        if self.ended:
+            stream.end()
+
+
+class TtsStream(WorkerStream):
+    """One connection. It uses the engine while a reply is being spoken."""
+
+    wants = "text"
+
+    def __init__(
+        self,
+        host: Host,
+        socket: web.WebSocketResponse,
+        options: VoiceOptions,
+        dialect: Dialect,
+    ) -> None:
+        """`options`: of replies that bring none."""
+        super().__init__(socket)
+        self._host = host
+        self._options = options
+        self._dialect = dialect
+        self._replies: deque[Reply] = deque()
+        """Oldest first; only the last can be written to, only the first is spoken."""
+        self._count = 0
+        self._news = asyncio.Event()
+        self._spoke = False
+        """Since the client was last found idle."""
+        self._quiet_s = 0
+        """For how long it has said nothing."""
+        self._synthesizer: Synthesizer
+
+    async def run(self) -> None:
+        await self.both(self.listen(), self._speak_all())
+
+    # --- what the client says ---
+
+    async def hear(self, data: bytes) -> None:
+        raise ProtocolError(f"{len(data)} bytes that are not text: this worker speaks")
+
+    def obey(self, text: str) -> bool:
+        self._quiet_s = 0
+        said = self._dialect.parse(text)
+        self._news.set()
+        match said:
+            case Text(written):
+                self._write(self._being_written(), written)
+            case Say(written, options):
+                reply = self._new_reply(options)
+                self._write(reply, written)
+                reply.end()
+            case Fault(words):
+                reply = self._new_reply(self._options)
+                reply.fault = words
+                reply.end()
+            case End():
+                self._being_written().end()
+            case Cancel():
+                for reply in self._replies:
+                    reply.cancel()
+            case Close():
+                return False
+        return True
+
+    def _write(self, reply: Reply, text: str) -> None:
+        if sum(each.waiting for each in self._replies) + len(text) > MAX_WAITING_CHARS:
+            words = f"more than {MAX_WAITING_CHARS} characters wait to be spoken: write slower"
+            raise Refused(ErrorCode.BEHIND, words)
+        try:
+            reply.write(text)
+        except TextTooLong as error:
+            raise Refused(ErrorCode.BEHIND, str(error)) from error
+
+    def _being_written(self) -> Reply:
+        """A new one when the last is complete."""
+        if not self._replies or self._replies[-1].ended or self._replies[-1].cancelled:
+            return self._new_reply(self._options)
+        return self._replies[-1]
+
+    def _new_reply(self, options: VoiceOptions) -> Reply:
+        if len(self._replies) == MAX_WAITING_REPLIES:
+            words = f"{MAX_WAITING_REPLIES} replies wait to be spoken: write slower"
+            raise Refused(ErrorCode.BEHIND, words)
+        self._replies.append(Reply(self._count, options))
+        self._count += 1
+        return self._replies[-1]
+
+    def may_be_idle(self) -> bool:
+        """While it is spoken to, or waits for the end of what it has written; and between requests,
+        for a while."""
+        spoke, self._spoke = self._spoke, False
+        self._quiet_s += IDLE_S
+        between = self._dialect.one_by_one and self._quiet_s < QUIET_S
+        return spoke or between or (bool(self._replies) and self._replies[0].ended)
+
+    # --- what the engine says ---
+
+    async def _speak_all(self) -> None:
+        self._synthesizer = await self.loaded(self._host.synthesizer())
+        await self._greet()
+        while True:
+            while not self._replies:
+                self._news.clear()
+                await self._news.wait()
+            reply = self._replies[0]
+            if not (reply.cancelled or reply.fault):
+                await self._try(reply)
+            self._replies.popleft()
+            if reply.fault:
+                await self._tell(Fault(reply.fault))
+                continue
+            reason = Reason.CANCEL if reply.cancelled else Reason.END
+            self._host.replied(reason.value)
+            await self._tell(Done(reply.number, reply.samples, reason))
+
+    async def _greet(self) -> None:
+        """When it is known how the client speaks."""
+        while not self._dialect.decided:
+            self._news.clear()
+            await self._news.wait()
+        if not self._dialect.one_by_one:
+            self._open(self._options).cancel()  # so that what cannot be is said at once
+        voices = tuple(self._synthesizer.voices())
+        await self._tell(Ready(self._host.engine, self._host.model, voices))
+
+    def _open(self, options: VoiceOptions) -> SynthesizerStream:
+        """Raises Refused, EngineError."""
+        try:
+            return self._synthesizer.open(options)
+        except ValueError as error:
+            raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
+
+    async def _try(self, reply: Reply) -> None:
+        """Speak it. What goes wrong ends the stream, or is the fault of this reply alone."""
+        with self._host.in_use(self):
+            try:
+                await self._speak(reply)
+            except EngineBroken:
+                raise
+            except Refused as error:
+                if error.error.code is ErrorCode.BEHIND or not self._dialect.one_by_one:
+                    raise
+                reply.fault = str(error)
+            except EngineError as error:
+                if not self._dialect.one_by_one:
+                    raise
+                reply.fault = self._host.told(error)
+
+    async def _speak(self, reply: Reply) -> None:
+        """Until all is said, or it is cancelled."""
+        began = time.monotonic()
+        stream = self._open(reply.options)
+        try:
+            reply.begin(stream)
+            async for speech in stream:
+                if reply.cancelled:
+                    return
+                if len(speech.pcm) and not reply.samples:
+                    self._host.began(time.monotonic() - began)
+                self._host.spoke(len(speech.pcm) / RATE_OUT)
+                await self._send_speech(reply, speech)
+        except TextTooLong as error:
+            raise Refused(ErrorCode.BEHIND, str(error)) from error
+        except ValueError as error:  # of an engine elsewhere, which says it late
+            raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
+        finally:
+            stream.cancel()
+
+    async def _send_speech(self, reply: Reply, speech: Speech) -> None:
+        data = Sound(speech.pcm).to_bytes()
+        for at in range(0, len(data), MAX_AUDIO_BYTES):
+            block = data[at : at + MAX_AUDIO_BYTES]
+            await self.send(block)
+            reply.samples += len(block) // 2
+            self._spoke = True
+            if reply.cancelled:
+                return
+        if speech.text:
+            reply.waiting = max(0, reply.waiting - len(speech.text))
+            await self._tell(Mark(reply.number, speech.text, reply.samples))
+
+    async def _tell(self, message: ServerMessage | Fault) -> None:
+        if (text := self._dialect.to_text(message)) is not None:
+            await self.send(text)

@@ -1,0 +1,307 @@
+"""What the streams of all workers share: one WebSocket between a client and an engine."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
+from loguru import logger
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
+
+from offhook.pipeline.speech.recognizer import EngineError, EngineFull, NotPossible
+from offhook.pipeline.speech.remote.worker_protocol import (
+    IDLE_S,
+    MAX_TEXT_CHARS,
+    MAX_UNTAKEN_S,
+    Error,
+    ErrorCode,
+    ProtocolError,
+)
+from offhook.web.speech_api.sockets.engine_metrics import EngineCollector
+
+E = TypeVar("E")
+
+MAX_MESSAGE_BYTES = 1 << 20
+"""What is longer than the protocol allows is refused in words up to here; beyond, the connection
+is closed with code 1009."""
+CLOSE_SECONDS = 5.0
+"""A client that does not take its last messages in this time is left."""
+CLOSE_CODES = {
+    ErrorCode.FULL: WSCloseCode.TRY_AGAIN_LATER,
+    ErrorCode.STOPPING: WSCloseCode.GOING_AWAY,
+    ErrorCode.ENGINE: WSCloseCode.INTERNAL_ERROR,
+    ErrorCode.TOO_LONG: WSCloseCode.MESSAGE_TOO_BIG,
+}
+"""The rest is a violation of policy."""
+
+
+class Refused(Exception):
+    """A stream ends with this error."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = Error(code, message)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """What goes wrong inside is Refused."""
+    try:
+        yield
+    except ProtocolError as error:
+        raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
+    except NotPossible as error:
+        raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
+    except EngineFull as error:
+        raise Refused(ErrorCode.FULL, f"{error}: try again later") from error
+    except EngineError as error:
+        raise Refused(ErrorCode.ENGINE, str(error)) from error
+
+
+class WorkerMetrics:
+    """What Prometheus sees of one worker. `kind`: asr or tts."""
+
+    def __init__(self, kind: str) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        name = f"offhook_{kind}"
+        self.loaded = Gauge(f"{name}_loaded", "1 when the model is loaded", registry=registry)
+        self.streams = Gauge(f"{name}_streams", "Streams in use now", registry=registry)
+        self.ended = Counter(
+            f"{name}_streams_ended_total",
+            "Streams ended, by the error's code",
+            ["code"],
+            registry=registry,
+        )
+        self.of_engine = EngineCollector(kind)
+        registry.register(self.of_engine)
+
+    def health(self) -> dict[str, Any]:
+        """What /healthz says of the engine beside its state."""
+        return {}
+
+
+class Patience:
+    """Calls `run_out` when something has gone on for `seconds`, and again after as long. It has one
+    timer for all that begins and ends: one for each message would cost as much as the message."""
+
+    def __init__(self, seconds: float, run_out: Callable[[], None]) -> None:
+        self._seconds, self._run_out = seconds, run_out
+        self._loop = asyncio.get_running_loop()
+        self._under_way = 0
+        self._since = 0.0
+        """When the last began or ended; s of the loop."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        self._under_way += 1
+        self._since = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._look)
+
+    def end(self) -> None:
+        self._under_way -= 1
+        self._since = self._loop.time()
+
+    def stop(self) -> None:
+        """Nothing is under way any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._under_way:
+            return
+        left = self._since + self._seconds - self._loop.time()
+        if left <= 0:
+            self._since, left = self._loop.time(), self._seconds
+            self._run_out()
+        self._timer = self._loop.call_later(left, self._look)
+
+
+class WorkerStream(ABC):
+    """One WebSocket from its beginning to its close."""
+
+    wants: str
+    """What is missing when a client is idle."""
+
+    def __init__(self, socket: web.WebSocketResponse) -> None:
+        self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Given an exception, it ends the stream."""
+        self._socket = socket
+        self._to_hear = Patience(IDLE_S, self._heard_nothing)
+        self._to_send = Patience(MAX_UNTAKEN_S, self._sent_nothing)
+
+    def stop(self) -> None:
+        """The server ends: the client is told to connect again."""
+        self._refuse(ErrorCode.STOPPING, "the server has stopped: connect again")
+
+    def _heard_nothing(self) -> None:
+        if not self.may_be_idle():
+            words = f"nothing came for {IDLE_S} s: send {self.wants}, or a ping"
+            self._refuse(ErrorCode.IDLE, words)
+
+    def _sent_nothing(self) -> None:
+        self._refuse(ErrorCode.BEHIND, f"nothing was taken for {MAX_UNTAKEN_S} s")
+
+    def _refuse(self, code: ErrorCode, words: str) -> None:
+        if not self.stopped.done():
+            self.stopped.set_exception(Refused(code, words))
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Until the client closes. Raises Refused, EngineError; ConnectionError when the client
+        is gone."""
+
+    async def hear(self, data: bytes) -> None:
+        """A binary message. Raises Refused, ProtocolError."""
+        raise ProtocolError(f"{len(data)} bytes that are not text")
+
+    def obey(self, text: str) -> bool:
+        """A text message; False when it ends the stream. Raises Refused, ProtocolError."""
+        raise ProtocolError("text is not understood here")
+
+    def may_be_idle(self) -> bool:
+        """Whether the client may be quiet now, because it waits for us."""
+        return False
+
+    async def loaded(self, loading: Awaitable[E]) -> E:
+        waiting = asyncio.ensure_future(loading)
+        try:
+            await self._first_of(waiting)
+            return waiting.result()
+        finally:
+            if waiting is not loading:
+                waiting.cancel()
+
+    async def both(self, *ways: Coroutine[Any, Any, None]) -> None:
+        """Until one of them ends or the stream is stopped; raises what it raised."""
+        tasks = [asyncio.create_task(way) for way in ways]
+        try:
+            await self._first_of(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._to_hear.stop()
+            self._to_send.stop()
+
+    async def _first_of(self, *tasks: asyncio.Future[Any]) -> None:
+        waits = {*tasks, self.stopped}
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for ended in done:
+            ended.result()
+
+    async def listen(self) -> None:
+        """What the client says, until it closes. Raises Refused."""
+        with refusing():
+            while True:
+                await self.room()
+                self._to_hear.begin()
+                try:
+                    message = await self._socket.receive()
+                finally:
+                    self._to_hear.end()
+                if message.type is WSMsgType.PING:
+                    await self._sent(self._socket.pong(message.data))
+                elif message.type is not WSMsgType.PONG and not await self.take(message):
+                    return
+
+    async def room(self) -> None:  # noqa: B027 - most have room always
+        """Returns when the next message can be read. Raises Refused when none ever can."""
+
+    async def take(self, message: WSMessage) -> bool:
+        """False when the client ends the stream. Raises Refused, ProtocolError."""
+        match message.type:
+            case WSMsgType.BINARY:
+                await self.hear(message.data)
+            case WSMsgType.TEXT:
+                _check_length(message.data)
+                return self.obey(message.data)
+            case _:
+                return False
+        return True
+
+    async def send(self, message: str | bytes) -> None:
+        """Waits while the client takes nothing."""
+        if isinstance(message, str):
+            await self._sent(self._socket.send_str(message))
+        else:
+            await self._sent(self._socket.send_bytes(message))
+
+    async def _sent(self, sending: Awaitable[None]) -> None:
+        self._to_send.begin()
+        try:
+            await sending
+        finally:
+            self._to_send.end()
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_TEXT_CHARS:
+        words = f"a message of {len(text)} characters, not at most {MAX_TEXT_CHARS}"
+        raise Refused(ErrorCode.TOO_LONG, words)
+
+
+# --- the WebSocket from its opening to its end ---
+
+
+async def opened(
+    request: web.Request, max_bytes: int = MAX_MESSAGE_BYTES, protocols: tuple[str, ...] = ()
+) -> web.WebSocketResponse:
+    """The connection, upgraded; messages to it have up to `max_bytes`."""
+    socket = web.WebSocketResponse(
+        # Sound gets hardly smaller by it, and each message would wait for its compression.
+        compress=False,
+        autoping=False,  # a stream sees its pings: they keep it alive
+        max_msg_size=max_bytes,
+        timeout=CLOSE_SECONDS,
+        protocols=protocols,
+    )
+    await socket.prepare(request)
+    return socket
+
+
+async def held(
+    request: web.Request,
+    socket: web.WebSocketResponse,
+    conversation: Awaitable[None],
+    ended: Callable[[str], object],
+    in_words: Callable[[Error], str] = Error.to_text,
+) -> None:
+    """Until the conversation is over, which raises Refused or ConnectionError when it ends ill.
+    Says so to the client, and hangs up. `ended` is told the error's code, or `none`."""
+    code = "none"
+    try:
+        await conversation
+    except Refused as refused:
+        code = refused.error.code.value
+        logger.info("x stream of {}: {}", request.remote or "a local client", refused)
+        await _say_why(socket, refused.error, in_words)
+    except ConnectionError:
+        code = "gone"
+    finally:
+        ended(code)
+        await _hang_up(request, socket)
+
+
+async def _say_why(
+    socket: web.WebSocketResponse, error: Error, in_words: Callable[[Error], str]
+) -> None:
+    code = CLOSE_CODES.get(error.code, WSCloseCode.POLICY_VIOLATION)
+    with suppress(ConnectionError, TimeoutError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await socket.send_str(in_words(error))
+            await socket.close(code=code)
+
+
+async def _hang_up(request: web.Request, socket: web.WebSocketResponse) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await socket.close()
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()  # it takes nothing, not even the goodbye

@@ -1,0 +1,255 @@
+"""The engine's voices, and those that are cloned from recordings: see `voices_protocol`."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
+from loguru import logger
+
+from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.remote.voices_protocol import (
+    MAX_SAMPLE_BYTES,
+    REFUSALS,
+    list_table,
+    voice_table,
+)
+from offhook.pipeline.speech.synthesizer import Synthesizer
+from offhook.pipeline.speech.voice_cloning import (
+    CONSENT_RULE,
+    CannotClone,
+    ClonesVoices,
+    KnownVoice,
+    NoConsent,
+    Sample,
+)
+from offhook.web.speech_api.errors import ApiError, unknown_field
+from offhook.web.speech_api.http import speech_request
+from offhook.web.speech_api.http.speech_io import Reply, respond
+from offhook.web.speech_api.http.speech_request import MAX_INPUT_CHARS, check_text
+from offhook.web.speech_api.http.synthesis_io import spoken
+from offhook.web.speech_api.server_io import ASKED, RETRY_AFTER_S, SPEECH
+
+MAX_FIELDS = 32
+MAX_FIELD_BYTES = 4 * MAX_INPUT_CHARS
+MAX_FORM_BYTES = MAX_SAMPLE_BYTES + 2 * MAX_FIELD_BYTES
+"""Of a whole body, the heads of its parts included."""
+UPLOAD_S = 60.0
+"""For a body to come."""
+READ_BYTES = 1 << 16
+YES = ("true", "yes", "1", "on")
+NO = ("false", "no", "0", "off", "")
+ADDING = ("name", "consent", "text", "ref_text", "language", "type")
+CLONING = (
+    *("input", "consent", "text", "ref_text", "model", "response_format", "speed", "language"),
+    *("instructions", "normalise", "seed", "stream", "stream_format"),
+)
+
+
+async def list_voices(request: web.Request) -> web.Response:
+    """GET /v1/audio/voices."""
+    synthesizer = await request.app[SPEECH].synthesizer()
+    return web.json_response(list_table(await known_voices(synthesizer)))
+
+
+async def known_voices(synthesizer: Synthesizer) -> list[KnownVoice]:
+    """The usual one first. Raises EngineError."""
+    if isinstance(synthesizer, ClonesVoices):
+        return await synthesizer.known_voices()
+    languages = tuple(getattr(synthesizer, "languages", ()))
+    return [KnownVoice(name, languages=languages) for name in synthesizer.voices()]
+
+
+async def add_voice(request: web.Request) -> web.Response:
+    """POST /v1/audio/voices: clone the voice of a recording, and keep it."""
+    server, asked = request.app[SPEECH], request[ASKED]
+    async with server.request("speech", asked) as turn:
+        engine = _that_clones(await server.synthesizer())
+        asked.stages.mark("loaded")
+        form = await read_form(request, "audio_sample", ADDING)
+        if (kind := form.fields.get("type", "audio_sample")) != "audio_sample":
+            words = f"type is {kind[:80]!r}: only voices of an audio_sample are made here"
+            raise ApiError(400, words, "type")
+        name, sample = form.needed("name"), form.sample()
+        await turn()
+        with refusing():
+            voice = await engine.add_voice(name, sample, form.fields.get("language", ""))
+        asked.stages.mark("inferred")
+    logger.info("the voice {} was cloned, with its speaker's consent as the client says", name)
+    return web.json_response(voice_table(voice))
+
+
+async def clone(request: web.Request) -> web.StreamResponse:
+    """POST /v1/audio/clone: say a text with the voice of a recording, which is not kept."""
+    server, asked = request.app[SPEECH], request[ASKED]
+    async with server.request("speech", asked) as turn:
+        engine = _that_clones(await server.synthesizer())
+        asked.stages.mark("loaded")
+        form = await read_form(request, "file", CLONING)
+        wanted, sample = form.speech(), form.sample()
+        if wanted.model:
+            server.check_model("speech", wanted.model)
+        await turn()
+        with refusing():
+            stream = await engine.open_clone(sample, server.spoken(wanted.voice_options("")))
+            return await respond(request, wanted, Reply(spoken(stream, wanted.input), stream))
+
+
+async def remove_voice(request: web.Request) -> web.Response:
+    """DELETE /v1/audio/voices/{name}."""
+    name = request.match_info["name"]
+    engine = _that_clones(await request.app[SPEECH].synthesizer())
+    with refusing():
+        await engine.remove_voice(name)
+    return web.json_response({"object": "audio.voice.deleted", "id": name, "deleted": True})
+
+
+def _that_clones(synthesizer: Synthesizer) -> ClonesVoices:
+    """Raises ApiError."""
+    if not isinstance(synthesizer, ClonesVoices):
+        with refusing():
+            raise CannotClone(
+                "the speech engine speaks with the voices it has and clones none: that takes the "
+                "engine qwen3-tts with a Base model, such as Qwen/Qwen3-TTS-12Hz-0.6B-Base"
+            )
+    return synthesizer
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """What is wrong with a voice is an ApiError."""
+    try:
+        yield
+    except (EngineError, ValueError) as error:
+        for kind, (status, code) in REFUSALS.items():
+            if isinstance(error, kind):
+                wait = RETRY_AFTER_S if status == 503 else None
+                raise ApiError(status, str(error), _PARAMS.get(code), code, wait) from error
+        raise
+
+
+_PARAMS = {"no_consent": "consent", "voice_exists": "name", "voice_not_found": "voice"}
+
+
+# --- forms ---
+
+
+@dataclass
+class Form:
+    """One recording and the fields beside it."""
+
+    file: bytes = b""
+    fields: dict[str, str] = field(default_factory=dict)
+
+    def needed(self, name: str) -> str:
+        """Raises ApiError."""
+        if not (value := self.fields.get(name, "")):
+            raise ApiError(400, f"{name} is missing or empty", name)
+        return value
+
+    def sample(self) -> Sample:
+        """Raises ApiError: 403 without consent."""
+        consent = self.fields.get("consent", "").strip().lower()
+        if consent not in YES:
+            if consent in NO:
+                with refusing():
+                    raise NoConsent(CONSENT_RULE)
+            words = f"consent is {consent[:80]!r}, not true: {CONSENT_RULE}"
+            raise ApiError(403, words, "consent", "no_consent")
+        text = self.fields.get("text") or self.fields.get("ref_text", "")
+        return Sample(self.file, text, True)
+
+    def speech(self) -> speech_request.SpeechRequest:
+        """The fields of a request for speech, by its own rules. Raises ApiError."""
+        table: dict[str, Any] = {
+            name: value
+            for name, value in self.fields.items()
+            if name not in ("consent", "text", "ref_text") and value
+        }
+        for name, read in (("speed", float), ("seed", int)):
+            if name in table:
+                table[name] = _number(name, table[name], read)
+        for name in {"normalise", "stream"} & table.keys():
+            table[name] = _flag(name, table[name])
+        return speech_request.parse(json.dumps(table).encode())
+
+
+async def read_form(request: web.Request, file: str, fields: tuple[str, ...]) -> Form:
+    """A body of multipart/form-data with a file of this name. Raises ApiError."""
+    if request.content_type != "multipart/form-data":
+        words = f"the body is {request.content_type}, not multipart/form-data"
+        raise ApiError(415, words)
+    if (request.content_length or 0) > MAX_FORM_BYTES:
+        raise _too_large()
+    form = Form()
+    try:
+        async with asyncio.timeout(UPLOAD_S):
+            await _read_parts(request, file, fields, form)
+    except TimeoutError as error:
+        raise ApiError(408, f"the body did not come within {UPLOAD_S:g} s") from error
+    except (ValueError, AssertionError, RuntimeError, LookupError, HttpProcessingError) as error:
+        # what aiohttp's reader knows of bodies that are none
+        raise ApiError(400, "the body is broken, and no multipart/form-data") from error
+    if not form.file:
+        raise ApiError(400, f"{file} is missing or empty: send the recording in it", file)
+    return form
+
+
+async def _read_parts(request: web.Request, file: str, fields: tuple[str, ...], form: Form) -> None:
+    reader = await request.multipart()
+    count = 0
+    while (part := await reader.next()) is not None:
+        count += 1
+        name = part.name if isinstance(part, BodyPartReader) else None
+        if not isinstance(part, BodyPartReader) or not name or count > MAX_FIELDS:
+            raise ApiError(400, f"the body is no form of up to {MAX_FIELDS} fields with names")
+        if name in form.fields or (name == file and form.file):
+            raise ApiError(400, f"{name} comes twice", name)
+        if name == file:
+            form.file = await _read(part, MAX_SAMPLE_BYTES)
+        elif name in fields:
+            form.fields[name] = _decoded(name, await _read(part, MAX_FIELD_BYTES))
+        elif request.app[SPEECH].settings.lenient:
+            await _read(part, MAX_FIELD_BYTES)
+        else:
+            raise unknown_field(name, (file, *fields))
+
+
+async def _read(part: BodyPartReader, most: int) -> bytes:
+    data = bytearray()
+    while chunk := await part.read_chunk(READ_BYTES):
+        data += chunk
+        if len(data) > most:
+            raise _too_large()
+    return bytes(data)
+
+
+def _too_large() -> ApiError:
+    words = f"a recording may have {MAX_SAMPLE_BYTES >> 20} MB, and fields {MAX_FIELD_BYTES} bytes"
+    return ApiError(413, words)
+
+
+def _decoded(name: str, data: bytes) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise ApiError(400, f"{name} is not UTF-8", name) from error
+    check_text(name, text)
+    return text
+
+
+def _number(name: str, text: str, read: type[float] | type[int]) -> float:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ApiError(400, f"{name} is {text[:80]!r}, not a number", name) from error
+
+
+def _flag(name: str, text: str) -> bool:
+    if (lower := text.lower()) not in (*YES, *NO):
+        raise ApiError(400, f"{name} is {text[:80]!r}, not true or false", name)
+    return lower in YES

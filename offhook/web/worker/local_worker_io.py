@@ -1,0 +1,266 @@
+"""A worker as a child of the server: started when somebody connects, ended when nobody does.
+
+The server makes a Unix socket in a folder of its own and listens on it; the child inherits the
+socket and accepts. So edges connect at any time, and whoever connects while there is no child, or
+while it still loads, waits in the queue of the socket, which also is what starts the child. All
+edge processes of a server share the one child.
+
+The child's side is `worker_child_io`.
+"""
+
+import asyncio
+import json
+import socket
+import sys
+import tempfile
+from asyncio.subprocess import Process
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from loguru import logger
+
+from offhook.pipeline.speech.remote.worker_client_io import UNIX
+from offhook.web.config.config import Config
+from offhook.web.engines.engines_io import EMBEDDED, check_engine, official_python, with_usual_model
+from offhook.web.worker.worker_child_io import FAILED, HEARTBEAT, HEARTBEAT_S, ChildSettings
+
+RESTART_S = 0.1
+RESTART_FACTOR = 4.0
+"""A child that crashed is started again after RESTART_S; so many times longer after each crash of
+the last CRASH_WINDOW_S."""
+MAX_CRASHES = 4
+CRASH_WINDOW_S = 300.0
+"""So many crashes in so long a time, or one error that a restart does not mend: given up."""
+GIVEN_UP_S = 60.0
+"""Who connects in this time is turned away; then it is tried once more."""
+END_S = 5.0
+"""For the child to end when asked; then it is killed."""
+BACKLOG = 1024
+"""Connections that may wait for a child: as many as the streams of a large server."""
+MAX_MISSED_BEATS = 6
+"""A child that has loaded, and of which so many heartbeats do not come, hangs: it is killed."""
+LOG_LINE_BYTES = 1 << 16
+LAST_WORDS = 5
+"""Lines of the child's that are kept for the error when it ends."""
+MAX_REQUEST_BYTES = 1 << 16
+TURNED_AWAY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n"
+)
+COMMAND = (sys.executable, "-m", "offhook.web.worker.worker_child_io")
+
+
+class LocalWorker:
+    """Keeps the child. `run` until cancelled."""
+
+    def __init__(self, settings: ChildSettings, listening: socket.socket) -> None:
+        self._settings = settings
+        self._name = f"{settings.kind} worker"
+        self._listening = listening
+        self._crashes: list[float] = []
+        self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
+        self._given_up_until = 0.0
+        self._why = ""
+        self._beats = 0
+        """Heartbeats of the present child."""
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._until_wanted()
+            if loop.time() < self._given_up_until:
+                self._turn_away()
+                continue
+            status = await self._run_once()
+            if status == 0:
+                logger.info("{} ended: nobody needs it now", self._name)
+            else:
+                await asyncio.sleep(self._crashed(status, loop.time()))
+
+    async def _until_wanted(self) -> None:
+        """Somebody waits to be accepted."""
+        loop = asyncio.get_running_loop()
+        wanted = asyncio.Event()
+        loop.add_reader(self._listening, wanted.set)
+        try:
+            await wanted.wait()
+        finally:
+            loop.remove_reader(self._listening)
+
+    def _turn_away(self) -> None:
+        """With an answer to the request that came, whatever it was: why there is no worker."""
+        body = json.dumps({"error": self._why}).encode()
+        with suppress(OSError), self._listening.accept()[0] as connection:
+            connection.setblocking(False)
+            with suppress(BlockingIOError):
+                connection.recv(MAX_REQUEST_BYTES)  # unread, it would break the connection
+            connection.send(TURNED_AWAY % len(body) + body)
+
+    def _crashed(self, status: int, now: float) -> float:
+        """Seconds to wait before the child may be started again."""
+        how = f"ended with {status}" if status > 0 else f"was killed by signal {-status}"
+        last = next(reversed(self._last_words), "it left no word")
+        self._crashes = [at for at in self._crashes if now - at < CRASH_WINDOW_S] + [now]
+        if status == FAILED or len(self._crashes) == MAX_CRASHES:
+            self._why = f"the {self._name} {how}, given up for {GIVEN_UP_S:g} s: {last}"
+            logger.error("x {}", self._why)
+            self._crashes.clear()
+            self._given_up_until = now + GIVEN_UP_S
+            return 0.0
+        logger.error("{} {}: {}", self._name, how, last)
+        return RESTART_S * pow(RESTART_FACTOR, len(self._crashes) - 1)
+
+    async def _run_once(self) -> int:
+        """The child's exit status; negative: the signal that killed it."""
+        fd = self._listening.fileno()
+        settings = replace(self._settings, socket_fd=fd)
+        process = await asyncio.create_subprocess_exec(
+            *(settings.python or COMMAND[0], *COMMAND[1:]),
+            stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=(fd,),
+            limit=LOG_LINE_BYTES,
+            start_new_session=True,  # Ctrl-C is for the server, which then ends the child
+        )
+        line = logger.bind(worker=self._settings.kind, pid=process.pid)
+        line.info("{} started (pid {}): {}", self._name, process.pid, self._settings.engine)
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(settings.to_json() + b"\n")
+        self._beats = 0
+        relaying = asyncio.create_task(self._relay(process.stderr), name=f"{self._name} log")
+        watching = asyncio.create_task(self._watch(process), name=f"{self._name} watch")
+        try:
+            status = await process.wait()
+            await asyncio.wait((relaying,), timeout=END_S)
+            return status
+        finally:
+            watching.cancel()
+            await _end(process)
+            relaying.cancel()
+            await asyncio.gather(watching, relaying, return_exceptions=True)
+
+    async def _watch(self, process: Process) -> None:
+        """Kill a child that hangs: nothing else would end it, and whoever connects would wait.
+        Looks are counted, not timed: if it is us who stood still, none was made."""
+        missed = seen = 0
+        while missed < MAX_MISSED_BEATS:
+            await asyncio.sleep(HEARTBEAT_S)
+            missed = missed + 1 if self._beats and self._beats == seen else 0
+            seen = self._beats
+        logger.error("x {} hangs: it is killed, and started again", self._name)
+        self._last_words.append("it did not answer")
+        with suppress(ProcessLookupError):
+            process.kill()
+
+    async def _relay(self, lines: asyncio.StreamReader) -> None:
+        """The child's standard error into our log."""
+        while True:
+            try:
+                data = await lines.readline()
+            except ValueError:
+                continue  # over LOG_LINE_BYTES: nobody reads that
+            if data == HEARTBEAT:
+                self._beats += 1
+                continue
+            text = data.decode(errors="replace")
+            if not text:
+                return
+            level, message, trace = _log_line(text.rstrip())
+            self._last_words.append(message)
+            line = logger.bind(worker=self._settings.kind)
+            if trace:
+                line = line.bind(exception=trace)
+            line.log(level, "{}: {}", self._name, message)
+
+
+def _log_line(line: str) -> tuple[str, str, str]:
+    """Level, text and traceback of a line, which is one of our own as JSON or anything a library
+    prints."""
+    try:
+        record = json.loads(line)
+        return str(record["level"]), record["message"] + "", str(record.get("exception", ""))
+    except (ValueError, TypeError, KeyError):
+        return "WARNING", line, ""
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(END_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def on_demand(settings: ChildSettings) -> AsyncIterator[str]:
+    """Yields the address at which there is, while inside, such a worker whenever it is needed."""
+    with (
+        tempfile.TemporaryDirectory(prefix="offhook-") as folder,  # mode 0700
+        socket.socket(socket.AF_UNIX) as listening,
+    ):
+        path = str(Path(folder) / f"{settings.kind}.sock")
+        listening.bind(path)
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+        running = asyncio.create_task(
+            LocalWorker(settings, listening).run(), name=f"{settings.kind} worker"
+        )
+        try:
+            yield UNIX + path
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+@asynccontextmanager
+async def local_workers(config: Config, *, gateway: bool = False) -> AsyncIterator[Config]:
+    """While inside, the workers that `config` wants on this machine, if any, are there on demand.
+    Yields the configuration with their addresses. Raises EngineError when one cannot run here.
+
+    An edge has the embedded engines in its own process, a `gateway` none.
+    """
+    engines = config.engines
+    async with AsyncExitStack() as workers:
+        here: dict[str, object] = {}
+        for settings in _wanted(config, gateway):
+            if not settings.python:
+                check_engine(settings.engine)
+            here[f"{settings.kind}_url"] = await workers.enter_async_context(on_demand(settings))
+        if "asr_url" in here:
+            here["asr_preload"] = bool(engines.asr_preload)
+        if "tts_url" in here:
+            here["tts_preload"] = bool(engines.tts_preload)
+        if here:
+            config = config.model_copy(update={"engines": engines.model_copy(update=here)})
+        yield config
+
+
+def _wanted(config: Config, gateway: bool = False) -> Iterator[ChildSettings]:
+    engines, level = config.engines, config.log.level
+    if not engines.asr_url and (gateway or engines.asr not in EMBEDDED):
+        models = with_usual_model(engines.asr, engines.asr_models())
+        streams = _streams(config, gateway, config.speech.transcriptions)
+        python = official_python(engines.asr, engines.asr_python)
+        yield ChildSettings(engines.asr, models, streams, engines.asr_idle_seconds, level, python)
+    if not engines.tts_url and (gateway or engines.tts not in EMBEDDED):
+        voices = with_usual_model(engines.tts, engines.tts_models())
+        streams = _streams(config, gateway, config.speech.speeches)
+        python = official_python(engines.tts, engines.tts_python)
+        yield ChildSettings(engines.tts, voices, streams, engines.tts_idle_seconds, level, python)
+
+
+def _streams(config: Config, gateway: bool, requests: int) -> int:
+    """What a worker may have at a time, twice: what is over may still hold its stream."""
+    calls = 0 if gateway else config.server.max_calls
+    programs = requests + config.speech.streams if gateway or config.speech.enabled else 0
+    processes = 1 if gateway else config.server.processes
+    return 2 * processes * (calls + programs)

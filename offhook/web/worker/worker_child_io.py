@@ -1,0 +1,131 @@
+"""The child process of `local_worker_io`: a worker on a socket that it inherits.
+
+It reads its settings, a line of JSON, from standard input, whose end is its own too: nothing is
+left behind when the server dies, however it dies.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from loguru import logger
+
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.web.config.config import AsrEngine, TtsEngine
+from offhook.web.engines.engines_io import at_hand, open_recognizer, open_synthesizer
+from offhook.web.http.listening_io import Runner
+from offhook.web.process.logs import Log, set_up
+from offhook.web.process.stop_io import Stop
+from offhook.web.worker.asr_io import AsrService
+from offhook.web.worker.tts_io import TtsService
+from offhook.web.worker.worker_io import Worker, WorkerSettings, run_to_end, serve
+
+FAILED = 1
+"""The exit status when the engine does not load; the last line of standard error says why."""
+
+
+HEARTBEAT = b'{"alive": true}\n'
+HEARTBEAT_S = 1.0
+"""How often the event loop of a worker that has loaded says on standard error that it runs. While a
+model loads the loop may stand still."""
+
+
+@dataclass(frozen=True)
+class ChildSettings:
+    engine: AsrEngine | TtsEngine
+    models: AsrModels | TtsModels
+    max_streams: int
+    idle_seconds: float
+    log_level: str
+    python: str = ""
+    """Of another environment, which runs the child; the server's matter."""
+    socket_fd: int = -1
+    """Inherited; the server fills it in."""
+
+    @property
+    def kind(self) -> Literal["asr", "tts"]:
+        return "asr" if isinstance(self.models, AsrModels) else "tts"
+
+    def to_json(self) -> bytes:
+        return json.dumps({"kind": self.kind, **asdict(self)}).encode()
+
+    @classmethod
+    def from_json(cls, line: bytes) -> "ChildSettings":
+        table = json.loads(line)
+        models = AsrModels if table.pop("kind") == "asr" else TtsModels
+        return cls(**{**table, "models": models(**table["models"])})
+
+
+def main() -> None:
+    os.dup2(2, 1)  # what a library prints is for the log
+    settings = ChildSettings.from_json(sys.stdin.buffer.readline())
+    set_up(Log.model_validate({"level": settings.log_level, "json_lines": True}))
+    # A thread, because the loop may stand still while a model loads.
+    threading.Thread(target=_end_with_server, name="end with server", daemon=True).start()
+    try:
+        run_to_end(_serve(settings))
+    except (RuntimeError, ValueError, OSError) as error:
+        logger.error("{}", error)
+        sys.exit(FAILED)
+
+
+def _end_with_server() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(0)
+
+
+def _worker(settings: ChildSettings) -> Worker[Any]:
+    engine: Any = settings.engine
+    if settings.kind == "tts":
+        engine = at_hand(engine)
+    known = WorkerSettings(
+        engine,
+        settings.models.model,
+        settings.max_streams,
+        settings.idle_seconds,
+        drain_seconds=0,
+    )
+    models: Any = settings.models
+    if settings.kind == "asr":
+        return Worker(known, lambda told: open_recognizer(engine, models, told), AsrService())
+    return Worker(known, lambda told: open_synthesizer(engine, models, told), TtsService())
+
+
+async def _serve(settings: ChildSettings) -> None:
+    stop = Stop()
+    stop.on_signals()
+    worker = _worker(settings)
+    listening = socket.socket(fileno=settings.socket_fd)
+    accepting: list[asyncio.Server] = []  # uvloop closes a server that nobody knows any more
+
+    async def listen(runner: Runner) -> str:
+        assert runner.server is not None
+        loop = asyncio.get_running_loop()
+        # From 3.13 on, closing removes the socket's file; but it is the server's.
+        kept: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+        accepting.append(await loop.create_unix_server(runner.server, sock=listening, **kept))
+        return "the server's socket"
+
+    beating = asyncio.create_task(_beat(worker), name="heartbeat")
+    try:
+        await serve(worker, listen, stop)
+    finally:
+        beating.cancel()
+
+
+async def _beat(worker: Worker[Any]) -> None:
+    await asyncio.wait((worker.loading,))
+    while True:
+        os.write(sys.stderr.fileno(), HEARTBEAT)
+        await asyncio.sleep(HEARTBEAT_S)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""A voice as a Pipecat service: what goes downstream when it speaks, fails and is cut."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from loguru import logger
+from pipecat.frames.frames import (
+    AggregatedTextFrame,
+    Frame,
+    InterruptionFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    TTSAudioRawFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+)
+from pipecat.pipeline.pipeline import Pipeline
+from pipecat.pipeline.worker import PipelineParams, PipelineWorker
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.utils.text.base_text_aggregator import TextType
+from pipecat.workers.runner import WorkerRunner
+
+from offhook.media.pcm import RATE_OUT
+from offhook.pipeline.conversation.services_io import OffhookTTS, WordsInOrder
+from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer
+from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
+from tests.pipeline.conversation.speller import Speller
+
+SOON = 10
+SMALL = VoiceOptions("small")
+
+
+class Ear(FrameProcessor):
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames: list[Frame] = []
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        self.frames.append(frame)
+        await self.push_frame(frame, direction)
+
+    def count(self, kind: type[Frame]) -> int:
+        return sum(isinstance(frame, kind) for frame in self.frames)
+
+    @property
+    def words(self) -> list[str]:
+        return [frame.text for frame in self.frames if isinstance(frame, TTSTextFrame)]
+
+
+@asynccontextmanager
+async def speaking(
+    voice: Synthesizer, options: VoiceOptions = SMALL
+) -> AsyncIterator[tuple[PipelineWorker, Ear]]:
+    ear = Ear()
+    worker = PipelineWorker(
+        Pipeline([OffhookTTS(voice, options=options), ear]),
+        params=PipelineParams(audio_out_sample_rate=RATE_OUT),
+        idle_timeout_secs=None,
+        cancel_on_idle_timeout=False,
+    )
+    runner = WorkerRunner(handle_sigint=False)
+    running = asyncio.create_task(runner.run(auto_end=False))
+    await runner.add_workers(worker)
+    try:
+        yield worker, ear
+    finally:
+        await worker.cancel()
+        await runner.end()
+        await running
+
+
+async def say(worker: PipelineWorker, *tokens: str) -> None:
+    await worker.queue_frame(LLMFullResponseStartFrame())
+    for token in tokens:
+        await worker.queue_frame(LLMTextFrame(token))
+    await worker.queue_frame(LLMFullResponseEndFrame())
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(SOON):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+async def test_a_reply_is_spoken_with_its_words_behind_their_sound() -> None:
+    voice = Speller()
+    async with speaking(voice) as (worker, ear):
+        await say(worker, "one ", "tw", "o")
+        await until(lambda: ear.count(TTSStoppedFrame))
+        assert ear.words == ["one", "two"]
+        kinds = [type(f) for f in ear.frames if isinstance(f, (TTSAudioRawFrame, TTSTextFrame))]
+        assert kinds == [*[TTSAudioRawFrame] * 3, TTSTextFrame] * 2
+        assert voice.replies[0].options == SMALL
+
+
+async def test_words_spoken_before_their_sentence_is_complete_stay_in_order() -> None:
+    """Two are spoken when the sentence is complete, and a third waits in the queue before it."""
+    queue: list[Frame | str] = []
+    words = WordsInOrder("words")
+
+    async def write(text: str) -> None:
+        frame = AggregatedTextFrame(text, TextType.TOKEN)
+        queue.extend(await words.register_spoken(frame, "reply", text, append_to_context=True))
+
+    async def play() -> list[str]:
+        played: list[Frame] = []
+        while queue:
+            if isinstance(item := queue.pop(0), str):
+                played += words.process_word(item, 0, "reply")
+            else:
+                played += [item, *words.sentence_passed("reply")]
+        return [frame.text for frame in played if isinstance(frame, TTSTextFrame)]
+
+    await write("one two three")
+    queue += ["one", "two"]
+    assert await play() == []
+    queue.append("three")
+    await write(". Four ")
+    queue.append("Four")
+    assert await play() == ["one", "two", "three"]
+    queue += await words.finalize("reply")
+    assert await play() == ["Four"]
+
+
+async def test_words_that_end_together_are_words_of_their_own() -> None:
+    async with speaking(EspeakSynthesizer(), DEFAULT_VOICE) as (worker, ear):
+        await say(worker, "Hello 😀 there.")
+        await until(lambda: ear.count(TTSStoppedFrame))
+        assert ear.words == ["Hello", "😀", "there."]
+
+
+async def test_an_engine_that_fails_cuts_its_reply_and_the_call_goes_on() -> None:
+    lines: list[str] = []
+    sink = logger.add(lambda line: lines.append(str(line)), level="ERROR")
+    voice = Speller()
+    async with speaking(voice) as (worker, ear):
+        await worker.queue_frame(LLMFullResponseStartFrame())
+        await worker.queue_frame(LLMTextFrame("one "))
+        await until(lambda: ear.count(TTSAudioRawFrame) == 3)
+        voice.fault = EngineError("it has a cold")
+        await worker.queue_frame(LLMTextFrame("two "))
+        await until(lambda: lines)
+        for token in ("three. ", "Four "):
+            await worker.queue_frame(LLMTextFrame(token))
+        await worker.queue_frame(LLMFullResponseEndFrame())
+        await until(lambda: ear.count(TTSStoppedFrame) == 1)
+        for _ in range(4):  # Pipecat would give a service up that was silent three times
+            await say(worker, "nothing")
+        await until(lambda: ear.count(TTSStoppedFrame) == 5)
+        voice.fault = None
+        await say(worker, "five")
+        await until(lambda: ear.count(TTSStoppedFrame) == 6)
+        assert ear.words == ["one", "five"]
+        assert ear.count(TTSStartedFrame) == 6
+    logger.remove(sink)
+    assert sum("x a reply is cut short, its call goes on: it has a cold" in x for x in lines) == 5
+
+
+async def test_a_reply_that_is_cut_frees_the_engine() -> None:
+    voice = Speller()
+    voice.hold_after = 2
+    async with speaking(voice) as (worker, ear):
+        await say(worker, "one two")
+        await until(lambda: ear.count(TTSAudioRawFrame) == 2)
+        await worker.queue_frame(InterruptionFrame())
+        await until(lambda: voice.replies[0].cancelled)
+        voice.hold_after = None
+        voice.may_speak.set()
+        await say(worker, "three")
+        await until(lambda: ear.words == ["three"])

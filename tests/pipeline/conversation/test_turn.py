@@ -1,0 +1,388 @@
+"""The floor, row by row."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offhook.pipeline.conversation.turn import TABLE, Action, Facts, State, Turn, TurnSettings
+
+S = State
+
+
+@pytest.mark.parametrize(("silent_ms", "floor"), [(1480, True), (1500, False)])
+@pytest.mark.parametrize("state", [S.SPEAKING, S.REPLYING])
+def test_a_reply_that_is_silent_holds_no_floor(state: State, silent_ms: int, floor: bool) -> None:
+    turn = turn_in(state)
+    row = turn.step(replace(BOTH, agent_silent_ms=silent_ms))
+    assert row is not None
+    assert row.then is S.SUSPECTED
+    assert turn.floor is floor
+
+
+def turn_in(state: State, **attributes: object) -> Turn:
+    turn = Turn()
+    turn.state = state
+    for name, value in attributes.items():
+        setattr(turn, name, value)
+    return turn
+
+
+SPEAKING = Facts(agent_speaking=True, agent_busy=True)
+KEYS = Facts(keying=True)
+CALLER = Facts(voice=True, speech_ms=300)
+BOTH = replace(SPEAKING, voice=True, speech_ms=100)
+
+
+@pytest.mark.parametrize(
+    ("turn", "facts", "then", "actions"),
+    [
+        (turn_in(S.LISTENING), Facts(), S.LISTENING, ()),
+        (turn_in(S.LISTENING), CALLER, S.HEARING, ()),
+        (turn_in(S.LISTENING), replace(CALLER, echo=lambda: True), S.LISTENING, ()),
+        (turn_in(S.LISTENING), SPEAKING, S.SPEAKING, ()),
+        (turn_in(S.LISTENING), Facts(agent_busy=True), S.REPLYING, ()),
+        (turn_in(S.HEARING), CALLER, S.HEARING, ()),
+        (turn_in(S.HEARING), BOTH, S.SUSPECTED, (Action.PAUSE,)),
+        (turn_in(S.HEARING), Facts(silence_ms=100), S.ENDING, ()),
+        (turn_in(S.ENDING), CALLER, S.HEARING, ()),
+        (turn_in(S.ENDING), SPEAKING, S.ENDING, (Action.INTERRUPT,)),
+        (turn_in(S.ENDING), Facts(silence_ms=100), S.ENDING, ()),
+        (turn_in(S.ENDING), Facts(silence_ms=160), S.ENDING, (Action.ASK_END,)),
+        (
+            turn_in(S.ENDING, asked=1),
+            Facts(silence_ms=200, end_probability=0.9),
+            S.ENDING,
+            (Action.FINISH,),
+        ),
+        (
+            turn_in(S.ENDING, asked=1, asked_at=160),
+            Facts(silence_ms=300, end_probability=0.1),
+            S.ENDING,
+            (),
+        ),
+        (
+            turn_in(S.ENDING, asked=1, asked_at=160, finished=True),
+            Facts(silence_ms=420, end_probability=0.1, text="I would like"),
+            S.ENDING,
+            (Action.ASK_END,),
+        ),
+        (
+            turn_in(S.ENDING, asked=1, asked_at=300, finished=True),
+            Facts(silence_ms=420, end_probability=0.1, text="I would like"),
+            S.ENDING,
+            (),
+        ),
+        (
+            turn_in(S.ENDING, asked=1, asked_at=160, finished=True),
+            Facts(silence_ms=420, end_probability=0.1, text="open on sunday"),
+            S.ENDING,
+            (),
+        ),
+        (
+            turn_in(S.ENDING, asked=1, asked_at=160, finished=True),
+            Facts(silence_ms=420, text="open on sunday"),
+            S.ENDING,
+            (),
+        ),
+        (turn_in(S.ENDING), Facts(silence_ms=300, text="I would like"), S.ENDING, ()),
+        (
+            turn_in(S.ENDING, finished=True),
+            Facts(silence_ms=410, text="I would like"),
+            S.ENDING,
+            (Action.ASK_END,),
+        ),
+        (
+            turn_in(S.ENDING, asked=1, asked_at=410, finished=True),
+            Facts(silence_ms=510, text="I would like", final=True),
+            S.ENDING,
+            (),
+        ),
+        (
+            turn_in(S.ENDING, asked=2),
+            Facts(silence_ms=380, end_probability=0.1),
+            S.ENDING,
+            (Action.FINISH,),
+        ),
+        (
+            turn_in(S.ENDING, asked=2, finished=True),
+            Facts(silence_ms=500, end_probability=0.2, text="open on sunday", final=True),
+            S.ENDING,
+            (),
+        ),
+        (
+            turn_in(S.ENDING, asked=2, finished=True),
+            Facts(silence_ms=520, end_probability=0.2, text="open on sunday", final=True),
+            S.REPLYING,
+            (Action.COMMIT,),
+        ),
+        (
+            turn_in(S.ENDING, asked=1, finished=True),
+            Facts(silence_ms=260, end_probability=0.9, text="hello", final=True),
+            S.REPLYING,
+            (Action.COMMIT,),
+        ),
+        (
+            turn_in(S.ENDING, asked=1, finished=True),
+            Facts(silence_ms=240, end_probability=0.9, text="hello", final=True),
+            S.ENDING,
+            (),
+        ),
+        (
+            turn_in(S.ENDING, asked=5, finished=True),
+            Facts(silence_ms=1200, end_probability=0.2, text="I would like", final=True),
+            S.ENDING,
+            (),
+        ),
+        (
+            turn_in(S.ENDING, asked=6, finished=True),
+            Facts(silence_ms=1300, end_probability=0.2, text="I would like", final=True),
+            S.REPLYING,
+            (Action.COMMIT,),
+        ),
+        (
+            turn_in(S.ENDING, asked=3, finished=True),
+            Facts(silence_ms=500, end_probability=None, text="hello", final=True),
+            S.REPLYING,
+            (Action.COMMIT,),
+        ),
+        (
+            turn_in(S.ENDING, asked=1, finished=True),
+            Facts(silence_ms=500, end_probability=0.9, text="", final=True),
+            S.LISTENING,
+            (Action.DISCARD,),
+        ),
+        (
+            turn_in(S.ENDING, asked=1, finished=True),
+            Facts(silence_ms=500, end_probability=0.9, turn_text="one two", final=True),
+            S.REPLYING,
+            (Action.COMMIT,),
+        ),
+        (turn_in(S.REPLYING), replace(CALLER, agent_busy=True), S.SUSPECTED, (Action.PAUSE,)),
+        (turn_in(S.REPLYING), SPEAKING, S.SPEAKING, ()),
+        (turn_in(S.REPLYING), Facts(agent_busy=True), S.REPLYING, ()),
+        (turn_in(S.REPLYING), Facts(), S.LISTENING, ()),
+        (turn_in(S.SPEAKING), SPEAKING, S.SPEAKING, ()),
+        (turn_in(S.SPEAKING), BOTH, S.SUSPECTED, (Action.PAUSE,)),
+        (turn_in(S.SPEAKING), replace(SPEAKING, suspected=True), S.SUSPECTED, (Action.PAUSE,)),
+        (turn_in(S.SPEAKING), replace(BOTH, echo=lambda: True), S.SPEAKING, ()),
+        (turn_in(S.SPEAKING), Facts(agent_busy=True), S.REPLYING, ()),
+        (turn_in(S.SPEAKING), Facts(), S.LISTENING, ()),
+        (turn_in(S.SUSPECTED), BOTH, S.SUSPECTED, ()),
+        (turn_in(S.SUSPECTED, floor=False), replace(CALLER, text=""), S.SUSPECTED, ()),
+        (turn_in(S.SUSPECTED), replace(CALLER, text="yes"), S.SUSPECTED, ()),
+        (
+            turn_in(S.SUSPECTED, floor=False),
+            replace(CALLER, text="yes"),
+            S.HEARING,
+            (Action.INTERRUPT,),
+        ),
+        (
+            turn_in(S.JUDGING, floor=False),
+            Facts(speech_ms=300, text="yes", final=True),
+            S.ENDING,
+            (Action.INTERRUPT,),
+        ),
+        (turn_in(S.JUDGING, floor=False, state_ms=1000), Facts(speech_ms=300), S.JUDGING, ()),
+        (
+            turn_in(S.JUDGING, floor=False),
+            Facts(speech_ms=300, final=True, agent_busy=True),
+            S.REPLYING,
+            (Action.RESUME, Action.CANCEL),
+        ),
+        (turn_in(S.SUSPECTED), replace(BOTH, speech_ms=700), S.HEARING, (Action.INTERRUPT,)),
+        (
+            turn_in(S.SUSPECTED),
+            replace(BOTH, speech_ms=300, text="about"),
+            S.SUSPECTED,
+            (),
+        ),
+        (
+            turn_in(S.SUSPECTED),
+            replace(BOTH, speech_ms=300, text="please tell me"),
+            S.HEARING,
+            (Action.INTERRUPT,),
+        ),
+        (
+            turn_in(S.SUSPECTED),
+            replace(BOTH, speech_ms=260, text="stop"),
+            S.HEARING,
+            (Action.INTERRUPT,),
+        ),
+        (
+            turn_in(S.SUSPECTED),
+            replace(BOTH, speech_ms=800, text="opening hours", agent_said="our opening hours are"),
+            S.SUSPECTED,
+            (),
+        ),
+        (
+            turn_in(S.SUSPECTED, state_ms=160),
+            SPEAKING,
+            S.SPEAKING,
+            (Action.RESUME, Action.CANCEL),
+        ),
+        (
+            turn_in(S.SUSPECTED, state_ms=160),
+            Facts(agent_busy=True),
+            S.REPLYING,
+            (Action.RESUME, Action.CANCEL),
+        ),
+        (
+            turn_in(S.SUSPECTED, speech_in_state=200),
+            replace(SPEAKING, speech_ms=220),
+            S.SPEAKING,
+            (Action.RESUME, Action.CANCEL),
+        ),
+        (
+            turn_in(S.SUSPECTED, speech_in_state=400),
+            replace(SPEAKING, speech_ms=450),
+            S.JUDGING,
+            (Action.FINISH,),
+        ),
+        (turn_in(S.JUDGING), SPEAKING, S.JUDGING, ()),
+        (turn_in(S.JUDGING), BOTH, S.SUSPECTED, ()),
+        (
+            turn_in(S.JUDGING),
+            replace(SPEAKING, text="uh huh", final=True),
+            S.SPEAKING,
+            (Action.RESUME, Action.CANCEL),
+        ),
+        (
+            turn_in(S.JUDGING),
+            replace(SPEAKING, text="wrong number", final=True, speech_ms=400),
+            S.ENDING,
+            (Action.INTERRUPT,),
+        ),
+        # All of it was, or may have been, the agent's own voice: only what is unmistakable counts.
+        (
+            turn_in(S.JUDGING),
+            replace(SPEAKING, text="wrong number", final=True),
+            S.SPEAKING,
+            (Action.RESUME, Action.CANCEL),
+        ),
+        (
+            turn_in(S.JUDGING),
+            replace(SPEAKING, text="no stop", final=True),
+            S.ENDING,
+            (Action.INTERRUPT,),
+        ),
+        (
+            turn_in(S.SUSPECTED, speech_in_state=900),
+            replace(BOTH, speech_ms=900, echo=lambda: True),
+            S.SPEAKING,
+            (Action.RESUME, Action.CANCEL),
+        ),
+        (
+            turn_in(S.SUSPECTED, speech_in_state=900),
+            replace(BOTH, no_echo_ms=500, echo=lambda: True),
+            S.JUDGING,
+            (Action.FINISH,),
+        ),
+        (
+            turn_in(S.JUDGING),
+            replace(BOTH, no_echo_ms=500, echo=lambda: True, text="where are you", final=True),
+            S.ENDING,
+            (Action.INTERRUPT,),
+        ),
+        (
+            turn_in(S.REPLYING),
+            replace(CALLER, agent_busy=True, echo=lambda: True),
+            S.REPLYING,
+            (),
+        ),
+        (
+            turn_in(S.JUDGING, state_ms=700),
+            SPEAKING,
+            S.SPEAKING,
+            (Action.RESUME, Action.CANCEL),
+        ),
+        (turn_in(S.LISTENING), KEYS, S.KEYING, ()),
+        (turn_in(S.LISTENING), Facts(keyed=True), S.KEYING, ()),
+        (turn_in(S.HEARING), replace(CALLER, keying=True), S.KEYING, (Action.FINISH,)),
+        (turn_in(S.ENDING), KEYS, S.KEYING, (Action.FINISH,)),
+        (turn_in(S.ENDING, finished=True), KEYS, S.KEYING, ()),
+        (turn_in(S.REPLYING), replace(KEYS, agent_busy=True), S.KEYING, (Action.INTERRUPT,)),
+        (turn_in(S.SPEAKING), replace(SPEAKING, keying=True), S.KEYING, (Action.INTERRUPT,)),
+        (
+            turn_in(S.SUSPECTED),
+            replace(BOTH, keying=True),
+            S.KEYING,
+            (Action.INTERRUPT, Action.CANCEL),
+        ),
+        (
+            turn_in(S.JUDGING),
+            replace(SPEAKING, keying=True, text="wrong number", final=True),
+            S.KEYING,
+            (Action.INTERRUPT, Action.CANCEL),
+        ),
+        (turn_in(S.KEYING), replace(CALLER, keying=True), S.KEYING, ()),
+        (turn_in(S.KEYING), replace(SPEAKING, keying=True), S.KEYING, (Action.INTERRUPT,)),
+        (turn_in(S.KEYING), Facts(keyed=True), S.REPLYING, (Action.COMMIT,)),
+        (turn_in(S.KEYING), Facts(keyed=True, keying=True), S.KEYING, ()),
+        (turn_in(S.KEYING), Facts(keyed=True, words_due=True), S.KEYING, ()),
+        (
+            turn_in(S.KEYING, state_ms=700),
+            Facts(keyed=True, words_due=True),
+            S.REPLYING,
+            (Action.COMMIT,),
+        ),
+    ],
+)
+def test_row(turn: Turn, facts: Facts, then: State, actions: tuple[Action, ...]) -> None:
+    row = turn.step(facts)
+    assert turn.state is then
+    assert (row.actions if row else ()) == actions
+
+
+def test_every_state_can_be_left() -> None:
+    assert {row.state for row in TABLE} == set(State)
+    assert {s for row in TABLE for s in ((row.then,) if row.then else (S.SPEAKING, S.REPLYING))}
+
+
+FACTS = st.builds(
+    Facts,
+    voice=st.booleans(),
+    suspected=st.booleans(),
+    speech_ms=st.integers(0, 2000),
+    silence_ms=st.integers(0, 3000),
+    text=st.sampled_from(["", "uh huh", "stop", "I would like to know", "the"]),
+    final=st.booleans(),
+    end_probability=st.one_of(st.none(), st.floats(0, 1)),
+    agent_speaking=st.booleans(),
+    agent_busy=st.booleans(),
+    keying=st.booleans(),
+    keyed=st.booleans(),
+    words_due=st.booleans(),
+    echo=st.sampled_from([lambda: True, lambda: False]),
+)
+
+
+@given(st.lists(FACTS, max_size=60))
+def test_playout_is_paused_exactly_while_it_is_in_doubt(history: list[Facts]) -> None:
+    """Whatever happens: a pause is always followed by a resume or an interruption, never by
+    another pause, and the agent is never left paused in another state."""
+    turn, paused = Turn(), False
+    for facts in history:
+        row = turn.step(facts)
+        for action in row.actions if row else ():
+            if action is Action.PAUSE:
+                assert not paused
+                paused = True
+            elif action in (Action.RESUME, Action.INTERRUPT):
+                paused = False
+        assert paused == (turn.state in (S.SUSPECTED, S.JUDGING))
+
+
+@given(st.integers(0, 700))
+def test_a_doubt_is_bounded(speech_ms: int) -> None:
+    """Some sound over the agent, then silence without any words: playout goes on in time."""
+    settings = TurnSettings()
+    turn = turn_in(S.SPEAKING)
+    for at in range(0, speech_ms, 20):
+        turn.step(replace(BOTH, speech_ms=at))
+    waited = 0
+    while turn.state is not S.SPEAKING and turn.state is not S.HEARING:
+        turn.step(replace(SPEAKING, speech_ms=speech_ms))
+        waited += 20
+        assert waited <= settings.judging + settings.suspicion + 40

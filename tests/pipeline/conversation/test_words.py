@@ -1,0 +1,109 @@
+"""What a few words over the agent mean."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offhook.pipeline.conversation.words import (
+    BACKCHANNELS,
+    DANGLING,
+    DECISIVE,
+    ECHO_WINDOW_WORDS,
+    WEIGHTLESS,
+    breaks_off,
+    decisive,
+    is_backchannel,
+    only_echo,
+    weighty_words,
+    words,
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["uh-huh", "Uh huh.", "Okay, okay", "I see", "mm-hmm", "yeah right", "oh, got it", "MHM"],
+)
+def test_said_while_listening(text):
+    assert is_backchannel(text)
+    assert weighty_words(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "weight"),
+    [
+        ("okay but what about Sunday", ["what", "about", "sunday"]),
+        ("stop", ["stop"]),
+        ("yes, on Monday", ["monday"]),
+        ("I can't come", ["can't", "come"]),
+        ("ja, natürlich", ["ja", "natürlich"]),
+    ],
+)
+def test_a_message_has_weight(text, weight):
+    assert not is_backchannel(text)
+    assert weighty_words(text) == weight
+
+
+@pytest.mark.parametrize("text", ["", " ", "...", "-", "?!"])
+def test_nothing_said_is_nothing(text):
+    assert words(text) == []
+    assert not is_backchannel(text)
+    assert not decisive(text)
+    assert not only_echo(text, "we are open")
+    assert breaks_off(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["Stop!", "no no no", "hold on", "okay wait", "excuse me", "Sorry?"]
+)
+def test_one_word_can_be_an_interruption(text):
+    assert decisive(text)
+    assert not is_backchannel(text)
+
+
+@pytest.mark.parametrize("text", ["nobody", "whole", "stopping by", "notable", "okay"])
+def test_a_word_within_a_word_is_none(text):
+    assert not decisive(text)
+
+
+def test_the_agents_own_words_are_an_echo():
+    said = "We are open Monday to Friday, from nine to five."
+    assert only_echo("Monday to Friday", said)
+    assert only_echo("open from nine", said)
+    assert not only_echo("open on Sunday", said)
+    assert not only_echo("Friday", said)  # one word may be a question
+    assert not only_echo("Monday Friday", "")
+
+
+def test_an_echo_is_of_the_last_words_only():
+    said = " ".join(["opening", "hours", *(["word"] * ECHO_WINDOW_WORDS)])
+    assert not only_echo("opening hours", said)
+    assert only_echo("opening hours", " ".join(said.split()[:ECHO_WINDOW_WORDS]))
+
+
+@pytest.mark.parametrize("text", ["I would like to", "my number is", "and, um", "is it open on"])
+def test_a_sentence_that_dangles_breaks_off(text):
+    assert breaks_off(text)
+
+
+@pytest.mark.parametrize("text", ["what are your opening hours", "thank you", "on Sunday", "no"])
+def test_a_whole_sentence_does_not(text):
+    assert not breaks_off(text)
+
+
+def test_the_lists_do_not_contradict_each_other():
+    assert not DECISIVE & (BACKCHANNELS | WEIGHTLESS | DANGLING)
+    for listed in (BACKCHANNELS, WEIGHTLESS, DECISIVE, DANGLING):
+        assert all(words(word) == [word] for word in listed)
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_any_text_has_a_meaning(text, said):
+    for word in words(text):
+        assert word == word.lower()
+    if is_backchannel(text):
+        assert not weighty_words(text)
+        assert not decisive(text)
+        assert not only_echo(text, said)
+    if only_echo(text, said):
+        assert set(weighty_words(text)) <= set(words(said))
+    assert decisive(f"{text} stop")

@@ -1,0 +1,123 @@
+"""Prompts are those of the published package, position by position; see make_prompts_golden."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from offhook.pipeline.engine.tts.messages import Break, Row
+from offhook.pipeline.engine.tts.prompts import (
+    MAX_PREFIX,
+    Clone,
+    VoicePrompt,
+    cloned_voice,
+    described_voice,
+    follows_instructions,
+    named_voice,
+    with_whole_text,
+)
+from offhook.pipeline.engine.tts.script import Script
+from offhook.pipeline.engine.tts.streams import tokens_at_once
+from offhook.pipeline.speech.synthesizer import UnknownVoice
+
+GOLDEN = json.loads((Path(__file__).parent / "data" / "prompts.json").read_text())
+CODES = {"auto": "", "chinese": "zh", "german": "de", "english": "en"}
+FRAMES = 14
+"""Taken after the prompt."""
+
+
+class Words:
+    """The tokens of the goldens."""
+
+    im_start, im_end = 3, 6
+
+    def encode(self, text: str) -> list[int]:
+        known = {"assistant\n": [4, 5], "user\nslowly": [7, 5, 60, 61], "\n": [5]}
+        return known[text] if text in known else [int(word) for word in text.split()]
+
+
+def config(kind: str = "custom_voice", size: str = "1b7") -> Any:
+    return SimpleNamespace(**GOLDEN["config"] | {"kind": kind, "size": size})
+
+
+def voice(case: dict[str, Any]) -> VoicePrompt:
+    if case["kind"] == "named":
+        told = "slowly" if case["instructions"] else ""
+        return named_voice(config(), Words(), case["speaker"], CODES[case["language"]], told)
+    if case["kind"] == "described":
+        return described_voice(config("voice_design"), Words(), "slowly", "en")
+    words = " ".join(map(str, case["words"]))
+    clone = Clone("a", None, case["frames"], words, reference="codes" if words else None)
+    return cloned_voice(config("base"), Words(), clone, "en")
+
+
+def given(case: dict[str, Any]) -> tuple[list[list[int]], list[int]]:
+    """What the talker is given before frame 0 and with it, as the goldens say it, and the tokens of
+    the frames after it."""
+    prompt = voice(case)
+    c = config()
+    script = Script(c.tts_eos, c.tts_pad)
+    script.write(case["text"], Break.SENTENCE)
+    script.ended = True
+    if case.get("whole"):
+        prompt = with_whole_text(c, prompt)
+        script.begin(90)
+        opened = [Row(token, prompt.beside_text) for token in script.take_whole()]
+    else:
+        assert script.ready(tokens_at_once(prompt))
+        script.begin(90, prompt.lead, tokens_at_once(prompt))
+        text = script.take_for_prompt(len(prompt.open))
+        opened = [row._replace(text=token) for row, token in zip(prompt.open, text, strict=True)]
+    frames = case.get("frames", 0)
+    before = Row(vector=frames) if prompt.reference else Row(codec=c.codec_bos)
+    first = before._replace(text=script.take())
+    rows = [read(row) for row in (*prompt.rows, *opened, first)]
+    return rows, [script.take() for _ in range(FRAMES)]
+
+
+def read(row: Row) -> list[int]:
+    if row.vector > 0:  # a frame of the reference, as it is made up in the goldens
+        codes = [(16 * (row.vector - 1) + i) % 64 for i in range(16)]
+        return [row.text, codes[0], -1, *codes[1:]]
+    return [row.text, row.codec, row.vector]
+
+
+@pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda c: " ".join(map(str, c.values()))[:50])
+def test_a_prompt_is_that_of_the_package(case: dict[str, Any]) -> None:
+    rows, frames = given(case)
+    assert rows == case["rows"]
+    padding = [GOLDEN["config"]["tts_pad"]] * FRAMES
+    assert frames == [*case["trailing"], *padding][:FRAMES]
+
+
+def test_the_key_tells_voices_apart() -> None:
+    voices: dict[object, tuple[Row, ...]] = {}
+    for case in GOLDEN["cases"]:
+        if case["kind"] != "cloned":
+            made = voice(case)
+            assert voices.setdefault(made.key, made.rows) == made.rows
+    assert len(set(voices.values())) == len(voices)
+
+
+def test_a_model_that_does_not_follow_instructions_is_given_none() -> None:
+    assert follows_instructions(config())
+    assert follows_instructions(config("voice_design"))
+    small = config(size="0b6")
+    assert not follows_instructions(small)
+    assert not follows_instructions(config("base"))
+    told = named_voice(small, Words(), "ann", "en", "slowly")
+    assert told == named_voice(small, Words(), "ann", "en")
+
+
+def test_what_the_model_cannot_do_is_said() -> None:
+    with pytest.raises(UnknownVoice, match="'joe'; the model has ann, eric"):
+        named_voice(config(), Words(), "joe")
+    with pytest.raises(ValueError, match="does not speak 'fi'; it speaks zh, en, de"):
+        named_voice(config(), Words(), "ann", "fi")
+    with pytest.raises(ValueError, match="does not speak 'fr'"):  # other checkpoints do
+        named_voice(config(), Words(), "ann", "fr")
+    long = Clone("a", None, MAX_PREFIX, "1 2 3", reference="codes")
+    with pytest.raises(ValueError, match=f"{MAX_PREFIX} at most: make them shorter"):
+        cloned_voice(config("base"), Words(), long)

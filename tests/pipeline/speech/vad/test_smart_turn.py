@@ -1,0 +1,96 @@
+"""Smart Turn: the same features as its training, and a queue in which the newest counts."""
+
+import asyncio
+import os
+import wave
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pipecat.audio.turn.smart_turn._whisper_features import compute_whisper_log_mel_features
+
+from offhook.media.pcm import Pcm
+from offhook.pipeline.speech.vad.smart_turn_io import MAX_WAITING, SECONDS, SmartTurn, log_mel
+
+SPEECH = Path(os.environ.get("OFFHOOK_SPEECH", Path(__file__).parents[5] / "shared/speech"))
+
+
+@pytest.fixture(scope="module")
+def model() -> SmartTurn:
+    return SmartTurn()
+
+
+@pytest.fixture
+async def turn() -> AsyncIterator[SmartTurn]:
+    smart_turn = SmartTurn()
+    yield smart_turn
+    await smart_turn.close()
+
+
+def sound(seconds: float, seed: int = 1) -> Pcm:
+    rng = np.random.default_rng(seed)
+    n = int(seconds * 16_000)
+    beat = np.sin(np.arange(n) / 16_000 * 9) ** 2
+    return np.asarray(np.cumsum(rng.normal(0, 300, n)) % 6000 * beat, np.int16)
+
+
+@pytest.mark.parametrize("seconds", [0, 0.5, 3.3, SECONDS, 11])
+def test_features_are_those_the_model_was_trained_on(seconds: float) -> None:
+    pcm = sound(seconds)
+    last = pcm[-SECONDS * 16_000 :].astype(np.float32) / 32768
+    padded = np.pad(last, (SECONDS * 16_000 - len(last), 0))
+    expected = compute_whisper_log_mel_features(padded)
+    assert log_mel(pcm).shape == (1, 80, 800)
+    assert np.abs(log_mel(pcm)[0] - expected).max() < 1e-4
+
+
+async def test_answer_off_the_loop_is_the_answer(turn: SmartTurn) -> None:
+    pcm = sound(2)
+    assert await turn.probability(pcm, "call") == turn.judge(pcm)
+
+
+async def test_newest_request_of_a_call_replaces_its_waiting_one(turn: SmartTurn) -> None:
+    blocker, stale, fresh = (
+        asyncio.create_task(turn.probability(pcm, call))
+        for pcm, call in ((sound(1), "other"), (sound(2), "call"), (sound(3), "call"))
+    )
+    assert await stale is None
+    assert await fresh == turn.judge(sound(3))
+    assert await blocker is not None
+
+
+async def test_full_queue_answers_none_at_once(turn: SmartTurn) -> None:
+    tasks = [asyncio.create_task(turn.probability(sound(1), i)) for i in range(1 + MAX_WAITING)]
+    await asyncio.sleep(0)
+    assert await turn.probability(sound(1), "one more") is None
+    for task in tasks[1:]:
+        task.cancel()
+    assert await tasks[0] is not None
+
+
+async def test_cancelled_request_leaves_the_queue(turn: SmartTurn) -> None:
+    running = asyncio.create_task(turn.probability(sound(1), "a"))
+    waiting = asyncio.create_task(turn.probability(sound(1), "b"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert not turn._waiting
+    assert await running is not None
+    assert await turn.probability(sound(2), "b") == turn.judge(sound(2))
+
+
+@pytest.mark.speech
+@pytest.mark.skipif(not SPEECH.is_dir(), reason="no recorded speech")
+@pytest.mark.parametrize(
+    ("name", "part", "ended"),
+    [("austen_0920", 1.0, True), ("something", 1.0, True), ("goforward", 1.0, True),
+     ("austen_0920", 0.55, False), ("something", 0.55, False), ("austen_0890", 0.55, False)],
+)  # fmt: skip
+def test_finished_and_broken_off_sentences(
+    model: SmartTurn, name: str, part: float, ended: bool
+) -> None:
+    with wave.open(str(SPEECH / f"{name}.wav")) as recorded:
+        pcm = np.frombuffer(recorded.readframes(recorded.getnframes()), np.int16)
+    said = np.concatenate([pcm[: int(len(pcm) * part)], np.zeros(3200, np.int16)])
+    assert (model.judge(said) > 0.5) is ended

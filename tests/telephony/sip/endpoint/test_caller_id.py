@@ -1,0 +1,214 @@
+"""Who calls, as far ends are told and as we are told: at registrars that know an account by its
+From, as Asterisk does, and with the identities of RFC 3325."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from time import monotonic
+
+import pytest
+
+from offhook.telephony.sip.auth.digest import DigestServer
+from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.messages.message import sdp_of
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.refer import Replaces
+from offhook.telephony.sip.trunks.trunks import Trunk, presented
+from tests.telephony.sip.ends import until
+from tests.telephony.sip.phones import OUR_TONE, endpoint
+from tests.telephony.sip.scripted_peer import udp_peer
+from tests.telephony.sip.scripted_sound import hears, sound
+
+ACCOUNT, PASSWORD = "offhook", "secret"
+STRANGER = "+4930555"
+TARGET_TONE = 620
+FROM_A_STRANGER = "From", f'"Ann Lee" <sip:{STRANGER}@127.0.0.1>;tag=far'
+
+
+async def identified(pbx):
+    """The INVITE that the registrar lets through: From names an account, and the password is that
+    account's. Any other is challenged, however often it comes."""
+    digest = DigestServer("pbx")
+    while True:
+        invite = await pbx.asked("INVITE")
+        account = invite.from_.uri.user
+        passwords = {ACCOUNT: PASSWORD} if account == ACCOUNT else {}
+        verdict = digest.check(invite, passwords.get, monotonic(), "127.0.0.1")
+        if verdict.ok and verdict.username == account:
+            return invite
+        lines = digest.challenge(invite, monotonic(), verdict.stale, "127.0.0.1")
+        pbx.reply(invite, 401, *lines)
+
+
+async def takes(pbx, line):
+    invite = await identified(pbx)
+    pbx.learn(invite)
+    line.aim(sdp_of(invite))
+    pbx.reply(invite, 200, sdp=line.sdp())
+    await pbx.asked("ACK")
+    return invite
+
+
+@asynccontextmanager
+async def at_the_registrar(**settings):
+    async with udp_peer() as pbx:
+        trunk = Trunk(
+            "pbx",
+            server=f"127.0.0.1:{pbx.port}",
+            username=ACCOUNT,
+            password=PASSWORD,
+            options_seconds=0,
+            **settings,
+        )
+        async with endpoint(trunks=(trunk,)) as (sip, host):
+            yield sip, host, pbx
+
+
+# --- calls that we place ---
+
+
+@pytest.mark.parametrize(
+    ("setting", "header", "written"),
+    [
+        (None, "P-Asserted-Identity", f'"Ann Lee" <sip:{STRANGER}@127.0.0.1>'),
+        ("diversion", "Diversion", f"<sip:{STRANGER}@127.0.0.1>;reason=unknown;counter=1"),
+    ],
+)
+async def test_a_number_that_is_not_the_account_is_shown_and_the_call_gets_through(
+    setting, header, written
+):
+    async with at_the_registrar(caller_id_header=setting) as (sip, host, pbx):
+        with sound() as line:
+            sip.dial(Dial("200", caller=STRANGER, caller_name="Ann Lee"))
+            invite = await takes(pbx, line)
+            assert str(invite.from_.uri) == "sip:offhook@127.0.0.1"
+            assert list(invite.headers.all(header)) == [written]
+            await line.says()
+            assert hears(await host.talk())
+            await pbx.hang_up()
+        await until(lambda: host.records)
+        assert host.records[0].caller == STRANGER
+
+
+@pytest.mark.parametrize("transfer", ["attended", "bridge"])
+async def test_a_strangers_call_is_given_to_somebody_at_the_registrar(transfer):
+    async with at_the_registrar(transfer=transfer) as (sip, host, pbx), udp_peer(sip) as far:
+        with sound() as line, sound() as other:
+            line.aim(await far.call(line.sdp(), FROM_A_STRANGER))
+            talk = await host.talk()
+            assert (talk.leg.info.caller, talk.leg.info.caller_name) == (STRANGER, "Ann Lee")
+            host.leave(talk)
+            giving = asyncio.create_task(talk.leg.transfer("200"))
+            invite = await takes(pbx, other)
+            assert str(invite.from_.uri) == "sip:offhook@127.0.0.1"
+            assert f"sip:{STRANGER}@" in invite.headers.get("P-Asserted-Identity")
+            if transfer == "attended":
+                refer = await far.asked("REFER")
+                [named] = [v for n, v in Uri.parse(refer_to(refer)).headers if n == "Replaces"]
+                assert Replaces.parse(named).call_id == invite.call_id
+                far.reply(refer, 202)
+                state = ("Event", "refer"), ("Subscription-State", "terminated;reason=noresource")
+                far.ask("NOTIFY", *state, body=("message/sipfrag", "SIP/2.0 200 OK"))
+                await far.is_hung_up()
+                await pbx.is_hung_up()
+                await giving
+            else:
+                await giving
+                since = monotonic()
+                await asyncio.gather(line.says(), other.says(hz=TARGET_TONE))
+                await until(lambda: line.hears(TARGET_TONE, since=since))
+                assert not line.hears(OUR_TONE, since=since)
+                await far.hang_up()
+                await pbx.is_hung_up()
+
+
+def refer_to(refer):
+    return refer.headers.get("Refer-To").strip("<>")
+
+
+async def test_a_call_that_we_are_sent_on_with_is_ours_and_not_the_callers():
+    async with at_the_registrar(follow=True) as (sip, host, pbx), udp_peer(sip) as far:
+        with sound() as line, sound() as other:
+            line.aim(await far.call(line.sdp(), FROM_A_STRANGER))
+            await host.talk()
+            far.ask("REFER", ("Refer-To", f"<{pbx.uri}>"))
+            invite = await takes(pbx, other)
+            assert invite.from_.uri.user == ACCOUNT
+            assert STRANGER not in (invite.headers.get("P-Asserted-Identity") or "")
+            await pbx.hang_up()
+
+
+AT = {"server": "sip.test", "username": "acct"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "number", "from_", "lines"),
+    [
+        (AT, "4711", "acct@sip.test", [("P-Asserted-Identity", '"N" <sip:4711@sip.test>')]),
+        (
+            {**AT, "caller_id_header": "ppi", "domain": "d.test"},
+            "4711",
+            "acct@d.test",
+            [("P-Preferred-Identity", '"N" <sip:4711@d.test>')],
+        ),
+        (
+            {**AT, "caller_id_header": "diversion"},
+            "4711",
+            "acct@sip.test",
+            [("Diversion", "<sip:4711@sip.test>;reason=unknown;counter=1")],
+        ),
+        ({**AT, "caller_id_header": "from"}, "4711", "4711@sip.test", []),
+        (AT, "acct", "acct@sip.test", []),
+        (AT, "", "acct@sip.test", []),
+        (AT, "Anonymous", "acct@sip.test", []),
+        ({"server": "10.0.0.1"}, "4711", "4711@10.0.0.1", []),
+        ({}, "4711", "4711@ours.test", []),
+        (
+            {"server": "10.0.0.1", "caller_id_header": "pai"},
+            "4711",
+            "4711@10.0.0.1",
+            [("P-Asserted-Identity", '"N" <sip:4711@10.0.0.1>')],
+        ),
+    ],
+)
+def test_who_calls_is_said_as_the_trunk_wants_it(settings, number, from_, lines):
+    caller, headers = presented(Trunk("t", **settings), number, "N", "ours.test")
+    assert str(caller) == f'"N" <sip:{from_}>'
+    assert list(headers) == lines
+
+
+# --- calls that come in ---
+
+
+@pytest.mark.parametrize(
+    ("trusted", "asserted", "caller"),
+    [
+        (True, ('"Bo" <sip:+4989777@trunk.test>',), ("+4989777", "Bo")),
+        (True, ("<tel:+4989777>", "<sip:bo@trunk.test>"), ("+4989777", "")),
+        (True, ("nonsense", "<tel:+4989777>"), ("+4989777", "")),
+        (True, ("nonsense",), (STRANGER, "Ann Lee")),
+        (True, (), (STRANGER, "Ann Lee")),
+        (False, ('"Bo" <sip:+4989777@trunk.test>',), (STRANGER, "Ann Lee")),
+    ],
+)
+async def test_only_of_a_trusted_trunk_an_asserted_identity_is_the_caller(
+    trusted, asserted, caller
+):
+    trunk = Trunk("pbx", addresses=("127.0.0.1",), trust_identity=trusted)
+    async with endpoint(trunks=(trunk,)) as (sip, host), udp_peer(sip) as far:
+        with sound() as line:
+            invite = far.request("INVITE", FROM_A_STRANGER, sdp=line.sdp())
+            for value in asserted:
+                invite.headers.add("P-Asserted-Identity", value)
+            far.send(invite)
+            far.ack(await far.response(200))
+            info = (await host.talk()).leg.info
+            assert (info.caller, info.caller_name) == caller
+            await far.hang_up()
+
+
+async def test_nobody_is_believed_where_everybody_may_call():
+    async with endpoint(trunks=(), allow_anonymous=True) as (sip, host), udp_peer(sip) as far:
+        with sound() as line:
+            await far.call(line.sdp(), ("P-Asserted-Identity", "<sip:boss@trunk.test>"))
+            assert (await host.talk()).leg.info.caller == "far"
+            await far.hang_up()

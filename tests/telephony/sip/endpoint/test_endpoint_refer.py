@@ -1,0 +1,302 @@
+"""Calls given to somebody else, in every order that the far ends may choose to say things in."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from time import monotonic
+
+import pytest
+
+from offhook.media.leg import LegError
+from offhook.telephony.sip import endpoint_io
+from offhook.telephony.sip.network.resolver_io import Resolver
+from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.telephony.sip.ends import until
+from tests.telephony.sip.phones import endpoint
+from tests.telephony.sip.scripted_peer import udp_peer
+from tests.telephony.sip.scripted_sound import hears, sound
+
+TARGET_TONE = 620
+
+
+class Call:
+    """One with `far`, which may give it to `target`."""
+
+    def __init__(self, sip, host, far, target, line, other):
+        self.sip, self.host, self.far, self.target = sip, host, far, target
+        self.line, self.other = line, other
+        self.number = 0
+
+    async def refer(self, *headers):
+        self.far.ask("REFER", ("Refer-To", f"<{self.target.uri}>"), *headers)
+        await self.far.response(202)
+        assert await self.notified() == "SIP/2.0 100 Trying"
+
+    async def notified(self):
+        """What the next NOTIFY says; those that are repeats are passed over."""
+        while True:
+            notify = await self.far.asked("NOTIFY")
+            self.far.reply(notify, 200)
+            if notify.cseq.number > self.number:
+                self.number = notify.cseq.number
+                return notify.body.decode().strip()
+
+    async def is_as_before(self):
+        """Both still hear one another, and our side can hang up."""
+        since = monotonic()
+        await self.line.says()
+        talk = self.host.talks[0]
+        assert hears(talk)
+        assert self.line.hears(since=since)
+        assert self.sip.calls[talk.leg.call_id].state == "answered"
+        leaving = asyncio.create_task(talk.leg.hang_up("done"))
+        await self.far.is_hung_up()
+        await leaving
+
+    async def is_with_the_target(self):
+        since = monotonic()
+        await self.other.says(hz=TARGET_TONE)
+        assert hears(self.host.talks[0], TARGET_TONE)
+        assert self.other.hears(since=since)
+        await self.target.hang_up()
+        await until(lambda: self.host.records)
+        assert self.sip.user_agent.sessions == 0
+
+
+@asynccontextmanager
+async def in_a_call(follow=True, **settings):
+    async with udp_peer() as target:
+        server = f"127.0.0.1:{target.port}"
+        trunk = Trunk("far", addresses=("127.0.0.0/8",), server=server, follow=follow)
+        async with endpoint(trunks=(trunk,), **settings) as (sip, host), udp_peer(sip) as far:
+            with sound() as line, sound() as other:
+                line.aim(await far.call(line.sdp()))
+                await host.talk()
+                await asyncio.sleep(0.02)  # for the ACK
+                yield Call(sip, host, far, target, line, other)
+
+
+async def takes(call):
+    """The target takes the call that comes."""
+    invite = await call.target.asked("INVITE")
+    call.target.learn(invite)
+    call.other.aim(invite.body.decode())
+    call.target.reply(invite, 200, sdp=call.other.sdp())
+    await call.target.asked("ACK")
+    return invite
+
+
+# --- the far end asks us ---
+
+
+async def test_the_far_end_gives_us_to_another_and_waits_for_our_bye():
+    async with in_a_call() as call:
+        await call.refer(("Referred-By", "<sip:boss@example.test>"))
+        invite = await takes(call)
+        assert invite.headers.get("Referred-By") == "<sip:boss@example.test>"
+        assert await call.notified() == "SIP/2.0 200 OK"
+        await call.far.is_hung_up()
+        await call.is_with_the_target()
+        assert len(call.host.talks) == len(call.host.records) == 1
+
+
+async def test_the_far_end_hangs_up_before_the_target_has_answered():
+    async with in_a_call() as call:
+        await call.refer()
+        invite = await call.target.asked("INVITE")
+        await call.far.hang_up()
+        await asyncio.sleep(0.1)
+        assert call.host.talks[0].leg.closed is None
+        call.target.learn(invite)
+        call.other.aim(invite.body.decode())
+        call.target.reply(invite, 200, sdp=call.other.sdp())
+        await call.target.asked("ACK")
+        assert await call.notified() == "SIP/2.0 200 OK"
+        await call.is_with_the_target()
+        assert "BYE" not in call.far.came
+
+
+async def test_the_far_end_hangs_up_while_the_target_is_still_looked_up(monkeypatch):
+    resolve = Resolver.resolve
+
+    async def slowly(self, *arguments):
+        await asyncio.sleep(0.2)
+        return await resolve(self, *arguments)
+
+    async with in_a_call() as call:
+        monkeypatch.setattr(Resolver, "resolve", slowly)
+        await call.refer()
+        await call.far.hang_up()
+        await takes(call)
+        assert await call.notified() == "SIP/2.0 200 OK"
+        await call.is_with_the_target()
+
+
+async def test_a_bye_right_behind_the_refer_does_not_take_it_back():
+    async with in_a_call() as call:
+        call.far.ask("REFER", ("Refer-To", f"<{call.target.uri}>"))
+        call.far.ask("BYE")
+        await takes(call)
+        assert await call.notified() == "SIP/2.0 100 Trying"
+        assert await call.notified() == "SIP/2.0 200 OK"
+        await call.is_with_the_target()
+
+
+@pytest.mark.parametrize("first", [None, 180, 183])
+async def test_a_target_that_is_busy_leaves_the_call_as_it_was(first):
+    async with in_a_call() as call:
+        await call.refer()
+        invite = await call.target.asked("INVITE")
+        if first is not None:
+            early = call.other.sdp() if first == 183 else None
+            call.target.reply(invite, first, sdp=early)
+            await asyncio.sleep(0.05)
+        call.target.reply(invite, 486)
+        await call.target.asked("ACK")
+        assert await call.notified() == "SIP/2.0 486 Busy Here"
+        await call.is_as_before()
+        assert not call.other.received
+
+
+async def test_the_old_far_end_is_heard_until_the_target_answers():
+    async with in_a_call() as call:
+        await call.refer()
+        invite = await call.target.asked("INVITE")
+        call.target.learn(invite)
+        call.target.reply(invite, 183, sdp=call.other.sdp())
+        since = monotonic()
+        await call.line.says()
+        assert hears(call.host.talks[0])
+        assert call.line.hears(since=since)
+        call.other.aim(invite.body.decode())
+        call.target.reply(invite, 200, sdp=call.other.sdp())
+        await call.target.asked("ACK")
+        await call.notified()
+        await call.far.is_hung_up()
+        await call.is_with_the_target()
+
+
+async def test_after_a_transfer_that_failed_silence_is_still_noticed(monkeypatch):
+    monkeypatch.setattr(endpoint_io, "WATCH_SECONDS", 0.05)
+    async with in_a_call(media_timeout_seconds=0.3) as call:
+        await call.refer()
+        invite = await call.target.asked("INVITE")
+        call.target.reply(invite, 180)
+        call.target.reply(invite, 486)
+        await call.target.asked("ACK")
+        await call.notified()
+        await call.line.says(0.1)
+        await call.far.is_hung_up()
+
+
+async def test_when_both_have_gone_the_call_is_over():
+    async with in_a_call() as call:
+        await call.refer()
+        invite = await call.target.asked("INVITE")
+        await call.far.hang_up()
+        call.target.reply(invite, 486)
+        await call.target.asked("ACK")
+        assert await call.notified() == "SIP/2.0 486 Busy Here"
+        await until(lambda: call.host.records)
+        assert call.host.talks[0].leg.closed is not None
+        await until(lambda: not call.sip.user_agent.sessions)
+        assert call.host.records[0].ended_by == "remote"
+
+
+async def test_our_side_hangs_up_while_the_target_rings():
+    async with in_a_call() as call:
+        await call.refer()
+        invite = await call.target.asked("INVITE")
+        call.target.reply(invite, 180)
+        await asyncio.sleep(0.05)
+        leaving = asyncio.create_task(call.host.talks[0].leg.hang_up("done"))
+        call.target.reply(await call.target.asked("CANCEL"), 200)
+        call.target.reply(invite, 487)
+        await call.far.is_hung_up()
+        assert await call.notified() == "SIP/2.0 487 Request Terminated"
+        await leaving
+        await until(lambda: not call.sip.user_agent.sessions)
+
+
+async def test_where_a_trunk_may_not_send_us_on_the_call_goes_on():
+    async with in_a_call(follow=False) as call:
+        call.far.ask("REFER", ("Refer-To", f"<{call.target.uri}>"))
+        await call.far.response(603)
+        await call.is_as_before()
+        assert "INVITE" not in call.target.came
+
+
+async def test_a_second_transfer_meanwhile_is_refused():
+    async with in_a_call() as call:
+        await call.refer()
+        invite = await call.target.asked("INVITE")
+        call.far.ask("REFER", ("Refer-To", f"<{call.target.uri}>"))
+        await call.far.response(491)
+        call.target.reply(invite, 603)
+        await call.target.asked("ACK")
+        assert await call.notified() == "SIP/2.0 603 Decline"
+        await call.is_as_before()
+
+
+# --- we ask the far end ---
+
+
+async def asked_to_transfer(call):
+    asked = asyncio.create_task(call.host.talks[0].leg.transfer(call.target.uri))
+    refer = await call.far.asked("REFER")
+    assert refer.headers.get("Refer-To") == f"<{call.target.uri}>"
+    return asked, refer
+
+
+def notify(call, fragment, state="active;expires=60"):
+    state = ("Subscription-State", state)
+    event = ("Event", "refer")
+    call.far.ask("NOTIFY", event, state, body=("message/sipfrag", f"SIP/2.0 {fragment}"))
+
+
+@pytest.mark.parametrize("bye", ["ours", "theirs after the last NOTIFY", "theirs before it"])
+async def test_the_far_end_goes_to_the_target_whoever_says_bye_first(bye):
+    async with in_a_call() as call:
+        asked, refer = await asked_to_transfer(call)
+        call.far.reply(refer, 202)
+        notify(call, "100 Trying")
+        await call.far.response(200, "NOTIFY")
+        if bye == "theirs before it":
+            await call.far.hang_up()
+            notify(call, "200 OK", "terminated;reason=noresource")
+        else:
+            notify(call, "200 OK", "terminated;reason=noresource")
+            if bye == "ours":
+                await call.far.is_hung_up()
+            else:
+                call.far.ask("BYE")
+        await asked
+        await until(lambda: call.host.records)
+        assert call.host.records[0].transferred_to == call.target.uri
+        await until(lambda: not call.sip.user_agent.sessions)
+
+
+async def test_only_one_transfer_is_made_however_many_ask_for_it():
+    async with in_a_call() as call:
+        asked, refer = await asked_to_transfer(call)
+        with pytest.raises(LegError, match="under way"):
+            await call.host.talks[0].leg.transfer("sip:other@127.0.0.1")
+        call.far.reply(refer, 202)
+        notify(call, "486 Busy Here", "terminated;reason=noresource")
+        with pytest.raises(LegError, match="486"):
+            await asked
+        assert call.far.came.count("REFER") == 1
+        await call.is_as_before()
+
+
+async def test_a_far_end_that_does_not_transfer_is_connected_here():
+    async with in_a_call() as call:
+        asked, refer = await asked_to_transfer(call)
+        call.host.leave(call.host.talks[0])
+        call.far.reply(refer, 405)
+        await takes(call)
+        await asked
+        await asyncio.gather(call.line.says(), call.other.says(hz=TARGET_TONE))
+        assert call.line.hears(TARGET_TONE)
+        assert call.other.hears(440)
+        await call.target.hang_up()
+        await call.far.is_hung_up()

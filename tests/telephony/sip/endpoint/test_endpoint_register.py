@@ -1,0 +1,145 @@
+"""Our registration, seen by a registrar by hand."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from offhook.telephony.sip.messages.headers import NameAddr
+from offhook.telephony.sip.trunks import registration
+from offhook.telephony.sip.trunks.registration_table import State
+from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.telephony.sip.ends import until
+from tests.telephony.sip.phones import endpoint, registered
+from tests.telephony.sip.scripted_peer import Time, udp_peer
+
+
+@pytest.fixture
+def time(monkeypatch):
+    monkeypatch.setattr(registration, "REFRESH_SPREAD", 0)
+    return Time(monkeypatch)
+
+
+@asynccontextmanager
+async def registering(**options):
+    async with udp_peer() as registrar:
+        trunk = Trunk(
+            "far",
+            username="us",
+            password="secret",
+            server=f"127.0.0.1:{registrar.port}",
+            register=True,
+            **options,
+        )
+        async with endpoint(trunks=(trunk,)) as (sip, _):
+            yield sip, registrar
+            if sip.registrations()[0].state is not State.REGISTERED:
+                return
+            closing = asyncio.create_task(sip.close())
+            last = await registrar.asked("REGISTER")
+            assert expires(last) == 0
+            registrar.reply(last, 200)
+            await closing
+
+
+def expires(register):
+    contact = NameAddr.parse(register.headers.get("Contact"))
+    return int(contact.parameter("expires") or register.headers.get("Expires"))
+
+
+def take(registrar, register, seconds):
+    contact = register.headers.get("Contact").partition(";")[0]
+    registrar.reply(register, 200, ("Contact", f"{contact};expires={seconds}"))
+
+
+async def test_it_is_refreshed_before_it_ends_in_the_same_call(time):
+    async with registering() as (sip, registrar):
+        first = await registrar.asked("REGISTER")
+        assert expires(first) == 300
+        take(registrar, first, 300)
+        await registered(sip)
+        await time.passes(sip, 229)
+        assert registrar.came.count("REGISTER") == 1
+        await time.passes(sip, 1.2)  # 70 s before its end
+        again = await registrar.asked("REGISTER")
+        take(registrar, again, 300)
+        assert again.call_id == first.call_id
+        assert again.from_.tag == first.from_.tag
+        assert again.cseq.number > first.cseq.number
+        await time.passes(sip, 30)
+        assert sip.registrations()[0].state is State.REGISTERED
+
+
+async def test_a_longer_life_is_asked_for_where_ours_is_too_brief():
+    async with registering() as (sip, registrar):
+        registrar.reply(await registrar.asked("REGISTER"), 423, ("Min-Expires", "900"))
+        again = await registrar.asked("REGISTER")
+        assert expires(again) == 900
+        take(registrar, again, 900)
+        await registered(sip)
+
+
+async def test_a_challenge_is_answered_and_a_stale_nonce_again(time):
+    async with registering() as (sip, registrar):
+        value = 'Digest realm="r", nonce="{}", qop="auth", algorithm=SHA-256'
+        first = await registrar.asked("REGISTER")
+        registrar.reply(first, 401, ("WWW-Authenticate", value.format("one")))
+        second = await registrar.asked("REGISTER")
+        assert 'nonce="one"' in second.headers.get("Authorization")
+        take(registrar, second, 300)
+        await registered(sip)
+        await time.passes(sip, 230.2)
+        refresh = await registrar.asked("REGISTER")
+        assert 'nonce="one"' in refresh.headers.get("Authorization")
+        stale = value.format("two") + ", stale=true"
+        registrar.reply(refresh, 401, ("WWW-Authenticate", stale))
+        again = await registrar.asked("REGISTER")
+        assert 'nonce="two"' in again.headers.get("Authorization")
+        take(registrar, again, 300)
+        await until(lambda: sip.registrations()[0].state is State.REGISTERED)
+
+
+async def test_a_password_that_is_wrong_is_not_sent_again_and_again(time):
+    async with registering() as (sip, registrar):
+        for nonce in ("one", "two"):
+            challenge = f'Digest realm="r", nonce="{nonce}", qop="auth"'
+            asked = await registrar.asked("REGISTER")
+            registrar.reply(asked, 401, ("WWW-Authenticate", challenge))
+        await until(lambda: "password" in sip.registrations()[0].detail)
+        await time.passes(sip, 60)
+        assert registrar.came.count("REGISTER") == 2
+
+
+async def test_a_domain_is_registered_at_the_proxy_that_is_its_server():
+    async with registering(domain="carrier.test") as (sip, proxy):
+        register = await proxy.asked("REGISTER")
+        assert str(register.uri) == "sip:carrier.test"
+        assert register.to.uri.host == "carrier.test"
+        take(proxy, register, 300)
+        await registered(sip)
+
+
+async def test_other_trunks_are_used_without_a_restart():
+    """One goes, one comes with another password, and the rest of the settings is the new one's."""
+    async with registering() as (sip, registrar):
+        first = await registrar.asked("REGISTER")
+        take(registrar, first, 300)
+        await registered(sip)
+        before = sip._settings
+        (trunk,) = before.trunks
+        assert trunk.username == "us"
+        sip.reload(replace(before, trunks=(replace(trunk, username="new"),), max_calls=7))
+        came = [await registrar.asked("REGISTER"), await registrar.asked("REGISTER")]
+        assert {expires(one) == 0 for one in came} == {True, False}
+        leaving, new = sorted(came, key=expires)
+        assert leaving.call_id == first.call_id
+        assert new.call_id != first.call_id
+        assert "new@" in str(new.headers.get("To"))
+        registrar.reply(leaving, 200)
+        take(registrar, new, 300)
+        await until(lambda: [r.state for r in sip.registrations()] == [State.REGISTERED])
+        assert sip._settings.max_calls == 7
+        sip.reload(replace(sip._settings, max_calls=8))  # the trunk is as it was: nothing is sent
+        await asyncio.sleep(0.2)
+        assert registrar.came.count("REGISTER") == 3

@@ -1,0 +1,89 @@
+"""Calls through Kamailio as registrar and proxy: digest both ways, Record-Route, UDP and TCP."""
+
+import asyncio
+
+import pytest
+
+from offhook.telephony.sip.endpoint_io import Dial
+from offhook.telephony.sip.trunks.registration_table import State
+from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.telephony.sip.phones import (
+    OUR_TONE,
+    THEIR_TONE,
+    Baresip,
+    endpoint,
+    kamailio,
+    needs_baresip,
+    needs_kamailio,
+    registered,
+)
+
+pytestmark = [needs_baresip, needs_kamailio]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "transport"), [("MD5", "UDP"), ("SHA-256", "UDP"), ("MD5", "TCP")]
+)
+async def test_calls_go_through_a_proxy_both_ways(tmp_path, algorithm, transport):
+    async with kamailio(tmp_path, algorithm) as port:
+        trunk = Trunk(
+            "kamailio",
+            username="1002",
+            password="secret",
+            server=f"127.0.0.1:{port}",
+            transport=transport,
+            register=True,
+        )
+        # baresip knows no SHA-256: it only takes calls there, and does not register.
+        phone = Baresip(tmp_path / "phone", account=_account(port, algorithm))
+        async with endpoint(trunks=(trunk,)) as (sip, host), phone.running():
+            await registered(sip)
+            if algorithm == "MD5":
+                await phone.says("200 OK")
+                await phone.dial(f"sip:1002@127.0.0.1:{port}")
+                await _speaks(phone, await host.talk())
+                await phone.hang_up()
+                call = sip.dial(Dial("1001"))
+            else:
+                call = sip.dial(Dial(phone.uri))
+            talk = await host.talk(1 if algorithm == "MD5" else 0)
+            await _speaks(phone, talk)
+            await call.hang_up("done")
+            await phone.event("CALL_CLOSED")
+        assert phone.hears(OUR_TONE)
+        assert sip.registrations()[0].state is State.UNREGISTERED
+        assert "SIP/2.0 407" in sip.trace.render()
+        assert "SIP/2.0 401" in sip.trace.render()
+
+
+def _account(port: int, algorithm: str) -> str:
+    if algorithm != "MD5":
+        return ";answermode=auto"
+    return f"<sip:1001@127.0.0.1:{port}>;auth_user=1001;auth_pass=secret;regint=60;answermode=auto"
+
+
+async def _speaks(phone, talk) -> None:
+    await asyncio.sleep(1.8)
+    assert talk.hears(THEIR_TONE)
+
+
+async def test_a_number_that_is_not_there_is_said_so(tmp_path):
+    async with kamailio(tmp_path, "MD5") as port:
+        trunk = Trunk("k", username="1002", password="secret", server=f"127.0.0.1:{port}")
+        async with endpoint(trunks=(trunk,)) as (sip, host):
+            call = sip.dial(Dial("4711"))
+            last = [progress async for progress in call.events()][-1]
+    assert last.status == 404
+    assert last.reason == "no such number: 404 Not Found"
+    assert host.records[0].status == 404
+    assert not host.talks
+
+
+async def test_a_wrong_password_is_said_so(tmp_path):
+    async with kamailio(tmp_path, "MD5") as port:
+        trunk = Trunk("k", username="1002", password="wrong", server=f"127.0.0.1:{port}")
+        async with endpoint(trunks=(trunk,)) as (sip, _):
+            call = sip.dial(Dial("1001"))
+            last = [progress async for progress in call.events()][-1]
+        assert last.status == 407
+        assert "password" in last.reason

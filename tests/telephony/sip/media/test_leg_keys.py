@@ -1,0 +1,210 @@
+"""A SIP leg and a phone made by hand: whose keys are right, and whose are not."""
+
+import asyncio
+import re
+
+import pytest
+
+from offhook.telephony.sip.media.dtls_io import local_fingerprint
+from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
+from offhook.telephony.sip.media.srtp import SdesSrtp
+from tests.telephony.sip.ends import (
+    HIGH,
+    NOWHERE,
+    SUITES,
+    OffersActive,
+    answered,
+    call,
+    crypto,
+    decibels,
+    far_ends,
+    frequency,
+    hears,
+    hears_nothing,
+    key_in,
+    new_leg,
+    offer_dtls,
+    plays,
+    reoffer,
+    talk,
+    tone,
+    until,
+)
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+async def test_with_another_key_nothing_is_heard_or_sent_to(ports, clock):
+    suite, key = SUITES[0], bytes(range(30))
+    async with far_ends(2) as [phone, attacker]:
+        leg = await new_leg(ports, "leg", ("pcmu",), "required")
+        clock.add(leg)
+        ours = key_in(leg.answer(phone.sdp(NOWHERE, None, crypto(suite, key), "RTP/SAVP")))
+        attacker.srtp = SdesSrtp(suite, bytes(30), bytes(30))
+        await attacker.play(leg, 3000, 0.3)
+        await hears_nothing(leg)
+        assert leg.remote == (NOWHERE, phone.address[1])
+        assert leg.srtp_failures == 15
+        attacker.srtp = None
+        await attacker.play(leg, 3000, 0.2)
+        assert leg.remote == (NOWHERE, phone.address[1])
+        phone.srtp = SdesSrtp(suite, key, ours)
+        phone.sock.sendto(phone.packet(), ("127.0.0.1", leg._sockets.port))
+        await until(lambda: leg.remote == phone.address)  # who has the key needs no second packet
+        await asyncio.gather(plays(phone, leg, 440), attacker.play(leg, 3000))
+        assert leg.remote == phone.address
+        assert abs(decibels(phone.heard())) < 10  # and what we sent can be read
+
+
+async def test_a_packet_played_back_is_not_heard_again(ports, clock):
+    suite, key = SUITES[0], bytes(range(30))
+    async with far_ends(2) as [phone, attacker]:
+        leg = await new_leg(ports, "leg", ("pcmu",), "required")
+        clock.add(leg)
+        ours = key_in(leg.answer(phone.sdp(extra=crypto(suite, key), protocol="RTP/SAVP")))
+        phone.srtp = SdesSrtp(suite, key, ours)
+        packets = [phone.packet() for _ in range(10)]
+        here = "127.0.0.1", leg._sockets.port
+        for data in packets:
+            phone.sock.sendto(data, here)
+        for data in packets:
+            attacker.sock.sendto(data, here)
+        await until(lambda: leg.srtp_failures == 10)
+        assert leg.remote == phone.address
+
+
+async def test_new_keys_are_used_and_old_ones_for_a_moment_more(ports, clock):
+    suite, first, second = SUITES[0], bytes(range(30)), bytes(range(30, 60))
+    async with far_ends(1) as [phone]:
+        leg = await new_leg(ports, "leg", ("pcmu",), "required")
+        clock.add(leg)
+        ours = key_in(leg.answer(phone.sdp(extra=crypto(suite, first), protocol="RTP/SAVP")))
+        phone.srtp = SdesSrtp(suite, first, ours)
+        await plays(phone, leg, 440)
+        renewed = leg.answer(phone.sdp(extra=crypto(suite, second), protocol="RTP/SAVP"))
+        await phone.play(leg, 440, 0.2)  # still under way
+        assert leg.srtp_failures == 0
+        await asyncio.sleep(0.05)
+        phone.received.clear()
+        phone.srtp = SdesSrtp(suite, second, key_in(renewed))
+        leg.playout.write(tone(600, 0.5))
+        await asyncio.gather(phone.play(leg, 700, 0.4), hears(leg, 700))
+        assert leg.srtp_failures == 0
+        assert abs(frequency(phone.heard()[1600:6400]) - 600) < 5
+
+
+async def test_our_own_key_goes_on_when_only_the_far_ends_is_new(ports, clock):
+    """Once the sequence numbers have wrapped, a count begun anew would repeat the keystream."""
+    suite, first, second = SUITES[0], bytes(range(30)), bytes(range(30, 60))
+    async with far_ends(1) as [phone]:
+        leg = await new_leg(ports, "leg", ("pcmu",), "required")
+        ours = key_in(leg.offer())
+        leg.accept(phone.sdp(extra=crypto(suite, first), protocol="RTP/SAVP"))
+        phone.srtp = SdesSrtp(suite, first, ours)
+        leg._sender.sequence_number = 65_531
+        clock.add(leg)
+        await until(lambda: len(phone.received) > 10)
+        assert key_in(leg.offer()) == ours
+        leg.accept(phone.sdp(extra=crypto(suite, second), protocol="RTP/SAVP"))
+        phone.srtp = phone.srtp.renewed(suite, second, ours)
+        await until(lambda: len(phone.received) > 20)
+        assert len(phone.heard()) > 20 * 320
+        await plays(phone, leg, 440)
+
+
+async def test_a_suite_change_by_reoffer_goes_on_sounding(ports, clock):
+    key = bytes(range(30))
+    async with far_ends(1) as [phone]:
+        leg = await new_leg(ports, "leg", ("pcmu",), "optional")
+        clock.add(leg)
+        leg.answer(phone.sdp())
+        assert leg.srtp == ""
+        await plays(phone, leg, 440)
+        for suite in ("AES_CM_128_HMAC_SHA1_32", "AES_CM_128_HMAC_SHA1_80"):
+            answer = leg.answer(phone.sdp(extra=crypto(suite, key), protocol="RTP/SAVP"))
+            assert leg.srtp == f"SDES {suite}"
+            phone.srtp = SdesSrtp(suite, key, key_in(answer))
+            await plays(phone, leg, 500)
+        leg.answer(phone.sdp())
+        assert leg.srtp == ""
+        phone.srtp = None
+        await plays(phone, leg, 600)
+
+
+async def test_before_dtls_has_agreed_on_keys_nothing_is_sent_in_the_clear(ports, clock):
+    extra = f"a=fingerprint:{local_fingerprint()}\r\na=setup:passive\r\na=rtcp-mux\r\n"
+    async with far_ends(1) as [phone]:
+        sdp = phone.sdp(extra=extra, protocol="UDP/TLS/RTP/SAVP")
+        leg = await answered(ports, clock, sdp, srtp="required")
+        leg.playout.write(tone(440, 0.5))
+        await asyncio.sleep(0.5)
+        assert phone.received
+        assert all(data[0] == 22 for data in phone.received)  # handshake
+        assert leg.srtp == ""
+
+
+async def test_a_far_end_with_another_certificate_than_its_sdp_says_gets_no_call(ports, clock):
+    def lie(sdp):
+        return re.sub(r"(fingerprint:sha-256 )..", r"\g<1>00", sdp)
+
+    a, b = await call(ports, clock, security="dtls", change=lie)
+    await until(lambda: a.closed and b.closed)
+    assert "fingerprint" in a.closed
+    assert a.srtp == ""
+
+
+@pytest.mark.parametrize("who", ["caller", "callee"])
+async def test_dtls_works_with_a_far_end_that_sends_from_another_address(ports, clock, who):
+    """A phone on a machine of several addresses names one of them and sends from another."""
+
+    def elsewhere(sdp):
+        return sdp.replace("c=IN IP4 127.0.0.1", f"c=IN IP4 {NOWHERE}")
+
+    all_addresses = RtpPorts("0.0.0.0", HIGH + 1, HIGH + 40, drain_seconds=0)
+    ours, theirs = (ports, all_addresses) if who == "callee" else (all_addresses, ports)
+    a = await new_leg(ours, "caller", ("pcmu",), "required")
+    b = await new_leg(theirs, "callee", ("pcmu",), "required")
+    offer_dtls(a)
+    if who == "caller":
+        a.accept(b.answer(elsewhere(a.offer())))
+    else:
+        a.accept(elsewhere(b.answer(a.offer())))
+    for leg in (a, b):
+        leg.connect()
+        clock.add(leg)
+    await talk(a, b)
+    assert {a.remote[0], b.remote[0]} == {"127.0.0.1"}
+
+
+async def test_dtls_behind_a_nat_works_if_the_far_end_begins(ports, clock):
+    def nat(sdp):
+        return sdp.replace("c=IN IP4 127.0.0.1", f"c=IN IP4 {NOWHERE}")
+
+    a = await new_leg(ports, "caller", srtp="required")
+    b = await new_leg(ports, "callee", srtp="required")
+    offer_dtls(a, OffersActive)
+    a.accept(b.answer(nat(a.offer())))
+    clock.add(a)
+    clock.add(b)
+    await talk(a, b)
+    assert b.remote == ("127.0.0.1", a._sockets.port)
+
+
+async def test_a_hold_keeps_the_keys_of_dtls_and_another_address_makes_new_ones(ports, clock):
+    def held(sdp):
+        return sdp.replace("c=IN IP4 127.0.0.1", "c=IN IP4 0.0.0.0")
+
+    a, b = await call(ports, clock, security="dtls")
+    await talk(a, b)
+    before = b._srtp
+    reoffer(a, b, held)
+    assert b.held
+    reoffer(a, b)
+    await talk(a, b)
+    assert b._srtp is before
+    c = await new_leg(ports, "elsewhere", ("pcmu",), "required")
+    offer_dtls(c)
+    clock.add(c)
+    c.accept(b.answer(c.offer()))
+    await talk(c, b)
+    assert b._srtp is not before

@@ -1,0 +1,344 @@
+"""What is done for trunks between calls: questions to their servers, packets through a NAT."""
+
+from dataclasses import replace
+
+import pytest
+
+from offhook.telephony.sip.messages.flow import Flow
+from offhook.telephony.sip.messages.grammar import with_raw_parameter
+from offhook.telephony.sip.messages.message import Request, Response, parse_message, respond
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE_SECONDS, KeepAlives
+from offhook.telephony.sip.trunks.registration import Registration
+from offhook.telephony.sip.trunks.trunk_watch import (
+    ANSWER_SECONDS,
+    DOWN_SECONDS,
+    SPREAD,
+    TrunkWatch,
+)
+from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
+from offhook.telephony.sip.user_agent import UserAgent
+
+US = ("10.0.0.5", 5060)
+FIRST = Flow("UDP", ("198.51.100.1", 5060), US)
+SECOND = Flow("UDP", ("198.51.100.2", 5060), US)
+PBX = Trunk("pbx", server="pbx.example", options_seconds=60)
+CARRIER = Trunk("carrier", username="me", password="x", server="c.example", register=True)
+
+
+class Server:
+    """The trunk's watch and what its servers get to see."""
+
+    def __init__(self, *flows, trunk=PBX):
+        self.watch = TrunkWatch(trunk, "offhook", uniform=lambda low, high: high)
+        self.now = 0.0
+        self.watch.use(flows, 0.0)
+        self.asked = []
+        self._take()
+
+    def _take(self):
+        new = self.watch.questions_to_send()
+        self.asked += [(self.now, request, flow) for request, flow in new]
+        return new
+
+    def passes(self, seconds):
+        """Time, with every timer on the way."""
+        end = self.now + seconds
+        while (timer := self.watch.get_timer()) is not None and timer <= end:
+            self.now = max(self.now, timer)
+            self.watch.handle_timer(self.now)
+            self._take()
+        self.now = end
+
+    def answers(self, flow, status=200):
+        request = next(r for _, r, f in reversed(self.asked) if f == flow)
+        self.watch.receive(respond(request, status), self.now)
+
+    @property
+    def state(self):
+        return self.watch.state.state
+
+
+def test_a_server_is_asked_at_once_and_is_up_when_it_answers_whatever_it_says():
+    for status in (200, 404, 405, 403, 481, 401, 500):
+        server = Server(FIRST)
+        assert server.state == "unknown"
+        [(_, request, flow)] = server.asked
+        assert request.method == "OPTIONS"
+        assert str(request.uri) == "sip:pbx.example"
+        assert flow == FIRST
+        server.answers(FIRST, status)
+        assert server.state == "up"
+
+
+@pytest.mark.parametrize("status", [408, 502, 503, 504])
+def test_a_server_that_takes_no_calls_is_down(status):
+    server = Server(FIRST)
+    server.answers(FIRST, status)
+    assert server.state == "down"
+    assert f"198.51.100.1:5060 by UDP answers {status}" in server.watch.state.detail
+
+
+def test_a_provisional_answer_says_nothing():
+    server = Server(FIRST)
+    server.answers(FIRST, 100)
+    assert server.state == "unknown"
+
+
+def test_a_server_is_asked_every_so_often_and_one_that_is_down_more_often():
+    server = Server(FIRST)
+    server.answers(FIRST)
+    server.passes(59)
+    assert len(server.asked) == 1
+    server.passes(1)
+    assert len(server.asked) == 2
+    server.passes(ANSWER_SECONDS)
+    assert server.state == "down"
+    assert server.watch.state.detail == "198.51.100.1:5060 by UDP has not answered for 8 s"
+    server.passes(DOWN_SECONDS)
+    assert len(server.asked) == 3
+    server.passes(10 * (DOWN_SECONDS + ANSWER_SECONDS))
+    assert len(server.asked) == 13
+    server.answers(FIRST)
+    assert server.state == "up"
+
+
+def test_an_answer_that_comes_late_counts():
+    server = Server(FIRST)
+    server.passes(ANSWER_SECONDS + 1)
+    assert server.state == "down"
+    server.answers(FIRST)
+    assert server.state == "up"
+
+
+def test_the_end_of_an_older_question_says_nothing_of_a_newer_one():
+    server = Server(FIRST)
+    server.passes(ANSWER_SECONDS + DOWN_SECONDS)
+    [old, new] = [request for _, request, _ in server.asked]
+    server.watch.failed(old, "", server.now)
+    server.answers(FIRST)
+    server.watch.failed(new, "", server.now)  # it has an answer
+    assert server.state == "up"
+
+
+def test_where_there_is_no_way_the_reason_is_said_at_once():
+    server = Server(FIRST)
+    server.watch.failed(server.asked[0][1], "nobody listens there", server.now)
+    assert server.watch.state.detail == "198.51.100.1:5060 by UDP: nobody listens there"
+
+
+def test_a_trunk_is_up_while_one_of_its_servers_is():
+    server = Server(FIRST, SECOND)
+    server.answers(SECOND)
+    server.passes(ANSWER_SECONDS)
+    assert server.state == "up"
+    assert server.watch.state.detail.startswith("1 of 2 servers down: 198.51.100.1:5060")
+    assert server.watch.is_down(FIRST)
+    assert not server.watch.is_down(SECOND)
+
+
+def test_a_new_look_up_keeps_what_is_known():
+    server = Server(FIRST)
+    server.answers(FIRST)
+    server.watch.use([SECOND, FIRST], server.now)
+    assert server.state == "up"
+    [(question, flow)] = server.watch.questions_to_send()
+    assert flow == SECOND
+    assert question.call_id != server.asked[0][1].call_id
+
+
+def test_a_server_that_a_call_did_not_get_through_to_is_asked_at_once():
+    server = Server(FIRST)
+    server.answers(FIRST)
+    server.passes(5)
+    server.watch.doubt(FIRST, server.now)
+    assert [f for _, f in server.watch.questions_to_send()] == [FIRST]
+
+
+def test_trunks_are_not_all_asked_at_once():
+    watch = TrunkWatch(PBX, "offhook")
+    watch.use([FIRST], 0.0)
+    [(question, _)] = watch.questions_to_send()
+    watch.receive(respond(question, 200), 0.0)
+    assert 60 * (1 - SPREAD) <= watch.get_timer() <= 60
+
+
+# --- the way in through a NAT ---
+
+
+def test_a_way_is_kept_open_every_25_s():
+    kept = KeepAlives()
+    kept.use([FIRST], 0.0)
+    assert kept.get_timer() == KEEP_ALIVE_SECONDS == 25
+    assert not kept.take_due(24.9)
+    assert kept.take_due(25.0) == [FIRST]
+    kept.use([FIRST, SECOND], 40.0)  # what is kept open goes on as it was
+    assert kept.take_due(50.0) == [FIRST]
+    assert kept.take_due(65.0) == [SECOND]
+    kept.use([], 66.0)
+    assert kept.get_timer() is None
+
+
+class Office:
+    """A user agent whose trunk registers, and its registrar."""
+
+    def __init__(self, trunk=CARRIER, flows=(FIRST, SECOND), local=US, **settings):
+        self.agent = UserAgent(
+            SipSettings(trunks=(trunk,), **settings),
+            lambda flow: local,
+            lambda transport, host, port: Flow(transport, (host, port), local),
+        )
+        self.trunk, self.now = trunk, 0.0
+        self.sent: list[tuple[Request, Flow]] = []
+        self.kept: list[tuple[float, Flow]] = []
+        self.silent: set[Flow] = set()
+        self.seen_as: tuple[str, int] | None = None
+        self.agent.use_targets(trunk.name, flows, 0.0)
+        if trunk.register:
+            contact = self.agent.contact(flows[0], trunk)
+            self.agent.register(Registration(trunk, contact), 0.0)
+        self.work()
+
+    def work(self):
+        while messages := self.agent.messages_to_send():
+            for data, flow in messages:
+                request = parse_message(data)
+                assert isinstance(request, Request)
+                self.sent.append((request, flow))
+                if flow not in self.silent:
+                    self.agent.receive(self._answer(request).serialize(), flow, self.now)
+        while self.agent.next_event() is not None:
+            pass
+        self.kept += [(self.now, f) for f in self.agent.upkeep.keep_alives_to_send(self.now)]
+
+    def _answer(self, request) -> Response:
+        if self.seen_as is not None:
+            host, port = self.seen_as
+            via = with_raw_parameter(str(request.via), "received", host)
+            request.headers.set("Via", with_raw_parameter(via, "rport", str(port)))
+        contact = request.headers.get("Contact")
+        headers = [("Contact", f"{contact};expires=300")] if contact else []
+        return respond(request, 200, to_tag="t", headers=headers)
+
+    def passes(self, seconds):
+        end = self.now + seconds
+        while (timer := self.agent.get_timer()) is not None and timer <= end:
+            self.now = max(self.now, timer)
+            self.agent.handle_timer(self.now)
+            self.work()
+        self.now = end
+
+    @property
+    def state(self):
+        return self.agent.upkeep.state(self.trunk)
+
+
+def test_the_server_that_has_our_binding_hears_from_us_and_no_other():
+    office = Office()
+    office.passes(100)
+    assert office.kept == [(25.0, FIRST), (50.0, FIRST), (75.0, FIRST), (100.0, FIRST)]
+
+
+def test_after_a_fail_over_it_is_the_new_server_that_hears_from_us():
+    office = Office()
+    office.silent.add(FIRST)
+    office.passes(300)  # the refresh at 230 s or before goes unanswered for 32 s
+    assert office.kept[-1][1] == SECOND
+    assert office.agent.upkeep.sorted(CARRIER, [FIRST, SECOND]) == [SECOND, FIRST]
+
+
+def test_without_a_binding_and_over_tcp_nothing_is_kept_open():
+    for office in (
+        Office(replace(CARRIER, register=False)),
+        Office(replace(CARRIER, transport="TCP"), [replace(FIRST, transport="TCP", connection=7)]),
+    ):
+        office.passes(60)
+        assert not office.kept
+    office = Office()
+    office.agent.unregister(office.now)
+    office.work()
+    office.passes(60)
+    assert not office.kept
+
+
+def test_a_trunk_that_is_registered_is_up_and_says_why_when_it_is_not():
+    office = Office()
+    assert office.state.state == "up"
+    office.silent |= {FIRST, SECOND}
+    office.passes(400)
+    assert office.state.state == "down"
+    assert "no answer from the registrar" in office.state.detail
+
+
+def test_dns_in_another_order_does_not_move_the_registration():
+    office = Office()
+    office.agent.use_targets("carrier", [SECOND, FIRST], 1.0)
+    office.passes(300)
+    assert {flow for request, flow in office.sent if request.method == "REGISTER"} == {FIRST}
+
+
+def test_a_server_that_is_down_is_passed_over_while_another_is_up():
+    office = Office(PBX)
+    office.passes(1)
+    assert office.agent.upkeep.sorted(PBX, [FIRST, SECOND]) == [FIRST, SECOND]
+    office.silent.add(FIRST)
+    office.passes(100)
+    assert office.agent.upkeep.sorted(PBX, [FIRST, SECOND]) == [SECOND]
+    office.silent.add(SECOND)
+    office.passes(100)
+    assert office.agent.upkeep.sorted(PBX, [FIRST, SECOND]) == [FIRST, SECOND]
+    assert office.state.state == "down"
+
+
+def test_what_is_asked_has_its_default_and_can_be_off():
+    assert Trunk("a", server="b").watch_seconds == 60
+    assert Trunk("a", server="b", options_seconds=0).watch_seconds == 0
+    assert CARRIER.watch_seconds == 0
+    assert replace(CARRIER, options_seconds=30).watch_seconds == 30
+    assert Trunk("a", addresses=("10.0.0.1",)).watch_seconds == 0
+    office = Office(replace(PBX, options_seconds=0))
+    office.passes(1000)
+    assert not office.sent
+
+
+# --- where the registrar sees us ---
+
+
+def test_behind_a_nat_calls_have_the_address_that_the_registrar_sees():
+    office = Office()
+    office.seen_as = ("203.0.113.5", 40_000)
+    office.passes(300)
+    [*_, (register, _)] = office.sent
+    assert str(register.contacts[0].uri) == "sip:me@203.0.113.5:40000"
+    assert str(office.agent.contact(FIRST, CARRIER)) == "sip:me@203.0.113.5:40000"
+    assert office.agent.contact(FIRST, None).host == US[0]  # nobody has told of other ways
+
+
+def test_over_a_connection_too():
+    flow = replace(FIRST, transport="TCP", connection=7)
+    office = Office(replace(CARRIER, transport="TCP"), [flow])
+    office.seen_as = ("203.0.113.5", 40_000)
+    office.passes(300)
+    assert str(office.agent.contact(flow, CARRIER)) == "sip:me@203.0.113.5:40000;transport=tcp"
+    assert office.sent[-1][0].contacts[0].uri == office.agent.contact(flow, CARRIER)
+
+
+def test_a_connection_without_a_nat_leaves_the_contact_alone():
+    flow = replace(FIRST, transport="TCP", connection=7)
+    office = Office(replace(CARRIER, transport="TCP"), [flow])
+    office.seen_as = (US[0], 51_234)
+    office.passes(300)
+    assert {r.contacts[0].uri for r, _ in office.sent} == {
+        Uri.parse("sip:me@10.0.0.5:5060;transport=tcp")
+    }
+
+
+@pytest.mark.parametrize(
+    ("local", "settings"),
+    [(("8.8.4.4", 5060), {}), (("198.18.0.9", 5060), {"public_address": "198.18.0.9"})],
+)
+def test_who_has_a_public_address_or_was_told_one_believes_no_registrar(local, settings):
+    office = Office(local=local, **settings)
+    office.seen_as = ("203.0.113.5", 40_000)
+    office.passes(300)
+    assert office.agent.contact(FIRST, CARRIER).host == local[0]

@@ -1,0 +1,88 @@
+"""Every command that the documents name is one that the program takes."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import NAMES
+from offhook.web.cli.parser import BENCHMARKS, parser
+
+ROOT = Path(__file__).parents[3]
+BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
+MEASURED = re.compile(r"python -m benchmarks ([a-z_]+)")
+NAMED = re.compile(r"(?:^|[|&;=({\"' ]|\S/)offhook\s+(?!offhook\s)(?=[a-z-]+(?:\s|$))(.*)")
+"""A command within a line, after a prompt, a variable or a path."""
+
+
+def documents() -> list[Path]:
+    others = (ROOT / "deploy").rglob("*.md")
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(others)]
+
+
+def commands(text: str) -> Iterator[str]:
+    """What follows `offhook` wherever it stands as code, continued lines joined."""
+    inline = (code.replace("\n", " ") for code in INLINE.findall(BLOCK.sub("", text)))
+    blocks = (block.replace("\\\n", " ") for block in BLOCK.findall(text))
+    for code in (*inline, *(line for block in blocks for line in block.splitlines())):
+        if not code.startswith((" ", "#", "from ", "import ")) and (found := NAMED.search(code)):
+            yield found[1]
+
+
+def arguments(command: str) -> list[str]:
+    """The command's words, without comments, redirections, and what a pipe leads to; of optional
+    words in brackets, and of alternatives, the first."""
+    words = shlex.split(command.replace("[", " ").replace("]", " "), comments=True)
+    end = next((at for at, word in enumerate(words) if word in ("|", "&&", ">", "&", ";")), None)
+    return [word.removesuffix("…").partition("|")[0] for word in words[:end]]
+
+
+def named() -> list[tuple[str, str]]:
+    return [(path.name, one) for path in documents() for one in commands(path.read_text())]
+
+
+def test_documents_name_commands() -> None:
+    assert len(named()) > 60  # else the patterns above find nothing
+    assert ("README.md", "doctor") in named()
+
+
+@pytest.mark.parametrize(("document", "command"), sorted(set(named())))
+def test_a_documented_command_is_taken(
+    document: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bare name of a command stands for the command; with arguments it is one to be typed."""
+    given = arguments(command)
+    if len(given) == 1:
+        given.append("--help")
+    try:
+        parser().parse_args(given)
+    except SystemExit as ended:
+        if ended.code != 0:
+            pytest.fail(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_says_how_it_is_used(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        import_module(f"offhook.bench.{name}").main(["--help"])
+    assert ended.value.code == 0
+    assert f"offhook bench {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_developers_benchmark_says_how_it_is_used(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        import_module(f"benchmarks.{NAMES[name]}").main(["--help"])
+    assert ended.value.code == 0
+    assert f"python -m benchmarks {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
+def test_documents_name_benchmarks_of_developers(path: Path) -> None:
+    assert set(MEASURED.findall(path.read_text())) <= NAMES.keys()

@@ -1,0 +1,309 @@
+"""One file, one environment, and one clear line when either is wrong."""
+
+import json
+import logging
+import os
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from loguru import logger
+
+from offhook.pipeline.conversation.agents.frontdesk_business import DEMO
+from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
+from offhook.web.cli import main as cli
+from offhook.web.config.config import Config, ConfigError, Log, load
+from offhook.web.process.logs import set_up
+from offhook.web.worker import local_worker_io
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """No offhook.toml of the one who runs the tests, and none of their environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("OFFHOOK_")]:
+        monkeypatch.delenv(name)
+
+
+def written(directory, text, name="offhook.toml"):
+    path = directory / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_without_a_file_everything_has_a_default():
+    config = load(None, {})
+    assert (config.server.host, config.server.port) == ("127.0.0.1", 7860)
+    assert config == Config()
+
+
+def test_the_file_of_the_working_directory_is_read_unless_another_is_named(tmp_path):
+    written(tmp_path, "[server]\nport = 1")
+    other = written(tmp_path, "[server]\nport = 2", "other.toml")
+    assert load(None, {}).server.port == 1
+    assert load(other, {}).server.port == 2
+
+
+def test_the_environment_comes_last_and_numbers_are_numbers(tmp_path):
+    path = written(tmp_path, "[server]\nport = 1\nmax_calls = 3\n[opus]\nfec = true")
+    environment = {"OFFHOOK_SERVER_PORT": "8080", "OFFHOOK_OPUS_FEC": "false"}
+    config = load(path, environment)
+    assert (config.server.port, config.server.max_calls, config.opus.fec) == (8080, 3, False)
+
+
+def test_lists_and_tables_come_as_json_in_the_environment():
+    servers = [{"urls": "turn:t.example", "username": "u", "credential": "c"}]
+    environment = {
+        "OFFHOOK_WEBRTC_ADDRESSES": '["127.0.0.1", "::1"]',
+        "OFFHOOK_WEBRTC_ICE_SERVERS": json.dumps(servers),
+        "OFFHOOK_TURN_END_SILENCE": "300",
+    }
+    config = load(None, environment)
+    assert config.webrtc.addresses == ["127.0.0.1", "::1"]
+    assert config.webrtc.ice_servers[0].credential == "c"
+    assert config.turn_settings().end_silence == 300
+
+
+def test_what_is_set_for_others_passes():
+    environment = {"OFFHOOK_PORT_7860_TCP": "tcp://10.0.0.1", "OFFHOOK_SPEECH": "/s", "PATH": "/"}
+    assert load(None, environment) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("[server]\nprot = 1", "server.prot"),
+        ("[sever]\nport = 1", "sever"),
+        ("[server]\nport = 70000", "server.port"),
+        ("[server]\nport = 'x'", "server.port"),
+        (f"[server]\nmax_calls = {MAX_CALLS + 1}", "server.max_calls"),
+        ("server = 3", "server"),
+        ("[agent]\nkind = 'robot'", "agent.kind"),
+        ("[webrtc]\nice_servers = [{urls = 3}]", "webrtc.ice_servers.0.urls"),
+        ("[opus]\nbitrate = 1", "opus.bitrate"),
+        ("[turn]\nend_silense = 1", "end_silense"),
+        ("[turn]\nend_silence = 'long'", "turn.end_silence"),
+        ("[frontdesk]\nhorus = 1", "frontdesk.horus"),
+        ("[frontdesk.hours]\nmonday = '9-17'", "frontdesk.hours.monday: Value error, must be like"),
+        ("[server]\nport = x", "line 2"),
+        (b"\xff\xfe", "utf-8"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, text, names):
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    assert names in str(caught.value)
+
+
+def test_the_demo_business_can_be_copied_as_it_is(tmp_path):
+    file = resources.files("offhook.pipeline.conversation.agents") / "frontdesk.toml"
+    assert load(written(tmp_path, file.read_text()), {}).frontdesk == DEMO == Config().frontdesk
+
+
+def test_all_faults_are_named_at_once(tmp_path):
+    path = written(tmp_path, "[server]\nprot = 1\nport = -1\n[log]\nlevel = 'LOUD'")
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    lines = str(caught.value).splitlines()
+    assert sorted(line.split(":")[0] for line in lines) == [
+        "log.level",
+        "server.port",
+        "server.prot",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("environment", "names"),
+    [
+        ({"OFFHOOK_SERVER_PROT": "1"}, "server.prot"),
+        ({"OFFHOOK_SERVER_PORT": "many"}, "server.port"),
+        ({"OFFHOOK_WEBRTC_ADDRESSES": "[1"}, "OFFHOOK_WEBRTC_ADDRESSES"),
+        ({"OFFHOOK_WEBRTC_ADDRESSES": "127.0.0.1"}, "webrtc.addresses"),
+    ],
+)
+def test_a_wrong_environment_is_named(environment, names):
+    with pytest.raises(ConfigError, match=names):
+        load(None, environment)
+
+
+def test_a_table_that_is_none_is_no_traceback_with_an_environment(tmp_path):
+    path = written(tmp_path, "server = 3")
+    with pytest.raises(ConfigError, match="server"):
+        load(path, {"OFFHOOK_SERVER_PORT": "1"})
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([f"OFFHOOK_{n.upper()}_{k}" for n in Config.model_fields for k in "AB"])
+        | st.sampled_from(["OFFHOOK_SERVER_PORT", "OFFHOOK_TURN_END_SILENCE", "OFFHOOK_LOG_LEVEL"]),
+        st.text(max_size=12) | st.sampled_from(["[", "{}", '{"a": 1}', "[[[]]]", "nan", "1e999"]),
+        max_size=4,
+    )
+)
+def test_any_environment_is_a_configuration_or_a_config_error(environment):
+    try:
+        config = load(None, environment)
+    except ConfigError as error:
+        assert str(error)  # noqa: PT017
+    else:
+        assert isinstance(config, Config)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[server]\nprot = 1", "offhook: server.prot: Extra inputs are not permitted"),
+        ("[server]\nport = true\nhost = 1", "server.host"),
+    ],
+)
+def test_the_command_line_says_it_in_one_line(tmp_path, capsys, text, line):
+    code = cli.main(["serve", "--config", str(written(tmp_path, text))])
+    captured = capsys.readouterr()
+    assert code == 1
+    assert line in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_a_config_file_that_is_not_there_is_said_so(tmp_path, capsys):
+    assert cli.main(["serve", "--config", str(tmp_path / "no.toml")]) == 1
+    assert capsys.readouterr().err.strip().endswith("no.toml: No such file or directory")
+
+
+# --- [log] ---
+
+
+@pytest.fixture
+def lines(capsys, monkeypatch):
+    """The log's lines since it was set up."""
+    yield lambda: capsys.readouterr().err.splitlines()
+    logger.remove()
+    monkeypatch.undo()
+    logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+
+
+def test_json_lines_hold_what_was_bound_and_the_whole_traceback(lines):
+    set_up(Log(json_lines=True))
+    logger.bind(call="abc", text='"ü"\n').info("{}: hello", "abc")
+    try:
+        raise KeyError("gone")
+    except KeyError:
+        logging.getLogger("aiohttp.server").exception("handler failed {x}")
+    first, second = map(json.loads, lines())
+    assert (first["call"], first["text"], first["level"]) == ("abc", '"ü"\\n', "INFO")
+    assert first["message"] == "abc: hello"
+    assert second["message"] == "handler failed {x}"
+    assert "KeyError: 'gone'" in second["exception"]
+    assert "test_config.py" in second["exception"]
+
+
+def test_a_message_is_one_line_and_levels_hold(lines):
+    set_up(Log(level="WARNING"))
+    logger.info("not shown")
+    logging.getLogger("aioice.ice").info("nor this")
+    logger.warning("shown <red>{as it is}</red>")
+    assert [line[13:].strip() for line in lines()] == ["WARNING shown <red>{as it is}</red>"]
+
+
+@pytest.mark.parametrize("json_lines", [True, False])
+def test_a_traceback_tells_no_secret(lines, json_lines):
+    key = "zelkova"
+    config = Config.model_validate(
+        {
+            "server": {"api_key": key},
+            "webrtc": {"ice_servers": [{"urls": "turn:turn.example", "credential": key}]},
+            "engines": {"asr_api_key": key, "tts_api_key": key},
+            "agent": {"api_key": key},
+            "speech": {"keys": [{"name": "bot", "key": key}], "translate_api_key": key},
+        }
+    )
+    set_up(Log(json_lines=json_lines))
+
+    def handler(config, given):
+        raise KeyError("gone")
+
+    try:
+        handler(config, f"Bearer {key}")
+    except KeyError:
+        logging.getLogger("aiohttp.server").exception("handler failed")
+    logger.info("with {}", config)
+    logged = "\n".join(lines())
+    assert "KeyError: 'gone'" in logged
+    assert "ice_servers" in logged
+    assert key not in logged
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("asr = 'whisper'", "engines.asr: "),
+        ("asr_url = 'gpu:7870'", "engines.asr_url: Value error, not http://host:port or unix:PATH"),
+        ("asr_precision = 'int4'", "engines.asr_precision: "),
+        ("asr_update_ms = 20", "engines.asr_update_ms: "),
+        ("asr_update_ms = 1121", "engines.asr_update_ms: "),
+        ("asr_max_batch_latency_ms = -1", "engines.asr_max_batch_latency_ms: "),
+        ("asr_language = 'English'", "engines.asr_language is 'English', not a code such as 'en'"),
+        ("tts = 'festival'", "engines.tts: "),
+        ("tts_url = 'gpu'", "engines.tts_url: Value error, not http://host:port or unix:PATH"),
+        ("tts_speed = 3", "engines.tts_speed: "),
+        ("tts_language = 'de-DE'", "engines.tts_language is 'de-DE', not a code such as 'en'"),
+    ],
+)
+def test_engines_that_cannot_be_say_so(tmp_path, line, says):
+    with pytest.raises(ConfigError, match="^" + says):
+        load(written(tmp_path, f"[engines]\n{line}"), {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine"), [("asr", "qwen3-asr"), ("asr", "nemotron"), ("tts", "qwen3-tts")]
+)
+async def test_another_engine_is_all_that_is_changed_for_a_worker_of_this_machine(
+    monkeypatch, kind, engine
+):
+    monkeypatch.setattr(local_worker_io, "check_engine", lambda engine: None)
+    config = load(None, {f"OFFHOOK_ENGINES_{kind.upper()}": engine})
+    async with local_worker_io.local_workers(config) as served:
+        engines = served.engines.model_dump()
+        assert engines[f"{kind}_url"].startswith("unix:/")
+        assert (engines[f"{kind}_preload"], engines[kind]) == (False, engine)
+        other = {"asr": "tts", "tts": "asr"}[kind]
+        assert (engines[f"{other}_url"], engines[f"{other}_preload"]) == ("", None)
+    elsewhere = {f"OFFHOOK_ENGINES_{kind.upper()}_URL": "http://gpu:7870"}
+    for environment in ({}, elsewhere, {f"OFFHOOK_ENGINES_{kind.upper()}": engine, **elsewhere}):
+        config = load(None, environment)
+        async with local_worker_io.local_workers(config) as served:
+            assert served is config
+
+
+async def test_two_engines_have_two_workers(monkeypatch):
+    monkeypatch.setattr(local_worker_io, "check_engine", lambda engine: None)
+    table = {"asr": "qwen3-asr", "tts": "qwen3-tts", "tts_preload": True, "tts_voice": "Ryan"}
+    config = Config.model_validate({"engines": table})
+    async with local_worker_io.local_workers(config) as served:
+        engines = served.engines
+        assert len({engines.asr_url, engines.tts_url, ""}) == 3
+        assert (engines.asr_preload, engines.tts_preload) == (False, True)
+        assert engines.voice_options().voice == "Ryan"
+
+
+def test_where_models_come_from_reaches_the_workers(tmp_path):
+    for hub in ("https://mirror.example/hf", "modelscope"):
+        config = load(None, {"OFFHOOK_ENGINES_HUB": hub})
+        assert config.engines.asr_models().hub == config.engines.tts_models().hub == hub
+    with pytest.raises(ConfigError, match=r"^engines\.hub"):
+        load(written(tmp_path, '[engines]\nhub = "modelscape"'), {})
+
+
+def test_how_long_nemotron_waits_for_company_reaches_its_worker():
+    config = load(None, {"OFFHOOK_ENGINES_ASR_MAX_BATCH_LATENCY_MS": "2.5"})
+    assert config.engines.asr_models().max_batch_latency_ms == 2.5
+    assert Config().engines.asr_models().max_batch_latency_ms == 0
+    assert Config().engines.stream_options().update_ms == 400
+
+
+def test_the_example_is_the_defaults():
+    text = (Path(__file__).parents[3] / "offhook.example.toml").read_text()
+    assert Config.model_validate(tomllib.loads(text)) == Config()

@@ -1,0 +1,195 @@
+"""[sip] of the configuration: what it means, what is wrong with it, and who may call by it."""
+
+import json
+import logging
+import os
+import tomllib
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from loguru import logger
+
+from offhook.telephony.sip.trunks.trunks import OPTIONS_SECONDS, Route, SipSettings, Trunk
+from offhook.web.config.config import Config, ConfigError, load
+from offhook.web.edge.phones import is_risky, who_may_call
+from tests.telephony.sip.phones import free_port
+from tests.web.edge.phones import configured, served
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("OFFHOOK_")]:
+        monkeypatch.delenv(name)
+
+
+def loaded(text, environment=None):
+    Path("offhook.toml").write_text(text)
+    return load(None, environment or {})
+
+
+def test_without_the_table_there_are_no_phones():
+    assert loaded("[server]\nport = 1").sip is None
+
+
+def test_an_empty_table_means_phones_of_this_machine_only():
+    sip = loaded("[sip]").sip
+    assert (sip.host, sip.udp, sip.tcp, sip.tls, sip.ws, sip.wss) == (
+        *("127.0.0.1", 5060, 5060),
+        *(None, None, None),
+    )
+
+
+def test_trunks_routes_and_agents_are_read():
+    config = loaded(
+        """
+        [sip]
+        host = "0.0.0.0"
+        rtp_ports = [20000, 21000]
+        [[sip.trunks]]
+        name = "provider"
+        server = "sip.example.net"
+        username = "u"
+        password = "secret"
+        register = true
+        codecs = ["pcma"]
+        [[sip.routes]]
+        called = "+4930*"
+        agent = "sales"
+        [agents.sales]
+        kind = "silent"
+        """
+    )
+    (trunk,), (route,) = config.sip.trunks, config.sip.routes
+    assert (trunk.server, trunk.register, trunk.codecs) == ("sip.example.net", True, ("pcma",))
+    assert (route.called, route.agent) == ("+4930*", "sales")
+    assert config.agents["sales"].kind == "silent"
+    assert config.agent.kind == "frontdesk"
+    assert "secret" not in repr(config)
+
+
+def test_a_transport_can_be_off():
+    sip = loaded("[sip]\nudp = false\ntcp = 0").sip
+    assert (sip.udp, sip.tcp) == (None, 0)
+    sip = loaded("", {"OFFHOOK_SIP_TCP": "false", "OFFHOOK_SIP_UDP": "5080"}).sip
+    assert (sip.udp, sip.tcp) == (5080, None)
+
+
+def test_trunks_come_as_json_in_the_environment():
+    trunks = json.dumps([{"name": "pbx", "addresses": ["10.0.0.0/8"]}])
+    assert loaded("", {"OFFHOOK_SIP_TRUNKS": trunks}).sip.trunks[0].name == "pbx"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("hots = '1'", "sip.hots: "),
+        ("host = 'localhost'", "sip: Value error, host is not a numeric address: 'localhost'"),
+        ("host = ''", "host is not a numeric address"),
+        ("public_address = 'me.example'", "public_address is not a numeric address"),
+        ("udp = true", "sip: Value error, a transport is a port or false"),
+        ("udp = 70000", "udp is a port, not 70000"),
+        ("tls = 5061", "tls and wss need a certificate and its key"),
+        ("rtp_ports = [1]", "sip.rtp_ports"),
+        ("trunks = [{name = 'a', sever = 'x'}]", "sip.trunks.0.sever: "),
+        ("trunks = [{name = 'a', codecs = ['g729']}]", "no codec is called 'g729'"),
+        ("trunks = [{name = 'a'}, {name = 'a'}]", "two trunks are called 'a'"),
+        ("routes = [{agent = 'nobody'}]", "sip.routes: no agent is called 'nobody'"),
+        ("routes = [{trunk = 'none'}]", "a route names the trunk 'none', which is not there"),
+    ],
+)
+def test_what_is_wrong_is_named_in_one_line(text, says):
+    with pytest.raises(ConfigError) as caught:
+        loaded(f"[sip]\n{text}")
+    assert says in str(caught.value)
+    assert not str(caught.value).startswith(":")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_the_readmes_examples_can_be_used():
+    text = (ROOT / "README.md").read_text()
+    section = text[text.index("## Phones (SIP)") :]
+    section = section[: section.index("\n## ", 1)]
+    examples = [part.partition("```")[0] for part in section.split("```toml\n")[1:]]
+    assert len(examples) >= 4
+    for example in examples:
+        config = Config.model_validate(tomllib.loads(example))
+        assert config.sip is not None
+
+
+def test_the_example_of_phones_is_the_defaults():
+    text = (ROOT / "offhook.example.toml").read_text()
+    lines = text[text.index("# [sip]\n") : text.index("\n# Carriers")].splitlines()
+    sip = Config.model_validate(tomllib.loads("\n".join(line[2:] for line in lines))).sip
+    (trunk,), (route,) = sip.trunks, sip.routes
+    assert trunk == Trunk("provider", options_seconds=OPTIONS_SECONDS, caller_id_header="pai")
+    assert route == Route()
+    shown = dict.fromkeys(("certificate", "key", "authorities"))
+    shown |= {"trunks": (), "routes": ()}
+    assert replace(sip, **shown) == SipSettings()
+    for settings in (SipSettings, Trunk, Route):
+        assert {f.name for f in fields(settings)} - {"user_agent", "agent"} <= {
+            line[2:].partition(" ")[0] for line in lines
+        } | {"trunks", "routes"}
+
+
+# --- who may call ---
+
+
+@pytest.mark.parametrize(
+    ("trunk", "says"),
+    [
+        ({}, "nobody: no trunk has addresses, a server or a password; callers get no answer"),
+        ({"addresses": ("10.0.0.0/8",)}, "pbx: 10.0.0.0/8; others get no answer"),
+        ({"server": "sip.example.net"}, "pbx: its server sip.example.net; others get no answer"),
+        ({"username": "ann", "password": "p"}, "pbx: whoever has the password of 'ann'; others"),
+        (
+            {"username": "u", "password": "p", "server": "s.example", "register": True},
+            "pbx: its server s.example; others",
+        ),
+    ],
+)
+def test_who_may_call_is_said_in_words(trunk, says):
+    assert who_may_call(SipSettings(trunks=(Trunk("pbx", **trunk),))).startswith(says)
+
+
+def test_others_are_refused_or_let_in_as_configured():
+    assert "others are refused (403)" in who_may_call(
+        SipSettings(trunks=(Trunk("a", server="b"),), unknown="refuse")
+    )
+    lab = SipSettings(allow_anonymous=True)
+    assert who_may_call(lab).startswith("everybody who reaches this machine")
+    assert not is_risky(lab)
+    assert is_risky(SipSettings(host="0.0.0.0", allow_anonymous=True))
+    assert not is_risky(SipSettings(host="0.0.0.0"))
+
+
+@pytest.fixture
+def lines():
+    """What is logged."""
+    said = []
+    sink = logger.add(lambda message: said.append(message.record), level="DEBUG")
+    yield said
+    logger.remove(sink)
+    logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+
+
+@pytest.mark.parametrize(("anonymous", "level"), [(False, "INFO"), (True, "WARNING")])
+async def test_a_start_says_in_one_line_who_may_call(lines, anonymous, level):
+    port = free_port()
+    settings = {"host": "0.0.0.0", "udp": port, "tcp": False, "allow_anonymous": anonymous}
+    async with served(configured("", trunks=[{"name": "a"}], **settings)):
+        pass
+    (line,) = [record for record in lines if "who may call" in record["message"]]
+    assert line["level"].name == level
+    assert ("everybody" if anonymous else "nobody") in line["message"]
+
+
+async def test_a_port_that_is_taken_stops_the_start_with_one_line():
+    async with served(configured("")) as first:
+        with pytest.raises(ConfigError, match=r"sip: .*in use.*offhook doctor"):
+            async with served(configured("", udp=first.port)):
+                pass

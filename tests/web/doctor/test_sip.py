@@ -1,0 +1,214 @@
+"""What the doctor says of phones is so, and says what to do."""
+
+import asyncio
+import datetime
+import socket
+from collections.abc import Iterable
+
+import pytest
+
+from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
+from offhook.web.doctor import sip_io as doctor_sip_io
+from offhook.web.doctor.finding import Finding
+from offhook.web.doctor.report_io import examine
+from offhook.web.doctor.sip_io import examine_phones
+from tests.telephony.sip.phones import (
+    endpoint,
+    free_port,
+    kamailio,
+    needs_kamailio,
+    port_of,
+    write_certificate,
+)
+from tests.web.edge.phones import ScriptedPhone
+
+NOBODY = Trunk("nobody", addresses=("192.0.2.1",))
+
+
+def looked(max_calls: int = 20, **settings: object) -> dict[str, Finding]:
+    port = free_port()
+    chosen = {"udp": port, "tcp": port, "trunks": (NOBODY,), **settings}
+    found: Iterable[Finding] = examine_phones(SipSettings(**chosen), max_calls)
+    return {finding.subject: finding for finding in found}
+
+
+async def looked_from_outside(**settings: object) -> dict[str, Finding]:
+    """While something runs in this loop: the doctor has one of its own."""
+    return await asyncio.to_thread(lambda: looked(**settings))
+
+
+# --- this machine ---
+
+
+def test_all_is_well_with_phones_of_this_machine():
+    found = looked()
+    assert {f.verdict for f in found.values()} == {"ok"}
+    assert found["trunk nobody"].detail == "takes calls from 192.0.2.1"
+    assert found["phones' address"].detail.endswith("phones of this machine only")
+
+
+def test_a_port_that_is_taken_is_named():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        found = looked(udp=port)
+    assert found["phones by UDP"].verdict == "note"
+    assert f"port {port} is taken" in found["phones by UDP"].detail
+    assert found["phones by TCP"].verdict == "ok"
+
+
+def test_a_host_that_is_not_here_is_said_so():
+    found = looked(host="192.0.2.77")
+    assert found["phones by UDP"].verdict == "fails"
+    assert "[sip] host must be an address of this machine" in found["phones by UDP"].detail
+
+
+def test_without_any_transport_nobody_can_call():
+    assert looked(udp=None, tcp=None)["phones"].verdict == "fails"
+
+
+def test_who_may_call_is_said():
+    assert "192.0.2.1" in looked()["who may call"].detail
+    found = looked(trunks=(Trunk("empty"),))
+    assert (found["who may call"].verdict, found["trunk empty"].verdict) == ("note", "fails")
+    assert "give it addresses, a password or a server" in found["trunk empty"].detail
+
+
+def test_media_ports_must_do_for_all_calls():
+    judged = {(20000, 20037): "fails", (20000, 20041): "note", (20001, 20082): "ok"}
+    for ports, verdict in judged.items():
+        finding = looked(rtp_ports=ports)["phones' media ports"]
+        assert finding.verdict == verdict, finding
+    assert looked(rtp_ports=(20000, 20037), max_calls=9)["phones' media ports"].verdict == "ok"
+    assert looked(rtp_ports=(20000, 20037), max_calls=500)["phones' media ports"].verdict == "fails"
+
+
+def test_the_address_that_others_are_told_is_compared_with_ours(monkeypatch):
+    monkeypatch.setattr(doctor_sip_io, "get_host_addresses", lambda **kinds: ["10.0.0.9"])
+    subject = "phones' address"
+    assert looked(public_address="10.0.0.9")[subject].verdict == "ok"
+    behind = looked(public_address="203.0.113.7")[subject]
+    assert behind.verdict == "note"
+    assert "the router must pass on UDP" in behind.detail
+    assert "16384–32767" in behind.detail
+    private = looked(host="0.0.0.0")[subject]
+    assert "set [sip] public_address" in private.detail
+    monkeypatch.setattr(doctor_sip_io, "get_host_addresses", lambda **kinds: ["198.51.100.1"])
+    assert looked(host="0.0.0.0")[subject].verdict in ("ok", "note")
+
+
+def test_the_certificate_is_read(tmp_path, monkeypatch):
+    certificate, key = write_certificate(tmp_path)
+    files = {"tls": free_port(), "certificate": certificate, "key": key}
+    subject = "phones' certificate"
+    finding = looked(**files)[subject]
+    assert finding.verdict == "note"
+    assert "localhost" in finding.detail
+    assert "127.0.0.1" in finding.detail
+    monkeypatch.setattr(doctor_sip_io, "EXPIRES_SOON", datetime.timedelta(0))
+    assert "signed by itself" in looked(**files)[subject].detail
+    assert looked(**{**files, "key": certificate})[subject].verdict == "fails"
+    assert looked(**{**files, "certificate": tmp_path / "none"})[subject].verdict == "fails"
+
+    class Tomorrow(datetime.datetime):
+        @classmethod
+        def now(cls, zone=None):
+            return super().now(zone) + datetime.timedelta(days=400)
+
+    monkeypatch.setattr(doctor_sip_io, "datetime", Tomorrow)
+    assert "not valid today" in looked(**files)[subject].detail
+
+
+def test_phones_are_looked_at_when_the_configuration_has_them(tmp_path, monkeypatch):
+    for name in ("_opus", "_vad", "_smart_turn", "_pocketsphinx", "_flite", "_espeak"):
+        monkeypatch.setattr(f"offhook.web.doctor.report_io.{name}", lambda: "not asked")
+    path = tmp_path / "offhook.toml"
+    path.write_text("[server]\nport = 0\n")
+    assert not [f for f in examine(path) if "phones" in f.subject]
+    path.write_text(f"[sip]\nudp = {free_port()}\ntcp = false\n")
+    assert [f for f in examine(path) if f.subject == "phones by UDP"]
+
+
+# --- trunks ---
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(doctor_sip_io, "TRUNK_SECONDS", 1.0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_trunk_that_is_not_there_is_said_so():
+    trunks = (
+        Trunk("udp", server="127.0.0.1:9"),
+        Trunk("tcp", server="127.0.0.1:9", transport="TCP"),
+        Trunk("name", server="nowhere.invalid"),
+        Trunk("far", server="192.0.2.1"),
+    )
+    found = looked(trunks=trunks)
+    assert {found[f"trunk {t.name}"].verdict for t in trunks} == {"fails"}
+    assert "does not answer within 1 s" in found["trunk udp"].detail
+    assert "127.0.0.1:9 by TCP cannot be connected to" in found["trunk tcp"].detail
+    assert "nowhere.invalid" in found["trunk name"].detail
+    assert 'set [sip] host = "0.0.0.0"' in found["trunk far"].detail
+
+
+async def test_a_trunk_by_tls_is_looked_at_with_the_authorities_of_the_settings(tmp_path):
+    certificate, key = write_certificate(tmp_path)
+    async with endpoint(certificate=certificate, key=key, tls=0) as (pbx, _):
+        where = f"127.0.0.1:{port_of(pbx, 'TLS')}"
+        trunks = (Trunk("pbx", server=where, transport="TLS"),)
+        strange = await looked_from_outside(trunks=trunks)
+        known = await looked_from_outside(trunks=trunks, authorities=certificate)
+        (tmp_path / "empty.pem").touch()
+        none = await looked_from_outside(trunks=trunks, authorities=tmp_path / "empty.pem")
+    assert strange["trunk pbx"].verdict == "fails"
+    assert "the certificate of 127.0.0.1 is signed by itself" in strange["trunk pbx"].detail
+    assert known["trunk pbx"].verdict == "ok"
+    assert known["trunks' authorities"].detail == f"{certificate}: 1, besides the system's"
+    assert none["trunks' authorities"].verdict == "fails"
+
+
+async def test_a_trunk_that_answers_is_there_whatever_it_answers():
+    phone = ScriptedPhone()
+    async with phone.running() as where:
+        found = await looked_from_outside(trunks=(Trunk("pbx", server=where),))
+    assert found["trunk pbx"].verdict == "ok"
+    assert f"{where} by UDP answers (200 OK)" in found["trunk pbx"].detail
+    assert [r.method for r in phone.requests] == ["OPTIONS"]
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "says"),
+    [
+        (200, "ok", "u may register; registered now: nobody"),
+        (403, "fails", "403 Forbidden: look at username (u), password"),
+        (500, "fails", "500 Server Internal Error: ask whoever runs it"),
+    ],
+)
+async def test_what_the_registrar_says_is_told_and_nothing_is_changed_there(status, verdict, says):
+    phone = ScriptedPhone(register=status)
+    async with phone.running() as where:
+        trunk = Trunk("pbx", server=where, username="u", register=True)
+        found = await looked_from_outside(trunks=(trunk,))
+    assert found["trunk pbx, registration"].verdict == verdict
+    assert says in found["trunk pbx, registration"].detail
+    register = await phone.asked("REGISTER")
+    assert "Contact" not in register.headers
+    assert register.from_.uri.user == "u"
+
+
+@needs_kamailio
+@pytest.mark.parametrize("transport", ["UDP", "TCP"])
+async def test_a_password_is_tried_with_a_real_registrar(tmp_path, transport):
+    async with kamailio(tmp_path) as port:
+        common = {"server": f"127.0.0.1:{port}", "register": True, "transport": transport}
+        trunks = (
+            Trunk("right", username="1001", password="secret", **common),
+            Trunk("wrong", username="1002", password="guess", **common),
+        )
+        found = await looked_from_outside(trunks=trunks)
+    assert found["trunk right"].verdict == found["trunk wrong"].verdict == "ok"
+    assert found["trunk right, registration"].detail == "1001 may register; registered now: nobody"
+    assert found["trunk wrong, registration"].verdict == "fails"
+    assert "look at username (1002), password" in found["trunk wrong, registration"].detail

@@ -1,0 +1,297 @@
+"""An agent with a language model, as the edge runs it: what fails, and who gets to know."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import pytest
+import soxr
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.pipeline.conversation import user_turn_io as hearing_io
+from offhook.pipeline.conversation.rtvi_io import FAULT
+from offhook.pipeline.conversation.sentences import SENTENCES, Occasion
+from offhook.pipeline.speech.embedded import pocketsphinx_io
+from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
+from offhook.web.config.config import Agent, ConfigError, load
+from offhook.web.edge import agent_probe_io
+from offhook.web.edge.agent_probe_io import AgentProbes
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.server_io import application
+from offhook.web.process import logs
+from tests.pipeline.conversation.agents.test_agent_faults import FAULTS, SECRET
+from tests.pipeline.conversation.phone import PhoneLeg, chunk, model, says
+from tests.pipeline.speech.openai.openai_server import openai_stub
+from tests.web.conftest import CONFIG
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SOON = 20
+LATE_SECONDS = 2
+"""On a machine that does much else."""
+
+
+class Page(PhoneLeg):
+    """A line with a program at its end that keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[dict[str, Any]] = []
+
+    def send_message(self, text: str) -> bool:
+        self.told.append(json.loads(text))
+        return True
+
+    def words(self) -> str:
+        """What the agent said."""
+        said = [m["data"]["text"] for m in self.told if m.get("type") == "bot-tts-text"]
+        return " ".join(said)
+
+
+@asynccontextmanager
+async def called(
+    edge: Edge, agents: dict[str, Agent], leg: PhoneLeg | None = None
+) -> AsyncIterator[Any]:
+    """A call to the first of the agents, on a line that is a Page unless it is given."""
+    edge.config = CONFIG.model_copy(update={"agents": agents})
+    leg = leg or Page()
+    call = asyncio.create_task(edge.take_call(leg, next(iter(agents))))
+    leg.connect()
+    try:
+        yield leg
+    finally:
+        leg.close("the test is over")
+        await asyncio.wait_for(call, SOON)
+        edge.config = CONFIG
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(SOON):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def errors(edge: Edge, kind: str, action: str) -> float:
+    labels = {"kind": kind, "action": action}
+    return edge.metrics.registry.get_sample_value("offhook_agent_errors_total", labels) or 0.0
+
+
+async def test_neither_the_caller_nor_the_log_gets_what_the_server_wrote(
+    edge: Edge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.set_up(logs.Log(level="DEBUG"))
+    before = errors(edge, "unauthorized", "sentence")
+    async with model() as endpoint:
+        endpoint.ill = FAULTS["401"].silent
+        agent = Agent(kind="openai", base_url=endpoint.url, api_key=SECRET, model="scripted")
+        async with called(edge, {"ill": agent}) as page:
+            greeting = SENTENCES["en"][Occasion.GREETING]
+            await until(lambda: page.words() == greeting)
+    told, written = json.dumps(page.told), capsys.readouterr().err
+    logs.set_up(logs.Log(level="ERROR"))
+    assert "Incorrect API key" not in told
+    assert not [message for message in page.told if message.get("type") == "error"]
+    for text in (told, written):
+        assert SECRET not in text
+        assert SECRET[3:] not in text
+    assert "unauthorized" in written
+    assert errors(edge, "unauthorized", "sentence") == before + 1
+
+
+async def test_an_error_inside_the_pipeline_is_told_to_the_caller_in_our_words(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a synthesiser's or a transport's, which Pipecat passes on as it is."""
+
+    async def broken(*arguments: Any, **options: Any) -> Any:
+        raise RuntimeError(f"https://user:{SECRET}@tts.example/v1 says no")
+        yield
+
+    async with model([says("hello")]) as endpoint:
+        agent = Agent(kind="openai", base_url=endpoint.url, model="scripted")
+        async with called(edge, {"well": agent}) as page:
+            from offhook.pipeline.conversation.services_io import OffhookTTS
+
+            monkeypatch.setattr(OffhookTTS, "run_tts", broken)
+            await until(lambda: any(m.get("type") == "error" for m in page.told))
+    assert {m["data"]["error"] for m in page.told if m.get("type") == "error"} == {FAULT}
+    assert SECRET not in json.dumps(page.told)
+
+
+async def test_the_front_desk_answers_for_a_model_that_is_gone(edge: Edge) -> None:
+    agents = {
+        "ill": Agent(kind="openai", base_url="http://127.0.0.1:9/v1", fallback="desk"),
+        "desk": Agent(kind="frontdesk"),
+    }
+    before = errors(edge, "unreachable", "fall_back")
+    async with called(edge, agents) as page:
+        await until(lambda: "Lighthouse" in page.words())
+    assert errors(edge, "unreachable", "fall_back") == before + 1
+
+
+async def test_calls_share_their_connections_to_the_model(edge: Edge) -> None:
+    """Each call would begin with a handshake otherwise."""
+    peers: list[Any] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        peers.append(request.transport.get_extra_info("peername"))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(chunk(says("hello")) + b"data: [DONE]\n\n")
+        return response
+
+    async with model() as endpoint:
+        endpoint.ill = answer
+        agents = {"well": Agent(kind="openai", base_url=endpoint.url, model="scripted")}
+        for count in range(1, 6):
+            async with called(edge, agents) as page:
+                await until(lambda page=page: page.words() == "hello")
+            assert len(peers) == count
+    assert len(set(peers)) == 1
+
+
+class Punctual(PhoneLeg):
+    """Knows how late its packets were."""
+
+    latest = 0.0
+    last: float | None = None
+
+    def _send(self, said: Pcm | None, now: float) -> None:
+        super()._send(said, now)
+        moment = monotonic()
+        if self.last is not None:
+            self.latest = max(self.latest, moment - self.last - 0.02)
+        self.last = moment
+
+
+@pytest.mark.parametrize("tokens", [5_000, pytest.param(10_000, marks=pytest.mark.slow)])
+async def test_a_long_answer_without_punctuation_stops_nobody_else(edge: Edge, tokens: int) -> None:
+    other = Punctual()
+    other.call_id = "other"
+    agents = {"wordy": Agent(kind="openai", model="m", answer_characters=100_000)}
+    async with (
+        model([says("word ") for _ in range(tokens)]) as endpoint,
+        TestClient(TestServer(application(edge))) as client,
+    ):
+        agents["wordy"] = agents["wordy"].model_copy(update={"base_url": endpoint.url})
+        async with called(edge, {"silent": Agent(kind="silent")}, other):
+            await until(lambda: other.last is not None)
+            async with called(edge, agents) as page:
+                slowest = 0.0
+                done: float | None = None
+                until_then = monotonic() + 100
+                while done is None or monotonic() < done + LATE_SECONDS:
+                    assert monotonic() < until_then
+                    asked = monotonic()
+                    assert (await client.get("/healthz")).status == 200
+                    slowest = max(slowest, monotonic() - asked)
+                    await asyncio.sleep(0.05)
+                    if done is None and any(m["type"] == "bot-llm-stopped" for m in page.told):
+                        done = monotonic()
+    assert sum(m["type"] == "bot-llm-text" for m in page.told) == tokens
+    # Each was half a minute and more when every token cost as much as all before it.
+    assert slowest < LATE_SECONDS
+    assert other.latest < LATE_SECONDS
+
+
+async def test_own_sentences_are_said(edge: Edge) -> None:
+    agent = Agent(
+        kind="openai", base_url="http://127.0.0.1:9/v1", sentences={"greeting": "Ahoy there!"}
+    )
+    async with called(edge, {"ill": agent}) as page:
+        await until(lambda: page.words() == "Ahoy there!")
+
+
+async def test_readyz_says_when_the_model_is_gone(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_probe_io, "PROBE_SECONDS", 0.02)
+    usual = edge.probes
+    async with openai_stub(key="right") as stub:
+        agent = Agent(
+            kind="openai", base_url=stub.url, api_key="right", model="stub", ready_probe=True
+        )
+        edge.probes = AgentProbes(CONFIG.model_copy(update={"agent": agent}))
+        async with TestClient(TestServer(application(edge))) as client:
+            response = await client.get("/readyz")
+            assert response.status == 503
+            assert (await response.json())["agents_without_model"] == ["agent"]
+            edge.probes.start()
+            await until(lambda: not edge.probes.gone)
+            assert (await client.get("/readyz")).status == 200
+            for name, wrong, right in (("models", ["other"], ["stub"]), ("key", "new", "right")):
+                setattr(stub, name, wrong)
+                await until(lambda: edge.probes.gone)
+                assert (await client.get("/readyz")).status == 503
+                setattr(stub, name, right)
+                await until(lambda: not edge.probes.gone)
+        await edge.probes.close()
+    edge.probes = usual
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("[agent]\nkind = 'openai'\nfallback = 'nobody'", "no agent is called 'nobody'"),
+        ("[agent]\nfallback = 'b'\n[agents.b]", "only an agent with a model"),
+        ("[agents.a]\nkind = 'openai'\nfallback = 'a'", "agents.a: 'a' cannot answer"),
+        ("[agent.sentences]\nhowdy = 'x'", "agent.sentences.howdy"),
+        ("[agent]\nfirst_token_seconds = 0", "agent.first_token_seconds"),
+    ],
+)
+async def test_what_is_wrong_with_an_agent_is_named(tmp_path: Any, text: str, names: str) -> None:
+    path = tmp_path / "offhook.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path, {})
+    assert names in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "ping_seconds"),
+    [
+        (1000, 0.6),
+        pytest.param(hearing_io.WORDS_LATE_MS, pocketsphinx_io.PING_S, marks=pytest.mark.slow),
+    ],
+)
+async def test_a_caller_whose_recogniser_hangs_is_asked_to_wait_and_then_answered(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch, late_ms: int, ping_seconds: float
+) -> None:
+    monkeypatch.setattr(hearing_io, "WORDS_LATE_MS", late_ms)
+    monkeypatch.setattr(pocketsphinx_io, "PING_S", ping_seconds)
+    gate = edge._engines.recognizer
+    assert isinstance(gate, GatedRecognizer)
+    recognizer = gate.engine
+    assert isinstance(recognizer, PocketSphinxRecognizer)
+    hung = recognizer.losses["hung"]
+    question = await asyncio.to_thread(said_by_flite, "When are you open?")
+    wait = SENTENCES["en"][Occasion.WAIT]
+    async with model([says("Hello.")], [says("At nine.")]) as endpoint:
+        agent = Agent(kind="openai", base_url=endpoint.url, model="scripted")
+        async with called(edge, {"well": agent}) as page:
+            await until(lambda: page.words() == "Hello." and not page.playout.speaking)
+            page.feed(question)
+            half = len(page.sound) // 2
+            await until(lambda: len(page.sound) <= half)
+            for worker in recognizer._workers:
+                assert worker._process is not None
+                worker._process.send_signal(signal.SIGSTOP)
+            await until(lambda: page.words() == f"Hello. {wait}")
+            await until(lambda: page.words() == f"Hello. {wait} At nine.")
+    assert "when are you" in endpoint.requests[-1]["messages"][-1]["content"]
+    assert recognizer.losses["hung"] == hung + 1
+
+
+def said_by_flite(text: str) -> Pcm:
+    pieces = FliteSynthesizer().speak(text, "slt")
+    pcm = np.concatenate([piece.pcm for piece in pieces])
+    return np.rint(soxr.resample(pcm.astype(np.float32), RATE_OUT, RATE_IN)).astype(np.int16)

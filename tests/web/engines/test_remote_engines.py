@@ -1,0 +1,132 @@
+"""Engines that run elsewhere: at an address, or in another environment of this machine."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.speech.recognizer import EngineError
+from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.web.config.config import Config, ConfigError, load
+from offhook.web.engines import engines_io
+from offhook.web.engines.engines_io import (
+    check_engine,
+    official_python,
+    open_recognizer,
+    open_synthesizer,
+)
+from offhook.web.worker.local_worker_io import local_workers, on_demand
+from offhook.web.worker.worker_child_io import ChildSettings
+
+
+def configured(tmp_path: Path, *lines: str) -> Config:
+    path = tmp_path / "offhook.toml"
+    path.write_text("\n".join(["[engines]", *lines]))
+    return load(path, {})
+
+
+@pytest.mark.parametrize(
+    "url", ["http://gpu:8000/v1", "https://api.openai.com/v1", "http://[::1]:8000"]
+)
+def test_a_server_of_openais_api_has_an_address_with_a_path(tmp_path: Path, url: str) -> None:
+    engines = configured(tmp_path, 'asr = "openai"', f'asr_url = "{url}"').engines
+    assert engines.asr_url == url
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        (('asr = "openai"',), "asr_url: where is the server"),
+        (('tts = "openai"',), "tts_url: where is the server"),
+        (('asr = "openai"', 'asr_url = "gpu:8000"'), "asr_url: .*not http://host:port/v1"),
+        (('asr = "openai"', 'asr_url = "unix:/tmp/s"'), "asr_url: .*not http://host:port/v1"),
+        (('tts = "openai"', 'tts_url = "http://me:secret@gpu/v1"'), "tts_url: .*not http"),
+        (('asr_url = "http://gpu:8000/v1"',), "asr_url: .*or unix:PATH"),
+        (('asr = "openai"', 'asr_url = "http://a/v1"', "asr_max_requests = 0"), "max_requests"),
+    ],
+)
+def test_an_address_that_cannot_be_stops_the_server(
+    tmp_path: Path, lines: tuple[str, ...], fault: str
+) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        configured(tmp_path, *lines)
+
+
+def test_a_server_elsewhere_is_not_opened_here() -> None:
+    for open_engine in (lambda: open_recognizer("openai", AsrModels("")), _open_openai_voice):
+        with pytest.raises(EngineError, match="a server elsewhere: give its address"):
+            open_engine()
+
+
+def _open_openai_voice() -> object:
+    return open_synthesizer("openai")
+
+
+@pytest.fixture
+def without_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    packages = dict.fromkeys(engines_io.OFFICIAL_PACKAGES, "no_such_package")
+    packages |= {"qwen3-tts-official": "no_such_package_either"}
+    monkeypatch.setattr(engines_io, "OFFICIAL_PACKAGES", packages)
+    monkeypatch.setattr(engines_io, "CHECKOUT", tmp_path / "checkout")
+    monkeypatch.chdir(tmp_path)
+
+
+def other_python(path: Path, witness: Path) -> Path:
+    """This Python, which leaves a word when it is started."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\necho "$@" > {witness}\nexec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.usefixtures("without_packages")
+def test_an_official_engine_needs_an_environment_and_says_how_it_is_made() -> None:
+    with pytest.raises(EngineError, match=r"make no-such-package-official.*asr_python"):
+        official_python("qwen3-asr-official")
+    with pytest.raises(EngineError, match="/nowhere/python is none"):
+        official_python("qwen3-tts-official", "/nowhere/python")
+    with pytest.raises(EngineError, match="needs an environment of its own"):
+        check_engine("qwen3-asr-official")
+    assert official_python("qwen3-asr") == ""
+
+
+@pytest.mark.usefixtures("without_packages")
+def test_the_environment_that_make_makes_is_found(tmp_path: Path) -> None:
+    made = tmp_path / "checkout/.venv-no-such-package/bin/python"
+    other_python(made, tmp_path / "witness")
+    assert official_python("qwen3-asr-official") == str(made)
+    here = other_python(tmp_path / ".venv-no-such-package/bin/python", tmp_path / "witness")
+    assert official_python("qwen3-asr-official") == str(here)
+    with pytest.raises(EngineError, match="runs in another environment"):
+        check_engine("qwen3-asr-official")
+
+
+def test_where_the_package_is_this_python_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines_io, "OFFICIAL_PACKAGES", {"qwen3-asr-official": "json"})
+    assert official_python("qwen3-asr-official") == sys.executable
+    check_engine("qwen3-asr-official")
+
+
+async def test_a_worker_of_another_environment_is_started_with_its_python(tmp_path: Path) -> None:
+    python = other_python(tmp_path / "bin/python", tmp_path / "witness")
+    models = AsrModels("en-us")
+    settings = ChildSettings("pocketsphinx", models, 8, 0, "INFO", str(python))
+    async with on_demand(settings) as url:
+        recognizer = RemoteRecognizer(url)
+        await recognizer.start()
+        await recognizer.close()
+    assert "offhook.web.worker.worker_child_io" in (tmp_path / "witness").read_text()
+
+
+@pytest.mark.usefixtures("without_packages")
+async def test_the_configuration_names_the_python(tmp_path: Path) -> None:
+    python = other_python(tmp_path / "bin/python", tmp_path / "witness")
+    lines = 'asr = "qwen3-asr-official"', f'asr_python = "{python}"', 'asr_model = "x"'
+    async with local_workers(configured(tmp_path, *lines)) as config:
+        assert config.engines.asr_url.startswith("unix:")
+    os.remove(python)
+    with pytest.raises(EngineError, match=f"{python} is none"):
+        async with local_workers(configured(tmp_path, *lines)):
+            pass

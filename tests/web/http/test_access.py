@@ -1,0 +1,384 @@
+"""Who may ask: the policy by itself, without a socket."""
+
+import json
+from base64 import urlsafe_b64decode
+from ipaddress import ip_address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from multidict import CIMultiDict
+
+from offhook.web.config.config import Config, ConfigError, Server, load
+from offhook.web.edge.phones import fault_of_doors, ways_out, who_operates
+from offhook.web.http.access import (
+    MAX_TOKEN_SECONDS,
+    SCOPES,
+    AccessPolicy,
+    Grant,
+    Head,
+    Key,
+    Refusal,
+    Role,
+    Token,
+    TokenRequestError,
+    host_name,
+    is_foreign,
+    is_loopback,
+    issue_token,
+    parse_token_request,
+    read_token,
+)
+
+NOW = 1_000_000.0
+HERE = "127.0.0.1:7860"
+CALLERS = (Role.PUBLIC, Role.CALL, Role.SPEECH)
+ADMIN = "the operator's"
+TRUNK = {"trunks": [{"name": "provider", "server": "sip.provider.example"}]}
+TWILIO = {"provider": "twilio", "account": "AC1", "secret": "s", "public_url": "https://v.example"}
+
+
+def head(method="GET", peer="127.0.0.1", host=HERE, same_user=True, http_1_0=False, **headers):
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    given = CIMultiDict({"Host": host, **named})
+    return Head(method, peer, given, http_1_0, lambda: same_user)
+
+
+def bearer(key):
+    return {"Authorization": f"Bearer {key}"}
+
+
+def status(policy, role, asked, **more):
+    """200, or that of the refusal."""
+    try:
+        policy.admit(role, asked, NOW, **more)
+    except Refusal as refusal:
+        return refusal.status
+    return 200
+
+
+# --- names ---
+
+
+@given(st.text(max_size=30))
+def test_what_is_no_address_and_no_name_of_ours_is_refused(host):
+    policy = AccessPolicy(names=frozenset(("voice.example",)))
+    name = host_name(host)
+    try:
+        own = name in ("localhost", "voice.example") or bool(ip_address(name))
+    except ValueError:
+        own = False
+    for role in CALLERS:
+        assert status(policy, role, head(host=host)) == (200 if own else 403)
+    assert status(policy, Role.PROBE, head(host=host)) == 200
+
+
+@pytest.mark.parametrize(
+    ("authority", "name"),
+    [
+        ("LocalHost:7860", "localhost"),
+        ("[::1]:7860", "::1"),
+        ("[2001:DB8::1]", "2001:db8::1"),
+        ("voice.example", "voice.example"),
+        ("[x", "x"),
+        ("", ""),
+    ],
+)
+def test_a_name_is_without_its_port(authority, name):
+    assert host_name(authority) == name
+
+
+def test_this_machine_has_several_names():
+    for name in ("localhost", "127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):
+        assert is_loopback(name)
+    for name in (
+        "",
+        "0.0.0.0",
+        "192.0.2.1",
+        "::",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+    ):
+        assert not is_loopback(name)
+
+
+# --- callers ---
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://127.0.0.1:1", "file://"]
+)
+def test_a_page_of_another_site_is_refused_with_or_without_the_key(method, origin):
+    keyed = AccessPolicy(keys=(Key("server", "k"),), admin_key=ADMIN)
+    for policy, key in ((AccessPolicy(), ""), (keyed, "k"), (keyed, ADMIN)):
+        asked = head(method, Origin=origin, **bearer(key))
+        for role in (Role.CALL, Role.SPEECH, Role.OPERATOR):
+            assert status(policy, role, asked) == 403
+
+
+def test_the_refusal_of_a_page_names_the_setting_that_admits_it():
+    policy = Config(server=Server(origins=frozenset(("https://app.example",)))).access()
+    with pytest.raises(Refusal, match=r"a page of https://evil.example .*\[server\] origins"):
+        policy.admit(Role.CALL, head("POST", Origin="https://evil.example"), NOW)
+    for role in (Role.CALL, Role.SPEECH):
+        assert status(policy, role, head("POST", Origin="https://app.example")) == 200
+    assert status(policy, Role.OPERATOR, head(Origin="https://app.example")) == 403
+
+
+def test_our_own_page_is_no_other_site():
+    assert not is_foreign(f"http://{HERE}", HERE)
+    assert status(AccessPolicy(), Role.CALL, head("POST", Origin=f"http://{HERE}")) == 200
+
+
+FORWARDED = [
+    {"Forwarded": "for=192.0.2.1"},
+    {"X_Forwarded_For": "192.0.2.1"},
+    {"X_Forwarded_Host": "voice.example"},
+    {"x_forwarded_proto": "https"},
+    {"X_Real_IP": "192.0.2.1"},
+    {"Via": "1.1 proxy"},
+    {"CF_Connecting_IP": "192.0.2.1"},
+    {"http_1_0": True},
+]
+
+
+@pytest.mark.parametrize("trace", FORWARDED, ids=lambda trace: next(iter(trace)))
+def test_what_a_proxy_passes_on_is_not_of_this_machine(trace):
+    asked = head(**trace)
+    for role in (*CALLERS, Role.OPERATOR):
+        assert status(AccessPolicy(), role, asked) == 403
+    named = AccessPolicy(names=frozenset(("voice.example",)))
+    for role in CALLERS:
+        assert status(named, role, head(host="voice.example", **trace)) == 200
+        assert status(named, role, asked) == 403
+    keyed = AccessPolicy(keys=(Key("server", "k"),))
+    assert status(keyed, Role.CALL, head(**trace, **bearer("k"))) == 200
+    assert status(AccessPolicy(local=False), Role.CALL, asked) == 200
+
+
+def test_keys_are_good_for_what_they_are_for():
+    policy = AccessPolicy(
+        keys=(Key("bot", "b", frozenset(("speech",))), Key("server", "s")), admin_key=ADMIN
+    )
+    for key, call, speech, operator in (
+        ("b", 401, 200, 401),
+        ("s", 200, 200, 401),
+        (ADMIN, 200, 200, 200),
+        ("x", 401, 401, 401),
+        ("", 401, 401, 401),
+    ):
+        asked = head("POST", **bearer(key))
+        assert status(policy, Role.CALL, asked) == call
+        assert status(policy, Role.SPEECH, asked) == speech
+        assert status(policy, Role.OPERATOR, asked) == operator
+    protocols = "realtime, openai-insecure-api-key.b"
+    assert policy.admit(Role.SPEECH, head(Sec_WebSocket_Protocol=protocols), NOW).key == "bot"
+
+
+def test_keys_of_programs_alone_leave_calls_open():
+    policy = AccessPolicy(keys=(Key("bot", "b", frozenset(("speech",))),))
+    assert status(policy, Role.CALL, head("POST")) == 200
+    assert status(policy, Role.CALL, head("POST", host="evil.example")) == 403
+    assert status(policy, Role.SPEECH, head("POST")) == 401
+
+
+# --- the operator ---
+
+
+def test_without_a_key_the_operator_is_who_comes_directly_from_this_machine():
+    for local in (True, False):
+        policy = AccessPolicy(local=local)
+        for peer, host in (("127.0.0.1", HERE), ("::1", "[::1]:1"), ("", "localhost")):
+            assert status(policy, Role.OPERATOR, head(peer=peer, host=host)) == 200
+        for refused in (
+            head(peer="192.0.2.1"),
+            head(peer="192.0.2.1", host="localhost"),
+            head(host="192.0.2.7:7860"),
+            head(host="evil.example"),
+            head(same_user=False),
+            head(**bearer("a caller's")),
+        ):
+            assert status(policy, Role.OPERATOR, refused) == 403
+
+
+def test_with_a_listener_of_its_own_the_operator_is_nowhere_else():
+    policy = AccessPolicy(admin_listen="unix:/run/admin")
+    assert status(policy, Role.OPERATOR, head()) == 403
+    assert status(policy, Role.OPERATOR, head(peer="", host="localhost"), admin=True) == 200
+    assert status(policy, Role.OPERATOR, head(host="evil.example"), admin=True) == 403
+    keyed = AccessPolicy(admin_listen="127.0.0.1:7861", admin_key=ADMIN)
+    assert status(keyed, Role.OPERATOR, head(**bearer(ADMIN))) == 403
+    assert status(keyed, Role.OPERATOR, head(), admin=True) == 401
+    assert status(keyed, Role.OPERATOR, head(**bearer(ADMIN)), admin=True) == 200
+
+
+def test_metrics_are_whose_they_are_set_to_be():
+    assert Config().access().role_of("/metrics") is Role.PUBLIC
+    keyed = Config(server=Server(metrics="key"))
+    assert keyed.access().role_of("/metrics") is Role.OPERATOR
+    assert keyed.access(gateway=True).role_of("/metrics") is Role.SPEECH
+
+
+def test_a_route_that_nobody_put_in_the_table_is_the_operators():
+    assert AccessPolicy().role_of("/something/new") is Role.OPERATOR
+    assert AccessPolicy().role_of("/calls/{call}/events") is Role.OPERATOR
+
+
+# --- carriers ---
+
+
+@pytest.mark.parametrize(
+    ("asked", "may", "own"),
+    [
+        (head(), True, True),
+        (head(host="192.0.2.7:7860"), True, True),
+        (head(host="v.example"), True, True),
+        (head(host="tunnel.example"), True, False),
+        (head(host="evil.example", Origin="http://evil.example"), True, False),
+        (head(Origin="https://evil.example"), False, True),
+        (head(Origin="https://v.example"), True, True),
+        (head(host="v.example", Origin="https://v.example"), True, True),
+    ],
+)
+def test_a_page_cannot_pass_for_a_carrier(asked, may, own):
+    """Nor its visitor's address for an Asterisk's, where its name was rebound to ours."""
+    policy = Config.model_validate({"carriers": [TWILIO]}).access()
+    assert policy.is_own(asked.host) is own
+    try:
+        policy.check_carrier(asked)
+        assert may
+    except Refusal:
+        assert not may
+
+
+# --- tokens ---
+
+
+scopes = st.lists(st.sampled_from(SCOPES), min_size=1, max_size=2, unique=True).map(tuple)
+
+
+@given(scopes, st.text(max_size=20), st.integers(1, MAX_TOKEN_SECONDS))
+def test_a_token_admits_to_its_scopes_until_it_expires(scope, agent, seconds):
+    token = Token(scope, agent, int(NOW) + seconds)
+    text = issue_token(ADMIN, token)
+    assert read_token(ADMIN, text, NOW) == token
+    policy = AccessPolicy(keys=(Key("server", "k"),), admin_key=ADMIN)
+    for wanted, role in (("call", Role.CALL), ("speech", Role.SPEECH)):
+        may = 200 if wanted in scope else 403
+        assert status(policy, role, head("POST", **bearer(text))) == may
+    assert status(policy, Role.OPERATOR, head(**bearer(text))) == 401
+    with pytest.raises(Refusal, match="expired"):
+        read_token(ADMIN, text, NOW + seconds)
+    assert policy.grant(scope[0], head(**bearer(text)), NOW, keyed=True).agent == agent
+
+
+@given(st.integers(0, 200), st.integers(1, 127))
+def test_a_token_that_was_changed_is_none(at, by):
+    text = issue_token(ADMIN, Token(("call",), "", int(NOW) + 60))
+    at = len("offhook_") + at % (len(text) - len("offhook_"))
+    changed = text[:at] + chr(ord(text[at]) ^ by) + text[at + 1 :]
+    with pytest.raises(Refusal) as refusal:
+        read_token(ADMIN, changed, NOW)
+    assert refusal.value.status == 401
+    with pytest.raises(Refusal):
+        read_token("another key", text, NOW)
+
+
+def test_a_token_tells_no_secret():
+    text = issue_token(ADMIN, Token(("call",), "desk", 7))
+    body = text.removeprefix("offhook_").partition(".")[0]
+    claims = json.loads(urlsafe_b64decode(body + "=="))
+    assert (claims["scope"], claims["agent"], claims["exp"]) == (["call"], "desk", 7)
+    assert text != issue_token(ADMIN, Token(("call",), "desk", 7))
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"{", "JSON"),
+        (b"[]", "object"),
+        (b'{"scope": ["operator"]}', "scope"),
+        (b'{"scope": []}', "scope"),
+        (b'{"ttl_seconds": 0}', "ttl_seconds"),
+        (b'{"ttl_seconds": 1e9}', "ttl_seconds"),
+        (b'{"admin": true}', "admin"),
+    ],
+)
+def test_what_is_wrong_with_a_token_is_named(body, says):
+    with pytest.raises(TokenRequestError, match=says):
+        parse_token_request(body)
+    assert parse_token_request(b"{}").scope == ("call",)
+
+
+# --- the configuration ---
+
+
+def configured(**server):
+    return Config.model_validate({"server": server, "sip": TRUNK})
+
+
+def test_a_server_that_can_call_out_and_is_reached_from_elsewhere_needs_a_key():
+    away = {"host": "0.0.0.0"}
+    for tables, ways in (
+        ({"sip": TRUNK}, ["provider"]),
+        ({"carriers": [TWILIO]}, ["twilio"]),
+    ):
+        config = Config.model_validate({"server": away, **tables})
+        assert ways_out(config) == ways
+        fault = fault_of_doors(config)
+        assert "[server] admin_key" in fault
+        assert ways[0] in fault
+        for mended in ({"admin_key": "k"}, {"admin_listen": "unix:/run/admin"}):
+            assert not fault_of_doors(
+                Config.model_validate({"server": {**away, **mended}, **tables})
+            )
+    assert not fault_of_doors(configured())
+    assert fault_of_doors(configured(names=["voice.example"]))
+    assert fault_of_doors(Config.model_validate({"carriers": [TWILIO]}))
+    for alone in ({}, {"sip": {"trunks": [{"name": "phone", "addresses": ["127.0.0.1"]}]}}):
+        assert not fault_of_doors(Config.model_validate({"server": away, **alone}))
+
+
+def test_who_operates_is_said():
+    assert "directly from this machine" in who_operates(configured())
+    assert "admin_key" in who_operates(configured(admin_key="k"))
+    assert who_operates(configured(admin_listen="unix:/run/a")) == "whoever reaches unix:/run/a"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"admin_listen": "0.0.0.0:7861"}, "admin_listen"),
+        ({"admin_listen": "unix:"}, "admin_listen"),
+        ({"origins": ["app.example"]}, "origins"),
+        ({"origins": ["https://app.example/"]}, "origins"),
+        ({"origins": ["*"]}, "origins"),
+        ({"names": ["http://voice.example"]}, "names"),
+        ({"names": ["voice.example:80"]}, "names"),
+        ({"api_key": "k", "admin_key": "k"}, "callers have this key"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(fields, says):
+    with pytest.raises(ValueError, match=says):
+        Config.model_validate({"server": fields})
+
+
+def test_names_and_origins_can_come_from_the_environment(tmp_path):
+    (tmp_path / "offhook.toml").touch()
+    environment = {
+        "OFFHOOK_SERVER_NAMES": '["Voice.example"]',
+        "OFFHOOK_SERVER_ORIGINS": '["https://app.example"]',
+        "OFFHOOK_SERVER_ADMIN_KEY": "secret",
+    }
+    config = load(tmp_path / "offhook.toml", environment)
+    assert config.server.names == {"voice.example"}
+    assert config.access().origins == {"https://app.example"}
+    assert "secret" not in repr(config)
+    assert "secret" not in repr(config.access())
+    with pytest.raises(ConfigError, match="origins"):
+        load(tmp_path / "offhook.toml", {"OFFHOOK_SERVER_ORIGINS": '["x"]'})
+
+
+def test_a_grant_without_a_key_has_no_name():
+    assert AccessPolicy().admit(Role.CALL, head(), NOW) == Grant()

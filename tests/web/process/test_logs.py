@@ -1,0 +1,142 @@
+"""What strangers cannot do to the log, and what it does not say of callers."""
+
+import json
+import logging
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from loguru import logger
+
+from offhook.web.process import logs
+from offhook.web.process.logs import (
+    BURST,
+    BURST_SECONDS,
+    Log,
+    Repeats,
+    escaped,
+    for_log,
+    masked,
+    set_up,
+)
+
+FORGED = "x\n12:00:00.000 INFO    call me at http://evil/\r\x1b[2J\x9b1m\u2028\u202e\ud800\x00"
+
+
+@pytest.fixture
+def lines(capsys):
+    """The log's lines since it was set up."""
+    yield lambda: capsys.readouterr().err.splitlines()
+    logger.remove()
+    logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+
+
+@pytest.mark.parametrize("json_lines", [True, False])
+def test_nobody_can_write_a_line_of_their_own(lines, json_lines):
+    set_up(Log(json_lines=json_lines))
+    logger.bind(name={FORGED: [FORGED]}).warning("Unsupported type {}", FORGED)
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        logging.getLogger("aiohttp.server").exception("handler failed")
+    written = lines()
+    heads = [line for line in written if not line.startswith("  ")]
+    assert len(heads) == 2
+    assert not any(line.startswith("12:00:00.000 INFO") for line in written)
+    text = "\n".join(map(str, map(json.loads, written))) if json_lines else "\n".join(written)
+    assert not set("\x1b\x9b\r\u2028\u202e\x00") & set(text)
+
+
+@given(st.text(st.characters(codec=None)))
+def test_what_is_escaped_is_one_line_that_any_stream_takes(text):
+    safe = escaped(text)
+    safe.encode()
+    assert len(safe.splitlines()) <= 1
+    assert safe.isprintable() or not any(c < " " or "\x7f" <= c <= "\x9f" for c in safe)
+
+
+def test_a_line_repeated_without_end_is_written_a_few_times_and_then_counted(lines, monkeypatch):
+    monkeypatch.setattr(logs, "BURST_SECONDS", 0.3)
+    set_up(Log())
+    for number in range(500):
+        logger.warning("malformed packet {}", number)
+    logger.info("another line")
+    logger.warning("another warning")
+    written = lines()
+    assert len(written) == BURST + 2
+    assert "another line" in written[-2]
+    assert "another warning" in written[-1]
+    time.sleep(0.4)
+    logger.info("later")
+    line, later = lines()
+    assert f"{500 - BURST} more like this" in line
+    assert "malformed packet 499" in line
+    assert "later" in later
+    for number in range(BURST + 3):
+        logger.warning("malformed packet {}", number)
+    logger.remove()
+    assert "3 more like this" in lines()[-1]
+
+
+def test_each_place_in_the_source_has_a_burst_of_its_own_and_gets_a_new_one():
+    repeats, one, other = Repeats(), ("a", 1), ("a", 2)
+    assert [repeats.admit(one, "x", 0.0) for _ in range(BURST + 5)] == [True] * BURST + [False] * 5
+    assert repeats.admit(other, "y", 1.0)
+    assert repeats.over(BURST_SECONDS - 0.1) == []
+    (said,) = repeats.over(BURST_SECONDS)
+    assert said == f"5 more like this in {BURST_SECONDS:g} s (a:1): x"
+    assert repeats.over(BURST_SECONDS + 1.5) == []
+    assert repeats.admit(one, "x", BURST_SECONDS)
+
+
+def test_the_standard_librarys_loggers_are_told_apart(lines):
+    set_up(Log())
+    for _ in range(3 * BURST):
+        logging.getLogger("asyncio").error("one")
+    logging.getLogger("aiortc").error("two")
+    assert [line.split()[-1] for line in lines()] == ["one"] * BURST + ["two"]
+
+
+# --- words ---
+
+TURN = {"turn": 1, "text": "my card is 4929 1234 5678 9012"}
+
+
+def test_words_are_in_the_log_only_where_it_was_asked_for():
+    assert not Log().has_words
+    assert Log(level="DEBUG").has_words
+    assert not Log(level="DEBUG", words=False).has_words
+    assert Log(words=True).has_words
+    assert for_log(TURN, has_words=False) == {"turn": 1, "text": "(7 words)"}
+    assert for_log(TURN, has_words=True) == {"turn": 1, "text": "my card is ****"}
+    assert for_log({"digit": "5"}, has_words=True) == {"digit": "*"}
+
+
+@pytest.mark.parametrize(
+    ("said", "logged"),
+    [
+        ("[pressed 12]", "[pressed ****]"),
+        ("my pin is 1234 thanks", "my pin is **** thanks"),
+        ("4929-1234-5678-9012.", "****."),
+        ("it is four nine two nine, one two three four", "it is ****"),
+        ("double seven oh three is the code", "**** is the code"),
+        ("two coffees and one tea for 3 at 18:30", "two coffees and one tea for 3 at 18:30"),
+    ],
+)
+def test_numbers_that_may_be_secret_are_masked(said, logged):
+    assert masked(said) == logged
+
+
+def test_what_looks_like_a_key_is_not_in_the_log(lines):
+    set_up(Log())
+    logger.bind(api='{"api_key": "zelkova1"}').error("Bearer zelkova2 sk-proj-zelkova34567 refused")
+    logger.warning("protocols ['realtime', 'openai-insecure-api-key.zelkova'], offhook_zelk.ova")
+    try:
+        raise RuntimeError("Incorrect API key provided: sk-zelkova-4567890. password=zelkova5")
+    except RuntimeError:
+        logger.exception("failed")
+    written = "\n".join(lines())
+    assert "refused" in written
+    assert "zelkova" not in written
+    assert "zelk.ova" not in written

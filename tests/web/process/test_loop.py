@@ -1,0 +1,54 @@
+"""How much room the loop's thread has, as admission asks."""
+
+import pytest
+
+from offhook.web.process.loop_io import BEGIN_SECONDS, LoopLoad
+
+
+class Machine:
+    """A loop on which each call takes a share of the time, and its beginning some of it."""
+
+    def __init__(self, each: float, beside: float = 0.0) -> None:
+        self.each, self.beside = each, beside
+        self.now = self.worked = self.others = 0.0
+        self.calls = 0
+        self.load = LoopLoad(lambda: self.now, lambda: (self.worked, self.others))
+
+    def second(self, begin: int, end: int = 0) -> None:
+        for _ in range(begin):
+            self.load.begin()
+        before, self.calls = self.calls, self.calls + begin - end
+        self.now += 1
+        self.worked += begin * BEGIN_SECONDS + self.each * (before + self.calls) / 2
+        self.others += self.beside * (before + self.calls) / 2
+        self.load.measure(self.calls)
+
+
+def test_a_quick_start_is_not_taken_for_a_heavy_load() -> None:
+    machine = Machine(0.005)
+    for _ in range(5):
+        machine.second(begin=20)
+        expected = 0.005 * (machine.calls + 1) + 20 * BEGIN_SECONDS
+        assert machine.load.with_another(machine.calls) == pytest.approx(expected)
+
+
+def test_calls_that_began_since_are_counted_and_those_that_ended_are_not() -> None:
+    machine = Machine(0.005)
+    machine.second(begin=100)
+    machine.second(begin=0)
+    assert machine.load.with_another(100) == pytest.approx(0.505)
+    assert machine.load.with_another(140) == pytest.approx(0.705)
+    assert machine.load.with_another(20) == pytest.approx(0.105)
+
+
+def test_heavy_calls_are_known_to_be_heavy_after_a_second() -> None:
+    machine = Machine(0.08)
+    machine.second(begin=10)
+    assert machine.load.with_another(10) > 0.7
+
+
+def test_other_threads_that_fill_the_cores_count_too() -> None:
+    machine = Machine(0.004, beside=0.007)
+    machine.second(begin=100)
+    machine.second(begin=0)
+    assert machine.load.with_another(100) == pytest.approx(0.707)

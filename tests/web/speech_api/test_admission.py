@@ -1,0 +1,224 @@
+"""Whose turn it is, and who is told to come again."""
+
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offhook.web.speech_api.admission import (
+    MAX_RECEIVING,
+    RETRY_MAX_S,
+    Admission,
+    KeyLimits,
+    Kind,
+    Limits,
+    Room,
+    Ticket,
+)
+from offhook.web.speech_api.errors import ApiError
+
+
+def admission(running: int = 1, queue: int = 2, streams: int = 2, **keys: KeyLimits) -> Admission:
+    return Admission(Limits({"transcription": running, "speech": running}, queue, streams), keys)
+
+
+def ask(door: Admission, kind: Kind, key: str, now: float, your_turn) -> Ticket:
+    """A request whose body is there at once."""
+    ticket = door.come(kind, key, now)
+    try:
+        door.ask(ticket, now, your_turn)
+    except ApiError:
+        door.leave(ticket, now)
+        raise
+    return ticket
+
+
+class Began:
+    """Notes in which order turns come."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(self, name: str):
+        return lambda: self.names.append(name)
+
+
+def refused(act) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        act()
+    return caught.value
+
+
+def test_turns_come_in_the_order_in_which_they_were_asked_for():
+    door, began = admission(), Began()
+    tickets = {name: ask(door, "speech", "", 0.0, began(name)) for name in "abc"}
+    assert began.names == ["a"]
+    door.leave(tickets["a"], 1.0)
+    assert began.names == ["a", "b"]
+    door.leave(tickets["b"], 2.0)
+    assert began.names == ["a", "b", "c"]
+    door.leave(tickets["c"], 3.0)
+    assert not door.is_busy
+
+
+def test_who_leaves_the_queue_is_passed_over():
+    door, began = admission(), Began()
+    tickets = {name: ask(door, "speech", "", 0.0, began(name)) for name in "abc"}
+    door.leave(tickets["b"], 0.5)
+    door.leave(tickets["a"], 1.0)
+    assert began.names == ["a", "c"]
+
+
+def test_the_two_kinds_do_not_wait_for_each_other():
+    door, began = admission(queue=0), Began()
+    ask(door, "speech", "", 0.0, began("speech"))
+    ask(door, "transcription", "", 0.0, began("transcription"))
+    assert began.names == ["speech", "transcription"]
+
+
+def test_beyond_the_queue_it_is_said_when_to_come_again():
+    door, began = admission(running=2, queue=2), Began()
+    for at in range(6):  # each took 3 s
+        door.leave(ask(door, "speech", "", 10.0 * at, began("")), 10.0 * at + 3)
+    for _ in range(4):
+        ask(door, "speech", "", 100.0, began(""))
+    error = refused(lambda: ask(door, "speech", "", 100.0, began("")))
+    assert (error.status, error.code) == (503, "queue_full")
+    assert error.retry_after_s == 5  # three before it and itself, 3 s each, two at a time: 4.5 s
+
+
+def test_to_come_again_is_never_said_to_be_far_off_or_at_once():
+    for took, least, most in ((0.001, 1, 1), (5000.0, RETRY_MAX_S, RETRY_MAX_S)):
+        door = admission(queue=0)
+        door.leave(ask(door, "speech", "", 0.0, lambda: None), took)
+        ask(door, "speech", "", took, lambda: None)
+        error = refused(lambda door=door, took=took: ask(door, "speech", "", took, lambda: None))
+        assert least <= (error.retry_after_s or 0) <= most
+
+
+def test_a_refused_request_leaves_nothing_behind():
+    door = admission(queue=0, one=KeyLimits(max_requests=5))
+    first = ask(door, "speech", "one", 0.0, lambda: None)
+    for _ in range(20):
+        refused(lambda: ask(door, "speech", "one", 0.0, lambda: None))
+    door.leave(first, 1.0)
+    ask(door, "speech", "one", 1.0, lambda: None)  # the key has not used up its five
+
+
+def test_streams_never_wait():
+    door = admission(streams=2)
+    first, _ = door.open("speech", "", 0.0), door.open("speech", "", 0.0)
+    door.open("transcription", "", 0.0)
+    error = refused(lambda: door.open("speech", "", 0.0))
+    assert (error.status, error.code) == (503, "streams_full")
+    assert error.retry_after_s
+    door.leave(first, 1.0)
+    door.open("speech", "", 1.0)
+
+
+def test_a_key_has_so_many_requests_at_a_time_waiting_ones_and_streams_included():
+    door = admission(running=1, queue=10, one=KeyLimits(max_requests=3))
+    tickets = [ask(door, "speech", "one", 0.0, lambda: None) for _ in range(2)]
+    tickets.append(door.open("transcription", "one", 0.0))
+    error = refused(lambda: ask(door, "speech", "one", 0.0, lambda: None))
+    assert (error.status, error.code, error.kind) == (
+        429,
+        "rate_limit_exceeded",
+        "rate_limit_error",
+    )
+    ask(door, "speech", "other", 0.0, lambda: None)  # no limit of its own
+    door.leave(tickets.pop(), 1.0)
+    ask(door, "speech", "one", 1.0, lambda: None)
+
+
+def test_a_key_asks_so_often_a_minute():
+    door = admission(running=10, one=KeyLimits(requests_per_minute=3))
+    for at in (0.0, 10.0, 20.0):
+        door.leave(ask(door, "speech", "one", at, lambda: None), at + 1)
+    assert door.headers("one", 20.0) == {
+        "x-ratelimit-limit-requests": "3",
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "40s",
+    }
+    error = refused(lambda: ask(door, "speech", "one", 25.0, lambda: None))
+    assert (error.status, error.retry_after_s) == (429, 35)
+    ask(door, "speech", "one", 60.0, lambda: None)  # the first is a minute ago
+    refused(lambda: ask(door, "speech", "one", 60.0, lambda: None))
+    assert door.headers("other", 0.0) == {}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    running=st.integers(1, 3),
+    queue=st.integers(0, 3),
+    steps=st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=60),
+)
+def test_whatever_comes_and_goes_turns_are_few_in_order_and_never_lost(running, queue, steps):
+    door, began = admission(running, queue), []
+    there: list[Ticket] = []
+    asked: deque[int] = deque()
+    for number, (comes, who) in enumerate(steps):
+        if comes:
+            try:
+                there.append(
+                    ask(door, "speech", "", float(number), lambda n=number: began.append(n))
+                )
+                asked.append(number)
+            except ApiError:
+                assert len(there) == running + queue
+        elif there:
+            ticket = there.pop(who % len(there))
+            door.leave(ticket, float(number))
+        lane = door.lanes["speech"]
+        assert len(lane.running) == min(running, len(there))
+        assert len(lane.running) + len(lane.waiting) == len(there) <= running + queue
+    assert began == sorted(began)
+    for ticket in tuple(there):
+        door.leave(ticket, 1000.0)
+    assert not door.is_busy
+
+
+# --- receiving ---
+
+
+def test_requests_that_are_being_received_take_no_turn():
+    door, began = admission(running=1, queue=1), Began()
+    slow = [door.come("speech", "", 0.0) for _ in range(50)]
+    quick = ask(door, "speech", "", 0.0, began("quick"))
+    assert began.names == ["quick"]
+    assert door.is_busy
+    door.leave(quick, 1.0)
+    door.ask(slow[0], 2.0, began("slow"))
+    assert began.names == ["quick", "slow"]
+    for ticket in slow:
+        door.leave(ticket, 3.0)
+    assert not door.is_busy
+
+
+def test_requests_being_received_have_a_bound():
+    door = admission()
+    there = [door.come("speech", "", 0.0) for _ in range(MAX_RECEIVING)]
+    error = refused(lambda: door.come("speech", "", 0.0))
+    assert (error.status, error.code) == (503, "queue_full")
+    assert error.retry_after_s
+    door.leave(there.pop(), 1.0)
+    door.come("speech", "", 1.0)
+
+
+def test_what_is_received_when_the_queue_has_filled_is_told_to_come_again():
+    door = admission(running=1, queue=0)
+    late = door.come("speech", "", 0.0)
+    ask(door, "speech", "", 0.0, lambda: None)
+    assert refused(lambda: door.ask(late, 1.0, lambda: None)).code == "queue_full"
+    door.leave(late, 1.0)
+
+
+def test_uploads_together_have_so_much_room():
+    room = Room(3 << 20)
+    room.take(2 << 20)
+    error = refused(lambda: room.take(2 << 20))
+    assert (error.status, error.code) == (503, "uploads_full")
+    room.give_back(1 << 20)
+    room.take(2 << 20)
+    assert room.taken == 3 << 20

@@ -1,0 +1,40 @@
+"""A call whose engines are another offhook, reached by OpenAI's audio API."""
+
+import pytest
+from aiohttp.test_utils import TestServer
+
+from offhook.web.cli.caller_io import Line, ScriptedCall, spoken, trimmed
+from offhook.web.config.config import Config, Engines, Server, WebRtc
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.server_io import application
+from offhook.web.engines.engines_io import open_synthesizer
+from tests.web.speech_api.conftest import Served, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+QUESTION = "Are you open on Sunday?"
+
+
+@pytest.mark.usefixtures("loopback")
+async def test_a_call_on_engines_behind_openais_api(speech_server: Served) -> None:
+    url = f"{speech_server.url}/v1"
+    engines = Engines(asr="openai", asr_url=url, tts="openai", tts_url=url)
+    voice = open_synthesizer()
+    await voice.start()
+    line = Line(QUESTION, trimmed(await spoken(voice, QUESTION)))
+    await voice.close()
+    config = Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=Server(port=0), engines=engines)
+    edge = Edge(config)
+    await edge.start()
+    server = TestServer(application(edge))
+    await server.start_server()
+    try:
+        await until(lambda: edge.ready)
+        report = await ScriptedCall(str(server.make_url("/")), [line], show=lambda text: None).run()
+    finally:
+        await server.close()
+        await edge.close()
+    (turn,) = report.turns
+    assert report.greeting
+    assert "on sunday" in turn.heard.lower()
+    assert "closed on sunday" in turn.reply.lower()

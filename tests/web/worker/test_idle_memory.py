@@ -1,0 +1,122 @@
+"""What a server holds while it waits for its first call, and that giving the rest back is safe."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from offhook.web.process.memory_io import _as_in_files
+
+MOST_MB = 120
+START_SECONDS = 60
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell"
+)
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """Ours, with these settings of the server's and no others."""
+    kept = {name: value for name, value in os.environ.items() if "OFFHOOK_" not in name}
+    return {**kept, "PYTHONPATH": str(Path(__file__).parents[3]), **settings}
+
+
+@contextmanager
+def running(folder: Path, says: str, *command: str, **settings: str) -> Iterator[tuple[int, str]]:
+    """The process and the address of an `offhook`, once it `says` where it is."""
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "offhook", *command],
+            cwd=folder,
+            env=environment(**settings),
+            stderr=output,
+        )
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while (found := re.search(rf"{says} (\S+)", log.read_text())) is None:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        yield process.pid, found[1]
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[int, str]]:
+    """The process and the address of an edge whose recogniser is a worker that is not there."""
+    settings = {
+        "OFFHOOK_SERVER_PORT": "0",
+        "OFFHOOK_ENGINES_ASR": "qwen3-asr",
+        "OFFHOOK_ENGINES_ASR_URL": f"unix:{tmp_path}/nobody.sock",
+        "OFFHOOK_ENGINES_ASR_PRELOAD": "false",
+    }
+    with running(tmp_path, "call me at", "serve", **settings) as server:
+        yield server
+
+
+def resident_mb(pid: int) -> float:
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    found = re.search(r"^Rss: +(\d+) kB", rollup, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def test_a_server_that_waits_for_its_first_call_is_small(server: tuple[int, str]) -> None:
+    pid, address = server
+    time.sleep(0.5)
+    for path in ("", "healthz", "metrics", "page/style.css"):
+        with urlopen(f"{address}{path}", timeout=10) as answer:
+            assert answer.read()
+    assert resident_mb(pid) < MOST_MB
+
+
+def test_what_let_go_of_comes_back_when_it_is_used() -> None:
+    used_again = """
+import numpy as np
+from offhook.web.process.memory_io import let_go_of_code
+from tests.web.worker.test_idle_memory import resident_mb
+def work():
+    return np.fft.rfft(np.sin(np.arange(4096.0))).sum(), np.linalg.svd(np.eye(50) + 2)[1].sum()
+before, held = work(), resident_mb("self")
+let_go_of_code()
+assert resident_mb("self") < held - 5, (held, resident_mb("self"))
+assert work() == before
+"""
+    subprocess.run(
+        [sys.executable, "-c", used_again], cwd=Path(__file__).parents[3], check=True, timeout=60
+    )
+
+
+def mapping(permissions: str, inode: int, anonymous: int = 0, swapped: int = 0) -> str:
+    return (
+        f"7f0000001000-7f0000003000 {permissions} 00000000 fe:00 {inode}    /usr/lib/a library.so\n"
+        f"Rss: 8 kB\nAnonymous: {anonymous} kB\nSwap: {swapped} kB\nVmFlags: rd ex mr mw me\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "taken"),
+    [
+        (mapping("r-xp", 260386), True),
+        (mapping("r--p", 260386), True),
+        (mapping("r-xp", 260386, anonymous=4), False),  # a debugger's breakpoint
+        (mapping("r--p", 260386, swapped=4), False),  # relocated, and swapped out since
+        (mapping("rw-p", 260386), False),
+        (mapping("r-xp", 0), False),  # code made by a compiler in this process
+    ],
+)
+def test_only_what_is_in_its_file_is_let_go_of(changed: str, taken: bool) -> None:
+    around = mapping("rw-p", 0, anonymous=8)
+    assert (
+        list(_as_in_files(around + changed + around)) == [(0x7F0000001000, 0x7F0000003000)] * taken
+    )

@@ -1,0 +1,529 @@
+"""A worker as its clients see it, and as the server that keeps it: real processes, real speech."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from loguru import logger
+
+from offhook.media.codecs.resample import Resampler
+from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.speech.embedded import pocketsphinx_io
+from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
+from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
+from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, Progress, Recognizer
+from offhook.pipeline.speech.remote import asr_protocol, worker_protocol
+from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.web.config.config import Config, Engines, WebRtc
+from offhook.web.edge.edge_io import Edge
+from offhook.web.speech_api.sockets import asr_stream_io, worker_stream_io
+from offhook.web.worker import local_worker_io
+from offhook.web.worker.asr_io import AsrService
+from offhook.web.worker.local_worker_io import on_demand
+from offhook.web.worker.worker_child_io import ChildSettings
+from offhook.web.worker.worker_io import Address, Worker, WorkerSettings, application
+from tests.web.worker.workers import (
+    ROOT,
+    SOON,
+    Client,
+    Socket,
+    children,
+    children_started,
+    command,
+    gone,
+    open_stream,
+    served,
+    told,
+    until,
+)
+
+POCKETSPHINX = ChildSettings("pocketsphinx", AsrModels("en-us"), 8, 0, "INFO")
+module_loop = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def phrase() -> Pcm:
+    """Words at 16 kHz, whichever they are, with a little silence around."""
+    try:
+        sound = FliteSynthesizer().sound(["tell", "me", "about", "your", "opening", "hours"], "slt")
+    except EngineError as error:
+        pytest.skip(str(error))
+    places = np.arange(0, len(sound.pcm) - 1, sound.rate / RATE_IN)
+    pcm = np.interp(places, np.arange(len(sound.pcm)), sound.pcm).astype(np.int16)
+    return np.pad(pcm, RATE_IN // 5)
+
+
+@pytest.fixture
+def started() -> Iterator[list[int]]:
+    with children_started() as pids:
+        yield pids
+
+
+async def hear(
+    recognizer: Recognizer, pcm: Pcm, midway: Callable[[], None] = lambda: None
+) -> Final:
+    """In pieces of 100 ms; `midway` is called when there are words."""
+    stream = await recognizer.open()
+    pieces = [pcm[at : at + 1600] for at in range(0, len(pcm), 1600)]
+    events = stream.events()
+    async with asyncio.timeout(SOON):
+        for piece in pieces[: len(pieces) // 2]:
+            stream.feed(piece)
+        async for event in events:
+            if isinstance(event, Partial):
+                break
+        midway()
+        for piece in pieces[len(pieces) // 2 :]:
+            stream.feed(piece)
+        stream.finish()
+        final = [event async for event in _to_final(events)][-1]
+    await stream.close()
+    return final
+
+
+async def _to_final(events: AsyncIterator[Partial | Final]) -> AsyncIterator[Final]:
+    async for event in events:
+        if isinstance(event, Final):
+            yield event
+            return
+
+
+# --- kept by the server ---
+
+
+async def test_a_worker_killed_in_the_middle_of_an_utterance_is_not_heard(
+    phrase: Pcm, started: list[int]
+) -> None:
+    async with on_demand(POCKETSPHINX) as url:
+        recognizer = RemoteRecognizer(url)
+        assert not started
+        undisturbed = await hear(recognizer, phrase)
+        assert len(undisturbed.text.split()) >= 4
+        disturbed = await hear(recognizer, phrase, lambda: os.kill(started[0], signal.SIGKILL))
+        assert disturbed == undisturbed
+        assert len(started) == 2
+        await recognizer.close()
+    assert all(gone(pid) for pid in started)
+    assert not Path(url.removeprefix("unix:")).parent.exists()
+
+
+async def test_a_worker_that_hangs_is_killed_and_the_utterance_heard_by_another(
+    phrase: Pcm, started: list[int]
+) -> None:
+    async with on_demand(POCKETSPHINX) as url:
+        recognizer = RemoteRecognizer(url)
+        undisturbed = await hear(recognizer, phrase)
+        disturbed = await hear(recognizer, phrase, lambda: os.kill(started[0], signal.SIGSTOP))
+        assert disturbed == undisturbed
+        assert len(started) == 2
+        assert sum(recognizer.losses.values()) == 1
+        await recognizer.close()
+    assert all(gone(pid) for pid in started)
+
+
+BREAKING = """
+import sys
+from pathlib import Path
+from offhook.pipeline.speech.recognizer import EngineBroken
+from offhook.web import worker_child_io
+
+broke = Path(sys.argv[1])
+opens = worker_child_io.open_recognizer
+
+def open_recognizer(*wanted):
+    recognizer = opens(*wanted)
+    opens_stream = recognizer.open
+
+    async def open(options):
+        stream = await opens_stream(options)
+        events = stream.events
+
+        async def until_broken():
+            async for event in events():
+                yield event
+                if not broke.exists():
+                    broke.touch()
+                    raise EngineBroken("the device is lost")
+
+        stream.events = until_broken
+        return stream
+
+    recognizer.open = open
+    return recognizer
+
+worker_child_io.open_recognizer = open_recognizer
+worker_child_io.main()
+"""
+
+
+async def test_an_engine_that_breaks_in_the_middle_of_an_utterance_is_not_heard(
+    phrase: Pcm, started: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    sink = logger.add(lambda message: said.append(str(message)), level="ERROR")
+    broke = tmp_path / "broke"
+    command = (sys.executable, "-c", BREAKING, str(broke))
+    monkeypatch.setattr(local_worker_io, "COMMAND", command)
+    async with on_demand(POCKETSPHINX) as url:
+        recognizer = RemoteRecognizer(url)
+        disturbed = await hear(recognizer, phrase)
+        assert broke.exists()
+        assert len(started) == 2
+        assert await hear(recognizer, phrase) == disturbed
+        assert len(started) == 2
+        await recognizer.close()
+    logger.remove(sink)
+    assert len(disturbed.text.split()) >= 4
+    assert "asr worker ended with 2: the device is lost" in "".join(said)
+
+
+async def test_a_worker_nobody_needs_ends_and_comes_back(phrase: Pcm, started: list[int]) -> None:
+    idle = ChildSettings("pocketsphinx", AsrModels("en-us"), 8, 0.2, "INFO")
+    async with on_demand(idle) as url:
+        recognizer = RemoteRecognizer(url)
+        first = await hear(recognizer, phrase)
+        await until(lambda: gone(started[0]))
+        assert await hear(recognizer, phrase) == first
+        assert len(started) == 2
+        await recognizer.close()
+
+
+async def test_an_engine_that_does_not_load_is_given_up_and_says_why(
+    started: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_worker_io, "RESTART_S", 0.05)
+    said: list[str] = []
+    sink = logger.add(lambda message: said.append(str(message)), level="ERROR")
+    async with on_demand(ChildSettings("pocketsphinx", AsrModels("xx"), 8, 0, "INFO")) as url:
+        recognizer = RemoteRecognizer(url)
+        for _ in range(2):
+            with pytest.raises(EngineError):
+                await recognizer.start()
+            await until(lambda: "given up" in "".join(said))
+        await recognizer.close()
+    logger.remove(sink)
+    assert len(started) == 1
+    assert "given up for 60 s: PocketSphinx has the model en-us only, not xx" in "".join(said)
+
+
+KEEPER = """
+import asyncio
+from loguru import logger
+from offhook.pipeline.engine.asr_models import AsrModels
+from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.web.worker.local_worker_io import on_demand
+from offhook.web.worker.worker_child_io import ChildSettings
+logger.remove()
+def show(message):
+    print(message.record["extra"]["pid"], flush=True)
+logger.add(show, filter=lambda record: "pid" in record["extra"])
+async def main():
+    async with on_demand(ChildSettings("pocketsphinx", AsrModels("en-us"), 8, 0, "INFO")) as url:
+        await RemoteRecognizer(url).start()
+        print("ready", flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
+async def test_nothing_is_left_behind_when_the_server_is_killed(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    keeper = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", KEEPER), env=environment, stdout=asyncio.subprocess.PIPE
+    )
+    assert keeper.stdout is not None
+    pid = int(await keeper.stdout.readline())
+    assert await keeper.stdout.readline() == b"ready\n"
+    family = [pid, *children(pid)]
+    assert len(family) == 2  # the worker, and the process of PocketSphinx
+    keeper.kill()
+    await keeper.wait()
+    await until(lambda: all(gone(pid) for pid in family))
+
+
+# --- as a server of its own ---
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "unix:worker.sock"])
+async def test_the_command_serves_and_ends_when_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phrase: Pcm, listen: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with command(tmp_path, "asr", "pocketsphinx", listen) as (url, process):
+        recognizer = RemoteRecognizer(url)
+        assert (await hear(recognizer, phrase)).text
+        assert "worker.sock" not in url or os.stat("worker.sock").st_mode & 0o077 == 0
+        await recognizer.close()
+        began = time.monotonic()
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), SOON) == 0
+        assert time.monotonic() - began < 5
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine() -> AsyncIterator[PocketSphinxRecognizer]:
+    engine = PocketSphinxRecognizer(1)
+    await engine.start()
+    yield engine
+    await engine.close()
+
+
+class Kept:
+    """The engine of this module, which no worker closes."""
+
+    def __init__(self, engine: PocketSphinxRecognizer) -> None:
+        self.name = engine.name
+        self.open = engine.open
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def talking(client: Client, **query: str) -> AbstractAsyncContextManager[Socket]:
+    return open_stream(client, asr_protocol.PATH, **query)
+
+
+def serving(
+    make: Callable[[Progress], Recognizer], **settings: Any
+) -> AbstractAsyncContextManager[tuple[Client, Worker[Recognizer]]]:
+    return served(Worker(WorkerSettings("pocketsphinx", "en-us", **settings), make, AsrService()))
+
+
+async def say(socket: aiohttp.ClientWebSocketResponse, pcm: Pcm) -> str:
+    for at in range(0, len(pcm), 1601):
+        await socket.send_bytes(pcm[at : at + 1601].astype("<i2").tobytes())
+    await socket.send_json({"type": "flush"})
+    return str((await told(socket, "final"))["text"])
+
+
+@module_loop
+async def test_two_streams_at_once_at_other_rates_hear_the_same(
+    engine: PocketSphinxRecognizer, phrase: Pcm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pocketsphinx_io, "MAX_UNANSWERED", SOON)  # a busy machine is only slow
+    fast = Resampler(16_000, 48_000).process(phrase)
+    slow = Resampler(16_000, 8_000).process(phrase)
+    async with (
+        serving(lambda progress: Kept(engine)) as (client, worker),
+        talking(client, rate="48000") as first,
+        talking(client, rate="8000", words="true") as second,
+    ):
+        ready = await told(first, "ready")
+        assert (ready["engine"], ready["rate"]) == ("pocketsphinx", 48_000)
+        texts = await asyncio.gather(say(first, fast), say(second, slow))
+        assert len(worker.streams) == 2
+    direct = (await hear(engine, phrase)).text.split()
+    for text in texts:
+        assert len(set(text.split()) & set(direct)) >= len(direct) // 2, (text, direct)
+
+
+@module_loop
+async def test_loading_is_told_and_a_stream_waits_for_it(
+    engine: PocketSphinxRecognizer, phrase: Pcm
+) -> None:
+    loaded = threading.Event()
+
+    def make(progress: Progress) -> Recognizer:
+        progress(0.4, "reading weights")
+        loaded.wait(SOON)
+        return Kept(engine)
+
+    async with serving(make, max_streams=1) as (client, _), talking(client) as socket:
+        await asyncio.sleep(0.05)
+        health = await (await client.get("/healthz")).json()
+        assert health == {"status": "loading", "fraction": 0.4, "doing": "reading weights"}
+        assert (await client.get("/readyz")).status == 503
+        await socket.send_bytes(phrase.tobytes())
+        loaded.set()
+        await told(socket, "ready")
+        assert (await client.get("/readyz")).status == 200
+        await socket.send_json({"type": "flush"})
+        assert (await told(socket, "final"))["text"]
+        async with talking(client) as refused:
+            error = await refused.receive_json()
+            assert (error["code"], refused.closed) == ("full", False)
+            assert "all 1 streams are in use" in error["message"]
+            await refused.receive()
+            assert refused.close_code == aiohttp.WSCloseCode.TRY_AGAIN_LATER
+        scrape = await (await client.get("/metrics")).text()
+        assert 'offhook_asr_streams_ended_total{code="full"} 1.0' in scrape
+        assert "offhook_asr_final_seconds_count 1.0" in scrape
+
+
+@module_loop
+@pytest.mark.parametrize(
+    ("query", "send", "code", "says"),
+    [
+        ({"rate": "44100"}, None, "bad_request", "rate is 44100"),
+        ({"language": "de"}, None, "bad_request", "English"),
+        ({}, b"odd", "bad_request", "a sample has two"),
+        ({}, "flush", "bad_request", "not JSON"),
+        ({}, '{"type":"stop"}', "bad_request", "type is 'stop'"),
+        ({}, b"\0" * (asr_protocol.MAX_AUDIO_BYTES + 2), "too_long", "bytes of audio"),
+        ({}, "x" * (worker_protocol.MAX_TEXT_CHARS + 1), "too_long", "characters"),
+        ({}, b"", "idle", "nothing came"),
+        ({}, b"\0" * 96_000, "behind", "flush sooner"),
+    ],
+)
+async def test_what_ends_a_stream_is_said_in_words(
+    engine: PocketSphinxRecognizer,
+    monkeypatch: pytest.MonkeyPatch,
+    query: dict[str, str],
+    send: str | bytes | None,
+    code: str,
+    says: str,
+) -> None:
+    monkeypatch.setattr(asr_stream_io, "MAX_UNHEARD_S", 2)
+    if code == "idle":
+        monkeypatch.setattr(worker_stream_io, "IDLE_S", 0.1)
+    async with (
+        serving(lambda progress: Kept(engine)) as (client, worker),
+        talking(client, **query) as socket,
+    ):
+        if isinstance(send, bytes):
+            await socket.send_bytes(send)
+        elif send is not None:
+            await socket.send_str(send)
+        async with asyncio.timeout(SOON):
+            while (message := await socket.receive_json())["type"] != "error":
+                pass
+        assert message["code"] == code
+        assert says in message["message"]
+        assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
+        await until(lambda: not worker.streams)
+
+
+@module_loop
+async def test_more_than_may_wait_is_read_when_a_final_makes_room(
+    engine: PocketSphinxRecognizer, phrase: Pcm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asr_stream_io, "MAX_UNHEARD_S", 3)
+    async with serving(lambda progress: Kept(engine)) as (client, _), talking(client) as socket:
+        for _ in range(4):
+            await socket.send_bytes(phrase.tobytes())
+            await socket.send_json({"type": "flush"})
+        finals = [await told(socket, "final") for _ in range(4)]
+    assert [final["utterance"] for final in finals] == [0, 1, 2, 3]
+    assert all(final["text"] for final in finals)
+
+
+@module_loop
+async def test_who_may_ask(engine: PocketSphinxRecognizer) -> None:
+    path = asr_protocol.PATH
+
+    async def status(client: Any, **headers: str) -> int:
+        async with client.get(path, headers=headers) as answer:
+            assert (await answer.json())["error"]
+            return int(answer.status)
+
+    async with serving(lambda progress: Kept(engine), api_key="secret") as (client, _):
+        assert await status(client) == 401
+        assert await status(client, Authorization="Bearer secre") == 401
+        assert await status(client, Authorization="Bearer secret") == 426
+        assert await status(client, Authorization="BEARER secret") == 426
+        assert (await client.get("/readyz")).status in (200, 503)
+        for method, where, code in (("GET", "/v1/x", 401), ("PUT", "/v1/models", 401)):
+            async with client.request(method, where) as answer:
+                assert (answer.status, (await answer.json())["error"]["type"]) == (
+                    code,
+                    "authentication_error",
+                )
+                assert answer.headers["X-Request-Id"]
+        key = {"Authorization": "Bearer secret"}
+        for method, where, code in (("GET", "/v1/x", 404), ("PUT", "/v1/models", 405)):
+            async with client.request(method, where, headers=key) as answer:
+                assert (answer.status, (await answer.json())["error"]["type"]) == (
+                    code,
+                    "invalid_request_error",
+                )
+                assert answer.headers["X-Request-Id"]
+        assert (await client.get("/metrics")).status == 200
+    async with serving(lambda progress: Kept(engine), api_key="secret", metrics="key") as (
+        client,
+        _,
+    ):
+        assert (await client.get("/metrics")).status == 401
+        assert (await client.get("/healthz")).status == 200
+    async with serving(lambda progress: Kept(engine)) as (client, _):
+        assert await status(client) == 426
+        assert await status(client, Host="rebound.example") == 403
+        assert await status(client, Origin="https://elsewhere.example") == 403
+        here = f"{client.host}:{client.port}"
+        assert await status(client, Origin=f"http://{here}") == 426
+
+
+@module_loop
+async def test_stopping_lets_streams_end_and_tells_those_that_do_not(
+    engine: PocketSphinxRecognizer, phrase: Pcm
+) -> None:
+    async with (
+        serving(lambda progress: Kept(engine), drain_seconds=5) as (client, worker),
+        talking(client) as socket,
+    ):
+        await told(socket, "ready")
+        draining = asyncio.create_task(worker.drain())
+        await asyncio.sleep(0)
+        async with talking(client) as late:
+            assert (await late.receive_json())["code"] == "stopping"
+        assert await say(socket, phrase)
+        await socket.send_json({"type": "close"})
+        await asyncio.wait_for(draining, SOON)
+
+
+@pytest.mark.parametrize("text", ["7870", "host:", "host:99999", "unix:", "host:port"])
+def test_an_address_that_is_none_says_so(text: str) -> None:
+    with pytest.raises(ValueError, match="give HOST:PORT or unix:PATH"):
+        Address.parse(text)
+
+
+def test_addresses() -> None:
+    assert Address.parse("[::1]:80") == Address("::1", 80)
+    assert Address.parse("unix:/run/asr").path == "/run/asr"
+    assert [Address.parse(a).local for a in ("127.0.0.1:1", "0.0.0.0:1", "unix:a")] == [
+        True,
+        False,
+        True,
+    ]
+
+
+# --- the edge ---
+
+
+@module_loop
+async def test_an_edge_whose_worker_is_elsewhere_is_ready_when_that_is(
+    engine: PocketSphinxRecognizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offhook.web.edge.edge_io.WORKER_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("aioice.ice.get_host_addresses", lambda *_: [])
+    path = tmp_path / "s"
+    engines = Engines(asr_url=f"unix:{path}", asr_context="opening hours")
+    edge = Edge(Config(webrtc=WebRtc(addresses=["127.0.0.1"]), engines=engines))
+    await edge.start()
+    await asyncio.sleep(0.1)
+    assert not edge.ready
+    worker = Worker(
+        WorkerSettings("pocketsphinx", "en-us"), lambda progress: Kept(engine), AsrService()
+    )
+    runner = web.AppRunner(application(worker), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.UnixSite(runner, str(path)).start()
+    await until(lambda: edge.ready)
+    assert edge._engines.recognizer.name == "pocketsphinx"
+    await edge.close()
+    await runner.cleanup()
+    await worker.close()
