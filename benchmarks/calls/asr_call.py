@@ -35,7 +35,11 @@ from benchmarks.engines.asr import MODELS, percentiles
 from offhook.bench.process import Child, LoopLag, child, say, thread_cpu_seconds
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
-from offhook.pipeline.conversation.user_turn_io import PRE_ROLL_MS, Ears, Hearing
+from offhook.pipeline.conversation.user_turn_io import (
+    PRE_ROLL_MS,
+    ListeningEngines,
+    UserTurnController,
+)
 from offhook.pipeline.engine.asr.engine import AsrEngine
 from offhook.pipeline.engine.asr.loading_io import (
     COST_STREAMS,
@@ -159,11 +163,11 @@ class Turn:
 class Call:
     """The server's side of one call."""
 
-    def __init__(self, leg: PeerLeg, ears: Ears, stream: RecognizerStream) -> None:
+    def __init__(self, leg: PeerLeg, ears: ListeningEngines, stream: RecognizerStream) -> None:
         self.leg = leg
         self.stream = TimedStream(stream, leg)
         self.turns: list[Turn] = []
-        self._hearing = Hearing(leg, ears, self.stream, lambda event: None)
+        self._hearing = UserTurnController(leg, ears, self.stream, lambda event: None)
         self._hearing.on_commit = self._commit
 
     def _commit(self, text: str) -> None:
@@ -185,7 +189,7 @@ class Server:
 
     def __init__(self, recognizer: EngineRecognizer) -> None:
         self._recognizer = recognizer
-        self._ears = Ears(VadBatch(), SmartTurn())
+        self._ears = ListeningEngines(VadBatch(), SmartTurn())
         self.clock = PacketClock()
         self.clock.after = self._ears.vad.run
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.engine.asr.engine import AsrEngine, Said
+from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
 from offhook.pipeline.engine.asr.loading_io import MAX_BATCH, measured_cost
 from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
 from offhook.pipeline.engine.asr.runner import TOKEN_LADDER, WINDOW_TOKENS, Runner
@@ -68,7 +68,7 @@ def make_runner(
 
 
 def make_engine(
-    runner: SimulatedRunner, tell: Callable[[Said], None], live: int, files: int = 0
+    runner: SimulatedRunner, tell: Callable[[TextUpdate], None], live: int, files: int = 0
 ) -> AsrEngine:
     cost = measured_cost(runner)
     most = (MAX_BATCH, TOKEN_LADDER[-1])
@@ -251,7 +251,7 @@ def waits() -> Iterator[list[float]]:
 def update(runner: SimulatedRunner, model: str, update_ms: int, points: Sequence[float]) -> None:
     """Updates of one endless utterance, timed for five seconds after some points of it. `host` is
     what of them is not spent waiting for the device."""
-    results: list[Said] = []
+    results: list[TextUpdate] = []
     engine = make_engine(runner, results.append, live=1)
     stream = engine.open(update_ms)
     audio, sound = 0.0, noise(update_ms / 1000)
@@ -321,7 +321,7 @@ def streams(
     callers: dict[int, Caller] = {}
     ended: dict[int, float] = {}
 
-    def tell(said: Said) -> None:
+    def tell(said: TextUpdate) -> None:
         caller = callers.get(said.stream)
         if caller is None:
             if said.final:

@@ -22,7 +22,7 @@ from offhook.media.pcm import RATE_IN
 from offhook.pipeline.engine.capacity import MAX_FILES
 from offhook.pipeline.engine.nemotron.engine import NemotronEngine
 from offhook.pipeline.engine.nemotron.runner import (
-    Hearing,
+    InFlightBatch,
     Label,
     NemotronRunner,
     Part,
@@ -160,7 +160,7 @@ class Watched:
 
 
 class WatchedHearing:
-    def __init__(self, watched: Watched, batch: Sequence[Part], hearing: Hearing) -> None:
+    def __init__(self, watched: Watched, batch: Sequence[Part], hearing: InFlightBatch) -> None:
         self._watched, self._batch, self._hearing = watched, batch, hearing
 
     def labels(self) -> list[list[Label]]:

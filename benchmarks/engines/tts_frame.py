@@ -19,7 +19,7 @@ from offhook.pipeline.engine.tts.messages import (
     PIECE_FRAMES,
     Piece,
     Prompt,
-    Row,
+    PromptPosition,
     Sampling,
     Step,
 )
@@ -171,7 +171,7 @@ def stages(machine: Machine, repeats: int, as_json: bool) -> None:
 def _beginnings(runner: TtsRunner, repeats: int, as_json: bool) -> None:
     """What a stream needs before its first frame."""
     runner.assign(1, [1, 2])
-    rows = [Row(i, i) for i in range(PREFIX_ROWS)]
+    rows = [PromptPosition(i, i) for i in range(PREFIX_ROWS)]
     runner.prefill([Prompt(1, 0, rows)])
     runner.copy([1], [2])
     runner.synchronize()

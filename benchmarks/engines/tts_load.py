@@ -22,10 +22,10 @@ from offhook.pipeline.engine.tts.messages import (
     FRAME_SAMPLES,
     FRAME_SECONDS,
     Ended,
+    EngineEvent,
     Reason,
     Sampling,
     Spoken,
-    Told,
 )
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
 from offhook.pipeline.speech.recognizer import EngineBroken, EngineFull
@@ -157,7 +157,7 @@ class Reply:
 
     # --- what it is told ---
 
-    def take(self, told: Told) -> None:
+    def take(self, told: EngineEvent) -> None:
         if self._cancelled:
             return
         now = self._serving.now()
@@ -250,7 +250,7 @@ class Serving(ABC):
         reply.wasted = self.engine.counters.wasted_frames - before
         self._speaking.pop(reply.number, None)
 
-    def _of(self, told: Told) -> Reply | None:
+    def _of(self, told: EngineEvent) -> Reply | None:
         """Whom it is told."""
         reply = self._speaking.get(told.number)
         if reply is not None:
@@ -270,7 +270,7 @@ class Served(Serving):
         self._loop = self._runner.get_loop()
         self._fault: BaseException | None = None
         self._loop.set_exception_handler(self._fail)
-        self._inference: Inference[tuple[Reply, Told]] = Inference(
+        self._inference: Inference[tuple[Reply, EngineEvent]] = Inference(
             "bench", lambda news: news[0].take(news[1]), self._break
         )
         self._runner.run(self._inference.start(lambda: self._load(streams)))
@@ -279,7 +279,7 @@ class Served(Serving):
         self.engine = self.machine.engine(self._tell, monotonic, streams)
         return _Turns(self)
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: EngineEvent) -> None:
         reply = self._of(told)
         if reply is not None:
             self._inference.tell((reply, told))
@@ -350,10 +350,10 @@ class Rehearsal(Serving):
         self._now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
-        self._news: deque[tuple[Reply, Told]] = deque()
+        self._news: deque[tuple[Reply, EngineEvent]] = deque()
         self.engine = machine.engine(self._tell, self.now, streams)
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: EngineEvent) -> None:
         reply = self._of(told)
         if reply is not None:
             self._news.append((reply, told))

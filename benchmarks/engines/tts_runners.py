@@ -18,12 +18,12 @@ from offhook.pipeline.engine.tts.engine import TtsEngine
 from offhook.pipeline.engine.tts.loading_io import measured_cost
 from offhook.pipeline.engine.tts.messages import (
     MIN_FRAMES,
+    EngineEvent,
     Launched,
     RunnerProtocol,
     Sampling,
     SpeechCost,
     Step,
-    Told,
 )
 from offhook.pipeline.engine.tts.prompts import VoicePrompt, follows_instructions, named_voice
 from offhook.pipeline.engine.tts.runner import TtsRunner
@@ -143,7 +143,7 @@ class Machine:
         return self.runner is None
 
     def engine(
-        self, tell: Callable[[Told], None], clock: Callable[[], float], streams: int = 0
+        self, tell: Callable[[EngineEvent], None], clock: Callable[[], float], streams: int = 0
     ) -> TtsEngine:
         """`streams`: at once, instead of all there may be. `clock`: of a simulated runner."""
         runner: RunnerProtocol = self.runner or Rehearsing(

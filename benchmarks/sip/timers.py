@@ -28,7 +28,7 @@ from benchmarks.sip.offices import (
 )
 from benchmarks.sip.world import World
 from offhook.telephony.sip.trunks.registration import Registration
-from offhook.telephony.sip.trunks.registration_table import State
+from offhook.telephony.sip.trunks.registration_table import RegistrationState
 
 HOUR = 3600.0
 WARM_UP_HOURS = 1.0
@@ -176,7 +176,7 @@ class Day:
 
     def wrong(self) -> Iterator[str]:
         status = self.registered.status
-        if self.registrar.lapsed or status.state is not State.UNREGISTERED:
+        if self.registrar.lapsed or status.state is not RegistrationState.UNREGISTERED:
             yield f"the registration lapsed {self.registrar.lapsed} times and is {status.state}"
         for office, name in ((self.office, "office"), (self.carrier, "carrier")):
             for (kind, _, code, by), n in office.ended.items():

@@ -24,11 +24,11 @@ from offhook.pipeline.engine.tts.engine import TtsEngine  # noqa: E402
 from offhook.pipeline.engine.tts.messages import (  # noqa: E402
     FRAME_SAMPLES,
     Ended,
+    EngineEvent,
     Reason,
     Sampling,
     Spoken,
     Step,
-    Told,
 )
 from offhook.pipeline.engine.tts.simulated import Ends  # noqa: E402
 from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC  # noqa: E402
@@ -280,7 +280,7 @@ def test_a_peer_that_is_not_there_says_so() -> None:
 def test_a_plan_ends_what_random_weights_do_not(model_ends: Ends) -> None:
     stage = Stage(ends=model_ends)
     planned = Planned(stage.runner, CONFIG)
-    told: list[Told] = []
+    told: list[EngineEvent] = []
     engine = TtsEngine(planned, CONFIG, COST, told.append, 8)
     stage.engine = engine
     number = stage.speak(20)

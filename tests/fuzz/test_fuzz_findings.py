@@ -23,7 +23,7 @@ from offhook.telephony.sip.messages.message import Request, parse_message, respo
 from offhook.telephony.sip.sessions.session_events import SessionSettings
 from offhook.telephony.sip.sessions.session_requests import MAX_SENT
 from offhook.telephony.sip.trunks.registration import Registration
-from offhook.telephony.sip.trunks.registration_table import State
+from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunks import Trunk
 from offhook.telephony.sip.user_agent import IncomingCall, UserAgent
 from tests.telephony.sip.session_peers import ANSWER, OFFER, OTHER, calls, run
@@ -76,7 +76,7 @@ def test_a_response_to_something_else_does_not_stand_for_the_answer(right, wrong
     ua.receive(answer.replace(right, wrong, 1).encode(), PBX, 1)
     pass_time(ua, 33)
     [status] = ua.registrations()
-    assert status.state is State.WAITING
+    assert status.state is RegistrationState.WAITING
     assert "timeout" in status.detail
 
 

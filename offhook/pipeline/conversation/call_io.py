@@ -51,7 +51,7 @@ from offhook.pipeline.conversation.rtvi_io import Rtvi
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.conversation.transport_io import HeardFrame, LegInput, LegOutput, LegTransport
-from offhook.pipeline.conversation.user_turn_io import Ears, Hearing
+from offhook.pipeline.conversation.user_turn_io import ListeningEngines, UserTurnController
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Recognizer, StreamOptions
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 
@@ -92,7 +92,7 @@ class Agent:
 class Engines:
     """What all calls of the process share."""
 
-    ears: Ears
+    ears: ListeningEngines
     recognizer: Recognizer
     synthesizer: Synthesizer
     hearing: StreamOptions = DEFAULT_OPTIONS
@@ -144,7 +144,7 @@ class Call:
         self._saying: set[asyncio.Task[None]] = set()
         """Sentences that nobody waits for."""
         self.context = LLMContext(tools=self._agent.tools) if self._agent.tools else LLMContext()
-        self._hearing: Hearing
+        self._hearing: UserTurnController
         self._stt: OffhookSTT
         self._line: LegInput
         self._output: LegOutput
@@ -314,7 +314,7 @@ class Call:
         """The agent's part."""
         engines = self._engines
         stream = await engines.recognizer.open(engines.hearing)
-        hearing = self._hearing = Hearing(self.leg, engines.ears, stream, self.emit)
+        hearing = self._hearing = UserTurnController(self.leg, engines.ears, stream, self.emit)
         hearing.on_late = lambda: self._excuse(Occasion.WAIT)
         hearing.on_lost = lambda: self._excuse(Occasion.NOT_HEARD)
         self._worker = self._build(hearing)
@@ -365,7 +365,7 @@ class Call:
         self.emit(CallEnded(self.leg.heard_ms, reason, self.leg.statistics().as_dict()))
         await self.leg.hang_up(self.end_reason)
 
-    def _build(self, hearing: Hearing) -> PipelineWorker:
+    def _build(self, hearing: UserTurnController) -> PipelineWorker:
         leg, engines = self.leg, self._engines
         transport = LegTransport(leg, TransportParams(audio_out_enabled=True))
         self._line = transport.input()
@@ -460,7 +460,7 @@ class Call:
         agent = self._agent
         return [agent.processor, agent.standby] if agent.standby else [agent.processor]
 
-    def _first_packet(self, hearing: Hearing) -> None:
+    def _first_packet(self, hearing: UserTurnController) -> None:
         """The first sound of a reply goes out: the turn's latency is known."""
         watch = hearing.watch
         if watch.turn and not watch.complete:

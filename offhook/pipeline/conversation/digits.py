@@ -36,7 +36,7 @@ class Terms:
             raise ValueError("finish_key is not a key")
 
 
-class State(Enum):
+class DigitState(Enum):
     EMPTY = auto()
     """No key is waiting."""
     COLLECTING = auto()
@@ -57,8 +57,8 @@ class Action(Enum):
     END = auto()
 
 
-S, E, A = State, Event, Action
-TABLE: dict[tuple[State, Event], tuple[State, tuple[Action, ...]]] = {
+S, E, A = DigitState, Event, Action
+TABLE: dict[tuple[DigitState, Event], tuple[DigitState, tuple[Action, ...]]] = {
     (S.EMPTY, E.KEY): (S.COLLECTING, (A.ADD,)),
     (S.EMPTY, E.LAST_KEY): (S.COUNTED, (A.ADD, A.END)),
     # A finish key alone is an answer too: "to go on, press pound".
@@ -82,7 +82,7 @@ class Digits:
     """
 
     def __init__(self) -> None:
-        self.state = State.EMPTY
+        self.state = DigitState.EMPTY
         self._terms = Terms()
         self._habit = ""
         """The finish key of the entry that ended by its count."""
@@ -93,18 +93,18 @@ class Digits:
     @property
     def collecting(self) -> bool:
         """An entry has begun and is not complete."""
-        return self.state is State.COLLECTING
+        return self.state is DigitState.COLLECTING
 
     def ask(self, terms: Terms) -> None:
         """How the next entry ends, or the one that has begun; the one after it ends as usual."""
         self._terms = terms
         if self.collecting and terms.count and len(self._keys) >= terms.count:
-            self.state = State.COUNTED
+            self.state = DigitState.COUNTED
             self._end()
 
     def press(self, key: str, now: int) -> bool:
         """One of KEYS was pressed. False: it meant nothing."""
-        finish_key = self._habit if self.state is State.COUNTED else self._terms.finish_key
+        finish_key = self._habit if self.state is DigitState.COUNTED else self._terms.finish_key
         if key == finish_key:
             event = Event.FINISH_KEY
         elif len(self._keys) + 1 >= (self._terms.count or MAX_KEYS):
@@ -131,7 +131,7 @@ class Digits:
             self._keys += key
         if Action.END in actions:
             self._end()
-        self._timer = None if self.state is State.EMPTY else now + wait
+        self._timer = None if self.state is DigitState.EMPTY else now + wait
         return actions
 
     def _end(self) -> None:

@@ -43,7 +43,7 @@ from pipecat.utils.context.aggregated_frame_sequencer import (
 from pipecat.utils.time import time_now_iso8601
 
 from offhook.media.pcm import RATE_OUT
-from offhook.pipeline.conversation.user_turn_io import Hearing
+from offhook.pipeline.conversation.user_turn_io import UserTurnController
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,
@@ -64,10 +64,10 @@ worker may load, for the reply waits for it."""
 
 
 class OffhookSTT(STTService):
-    """What `Hearing` decides, as Pipecat frames. The sound itself does not cross Pipecat: the ears
-    are at the leg."""
+    """What `UserTurnController` decides, as Pipecat frames. The sound itself does not cross
+    Pipecat: the ears are at the leg."""
 
-    def __init__(self, hearing: Hearing, **kwargs: Any) -> None:
+    def __init__(self, hearing: UserTurnController, **kwargs: Any) -> None:
         settings = STTSettings(model="offhook", language=None)
         super().__init__(ttfs_p99_latency=0.35, settings=settings, **kwargs)
         self._hearing = hearing
@@ -205,7 +205,7 @@ class OffhookTTS(TTSService):
     def __init__(
         self,
         synthesizer: Synthesizer,
-        hearing: Hearing | None = None,
+        hearing: UserTurnController | None = None,
         options: VoiceOptions = DEFAULT_VOICE,
     ) -> None:
         super().__init__(

@@ -19,7 +19,7 @@ from offhook.pipeline.conversation.words import (
 )
 
 
-class State(Enum):
+class TurnState(Enum):
     LISTENING = auto()
     """Nobody speaks."""
     HEARING = auto()
@@ -150,10 +150,10 @@ Condition = Callable[["Turn", Facts], bool]
 
 
 @dataclass(frozen=True)
-class Row:
-    state: State
+class Transition:
+    state: TurnState
     when: Condition
-    then: State | None
+    then: TurnState | None
     """None: back to where the agent is, SPEAKING or REPLYING."""
     actions: tuple[Action, ...]
     why: str
@@ -321,49 +321,55 @@ def _entered(turn: "Turn", facts: Facts) -> bool:
     return not facts.words_due or _judged_long_enough(turn, facts)
 
 
-S, A = State, Action
-TABLE: tuple[Row, ...] = (
-    Row(S.LISTENING, _presses, S.KEYING, (), "the caller takes the turn"),
-    Row(S.LISTENING, _agent_speaks, S.SPEAKING, (), "a greeting or a prompt"),
-    Row(S.LISTENING, _voice_after_echo_check, S.HEARING, (), "the caller takes the turn"),
-    Row(S.LISTENING, _agent_pauses_for_thought, S.REPLYING, (), "the agent starts by itself"),
-    Row(S.HEARING, _presses, S.KEYING, (A.FINISH,), "words and keys are one turn"),
-    Row(S.HEARING, _agent_speaks, S.SUSPECTED, (A.PAUSE,), "never talk over the caller"),
-    Row(S.HEARING, _silent, S.ENDING, (), "a pause, or the end"),
-    Row(S.ENDING, _presses_before_the_last_words, S.KEYING, (A.FINISH,), "one turn"),
-    Row(S.ENDING, _presses, S.KEYING, (), "one turn"),
-    Row(S.ENDING, _voice, S.HEARING, (), "it was a pause"),
-    Row(S.ENDING, _agent_replies, S.ENDING, (A.INTERRUPT,), "the caller has the floor"),
-    Row(S.ENDING, _time_to_ask, S.ENDING, (A.ASK_END,), "ask early, decide later"),
-    Row(S.ENDING, _time_to_finish, S.ENDING, (A.FINISH,), "the words are needed by then"),
-    Row(S.ENDING, _turn_over_with_words, S.REPLYING, (A.COMMIT,), "the caller is done"),
-    Row(S.ENDING, _turn_over, S.LISTENING, (A.DISCARD,), "noise, or nothing understood"),
-    Row(S.REPLYING, _presses, S.KEYING, (A.INTERRUPT,), "the caller has more to say"),
-    Row(S.REPLYING, _voice_after_echo_check, S.SUSPECTED, (A.PAUSE,), "the caller goes on"),
-    Row(S.REPLYING, _agent_speaks, S.SPEAKING, (), "the first sound of the reply"),
-    Row(S.REPLYING, _agent_done, S.LISTENING, (), "nothing to say"),
-    Row(S.SPEAKING, _presses, S.KEYING, (A.INTERRUPT,), "a key is never a cough"),
-    Row(S.SPEAKING, _barges_in, S.SUSPECTED, (A.PAUSE,), "fall silent first, think after"),
-    Row(S.SPEAKING, _agent_pauses_for_thought, S.REPLYING, (), "a gap inside the reply"),
-    Row(S.SPEAKING, _agent_done, S.LISTENING, (), "the reply has been heard"),
-    Row(S.SUSPECTED, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
-    Row(S.SUSPECTED, _echo_after_all, None, (A.RESUME, A.CANCEL), "the agent's own voice"),
-    Row(S.SUSPECTED, _echo_after_words, S.JUDGING, (A.FINISH,), "the caller pauses over it"),
-    Row(S.SUSPECTED, _means_to_interrupt, S.HEARING, (A.INTERRUPT,), "long, or words that count"),
-    Row(S.SUSPECTED, _speaks_into_silence, S.HEARING, (A.INTERRUPT,), "'are you there?'"),
-    Row(S.SUSPECTED, _was_nothing, None, (A.RESUME, A.CANCEL), "one loud window, no speech"),
-    Row(S.SUSPECTED, _cough, None, (A.RESUME, A.CANCEL), "too short for a word"),
-    Row(S.SUSPECTED, _sound_ended, S.JUDGING, (A.FINISH,), "its words decide"),
-    Row(S.JUDGING, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
-    Row(S.JUDGING, _voice_after_echo_check, S.SUSPECTED, (), "the caller goes on"),
-    Row(S.JUDGING, _final_means_to_interrupt, S.ENDING, (A.INTERRUPT,), "a short 'no', 'stop'"),
-    Row(S.JUDGING, _spoke_into_silence, S.ENDING, (A.INTERRUPT,), "'are you there?'"),
-    Row(S.JUDGING, _final_is_nothing, None, (A.RESUME, A.CANCEL), "'uh-huh', or no words"),
-    Row(S.JUDGING, _judged_long_enough, None, (A.RESUME, A.CANCEL), "bounded patience"),
-    Row(S.KEYING, _agent_speaks, S.KEYING, (A.INTERRUPT,), "the caller has the floor"),
-    Row(S.KEYING, _entered, S.REPLYING, (A.COMMIT,), "the entry is complete"),
+S, A = TurnState, Action
+TABLE: tuple[Transition, ...] = (
+    Transition(S.LISTENING, _presses, S.KEYING, (), "the caller takes the turn"),
+    Transition(S.LISTENING, _agent_speaks, S.SPEAKING, (), "a greeting or a prompt"),
+    Transition(S.LISTENING, _voice_after_echo_check, S.HEARING, (), "the caller takes the turn"),
+    Transition(
+        S.LISTENING, _agent_pauses_for_thought, S.REPLYING, (), "the agent starts by itself"
+    ),
+    Transition(S.HEARING, _presses, S.KEYING, (A.FINISH,), "words and keys are one turn"),
+    Transition(S.HEARING, _agent_speaks, S.SUSPECTED, (A.PAUSE,), "never talk over the caller"),
+    Transition(S.HEARING, _silent, S.ENDING, (), "a pause, or the end"),
+    Transition(S.ENDING, _presses_before_the_last_words, S.KEYING, (A.FINISH,), "one turn"),
+    Transition(S.ENDING, _presses, S.KEYING, (), "one turn"),
+    Transition(S.ENDING, _voice, S.HEARING, (), "it was a pause"),
+    Transition(S.ENDING, _agent_replies, S.ENDING, (A.INTERRUPT,), "the caller has the floor"),
+    Transition(S.ENDING, _time_to_ask, S.ENDING, (A.ASK_END,), "ask early, decide later"),
+    Transition(S.ENDING, _time_to_finish, S.ENDING, (A.FINISH,), "the words are needed by then"),
+    Transition(S.ENDING, _turn_over_with_words, S.REPLYING, (A.COMMIT,), "the caller is done"),
+    Transition(S.ENDING, _turn_over, S.LISTENING, (A.DISCARD,), "noise, or nothing understood"),
+    Transition(S.REPLYING, _presses, S.KEYING, (A.INTERRUPT,), "the caller has more to say"),
+    Transition(S.REPLYING, _voice_after_echo_check, S.SUSPECTED, (A.PAUSE,), "the caller goes on"),
+    Transition(S.REPLYING, _agent_speaks, S.SPEAKING, (), "the first sound of the reply"),
+    Transition(S.REPLYING, _agent_done, S.LISTENING, (), "nothing to say"),
+    Transition(S.SPEAKING, _presses, S.KEYING, (A.INTERRUPT,), "a key is never a cough"),
+    Transition(S.SPEAKING, _barges_in, S.SUSPECTED, (A.PAUSE,), "fall silent first, think after"),
+    Transition(S.SPEAKING, _agent_pauses_for_thought, S.REPLYING, (), "a gap inside the reply"),
+    Transition(S.SPEAKING, _agent_done, S.LISTENING, (), "the reply has been heard"),
+    Transition(S.SUSPECTED, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
+    Transition(S.SUSPECTED, _echo_after_all, None, (A.RESUME, A.CANCEL), "the agent's own voice"),
+    Transition(S.SUSPECTED, _echo_after_words, S.JUDGING, (A.FINISH,), "the caller pauses over it"),
+    Transition(
+        S.SUSPECTED, _means_to_interrupt, S.HEARING, (A.INTERRUPT,), "long, or words that count"
+    ),
+    Transition(S.SUSPECTED, _speaks_into_silence, S.HEARING, (A.INTERRUPT,), "'are you there?'"),
+    Transition(S.SUSPECTED, _was_nothing, None, (A.RESUME, A.CANCEL), "one loud window, no speech"),
+    Transition(S.SUSPECTED, _cough, None, (A.RESUME, A.CANCEL), "too short for a word"),
+    Transition(S.SUSPECTED, _sound_ended, S.JUDGING, (A.FINISH,), "its words decide"),
+    Transition(S.JUDGING, _presses, S.KEYING, (A.INTERRUPT, A.CANCEL), "the sound of the key"),
+    Transition(S.JUDGING, _voice_after_echo_check, S.SUSPECTED, (), "the caller goes on"),
+    Transition(
+        S.JUDGING, _final_means_to_interrupt, S.ENDING, (A.INTERRUPT,), "a short 'no', 'stop'"
+    ),
+    Transition(S.JUDGING, _spoke_into_silence, S.ENDING, (A.INTERRUPT,), "'are you there?'"),
+    Transition(S.JUDGING, _final_is_nothing, None, (A.RESUME, A.CANCEL), "'uh-huh', or no words"),
+    Transition(S.JUDGING, _judged_long_enough, None, (A.RESUME, A.CANCEL), "bounded patience"),
+    Transition(S.KEYING, _agent_speaks, S.KEYING, (A.INTERRUPT,), "the caller has the floor"),
+    Transition(S.KEYING, _entered, S.REPLYING, (A.COMMIT,), "the entry is complete"),
 )
-_ROWS = {state: tuple(row for row in TABLE if row.state is state) for state in State}
+_ROWS = {state: tuple(row for row in TABLE if row.state is state) for state in TurnState}
 
 
 class Turn:
@@ -371,7 +377,7 @@ class Turn:
 
     def __init__(self, settings: TurnSettings | None = None) -> None:
         self.settings = settings or TurnSettings()
-        self.state = State.LISTENING
+        self.state = TurnState.LISTENING
         self.state_ms = 0
         """Since this state was entered."""
         self.speech_in_state = 0
@@ -384,7 +390,7 @@ class Turn:
         self.floor = True
         """When the caller began to speak, the reply was heard, or soon to be."""
 
-    def step(self, facts: Facts, elapsed_ms: int = 20) -> Row | None:
+    def step(self, facts: Facts, elapsed_ms: int = 20) -> Transition | None:
         """Advance by one tick; the row taken, or None when nothing changes."""
         self.state_ms += elapsed_ms
         if facts.voice:
@@ -396,16 +402,16 @@ class Turn:
                 return row
         return None
 
-    def _take(self, row: Row, facts: Facts) -> None:
-        then = row.then or (State.SPEAKING if facts.agent_speaking else State.REPLYING)
-        if then is State.SUSPECTED and self.state is not State.JUDGING:
+    def _take(self, row: Transition, facts: Facts) -> None:
+        then = row.then or (TurnState.SPEAKING if facts.agent_speaking else TurnState.REPLYING)
+        if then is TurnState.SUSPECTED and self.state is not TurnState.JUDGING:
             self.floor = facts.agent_silent_ms < self.settings.floor_silence
-        elif then is State.KEYING:
+        elif then is TurnState.KEYING:
             self.floor = True
         if then is not self.state:
             self.state = then
             self.state_ms = 0
-            self.speech_in_state = 20 if facts.voice and then is State.SUSPECTED else 0
+            self.speech_in_state = 20 if facts.voice and then is TurnState.SUSPECTED else 0
         if Action.ASK_END in row.actions:
             self.asked += 1
             self.asked_at = facts.silence_ms

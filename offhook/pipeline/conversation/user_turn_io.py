@@ -33,10 +33,10 @@ from offhook.pipeline.conversation.reply import Reply
 from offhook.pipeline.conversation.turn import (
     Action,
     Facts,
-    Row,
-    State,
+    Transition,
     Turn,
     TurnSettings,
+    TurnState,
     end_silence,
 )
 from offhook.pipeline.speech.recognizer import Final, Partial, RecognizerStream
@@ -111,7 +111,7 @@ class Memory:
 
 
 @dataclass
-class Ears:
+class ListeningEngines:
     """What all calls of the process share."""
 
     vad: VadBatch
@@ -119,7 +119,7 @@ class Ears:
     settings: TurnSettings = field(default_factory=TurnSettings)
 
 
-class Hearing:
+class UserTurnController:
     """Hears one leg. Everything runs on the event loop.
 
     `on_commit(text)` hands a turn to the agent, `on_interrupt()` cancels its reply,
@@ -128,7 +128,11 @@ class Hearing:
     """
 
     def __init__(
-        self, leg: Leg, ears: Ears, recognizer: RecognizerStream, emit: Callable[[Event], None]
+        self,
+        leg: Leg,
+        ears: ListeningEngines,
+        recognizer: RecognizerStream,
+        emit: Callable[[Event], None],
     ) -> None:
         self.on_words: Callable[[str], None] = lambda text: None
         self.on_keys: Callable[[], None] = lambda: None
@@ -201,7 +205,7 @@ class Hearing:
         del self._memory, self._echo
 
     @property
-    def state(self) -> State:
+    def state(self) -> TurnState:
         return self._turn.state
 
     @property
@@ -278,9 +282,9 @@ class Hearing:
         facts.agent_busy = self.reply.busy
         since = max(self._agent_sound_at, self._committed_at)
         facts.agent_silent_ms = (self._memory.end - since) // MS
-        if self._turn.state in (State.SUSPECTED, State.JUDGING):
+        if self._turn.state in (TurnState.SUSPECTED, TurnState.JUDGING):
             facts.agent_said = self.reply.recent()
-        if facts.voice and self._turn.state in (State.LISTENING, State.HEARING):
+        if facts.voice and self._turn.state in (TurnState.LISTENING, TurnState.HEARING):
             facts.end_probability = None
             self._withdraw_question()
 
@@ -298,7 +302,7 @@ class Hearing:
             found = self._echo.is_echo((self._memory.end - end) // SAMPLES_IN)
             if found:
                 self._echo_until = end
-                if self._turn.state not in (State.SUSPECTED, State.JUDGING):
+                if self._turn.state not in (TurnState.SUSPECTED, TurnState.JUDGING):
                     self._facts.no_echo_ms = 0
             else:
                 self._facts.no_echo_ms += min(self._ms(end - at), ECHO_CHECK_MOST_MS)
@@ -332,8 +336,8 @@ class Hearing:
 
     def _feed(self) -> None:
         """Give the recogniser what is new, while there is speech that may be the caller's."""
-        listening = self._turn.state in (State.HEARING, State.SUSPECTED)
-        ending = self._turn.state is State.ENDING and not self._turn.finished
+        listening = self._turn.state in (TurnState.HEARING, TurnState.SUSPECTED)
+        ending = self._turn.state is TurnState.ENDING and not self._turn.finished
         if not (listening or ending):
             return
         if self._fed_until is None:
@@ -355,7 +359,7 @@ class Hearing:
         if (
             self._awaiting_final
             and not facts.excused
-            and self._turn.state is State.ENDING
+            and self._turn.state is TurnState.ENDING
             and self._memory.end - self._asked_at >= WORDS_LATE_MS * MS
         ):
             facts.excused = True
@@ -409,7 +413,7 @@ class Hearing:
                         self.on_lost()
 
     def _tell_words(self, text: str) -> None:
-        if self._turn.state in (State.SUSPECTED, State.JUDGING):
+        if self._turn.state in (TurnState.SUSPECTED, TurnState.JUDGING):
             return
         whole = _join(self._facts.turn_text, text)
         if whole:
@@ -419,7 +423,7 @@ class Hearing:
 
     # --- actions ---
 
-    def _carry_out(self, row: Row, now: float) -> None:
+    def _carry_out(self, row: Transition, now: float) -> None:
         logger.trace("{}: {} ({})", self._leg.call_id, row.then, row.why)
         for action in row.actions:
             match action:
@@ -444,9 +448,9 @@ class Hearing:
                 case Action.DISCARD:
                     self._forget_turn()
                     self._emit(TurnDiscarded(self._ms(self._memory.end)))
-        if row.state is State.ENDING and row.then is State.HEARING:
+        if row.state is TurnState.ENDING and row.then is TurnState.HEARING:
             self._go_on()
-        elif row.then is State.KEYING and row.state is not State.KEYING:
+        elif row.then is TurnState.KEYING and row.state is not TurnState.KEYING:
             self.on_keys()
 
     def _go_on(self) -> None:

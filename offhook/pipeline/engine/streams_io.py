@@ -21,7 +21,7 @@ from offhook.pipeline.speech.streams.event_mailbox_io import EventMailbox
 Tell = Callable[[int, Partial | Final], None]
 
 
-class Hears(Protocol):
+class StreamingEngine(Protocol):
     """Streams in, events out. All methods are called by the inference thread. Times are s of
     time.monotonic()."""
 
@@ -50,7 +50,9 @@ class EngineRecognizer:
     raise EngineBroken, and so does whatever is asked for later.
     """
 
-    def __init__(self, name: str, load: Callable[[Tell, Callable[[Order], None]], Hears]) -> None:
+    def __init__(
+        self, name: str, load: Callable[[Tell, Callable[[Order], None]], StreamingEngine]
+    ) -> None:
         self.name = name
         self._load = load
         self.inference: Inference[tuple[int, Partial | Final]] = Inference(
@@ -58,7 +60,7 @@ class EngineRecognizer:
         )
         self._streams: dict[int, EngineStream] = {}
         self._opening: set[asyncio.Future[int]] = set()
-        self.hears: Hears
+        self.hears: StreamingEngine
 
     # --- on the event loop ---
 
@@ -106,7 +108,7 @@ class EngineRecognizer:
 
     # --- in the inference thread ---
 
-    def _begin(self) -> Hears:
+    def _begin(self) -> StreamingEngine:
         def tell(number: int, event: Partial | Final) -> None:
             self.inference.tell((number, event))
 
@@ -160,7 +162,7 @@ class EngineStream:
             self._recognizer.inference.order(order)
 
     @property
-    def _hears(self) -> Hears:
+    def _hears(self) -> StreamingEngine:
         return self._recognizer.hears
 
     def events(self) -> AsyncIterator[Partial | Final]:

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from offhook.telephony.sip.admission.access_policy import Gate, HeaderLines, Refusal
+from offhook.telephony.sip.admission.access_policy import AccessPolicy, HeaderLines, Refusal
 from offhook.telephony.sip.auth.digest import DigestClient
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.headers import NameAddr
@@ -43,7 +43,7 @@ from offhook.telephony.sip.sessions.line import Line
 from offhook.telephony.sip.sessions.refer import Replaces
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import SessionEvent, SessionSettings
-from offhook.telephony.sip.sessions.session_table import OVER, State
+from offhook.telephony.sip.sessions.session_table import OVER, SessionState
 from offhook.telephony.sip.transactions.large_requests import LargeRequests
 from offhook.telephony.sip.transactions.matching import server_key
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, Key, ServerTransaction
@@ -138,7 +138,7 @@ class UserAgent:
         self._address_of = address_of
         self._flow_to = flow_to
         self._transactions = Transactions(self._sent_by)
-        self.gate = Gate(settings, self._call_of, self._transactions.follows)
+        self.gate = AccessPolicy(settings, self._call_of, self._transactions.follows)
         self._lines: dict[tuple[str, str], Line] = {}
         """By Call-ID and our own tag."""
         self._ringing: dict[Key, Line] = {}
@@ -497,7 +497,7 @@ class UserAgent:
             return 481
         if line.of.state in OVER:
             return 603
-        if line.of.state not in (State.ANSWERED, State.ESTABLISHED):
+        if line.of.state not in (SessionState.ANSWERED, SessionState.ESTABLISHED):
             return 481
         return 486 if named.early_only else line.of
 

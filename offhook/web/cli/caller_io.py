@@ -28,7 +28,7 @@ from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.trunks.trunks import CODECS
 from offhook.web.cli.caller_leg import AUDIBLE_DBFS as AUDIBLE_DBFS
-from offhook.web.cli.caller_leg import CallerEars
+from offhook.web.cli.caller_leg import ScriptedCallerLeg
 from offhook.web.cli.caller_sip_io import AgentByEar, SipCallerLeg, SipLine, is_sip
 
 HTTP_TIMEOUT = aiohttp.ClientTimeout(total=15)
@@ -114,7 +114,7 @@ async def spoken(synthesizer: Synthesizer, text: str, options: VoiceOptions = DE
     return np.concatenate(pieces)
 
 
-class CallerLeg(CallerEars, PeerLeg):
+class CallerLeg(ScriptedCallerLeg, PeerLeg):
     """A peer that notes what it hears."""
 
     def __init__(self, call_id: str) -> None:

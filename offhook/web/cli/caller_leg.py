@@ -14,7 +14,7 @@ SOUND_DBFS = -65.0
 """A packet above has the beginning of a word in it, or more; silence and coding noise are below."""
 
 
-class CallerEars(RtpLeg):
+class ScriptedCallerLeg(RtpLeg):
     """Notes when packets with sound arrive, and keeps what is heard and said."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:

@@ -20,7 +20,7 @@ from offhook.telephony.sip.media.rtp_ports_io import RtpPorts
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.trunks.trunks import CODECS, SipSettings, Trunk
-from offhook.web.cli.caller_leg import AUDIBLE_DBFS, CallerEars
+from offhook.web.cli.caller_leg import AUDIBLE_DBFS, ScriptedCallerLeg
 from offhook.web.http.access import LOOPBACK_NAMES
 
 QUIET_SECONDS = 0.9
@@ -57,7 +57,7 @@ class AgentByEar:
         self._silent.set()
 
 
-class SipCallerLeg(CallerEars, SipLeg):
+class SipCallerLeg(ScriptedCallerLeg, SipLeg):
     def use_address(self, address: str) -> None:
         """Ours, in the offer."""
         self._address = address

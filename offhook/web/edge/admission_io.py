@@ -26,7 +26,7 @@ LOAD_SECONDS = 1
 """How often it is measured how busy the loop is."""
 
 
-class Room:
+class CallAdmission:
     """What is left for more calls: of lines, of time, and of patience with who never connects."""
 
     def __init__(self, clock: PacketClock, refuse: Callable[[Reason], None]) -> None:

@@ -6,7 +6,7 @@ from loguru import logger
 
 from offhook.pipeline.speech.openai.answers import model_ids
 from offhook.pipeline.speech.openai.client_io import OpenAiServer
-from offhook.pipeline.speech.streams.retry import Failed
+from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.web.config.config import Agent, Config
 
 PROBE_SECONDS = 10.0
@@ -42,8 +42,8 @@ class AgentProbe:
             async with self._server.ask("GET", "/models", ANSWER_SECONDS) as response:
                 there = model_ids(await self._server.body(response, ANSWER_SECONDS))
             if there and self.agent.model not in there:
-                raise Failed(f"it has no model {self.agent.model}", hopeless=True)
-        except Failed as failed:
+                raise AttemptFailed(f"it has no model {self.agent.model}", hopeless=True)
+        except AttemptFailed as failed:
             if failed.status not in NO_LIST:
                 return self._note(self._server.explain(failed))
         self._failed = 0

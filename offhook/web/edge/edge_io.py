@@ -27,7 +27,7 @@ from offhook.pipeline.conversation.call_info import as_dict
 from offhook.pipeline.conversation.call_io import SERVER_FAILED, Agent, Call, Engines
 from offhook.pipeline.conversation.events import CallEnded, CallStarted, Event, TurnLatency
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
-from offhook.pipeline.conversation.user_turn_io import Ears
+from offhook.pipeline.conversation.user_turn_io import ListeningEngines
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.recognizer import EngineError, Recognizer
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
@@ -48,7 +48,7 @@ from offhook.telephony.sip.trunks.trunks import SipSettings
 from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.edge import tracing_io
-from offhook.web.edge.admission_io import Room
+from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agent_probe_io import AgentProbes
 from offhook.web.edge.carriers_io import Carriers
 from offhook.web.edge.page_messages import for_the_page
@@ -62,7 +62,7 @@ from offhook.web.process.logs import for_log, kind
 from offhook.web.process.loop_io import spare_what_is_loaded
 from offhook.web.process.memory_io import give_back_freed, let_go_of_code
 from offhook.web.process.metrics import Metrics
-from offhook.web.speech_api.server_io import Served, SpeechServer
+from offhook.web.speech_api.server_io import EngineHandle, SpeechServer
 
 if TYPE_CHECKING:  # with an agent that asks a language model: it is large
     from openai import DefaultAsyncHttpxClient
@@ -110,7 +110,9 @@ class Edge:
             self.clock.lateness_ms,
             lambda: len(asyncio.all_tasks()),
         )
-        self._room = Room(self.clock, lambda reason: self.metrics.refused.labels(reason).inc())
+        self._room = CallAdmission(
+            self.clock, lambda reason: self.metrics.refused.labels(reason).inc()
+        )
         self.speech: SpeechServer | None = None
         """The engines for programs, unless there are none or they shall not have them."""
         self.probes = AgentProbes(config)
@@ -221,7 +223,7 @@ class Edge:
     async def _load_engines(self) -> str:
         """Load and warm up what all calls share; what that is, in words. Raises EngineError."""
         engines = self.config.engines
-        ears = Ears(VadBatch(), SmartTurn(), self.config.turn_settings())
+        ears = ListeningEngines(VadBatch(), SmartTurn(), self.config.turn_settings())
         recognizer = await self._open_recognizer()
         synthesizer = await self._open_synthesizer()
         options = engines.stream_options(), engines.voice_options()
@@ -244,7 +246,7 @@ class Edge:
         speech.calls_come_first = True
         return speech
 
-    def _elsewhere_at(self, engine: Elsewhere[E]) -> Served[E]:
+    def _elsewhere_at(self, engine: Elsewhere[E]) -> EngineHandle[E]:
         self._elsewhere.append(engine)
         return engine.served()
 

@@ -17,7 +17,7 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     WorkerClient,
     is_hopeless,
 )
-from offhook.web.speech_api.server_io import Served
+from offhook.web.speech_api.server_io import EngineHandle
 
 TRIES = 4
 """Times in a row that a worker may be just ending or crash; then it does not load."""
@@ -48,8 +48,8 @@ class Elsewhere(Generic[E]):
         self._start = start
         self._starting: asyncio.Task[None] | None = None
 
-    def served(self) -> Served[E]:
-        return Served(self.get, lambda: self.name, lambda: self.model)
+    def served(self) -> EngineHandle[E]:
+        return EngineHandle(self.get, lambda: self.name, lambda: self.model)
 
     async def get(self) -> E:
         """The engine, when it has loaded. Raises EngineError."""
@@ -112,10 +112,10 @@ class Elsewhere(Generic[E]):
             self.model = str(state.get("model", self.model))
 
 
-def here(engine: E, name: str, model: str) -> Served[E]:
+def here(engine: E, name: str, model: str) -> EngineHandle[E]:
     """An engine of this process that has loaded."""
 
     async def get() -> E:
         return engine
 
-    return Served(get, lambda: name, lambda: model)
+    return EngineHandle(get, lambda: name, lambda: model)

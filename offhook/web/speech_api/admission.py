@@ -54,7 +54,7 @@ class Ticket:
     began_at: float = 0.0
 
 
-class Lane:
+class RequestQueue:
     """The requests and streams of one kind."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class OfKey:
 class Admission:
     def __init__(self, limits: Limits, keys: Mapping[str, KeyLimits]) -> None:
         self._limits = limits
-        self.lanes: dict[Kind, Lane] = {kind: Lane() for kind in KINDS}
+        self.lanes: dict[Kind, RequestQueue] = {kind: RequestQueue() for kind in KINDS}
         self._keys = {name: OfKey(of_key) for name, of_key in keys.items()}
         self.left_at = -math.inf
         """When the last request or stream ended."""
@@ -232,7 +232,7 @@ def _retry(seconds: float) -> int:
     return max(1, min(RETRY_MAX_S, math.ceil(seconds)))
 
 
-class Room:
+class ByteBudget:
     """Bytes that may be kept for all requests together."""
 
     def __init__(self, most: int) -> None:

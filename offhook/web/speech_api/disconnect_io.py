@@ -12,7 +12,7 @@ LOOK_S = 0.2
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Left(ConnectionError):
+class ClientDisconnected(ConnectionError):
     """The client has gone."""
 
 
@@ -25,7 +25,7 @@ async def run(request: web.Request, handler: Handler) -> web.StreamResponse:
         while not running.done():
             await asyncio.wait((running,), timeout=LOOK_S)
             if not running.done() and has_left(request):
-                raise Left("the client left")
+                raise ClientDisconnected("the client left")
         return running.result()
     finally:
         if not running.done():

@@ -32,8 +32,8 @@ from offhook.web.config.config import Speech
 from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import admit
 from offhook.web.http.listening_io import BodyTimeoutError
-from offhook.web.speech_api.admission import Admission, KeyLimits, Kind, Limits, Room
-from offhook.web.speech_api.disconnect_io import Left, has_left, run
+from offhook.web.speech_api.admission import Admission, ByteBudget, KeyLimits, Kind, Limits
+from offhook.web.speech_api.disconnect_io import ClientDisconnected, has_left, run
 from offhook.web.speech_api.errors import ApiError, engine_fault
 from offhook.web.speech_api.http.audio_encoder import Format
 from offhook.web.speech_api.http.speech_request import SpeechRequest, parse
@@ -65,7 +65,7 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class Served(Generic[E_co]):
+class EngineHandle(Generic[E_co]):
     """An engine, and how to get it."""
 
     get: Callable[[], Awaitable[E_co]]
@@ -76,11 +76,11 @@ class Served(Generic[E_co]):
     """"" while it is not known."""
 
 
-Hears = Served[Recognizer]
-Speaks = Served[Synthesizer]
+Hears = EngineHandle[Recognizer]
+Speaks = EngineHandle[Synthesizer]
 
 
-class Asked:
+class RequestContext:
     """One request; `request[ASKED]`, made by guard."""
 
     def __init__(self, request: web.Request) -> None:
@@ -140,7 +140,7 @@ class SpeechServer:
         }
         limits = Limits(running, settings.queue, settings.streams)
         self.admission = Admission(limits, _limits_of(settings))
-        self.uploads = Room(settings.transcriptions * settings.max_upload_mb << 20)
+        self.uploads = ByteBudget(settings.transcriptions * settings.max_upload_mb << 20)
         """What lies on disk of all that was uploaded."""
         registry = registry or CollectorRegistry()
         self.metrics = SpeechMetrics(registry, self.admission)
@@ -226,7 +226,7 @@ class SpeechServer:
     # --- admission ---
 
     @asynccontextmanager
-    async def request(self, kind: Kind, asked: Asked) -> AsyncIterator[Turn]:
+    async def request(self, kind: Kind, asked: RequestContext) -> AsyncIterator[Turn]:
         """Inside, a request is received, and then, once what is yielded has been awaited, it is its
         turn. Raises ApiError 429, 503 before the body is asked for when there is no room to wait,
         and 503 when there is none any more."""
@@ -248,7 +248,7 @@ class SpeechServer:
             self.admission.leave(ticket, time.monotonic())
 
     @contextmanager
-    def stream(self, kind: Kind, asked: Asked) -> Iterator[None]:
+    def stream(self, kind: Kind, asked: RequestContext) -> Iterator[None]:
         """Inside, a WebSocket is open; to be entered before the upgrade. Raises ApiError 429,
         503."""
         self._check_open()
@@ -263,7 +263,7 @@ class SpeechServer:
         if self.draining:
             raise ApiError(503, "the server is stopping: ask again", retry_after_s=RETRY_AFTER_S)
 
-    def count_audio(self, asked: Asked, seconds: float) -> None:
+    def count_audio(self, asked: RequestContext, seconds: float) -> None:
         """So much more sound was heard or made for it."""
         if asked.kind is not None:
             asked.audio_s += seconds
@@ -271,7 +271,7 @@ class SpeechServer:
 
     # --- what was done ---
 
-    def note(self, request: web.Request, asked: Asked, status: int) -> None:
+    def note(self, request: web.Request, asked: RequestContext, status: int) -> None:
         """A request is over: into metrics and log."""
         stages, endpoint = asked.stages, _endpoint(request)
         stages.mark("done")
@@ -303,7 +303,7 @@ class SpeechServer:
 
 
 SPEECH: web.AppKey[SpeechServer] = web.AppKey("speech", SpeechServer)
-ASKED: web.RequestKey[Asked] = web.RequestKey("asked", Asked)
+ASKED: web.RequestKey[RequestContext] = web.RequestKey("asked", RequestContext)
 TAKE_TURNS: web.AppKey[frozenset[Any]] = web.AppKey("take_turns")
 """Handlers that let the body come themselves, when there is room for it."""
 
@@ -317,7 +317,7 @@ def _set(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
-async def _loaded(served: Served[E_co] | None, what: str) -> E_co:
+async def _loaded(served: EngineHandle[E_co] | None, what: str) -> E_co:
     if served is None:
         raise ApiError(501, f"this server has no engine to {what} with")
     try:
@@ -344,7 +344,7 @@ def _endpoint(request: web.Request) -> str:
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Who may ask, and plain answers to what cannot be done."""
     server = request.app[SPEECH]
-    asked = Asked(request)
+    asked = RequestContext(request)
     request[ASKED] = asked
     with logger.contextualize(request=asked.id):
         status = GONE
@@ -393,7 +393,7 @@ async def _answer(
 def _hung_up(request: web.Request) -> ConnectionError:
     if request.transport is not None:
         request.transport.abort()
-    return Left("the answer could not be completed")
+    return ClientDisconnected("the answer could not be completed")
 
 
 def answer_of(fault: ApiError, **headers: str) -> web.Response:

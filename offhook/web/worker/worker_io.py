@@ -29,7 +29,7 @@ from offhook.web.process.loop_io import run
 from offhook.web.process.stop_io import Stop
 from offhook.web.speech_api import server_io
 from offhook.web.speech_api.routes_io import is_of_speech, mount
-from offhook.web.speech_api.server_io import Served, SpeechServer
+from offhook.web.speech_api.server_io import EngineHandle, SpeechServer
 from offhook.web.speech_api.sockets.worker_stream_io import (
     CLOSE_SECONDS,
     Refused,
@@ -164,7 +164,9 @@ class Worker(Generic[E]):
             return await asyncio.shield(self.loading)
 
         settings = self.settings
-        served: Served[Any] = Served(engine, lambda: settings.engine, lambda: settings.model)
+        served: EngineHandle[Any] = EngineHandle(
+            engine, lambda: settings.engine, lambda: settings.model
+        )
         hears = self.service.kind == "asr"
         speech = SpeechServer(
             Speech(streams=settings.max_streams),

@@ -30,7 +30,7 @@ from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
 from offhook.media.pcm import SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.events import Event
-from offhook.pipeline.conversation.user_turn_io import Ears
+from offhook.pipeline.conversation.user_turn_io import ListeningEngines
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Recognizer, StreamOptions
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
@@ -155,7 +155,7 @@ class Answerer(FrameProcessor):
 class Phone:
     """A call in progress."""
 
-    def __init__(self, leg: PhoneLeg, ears: Ears, call: Call) -> None:
+    def __init__(self, leg: PhoneLeg, ears: ListeningEngines, call: Call) -> None:
         self.leg, self.call = leg, call
         self.events: list[Event] = []
         call.listeners.append(self.events.append)
@@ -207,7 +207,7 @@ async def phone_call(
 ) -> AsyncIterator[Phone]:
     """A call that is up; whatever the test leaves of it is ended."""
     leg = leg or PhoneLeg()
-    ears = Ears(VadBatch(), SmartTurn())
+    ears = ListeningEngines(VadBatch(), SmartTurn())
     engines = Engines(
         ears, recognizer or ScriptedRecognizer(), synthesizer or ScriptedSynthesizer()
     )

@@ -11,8 +11,8 @@ from offhook.pipeline.conversation.digits import (
     MAX_KEYS,
     TABLE,
     Digits,
+    DigitState,
     Event,
-    State,
     Terms,
     as_text,
     pressed_in,
@@ -113,7 +113,9 @@ def test_terms_that_no_entry_can_meet_are_refused(terms: tuple[int, str]) -> Non
 
 def test_the_table_knows_every_event_of_every_state() -> None:
     """But that nothing is awaited when nothing was pressed."""
-    assert {(s, e) for s in State for e in Event} - set(TABLE) == {(State.EMPTY, Event.TIMEOUT)}
+    assert {(s, e) for s in DigitState for e in Event} - set(TABLE) == {
+        (DigitState.EMPTY, Event.TIMEOUT)
+    }
 
 
 @given(

@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.pipeline.conversation.turn import TABLE, Action, Facts, State, Turn, TurnSettings
+from offhook.pipeline.conversation.turn import TABLE, Action, Facts, Turn, TurnSettings, TurnState
 
-S = State
+S = TurnState
 
 
 @pytest.mark.parametrize(("silent_ms", "floor"), [(1480, True), (1500, False)])
 @pytest.mark.parametrize("state", [S.SPEAKING, S.REPLYING])
-def test_a_reply_that_is_silent_holds_no_floor(state: State, silent_ms: int, floor: bool) -> None:
+def test_a_reply_that_is_silent_holds_no_floor(
+    state: TurnState, silent_ms: int, floor: bool
+) -> None:
     turn = turn_in(state)
     row = turn.step(replace(BOTH, agent_silent_ms=silent_ms))
     assert row is not None
@@ -21,7 +23,7 @@ def test_a_reply_that_is_silent_holds_no_floor(state: State, silent_ms: int, flo
     assert turn.floor is floor
 
 
-def turn_in(state: State, **attributes: object) -> Turn:
+def turn_in(state: TurnState, **attributes: object) -> Turn:
     turn = Turn()
     turn.state = state
     for name, value in attributes.items():
@@ -329,14 +331,14 @@ BOTH = replace(SPEAKING, voice=True, speech_ms=100)
         ),
     ],
 )
-def test_row(turn: Turn, facts: Facts, then: State, actions: tuple[Action, ...]) -> None:
+def test_row(turn: Turn, facts: Facts, then: TurnState, actions: tuple[Action, ...]) -> None:
     row = turn.step(facts)
     assert turn.state is then
     assert (row.actions if row else ()) == actions
 
 
 def test_every_state_can_be_left() -> None:
-    assert {row.state for row in TABLE} == set(State)
+    assert {row.state for row in TABLE} == set(TurnState)
     assert {s for row in TABLE for s in ((row.then,) if row.then else (S.SPEAKING, S.REPLYING))}
 
 

@@ -8,7 +8,11 @@ import numpy as np
 from offhook.bench.scripted import ScriptedRecognizer
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
-from offhook.pipeline.conversation.user_turn_io import MEMORY_SECONDS, Ears, Hearing
+from offhook.pipeline.conversation.user_turn_io import (
+    MEMORY_SECONDS,
+    ListeningEngines,
+    UserTurnController,
+)
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
@@ -31,12 +35,14 @@ class SilentLeg(Leg):
 
 
 async def test_the_sound_of_a_call_that_ended_does_not_wait_for_the_collector() -> None:
-    ears = Ears(VadBatch(), SmartTurn())
+    ears = ListeningEngines(VadBatch(), SmartTurn())
     leg = SilentLeg("call")
     gc.disable()
     tracemalloc.start()
     try:
-        hearing = Hearing(leg, ears, await ScriptedRecognizer().open(), lambda event: None)
+        hearing = UserTurnController(
+            leg, ears, await ScriptedRecognizer().open(), lambda event: None
+        )
         leg.tick(0.02)
         in_the_call, _ = tracemalloc.get_traced_memory()
         await hearing.close()

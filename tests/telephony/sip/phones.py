@@ -27,7 +27,7 @@ from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT
 from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.endpoint_io import SipEndpoint
-from offhook.telephony.sip.trunks.registration_table import State
+from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 
 OUR_TONE = 880
@@ -440,5 +440,5 @@ async def kamailio(directory: Path, algorithm: str = "MD5") -> AsyncIterator[int
 async def registered(sip: SipEndpoint) -> None:
     """Wait until the first trunk is."""
     async with asyncio.timeout(8):
-        while not any(r.state is State.REGISTERED for r in sip.registrations()):
+        while not any(r.state is RegistrationState.REGISTERED for r in sip.registrations()):
             await asyncio.sleep(0.02)

@@ -10,10 +10,10 @@ from offhook.web.speech_api.admission import (
     MAX_RECEIVING,
     RETRY_MAX_S,
     Admission,
+    ByteBudget,
     KeyLimits,
     Kind,
     Limits,
-    Room,
     Ticket,
 )
 from offhook.web.speech_api.errors import ApiError
@@ -215,7 +215,7 @@ def test_what_is_received_when_the_queue_has_filled_is_told_to_come_again():
 
 
 def test_uploads_together_have_so_much_room():
-    room = Room(3 << 20)
+    room = ByteBudget(3 << 20)
     room.take(2 << 20)
     error = refused(lambda: room.take(2 << 20))
     assert (error.status, error.code) == (503, "uploads_full")

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from offhook.web.speech_api.sockets.worker_stream_io import Patience
+from offhook.web.speech_api.sockets.worker_stream_io import IdleTimer
 
 pytestmark = pytest.mark.asyncio
 
@@ -16,7 +16,7 @@ SECONDS = 0.5
 class Watched:
     def __init__(self) -> None:
         self.run_out = 0
-        self.patience = Patience(SECONDS, self._count)
+        self.patience = IdleTimer(SECONDS, self._count)
 
     def _count(self) -> None:
         self.run_out += 1

@@ -73,7 +73,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True)
-class Row:
+class FaultRule:
     faults: tuple[Fault, ...]
     places: tuple[Place, ...]
     tries: tuple[Action, ...]
@@ -84,22 +84,26 @@ class Row:
 F, P, A = Fault, Place, Action
 SILENT = (P.START, P.TOOL)
 """Nothing said yet: the question can be asked again, and nobody hears that it was."""
-TABLE: tuple[Row, ...] = (
-    Row((F.SERVER_ERROR,), SILENT, (A.RETRY, A.FALL_BACK, A.SAY), "often over at once"),
-    Row((F.RATE_LIMITED,), SILENT, (A.RETRY, A.FALL_BACK, A.SAY), "as Retry-After has it"),
-    Row((F.UNREACHABLE,), SILENT, (A.RETRY, A.FALL_BACK, A.SAY), "a connection that had gone"),
-    Row((F.BAD_ANSWER, F.EMPTY), SILENT, (A.RETRY, A.FALL_BACK, A.SAY), "seldom twice"),
-    Row((F.BAD_TOOL_CALL,), SILENT, (A.RETRY, A.FALL_BACK, A.SAY), "models draw lots"),
-    Row((F.UNAUTHORIZED, F.NO_MODEL, F.REFUSED), SILENT, (A.FALL_BACK, A.SAY), "no better again"),
-    Row((F.NO_NAME,), SILENT, (A.FALL_BACK, A.SAY), "no better within seconds"),
-    Row((F.FIRST_TOKEN_LATE,), SILENT, (A.FALL_BACK, A.SAY), "the time is spent"),
-    Row((F.STALLED,), SILENT, (A.FALL_BACK, A.SAY), "in the arguments of a tool"),
-    Row((F.TOO_LONG,), SILENT, (A.SAY,), "endless arguments of a tool"),
-    Row((F.TOO_LONG,), (P.SPEAKING,), (A.CUT,), "nobody listens so long"),
-    Row((F.TOOL_FAILED,), tuple(Place), (A.TELL_MODEL,), "it may know another way"),
-    Row((F.TOO_MANY_ROUNDS,), tuple(Place), (A.SAY,), "it goes round in circles"),
-    Row((F.UNEXPECTED,), tuple(Place), (A.SAY,), "no better again"),
-    Row(
+TABLE: tuple[FaultRule, ...] = (
+    FaultRule((F.SERVER_ERROR,), SILENT, (A.RETRY, A.FALL_BACK, A.SAY), "often over at once"),
+    FaultRule((F.RATE_LIMITED,), SILENT, (A.RETRY, A.FALL_BACK, A.SAY), "as Retry-After has it"),
+    FaultRule(
+        (F.UNREACHABLE,), SILENT, (A.RETRY, A.FALL_BACK, A.SAY), "a connection that had gone"
+    ),
+    FaultRule((F.BAD_ANSWER, F.EMPTY), SILENT, (A.RETRY, A.FALL_BACK, A.SAY), "seldom twice"),
+    FaultRule((F.BAD_TOOL_CALL,), SILENT, (A.RETRY, A.FALL_BACK, A.SAY), "models draw lots"),
+    FaultRule(
+        (F.UNAUTHORIZED, F.NO_MODEL, F.REFUSED), SILENT, (A.FALL_BACK, A.SAY), "no better again"
+    ),
+    FaultRule((F.NO_NAME,), SILENT, (A.FALL_BACK, A.SAY), "no better within seconds"),
+    FaultRule((F.FIRST_TOKEN_LATE,), SILENT, (A.FALL_BACK, A.SAY), "the time is spent"),
+    FaultRule((F.STALLED,), SILENT, (A.FALL_BACK, A.SAY), "in the arguments of a tool"),
+    FaultRule((F.TOO_LONG,), SILENT, (A.SAY,), "endless arguments of a tool"),
+    FaultRule((F.TOO_LONG,), (P.SPEAKING,), (A.CUT,), "nobody listens so long"),
+    FaultRule((F.TOOL_FAILED,), tuple(Place), (A.TELL_MODEL,), "it may know another way"),
+    FaultRule((F.TOO_MANY_ROUNDS,), tuple(Place), (A.SAY,), "it goes round in circles"),
+    FaultRule((F.UNEXPECTED,), tuple(Place), (A.SAY,), "no better again"),
+    FaultRule(
         tuple(f for f in F if f not in (F.TOO_LONG, F.TOOL_FAILED, F.TOO_MANY_ROUNDS)),
         (P.SPEAKING,),
         (A.SAY,),

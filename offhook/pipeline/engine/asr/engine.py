@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.engine.asr.hypothesis import Heard, Hypothesis
+from offhook.pipeline.engine.asr.hypothesis import Hypothesis, HypothesisUpdate
 from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Second, Span, Stem, Verdict
-from offhook.pipeline.engine.asr.scheduler import DECODE_STEPS, Cost, Job, Scheduler, State
+from offhook.pipeline.engine.asr.scheduler import DECODE_STEPS, Cost, Job, Scheduler, StreamState
 from offhook.pipeline.engine.asr.windows import (
     HOP,
     MAX_PENDING,
@@ -71,11 +71,11 @@ class RunsPasses(Protocol):
 
 
 @dataclass(frozen=True)
-class Said:
+class TextUpdate:
     """A result for a stream. `final`: the utterance's last."""
 
     stream: int
-    heard: Heard
+    heard: HypothesisUpdate
     final: bool
     tokens: Sequence[int]
     """The text and its header as the model said them; a forgotten beginning is not among them."""
@@ -146,7 +146,7 @@ class AsrEngine:
         max_files: int,
         max_batch: int,
         max_tokens: int,
-        tell: Callable[[Said], None],
+        tell: Callable[[TextUpdate], None],
     ) -> None:
         self._runner = runner
         self._tokenizer = tokenizer
@@ -169,7 +169,7 @@ class AsrEngine:
         guess: Sequence[int] = (),
     ) -> int:
         """A new stream; raises EngineFull. `guess`: what may be said in its first utterance, as
-        `Said.tokens`: as far as it is right it costs no decode steps."""
+        `TextUpdate.tokens`: as far as it is right it costs no decode steps."""
         scheduler = self._scheduler
         number = scheduler.open(update_ms) if live else scheduler.open_file()
         self._streams[number] = _Stream(
@@ -237,7 +237,7 @@ class AsrEngine:
         if stream is not None:
             stream.waiting.clear()
             self._scheduler.close(number)
-            if self._scheduler.state(number) is State.CLOSED:
+            if self._scheduler.state(number) is StreamState.CLOSED:
                 self._forget(number)
 
     def timer(self) -> float | None:
@@ -450,7 +450,7 @@ class AsrEngine:
                 self._forget_windows(stream)
             # Last: whoever is told may close the stream.
             tokens = work.forced + work.new
-            self._tell(Said(job.stream, heard, final, tokens, job.end, work.started, now))
+            self._tell(TextUpdate(job.stream, heard, final, tokens, job.end, work.started, now))
         elif not wanted:
             self._begin_utterance(job.stream)
 
@@ -473,7 +473,7 @@ class AsrEngine:
         kept = self._pages.needed(stream.cached)
         self._pages.free(stream.pages[kept:])
         del stream.pages[kept:]
-        if self._scheduler.state(number) is State.CLOSED:
+        if self._scheduler.state(number) is StreamState.CLOSED:
             self._forget(number)
             return
         while stream.waiting and self._scheduler.settled(number):

@@ -59,7 +59,7 @@ whole character; a half one becomes U+FFFD. (Byte-level BPE without clean-up of 
 
 
 @dataclass(frozen=True)
-class Heard:
+class HypothesisUpdate:
     """What the caller is told."""
 
     text: str
@@ -125,7 +125,9 @@ class Hypothesis:
         """Forced tokens and draft tokens, for after the prompt's tail."""
         return self._header + self._stable, [d.token for d in self._draft]
 
-    def take(self, new_tokens: Sequence[int], audio_ms: int, final: bool = False) -> Heard:
+    def take(
+        self, new_tokens: Sequence[int], audio_ms: int, final: bool = False
+    ) -> HypothesisUpdate:
         """Take what an update said after the forced tokens, its end-of-text token left out, having
         heard `audio_ms` of the utterance. `final`: no update follows, all is stable.
 
@@ -269,7 +271,7 @@ class Hypothesis:
                 character = start
         return character
 
-    def _heard(self) -> Heard:
+    def _heard(self) -> HypothesisUpdate:
         header = self._drafted_header()
         language = self._language
         if not language and (tokens := self.header):
@@ -279,4 +281,4 @@ class Hypothesis:
             text = polish(self._decode([d.token for d in self._draft[header:]]))
             text = text[: len(text) - open_tail(text)]
         text = self._said + (text if self._said else text.lstrip())
-        return Heard(text.rstrip(), len(self._said.rstrip()), language, self._audio_ms)
+        return HypothesisUpdate(text.rstrip(), len(self._said.rstrip()), language, self._audio_ms)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from loguru import logger
 
-from offhook.pipeline.engine.asr.engine import AsrEngine, Said
+from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
 from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
 from offhook.pipeline.engine.asr.recognition import Recognition
 from offhook.pipeline.engine.asr.runner import (
@@ -113,7 +113,7 @@ class Loading:
         pages: int,
         share: float,
         alone: bool = True,
-    ) -> Callable[[Callable[[Said], None]], AsrEngine]:
+    ) -> Callable[[Callable[[TextUpdate], None]], AsrEngine]:
         runner = Runner(model, streams + MAX_FILES, pages, alone=alone)
         runner.warm_up(self._bar.warming(share))
         cost = measured_cost(runner)

@@ -37,13 +37,13 @@ from offhook.pipeline.speech.recognizer import (
     Word,
 )
 from offhook.pipeline.speech.streams.languages import CODES, NAMES
-from offhook.pipeline.speech.streams.priority_semaphore_io import Lane, Turns
-from offhook.pipeline.speech.streams.retry import Failed
+from offhook.pipeline.speech.streams.priority_semaphore_io import Priority, PrioritySemaphore
+from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.pipeline.speech.streams.rolling_text import agreement, samples
 from offhook.pipeline.speech.streams.transcript import open_tail, polish
 from offhook.pipeline.speech.streams.utterance_stream_io import (
+    PendingUtterance,
     Tell,
-    Utterance,
     UtteranceStream,
     known_language,
 )
@@ -73,7 +73,7 @@ class OfficialRecognizer:
         self._models = models
         self._progress = progress
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.name)
-        self._turns = Turns(1)
+        self._turns = PrioritySemaphore(1)
         self._model: Any = None
 
     async def start(self) -> None:
@@ -82,7 +82,7 @@ class OfficialRecognizer:
         try:
             await self._run(self._load)
             await self._run(lambda: self._transcribe(silence, DEFAULT_OPTIONS))
-        except Failed as failed:
+        except AttemptFailed as failed:
             raise EngineError(self.explain(failed)) from failed
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> UtteranceStream:
@@ -98,7 +98,7 @@ class OfficialRecognizer:
 
     # --- for its streams ---
 
-    async def hear(self, utterance: Utterance, options: StreamOptions, tell: Tell) -> Final:
+    async def hear(self, utterance: PendingUtterance, options: StreamOptions, tell: Tell) -> Final:
         """Raises Failed."""
         if self._streams and options.live and not options.words:
             return await self._hear_live(utterance, options, tell)
@@ -106,7 +106,7 @@ class OfficialRecognizer:
         if utterance.audio_ms < MIN_HEARD_MS:
             return Final("", utterance.audio_ms, language=known_language("", options.language_code))
         sound = _floats(samples(utterance.pcm))
-        async with self._turns.turn(Lane.LIVE if options.live else Lane.FILE):
+        async with self._turns.turn(Priority.LIVE if options.live else Priority.FILE):
             started = monotonic()
             final = await self._run(lambda: self._transcribe(sound, options))
         shift = utterance.start * 1000 // RATE_IN
@@ -114,10 +114,12 @@ class OfficialRecognizer:
         timing = utterance.final_timing(started)
         return Final(final.text, utterance.audio_ms, tuple(words), final.language, timing=timing)
 
-    def explain(self, failed: Failed) -> str:
+    def explain(self, failed: AttemptFailed) -> str:
         return f"{self.name}: {failed}"
 
-    async def _hear_live(self, utterance: Utterance, options: StreamOptions, tell: Tell) -> Final:
+    async def _hear_live(
+        self, utterance: PendingUtterance, options: StreamOptions, tell: Tell
+    ) -> Final:
         """As the package streams. Raises Failed."""
         language = NAMES[options.language_code] if options.language_code else None
         state = await self._run(
@@ -134,7 +136,7 @@ class OfficialRecognizer:
                 continue
             sound = _floats(samples(utterance.pcm[fed : fed + step]))
             fed = utterance.sent = fed + step
-            async with self._turns.turn(Lane.PARTIAL):
+            async with self._turns.turn(Priority.PARTIAL):
                 started = monotonic()
                 await self._run(partial(self._model.streaming_transcribe, sound, state))
             text = polish(state.text)
@@ -143,7 +145,7 @@ class OfficialRecognizer:
             tell(Partial(text, agreement(last, text), fed // 2 * 1000 // RATE_IN, timing))
             last = text
         sound = _floats(samples(utterance.pcm[fed:]))
-        async with self._turns.turn(Lane.LIVE):
+        async with self._turns.turn(Priority.LIVE):
             started = monotonic()
             await self._run(partial(self._model.streaming_transcribe, sound, state))
             await self._run(partial(self._model.finish_streaming_transcribe, state))
@@ -158,7 +160,9 @@ class OfficialRecognizer:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except (RuntimeError, ValueError, OSError, ImportError) as error:
-            raise Failed(" ".join(str(error).split()) or repr(error), hopeless=True) from error
+            raise AttemptFailed(
+                " ".join(str(error).split()) or repr(error), hopeless=True
+            ) from error
 
     @property
     def _streams(self) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 from loguru import logger
 
 from offhook.media.pcm import RATE_IN, Pcm
-from offhook.pipeline.engine.asr.engine import AsrEngine, Said
+from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
 from offhook.pipeline.engine.asr.scheduler import FIRST_UPDATE_MS
 from offhook.pipeline.engine.asr.windows import MAX_PENDING
 from offhook.pipeline.models.qwen3_asr.alignment import LANGUAGES
@@ -105,7 +105,7 @@ class _Revision:
 
     stream: _Stream
     utterance: _Utterance
-    said: Said
+    said: TextUpdate
     """By the first engine."""
 
 
@@ -119,8 +119,8 @@ class Recognition:
     def __init__(
         self,
         tell: Callable[[int, Partial | Final], None],
-        first: Callable[[Callable[[Said], None]], AsrEngine],
-        second: Callable[[Callable[[Said], None]], AsrEngine] | None = None,
+        first: Callable[[Callable[[TextUpdate], None]], AsrEngine],
+        second: Callable[[Callable[[TextUpdate], None]], AsrEngine] | None = None,
         align: Align | None = None,
     ) -> None:
         self._tell = tell
@@ -209,7 +209,7 @@ class Recognition:
 
     # --- what the engines say ---
 
-    def _said(self, said: Said) -> None:
+    def _said(self, said: TextUpdate) -> None:
         stream = self._streams.get(said.stream)
         if stream is None:
             return
@@ -251,7 +251,7 @@ class Recognition:
                 self._second.feed(number, pcm, now)
             self._second.finish(number, now)
 
-    def _revised(self, said: Said) -> None:
+    def _revised(self, said: TextUpdate) -> None:
         if said.final and (revision := self._revising.pop(said.stream, None)):
             assert self._second is not None
             self._second.close(said.stream)
@@ -259,7 +259,7 @@ class Recognition:
 
     # --- what the stream is told ---
 
-    def _timing(self, stream: _Stream, utterance: _Utterance, said: Said) -> Timing | None:
+    def _timing(self, stream: _Stream, utterance: _Utterance, said: TextUpdate) -> Timing | None:
         """Of a partial."""
         if (arrivals := utterance.arrivals) is None:
             return None
@@ -267,7 +267,9 @@ class Recognition:
         needs = arrivals.covered + wait_ms * RATE_IN // 1000
         return arrivals.update(said.samples, needs, said.started, said.done)
 
-    def _settle(self, stream: _Stream, utterance: _Utterance, said: Said, started: float) -> None:
+    def _settle(
+        self, stream: _Stream, utterance: _Utterance, said: TextUpdate, started: float
+    ) -> None:
         """The text is final, for which the first batch began at `started`; its words may need their
         times yet."""
         heard, arrivals = said.heard, utterance.arrivals

@@ -68,7 +68,7 @@ NO_PAGES_WAIT = 0.1
 """s until a stream that found no pages, or gave its own away, tries again."""
 
 
-class State(Enum):
+class StreamState(Enum):
     IDLE = auto()
     """Nothing due."""
     WAITING = auto()
@@ -103,71 +103,81 @@ class Event(Enum):
 
 
 TRANSITIONS = {
-    State.IDLE: {
-        Event.DUE: State.WAITING,
-        Event.FINISH: State.FINISHING,
-        Event.CANCEL: State.IDLE,
-        Event.CLOSE: State.CLOSED,
-        Event.EVICT: State.IDLE,
+    StreamState.IDLE: {
+        Event.DUE: StreamState.WAITING,
+        Event.FINISH: StreamState.FINISHING,
+        Event.CANCEL: StreamState.IDLE,
+        Event.CLOSE: StreamState.CLOSED,
+        Event.EVICT: StreamState.IDLE,
     },
-    State.WAITING: {
-        Event.START: State.RUNNING,
-        Event.FINISH: State.FINISHING,
-        Event.CANCEL: State.IDLE,
-        Event.CLOSE: State.CLOSED,
-        Event.EVICT: State.WAITING,
+    StreamState.WAITING: {
+        Event.START: StreamState.RUNNING,
+        Event.FINISH: StreamState.FINISHING,
+        Event.CANCEL: StreamState.IDLE,
+        Event.CLOSE: StreamState.CLOSED,
+        Event.EVICT: StreamState.WAITING,
     },
-    State.RUNNING: {
-        Event.DONE: State.IDLE,
-        Event.MORE: State.WAITING,
-        Event.FINISH: State.ENDING,
+    StreamState.RUNNING: {
+        Event.DONE: StreamState.IDLE,
+        Event.MORE: StreamState.WAITING,
+        Event.FINISH: StreamState.ENDING,
         # The device still writes to its pages: they are free when it is done.
-        Event.CANCEL: State.DISCARDING,
-        Event.CLOSE: State.CLOSING,
-        Event.EVICT: State.WAITING,
+        Event.CANCEL: StreamState.DISCARDING,
+        Event.CLOSE: StreamState.CLOSING,
+        Event.EVICT: StreamState.WAITING,
     },
-    State.ENDING: {
-        Event.DONE: State.FINISHING,
-        Event.MORE: State.FINISHING,
-        Event.CANCEL: State.DISCARDING,
-        Event.CLOSE: State.CLOSING,
-        Event.EVICT: State.FINISHING,
+    StreamState.ENDING: {
+        Event.DONE: StreamState.FINISHING,
+        Event.MORE: StreamState.FINISHING,
+        Event.CANCEL: StreamState.DISCARDING,
+        Event.CLOSE: StreamState.CLOSING,
+        Event.EVICT: StreamState.FINISHING,
     },
-    State.FINISHING: {
+    StreamState.FINISHING: {
         # A file's last chunk that is too long for this batch.
-        Event.START: State.ENDING,
-        Event.START_LAST: State.LAST,
-        Event.CANCEL: State.IDLE,
-        Event.CLOSE: State.CLOSED,
-        Event.EVICT: State.FINISHING,
+        Event.START: StreamState.ENDING,
+        Event.START_LAST: StreamState.LAST,
+        Event.CANCEL: StreamState.IDLE,
+        Event.CLOSE: StreamState.CLOSED,
+        Event.EVICT: StreamState.FINISHING,
     },
-    State.LAST: {
-        Event.DONE: State.IDLE,
-        Event.MORE: State.FINISHING,
-        Event.CANCEL: State.DISCARDING,
-        Event.CLOSE: State.CLOSING,
-        Event.EVICT: State.FINISHING,
+    StreamState.LAST: {
+        Event.DONE: StreamState.IDLE,
+        Event.MORE: StreamState.FINISHING,
+        Event.CANCEL: StreamState.DISCARDING,
+        Event.CLOSE: StreamState.CLOSING,
+        Event.EVICT: StreamState.FINISHING,
     },
-    State.DISCARDING: {
-        Event.DONE: State.IDLE,
-        Event.MORE: State.IDLE,
-        Event.CANCEL: State.DISCARDING,
-        Event.CLOSE: State.CLOSING,
-        Event.EVICT: State.IDLE,
+    StreamState.DISCARDING: {
+        Event.DONE: StreamState.IDLE,
+        Event.MORE: StreamState.IDLE,
+        Event.CANCEL: StreamState.DISCARDING,
+        Event.CLOSE: StreamState.CLOSING,
+        Event.EVICT: StreamState.IDLE,
     },
-    State.CLOSING: {
-        Event.DONE: State.CLOSED,
-        Event.MORE: State.CLOSED,
-        Event.EVICT: State.CLOSED,
+    StreamState.CLOSING: {
+        Event.DONE: StreamState.CLOSED,
+        Event.MORE: StreamState.CLOSED,
+        Event.EVICT: StreamState.CLOSED,
     },
-    State.CLOSED: {},
+    StreamState.CLOSED: {},
 }
 """What is not in the table does not happen: a KeyError is a fault of the caller."""
 
-QUEUED = frozenset({State.WAITING, State.FINISHING})
-BATCHED = frozenset({State.RUNNING, State.ENDING, State.LAST, State.DISCARDING, State.CLOSING})
-UNWANTED = frozenset({State.DISCARDING, State.CLOSING})
-SETTLED = frozenset({State.IDLE, State.WAITING, State.RUNNING, State.CLOSED})
+QUEUED = frozenset({StreamState.WAITING, StreamState.FINISHING})
+BATCHED = frozenset(
+    {
+        StreamState.RUNNING,
+        StreamState.ENDING,
+        StreamState.LAST,
+        StreamState.DISCARDING,
+        StreamState.CLOSING,
+    }
+)
+UNWANTED = frozenset({StreamState.DISCARDING, StreamState.CLOSING})
+SETTLED = frozenset(
+    {StreamState.IDLE, StreamState.WAITING, StreamState.RUNNING, StreamState.CLOSED}
+)
 
 
 @dataclass(frozen=True)
@@ -205,7 +215,7 @@ class _Stream:
     number: int
     live: bool
     update_ms: int
-    state: State = State.IDLE
+    state: StreamState = StreamState.IDLE
     fed: int = 0
     """Samples of the utterance."""
     heard: int = 0
@@ -322,9 +332,9 @@ class Scheduler:
         """A live stream is within an utterance."""
         return bool(self._slacks)
 
-    def state(self, stream: int) -> State:
+    def state(self, stream: int) -> StreamState:
         known = self._streams.get(stream)
-        return known.state if known else State.CLOSED
+        return known.state if known else StreamState.CLOSED
 
     def settled(self, stream: int) -> bool:
         """Nothing of an earlier utterance is still to be finished or thrown away, so audio may be
@@ -340,7 +350,7 @@ class Scheduler:
         known.fed += samples
         if known.due is None and known.enough_audio():
             known.due = now
-            if known.state is State.IDLE:
+            if known.state is StreamState.IDLE:
                 self._queue(known, Event.DUE)
 
     def finish(self, stream: int, now: float) -> None:
@@ -375,7 +385,7 @@ class Scheduler:
         jobs: list[Job] = []
         ms, tokens, time_left = self._cost.batch_ms, 0, float("inf")
         while first := self._live.first():
-            job = first.job(first.fed, first.state is State.FINISHING)
+            job = first.job(first.fed, first.state is StreamState.FINISHING)
             ms += self._cost.work_ms(job.encoder_tokens, job.prefill_tokens)
             tokens += job.prefill_tokens
             full = len(jobs) == self._max_batch or tokens > self._max_tokens or ms > self._batch_ms
@@ -442,7 +452,7 @@ class Scheduler:
         windows = max(int(fit), int(alone))
         if windows < 1:
             return None
-        ended = stream.state is State.FINISHING
+        ended = stream.state is StreamState.FINISHING
         frames = final_frames(stream.fed, ended)
         if ended and frames <= (stream.windows + windows) * WINDOW_FRAMES:
             return stream.job(stream.fed, True)
@@ -458,13 +468,13 @@ class Scheduler:
         wanted = before not in UNWANTED
         if not complete and wanted:
             known.due = known.running_due
-        elif before is State.LAST:
+        elif before is StreamState.LAST:
             self._end_utterance(known)
         elif known.due is None and not known.live and known.enough_audio():
             known.due = now
         self.late += known.live and wanted and now > known.running_due + known.slack
         self._queue(known, Event.DONE if complete else Event.MORE)
-        if known.state is State.IDLE and known.due is not None:
+        if known.state is StreamState.IDLE and known.due is not None:
             self._queue(known, Event.DUE)
         self._remove_closed(known)
         return wanted
@@ -489,7 +499,7 @@ class Scheduler:
         stream = max(holding, key=lambda s: s.number)
         self._move(stream, Event.EVICT)
         stream.heard = 0
-        if stream.state is State.IDLE and stream.enough_audio():
+        if stream.state is StreamState.IDLE and stream.enough_audio():
             self._move(stream, Event.DUE)
         stream.due = now
         self._wait_for_pages(stream, now)
@@ -519,7 +529,7 @@ class Scheduler:
 
     def _queue(self, stream: _Stream, event: Event) -> None:
         """Move, and queue if that makes an update due."""
-        idle = stream.state is State.IDLE
+        idle = stream.state is StreamState.IDLE
         self._move(stream, event)
         if idle:
             stream.service = max(stream.service, self._served)
@@ -530,7 +540,7 @@ class Scheduler:
         due = stream.due or 0.0
         if not stream.live:
             self._files.push(stream.service, stream)
-        elif stream.state is State.FINISHING:
+        elif stream.state is StreamState.FINISHING:
             self._live.push(due - FINISH_HEAD_START, stream)
         else:
             self._live.push(due + stream.slack, stream)
@@ -544,6 +554,6 @@ class Scheduler:
         stream.due = stream.expected = None
 
     def _remove_closed(self, stream: _Stream) -> None:
-        if stream.state is State.CLOSED:
+        if stream.state is StreamState.CLOSED:
             del self._streams[stream.number]
             self._open[stream.live] -= 1

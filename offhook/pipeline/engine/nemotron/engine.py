@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.nemotron.runner import Label, Part
-from offhook.pipeline.engine.nemotron.utterance import LabelText, Utterance
+from offhook.pipeline.engine.nemotron.utterance import LabelText, NemotronUtterance
 from offhook.pipeline.speech.recognizer import AudioOverrun, EngineFull, Final, Partial, Timing
 
 MAX_WAITING = 180 * RATE_IN
@@ -52,7 +52,7 @@ class RunsChunks(Protocol):
     def hear(self, lookahead: int, parts: Sequence[Part]) -> HearsChunks: ...
 
 
-class State(Enum):
+class StreamState(Enum):
     """Of a stream."""
 
     IDLE = auto()
@@ -74,10 +74,10 @@ class _Stream:
     prompt: int
     timing: bool
     language: str
-    state: State = State.IDLE
+    state: StreamState = StreamState.IDLE
     due: float = 0.0
     """When the chunk that waits fell due."""
-    utterances: deque[Utterance] = field(default_factory=deque)
+    utterances: deque[NemotronUtterance] = field(default_factory=deque)
     """Without a Final, oldest first; only the last may be going on."""
     samples: int = 0
     """Of the stream, in utterances before the last one."""
@@ -95,7 +95,7 @@ class _Work(NamedTuple):
     """One stream's part of a batch."""
 
     stream: _Stream
-    utterance: Utterance
+    utterance: NemotronUtterance
     position: int
     begun: float
     due: float
@@ -184,7 +184,7 @@ class NemotronEngine:
         utterance = self._current(stream)
         utterance.ended = True
         stream.samples += utterance.fed
-        if stream.state is State.DUE and stream.utterances[0] is utterance:
+        if stream.state is StreamState.DUE and stream.utterances[0] is utterance:
             self._leave_queue(stream)
         self._consider(stream, now)
 
@@ -196,7 +196,7 @@ class NemotronEngine:
         utterance = stream.utterances.pop()
         stream.samples += utterance.fed
         stream.waiting -= utterance.unheard
-        if stream.state is State.DUE and not stream.utterances:
+        if stream.state is StreamState.DUE and not stream.utterances:
             self._leave_queue(stream)
         self._count_speaker(stream)
 
@@ -204,13 +204,13 @@ class NemotronEngine:
         stream = self._streams.get(number)
         if stream is None:
             return
-        if stream.state is State.DUE:
+        if stream.state is StreamState.DUE:
             self._leave_queue(stream)
         stream.utterances.clear()
         self._count_speaker(stream)
-        if stream.state is State.HEARD:
-            stream.state = State.CLOSING  # its slot is in use until the batch is through
-        elif stream.state is State.IDLE:
+        if stream.state is StreamState.HEARD:
+            stream.state = StreamState.CLOSING  # its slot is in use until the batch is through
+        elif stream.state is StreamState.IDLE:
             self._forget(stream)
 
     def _forget(self, stream: _Stream) -> None:
@@ -218,10 +218,10 @@ class NemotronEngine:
         self._free_slots.append(stream.slot)
         self._room[stream.live] += 1
 
-    def _current(self, stream: _Stream) -> Utterance:
+    def _current(self, stream: _Stream) -> NemotronUtterance:
         """The utterance in progress; a new one when there is none."""
         if not stream.utterances or stream.utterances[-1].ended:
-            new = Utterance(stream.samples, self._tokenizer, stream.language)
+            new = NemotronUtterance(stream.samples, self._tokenizer, stream.language)
             stream.utterances.append(new)
         return stream.utterances[-1]
 
@@ -229,13 +229,13 @@ class NemotronEngine:
 
     def _consider(self, stream: _Stream, now: float) -> None:
         """Queue the stream's next chunk if it is due; end what is over."""
-        while stream.state is State.IDLE and stream.utterances:
+        while stream.state is StreamState.IDLE and stream.utterances:
             utterance = stream.utterances[0]
             if utterance.over:
                 stream.utterances.popleft()
                 self._tell(stream.number, utterance.final(None))
             elif utterance.is_due(stream.frames):
-                stream.state, stream.due = State.DUE, now
+                stream.state, stream.due = StreamState.DUE, now
                 self._queue(stream)[stream.number] = stream
             else:
                 break
@@ -251,7 +251,7 @@ class NemotronEngine:
     def _leave_queue(self, stream: _Stream) -> None:
         for queues in (self._ends, self._live, self._files):
             queues[stream.lookahead].pop(stream.number, None)
-        stream.state = State.IDLE
+        stream.state = StreamState.IDLE
 
     def _count_speaker(self, stream: _Stream) -> None:
         """A chunk waits for others only while sound is coming of them."""
@@ -330,7 +330,7 @@ class NemotronEngine:
             pcm = utterance.take_chunk(stream.frames, now)
             parts.append(Part(stream.slot, position, pcm, stream.prompt))
             stream.waiting -= unheard - utterance.unheard
-            stream.state = State.HEARD
+            stream.state = StreamState.HEARD
         self.batches += 1
         return _Batch(lookahead, works, now, self._runner.hear(lookahead, parts))
 
@@ -339,10 +339,10 @@ class NemotronEngine:
         now = clock()
         for work, new in zip(batch.works, labels, strict=True):
             stream, utterance = work.stream, work.utterance
-            if stream.state is State.CLOSING:
+            if stream.state is StreamState.CLOSING:
                 self._forget(stream)
                 continue
-            stream.state = State.IDLE
+            stream.state = StreamState.IDLE
             if stream.utterances and stream.utterances[0] is utterance:  # else it was cancelled
                 timing = Timing(work.begun, work.due, batch.started, now) if stream.timing else None
                 self._take(work, new, timing)

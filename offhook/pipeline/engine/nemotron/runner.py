@@ -3,7 +3,8 @@
 No policy here: a `Part` says which chunk of which stream is to be heard; the runner packs the parts
 of a batch, launches them and gives the labels back. A batch is of one right context. Everything
 from samples to labels is one CUDA graph per right context and size. What the device keeps of a
-stream lies under its slot (`State`, `Decoding`); slot 0 is scratch: padding reads and writes there.
+stream lies under its slot (`EncoderState`, `Decoding`); slot 0 is scratch: padding reads and
+writes there.
 
 One thread calls everything.
 """
@@ -18,7 +19,7 @@ from torch import Tensor
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.graphs import Fields, Pending, Size, Stage, capture_all, on
 from offhook.pipeline.models.nemotron import mel as nemotron_mel
-from offhook.pipeline.models.nemotron.fast_conformer import State
+from offhook.pipeline.models.nemotron.fast_conformer import EncoderState
 from offhook.pipeline.models.nemotron.mel import NemotronMel
 from offhook.pipeline.models.nemotron.model import MEL_HISTORY, MELS_PER_FRAME, Nemotron, Rows
 from offhook.pipeline.models.nemotron.rnnt import Decoding, Greedy, Pick, likeliest, steps_of
@@ -85,7 +86,7 @@ class NemotronRunner:
         self._cuda = self.device.type == "cuda"
         self._graphs = graphs
         slots, e = streams + 1, c.encoder
-        self._state = State.empty(
+        self._state = EncoderState.empty(
             *(slots, e.layers, c.ring, e.heads, e.head_dim, e.conv_kernel),
             device=self.device,
             dtype=self._dtype,
@@ -127,7 +128,7 @@ class NemotronRunner:
     # --- a batch ---
 
     @torch.inference_mode()
-    def hear(self, lookahead: int, parts: Sequence[Part]) -> "Hearing":
+    def hear(self, lookahead: int, parts: Sequence[Part]) -> "InFlightBatch":
         """A chunk of each stream, at most `largest` of them; none of them may be under way in
         another batch."""
         stage, frames = self.stages[lookahead], lookahead + 1
@@ -143,7 +144,7 @@ class NemotronRunner:
         f["prompt"][many] = [p.prompt for p in parts]
         with on(self._stream):
             out = stage.launch(size)[: len(parts)]
-            return Hearing(self, parts, frames, self._take(out))
+            return InFlightBatch(self, parts, frames, self._take(out))
 
     def _hear_frames(self, frames: int) -> Callable[[Fields, Size], Tensor]:
         length = chunk_samples(frames)
@@ -184,7 +185,7 @@ class NemotronRunner:
             torch.cuda.synchronize()
 
 
-class Hearing:
+class InFlightBatch:
     """A batch under way."""
 
     def __init__(

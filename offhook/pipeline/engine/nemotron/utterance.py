@@ -30,7 +30,7 @@ class LabelText(Protocol):
     def language(self, ids: Sequence[int]) -> str | None: ...
 
 
-class Sound:
+class UtteranceAudio:
     """The sound of an utterance, as far as it is still needed."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Sound:
             self._first = before
 
 
-class Utterance:
+class NemotronUtterance:
     """What was fed of an utterance, and what of it was said."""
 
     def __init__(self, start: int, tokenizer: LabelText, language: str) -> None:
@@ -78,7 +78,7 @@ class Utterance:
         self.ended = False
         self.begun = 0.0
         """When the first sound came that no chunk has had. s."""
-        self._sound = Sound()
+        self._sound = UtteranceAudio()
         self._taken = chunk_end(0, 0)
         """Where the sound of the chunks ends that are heard or under way; below 0 before any."""
         self._start_ms = start * 1000 // RATE_IN

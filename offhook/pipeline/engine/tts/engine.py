@@ -22,13 +22,14 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from offhook.media.pcm import Pcm
-from offhook.pipeline.engine.tts.launches import Flights, StepFlight
+from offhook.pipeline.engine.tts.launches import InFlightLaunches, StepFlight
 from offhook.pipeline.engine.tts.messages import (
     FRAME_SAMPLES,
     FRAME_SECONDS,
     PIECE_FRAMES,
     Break,
     Ended,
+    EngineEvent,
     Piece,
     Reason,
     RunnerProtocol,
@@ -37,13 +38,12 @@ from offhook.pipeline.engine.tts.messages import (
     Spoken,
     Starved,
     Step,
-    Told,
 )
 from offhook.pipeline.engine.tts.pieces import enough, is_due, whole
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
 from offhook.pipeline.engine.tts.scheduler import NEW, Speaker, TtsScheduler
 from offhook.pipeline.engine.tts.script import NOTHING, Script
-from offhook.pipeline.engine.tts.segment_prefill import Beginnings, Begun
+from offhook.pipeline.engine.tts.segment_prefill import Begun, SegmentPrefill
 from offhook.pipeline.engine.tts.streams import (
     EARLY_ENDS,
     FEW_TOKENS,
@@ -51,8 +51,8 @@ from offhook.pipeline.engine.tts.streams import (
     Counters,
     Event,
     Segment,
-    State,
     Stream,
+    StreamState,
     frame_budget,
 )
 from offhook.pipeline.speech.recognizer import EngineFull
@@ -78,7 +78,7 @@ class TtsEngine:
         runner: RunnerProtocol,
         config: "TtsConfig",
         cost: SpeechCost,
-        tell: Callable[[Told], None],
+        tell: Callable[[EngineEvent], None],
         prefix_pages: int = 64,
     ) -> None:
         """`prefix_pages`: of the runner's, for the prefixes of voices; 8 at least."""
@@ -87,8 +87,8 @@ class TtsEngine:
         self._config = config
         self._tell = tell
         self._scheduler = TtsScheduler(cost, runner.max_batch)
-        self._flights = Flights(cost)
-        self._beginnings = Beginnings(runner, prefix_pages)
+        self._flights = InFlightLaunches(cost)
+        self._beginnings = SegmentPrefill(runner, prefix_pages)
         self._streams: dict[int, Stream] = {}
         self._numbers = 0
         self._free_slots = list(range(self._beginnings.slots, 0, -1))
@@ -311,7 +311,7 @@ class TtsEngine:
             pieces.append(Piece(segment.slot, first, count))
             parts.append((segment, first, count))
             segment.decoded = first + count
-            if count < waiting and segment.stream.state is not State.SPEAKING:
+            if count < waiting and segment.stream.state is not StreamState.SPEAKING:
                 rest[segment] = None
         self._to_decode = rest
         self._flights.launched_sound(self._runner.decode(pieces), parts, self._now)
@@ -386,7 +386,7 @@ class TtsEngine:
         if segment.length is not None:
             if segment.told >= segment.length:
                 self._drained(segment)
-        elif stream.state is State.LAGGING:
+        elif stream.state is StreamState.LAGGING:
             stream.move(Event.SOUND)
             self._scheduler.want(stream)
 
@@ -409,7 +409,7 @@ class TtsEngine:
         stream.segment = None
         stream.move(Event.DRAINED)
         self._go_on(stream)
-        if stream.state is State.IDLE:
+        if stream.state is StreamState.IDLE:
             self._beginnings.release(stream)
 
     # --- between segments and frames ---
@@ -417,7 +417,7 @@ class TtsEngine:
     def _go_on(self, stream: Stream) -> None:
         """There may be text for it, or it may be over."""
         script = stream.script
-        if stream.state is State.IDLE:
+        if stream.state is StreamState.IDLE:
             too_little = stream.early and script.left <= FEW_TOKENS
             if script.ended and (too_little or not script.left):
                 self._close(stream)
@@ -425,7 +425,7 @@ class TtsEngine:
                 return
             if too_little or not script.ready(stream.at_once, stream.voice.whole_text):
                 return
-        elif stream.state is not State.STARVED:
+        elif stream.state is not StreamState.STARVED:
             return
         stream.move(Event.TEXT)
         if not stream.segments:
@@ -441,7 +441,7 @@ class TtsEngine:
         """Sentences that no text came after."""
         while self._pauses and self._pauses[0][0] <= self._now:
             _, _, starvations, stream = heappop(self._pauses)
-            if stream.state is State.STARVED and stream.starvations == starvations:
+            if stream.state is StreamState.STARVED and stream.starvations == starvations:
                 stream.script.close()
                 self._go_on(stream)
 

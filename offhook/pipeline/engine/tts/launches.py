@@ -41,7 +41,7 @@ class SoundFlight(NamedTuple):
     ends: float
 
 
-class Flights:
+class InFlightLaunches:
     def __init__(self, cost: SpeechCost) -> None:
         self._cost = cost
         self.steps: deque[StepFlight] = deque()

@@ -19,14 +19,14 @@ from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.tts.engine import TtsEngine
 from offhook.pipeline.engine.tts.messages import (
     PIECE_FRAMES,
+    EngineEvent,
     Launched,
     Piece,
     Prompt,
-    Row,
+    PromptPosition,
     Sampling,
     SpeechCost,
     Step,
-    Told,
 )
 from offhook.pipeline.engine.tts.runner import TtsRunner
 from offhook.pipeline.engine.tts.segment_prefill import PREFIX_SLOTS
@@ -71,7 +71,7 @@ class TtsLoading:
         self._codec_dtype = codec_dtype or self._dtype
         self._bar = Bar(progress, 2)
 
-    def load(self, tell: Callable[[Told], None]) -> TtsEngine:
+    def load(self, tell: Callable[[EngineEvent], None]) -> TtsEngine:
         """Nothing is freed or collected afterwards: what a reply needs is there before the first.
         Raises EngineError."""
         take_thread(self.device)
@@ -204,7 +204,7 @@ def _decoding(runner: TtsRunner, streams: int, frames: int) -> Callable[[], Laun
 
 
 def _prefill_ms(runner: TtsRunner, rows: int, runs: int) -> float:
-    prompt = Prompt(1, 0, [Row(0)] * rows)
+    prompt = Prompt(1, 0, [PromptPosition(0)] * rows)
     times = []
     for _ in range(runs):
         began = perf_counter()

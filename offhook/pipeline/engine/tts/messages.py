@@ -29,7 +29,7 @@ T_co = TypeVar("T_co", covariant=True)
 # --- asked of the runner ---
 
 
-class Row(NamedTuple):
+class PromptPosition(NamedTuple):
     """One position of a prompt: the sum of what is not -1."""
 
     text: int = -1
@@ -47,7 +47,7 @@ class Prompt:
 
     slot: int
     start: int
-    rows: Sequence[Row]
+    rows: Sequence[PromptPosition]
     vectors: object | None = None
     """Of the voice, a tensor [n, hidden] on the device. The engine passes it on as it came."""
 
@@ -215,4 +215,4 @@ class Ended:
     reason: Reason
 
 
-Told = Spoken | Starved | Ended
+EngineEvent = Spoken | Starved | Ended

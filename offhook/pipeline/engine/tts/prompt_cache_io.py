@@ -27,7 +27,7 @@ def voice_store(models: TtsModels, config: TtsConfig) -> VoiceStore:
 
 
 @dataclass(frozen=True)
-class Asked:
+class VoiceRequest:
     """The voice of one reply."""
 
     prompt: VoicePrompt
@@ -43,7 +43,7 @@ def ask_for(
     tokenizer: prompts.Tokenizer,
     options: VoiceOptions,
     voice: Voice | None = None,
-) -> Asked:
+) -> VoiceRequest:
     """`voice`: in place of the one that the options name. Raises UnknownVoice, ValueError for what
     the model cannot do, and VoiceError."""
     asked = _ask_for(store, config, tokenizer, options, voice)
@@ -58,22 +58,22 @@ def _ask_for(
     tokenizer: prompts.Tokenizer,
     options: VoiceOptions,
     voice: Voice | None,
-) -> Asked:
+) -> VoiceRequest:
     voice = voice or _voice(store, config, options.voice)
     if voice is None:
         prompt = prompts.described_voice(config, tokenizer, options.instructions, options.language)
-        return Asked(prompt, options.language)
+        return VoiceRequest(prompt, options.language)
     language = options.language or voice.language
     if voice.kind == "speaker":
         named = prompts.named_voice(config, tokenizer, voice.name, language, options.instructions)
-        return Asked(named, language)
+        return VoiceRequest(named, language)
     if voice.kind == "design":
         told = "\n".join(filter(None, (voice.text, options.instructions)))
-        return Asked(prompts.described_voice(config, tokenizer, told, language), language)
+        return VoiceRequest(prompts.described_voice(config, tokenizer, told, language), language)
     clone = store.clone(voice)
     frames = 0 if clone.codes is None else len(clone.codes)
     bare = prompts.Clone(voice.digest, None, frames, voice.text)
-    return Asked(prompts.cloned_voice(config, tokenizer, bare, language), language, clone)
+    return VoiceRequest(prompts.cloned_voice(config, tokenizer, bare, language), language, clone)
 
 
 def _voice(store: VoiceStore, config: TtsConfig, name: str) -> Voice | None:
@@ -97,7 +97,7 @@ class ClonesOnDevice:
             OrderedDict()
         )
 
-    def complete(self, asked: Asked) -> VoicePrompt:
+    def complete(self, asked: VoiceRequest) -> VoicePrompt:
         clone = asked.clone
         if clone is None:
             return asked.prompt

@@ -1,6 +1,7 @@
 """What the talker is given before the first frame of a segment, as the model was trained.
 
-Every position is the sum of a text embedding and a codec embedding; a `Row` says which. First the
+Every position is the sum of a text embedding and a codec embedding; a `PromptPosition` says which.
+First the
 instructions, if any, and `<|im_start|>assistant\\n`, as text alone; then the tags, with tts_pad:
 the language between think_bos and think_eos, the speaker, and at last codec_pad with tts_bos.
 Frame 0 comes next: codec_bos with the first token of the text.
@@ -23,7 +24,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from offhook.pipeline.engine.tts.messages import Row
+from offhook.pipeline.engine.tts.messages import PromptPosition
 from offhook.pipeline.speech.synthesizer import UnknownVoice
 
 if TYPE_CHECKING:
@@ -64,11 +65,11 @@ class VoicePrompt:
 
     key: Hashable
     """Of `rows`: two with the same key have the same rows and vectors."""
-    rows: tuple[Row, ...]
+    rows: tuple[PromptPosition, ...]
     """The same for every text."""
     vectors: object | None = None
-    """A tensor [n, hidden] on the device, that `Row.vector` counts in."""
-    open: tuple[Row, ...] = ()
+    """A tensor [n, hidden] on the device, that `PromptPosition.vector` counts in."""
+    open: tuple[PromptPosition, ...] = ()
     """Positions behind `rows` that take a token of the text each."""
     lead: tuple[int, ...] = ()
     """Tokens that go in with the first frames, before the text."""
@@ -132,7 +133,7 @@ def named_voice(
     told = instructions if follows_instructions(config) else ""
     rows = (
         *_instructions(tokenizer, told),
-        *_tags(config, tokenizer, spoken, Row(config.tts_pad, config.speakers[name])),
+        *_tags(config, tokenizer, spoken, PromptPosition(config.tts_pad, config.speakers[name])),
     )
     return _bounded(VoicePrompt(("named", name, spoken, told), rows))
 
@@ -152,12 +153,15 @@ def cloned_voice(
     """The voice of a recording. Raises ValueError as `named_voice` does, and for a reference that
     is too long."""
     spoken = _language(config, language)
-    tags = _tags(config, tokenizer, spoken, Row(config.tts_pad, vector=0))
+    tags = _tags(config, tokenizer, spoken, PromptPosition(config.tts_pad, vector=0))
     key = ("cloned", clone.key, spoken)
     if not clone.frames:
         return _bounded(VoicePrompt(key, tags, clone.vectors))
     # The reference's last frame is what comes before frame 0, which is no row of the prompt.
-    said = [Row(codec=config.codec_bos), *(Row(vector=i) for i in range(1, clone.frames))]
+    said = [
+        PromptPosition(codec=config.codec_bos),
+        *(PromptPosition(vector=i) for i in range(1, clone.frames)),
+    ]
     words = tokenizer.encode(clone.words)
     known = [row._replace(text=word) for row, word in zip(said, words, strict=False)]
     return _bounded(
@@ -186,16 +190,16 @@ def _language(config: "TtsConfig", code: str) -> str:
     return name
 
 
-def _instructions(tokenizer: Tokenizer, told: str) -> list[Row]:
+def _instructions(tokenizer: Tokenizer, told: str) -> list[PromptPosition]:
     if not told:
         return []
     ids = [tokenizer.im_start, *tokenizer.encode(f"user\n{told}"), tokenizer.im_end]
-    return [Row(text) for text in (*ids, *tokenizer.encode("\n"))]
+    return [PromptPosition(text) for text in (*ids, *tokenizer.encode("\n"))]
 
 
 def _tags(
-    config: "TtsConfig", tokenizer: Tokenizer, language: str, speaker: Row | None = None
-) -> tuple[Row, ...]:
+    config: "TtsConfig", tokenizer: Tokenizer, language: str, speaker: PromptPosition | None = None
+) -> tuple[PromptPosition, ...]:
     turn = [tokenizer.im_start, *tokenizer.encode("assistant\n")]
     think: tuple[int, ...]
     if language:
@@ -203,10 +207,10 @@ def _tags(
     else:
         think = (config.nothink, config.think_bos, config.think_eos)
     return (
-        *(Row(text) for text in turn),
-        *(Row(config.tts_pad, code) for code in think),
+        *(PromptPosition(text) for text in turn),
+        *(PromptPosition(config.tts_pad, code) for code in think),
         *([speaker] if speaker else []),
-        Row(config.tts_bos, config.codec_pad),
+        PromptPosition(config.tts_bos, config.codec_pad),
     )
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.engine.tts.messages import FRAME_SAMPLES, Break, Ended, Spoken, Told
+from offhook.pipeline.engine.tts.messages import FRAME_SAMPLES, Break, Ended, EngineEvent, Spoken
 from offhook.pipeline.engine.tts.prompts import LANGUAGES
 from offhook.pipeline.models.qwen3.token_stream import TokenStream, Vocabulary
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, VoiceOptions
@@ -55,7 +55,7 @@ class Given(NamedTuple):
 
 
 @dataclass
-class Manner:
+class VoiceProfile:
     """What is learnt of a voice, reply by reply."""
 
     pace: Pace = field(default_factory=Pace)
@@ -64,7 +64,7 @@ class Manner:
 
 class Reply:
     def __init__(
-        self, vocabulary: Vocabulary, language: str, options: VoiceOptions, manner: Manner
+        self, vocabulary: Vocabulary, language: str, options: VoiceOptions, manner: VoiceProfile
     ) -> None:
         """`language`: ISO 639-1 code of the text; empty: found out from its first words."""
         self._language = language
@@ -181,7 +181,7 @@ class Reply:
 
     # --- sound ---
 
-    def take(self, told: Told) -> None:
+    def take(self, told: EngineEvent) -> None:
         """What the engine tells."""
         if isinstance(told, Spoken):
             self._taken = told.tokens

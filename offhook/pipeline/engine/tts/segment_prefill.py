@@ -12,9 +12,9 @@ from enum import Enum, auto
 from heapq import heappop, heappush
 
 from offhook.pipeline.engine.pages import PAGE_SIZE, Pages
-from offhook.pipeline.engine.tts.messages import MAX_TOKENS, Prompt, Row, RunnerProtocol
+from offhook.pipeline.engine.tts.messages import MAX_TOKENS, Prompt, PromptPosition, RunnerProtocol
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
-from offhook.pipeline.engine.tts.streams import State, Stream, pages_wanted, token_limit
+from offhook.pipeline.engine.tts.streams import Stream, StreamState, pages_wanted, token_limit
 from offhook.pipeline.engine.tts.voice_prefixes import VoicePrefixes
 
 PREFIX_SLOTS = 4
@@ -36,7 +36,7 @@ class Begun(Enum):
     """It waits for pages; see `served`."""
 
 
-class Beginnings:
+class SegmentPrefill:
     def __init__(self, runner: RunnerProtocol, prefix_pages: int) -> None:
         self.slots = runner.slots - PREFIX_SLOTS
         """For streams: 1..slots."""
@@ -80,7 +80,7 @@ class Beginnings:
         served = []
         while self._queue:
             stream = self._queue[0][2]
-            if stream.state is State.WAITING:
+            if stream.state is StreamState.WAITING:
                 if not self._take_pages(stream):
                     break
                 served.append(stream)
@@ -131,7 +131,9 @@ class Beginnings:
         if voice.open:
             self._fill_open(stream)
         elif voice.whole_text:
-            text = [Row(token, voice.beside_text) for token in stream.script.take_whole()]
+            text = [
+                PromptPosition(token, voice.beside_text) for token in stream.script.take_whole()
+            ]
             self._prompts.append(Prompt(stream.slot, voice.start, text))
             self._rows += len(text)
             stream.start += len(text)

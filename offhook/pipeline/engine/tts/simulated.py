@@ -24,7 +24,7 @@ from offhook.pipeline.engine.tts.messages import (
     PIECE_FRAMES,
     Piece,
     Prompt,
-    Row,
+    PromptPosition,
     Sampling,
     SpeechCost,
     Step,
@@ -48,7 +48,7 @@ class SimulatedSegment:
     seed: int
     sampling: Sampling
     reference: object | None
-    context: list[Row] = field(default_factory=list)
+    context: list[PromptPosition] = field(default_factory=list)
     """What the first frame found in the cache."""
     texts: list[int] = field(default_factory=list)
     """Token of each frame."""
@@ -128,8 +128,8 @@ class SimulatedRunner:
         # What lies at every position, and what each slot's run has written, as numbers.
         self._cache = np.zeros((pages, PAGE_SIZE), np.int64)
         self._written = np.zeros((slots + 1, MAX_TOKENS), np.int64)
-        self._rows: dict[Row, int] = {}
-        self._row_of: list[Row] = [Row()]
+        self._rows: dict[PromptPosition, int] = {}
+        self._row_of: list[PromptPosition] = [PromptPosition()]
         self._stamps = -1
         self._steps: list[Simulated[Sequence[int]]] = []
         self._sounds: list[Simulated[Sequence[Pcm]]] = []

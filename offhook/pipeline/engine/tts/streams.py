@@ -39,7 +39,7 @@ QUIET_FRAMES = 19
 """1.5 s of silence after the text are no pause."""
 
 
-class State(Enum):
+class StreamState(Enum):
     IDLE = auto()
     """No segment, and no text for one."""
     WAITING = auto()
@@ -70,29 +70,29 @@ class Event(Enum):
 
 
 TRANSITIONS = {
-    State.IDLE: {Event.TEXT: State.WAITING, Event.CLOSE: State.CLOSED},
-    State.WAITING: {Event.BEGIN: State.SPEAKING, Event.CLOSE: State.CLOSED},
-    State.SPEAKING: {
-        Event.STARVE: State.STARVED,
-        Event.LAG: State.LAGGING,
-        Event.SPEND: State.SPENT,
-        Event.OVER: State.DRAINING,
-        Event.CLOSE: State.CLOSED,
+    StreamState.IDLE: {Event.TEXT: StreamState.WAITING, Event.CLOSE: StreamState.CLOSED},
+    StreamState.WAITING: {Event.BEGIN: StreamState.SPEAKING, Event.CLOSE: StreamState.CLOSED},
+    StreamState.SPEAKING: {
+        Event.STARVE: StreamState.STARVED,
+        Event.LAG: StreamState.LAGGING,
+        Event.SPEND: StreamState.SPENT,
+        Event.OVER: StreamState.DRAINING,
+        Event.CLOSE: StreamState.CLOSED,
     },
-    State.LAGGING: {
-        Event.SOUND: State.SPEAKING,
-        Event.OVER: State.DRAINING,
-        Event.CLOSE: State.CLOSED,
+    StreamState.LAGGING: {
+        Event.SOUND: StreamState.SPEAKING,
+        Event.OVER: StreamState.DRAINING,
+        Event.CLOSE: StreamState.CLOSED,
     },
-    State.STARVED: {
-        Event.TEXT: State.SPEAKING,
+    StreamState.STARVED: {
+        Event.TEXT: StreamState.SPEAKING,
         # In a frame that was being made when the text ran out.
-        Event.OVER: State.DRAINING,
-        Event.CLOSE: State.CLOSED,
+        Event.OVER: StreamState.DRAINING,
+        Event.CLOSE: StreamState.CLOSED,
     },
-    State.SPENT: {Event.OVER: State.DRAINING, Event.CLOSE: State.CLOSED},
-    State.DRAINING: {Event.DRAINED: State.IDLE, Event.CLOSE: State.CLOSED},
-    State.CLOSED: {},
+    StreamState.SPENT: {Event.OVER: StreamState.DRAINING, Event.CLOSE: StreamState.CLOSED},
+    StreamState.DRAINING: {Event.DRAINED: StreamState.IDLE, Event.CLOSE: StreamState.CLOSED},
+    StreamState.CLOSED: {},
 }
 
 
@@ -166,7 +166,7 @@ class Stream(Speaker):
         self.at_once = tokens_at_once(voice)
         self.start = voice.start
         """Position of the first frame of its segment."""
-        self.state = State.IDLE
+        self.state = StreamState.IDLE
         self.pages: list[int] = []
         self.segment: Segment | None = None
         self.segments = 0

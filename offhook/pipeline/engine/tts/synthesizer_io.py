@@ -14,10 +14,15 @@ from loguru import logger
 from offhook.pipeline.engine.inference_io import Inference
 from offhook.pipeline.engine.tts.engine import TtsEngine
 from offhook.pipeline.engine.tts.loading_io import TtsLoading
-from offhook.pipeline.engine.tts.messages import Ended, Reason, Sampling, Told
-from offhook.pipeline.engine.tts.prompt_cache_io import Asked, ClonesOnDevice, ask_for, voice_store
+from offhook.pipeline.engine.tts.messages import Ended, EngineEvent, Reason, Sampling
+from offhook.pipeline.engine.tts.prompt_cache_io import (
+    ClonesOnDevice,
+    VoiceRequest,
+    ask_for,
+    voice_store,
+)
 from offhook.pipeline.engine.tts.prompts import LANGUAGES
-from offhook.pipeline.engine.tts.reply import Manner, Reply
+from offhook.pipeline.engine.tts.reply import Reply, VoiceProfile
 from offhook.pipeline.engine.tts.voices import Clone, Reference, Voice, VoiceStore
 from offhook.pipeline.engine.tts.voices_io import Cloning
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
@@ -57,7 +62,7 @@ class Qwen3Synthesizer:
         self.name = f"Qwen3-TTS ({models.model})"
         self._models = models
         self._loading = TtsLoading(models, progress)
-        self._inference: Inference[tuple[Qwen3Speech, Told]] = Inference(
+        self._inference: Inference[tuple[Qwen3Speech, EngineEvent]] = Inference(
             self.name, lambda news: news[0].take(news[1]), self._break
         )
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="voice encoder")
@@ -71,7 +76,7 @@ class Qwen3Synthesizer:
         """Of the shared cache, one a reply at most."""
         self._replies: set[Qwen3Speech] = set()
         """Those that are not over."""
-        self._manners: OrderedDict[Hashable, Manner] = OrderedDict()
+        self._manners: OrderedDict[Hashable, VoiceProfile] = OrderedDict()
         self._sampling = Sampling()
         # In the inference thread:
         self._engine: TtsEngine
@@ -102,7 +107,7 @@ class Qwen3Synthesizer:
         asked = ask_for(self.store, loaded.config, loaded.tokenizer, options, voice)
         seed = secrets.randbelow(MAX_SEED) if options.seed is None else options.seed
         # What was learnt of the voice would be heard: with a seed, the same is to come each time.
-        manner = self._manner(asked) if options.seed is None else Manner()
+        manner = self._manner(asked) if options.seed is None else VoiceProfile()
         reply = Reply(loaded.tokenizer.vocabulary, asked.language, options, manner)
         engine = f"{self.name} {asked.prompt.key!r}"
         kept = options.cache and self._keeps_replies
@@ -124,8 +129,8 @@ class Qwen3Synthesizer:
         self._replies.add(speech)
         return speech
 
-    def _manner(self, asked: Asked) -> Manner:
-        manner = self._manners.pop(asked.prompt.key, None) or Manner()
+    def _manner(self, asked: VoiceRequest) -> VoiceProfile:
+        manner = self._manners.pop(asked.prompt.key, None) or VoiceProfile()
         self._manners[asked.prompt.key] = manner
         if len(self._manners) > MAX_MANNERS:
             self._manners.popitem(last=False)
@@ -179,7 +184,7 @@ class Qwen3Synthesizer:
         self._clones = ClonesOnDevice(self._loading.model)
         return _Turns(self._engine)
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: EngineEvent) -> None:
         speech = self._speaking.get(told.number)
         if speech is not None:
             self._inference.tell((speech, told))
@@ -275,7 +280,7 @@ class Qwen3Speech:
 
     # --- what the engine tells ---
 
-    def take(self, told: Told) -> None:
+    def take(self, told: EngineEvent) -> None:
         if self._cancelled or self._reply.over:
             return
         self._reply.take(told)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class State:
+class EncoderState:
     """What the encoder keeps of every stream, under its slot."""
 
     keys: Tensor
@@ -36,7 +36,7 @@ class State:
         kernel: int,
         device: torch.device,
         dtype: torch.dtype,
-    ) -> "State":
+    ) -> "EncoderState":
         kv = (layers, slots, ring, heads, head_dim)
         return cls(
             torch.zeros(kv, device=device, dtype=dtype),

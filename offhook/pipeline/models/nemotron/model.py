@@ -4,7 +4,7 @@ One encoder frame is 80 ms. The encoder takes a chunk of T = R + 1 of them at a 
 right context that the stream chose (0, 1, 6, 13): the frames of a chunk see each other and
 `left_context` frames before it, never one after it, so what is heard never changes. Of the past a
 stream keeps the keys and values of its last frames and eight frames before each convolution
-(`State`). (Rekesh et al. 2023, Fast Conformer; Noroozi et al. 2024, cache-based inference.)
+(`EncoderState`). (Rekesh et al. 2023, Fast Conformer; Noroozi et al. 2024, cache-based inference.)
 
 The names of the parameters are those of transformers' NemotronAsrStreamingForRNNT. After loading,
 `prepare` makes from them what is computed with.
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from offhook.pipeline.models.nemotron import fast_conformer
-from offhook.pipeline.models.nemotron.fast_conformer import State
+from offhook.pipeline.models.nemotron.fast_conformer import EncoderState
 from offhook.pipeline.models.qwen3.linear import Linear
 
 MELS_PER_FRAME = 8
@@ -243,7 +243,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Layer:
-    """What one block keeps of all streams; see `State`."""
+    """What one block keeps of all streams; see `EncoderState`."""
 
     keys: Tensor
     values: Tensor
@@ -320,7 +320,7 @@ class _Encoder(nn.Module):
             block.self_attn.prepare(distances)
             block.conv.prepare()
 
-    def forward(self, mel: Tensor, state: State, of: Rows) -> Tensor:
+    def forward(self, mel: Tensor, state: EncoderState, of: Rows) -> Tensor:
         x: Tensor = self.subsampling(mel, of.position)
         if self.scale != 1.0:
             x = x * self.scale
@@ -437,7 +437,7 @@ class Nemotron(nn.Module):
         if self.prompt_projector is not None:
             self.prompt_projector.prepare()
 
-    def encode(self, mel: Tensor, state: State, of: Rows, prompts: Tensor) -> Tensor:
+    def encode(self, mel: Tensor, state: EncoderState, of: Rows, prompts: Tensor) -> Tensor:
         """A chunk of each stream.
 
         mel: [B, MEL_HISTORY + 8 T - 7, bins] in the model's dtype: all that the T frames are made

@@ -37,7 +37,7 @@ WARM_UP_WORDS = 3
 
 
 @dataclass(frozen=True)
-class Utterance:
+class AlignmentInput:
     """16 kHz sound and what is said in it; language: ISO 639, one of `alignment.LANGUAGES`."""
 
     pcm: Pcm
@@ -88,17 +88,17 @@ class ForcedAligner:
         MAX_SECONDS, the text does not fit with it in MAX_POSITIONS tokens, or the language is none
         of `alignment.LANGUAGES`.
         """
-        return self.align_all([Utterance(pcm, text, language)])[0]
+        return self.align_all([AlignmentInput(pcm, text, language)])[0]
 
     @torch.inference_mode()
-    def align_all(self, utterances: Sequence[Utterance]) -> list[tuple[Word, ...]]:
+    def align_all(self, utterances: Sequence[AlignmentInput]) -> list[tuple[Word, ...]]:
         """As `align`, all those together that are MAX_SECONDS long together. Raises AlignmentError
         when there is one that cannot be aligned, and then aligns none."""
         prompts = [self._prompt(utterance) for utterance in utterances]
         times = (t for pack in _packs(p for p in prompts if p.units) for t in self._times(pack))
         return [timed(p.units, next(times), p.audio_ms) if p.units else () for p in prompts]
 
-    def _prompt(self, utterance: Utterance) -> _Prompt:
+    def _prompt(self, utterance: AlignmentInput) -> _Prompt:
         samples = len(utterance.pcm)
         if samples > MAX_SAMPLES:
             raise AlignmentError(

@@ -32,7 +32,7 @@ BUFFER_MS = 200
 """Sound between two callbacks."""
 
 
-class Failed(Exception):
+class EspeakError(Exception):
     """The library cannot do it; the message says what."""
 
 
@@ -69,11 +69,11 @@ class Espeak:
 
             self._lib = ctypes.CDLL(espeakng_loader.get_library_path())
         except (ImportError, OSError) as error:
-            raise Failed(f"eSpeak NG cannot be loaded ({error})") from error
+            raise EspeakError(f"eSpeak NG cannot be loaded ({error})") from error
         data = espeakng_loader.get_data_path().encode()
         self.rate: int = self._lib.espeak_Initialize(AUDIO_OUTPUT_SYNCHRONOUS, BUFFER_MS, data, 0)
         if self.rate <= 0:
-            raise Failed(f"eSpeak NG cannot read its data in {data!r}")
+            raise EspeakError(f"eSpeak NG cannot read its data in {data!r}")
         self._sound = bytearray()
         self._words: list[tuple[int, int]] = []
         self._callback = _Callback(self._receive)
@@ -99,7 +99,7 @@ class Espeak:
         """Sound, and where each word begins in the text and in the sound. Raises Failed."""
         if voice != self._voice:
             if self._lib.espeak_SetVoiceByName(voice.encode()) != OK:
-                raise Failed(f"eSpeak NG has no voice {voice!r}")
+                raise EspeakError(f"eSpeak NG has no voice {voice!r}")
             self._voice = voice
         self._lib.espeak_SetParameter(RATE, wpm, 0)
         self._sound, self._words = bytearray(), []
@@ -107,7 +107,7 @@ class Espeak:
         place = (0, POS_CHARACTER, 0)
         status = self._lib.espeak_Synth(data, len(data) + 1, *place, CHARS_UTF8, None, None)
         if status != OK:
-            raise Failed(f"eSpeak NG cannot speak {text!r}: status {status}")
+            raise EspeakError(f"eSpeak NG cannot speak {text!r}: status {status}")
         return bytes(self._sound), self._words
 
 
@@ -122,14 +122,14 @@ def main() -> None:
     os.dup2(2, 1)  # what the library prints is no answer
     try:
         espeak = Espeak()
-    except Failed as error:
+    except EspeakError as error:
         _answer(output, {"error": str(error)})
         return
     _answer(output, {"rate": espeak.rate, "words": [], "bytes": 0})
     for line in sys.stdin.buffer:
         try:
             sound, words = espeak.say(**json.loads(line))
-        except Failed as error:
+        except EspeakError as error:
             _answer(output, {"error": str(error)})
         else:
             _answer(output, {"rate": espeak.rate, "words": words, "bytes": len(sound)}, sound)

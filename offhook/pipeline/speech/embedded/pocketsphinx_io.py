@@ -82,7 +82,7 @@ class StableText:
         return text, len(" ".join(self._stable))
 
 
-class Utterance:
+class PendingUtterance:
     """One utterance of a stream until its result comes."""
 
     def __init__(self, number: int, stream: "PocketSphinxStream", start: int, mean: str) -> None:
@@ -137,7 +137,7 @@ class Worker(asyncio.SubprocessProtocol):
         """Pings since the worker said anything."""
         self._next_ping: asyncio.TimerHandle | None = None
         self.hung = False
-        self.utterances: dict[int, Utterance] = {}
+        self.utterances: dict[int, PendingUtterance] = {}
         self.ready = asyncio.Event()
         self.exited = asyncio.Event()
 
@@ -173,7 +173,7 @@ class Worker(asyncio.SubprocessProtocol):
             self.utterances[number] = utterance
             self.send(utterance)
 
-    def take(self, utterance: Utterance) -> None:
+    def take(self, utterance: PendingUtterance) -> None:
         """It is this worker's to hear."""
         self.utterances[utterance.number] = utterance
         if self._next_ping is None:
@@ -199,14 +199,14 @@ class Worker(asyncio.SubprocessProtocol):
             self._stdin.write(bytes(Frame(0, Kind.PING)))
         self._ping_later()
 
-    def send(self, utterance: Utterance) -> None:
+    def send(self, utterance: PendingUtterance) -> None:
         """Write what is new of the utterance, as far as the pipe takes it."""
         while (
             self._stdin and not (self._paused or self._ending) and (frame := utterance.next_frame())
         ):
             self._stdin.write(bytes(frame))
 
-    def drop(self, utterance: Utterance) -> None:
+    def drop(self, utterance: PendingUtterance) -> None:
         """Forget an utterance whose result is not wanted any more."""
         del self.utterances[utterance.number]
         if utterance.begun and self._stdin:
@@ -305,13 +305,13 @@ class PocketSphinxRecognizer:
                 worker.kill()
             await asyncio.gather(*(worker.exited.wait() for worker in workers))
 
-    def begin(self, stream: "PocketSphinxStream", start: int, mean: str) -> Utterance:
+    def begin(self, stream: "PocketSphinxStream", start: int, mean: str) -> PendingUtterance:
         """A new utterance of the stream, placed on the worker with the fewest."""
-        utterance = Utterance(next(self._numbers), stream, start, mean)
+        utterance = PendingUtterance(next(self._numbers), stream, start, mean)
         self._place(utterance)
         return utterance
 
-    def _place(self, utterance: Utterance) -> None:
+    def _place(self, utterance: PendingUtterance) -> None:
         worker = self._least_loaded()
         utterance.worker = worker
         worker.take(utterance)
@@ -356,7 +356,7 @@ class PocketSphinxStream:
     def __init__(self, recognizer: PocketSphinxRecognizer, timed: bool) -> None:
         self.timed = timed
         self._recognizer = recognizer
-        self._pending: deque[Utterance] = deque()
+        self._pending: deque[PendingUtterance] = deque()
         self._mailbox = EventMailbox()
         self._finals: dict[int, Final] = {}
         self._mean = ""
@@ -405,24 +405,29 @@ class PocketSphinxStream:
         if self._pending:
             self._forget(self._pending.pop())
 
-    def _current(self) -> Utterance | None:
+    def _current(self) -> PendingUtterance | None:
         """The utterance in progress."""
         newest = self._pending[-1] if self._pending else None
         return None if newest is None or newest.finished else newest
 
-    def _begin(self, fed: int) -> Utterance:
+    def _begin(self, fed: int) -> PendingUtterance:
         utterance = self._recognizer.begin(self, self._samples - fed, self._mean)
         self._pending.append(utterance)
         return utterance
 
-    def _forget(self, utterance: Utterance) -> None:
+    def _forget(self, utterance: PendingUtterance) -> None:
         self._waiting_bytes -= len(utterance.pcm)
         self._finals.pop(utterance.number, None)
         if utterance.worker and utterance.number in utterance.worker.utterances:
             utterance.worker.drop(utterance)
 
     def receive_partial(
-        self, utterance: Utterance, samples: int, started: float, done: float, hypothesis: str
+        self,
+        utterance: PendingUtterance,
+        samples: int,
+        started: float,
+        done: float,
+        hypothesis: str,
     ) -> None:
         """What the worker has heard so far, and when it decoded the last of it."""
         text, stable_chars = utterance.stable.update(hypothesis)
@@ -434,7 +439,7 @@ class PocketSphinxStream:
         if text and utterance is self._pending[0]:
             self._mailbox.put(Partial(text, stable_chars, samples * 1000 // RATE_IN, timing))
 
-    def receive_final(self, utterance: Utterance, result: dict[str, Any]) -> None:
+    def receive_final(self, utterance: PendingUtterance, result: dict[str, Any]) -> None:
         """The worker's result, as `Kind.FINAL` has it."""
         self._mean = result["mean"]
         offset = utterance.start * 1000 // RATE_IN
@@ -447,7 +452,7 @@ class PocketSphinxStream:
         final = Final(text, audio_ms, words, continues=utterance.continues, timing=timing)
         self._settle(utterance, final)
 
-    def give_up(self, utterance: Utterance) -> None:
+    def give_up(self, utterance: PendingUtterance) -> None:
         """No worker survives this utterance."""
         log.error("x pocketsphinx gives up an utterance after %d crashes", MAX_CRASHES)
         utterance.continues |= not utterance.finished
@@ -455,7 +460,7 @@ class PocketSphinxStream:
         audio_ms = len(utterance.pcm) // 2 * 1000 // RATE_IN
         self._settle(utterance, Final("", audio_ms, continues=utterance.continues, lost=True))
 
-    def _settle(self, utterance: Utterance, final: Final) -> None:
+    def _settle(self, utterance: PendingUtterance, final: Final) -> None:
         # Utterances may be on different workers; their finals are told in the order spoken.
         self._finals[utterance.number] = final
         while self._pending and self._pending[0].number in self._finals:

@@ -154,7 +154,7 @@ def clean_word(word: str) -> str:
     return re.sub(r"\(\d+\)$", "", word)
 
 
-class Utterance:
+class UndecodedAudio:
     """The sound of one utterance that is not decoded yet."""
 
     def __init__(self, number: int, mean: str) -> None:
@@ -205,7 +205,7 @@ class Listener:
     """All utterances of one worker: frames in, frames out, a turn of decoding at a time."""
 
     def __init__(self) -> None:
-        self._utterances: dict[int, Utterance] = {}
+        self._utterances: dict[int, UndecodedAudio] = {}
         self._turns: deque[int] = deque()
         self._free = [new_decoder()]
         self._initial_mean: str = self._free[0].get_cmn()
@@ -214,7 +214,7 @@ class Listener:
     def receive(self, frame: Frame) -> None:
         """Take a frame from the server; one for an utterance that is gone is ignored."""
         if frame.kind is Kind.BEGIN:
-            begun = Utterance(frame.utterance, frame.payload.decode())
+            begun = UndecodedAudio(frame.utterance, frame.payload.decode())
             self._utterances[begun.number] = begun
             self._turns.append(frame.utterance)
         elif utterance := self._utterances.get(frame.utterance):
@@ -235,7 +235,7 @@ class Listener:
                 return self._turn(utterance, decoder)
         return None
 
-    def _decoder_of(self, utterance: Utterance) -> "Decoder | None":
+    def _decoder_of(self, utterance: UndecodedAudio) -> "Decoder | None":
         if utterance.decoder is None:
             if not self._free:
                 if self._decoders == MAX_DECODERS:
@@ -249,7 +249,7 @@ class Listener:
             utterance.decoder.start_utt()
         return utterance.decoder
 
-    def _turn(self, utterance: Utterance, decoder: "Decoder") -> Frame:
+    def _turn(self, utterance: UndecodedAudio, decoder: "Decoder") -> Frame:
         started = time.monotonic()
         for _ in range(SLICES_PER_TURN):
             if piece := utterance.next_slice():
@@ -265,7 +265,7 @@ class Listener:
             self._prime(utterance, decoder)
         return Frame(utterance.number, Kind.PARTIAL, partial)
 
-    def _prime(self, utterance: Utterance, decoder: "Decoder") -> None:
+    def _prime(self, utterance: UndecodedAudio, decoder: "Decoder") -> None:
         decoder.end_utt()
         search, mean = decoder.current_search(), self._initial_mean
         decoder.activate_search(PRIMING_SEARCH)
@@ -282,7 +282,7 @@ class Listener:
         decoder.start_utt()
         utterance.restart(mean)
 
-    def _final(self, utterance: Utterance, decoder: "Decoder", started: float) -> Frame:
+    def _final(self, utterance: UndecodedAudio, decoder: "Decoder", started: float) -> Frame:
         self._release(utterance)  # The decoder keeps its result until it is given the next one.
         # Segments count frames of 10 ms and include their last one.
         words = [
@@ -301,7 +301,7 @@ class Listener:
         }
         return Frame(utterance.number, Kind.FINAL, json.dumps(result).encode())
 
-    def _release(self, utterance: Utterance) -> None:
+    def _release(self, utterance: UndecodedAudio) -> None:
         del self._utterances[utterance.number]
         self._turns.remove(utterance.number)
         if utterance.decoder is not None:

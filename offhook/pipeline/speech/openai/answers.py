@@ -18,7 +18,7 @@ from typing import Any
 from offhook.pipeline.speech.recognizer import EngineFault, Word
 from offhook.pipeline.speech.redact import redacted
 from offhook.pipeline.speech.streams.languages import CODES
-from offhook.pipeline.speech.streams.retry import Failed
+from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.pipeline.speech.streams.transcript import fix_repetitions, open_tail, strip_tags
 
 MAX_WORDS_CHARS = 300
@@ -89,9 +89,9 @@ def table(data: bytes | str) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise Failed("it answers what is no JSON") from error
+        raise AttemptFailed("it answers what is no JSON") from error
     if not isinstance(value, dict):
-        raise Failed("it answers JSON that is no object")
+        raise AttemptFailed("it answers JSON that is no object")
     return value
 
 
@@ -109,7 +109,7 @@ def error_words(value: object) -> tuple[str, str]:
     return "", ""
 
 
-def failure(status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> Failed:
+def failure(status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> AttemptFailed:
     """What an answer other than 2xx means."""
     try:
         words, code = error_words(json.loads(body))
@@ -120,23 +120,23 @@ def failure(status: int, headers: Mapping[str, str], body: bytes, now: datetime)
     if 300 <= status < 400:
         place = plain(headers.get("Location", "elsewhere"))
         words = f"it sends us to {place} ({status}): give that address"
-        return Failed(words, hopeless=True, fault="refused")
+        return AttemptFailed(words, hopeless=True, fault="refused")
     if status in (401, 403):
         words = f"it wants a valid API key ({said})"
-        return Failed(words, hopeless=True, status=status, fault="refused")
+        return AttemptFailed(words, hopeless=True, status=status, fault="refused")
     if status == 404:
         hint = words or "does its address end with /v1?"
         words = f"it has no such thing (404): {hint}"
-        return Failed(words, hopeless=True, status=status, fault="refused")
+        return AttemptFailed(words, hopeless=True, status=status, fault="refused")
     if status == 429:
         broke = NO_CREDIT in (code, words)
         what = "its account has no credit" if broke else "it has too much to do"
         words = f"{what} ({said})"
         fault: EngineFault = "refused" if broke else "full"
-        return Failed(words, hopeless=broke, after_s=after_s, status=status, fault=fault)
+        return AttemptFailed(words, hopeless=broke, after_s=after_s, status=status, fault=fault)
     if status >= 500 or status in PASSING:
-        return Failed(f"it has failed ({said})", after_s=after_s, status=status)
-    return Failed(f"it refuses ({said})", hopeless=True, status=status, fault="refused")
+        return AttemptFailed(f"it has failed ({said})", after_s=after_s, status=status)
+    return AttemptFailed(f"it refuses ({said})", hopeless=True, status=status, fault="refused")
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
@@ -171,9 +171,9 @@ def transcript(data: bytes, audio_ms: int) -> Transcript:
     text = value.get("text")
     if not isinstance(text, str):
         words, _ = error_words(value)
-        raise Failed(words or "it answers JSON without a text")
+        raise AttemptFailed(words or "it answers JSON without a text")
     if len(text) > MAX_TEXT_CHARS:
-        raise Failed(f"it answers {len(text)} characters to {audio_ms // 1000} s of sound")
+        raise AttemptFailed(f"it answers {len(text)} characters to {audio_ms // 1000} s of sound")
     text = said_once(text)
     words_said = _words(value.get("words"), audio_ms)
     return Transcript(text, words_said, language_code(value.get("language")))
@@ -249,12 +249,12 @@ def message(data: str) -> Message:
         case "transcription.delta":
             delta = value.get("delta")
             if not isinstance(delta, str):
-                raise Failed("a delta without text")
+                raise AttemptFailed("a delta without text")
             return Delta(delta)
         case "transcription.done":
             text = value.get("text")
             if not isinstance(text, str):
-                raise Failed("a transcription without text")
+                raise AttemptFailed("a transcription without text")
             return Done(text, language_code(value.get("language")))
         case "error":
             words, _ = error_words(value)

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from offhook.pipeline.speech.openai.answers import failure, model_ids, plain
-from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, Turns
-from offhook.pipeline.speech.streams.retry import Failed
+from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, PrioritySemaphore
+from offhook.pipeline.speech.streams.retry import AttemptFailed
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class OpenAiServer:
         self.kind = kind
         self.url = url.rstrip("/")
         self.place = urlsplit(url).netloc
-        self.turns = Turns(max_requests)
+        self.turns = PrioritySemaphore(max_requests)
         self._api_key = api_key
         self._model = model
         self._session: aiohttp.ClientSession | None = None
@@ -121,7 +121,7 @@ class OpenAiServer:
         while piece := await self.piece(response, BODY_TIMEOUT_S if data else within_s):
             data += piece
             if len(data) > MAX_ANSWER_BYTES:
-                raise Failed(f"its answer does not end ({MAX_ANSWER_BYTES} bytes so far)")
+                raise AttemptFailed(f"its answer does not end ({MAX_ANSWER_BYTES} bytes so far)")
         return bytes(data)
 
     async def piece(self, response: aiohttp.ClientResponse, within_s: float) -> bytes:
@@ -140,7 +140,7 @@ class OpenAiServer:
             try:
                 async with self.ask("GET", "/models", LIST_TIMEOUT_S) as response:
                     models = model_ids(await self.body(response, LIST_TIMEOUT_S))
-            except Failed as failed:
+            except AttemptFailed as failed:
                 if failed.status not in (404, 405, 501):
                     raise
             self._model = models[0] if len(models) == 1 else USUAL_MODEL[self.kind]
@@ -152,7 +152,7 @@ class OpenAiServer:
         if self._session is not None:
             await self._session.close()
 
-    def explain(self, failed: Failed) -> str:
+    def explain(self, failed: AttemptFailed) -> str:
         """For whoever runs us: which server, what it says, what to do."""
         words = str(failed)
         agent = self.kind == "agent"
@@ -165,33 +165,33 @@ class OpenAiServer:
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._closed:
-            raise Failed("we are closing", hopeless=True)
+            raise AttemptFailed("we are closing", hopeless=True)
         if self._session is None:
             headers = {"Accept-Encoding": "identity"}
             if self._api_key:
                 headers["Authorization"] = f"Bearer {self._api_key}"
             self._session = aiohttp.ClientSession(
-                # `Turns` limits, and each WebSocket has a connection of its own.
+                # `PrioritySemaphore` limits, and each WebSocket has a connection of its own.
                 connector=aiohttp.TCPConnector(limit=0),
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             )
         return self._session
 
-    async def _failure(self, response: aiohttp.ClientResponse) -> Failed:
+    async def _failure(self, response: aiohttp.ClientResponse) -> AttemptFailed:
         body = b""
         while len(body) < MAX_ERROR_BYTES and (piece := await self.piece(response, BODY_TIMEOUT_S)):
             body += piece
         now = datetime.now(UTC)
         return failure(response.status, response.headers, body[:MAX_ERROR_BYTES], now)
 
-    def _broken(self, error: BaseException, within_s: float) -> Failed:
+    def _broken(self, error: BaseException, within_s: float) -> AttemptFailed:
         if self._closed:
-            return Failed("we are closing", hopeless=True)
+            return AttemptFailed("we are closing", hopeless=True)
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-            return Failed(f"no server answers there ({plain(error)})", fault="unreachable")
+            return AttemptFailed(f"no server answers there ({plain(error)})", fault="unreachable")
         if isinstance(error, TimeoutError):
-            return Failed(f"it took longer than {within_s:g} s", fault="timeout")
+            return AttemptFailed(f"it took longer than {within_s:g} s", fault="timeout")
         if isinstance(error, HUNG_UP):
-            return Failed("it hung up in the middle")
-        return Failed(f"it does not speak HTTP as it should ({plain(error)})")
+            return AttemptFailed("it hung up in the middle")
+        return AttemptFailed(f"it does not speak HTTP as it should ({plain(error)})")

@@ -40,8 +40,12 @@ from offhook.pipeline.speech.openai.answers import (
 )
 from offhook.pipeline.speech.openai.client_io import BROKEN, OpenAiServer
 from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
-from offhook.pipeline.speech.streams.retry import Failed
-from offhook.pipeline.speech.streams.utterance_stream_io import Tell, Utterance, known_language
+from offhook.pipeline.speech.streams.retry import AttemptFailed
+from offhook.pipeline.speech.streams.utterance_stream_io import (
+    PendingUtterance,
+    Tell,
+    known_language,
+)
 
 PATH = "/realtime"
 HELLO_TIMEOUT_S = 10.0
@@ -54,7 +58,7 @@ NOT_THERE = (200, 400, 404, 405, 426, 501)
 """How a server without it answers the handshake; so does one that redirects."""
 
 
-class NoRealtime(Failed):
+class NoRealtime(AttemptFailed):
     """The server has no such thing."""
 
 
@@ -71,11 +75,11 @@ class Session:
         self._said_at = 0.0
         """The last sound, or its end, went out."""
 
-    async def hear(self, utterance: Utterance, tell: Tell) -> Final:
+    async def hear(self, utterance: PendingUtterance, tell: Tell) -> Final:
         """From what it has so far to its end. Raises Failed, NoRealtime."""
         try:
             socket = await self._server.socket(PATH, HELLO_TIMEOUT_S)
-        except Failed as failed:
+        except AttemptFailed as failed:
             if failed.status in NOT_THERE:
                 raise NoRealtime(str(failed)) from failed
             raise
@@ -109,7 +113,9 @@ class Session:
         await self._say(socket, update)
         await self._say(socket, {"type": "input_audio_buffer.commit", "final": False})
 
-    async def _send(self, socket: aiohttp.ClientWebSocketResponse, utterance: Utterance) -> None:
+    async def _send(
+        self, socket: aiohttp.ClientWebSocketResponse, utterance: PendingUtterance
+    ) -> None:
         """All of its sound, and that it is over. Raises Failed."""
         while True:
             while utterance.sent < len(utterance.pcm):
@@ -128,7 +134,7 @@ class Session:
     async def _listen(
         self,
         socket: aiohttp.ClientWebSocketResponse,
-        utterance: Utterance,
+        utterance: PendingUtterance,
         tell: Tell,
         sending: "asyncio.Task[None]",
     ) -> Final:
@@ -148,22 +154,22 @@ class Session:
                 finally:
                     sending.remove_done_callback(hurry)
         except TimeoutError as error:
-            raise Failed(f"it says nothing for {DONE_TIMEOUT_S:g} s") from error
+            raise AttemptFailed(f"it says nothing for {DONE_TIMEOUT_S:g} s") from error
         # A generation may end by itself, in the middle of the utterance.
         return replace(final, continues=not sending.done())
 
-    def _heard(self, heard: Message, utterance: Utterance, tell: Tell) -> Final | None:
+    def _heard(self, heard: Message, utterance: PendingUtterance, tell: Tell) -> Final | None:
         """Raises Failed, NoRealtime."""
         audio_ms = utterance.sent // 2 * 1000 // RATE_IN
         if isinstance(heard, Delta):
             self._text += self._clean.write(heard.text)
             if len(self._text) > MAX_TEXT_CHARS:
-                raise Failed(f"it says over {MAX_TEXT_CHARS} characters in one utterance")
+                raise AttemptFailed(f"it says over {MAX_TEXT_CHARS} characters in one utterance")
             if text := self._text.strip():
                 timing = utterance.partial_timing(utterance.sent, utterance.sent, self._said_at)
                 tell(Partial(text, len(text), audio_ms, timing))
         elif isinstance(heard, Refusal):
-            raise (Failed if self._text else NoRealtime)(heard.words)
+            raise (AttemptFailed if self._text else NoRealtime)(heard.words)
         elif isinstance(heard, Done):
             text = said_once(heard.text)
             language = known_language(heard.language, self._options.language_code)
@@ -176,9 +182,9 @@ class Session:
         try:
             frame = await socket.receive()
         except BROKEN as error:
-            raise Failed(f"the connection broke ({plain(error)})") from error
+            raise AttemptFailed(f"the connection broke ({plain(error)})") from error
         if frame.type is not aiohttp.WSMsgType.TEXT:
-            raise Failed(f"it hung up in the middle ({socket.close_code})")
+            raise AttemptFailed(f"it hung up in the middle ({socket.close_code})")
         return message(frame.data)
 
     async def _say(self, socket: aiohttp.ClientWebSocketResponse, command: dict[str, Any]) -> None:
@@ -186,4 +192,4 @@ class Session:
         try:
             await socket.send_str(json.dumps(command))
         except BROKEN as error:
-            raise Failed(f"the connection broke ({plain(error)})") from error
+            raise AttemptFailed(f"the connection broke ({plain(error)})") from error

@@ -32,13 +32,13 @@ from offhook.pipeline.speech.recognizer import (
     StreamOptions,
     Word,
 )
-from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, Lane
-from offhook.pipeline.speech.streams.retry import Failed, Patience
+from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, Priority
+from offhook.pipeline.speech.streams.retry import AttemptFailed, RetryPolicy
 from offhook.pipeline.speech.streams.rolling_text import RollingText, samples
 from offhook.pipeline.speech.streams.utterance_stream_io import (
     LIVE_GIVE_UP_S,
+    PendingUtterance,
     Tell,
-    Utterance,
     UtteranceStream,
     known_language,
 )
@@ -80,9 +80,9 @@ class OpenAiRecognizer:
         silence = bytes(WARM_UP_MS * RATE_IN // 1000 * 2)
         try:
             if not await self._hears_live(options):
-                lane = Lane.LIVE if options.live else Lane.FILE
+                lane = Priority.LIVE if options.live else Priority.FILE
                 await self.transcribe(silence, options, lane, FILE_TIMEOUT_S, options.words)
-        except Failed as failed:
+        except AttemptFailed as failed:
             raise failed.as_error(self._server.explain(failed), options.demands()) from failed
         self.name = self._server.name
 
@@ -94,7 +94,7 @@ class OpenAiRecognizer:
 
     # --- for its streams ---
 
-    async def hear(self, utterance: Utterance, options: StreamOptions, tell: Tell) -> Final:
+    async def hear(self, utterance: PendingUtterance, options: StreamOptions, tell: Tell) -> Final:
         """The utterance, from now to its end. Raises Failed; what was told then stays told."""
         while utterance.audio_ms < MIN_HEARD_MS:
             if utterance.ended.is_set():
@@ -129,29 +129,31 @@ class OpenAiRecognizer:
 
     async def _finds_realtime(self, options: StreamOptions) -> bool:
         """Only a whole utterance proves it: vLLM opens the socket for models that cannot, too."""
-        silence = Utterance(0, bytearray(WARM_UP_MS * RATE_IN // 1000 * 2))
+        silence = PendingUtterance(0, bytearray(WARM_UP_MS * RATE_IN // 1000 * 2))
         silence.end()
         session = Session(self._server, options)
         try:
             await session.hear(silence, lambda partial: None)
-        except Failed as why:
+        except AttemptFailed as why:
             if not (session.is_open or isinstance(why, NoRealtime)):
                 raise
             log.info("%s has no %s (%s): it is heard by requests", self._server.url, REALTIME, why)
             return False
         return True
 
-    async def _partials(self, utterance: Utterance, options: StreamOptions, tell: Tell) -> None:
+    async def _partials(
+        self, utterance: PendingUtterance, options: StreamOptions, tell: Tell
+    ) -> None:
         """Until cancelled, or there is no hope of any."""
         rolling = RollingText()
         step, heard = options.update_ms * RATE_IN // 1000 * 2, 0
-        patience = Patience(LIVE_GIVE_UP_S)
+        patience = RetryPolicy(LIVE_GIVE_UP_S)
         while True:
             while len(utterance.pcm) - heard < step:
                 utterance.grown.clear()
                 await utterance.grown.wait()
             try:
-                async with self._server.turns.turn(Lane.PARTIAL):
+                async with self._server.turns.turn(Priority.PARTIAL):
                     window = rolling.window(samples(utterance.pcm))
                     piece = bytes(utterance.pcm[2 * window.start : 2 * window.stop])
                     due, heard = heard + step, max(heard, 2 * window.stop)
@@ -159,18 +161,18 @@ class OpenAiRecognizer:
                     answer = await self._post(piece, options, PARTIAL_TIMEOUT_S, words=False)
                 timing = utterance.partial_timing(2 * window.stop, due, started)
                 tell(replace(rolling.heard(window, answer.text), timing=timing))
-                patience = Patience(LIVE_GIVE_UP_S)
-            except Failed as failed:
+                patience = RetryPolicy(LIVE_GIVE_UP_S)
+            except AttemptFailed as failed:
                 pause = patience.pause_s(failed, asyncio.get_running_loop().time())
                 log.warning("x partial: %s", self._server.explain(failed))
                 if pause is None:
                     return
                 await asyncio.sleep(pause)
 
-    async def _final(self, utterance: Utterance, options: StreamOptions) -> Final:
-        lane, within_s = Lane.LIVE, LIVE_TIMEOUT_S
+    async def _final(self, utterance: PendingUtterance, options: StreamOptions) -> Final:
+        lane, within_s = Priority.LIVE, LIVE_TIMEOUT_S
         if not options.live:
-            lane, within_s = Lane.FILE, FILE_TIMEOUT_S
+            lane, within_s = Priority.FILE, FILE_TIMEOUT_S
         pcm = bytes(utterance.pcm)
         answer, started = await self.transcribe(pcm, options, lane, within_s, options.words)
         shift = utterance.start * 1000 // RATE_IN
@@ -180,7 +182,7 @@ class OpenAiRecognizer:
         return Final(answer.text, utterance.audio_ms, tuple(words), language, timing=timing)
 
     async def transcribe(
-        self, pcm: bytes, options: StreamOptions, lane: Lane, within_s: float, words: bool
+        self, pcm: bytes, options: StreamOptions, lane: Priority, within_s: float, words: bool
     ) -> tuple[Transcript, float]:
         """And when it was asked for, by time.monotonic(). Raises Failed. A server that refuses to
         tell the times of words is not asked for them again."""
@@ -190,7 +192,7 @@ class OpenAiRecognizer:
                 return await self._post(pcm, options, within_s, words=False), started
             try:
                 return await self._post(pcm, options, within_s, words=True), started
-            except Failed as failed:
+            except AttemptFailed as failed:
                 if failed.status not in (400, 422):
                     raise
                 refused = failed
@@ -223,7 +225,7 @@ class OpenAiRecognizer:
             body = await self._server.body(response, within_s)
         return transcript(body, len(pcm) // 2 * 1000 // RATE_IN)
 
-    def explain(self, failed: Failed) -> str:
+    def explain(self, failed: AttemptFailed) -> str:
         return self._server.explain(failed)
 
 

@@ -32,8 +32,8 @@ from offhook.pipeline.speech.openai.client_io import (
     OpenAiServer,
 )
 from offhook.pipeline.speech.recognizer import EngineError
-from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, Lane
-from offhook.pipeline.speech.streams.retry import Failed, Patience
+from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, Priority
+from offhook.pipeline.speech.streams.retry import AttemptFailed, RetryPolicy
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,
     Speech,
@@ -96,11 +96,11 @@ class OpenAiSynthesizer:
             try:
                 async with self._server.ask("GET", "/audio/voices", LIST_TIMEOUT_S) as response:
                     self._voices = voice_names(await self._server.body(response, LIST_TIMEOUT_S))
-            except Failed as failed:
+            except AttemptFailed as failed:
                 if failed.status not in (400, 404, 405, 501):
                     raise
             await self.speak(Clause(WARM_UP, asyncio.Event()), options)
-        except Failed as failed:
+        except AttemptFailed as failed:
             raise failed.as_error(self._server.explain(failed), options.demands()) from failed
         self.name = self._server.name
 
@@ -126,16 +126,16 @@ class OpenAiSynthesizer:
     def forget(self, stream: "OpenAiSpeech") -> None:
         self._streams.discard(stream)
 
-    def explain(self, failed: Failed) -> str:
+    def explain(self, failed: AttemptFailed) -> str:
         return self._server.explain(failed)
 
     async def speak(self, clause: "Clause", options: VoiceOptions) -> None:
         """What is left of it. Raises Failed."""
-        async with self._server.turns.turn(Lane.LIVE if options.live else Lane.FILE):
+        async with self._server.turns.turn(Priority.LIVE if options.live else Priority.FILE):
             if self._takes_more:
                 try:
                     return await self._post(clause, options, more=True)
-                except Failed as failed:
+                except AttemptFailed as failed:
                     if failed.status not in (400, 422):
                         raise
                     refused = failed
@@ -164,12 +164,12 @@ class OpenAiSynthesizer:
             sound = RawSound(sound_rate(kind, RATE_OUT))
             piece = await self._server.piece(response, within_s)
             if fault := sound_fault(kind, piece):
-                raise Failed(fault, hopeless=True)
+                raise AttemptFailed(fault, hopeless=True)
             while piece:
                 await clause.hear(sound.pcm(piece))
                 piece = await self._server.piece(response, BODY_TIMEOUT_S)
         if not clause.samples:
-            raise Failed("it sends no sound")
+            raise AttemptFailed("it sends no sound")
         pace = clause.letters / (clause.samples / RATE_OUT) / options.speed
         self.letters_per_s += LEARN * (pace - self.letters_per_s)
 
@@ -256,7 +256,7 @@ class Clause:
         self.samples += len(pcm)
         if self.samples > MAX_CLAUSE_S * RATE_OUT:
             words = f"its sound does not end ({MAX_CLAUSE_S} s for {self.letters} letters)"
-            raise Failed(words, hopeless=True)
+            raise AttemptFailed(words, hopeless=True)
         self._pcm.append(pcm)
         self._untaken += len(pcm)
         self.begun.set()
@@ -407,13 +407,13 @@ class OpenAiSpeech:
     async def _ask_for(self, clause: Clause) -> None:
         """Until all its sound is there, or it is given up."""
         loop = asyncio.get_running_loop()
-        patience = Patience(GIVE_UP_S if self._options.live else FILE_GIVE_UP_S)
+        patience = RetryPolicy(GIVE_UP_S if self._options.live else FILE_GIVE_UP_S)
         losses = 0
         while not clause.says_nothing:
             try:
                 await self._synthesizer.speak(clause, self._options)
                 break
-            except Failed as failed:
+            except AttemptFailed as failed:
                 losses += clause.samples > 0
                 pause = patience.pause_s(failed, loop.time())
                 words = self._synthesizer.explain(failed)

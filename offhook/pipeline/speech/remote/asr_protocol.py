@@ -166,7 +166,7 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Heard:
+class RecognitionResult:
     """A partial or a final of one utterance. Times of words count from the stream's first sample,
     with the utterances that were cancelled."""
 
@@ -176,14 +176,14 @@ class Heard:
     stages: Stages | None = None
 
 
-ServerMessage = Ready | Heard | Error
+ServerMessage = Ready | RecognitionResult | Error
 
 
 def server_text(message: ServerMessage) -> str:
     match message:
         case Ready():
             return json.dumps({"type": "ready", **asdict(message)})
-        case Heard(utterance, event):
+        case RecognitionResult(utterance, event):
             kind = type(event).__name__.lower()
             table = {"type": kind, "utterance": utterance, **vars(event)}
             if isinstance(event, Final):
@@ -208,10 +208,10 @@ def parse_server(text: str) -> ServerMessage:
             partial = build(Partial, table, _TYPES)
             if not 0 <= partial.stable_chars <= len(partial.text):
                 raise ProtocolError("stable_chars is not within the text")
-            return Heard(number(table, "utterance"), partial, stages)
+            return RecognitionResult(number(table, "utterance"), partial, stages)
         case "final":
             stages = _stages(table)
-            return Heard(number(table, "utterance"), _final(table), stages)
+            return RecognitionResult(number(table, "utterance"), _final(table), stages)
         case "error":
             return Error.parse(table)
         case other:

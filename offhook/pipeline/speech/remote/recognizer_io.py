@@ -30,8 +30,8 @@ from offhook.pipeline.speech.remote.asr_protocol import (
     PATH,
     Cancel,
     Flush,
-    Heard,
     Ready,
+    RecognitionResult,
     Request,
     ServerMessage,
     command_text,
@@ -77,7 +77,7 @@ NOTHING = Partial("", 0, 0)
 
 
 @dataclass(eq=False)
-class Utterance:
+class PendingUtterance:
     """One utterance of a stream until its final comes."""
 
     start: int
@@ -198,10 +198,10 @@ class RemoteStream:
     def __init__(self, recognizer: RemoteRecognizer, options: StreamOptions) -> None:
         self._recognizer = recognizer
         self._options = options
-        self._utterances: deque[Utterance] = deque()
+        self._utterances: deque[PendingUtterance] = deque()
         """Without a final, oldest first; only the last can be in progress."""
         self._numbers = itertools.count()
-        self._on_wire: dict[int, Utterance] = {}
+        self._on_wire: dict[int, PendingUtterance] = {}
         self._to_cancel = False
         """The utterance in progress on the wire is not wanted any more."""
         self._wire_samples = 0
@@ -257,13 +257,13 @@ class RemoteStream:
 
     # --- utterances ---
 
-    def _current(self) -> Utterance | None:
+    def _current(self) -> PendingUtterance | None:
         """The utterance in progress."""
         newest = self._utterances[-1] if self._utterances else None
         return None if newest is None or newest.finished else newest
 
-    def _begin(self, fed: int) -> Utterance:
-        self._utterances.append(Utterance(self._samples - fed))
+    def _begin(self, fed: int) -> PendingUtterance:
+        self._utterances.append(PendingUtterance(self._samples - fed))
         return self._utterances[-1]
 
     def _is_full(self, more_bytes: int) -> bool:
@@ -274,7 +274,7 @@ class RemoteStream:
         self._dropping = full
         return full
 
-    def _give_up(self, why: str, lost: Exception, utterances: list[Utterance]) -> None:
+    def _give_up(self, why: str, lost: Exception, utterances: list[PendingUtterance]) -> None:
         if utterances and not self._options.live:
             words = f"the speech worker at {self._recognizer.url}: {why}"
             self._mailbox.fail(as_error(lost, words, self._options.demands()))
@@ -356,13 +356,13 @@ class RemoteStream:
                     await socket.pong(frame.data)
                 elif frame.type is not aiohttp.WSMsgType.PONG:
                     message = read(content_of(socket, frame))
-                    if isinstance(message, Heard):
+                    if isinstance(message, RecognitionResult):
                         self._receive(message)
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
-    def _receive(self, message: Heard) -> None:
+    def _receive(self, message: RecognitionResult) -> None:
         event = message.event
         utterance = self._on_wire.get(message.utterance)
         if utterance is None:
@@ -412,7 +412,7 @@ class RemoteStream:
                 return command_text(Flush())
         return None
 
-    def _put_on_wire(self, utterance: Utterance) -> None:
+    def _put_on_wire(self, utterance: PendingUtterance) -> None:
         if utterance.number is None:
             utterance.number = next(self._numbers)
             utterance.wire_start = self._wire_samples

@@ -11,7 +11,7 @@ MAX_REQUESTS = 16
 """At a time, of one server, unless told otherwise."""
 
 
-class Lane(IntEnum):
+class Priority(IntEnum):
     """Who goes first when more is asked for than the server takes at a time."""
 
     LIVE = 0
@@ -21,7 +21,7 @@ class Lane(IntEnum):
     FILE = 2
 
 
-class Turns:
+class PrioritySemaphore:
     """At most `most` at a time, by lane and then in order; partials at most half of them, so that
     a final seldom waits for one."""
 
@@ -30,10 +30,10 @@ class Turns:
         self._running = 0
         self._partials = 0
         self._count = itertools.count()
-        self._waiting: list[tuple[Lane, int, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Priority, int, asyncio.Future[None]]] = []
 
     @asynccontextmanager
-    async def turn(self, lane: Lane) -> AsyncIterator[None]:
+    async def turn(self, lane: Priority) -> AsyncIterator[None]:
         waits = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (lane, next(self._count), waits))
         self._admit()
@@ -48,9 +48,9 @@ class Turns:
         finally:
             self._leave(lane)
 
-    def _leave(self, lane: Lane) -> None:
+    def _leave(self, lane: Priority) -> None:
         self._running -= 1
-        self._partials -= lane is Lane.PARTIAL
+        self._partials -= lane is Priority.PARTIAL
         self._admit()
 
     def _admit(self) -> None:
@@ -59,11 +59,11 @@ class Turns:
             lane, number, waits = heapq.heappop(self._waiting)
             if waits.cancelled():
                 continue
-            if lane is Lane.PARTIAL and self._partials >= max(1, self._most // 2):
+            if lane is Priority.PARTIAL and self._partials >= max(1, self._most // 2):
                 held.append((lane, number, waits))
                 continue
             self._running += 1
-            self._partials += lane is Lane.PARTIAL
+            self._partials += lane is Priority.PARTIAL
             waits.set_result(None)
         for entry in held:
             heapq.heappush(self._waiting, entry)

@@ -7,7 +7,7 @@ RETRY_MAX_S = 5.0
 """The pause before a request is tried again: twice as long each time, and as long as it is told."""
 
 
-class Failed(Exception):
+class AttemptFailed(Exception):
     """Something asked for came to nothing; the message says why."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Failed(Exception):
         return EngineError(words, self.fault)
 
 
-class Patience:
+class RetryPolicy:
     """Pauses between tries of one thing, and when to give it up. `now` in seconds of one clock."""
 
     def __init__(self, give_up_s: float) -> None:
@@ -44,7 +44,7 @@ class Patience:
         self._pause = RETRY_S
         self._until: float | None = None
 
-    def pause_s(self, failed: Failed, now: float) -> float | None:
+    def pause_s(self, failed: AttemptFailed, now: float) -> float | None:
         """How long to wait before it is tried again; None: never."""
         if self._until is None:
             self._until = now + self._give_up_s

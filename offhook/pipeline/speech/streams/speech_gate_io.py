@@ -175,7 +175,7 @@ class Judge:
 
 
 @dataclass(eq=False)
-class Utterance:
+class GatedUtterance:
     """One that has no Final yet. In samples."""
 
     start: int
@@ -237,9 +237,9 @@ class GatedStream:
         self._judge = judge
         self._update = options.update_ms * RATE_IN // 1000
         self._timed = options.timing
-        self._utterances: deque[Utterance] = deque()
+        self._utterances: deque[GatedUtterance] = deque()
         """Oldest first; only the last can be in progress."""
-        self._asked: tuple[Utterance, Pcm] | None = None
+        self._asked: tuple[GatedUtterance, Pcm] | None = None
         """The window that is being judged."""
         self._samples = 0
         self._splices = Splices()
@@ -289,11 +289,11 @@ class GatedStream:
         await asyncio.gather(self._listening, return_exceptions=True)
         await self._hears.close()
 
-    def _current(self) -> Utterance:
+    def _current(self) -> GatedUtterance:
         """The utterance in progress; a new one when there is none."""
         if not self._utterances or self._utterances[-1].finished:
             arrivals = Arrivals() if self._timed else None
-            self._utterances.append(Utterance(self._samples, arrivals=arrivals))
+            self._utterances.append(GatedUtterance(self._samples, arrivals=arrivals))
         return self._utterances[-1]
 
     # --- what is judged ---
@@ -311,7 +311,7 @@ class GatedStream:
             self._place(0.0)
         return None
 
-    def _take_window(self, utterance: Utterance) -> bool:
+    def _take_window(self, utterance: GatedUtterance) -> bool:
         """False when there is none yet."""
         size = len(utterance.waiting)
         if size < 2 * WINDOW and not (utterance.finished and size):
@@ -346,7 +346,7 @@ class GatedStream:
         self._tell_of_silence(utterance)
         self._end_complete()
 
-    def _tell_of_silence(self, utterance: Utterance) -> None:
+    def _tell_of_silence(self, utterance: GatedUtterance) -> None:
         """Of several utterances under way only the oldest is told of, as their order is."""
         if utterance.gate.is_open or utterance is not self._utterances[0]:
             return
@@ -367,7 +367,7 @@ class GatedStream:
             timing = utterance.timing(None, final=True)
             self._mailbox.put(Final("", _ms(utterance.fed - utterance.before), timing=timing))
 
-    def _judging(self) -> Utterance | None:
+    def _judging(self) -> GatedUtterance | None:
         return self._asked[0] if self._asked is not None else None
 
     # --- what the engine says ---
@@ -401,7 +401,7 @@ class GatedStream:
         self._mailbox.put(replace(event, audio_ms=audio_ms, words=words, timing=timing))
         self._end_complete()
 
-    def _show(self, utterance: Utterance, partial: Partial) -> None:
+    def _show(self, utterance: GatedUtterance, partial: Partial) -> None:
         utterance.told = utterance.covered
         audio_ms = _ms(utterance.told) - _ms(utterance.before)
         timing = utterance.timing(partial.timing, final=False)

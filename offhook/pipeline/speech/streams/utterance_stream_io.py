@@ -19,7 +19,7 @@ from offhook.pipeline.speech.streams.audio_chunks import SEARCH_SECONDS, split
 from offhook.pipeline.speech.streams.event_mailbox_io import EventMailbox
 from offhook.pipeline.speech.streams.languages import UNKNOWN
 from offhook.pipeline.speech.streams.partials import following
-from offhook.pipeline.speech.streams.retry import Failed, Patience
+from offhook.pipeline.speech.streams.retry import AttemptFailed, RetryPolicy
 from offhook.pipeline.speech.streams.rolling_text import samples
 from offhook.pipeline.speech.timing import Arrivals
 
@@ -39,7 +39,7 @@ Tell = Callable[[Partial], None]
 
 
 @dataclass(eq=False)
-class Utterance:
+class PendingUtterance:
     """One utterance of a stream until its final comes."""
 
     start: int
@@ -115,17 +115,17 @@ class Utterance:
         return rest
 
 
-class Hears(Protocol):
+class UtteranceRecognizer(Protocol):
     """What a stream asks to hear."""
 
     @property
     def name(self) -> str: ...
 
-    async def hear(self, utterance: Utterance, options: StreamOptions, tell: Tell) -> Final:
+    async def hear(self, utterance: PendingUtterance, options: StreamOptions, tell: Tell) -> Final:
         """The utterance, from now to its end; partials to `tell`. Raises Failed; what was told then
         stays told."""
 
-    def explain(self, failed: Failed) -> str:
+    def explain(self, failed: AttemptFailed) -> str:
         """For whoever runs us."""
 
 
@@ -137,10 +137,10 @@ def known_language(language: str, wanted: str | None) -> str:
 class UtteranceStream:
     """A `RecognizerStream`: utterances are heard one after another."""
 
-    def __init__(self, recognizer: Hears, options: StreamOptions) -> None:
+    def __init__(self, recognizer: UtteranceRecognizer, options: StreamOptions) -> None:
         self._recognizer = recognizer
         self._options = options
-        self._utterances: deque[Utterance] = deque()
+        self._utterances: deque[PendingUtterance] = deque()
         """Without a final, oldest first; only the last can be in progress."""
         self._samples = 0
         self._dropping = False
@@ -192,14 +192,14 @@ class UtteranceStream:
     def _is_over(self) -> bool:
         return self._mailbox.closed or self._mailbox.error is not None
 
-    def _current(self) -> Utterance | None:
+    def _current(self) -> PendingUtterance | None:
         """The utterance in progress."""
         newest = self._utterances[-1] if self._utterances else None
         return None if newest is None or newest.ended.is_set() else newest
 
-    def _begin(self, fed: int) -> Utterance:
+    def _begin(self, fed: int) -> PendingUtterance:
         arrivals = Arrivals() if self._options.timing else None
-        self._utterances.append(Utterance(self._samples - fed, arrivals=arrivals))
+        self._utterances.append(PendingUtterance(self._samples - fed, arrivals=arrivals))
         return self._utterances[-1]
 
     def _is_full(self, more_bytes: int) -> bool:
@@ -239,10 +239,10 @@ class UtteranceStream:
                 final = replace(final, continues=utterance.continues)
             self._mailbox.put(final)
 
-    async def _hear_to_end(self, utterance: Utterance) -> Final:
+    async def _hear_to_end(self, utterance: PendingUtterance) -> Final:
         """Its Final, at any rate: an empty one when it is given up."""
         loop = asyncio.get_running_loop()
-        patience = Patience(LIVE_GIVE_UP_S if self._options.live else FILE_GIVE_UP_S)
+        patience = RetryPolicy(LIVE_GIVE_UP_S if self._options.live else FILE_GIVE_UP_S)
 
         def tell(partial: Partial) -> None:
             if shown := utterance.show(partial):
@@ -251,7 +251,7 @@ class UtteranceStream:
         while True:
             try:
                 return await self._recognizer.hear(utterance, self._options, tell)
-            except Failed as failed:
+            except AttemptFailed as failed:
                 self._log(failed)
                 pause = patience.pause_s(failed, loop.time())
                 if pause is None:
@@ -263,7 +263,7 @@ class UtteranceStream:
                     return Final("", utterance.audio_ms, language=language, lost=True)
                 await asyncio.sleep(pause)
 
-    def _log(self, failed: Failed) -> None:
+    def _log(self, failed: AttemptFailed) -> None:
         if (words := self._recognizer.explain(failed)) != self._said:
             log.warning("x %s", words)
             self._said = words

@@ -70,7 +70,7 @@ PROBE = "00000000-0000-0000-0000-000000000000"
 _SECONDS = re.compile(r"PT([0-9]{0,9})(?:\.([0-9]{1,9}))?S")
 
 
-class State(Enum):
+class SessionState(Enum):
     NEW = auto()
     OPEN = auto()
     PROBED = auto()
@@ -90,7 +90,7 @@ class GenesysStream(CarrierStream):
     packet_ms = 200
 
     def __init__(self) -> None:
-        self._state = State.NEW
+        self._state = SessionState.NEW
         self._id = ""
         self._seq = 0
         self._clientseq = 0
@@ -103,7 +103,7 @@ class GenesysStream(CarrierStream):
         """What was wrong, by the client or by us, should the client close."""
 
     def receive(self, data: Message) -> list[Event]:
-        if self._state is State.CLOSED:
+        if self._state is SessionState.CLOSED:
             return []
         if isinstance(data, bytes):
             return self._sound(data)
@@ -113,7 +113,7 @@ class GenesysStream(CarrierStream):
             self.malformed += 1
             return []
         session = text_of(message.get("id"), MAX_ID_CHARS)
-        if self._state is State.NEW:
+        if self._state is SessionState.NEW:
             self._id = session
         if kind in self.kinds and (not session or session != self._id):
             raise CarrierError(f"Genesys sent {kind} of another session")
@@ -132,7 +132,7 @@ class GenesysStream(CarrierStream):
 
     def hang_up(self, reason: str) -> list[Message]:
         """Asks once; the client closes the session upon it."""
-        if self._state is not State.OPEN or self._leaving:
+        if self._state is not SessionState.OPEN or self._leaving:
             return []
         self._leaving = True
         parameters = {"reason": "completed", "info": reason[:MAX_ID_CHARS]}
@@ -163,11 +163,11 @@ class GenesysStream(CarrierStream):
     def _sound(self, payload: bytes) -> list[Event]:
         if len(payload) > MAX_MESSAGE_BYTES:
             raise CarrierError(f"a message of {len(payload)} bytes is longer than the allowed")
-        if self._state is State.NEW:
+        if self._state is SessionState.NEW:
             raise CarrierError("Genesys sent sound before open")
         whole = len(payload) - len(payload) % len(self._channels)
         heard = payload[self._channels.index(CALLER) : whole : len(self._channels)]
-        if self._state is not State.OPEN or not heard:
+        if self._state is not SessionState.OPEN or not heard:
             return []
         began = self._position
         self._position += len(heard)
@@ -177,15 +177,15 @@ class GenesysStream(CarrierStream):
         conversation = text_of(parameters.get("conversationId"), MAX_ID_CHARS)
         medium = _select(parameters.get("media"))
         if conversation == PROBE:
-            self._state = State.PROBED
+            self._state = SessionState.PROBED
             return [self._opened(medium)]
         if not conversation or medium is None:
-            self._state = State.REFUSED
+            self._state = SessionState.REFUSED
             lacking = "no conversationId" if medium else "no PCMU with the external channel"
             self._complaint = f"it offered {lacking}"
             info = {"reason": "error", "info": f"The open message has {lacking}."}
             return [Answer(self._say("disconnect", info))]
-        self._state = State.OPEN
+        self._state = SessionState.OPEN
         self._channels = medium["channels"]
         participant = parameters.get("participant")
         talker = participant if isinstance(participant, dict) else {}
@@ -214,11 +214,11 @@ class GenesysStream(CarrierStream):
     def _close(self, parameters: Json) -> list[Event]:
         reason = text_of(parameters.get("reason"), MAX_ID_CHARS) or "end"
         told = f"Genesys closed the session: {reason}"
-        if self._state is State.PROBED:
+        if self._state is SessionState.PROBED:
             told = "Genesys only probed the connection"
         elif self._complaint:
             told += f" ({self._complaint})"
-        self._state = State.CLOSED
+        self._state = SessionState.CLOSED
         return [Answer(self._say("closed", {})), Stopped(told)]
 
     def _dtmf(self, parameters: Json) -> list[Event]:
@@ -260,28 +260,28 @@ class GenesysStream(CarrierStream):
         return []
 
     # What is not in the table changes nothing: update, playback_started, and messages to come.
-    actions: ClassVar[Mapping[tuple[State, str], Callable[[Any, Json], list[Event]]]] = {
-        (State.NEW, "open"): _open,
-        (State.NEW, "ping"): _too_early,
-        (State.NEW, "close"): _close,
-        (State.NEW, "dtmf"): _too_early,
-        (State.NEW, "paused"): _too_early,
-        (State.NEW, "resumed"): _too_early,
-        (State.NEW, "discarded"): _too_early,
-        (State.NEW, "playback_completed"): _too_early,
-        (State.OPEN, "ping"): _ping,
-        (State.OPEN, "close"): _close,
-        (State.OPEN, "dtmf"): _dtmf,
-        (State.OPEN, "paused"): _paused,
-        (State.OPEN, "resumed"): _resumed,
-        (State.OPEN, "discarded"): _discarded,
-        (State.OPEN, "playback_completed"): _completed,
-        (State.OPEN, "error"): _complained,
-        (State.PROBED, "ping"): _ping,
-        (State.PROBED, "close"): _close,
-        (State.REFUSED, "ping"): _ping,
-        (State.REFUSED, "close"): _close,
-        (State.REFUSED, "error"): _complained,
+    actions: ClassVar[Mapping[tuple[SessionState, str], Callable[[Any, Json], list[Event]]]] = {
+        (SessionState.NEW, "open"): _open,
+        (SessionState.NEW, "ping"): _too_early,
+        (SessionState.NEW, "close"): _close,
+        (SessionState.NEW, "dtmf"): _too_early,
+        (SessionState.NEW, "paused"): _too_early,
+        (SessionState.NEW, "resumed"): _too_early,
+        (SessionState.NEW, "discarded"): _too_early,
+        (SessionState.NEW, "playback_completed"): _too_early,
+        (SessionState.OPEN, "ping"): _ping,
+        (SessionState.OPEN, "close"): _close,
+        (SessionState.OPEN, "dtmf"): _dtmf,
+        (SessionState.OPEN, "paused"): _paused,
+        (SessionState.OPEN, "resumed"): _resumed,
+        (SessionState.OPEN, "discarded"): _discarded,
+        (SessionState.OPEN, "playback_completed"): _completed,
+        (SessionState.OPEN, "error"): _complained,
+        (SessionState.PROBED, "ping"): _ping,
+        (SessionState.PROBED, "close"): _close,
+        (SessionState.REFUSED, "ping"): _ping,
+        (SessionState.REFUSED, "close"): _close,
+        (SessionState.REFUSED, "error"): _complained,
     }
     kinds: ClassVar[frozenset[str]] = frozenset(kind for _, kind in actions)
 

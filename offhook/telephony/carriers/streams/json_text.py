@@ -101,7 +101,7 @@ def texts_of(value: object) -> dict[str, str]:
     return texts
 
 
-class State(Enum):
+class StreamState(Enum):
     WAITING = auto()
     """For the start message."""
     STREAMING = auto()
@@ -120,7 +120,7 @@ class EventStream(CarrierStream):
     """Our messages name the stream."""
 
     def __init__(self) -> None:
-        self._state = State.WAITING
+        self._state = StreamState.WAITING
         self._stream_id = ""
         self._around: tuple[str, str] | None = None
         """Of the payload, in a message with sound."""
@@ -130,7 +130,7 @@ class EventStream(CarrierStream):
         """What the start message's object says. Raises CarrierError."""
 
     def receive(self, data: Message) -> list[Event]:
-        if self._state is State.STOPPED:
+        if self._state is StreamState.STOPPED:
             return []
         message = read_object(data, self.max_message_bytes)
         event = text_of(message.get("event"), MAX_ID_CHARS) if message else ""
@@ -186,7 +186,7 @@ class EventStream(CarrierStream):
         if not started.stream_id:
             raise CarrierError(f"{self._name}'s start message has no {self.stream_key}")
         self._stream_id = started.stream_id
-        self._state = State.STREAMING
+        self._state = StreamState.STREAMING
         return [started]
 
     def _start_again(self, message: Json) -> list[Event]:
@@ -233,21 +233,21 @@ class EventStream(CarrierStream):
         return []
 
     def _stop(self, message: Json) -> list[Event]:
-        self._state = State.STOPPED
+        self._state = StreamState.STOPPED
         stop = message.get("stop")
         reason = text_of(stop.get("reason"), MAX_ID_CHARS) if isinstance(stop, dict) else ""
         return [Stopped(f"{self._name} ended the stream" + (f": {reason}" if reason else ""))]
 
     # What is not in the table changes nothing: `connected`, and events still to be invented.
-    actions: ClassVar[Mapping[tuple[State, str], Callable[[Any, Json], list[Event]]]] = {
-        (State.WAITING, "start"): _start,
-        (State.WAITING, "media"): _too_early,
-        (State.WAITING, "dtmf"): _too_early,
-        (State.WAITING, "mark"): _too_early,
-        (State.WAITING, "stop"): _stop,
-        (State.STREAMING, "start"): _start_again,
-        (State.STREAMING, "media"): _media,
-        (State.STREAMING, "dtmf"): _dtmf,
-        (State.STREAMING, "mark"): _mark,
-        (State.STREAMING, "stop"): _stop,
+    actions: ClassVar[Mapping[tuple[StreamState, str], Callable[[Any, Json], list[Event]]]] = {
+        (StreamState.WAITING, "start"): _start,
+        (StreamState.WAITING, "media"): _too_early,
+        (StreamState.WAITING, "dtmf"): _too_early,
+        (StreamState.WAITING, "mark"): _too_early,
+        (StreamState.WAITING, "stop"): _stop,
+        (StreamState.STREAMING, "start"): _start_again,
+        (StreamState.STREAMING, "media"): _media,
+        (StreamState.STREAMING, "dtmf"): _dtmf,
+        (StreamState.STREAMING, "mark"): _mark,
+        (StreamState.STREAMING, "stop"): _stop,
     }

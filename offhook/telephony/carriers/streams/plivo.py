@@ -20,7 +20,7 @@ from offhook.telephony.carriers.streams.json_text import (
     MAX_ID_CHARS,
     EventStream,
     Json,
-    State,
+    StreamState,
     number,
     read_object,
     text_of,
@@ -107,14 +107,14 @@ class PlivoStream(EventStream):
         return [Cleared()]
 
     # Plivo's documents know no `stop`, its own libraries do: it is in the table of EventStream.
-    actions: ClassVar[Mapping[tuple[State, str], Callable[[Any, Json], list[Event]]]] = {
+    actions: ClassVar[Mapping[tuple[StreamState, str], Callable[[Any, Json], list[Event]]]] = {
         **EventStream.actions,
-        (State.WAITING, "start"): _start,
-        (State.WAITING, "playedStream"): EventStream._too_early,
-        (State.WAITING, "clearedAudio"): EventStream._too_early,
-        (State.STREAMING, "media"): _media,
-        (State.STREAMING, "playedStream"): _played,
-        (State.STREAMING, "clearedAudio"): _cleared,
+        (StreamState.WAITING, "start"): _start,
+        (StreamState.WAITING, "playedStream"): EventStream._too_early,
+        (StreamState.WAITING, "clearedAudio"): EventStream._too_early,
+        (StreamState.STREAMING, "media"): _media,
+        (StreamState.STREAMING, "playedStream"): _played,
+        (StreamState.STREAMING, "clearedAudio"): _cleared,
     }
 
 

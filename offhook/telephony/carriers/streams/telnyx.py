@@ -20,7 +20,7 @@ from offhook.telephony.carriers.streams.json_text import (
     MAX_ID_CHARS,
     EventStream,
     Json,
-    State,
+    StreamState,
     number,
     text_of,
     texts_of,
@@ -74,10 +74,10 @@ class TelnyxStream(EventStream):
         self.complaint = _complaint(message)
         return []
 
-    actions: ClassVar[Mapping[tuple[State, str], Callable[[Any, Json], list[Event]]]] = {
+    actions: ClassVar[Mapping[tuple[StreamState, str], Callable[[Any, Json], list[Event]]]] = {
         **EventStream.actions,
-        (State.WAITING, "error"): _refused,
-        (State.STREAMING, "error"): _complained,
+        (StreamState.WAITING, "error"): _refused,
+        (StreamState.STREAMING, "error"): _complained,
     }
 
 

@@ -16,7 +16,7 @@ from offhook.telephony.carriers.streams.json_text import (
     MAX_ID_CHARS,
     EventStream,
     Json,
-    State,
+    StreamState,
     number,
     text_of,
     texts_of,
@@ -58,7 +58,7 @@ class TwilioStream(EventStream):
     def receive(self, data: Message) -> list[Event]:
         """Sound comes 50 times a second, and always in the same words: what is exactly so is not
         read as JSON, which would cost four times as much; all else is."""
-        if self._state is State.STREAMING and isinstance(data, str):
+        if self._state is StreamState.STREAMING and isinstance(data, str):
             sound = self._sound_in(data)
             if sound is not None:
                 return [sound]

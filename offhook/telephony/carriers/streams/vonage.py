@@ -22,7 +22,7 @@ from offhook.telephony.carriers.streams.json_text import (
     DIGITS,
     MAX_ID_CHARS,
     Json,
-    State,
+    StreamState,
     read_object,
     text_of,
     texts_of,
@@ -61,11 +61,11 @@ class VonageStream(CarrierStream):
     packet_ms = PACKET_MS
 
     def __init__(self) -> None:
-        self._state = State.WAITING
+        self._state = StreamState.WAITING
         self._packet_bytes = 0
 
     def receive(self, data: Message) -> list[Event]:
-        if self._state is State.STOPPED:
+        if self._state is StreamState.STOPPED:
             return []
         if isinstance(data, bytes):
             return self._sound(data)
@@ -101,7 +101,7 @@ class VonageStream(CarrierStream):
                 "understood: it must be audio/l16 with a rate of 8000, 16000 or 24000"
             )
         self._packet_bytes = rate * PACKET_MS // 1000 * 2
-        self._state = State.STREAMING
+        self._state = StreamState.STREAMING
         own = ("event", "content-type")
         headers = texts_of({name: value for name, value in message.items() if name not in own})
         call_id = headers.get("uuid", "")
@@ -126,13 +126,13 @@ class VonageStream(CarrierStream):
         raise CarrierError(f"Vonage sent {event} before websocket:connected")
 
     def _disconnected(self, message: Json) -> list[Event]:
-        self._state = State.STOPPED
+        self._state = StreamState.STOPPED
         return [Stopped("Vonage ended the stream")]
 
     def _sound(self, payload: bytes) -> list[Event]:
         if len(payload) > MAX_MESSAGE_BYTES:
             raise CarrierError(f"a message of {len(payload)} bytes is longer than the allowed")
-        if self._state is State.WAITING:
+        if self._state is StreamState.WAITING:
             raise CarrierError("Vonage sent sound before websocket:connected")
         return [Sound(payload)] if payload else []
 
@@ -155,15 +155,15 @@ class VonageStream(CarrierStream):
         return [Cleared()]
 
     # What is not in the table changes nothing: other events of the Video API, and those to come.
-    actions: ClassVar[Mapping[tuple[State, str], Callable[[Any, Json], list[Event]]]] = {
-        (State.WAITING, "websocket:connected"): _connected,
-        (State.WAITING, "websocket:dtmf"): _too_early,
-        (State.WAITING, "websocket:notify"): _too_early,
-        (State.WAITING, "websocket:cleared"): _too_early,
-        (State.WAITING, "websocket:disconnected"): _disconnected,
-        (State.STREAMING, "websocket:connected"): _connected_again,
-        (State.STREAMING, "websocket:dtmf"): _dtmf,
-        (State.STREAMING, "websocket:notify"): _notified,
-        (State.STREAMING, "websocket:cleared"): _cleared,
-        (State.STREAMING, "websocket:disconnected"): _disconnected,
+    actions: ClassVar[Mapping[tuple[StreamState, str], Callable[[Any, Json], list[Event]]]] = {
+        (StreamState.WAITING, "websocket:connected"): _connected,
+        (StreamState.WAITING, "websocket:dtmf"): _too_early,
+        (StreamState.WAITING, "websocket:notify"): _too_early,
+        (StreamState.WAITING, "websocket:cleared"): _too_early,
+        (StreamState.WAITING, "websocket:disconnected"): _disconnected,
+        (StreamState.STREAMING, "websocket:connected"): _connected_again,
+        (StreamState.STREAMING, "websocket:dtmf"): _dtmf,
+        (StreamState.STREAMING, "websocket:notify"): _notified,
+        (StreamState.STREAMING, "websocket:cleared"): _cleared,
+        (StreamState.STREAMING, "websocket:disconnected"): _disconnected,
     }

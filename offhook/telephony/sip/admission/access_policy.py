@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from offhook.telephony.sip.admission.rate_limiter import RequestKind, Sources, Verdict
+from offhook.telephony.sip.admission.rate_limiter import RateLimiter, RequestKind, Verdict
 from offhook.telephony.sip.auth.digest import DigestServer
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import Request
@@ -48,7 +48,7 @@ class Call(Protocol):
         """The far end has proved that it is there now."""
 
 
-class Gate:
+class AccessPolicy:
     """Lets in requests, or not."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Gate:
         self._settings = settings
         self._call_of = call_of
         self._follows = follows
-        self._sources = Sources(settings)
+        self._sources = RateLimiter(settings)
         self._digest = DigestServer(settings.public_address or settings.host)
         self._challenges = any(t.password and not t.register for t in settings.trunks)
         self._addresses: dict[str, Collection[str]] = {}

@@ -66,7 +66,7 @@ class _Offender:
     """End of the penalty."""
 
 
-class Sources:
+class RateLimiter:
     """Judges every message before anything is done for it. Trunks' addresses are never limited."""
 
     def __init__(self, settings: SipSettings) -> None:

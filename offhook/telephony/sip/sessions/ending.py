@@ -7,7 +7,7 @@ from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.messages.message import Message, Response
 from offhook.telephony.sip.messages.reasons import CAUSES, REASONS
 from offhook.telephony.sip.sessions.session_events import Ended
-from offhook.telephony.sip.sessions.session_table import Event, State
+from offhook.telephony.sip.sessions.session_table import Event, SessionState
 
 MAX_REASON_CHARACTERS = 200
 """Of a reason of the far end's, as it is shown to people."""
@@ -41,14 +41,18 @@ class Cause:
     by: EndedBy
 
 
-def ended(cause: Cause, before: State) -> Ended:
+def ended(cause: Cause, before: SessionState) -> Ended:
     """What is told of the end. `before`: the state that the call was in."""
     status, text = cause.status, shown(cause.reason)
     if cause.event is Event.REFUSE:
         text = text or REASONS.get(status, "")
         text = f"refused: {status} {text}".rstrip()
     elif cause.event is Event.HANG_UP:
-        usual = {State.RECEIVED: 480, State.CALLING: 487, State.PROCEEDING: 487}
+        usual = {
+            SessionState.RECEIVED: 480,
+            SessionState.CALLING: 487,
+            SessionState.PROCEEDING: 487,
+        }
         status = status or usual.get(before, 200)
         text = text or ("cancelled" if status == 487 else "hung up")
     elif cause.event is Event.CANCEL:

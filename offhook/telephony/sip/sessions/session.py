@@ -46,7 +46,14 @@ from offhook.telephony.sip.sessions.session_events import (
 )
 from offhook.telephony.sip.sessions.session_offers import DECISION_SECONDS
 from offhook.telephony.sip.sessions.session_requests import ALLOWED, LINGER_SECONDS
-from offhook.telephony.sip.sessions.session_table import OVER, RINGING, TABLE, Action, Event, State
+from offhook.telephony.sip.sessions.session_table import (
+    OVER,
+    RINGING,
+    TABLE,
+    Action,
+    Event,
+    SessionState,
+)
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, ServerTransaction
 
 
@@ -68,7 +75,7 @@ class Session(Calling):
         super().__init__(
             core, invite, local_tag, local_contact, settings, digest, we_called, random
         )
-        self.state = State.CALLING if we_called else State.RECEIVED
+        self.state = SessionState.CALLING if we_called else SessionState.RECEIVED
         self._rings_until: float | None = now + settings.ring_seconds
         self._invite_transaction: ServerTransaction | None = None
         self._reliable: ReliableSender | None = None
@@ -163,7 +170,11 @@ class Session(Calling):
         """Tell the caller that it rings; with `sdp`, that there is sound before the call is taken:
         the answer to their offer, or our offer where they made none and can acknowledge it."""
         transaction = self._invite_transaction
-        if self.state is not State.RECEIVED or transaction is None or self._accepting is not None:
+        if (
+            self.state is not SessionState.RECEIVED
+            or transaction is None
+            or self._accepting is not None
+        ):
             return
         if sdp is not None and not self._offered_first and self._reliable is None:
             sdp = None  # an offer that may be lost is none (RFC 3262 §5)
@@ -184,7 +195,7 @@ class Session(Calling):
     def accept(self, sdp: str, now: float) -> None:
         """Take the call: the answer to their offer, or our offer where they made none; not looked
         at when the media were agreed on before. Confirmed follows, or Ended."""
-        if self.state is State.RECEIVED and self._accepting is None:
+        if self.state is SessionState.RECEIVED and self._accepting is None:
             self._accepting = sdp
             self._settle(now)
 
@@ -236,7 +247,10 @@ class Session(Calling):
                 self._core.respond(self._invite_transaction, response, now)
 
     def _may_update(self) -> bool:
-        if self.state not in (State.PROCEEDING, State.RECEIVED) or self._accepting is not None:
+        if (
+            self.state not in (SessionState.PROCEEDING, SessionState.RECEIVED)
+            or self._accepting is not None
+        ):
             return False
         unsure = self._reliable is not None and self._reliable.blocks_answer
         return self._agreed and not unsure and "UPDATE" in self._allow
@@ -304,10 +318,14 @@ class Session(Calling):
         self._happened(Event.GONE, now, 481, "the far end does not know the call any more")
 
     def _settle(self, now: float) -> None:
-        if self._accepting is not None and self.state is State.RECEIVED and self._may_answer():
+        if (
+            self._accepting is not None
+            and self.state is SessionState.RECEIVED
+            and self._may_answer()
+        ):
             self._happened(Event.ACCEPT, now, sdp=self._accepting)
         self._send_waiting(now)
-        if self.state is State.ENDED and self._idle():
+        if self.state is SessionState.ENDED and self._idle():
             self._linger_until = None
 
     def _may_answer(self) -> bool:
@@ -343,7 +361,7 @@ class Session(Calling):
                 self._reliable.stop()
         if self.state in OVER:
             self._linger_until = now + LINGER_SECONDS
-            if self.state is not State.LEAVING:
+            if self.state is not SessionState.LEAVING:
                 self._unacknowledged = None
             if not was_over:
                 self._tell(ended(cause, before))

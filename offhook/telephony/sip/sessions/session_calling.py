@@ -23,7 +23,7 @@ from offhook.telephony.sip.sessions.session_events import (
 )
 from offhook.telephony.sip.sessions.session_offers import DECISION_SECONDS, Negotiation
 from offhook.telephony.sip.sessions.session_requests import MAX_FORKS, MAX_SENT, NOT_REACHABLE, Sent
-from offhook.telephony.sip.sessions.session_table import RINGING, Event, State
+from offhook.telephony.sip.sessions.session_table import RINGING, Event, SessionState
 
 
 @dataclass(slots=True)
@@ -132,7 +132,9 @@ class Calling(Negotiation):
         elif sent is not None or (response.cseq.number, tag) in self._acks:
             super()._invite_succeeded(sent, invite, response, now)
         elif (
-            self.state is not State.OFFERED or self.dialog is None or self.dialog.remote.tag != tag
+            self.state is not SessionState.OFFERED
+            or self.dialog is None
+            or self.dialog.remote.tag != tag
         ):
             self._end_fork(response, now)
 

@@ -25,7 +25,7 @@ from offhook.telephony.sip.sessions.session_events import (
     SessionSettings,
 )
 from offhook.telephony.sip.sessions.session_requests import ALLOWED, DialogUsage, Sent
-from offhook.telephony.sip.sessions.session_table import OVER, Event, State
+from offhook.telephony.sip.sessions.session_table import OVER, Event, SessionState
 from offhook.telephony.sip.sessions.session_timer import Due, SessionTimer
 from offhook.telephony.sip.transactions.transaction import (
     TRANSACTION_SECONDS,
@@ -137,7 +137,7 @@ class Negotiation(DialogUsage):
         if waiting is None or waiting.since is not None or self._ours or self._theirs:
             return
         body, content_type = sdp_body(waiting.sdp)
-        if self.state is State.ESTABLISHED:
+        if self.state is SessionState.ESTABLISHED:
             if self._reinvite or self._unacknowledged:  # §14.1: one INVITE at a time
                 return
             self._ours = Place.REINVITE
@@ -283,9 +283,14 @@ class Negotiation(DialogUsage):
         if self._unacknowledged is not None and self._ours is None:
             # Who asks for more has seen our 2xx: its ACK is lost or was overtaken.
             self._acknowledged(None, now)
-        if self.state is State.RECEIVED or (self._theirs and self._theirs.transaction):
+        if self.state is SessionState.RECEIVED or (self._theirs and self._theirs.transaction):
             self._ask_later(transaction, now)
-        elif self.state is not State.ESTABLISHED or self._ours or self._reinvite or self._theirs:
+        elif (
+            self.state is not SessionState.ESTABLISHED
+            or self._ours
+            or self._reinvite
+            or self._theirs
+        ):
             self._respond(transaction, 491, now)
         elif (headers := self._timer.refusal(request)) is not None:
             self._respond(transaction, 422, now, headers=headers)
@@ -345,7 +350,7 @@ class Negotiation(DialogUsage):
         due = self._ours is Place.SUCCESS
         if due:
             self._ours = None
-        if self.state in (State.ANSWERED, State.LEAVING):
+        if self.state in (SessionState.ANSWERED, SessionState.LEAVING):
             if due and sdp is None:
                 self._happened(Event.ACK_BARE, now, 488, "the far end gave no answer to the offer")
             else:
@@ -374,7 +379,7 @@ class Negotiation(DialogUsage):
 
     def _refresh(self, now: float) -> None:
         """RFC 4028 §7.4: an UPDATE says it without touching the media."""
-        if self.state is not State.ESTABLISHED or self._reinvite or self._busy():
+        if self.state is not SessionState.ESTABLISHED or self._reinvite or self._busy():
             self._timer.refresh_failed(now)  # a re-INVITE under way refreshes by itself
         elif "UPDATE" in self._allow:
             self._request("UPDATE", now, self._capabilities())

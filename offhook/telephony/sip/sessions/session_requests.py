@@ -29,7 +29,7 @@ from offhook.telephony.sip.sessions.session_events import (
     SessionEvent,
     SessionSettings,
 )
-from offhook.telephony.sip.sessions.session_table import OVER, State
+from offhook.telephony.sip.sessions.session_table import OVER, SessionState
 from offhook.telephony.sip.transactions.transaction import (
     TRANSACTION_SECONDS,
     ClientTransaction,
@@ -91,7 +91,7 @@ class DialogUsage(ABC):
         self.local_tag = local_tag
         self.dialog: Dialog | None = None
         """The call's; before it is taken, the one that was heard of last, or None."""
-        self.state = State.CALLING
+        self.state = SessionState.CALLING
         self._core = core
         self._contact = local_contact
         self._settings = settings
@@ -113,7 +113,7 @@ class DialogUsage(ABC):
     def over(self) -> bool:
         """Nothing more will come of it or is awaited: it can be forgotten once its events are
         taken. Later than `Ended`: a BYE wants its answer, a transfer its outcome."""
-        return self.state is State.ENDED and self._linger_until is None
+        return self.state is SessionState.ENDED and self._linger_until is None
 
     def next_hop(self, request: Request) -> Uri:
         """Where a request of this session goes (RFC 3261 §8.1.2)."""
@@ -128,7 +128,7 @@ class DialogUsage(ABC):
     def info_dtmf(self, digit: str, now: float) -> None:
         """Tell a key press, one of 0-9*#A-D, by INFO. Ignored when there is no call; one that rings
         at the far end may already have a machine behind it that listens."""
-        talking = self.state in (State.PROCEEDING, State.ESTABLISHED)
+        talking = self.state in (SessionState.PROCEEDING, SessionState.ESTABLISHED)
         if self.dialog is None or not talking or len(self._sent) >= MAX_SENT:
             return
         self._request("INFO", now, body=key_body(digit), content_type=DTMF_RELAY)
@@ -136,7 +136,7 @@ class DialogUsage(ABC):
     def refer(self, target: Uri, now: float, replaces: str = "", referred_by: str = "") -> bool:
         """Ask the far end to call `target`, in place of the call `replaces` (`Dialog.replaces`).
         ReferProgress tells how it goes. False: there is no call, or a transfer is under way."""
-        if self.state is not State.ESTABLISHED or (self._refer_out and self._refer_out.open):
+        if self.state is not SessionState.ESTABLISHED or (self._refer_out and self._refer_out.open):
             return False
         self._refer_out = OutboundRefer()
         self._request("REFER", now, refer_headers(target, replaces, referred_by))
@@ -316,7 +316,7 @@ class DialogUsage(ABC):
             self._tell(Dtmf(digit))
 
     def _take_refer(self, request: Request, transaction: ServerTransaction, now: float) -> None:
-        if self.state not in (State.ESTABLISHED, State.ANSWERED):
+        if self.state not in (SessionState.ESTABLISHED, SessionState.ANSWERED):
             self._respond(transaction, 403, now)
             return
         if self._refer_in is not None:  # one at a time: the line can only go to one place
@@ -411,7 +411,7 @@ class DialogUsage(ABC):
         if self._refer_out is not None:
             self._tell(self._refer_out.handle_timer(now))
         if self._linger_until is not None and now >= self._linger_until:
-            self.state = State.ENDED
+            self.state = SessionState.ENDED
             self._refer_in = self._refer_out = None
             self._linger_until = None
 

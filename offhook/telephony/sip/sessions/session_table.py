@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 
-class State(Enum):
+class SessionState(Enum):
     CALLING = auto()
     """Our INVITE is out, nothing has come back."""
     PROCEEDING = auto()
@@ -30,9 +30,11 @@ class State(Enum):
     ENDED = auto()
 
 
-OVER = frozenset({State.CANCELLING, State.LEAVING, State.ENDING, State.ENDED})
+OVER = frozenset(
+    {SessionState.CANCELLING, SessionState.LEAVING, SessionState.ENDING, SessionState.ENDED}
+)
 """The call has ended for its owner, whatever is still being said about it."""
-RINGING = frozenset({State.CALLING, State.PROCEEDING, State.RECEIVED})
+RINGING = frozenset({SessionState.CALLING, SessionState.PROCEEDING, SessionState.RECEIVED})
 
 
 class Event(Enum):
@@ -97,72 +99,84 @@ class Action(Enum):
     """Tell the end."""
 
 
-class Row(NamedTuple):
-    state: State
+class Transition(NamedTuple):
+    state: SessionState
     action: Action
 
 
-def _caller() -> dict[tuple[State, Event], Row]:
-    rows: dict[tuple[State, Event], Row] = {}
-    for state in (State.CALLING, State.PROCEEDING):
+def _caller() -> dict[tuple[SessionState, Event], Transition]:
+    rows: dict[tuple[SessionState, Event], Transition] = {}
+    for state in (SessionState.CALLING, SessionState.PROCEEDING):
         rows |= {
             # RFC 3261 §13.2.2.1 and §13.2.2.4; a 2xx without media gets its ACK all the same
-            (state, Event.PROVISIONAL): Row(State.PROCEEDING, Action.PROGRESS),
-            (state, Event.SUCCESS): Row(State.ESTABLISHED, Action.CONFIRM),
-            (state, Event.SUCCESS_OFFER): Row(State.OFFERED, Action.HOLD_ACK),
-            (state, Event.SUCCESS_BARE): Row(State.ENDING, Action.ACK_AND_BYE),
+            (state, Event.PROVISIONAL): Transition(SessionState.PROCEEDING, Action.PROGRESS),
+            (state, Event.SUCCESS): Transition(SessionState.ESTABLISHED, Action.CONFIRM),
+            (state, Event.SUCCESS_OFFER): Transition(SessionState.OFFERED, Action.HOLD_ACK),
+            (state, Event.SUCCESS_BARE): Transition(SessionState.ENDING, Action.ACK_AND_BYE),
             # §13.2.2.2, §13.2.2.3, §8.1.3.1
-            (state, Event.FAILURE): Row(State.ENDED, Action.TELL),
-            (state, Event.FAILED): Row(State.ENDED, Action.TELL),
+            (state, Event.FAILURE): Transition(SessionState.ENDED, Action.TELL),
+            (state, Event.FAILED): Transition(SessionState.ENDED, Action.TELL),
             # §9.1: the CANCEL waits for a provisional response by itself
-            (state, Event.HANG_UP): Row(State.CANCELLING, Action.GIVE_UP),
-            (state, Event.RANG_OUT): Row(State.CANCELLING, Action.GIVE_UP),
+            (state, Event.HANG_UP): Transition(SessionState.CANCELLING, Action.GIVE_UP),
+            (state, Event.RANG_OUT): Transition(SessionState.CANCELLING, Action.GIVE_UP),
             # §15 allows no BYE of theirs here; one that comes means what it says
-            (state, Event.BYE): Row(State.CANCELLING, Action.GIVE_UP),
+            (state, Event.BYE): Transition(SessionState.CANCELLING, Action.GIVE_UP),
         }
     return rows
 
 
-TABLE: Mapping[tuple[State, Event], Row] = {
+TABLE: Mapping[tuple[SessionState, Event], Transition] = {
     **_caller(),
     # The CANCEL and the 2xx crossed (§9.1), or the CANCEL did its work.
-    (State.CANCELLING, Event.SUCCESS): Row(State.ENDING, Action.ACK_AND_BYE),
-    (State.CANCELLING, Event.SUCCESS_OFFER): Row(State.ENDING, Action.ACK_AND_BYE),
-    (State.CANCELLING, Event.SUCCESS_BARE): Row(State.ENDING, Action.ACK_AND_BYE),
-    (State.CANCELLING, Event.FAILURE): Row(State.ENDED, Action.NOTHING),
-    (State.CANCELLING, Event.FAILED): Row(State.ENDED, Action.NOTHING),
+    (SessionState.CANCELLING, Event.SUCCESS): Transition(SessionState.ENDING, Action.ACK_AND_BYE),
+    (SessionState.CANCELLING, Event.SUCCESS_OFFER): Transition(
+        SessionState.ENDING, Action.ACK_AND_BYE
+    ),
+    (SessionState.CANCELLING, Event.SUCCESS_BARE): Transition(
+        SessionState.ENDING, Action.ACK_AND_BYE
+    ),
+    (SessionState.CANCELLING, Event.FAILURE): Transition(SessionState.ENDED, Action.NOTHING),
+    (SessionState.CANCELLING, Event.FAILED): Transition(SessionState.ENDED, Action.NOTHING),
     # §13.2.2.4: an offer in the 2xx has its answer in the ACK
-    (State.OFFERED, Event.ANSWER): Row(State.ESTABLISHED, Action.ACK_ANSWER),
-    (State.OFFERED, Event.HANG_UP): Row(State.ENDING, Action.ACK_AND_BYE),
-    (State.OFFERED, Event.BYE): Row(State.ENDED, Action.TELL),
+    (SessionState.OFFERED, Event.ANSWER): Transition(SessionState.ESTABLISHED, Action.ACK_ANSWER),
+    (SessionState.OFFERED, Event.HANG_UP): Transition(SessionState.ENDING, Action.ACK_AND_BYE),
+    (SessionState.OFFERED, Event.BYE): Transition(SessionState.ENDED, Action.TELL),
     # We are called: §13.3.1
-    (State.RECEIVED, Event.ACCEPT): Row(State.ANSWERED, Action.ACCEPT),
-    (State.RECEIVED, Event.REFUSE): Row(State.ENDED, Action.REFUSE),
-    (State.RECEIVED, Event.HANG_UP): Row(State.ENDED, Action.REFUSE),
-    (State.RECEIVED, Event.RANG_OUT): Row(State.ENDED, Action.REFUSE),  # §13.3.1.1
-    (State.RECEIVED, Event.CANCEL): Row(State.ENDED, Action.REFUSE),  # 487, §9.2
-    (State.RECEIVED, Event.BYE): Row(State.ENDED, Action.REFUSE),  # 487, §15.1.2
-    (State.RECEIVED, Event.NO_PRACK): Row(State.ENDED, Action.REFUSE),  # RFC 3262 §3
-    (State.RECEIVED, Event.FAILED): Row(State.ENDED, Action.TELL),
+    (SessionState.RECEIVED, Event.ACCEPT): Transition(SessionState.ANSWERED, Action.ACCEPT),
+    (SessionState.RECEIVED, Event.REFUSE): Transition(SessionState.ENDED, Action.REFUSE),
+    (SessionState.RECEIVED, Event.HANG_UP): Transition(SessionState.ENDED, Action.REFUSE),
+    (SessionState.RECEIVED, Event.RANG_OUT): Transition(
+        SessionState.ENDED, Action.REFUSE
+    ),  # §13.3.1.1
+    (SessionState.RECEIVED, Event.CANCEL): Transition(
+        SessionState.ENDED, Action.REFUSE
+    ),  # 487, §9.2
+    (SessionState.RECEIVED, Event.BYE): Transition(
+        SessionState.ENDED, Action.REFUSE
+    ),  # 487, §15.1.2
+    (SessionState.RECEIVED, Event.NO_PRACK): Transition(
+        SessionState.ENDED, Action.REFUSE
+    ),  # RFC 3262 §3
+    (SessionState.RECEIVED, Event.FAILED): Transition(SessionState.ENDED, Action.TELL),
     # §13.3.1.4
-    (State.ANSWERED, Event.ACK): Row(State.ESTABLISHED, Action.CONFIRMED),
-    (State.ANSWERED, Event.ACK_BARE): Row(State.ENDING, Action.BYE),
-    (State.ANSWERED, Event.NO_ACK): Row(State.ENDING, Action.BYE),
-    (State.ANSWERED, Event.HANG_UP): Row(State.LEAVING, Action.TELL),
-    (State.ANSWERED, Event.LOST): Row(State.LEAVING, Action.TELL),
-    (State.ANSWERED, Event.BYE): Row(State.ENDED, Action.TELL),
+    (SessionState.ANSWERED, Event.ACK): Transition(SessionState.ESTABLISHED, Action.CONFIRMED),
+    (SessionState.ANSWERED, Event.ACK_BARE): Transition(SessionState.ENDING, Action.BYE),
+    (SessionState.ANSWERED, Event.NO_ACK): Transition(SessionState.ENDING, Action.BYE),
+    (SessionState.ANSWERED, Event.HANG_UP): Transition(SessionState.LEAVING, Action.TELL),
+    (SessionState.ANSWERED, Event.LOST): Transition(SessionState.LEAVING, Action.TELL),
+    (SessionState.ANSWERED, Event.BYE): Transition(SessionState.ENDED, Action.TELL),
     # §15: no BYE of ours before the ACK, or before it is certain that none comes
-    (State.LEAVING, Event.ACK): Row(State.ENDING, Action.BYE),
-    (State.LEAVING, Event.ACK_BARE): Row(State.ENDING, Action.BYE),
-    (State.LEAVING, Event.NO_ACK): Row(State.ENDING, Action.BYE),
-    (State.LEAVING, Event.BYE): Row(State.ENDED, Action.NOTHING),
+    (SessionState.LEAVING, Event.ACK): Transition(SessionState.ENDING, Action.BYE),
+    (SessionState.LEAVING, Event.ACK_BARE): Transition(SessionState.ENDING, Action.BYE),
+    (SessionState.LEAVING, Event.NO_ACK): Transition(SessionState.ENDING, Action.BYE),
+    (SessionState.LEAVING, Event.BYE): Transition(SessionState.ENDED, Action.NOTHING),
     # §15.1; §12.2.1.2 for what is lost or gone; §14.2 for the 2xx of a re-INVITE without ACK
-    (State.ESTABLISHED, Event.HANG_UP): Row(State.ENDING, Action.BYE),
-    (State.ESTABLISHED, Event.BYE): Row(State.ENDED, Action.TELL),
-    (State.ESTABLISHED, Event.LOST): Row(State.ENDING, Action.BYE),
-    (State.ESTABLISHED, Event.NO_ACK): Row(State.ENDING, Action.BYE),
-    (State.ESTABLISHED, Event.GONE): Row(State.ENDED, Action.TELL),
+    (SessionState.ESTABLISHED, Event.HANG_UP): Transition(SessionState.ENDING, Action.BYE),
+    (SessionState.ESTABLISHED, Event.BYE): Transition(SessionState.ENDED, Action.TELL),
+    (SessionState.ESTABLISHED, Event.LOST): Transition(SessionState.ENDING, Action.BYE),
+    (SessionState.ESTABLISHED, Event.NO_ACK): Transition(SessionState.ENDING, Action.BYE),
+    (SessionState.ESTABLISHED, Event.GONE): Transition(SessionState.ENDED, Action.TELL),
     # Whatever the answer to a BYE is, the call is over (§15.1.1). One of theirs that crosses ours
     # has its 200 and changes nothing.
-    (State.ENDING, Event.BYE_DONE): Row(State.ENDED, Action.NOTHING),
+    (SessionState.ENDING, Event.BYE_DONE): Transition(SessionState.ENDED, Action.NOTHING),
 }

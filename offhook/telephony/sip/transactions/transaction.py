@@ -30,7 +30,7 @@ Key = tuple[str, ...]
 """By what a transaction is found."""
 
 
-class State(Enum):
+class TransactionState(Enum):
     CALLING = auto()
     TRYING = auto()
     PROCEEDING = auto()
@@ -75,7 +75,7 @@ class Event(Enum):
     """The flow is gone."""
 
 
-class Do(Enum):
+class Action(Enum):
     SEND = auto()
     """Send the message at hand and keep it for repeats."""
     REPEAT = auto()
@@ -96,9 +96,9 @@ class Do(Enum):
     """Tell the user that the way to the peer is gone."""
 
 
-Row = tuple[State, tuple[Do | Timer, ...]]
+Row = tuple[TransactionState, tuple[Action | Timer, ...]]
 """The next state and what to do, a timer meaning: start it."""
-Table = Mapping[tuple[State, Event | Timer], Row]
+Table = Mapping[tuple[TransactionState, Event | Timer], Row]
 
 FIRST_SECONDS: Mapping[Timer, tuple[float, float | None]] = {
     # over UDP, over streams; None: not used there (RFC 3261 table 4)
@@ -120,87 +120,87 @@ FIRST_SECONDS: Mapping[Timer, tuple[float, float | None]] = {
 LONGEST_SECONDS: Mapping[Timer, float] = {Timer.A: inf, Timer.E: T2, Timer.G: T2}
 """Up to where a repeated timer doubles."""
 
-_S, _E, _T = State, Event, Timer
+_S, _E, _T = TransactionState, Event, Timer
 
 INVITE_CLIENT: Table = {
     # RFC 3261 §17.1.1.2, figure 5, with RFC 6026 §7.2 and §8.4
-    (_S.CALLING, _E.START): (_S.CALLING, (Do.SEND, _T.A, _T.B)),
-    (_S.CALLING, _T.A): (_S.CALLING, (Do.REPEAT, Do.AGAIN)),
-    (_S.CALLING, _T.B): (_S.TERMINATED, (Do.FAIL,)),
-    (_S.CALLING, _E.BROKEN): (_S.TERMINATED, (Do.BREAK,)),
-    (_S.CALLING, _E.PROVISIONAL): (_S.PROCEEDING, (Do.PASS,)),
-    (_S.CALLING, _E.SUCCESS): (_S.ACCEPTED, (Do.PASS, _T.M)),
-    (_S.CALLING, _E.FAILURE): (_S.COMPLETED, (Do.ACK, Do.PASS, _T.D)),
-    (_S.CALLING, _E.CANCEL): (_S.CALLING, (Do.CANCEL,)),
-    (_S.PROCEEDING, _E.PROVISIONAL): (_S.PROCEEDING, (Do.PASS,)),
-    (_S.PROCEEDING, _E.SUCCESS): (_S.ACCEPTED, (Do.PASS, _T.M)),
-    (_S.PROCEEDING, _E.FAILURE): (_S.COMPLETED, (Do.ACK, Do.PASS, _T.D)),
-    (_S.PROCEEDING, _E.CANCEL): (_S.PROCEEDING, (Do.CANCEL, _T.CANCEL)),
-    (_S.PROCEEDING, _T.CANCEL): (_S.TERMINATED, (Do.FAIL,)),
+    (_S.CALLING, _E.START): (_S.CALLING, (Action.SEND, _T.A, _T.B)),
+    (_S.CALLING, _T.A): (_S.CALLING, (Action.REPEAT, Action.AGAIN)),
+    (_S.CALLING, _T.B): (_S.TERMINATED, (Action.FAIL,)),
+    (_S.CALLING, _E.BROKEN): (_S.TERMINATED, (Action.BREAK,)),
+    (_S.CALLING, _E.PROVISIONAL): (_S.PROCEEDING, (Action.PASS,)),
+    (_S.CALLING, _E.SUCCESS): (_S.ACCEPTED, (Action.PASS, _T.M)),
+    (_S.CALLING, _E.FAILURE): (_S.COMPLETED, (Action.ACK, Action.PASS, _T.D)),
+    (_S.CALLING, _E.CANCEL): (_S.CALLING, (Action.CANCEL,)),
+    (_S.PROCEEDING, _E.PROVISIONAL): (_S.PROCEEDING, (Action.PASS,)),
+    (_S.PROCEEDING, _E.SUCCESS): (_S.ACCEPTED, (Action.PASS, _T.M)),
+    (_S.PROCEEDING, _E.FAILURE): (_S.COMPLETED, (Action.ACK, Action.PASS, _T.D)),
+    (_S.PROCEEDING, _E.CANCEL): (_S.PROCEEDING, (Action.CANCEL, _T.CANCEL)),
+    (_S.PROCEEDING, _T.CANCEL): (_S.TERMINATED, (Action.FAIL,)),
     # Not in the figure: over a stream nothing more can come once the connection is gone.
-    (_S.PROCEEDING, _E.BROKEN): (_S.TERMINATED, (Do.BREAK,)),
-    (_S.COMPLETED, _E.FAILURE): (_S.COMPLETED, (Do.REPEAT,)),
+    (_S.PROCEEDING, _E.BROKEN): (_S.TERMINATED, (Action.BREAK,)),
+    (_S.COMPLETED, _E.FAILURE): (_S.COMPLETED, (Action.REPEAT,)),
     (_S.COMPLETED, _T.D): (_S.TERMINATED, ()),
-    (_S.ACCEPTED, _E.SUCCESS): (_S.ACCEPTED, (Do.PASS,)),
+    (_S.ACCEPTED, _E.SUCCESS): (_S.ACCEPTED, (Action.PASS,)),
     (_S.ACCEPTED, _T.M): (_S.TERMINATED, ()),
 }
 
 CLIENT: Table = {
     # RFC 3261 §17.1.2.2, figure 6
-    (_S.TRYING, _E.START): (_S.TRYING, (Do.SEND, _T.E, _T.F)),
-    (_S.TRYING, _T.E): (_S.TRYING, (Do.REPEAT, Do.AGAIN)),
-    (_S.TRYING, _T.F): (_S.TERMINATED, (Do.FAIL,)),
-    (_S.TRYING, _E.BROKEN): (_S.TERMINATED, (Do.BREAK,)),
-    (_S.TRYING, _E.PROVISIONAL): (_S.PROCEEDING, (Do.PASS,)),
-    (_S.TRYING, _E.SUCCESS): (_S.COMPLETED, (Do.PASS, _T.K)),
-    (_S.TRYING, _E.FAILURE): (_S.COMPLETED, (Do.PASS, _T.K)),
-    (_S.PROCEEDING, _T.E): (_S.PROCEEDING, (Do.REPEAT, Do.AGAIN)),
-    (_S.PROCEEDING, _T.F): (_S.TERMINATED, (Do.FAIL,)),
-    (_S.PROCEEDING, _E.BROKEN): (_S.TERMINATED, (Do.BREAK,)),
-    (_S.PROCEEDING, _E.PROVISIONAL): (_S.PROCEEDING, (Do.PASS,)),
-    (_S.PROCEEDING, _E.SUCCESS): (_S.COMPLETED, (Do.PASS, _T.K)),
-    (_S.PROCEEDING, _E.FAILURE): (_S.COMPLETED, (Do.PASS, _T.K)),
+    (_S.TRYING, _E.START): (_S.TRYING, (Action.SEND, _T.E, _T.F)),
+    (_S.TRYING, _T.E): (_S.TRYING, (Action.REPEAT, Action.AGAIN)),
+    (_S.TRYING, _T.F): (_S.TERMINATED, (Action.FAIL,)),
+    (_S.TRYING, _E.BROKEN): (_S.TERMINATED, (Action.BREAK,)),
+    (_S.TRYING, _E.PROVISIONAL): (_S.PROCEEDING, (Action.PASS,)),
+    (_S.TRYING, _E.SUCCESS): (_S.COMPLETED, (Action.PASS, _T.K)),
+    (_S.TRYING, _E.FAILURE): (_S.COMPLETED, (Action.PASS, _T.K)),
+    (_S.PROCEEDING, _T.E): (_S.PROCEEDING, (Action.REPEAT, Action.AGAIN)),
+    (_S.PROCEEDING, _T.F): (_S.TERMINATED, (Action.FAIL,)),
+    (_S.PROCEEDING, _E.BROKEN): (_S.TERMINATED, (Action.BREAK,)),
+    (_S.PROCEEDING, _E.PROVISIONAL): (_S.PROCEEDING, (Action.PASS,)),
+    (_S.PROCEEDING, _E.SUCCESS): (_S.COMPLETED, (Action.PASS, _T.K)),
+    (_S.PROCEEDING, _E.FAILURE): (_S.COMPLETED, (Action.PASS, _T.K)),
     (_S.COMPLETED, _T.K): (_S.TERMINATED, ()),
 }
 
 INVITE_SERVER: Table = {
     # RFC 3261 §17.2.1, figure 7, with RFC 6026 §7.1 and §8.7
-    (_S.PROCEEDING, _E.START): (_S.PROCEEDING, (Do.PASS, _T.TRYING)),
-    (_S.PROCEEDING, _T.TRYING): (_S.PROCEEDING, (Do.TRYING,)),
-    (_S.PROCEEDING, _E.REQUEST): (_S.PROCEEDING, (Do.REPEAT,)),
-    (_S.PROCEEDING, _E.PROVISIONAL): (_S.PROCEEDING, (Do.SEND,)),
-    (_S.PROCEEDING, _E.SUCCESS): (_S.ACCEPTED, (Do.SEND, _T.L)),
-    (_S.PROCEEDING, _E.FAILURE): (_S.COMPLETED, (Do.SEND, _T.G, _T.H)),
-    (_S.PROCEEDING, _E.BROKEN): (_S.TERMINATED, (Do.BREAK,)),
-    (_S.COMPLETED, _E.REQUEST): (_S.COMPLETED, (Do.REPEAT,)),
-    (_S.COMPLETED, _T.G): (_S.COMPLETED, (Do.REPEAT, Do.AGAIN)),
+    (_S.PROCEEDING, _E.START): (_S.PROCEEDING, (Action.PASS, _T.TRYING)),
+    (_S.PROCEEDING, _T.TRYING): (_S.PROCEEDING, (Action.TRYING,)),
+    (_S.PROCEEDING, _E.REQUEST): (_S.PROCEEDING, (Action.REPEAT,)),
+    (_S.PROCEEDING, _E.PROVISIONAL): (_S.PROCEEDING, (Action.SEND,)),
+    (_S.PROCEEDING, _E.SUCCESS): (_S.ACCEPTED, (Action.SEND, _T.L)),
+    (_S.PROCEEDING, _E.FAILURE): (_S.COMPLETED, (Action.SEND, _T.G, _T.H)),
+    (_S.PROCEEDING, _E.BROKEN): (_S.TERMINATED, (Action.BREAK,)),
+    (_S.COMPLETED, _E.REQUEST): (_S.COMPLETED, (Action.REPEAT,)),
+    (_S.COMPLETED, _T.G): (_S.COMPLETED, (Action.REPEAT, Action.AGAIN)),
     (_S.COMPLETED, _E.ACK): (_S.CONFIRMED, (_T.I,)),
     (_S.COMPLETED, _T.H): (_S.TERMINATED, ()),
     (_S.CONFIRMED, _T.I): (_S.TERMINATED, ()),
     # The user repeats its 2xx until an ACK comes, which goes to the user.
-    (_S.ACCEPTED, _E.SUCCESS): (_S.ACCEPTED, (Do.SEND,)),
-    (_S.ACCEPTED, _E.ACK): (_S.ACCEPTED, (Do.PASS,)),
+    (_S.ACCEPTED, _E.SUCCESS): (_S.ACCEPTED, (Action.SEND,)),
+    (_S.ACCEPTED, _E.ACK): (_S.ACCEPTED, (Action.PASS,)),
     (_S.ACCEPTED, _T.L): (_S.TERMINATED, ()),
 }
 
 SERVER: Table = {
     # RFC 3261 §17.2.2, figure 8, with RFC 4320 §4
-    (_S.TRYING, _E.START): (_S.TRYING, (Do.PASS, _T.TRYING, _T.LATE)),
-    (_S.TRYING, _T.TRYING): (_S.PROCEEDING, (Do.TRYING,)),
+    (_S.TRYING, _E.START): (_S.TRYING, (Action.PASS, _T.TRYING, _T.LATE)),
+    (_S.TRYING, _T.TRYING): (_S.PROCEEDING, (Action.TRYING,)),
     (_S.TRYING, _T.LATE): (_S.TERMINATED, ()),
-    (_S.TRYING, _E.PROVISIONAL): (_S.PROCEEDING, (Do.SEND,)),
-    (_S.TRYING, _E.SUCCESS): (_S.COMPLETED, (Do.SEND, _T.J)),
-    (_S.TRYING, _E.FAILURE): (_S.COMPLETED, (Do.SEND, _T.J)),
-    (_S.PROCEEDING, _E.REQUEST): (_S.PROCEEDING, (Do.REPEAT,)),
+    (_S.TRYING, _E.PROVISIONAL): (_S.PROCEEDING, (Action.SEND,)),
+    (_S.TRYING, _E.SUCCESS): (_S.COMPLETED, (Action.SEND, _T.J)),
+    (_S.TRYING, _E.FAILURE): (_S.COMPLETED, (Action.SEND, _T.J)),
+    (_S.PROCEEDING, _E.REQUEST): (_S.PROCEEDING, (Action.REPEAT,)),
     (_S.PROCEEDING, _T.LATE): (_S.TERMINATED, ()),
-    (_S.PROCEEDING, _E.PROVISIONAL): (_S.PROCEEDING, (Do.SEND,)),
-    (_S.PROCEEDING, _E.SUCCESS): (_S.COMPLETED, (Do.SEND, _T.J)),
-    (_S.PROCEEDING, _E.FAILURE): (_S.COMPLETED, (Do.SEND, _T.J)),
-    (_S.COMPLETED, _E.REQUEST): (_S.COMPLETED, (Do.REPEAT,)),
+    (_S.PROCEEDING, _E.PROVISIONAL): (_S.PROCEEDING, (Action.SEND,)),
+    (_S.PROCEEDING, _E.SUCCESS): (_S.COMPLETED, (Action.SEND, _T.J)),
+    (_S.PROCEEDING, _E.FAILURE): (_S.COMPLETED, (Action.SEND, _T.J)),
+    (_S.COMPLETED, _E.REQUEST): (_S.COMPLETED, (Action.REPEAT,)),
     (_S.COMPLETED, _T.J): (_S.TERMINATED, ()),
 }
 
-KEPT: frozenset[tuple[State, Timer]] = frozenset(
+KEPT: frozenset[tuple[TransactionState, Timer]] = frozenset(
     # Timers that go on in the state after the one that started them; all others stop with theirs.
     {(_S.PROCEEDING, _T.E), (_S.PROCEEDING, _T.F), (_S.PROCEEDING, _T.LATE)}
 )
@@ -224,7 +224,7 @@ class Transaction:
 
     table: Table
 
-    def __init__(self, request: Request, flow: Flow, key: Key, state: State) -> None:
+    def __init__(self, request: Request, flow: Flow, key: Key, state: TransactionState) -> None:
         self.request = request
         self.flow = flow
         """The request's: where it came from, or went."""
@@ -252,7 +252,7 @@ class ClientTransaction(Transaction):
 
     def __init__(self, request: Request, flow: Flow, key: Key) -> None:
         invite = request.method == "INVITE"
-        self.first = State.CALLING if invite else State.TRYING
+        self.first = TransactionState.CALLING if invite else TransactionState.TRYING
         """The state that it begins in."""
         super().__init__(request, flow, key, self.first)
         self.table = INVITE_CLIENT if invite else CLIENT
@@ -265,7 +265,9 @@ class ServerTransaction(Transaction):
 
     def __init__(self, request: Request, flow: Flow, key: Key, way_back: Flow) -> None:
         invite = request.method == "INVITE"
-        super().__init__(request, flow, key, State.PROCEEDING if invite else State.TRYING)
+        super().__init__(
+            request, flow, key, TransactionState.PROCEEDING if invite else TransactionState.TRYING
+        )
         self.table = INVITE_SERVER if invite else SERVER
         self.way_back = way_back
         """Where responses go (§18.2.2): the request's flow but for peers without rport."""

@@ -33,15 +33,15 @@ from offhook.telephony.sip.transactions.transaction import (
     LATE_SECONDS,
     LONGEST_SECONDS,
     TRYING_SECONDS,
+    Action,
     Alarm,
     ClientTransaction,
-    Do,
     Event,
     Key,
     ServerTransaction,
-    State,
     Timer,
     Transaction,
+    TransactionState,
     response_event,
 )
 
@@ -145,7 +145,7 @@ class Transactions:
         if transaction is None or identity(response) != identity(transaction.request):
             return  # were it taken, whoever asked would never find out what came of it
         self._step(transaction, response_event(response), now, response)
-        proceeding = transaction.state is State.PROCEEDING
+        proceeding = transaction.state is TransactionState.PROCEEDING
         if proceeding and transaction.cancelled and Timer.CANCEL not in transaction.alarms:
             self._step(transaction, Event.CANCEL, now)  # the first provisional response
 
@@ -190,7 +190,7 @@ class Transactions:
         transaction = self._new_server(request, key, flow, way_back)
         tag = invite.to_tag or self._to_tag(key)
         self._step(transaction, Event.SUCCESS, now, respond(request, 200, to_tag=tag))
-        if invite.state is State.PROCEEDING:
+        if invite.state is TransactionState.PROCEEDING:
             self._events.append(Cancelled(invite, request))
 
     def follows(self, request: Request, flow: Flow) -> bool:
@@ -348,41 +348,41 @@ class Transactions:
         for action in actions:
             if isinstance(action, Timer):
                 self._start_timer(transaction, action, now)
-            elif action is Do.AGAIN:
+            elif action is Action.AGAIN:
                 assert fired is not None
                 self._restart_timer(transaction, fired, now)
             else:
                 self._act(transaction, action, message, now)
-        if state is State.TERMINATED:
+        if state is TransactionState.TERMINATED:
             self._forget(transaction)
 
     def _act(
-        self, transaction: Transaction, action: Do, message: Message | None, now: float
+        self, transaction: Transaction, action: Action, message: Message | None, now: float
     ) -> None:
         match action:
-            case Do.SEND:
+            case Action.SEND:
                 assert message is not None
                 self._send(transaction, message)
-            case Do.REPEAT:
+            case Action.REPEAT:
                 if transaction.sent:
                     self._outbox.append((transaction.sent, _way(transaction)))
-            case Do.PASS:
+            case Action.PASS:
                 assert message is not None
                 self._pass(transaction, message)
-            case Do.ACK:
+            case Action.ACK:
                 assert isinstance(message, Response)
                 self._send(transaction, ack_of(transaction.request, message))
-            case Do.TRYING:
+            case Action.TRYING:
                 self._send(transaction, respond(transaction.request, 100))
-            case Do.CANCEL:
+            case Action.CANCEL:
                 assert isinstance(transaction, ClientTransaction)
                 transaction.cancelled = True
-                if transaction.state is State.PROCEEDING:
+                if transaction.state is TransactionState.PROCEEDING:
                     branch, request = transaction.key[0], cancel_of(transaction.request)
                     self._start_client(request, transaction.flow, branch, now, inner=True)
-            case Do.FAIL:
+            case Action.FAIL:
                 self._fail(transaction, "timeout")
-            case Do.BREAK:
+            case Action.BREAK:
                 self._fail(transaction, "transport")
 
     def _send(self, transaction: Transaction, message: Message) -> None:
@@ -424,7 +424,11 @@ class Transactions:
     def _restart_timer(self, transaction: Transaction, fired: Alarm, now: float) -> None:
         """In Proceeding the longest wait holds at once (§17.1.2.2)."""
         longest = LONGEST_SECONDS[fired.timer]
-        wait = longest if transaction.state is State.PROCEEDING else min(2 * fired.seconds, longest)
+        wait = (
+            longest
+            if transaction.state is TransactionState.PROCEEDING
+            else min(2 * fired.seconds, longest)
+        )
         self._arm(transaction, fired.timer, wait, now)
 
     def _arm(self, transaction: Transaction, timer: Timer, wait: float, now: float) -> None:

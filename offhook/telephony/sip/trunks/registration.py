@@ -16,7 +16,12 @@ from offhook.telephony.sip.messages.grammar import SipError, parse_number, parse
 from offhook.telephony.sip.messages.headers import CSeq, Headers, NameAddr
 from offhook.telephony.sip.messages.message import Request, Response
 from offhook.telephony.sip.messages.uri import Uri
-from offhook.telephony.sip.trunks.registration_table import TRANSITIONS, Do, Event, State
+from offhook.telephony.sip.trunks.registration_table import (
+    TRANSITIONS,
+    Action,
+    Event,
+    RegistrationState,
+)
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 REFRESH_MARGIN_SECONDS = 70.0
@@ -60,7 +65,7 @@ class RegistrationStatus:
     """What there is to say about a registration."""
 
     trunk: str
-    state: State
+    state: RegistrationState
     expires_at: float | None
     """s of the owner's clock at which the binding ends; None when there is none."""
     detail: str
@@ -97,7 +102,7 @@ class Registration:
         self._call_id = secrets.token_hex(16)
         self._tag = secrets.token_hex(8)
         self._cseq = 0
-        self._state = State.UNREGISTERED
+        self._state = RegistrationState.UNREGISTERED
         self._detail = ""
         self._expires_at: float | None = None
         self._due: float | None = None
@@ -154,7 +159,7 @@ class Registration:
         self._contact = contact
         if self._old_contact == contact:  # back again
             self._old_contact = None
-        if self._state in (State.REGISTERED, State.LAPSING):
+        if self._state in (RegistrationState.REGISTERED, RegistrationState.LAPSING):
             self._hurry(now)
             self.handle_timer(now)
 
@@ -200,14 +205,14 @@ class Registration:
         status = response.status
         if status < 300:
             self._granted = min(self._life(response), MAX_EXPIRES_SECONDS)
-            if self._granted or self._state is State.UNREGISTERING:
+            if self._granted or self._state is RegistrationState.UNREGISTERING:
                 return Event.ACCEPTED
             self._detail = "the registrar took the request, but keeps no contact of ours"
             return self._after_failure(now)
         self._detail = f"{status} {response.reason}".strip()
         if status in (401, 407):
             return self._authorize(response, request)
-        if status == 423 and self._state is not State.UNREGISTERING:
+        if status == 423 and self._state is not RegistrationState.UNREGISTERING:
             return self._ask_longer(response)
         if status in PASSING or 500 <= status < 600:
             wait = _number(response.headers.get("Retry-After"), MAX_RETRY_AFTER_SECONDS)
@@ -375,17 +380,17 @@ class Registration:
         return min((default if life is None else life for life in lives), default=default)
 
 
-_ACTIONS: dict[Do, Callable[[Registration, float], None]] = {
-    Do.ASK: Registration._ask,
-    Do.ASK_NEXT: Registration._ask_next,
-    Do.REPEAT: Registration._repeat,
-    Do.REMOVE: Registration._remove,
-    Do.BIND: Registration._bind,
-    Do.BACK_OFF: Registration._back_off,
-    Do.REST: Registration._rest,
-    Do.LAPSE: Registration._lapse,
-    Do.FORGET: Registration._forget,
-    Do.NOTHING: Registration._nothing,
+_ACTIONS: dict[Action, Callable[[Registration, float], None]] = {
+    Action.ASK: Registration._ask,
+    Action.ASK_NEXT: Registration._ask_next,
+    Action.REPEAT: Registration._repeat,
+    Action.REMOVE: Registration._remove,
+    Action.BIND: Registration._bind,
+    Action.BACK_OFF: Registration._back_off,
+    Action.REST: Registration._rest,
+    Action.LAPSE: Registration._lapse,
+    Action.FORGET: Registration._forget,
+    Action.NOTHING: Registration._nothing,
 }
 
 

@@ -11,7 +11,7 @@ stopping ─▶ unregistering ─▶ unregistered
 from enum import Enum, StrEnum, auto
 
 
-class State(StrEnum):
+class RegistrationState(StrEnum):
     UNREGISTERED = "unregistered"
     REGISTERING = "registering"
     REGISTERED = "registered"
@@ -43,7 +43,7 @@ class Event(Enum):
     DENIED = auto()
 
 
-class Do(Enum):
+class Action(Enum):
     ASK = auto()
     """A new round, with the server that served us last."""
     ASK_NEXT = auto()
@@ -61,45 +61,81 @@ class Do(Enum):
     NOTHING = auto()
 
 
-TRANSITIONS: dict[tuple[State, Event], tuple[State, Do]] = {
+TRANSITIONS: dict[tuple[RegistrationState, Event], tuple[RegistrationState, Action]] = {
     # RFC 3261 §10.2: the first REGISTER, or one after the binding was lost
-    (State.UNREGISTERED, Event.START): (State.REGISTERING, Do.ASK),
-    (State.REGISTERING, Event.ACCEPTED): (State.REGISTERED, Do.BIND),  # §10.2.4
-    (State.REGISTERING, Event.AGAIN): (State.REGISTERING, Do.REPEAT),  # §22.2, §10.2.8
-    (State.REGISTERING, Event.NEXT): (State.REGISTERING, Do.ASK_NEXT),  # RFC 3263 §4.3
-    (State.REGISTERING, Event.EXHAUSTED): (State.WAITING, Do.BACK_OFF),  # RFC 5626 §4.5
-    (State.REGISTERING, Event.DENIED): (State.REFUSED, Do.REST),
-    (State.REGISTERING, Event.STOP): (State.STOPPING, Do.NOTHING),  # §10.2: one request at a time
+    (RegistrationState.UNREGISTERED, Event.START): (RegistrationState.REGISTERING, Action.ASK),
+    (RegistrationState.REGISTERING, Event.ACCEPTED): (
+        RegistrationState.REGISTERED,
+        Action.BIND,
+    ),  # §10.2.4
+    (RegistrationState.REGISTERING, Event.AGAIN): (
+        RegistrationState.REGISTERING,
+        Action.REPEAT,
+    ),  # §22.2, §10.2.8
+    (RegistrationState.REGISTERING, Event.NEXT): (
+        RegistrationState.REGISTERING,
+        Action.ASK_NEXT,
+    ),  # RFC 3263 §4.3
+    (RegistrationState.REGISTERING, Event.EXHAUSTED): (
+        RegistrationState.WAITING,
+        Action.BACK_OFF,
+    ),  # RFC 5626 §4.5
+    (RegistrationState.REGISTERING, Event.DENIED): (RegistrationState.REFUSED, Action.REST),
+    (RegistrationState.REGISTERING, Event.STOP): (
+        RegistrationState.STOPPING,
+        Action.NOTHING,
+    ),  # §10.2: one request at a time
     # the binding lives
-    (State.REGISTERED, Event.DUE): (State.REFRESHING, Do.ASK),  # §10.2.4
-    (State.REGISTERED, Event.STOP): (State.UNREGISTERING, Do.REMOVE),  # §10.2.2
-    (State.REFRESHING, Event.ACCEPTED): (State.REGISTERED, Do.BIND),
-    (State.REFRESHING, Event.AGAIN): (State.REFRESHING, Do.REPEAT),
-    (State.REFRESHING, Event.NEXT): (State.REFRESHING, Do.ASK_NEXT),
-    (State.REFRESHING, Event.EXHAUSTED): (State.LAPSING, Do.BACK_OFF),
-    (State.REFRESHING, Event.DENIED): (State.REFUSED, Do.REST),
-    (State.REFRESHING, Event.LAPSED): (State.REGISTERING, Do.LAPSE),
-    (State.REFRESHING, Event.STOP): (State.STOPPING, Do.NOTHING),
-    (State.LAPSING, Event.DUE): (State.REFRESHING, Do.ASK),
-    (State.LAPSING, Event.LAPSED): (State.WAITING, Do.LAPSE),
-    (State.LAPSING, Event.STOP): (State.UNREGISTERING, Do.REMOVE),
+    (RegistrationState.REGISTERED, Event.DUE): (
+        RegistrationState.REFRESHING,
+        Action.ASK,
+    ),  # §10.2.4
+    (RegistrationState.REGISTERED, Event.STOP): (
+        RegistrationState.UNREGISTERING,
+        Action.REMOVE,
+    ),  # §10.2.2
+    (RegistrationState.REFRESHING, Event.ACCEPTED): (RegistrationState.REGISTERED, Action.BIND),
+    (RegistrationState.REFRESHING, Event.AGAIN): (RegistrationState.REFRESHING, Action.REPEAT),
+    (RegistrationState.REFRESHING, Event.NEXT): (RegistrationState.REFRESHING, Action.ASK_NEXT),
+    (RegistrationState.REFRESHING, Event.EXHAUSTED): (RegistrationState.LAPSING, Action.BACK_OFF),
+    (RegistrationState.REFRESHING, Event.DENIED): (RegistrationState.REFUSED, Action.REST),
+    (RegistrationState.REFRESHING, Event.LAPSED): (RegistrationState.REGISTERING, Action.LAPSE),
+    (RegistrationState.REFRESHING, Event.STOP): (RegistrationState.STOPPING, Action.NOTHING),
+    (RegistrationState.LAPSING, Event.DUE): (RegistrationState.REFRESHING, Action.ASK),
+    (RegistrationState.LAPSING, Event.LAPSED): (RegistrationState.WAITING, Action.LAPSE),
+    (RegistrationState.LAPSING, Event.STOP): (RegistrationState.UNREGISTERING, Action.REMOVE),
     # there is none
-    (State.WAITING, Event.DUE): (State.REGISTERING, Do.ASK),
-    (State.WAITING, Event.STOP): (State.UNREGISTERED, Do.FORGET),
-    (State.REFUSED, Event.DUE): (State.REGISTERING, Do.ASK),
-    (State.REFUSED, Event.STOP): (State.UNREGISTERED, Do.FORGET),
+    (RegistrationState.WAITING, Event.DUE): (RegistrationState.REGISTERING, Action.ASK),
+    (RegistrationState.WAITING, Event.STOP): (RegistrationState.UNREGISTERED, Action.FORGET),
+    (RegistrationState.REFUSED, Event.DUE): (RegistrationState.REGISTERING, Action.ASK),
+    (RegistrationState.REFUSED, Event.STOP): (RegistrationState.UNREGISTERED, Action.FORGET),
     # the end; a registrar that does not answer any more forgets the binding by itself
-    (State.STOPPING, Event.ACCEPTED): (State.UNREGISTERING, Do.REMOVE),
-    (State.STOPPING, Event.AGAIN): (State.UNREGISTERING, Do.REMOVE),
-    (State.STOPPING, Event.NEXT): (State.UNREGISTERED, Do.FORGET),
-    (State.STOPPING, Event.EXHAUSTED): (State.UNREGISTERED, Do.FORGET),
-    (State.STOPPING, Event.DENIED): (State.UNREGISTERED, Do.FORGET),
-    (State.STOPPING, Event.LAPSED): (State.STOPPING, Do.LAPSE),
-    (State.UNREGISTERING, Event.ACCEPTED): (State.UNREGISTERED, Do.FORGET),
-    (State.UNREGISTERING, Event.AGAIN): (State.UNREGISTERING, Do.REPEAT),
-    (State.UNREGISTERING, Event.NEXT): (State.UNREGISTERED, Do.FORGET),
-    (State.UNREGISTERING, Event.EXHAUSTED): (State.UNREGISTERED, Do.FORGET),
-    (State.UNREGISTERING, Event.DENIED): (State.UNREGISTERED, Do.FORGET),
-    (State.UNREGISTERING, Event.LAPSED): (State.UNREGISTERING, Do.LAPSE),
+    (RegistrationState.STOPPING, Event.ACCEPTED): (RegistrationState.UNREGISTERING, Action.REMOVE),
+    (RegistrationState.STOPPING, Event.AGAIN): (RegistrationState.UNREGISTERING, Action.REMOVE),
+    (RegistrationState.STOPPING, Event.NEXT): (RegistrationState.UNREGISTERED, Action.FORGET),
+    (RegistrationState.STOPPING, Event.EXHAUSTED): (RegistrationState.UNREGISTERED, Action.FORGET),
+    (RegistrationState.STOPPING, Event.DENIED): (RegistrationState.UNREGISTERED, Action.FORGET),
+    (RegistrationState.STOPPING, Event.LAPSED): (RegistrationState.STOPPING, Action.LAPSE),
+    (RegistrationState.UNREGISTERING, Event.ACCEPTED): (
+        RegistrationState.UNREGISTERED,
+        Action.FORGET,
+    ),
+    (RegistrationState.UNREGISTERING, Event.AGAIN): (
+        RegistrationState.UNREGISTERING,
+        Action.REPEAT,
+    ),
+    (RegistrationState.UNREGISTERING, Event.NEXT): (RegistrationState.UNREGISTERED, Action.FORGET),
+    (RegistrationState.UNREGISTERING, Event.EXHAUSTED): (
+        RegistrationState.UNREGISTERED,
+        Action.FORGET,
+    ),
+    (RegistrationState.UNREGISTERING, Event.DENIED): (
+        RegistrationState.UNREGISTERED,
+        Action.FORGET,
+    ),
+    (RegistrationState.UNREGISTERING, Event.LAPSED): (
+        RegistrationState.UNREGISTERING,
+        Action.LAPSE,
+    ),
 }
 """State × event → state, action. What is not here changes nothing."""

@@ -14,22 +14,22 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import Request, Response
 from offhook.telephony.sip.trunks.keep_alive import KeepAlives
 from offhook.telephony.sip.trunks.registration import Registration, RegistrationStatus
-from offhook.telephony.sip.trunks.registration_table import State
+from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunk_watch import Reach, TrunkState, TrunkWatch
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 
-_REACH: dict[State, Reach] = {
-    State.REGISTERED: "up",
-    State.REFRESHING: "up",
-    State.LAPSING: "up",
-    State.WAITING: "down",
-    State.REFUSED: "down",
+_REACH: dict[RegistrationState, Reach] = {
+    RegistrationState.REGISTERED: "up",
+    RegistrationState.REFRESHING: "up",
+    RegistrationState.LAPSING: "up",
+    RegistrationState.WAITING: "down",
+    RegistrationState.REFUSED: "down",
 }
 """What a registration says of its trunk. In all other states it is "down" when something has gone
 wrong before, else "unknown"."""
 
 
-OVER = (State.UNREGISTERED, State.REFUSED)
+OVER = (RegistrationState.UNREGISTERED, RegistrationState.REFUSED)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from offhook.web.speech_api.http.audio_encoder import (
 from offhook.web.speech_api.http.speech_request import MAX_BODY_BYTES, SpeechRequest
 from offhook.web.speech_api.http.synthesis_io import Ahead, made_ahead, played, spoken
 from offhook.web.speech_api.reply_cache_io import REPLIES, ReplyCache, choose
-from offhook.web.speech_api.server_io import ASKED, SPEECH, Asked, SpeechServer, fault_of
+from offhook.web.speech_api.server_io import ASKED, SPEECH, RequestContext, SpeechServer, fault_of
 
 BODY_S = 20.0
 """For the whole body to come."""
@@ -113,7 +113,7 @@ def _has_directive(request: web.Request, name: str) -> bool:
 
 async def _reply(
     server: SpeechServer,
-    asked: Asked,
+    asked: RequestContext,
     wanted: SpeechRequest,
     cache: ReplyCache | None,
     anew: bool,
@@ -144,7 +144,7 @@ def _engine(server: SpeechServer) -> str:
     return f"{server.tts_name} {server.tts_model}"
 
 
-async def _loaded(server: SpeechServer, asked: Asked) -> Synthesizer:
+async def _loaded(server: SpeechServer, asked: RequestContext) -> Synthesizer:
     synthesizer = await server.synthesizer()
     if asked.stages.seconds("loaded") is None:
         asked.stages.mark("loaded")
@@ -173,7 +173,9 @@ async def respond(request: web.Request, wanted: SpeechRequest, reply: Reply) -> 
             reply.stream.cancel()
 
 
-async def _noted(server: SpeechServer, asked: Asked, reply: Reply) -> AsyncIterator[Speech]:
+async def _noted(
+    server: SpeechServer, asked: RequestContext, reply: Reply
+) -> AsyncIterator[Speech]:
     """The pieces, as they are made, timed and counted, and kept at the end. Raises ApiError,
     EngineError."""
     made: list[Speech] = []
@@ -199,7 +201,7 @@ class _Sounding:
         self, request: web.Request, wanted: SpeechRequest, reply: Reply, ahead: Ahead
     ) -> None:
         self._request = request
-        self._asked: Asked = request[ASKED]
+        self._asked: RequestContext = request[ASKED]
         self._wanted = wanted
         self._ahead = ahead
         self._samples = 0

@@ -39,7 +39,7 @@ from offhook.web.speech_api.http.transcript import Segment, Task, Transcript, na
 from offhook.web.speech_api.http.transcription_request import TranscriptionRequest, parse
 from offhook.web.speech_api.http.translation_io import Translator
 from offhook.web.speech_api.http.upload_io import Upload, receive
-from offhook.web.speech_api.server_io import ASKED, SPEECH, Asked, SpeechServer, fault_of
+from offhook.web.speech_api.server_io import ASKED, SPEECH, RequestContext, SpeechServer, fault_of
 
 LOG_S = 10.0
 """How often the log says how far a long file is."""
@@ -138,7 +138,7 @@ def _done(job: "_Job") -> dict[str, Any]:
 @dataclass
 class _Job:
     server: SpeechServer
-    asked: Asked
+    asked: RequestContext
     wanted: TranscriptionRequest
     upload: Upload
     hearing: FileHearing

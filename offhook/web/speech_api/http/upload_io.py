@@ -13,7 +13,7 @@ from typing import BinaryIO
 from aiohttp import BodyPartReader, MultipartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from offhook.web.speech_api.admission import Room
+from offhook.web.speech_api.admission import ByteBudget
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.file_transcription_io import RawPcm
 
@@ -48,7 +48,7 @@ class Upload:
 
 
 @asynccontextmanager
-async def receive(request: web.Request, most_bytes: int, room: Room) -> AsyncIterator[Upload]:
+async def receive(request: web.Request, most_bytes: int, room: ByteBudget) -> AsyncIterator[Upload]:
     """The form, whose file is there, in the `room` for all of them, until the end of the block.
     Raises ApiError: 400 and 415 for what is no form with a file, 408 when it stalls, 413 before it
     is read when it says that it is larger than `most_bytes`, or as soon as it is, 503 when there is
@@ -76,7 +76,9 @@ def _too_large(most_bytes: int) -> ApiError:
 
 
 class _Form:
-    def __init__(self, request: web.Request, folder: Path, most_bytes: int, room: Room) -> None:
+    def __init__(
+        self, request: web.Request, folder: Path, most_bytes: int, room: ByteBudget
+    ) -> None:
         self.kept = 0
         """Bytes taken of the room."""
         self._room = room

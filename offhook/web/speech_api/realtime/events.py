@@ -70,7 +70,7 @@ ClientEvent = Update | Name | Append | Commit | Clear
 
 
 @dataclass(frozen=True)
-class Said:
+class ClientMessage:
     """A client's event, or what is wrong with it."""
 
     event: ClientEvent | EventError
@@ -78,7 +78,7 @@ class Said:
     """The client's name for it."""
 
 
-def parse(text: str, *, lenient: bool = False) -> Said:
+def parse(text: str, *, lenient: bool = False) -> ClientMessage:
     """`lenient`: fields that are not known are passed over. Never raises."""
     event_id = None
     try:
@@ -93,9 +93,9 @@ def parse(text: str, *, lenient: bool = False) -> Said:
         if not isinstance(event_id, str | None) or len(event_id or "") > MAX_ID_CHARS:
             wrong, event_id = event_id, None
             raise fields.wrong("event_id", wrong, f"a text of at most {MAX_ID_CHARS} characters")
-        return Said(_event(fields), event_id)
+        return ClientMessage(_event(fields), event_id)
     except EventError as error:
-        return Said(error, event_id)
+        return ClientMessage(error, event_id)
 
 
 def _event(fields: Fields) -> ClientEvent:

@@ -41,7 +41,7 @@ from offhook.web.speech_api.realtime.turn_detector import (
     TurnStarted,
     TurnStopped,
 )
-from offhook.web.speech_api.sockets.utterances import Ears
+from offhook.web.speech_api.sockets.utterances import InputResampler
 
 MAX_ERRORS = 100
 """A client that is wrong so often understands none of the answers: the session ends."""
@@ -87,7 +87,7 @@ Do = Send | Begin | Feed | Finish | Cancel
 # --- policy ---
 
 
-class State(Enum):
+class RealtimeState(Enum):
     IDLE = auto()
     """Nothing is waiting to be committed."""
     HEARING = auto()
@@ -149,8 +149,13 @@ def _final_is_vllms(session: "RealtimeSession") -> Iterator[Do]:
     raise EventError("final is not known here", "unknown_parameter", "final")
 
 
-_VLLM, _OPENAI, _IDLE, _HEARING = Dialect.VLLM, Dialect.OPENAI, State.IDLE, State.HEARING
-POLICY: dict[tuple[Dialect, State, On], tuple[State, Action]] = {
+_VLLM, _OPENAI, _IDLE, _HEARING = (
+    Dialect.VLLM,
+    Dialect.OPENAI,
+    RealtimeState.IDLE,
+    RealtimeState.HEARING,
+)
+POLICY: dict[tuple[Dialect, RealtimeState, On], tuple[RealtimeState, Action]] = {
     # vLLM: a commit begins to hear, a final one ends it; sound may also come before the first.
     (_VLLM, _IDLE, On.APPEND): (_HEARING, _begin),
     (_VLLM, _IDLE, On.COMMIT): (_HEARING, _begin),
@@ -212,7 +217,7 @@ class RealtimeSession:
         """vLLM wants that before a commit."""
         self._check_model = check_model
         self._id = _new_id("sess")
-        self._state = State.IDLE
+        self._state = RealtimeState.IDLE
         self._begun = False
         """The engine was asked for: how it hears stays so."""
         self._current: Item | None = None
@@ -314,7 +319,7 @@ class RealtimeSession:
         turns = ServerVad() if dialect is Dialect.OPENAI else None
         self._dialect = dialect
         self._settings = replace(settings, format=USUAL_FORMAT[dialect], turns=turns)
-        self._ears = Ears(self._settings.format.rate)
+        self._ears = InputResampler(self._settings.format.rate)
         self._turns = TurnDetector(turns) if turns is not None else None
 
     def _name_model(self, name: str) -> None:
@@ -334,11 +339,11 @@ class RealtimeSession:
         if self._begun and settings != fixed:
             words = "how it is heard cannot change once sound has come: open another session"
             raise EventError(words, "session_begun", "session.audio.input")
-        if settings.turns != before.turns and self._state is State.HEARING:
+        if settings.turns != before.turns and self._state is RealtimeState.HEARING:
             words = "turn_detection cannot change within a turn: commit it first"
             raise EventError(words, "session_begun", "session.audio.input.turn_detection")
         if settings.format != before.format:
-            self._ears = Ears(settings.format.rate)
+            self._ears = InputResampler(settings.format.rate)
         if settings.turns != before.turns:
             self._turns = TurnDetector(settings.turns) if settings.turns is not None else None
         self._settings = settings

@@ -24,8 +24,8 @@ from offhook.pipeline.speech.remote.asr_protocol import (
     Cancel,
     Close,
     Flush,
-    Heard,
     Ready,
+    RecognitionResult,
     Request,
     parse_audio,
     parse_command,
@@ -33,7 +33,11 @@ from offhook.pipeline.speech.remote.asr_protocol import (
 )
 from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
 from offhook.pipeline.speech.timing import Stages
-from offhook.web.speech_api.sockets.utterances import Ears, LateHearing, Utterances
+from offhook.web.speech_api.sockets.utterances import (
+    BufferedRecognizerStream,
+    InputResampler,
+    Utterances,
+)
 from offhook.web.speech_api.sockets.worker_stream_io import Refused, WorkerStream
 
 
@@ -59,13 +63,13 @@ class Host(Protocol):
         """A final came so long after it was asked for."""
 
 
-class Hearing:
+class RecognitionSession:
     """The engine's side of one live stream. What is said before the engine is there waits here."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._utterances = Utterances()
-        self._late = LateHearing()
+        self._late = BufferedRecognizerStream()
         self._hears: RecognizerStream | None = None
         self._told = asyncio.Event()
 
@@ -130,7 +134,7 @@ class LiveStream(WorkerStream):
     def __init__(self, host: Host, socket: web.WebSocketResponse) -> None:
         super().__init__(socket)
         self.host = host
-        self.hearing = Hearing(host)
+        self.hearing = RecognitionSession(host)
 
     async def run(self) -> None:
         with self.host.in_use(self):
@@ -163,7 +167,7 @@ class AsrStream(LiveStream):
         super().__init__(host, socket)
         self._request = request
         self._observe = observe
-        self._ears = Ears(request.rate)
+        self._ears = InputResampler(request.rate)
 
     async def hear(self, data: bytes) -> None:
         if len(data) > MAX_AUDIO_BYTES:
@@ -191,7 +195,7 @@ class AsrStream(LiveStream):
         ready = Ready(self.host.engine, self.host.model, self._request.rate)
         await self.send(server_text(ready))
         async for number, event in self.hearing.events():
-            await self.send(server_text(Heard(number, event, self._stages(event))))
+            await self.send(server_text(RecognitionResult(number, event, self._stages(event))))
 
     def _stages(self, event: Partial | Final) -> Stages | None:
         """Of an event that is sent now; None: the client does not ask."""

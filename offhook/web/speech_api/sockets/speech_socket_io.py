@@ -13,7 +13,7 @@ from offhook.pipeline.speech.remote.tts_protocol import parse_query
 from offhook.pipeline.speech.remote.worker_protocol import Error, ProtocolError
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.speech_api.errors import ApiError
-from offhook.web.speech_api.server_io import ASKED, SPEECH, Asked, SpeechServer, fault_of
+from offhook.web.speech_api.server_io import ASKED, SPEECH, RequestContext, SpeechServer, fault_of
 from offhook.web.speech_api.sockets.speech_socket import PATH, Commands, SpeechSocket
 from offhook.web.speech_api.sockets.transcribe_socket_io import check_upgrade, nobody_counts, run
 from offhook.web.speech_api.sockets.tts_stream_io import TtsStream
@@ -50,7 +50,7 @@ async def speech_socket(request: web.Request) -> web.StreamResponse:
 class SocketHost:
     """The `Host` of one stream of the speech API."""
 
-    def __init__(self, server: SpeechServer, asked: Asked) -> None:
+    def __init__(self, server: SpeechServer, asked: RequestContext) -> None:
         self._server = server
         self._asked = asked
         self._synthesizer: Synthesizer | None = None

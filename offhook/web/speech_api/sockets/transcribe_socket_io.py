@@ -15,7 +15,7 @@ from offhook.pipeline.speech.recognizer import (
 from offhook.pipeline.speech.remote.asr_protocol import PATH, Request
 from offhook.pipeline.speech.remote.worker_protocol import ErrorCode, ProtocolError
 from offhook.web.speech_api.errors import ApiError
-from offhook.web.speech_api.server_io import ASKED, SPEECH, Asked, SpeechServer, fault_of
+from offhook.web.speech_api.server_io import ASKED, SPEECH, RequestContext, SpeechServer, fault_of
 from offhook.web.speech_api.sockets.asr_stream_io import AsrStream
 from offhook.web.speech_api.sockets.worker_stream_io import (
     Refused,
@@ -58,7 +58,7 @@ def nobody_counts(code: str) -> None:
     """The guard counts requests."""
 
 
-async def run(server: SpeechServer, asked: Asked, stream: WorkerStream) -> None:
+async def run(server: SpeechServer, asked: RequestContext, stream: WorkerStream) -> None:
     """Raises Refused, ConnectionError."""
     server.streams.add(stream)
     with refusing():
@@ -80,7 +80,7 @@ async def run(server: SpeechServer, asked: Asked, stream: WorkerStream) -> None:
 class SpeechHost:
     """The `Host` of one stream of the speech API."""
 
-    def __init__(self, server: SpeechServer, asked: Asked) -> None:
+    def __init__(self, server: SpeechServer, asked: RequestContext) -> None:
         self._server = server
         self._asked = asked
 

@@ -12,7 +12,7 @@ from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import Final, Partial
 
 
-class Ears:
+class InputResampler:
     """Sound at the client's rate to 16 kHz, in whatever pieces it comes."""
 
     def __init__(self, rate: int) -> None:
@@ -35,7 +35,7 @@ class Ears:
 
 
 @dataclass
-class Utterance:
+class PendingUtterance:
     """One that has no final yet."""
 
     number: int
@@ -53,7 +53,7 @@ class Utterances:
     last can be in progress."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Utterance] = deque()
+        self._waiting: deque[PendingUtterance] = deque()
         self._count = 0
 
     @property
@@ -70,10 +70,10 @@ class Utterances:
     def in_progress(self) -> bool:
         return bool(self._waiting) and self._waiting[-1].flushed_at is None
 
-    def current(self) -> Utterance:
+    def current(self) -> PendingUtterance:
         """The one that is being spoken; a new one when there is none."""
         if not self.in_progress:
-            self._waiting.append(Utterance(self._count))
+            self._waiting.append(PendingUtterance(self._count))
             self._count += 1
         return self._waiting[-1]
 
@@ -88,7 +88,7 @@ class Utterances:
         self._waiting.pop()
         return True
 
-    def hear(self, event: Partial | Final) -> Utterance | None:
+    def hear(self, event: Partial | Final) -> PendingUtterance | None:
         """Whose the engine's next event is; None: of one that was cancelled."""
         if not self._waiting:
             return None
@@ -101,7 +101,7 @@ class Utterances:
         return utterance
 
 
-class Hears(Protocol):
+class FinalHandler(Protocol):
     def feed(self, pcm: Pcm) -> None: ...
 
     def finish(self) -> None: ...
@@ -109,15 +109,15 @@ class Hears(Protocol):
     def cancel(self) -> None: ...
 
 
-class LateHearing:
+class BufferedRecognizerStream:
     """A recognizer's stream before there is one: it is told what was said when it comes."""
 
     def __init__(self) -> None:
-        self._hears: Hears | None = None
+        self._hears: FinalHandler | None = None
         self._said: list[bytearray | None] = []
         """The sound of each utterance; None where it ends."""
 
-    def begin(self, hears: Hears) -> None:
+    def begin(self, hears: FinalHandler) -> None:
         self._hears = hears
         for said in self._said:
             if said is None:

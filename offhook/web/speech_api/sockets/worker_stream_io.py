@@ -83,7 +83,7 @@ class WorkerMetrics:
         return {}
 
 
-class Patience:
+class IdleTimer:
     """Calls `run_out` when something has gone on for `seconds`, and again after as long. It has one
     timer for all that begins and ends: one for each message would cost as much as the message."""
 
@@ -132,8 +132,8 @@ class WorkerStream(ABC):
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Given an exception, it ends the stream."""
         self._socket = socket
-        self._to_hear = Patience(IDLE_S, self._heard_nothing)
-        self._to_send = Patience(MAX_UNTAKEN_S, self._sent_nothing)
+        self._to_hear = IdleTimer(IDLE_S, self._heard_nothing)
+        self._to_send = IdleTimer(MAX_UNTAKEN_S, self._sent_nothing)
 
     def stop(self) -> None:
         """The server ends: the client is told to connect again."""

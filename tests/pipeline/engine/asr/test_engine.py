@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from offhook.media.pcm import Pcm  # noqa: E402
-from offhook.pipeline.engine.asr.engine import AsrEngine, Said  # noqa: E402
+from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate  # noqa: E402
 from offhook.pipeline.engine.asr.passes import Pass  # noqa: E402
 from offhook.pipeline.engine.asr.runner import Runner  # noqa: E402
 from offhook.pipeline.engine.asr.scheduler import Cost  # noqa: E402
@@ -66,7 +66,7 @@ class Heard:
     """An engine whose clock stands still, and what it said."""
 
     def __init__(self, runner: Runner, pages: int = PAGES) -> None:
-        self.said: list[Said] = []
+        self.said: list[TextUpdate] = []
         cost = Cost(4.0, 0.001, 0.002)
         tokenizer = Ids(tiny.tokenizer())
         self.engine = AsrEngine(

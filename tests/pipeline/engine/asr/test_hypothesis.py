@@ -14,8 +14,8 @@ from offhook.pipeline.engine.asr.hypothesis import (
     MAX_WINDOWS,
     UNFIXED_MS,
     UNFIXED_TOKENS,
-    Heard,
     Hypothesis,
+    HypothesisUpdate,
     verify,
 )
 
@@ -48,7 +48,9 @@ def new() -> Hypothesis:
     return Hypothesis(decode, ASR_TEXT)
 
 
-def say(hypothesis: Hypothesis, tokens: list[int], audio_ms: int, final: bool = False) -> Heard:
+def say(
+    hypothesis: Hypothesis, tokens: list[int], audio_ms: int, final: bool = False
+) -> HypothesisUpdate:
     """A model that would write `tokens` if nothing were forced."""
     forced, _ = hypothesis.prompt()
     return hypothesis.take(tokens[len(forced) :], audio_ms, final)
@@ -63,19 +65,21 @@ def test_verify() -> None:
 def test_header_and_text() -> None:
     hypothesis = new()
     assert hypothesis.prompt() == ([], [])
-    assert say(hypothesis, [LANGUAGE], 160) == Heard("", 0, "", 160)
-    assert say(hypothesis, HEADER, 320) == Heard("", 0, "English", 320)
+    assert say(hypothesis, [LANGUAGE], 160) == HypothesisUpdate("", 0, "", 160)
+    assert say(hypothesis, HEADER, 320) == HypothesisUpdate("", 0, "English", 320)
     heard = say(hypothesis, [*HEADER, HELLO, WORLD], 720)
-    assert heard == Heard("hello world", 0, "English", 720)
+    assert heard == HypothesisUpdate("hello world", 0, "English", 720)
     assert hypothesis.prompt() == ([], [*HEADER, HELLO, WORLD])
     assert hypothesis.header == HEADER
-    assert say(hypothesis, [*HEADER, HELLO], 800, final=True) == Heard("hello", 5, "English", 800)
+    assert say(hypothesis, [*HEADER, HELLO], 800, final=True) == HypothesisUpdate(
+        "hello", 5, "English", 800
+    )
 
 
 def test_nobody_spoke() -> None:
     silence = [LANGUAGE, NONE, ASR_TEXT]
-    assert say(new(), silence, 900, final=True) == Heard("", 0, "", 900)
-    assert say(new(), [], 900, final=True) == Heard("", 0, "", 900)
+    assert say(new(), silence, 900, final=True) == HypothesisUpdate("", 0, "", 900)
+    assert say(new(), [], 900, final=True) == HypothesisUpdate("", 0, "", 900)
 
 
 def test_a_header_broken_off_is_no_text() -> None:
@@ -84,7 +88,7 @@ def test_a_header_broken_off_is_no_text() -> None:
 
 def test_forced_language() -> None:
     hypothesis = Hypothesis(decode, ASR_TEXT, language="German")
-    assert hypothesis.take([LANGUAGE], 400) == Heard("language", 0, "German", 400)
+    assert hypothesis.take([LANGUAGE], 400) == HypothesisUpdate("language", 0, "German", 400)
     assert hypothesis.header == []
 
 

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.asr import recognition
-from offhook.pipeline.engine.asr.engine import AsrEngine, Said
+from offhook.pipeline.engine.asr.engine import AsrEngine, TextUpdate
 from offhook.pipeline.engine.asr.passes import Pass, Verdict
 from offhook.pipeline.engine.asr.recognition import Align, Recognition
 from offhook.pipeline.engine.asr.runner import Runner
@@ -53,7 +53,7 @@ class Heard:
     def __init__(self, first: Counted, second: Counted | None = None, align: Align | None = None):
         self.events: list[tuple[int, Partial | Final]] = []
 
-        def engine(runner: Counted) -> Callable[[Callable[[Said], None]], AsrEngine]:
+        def engine(runner: Counted) -> Callable[[Callable[[TextUpdate], None]], AsrEngine]:
             runner.calls.clear()
             most = (Cost(4.0, 0.001, 0.002), runner.live, FILES, 8, 4096)
             return lambda tell: AsrEngine(runner, Ids(tiny.tokenizer()), PAGES, *most, tell)

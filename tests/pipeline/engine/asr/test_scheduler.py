@@ -23,7 +23,7 @@ from offhook.pipeline.engine.asr.scheduler import (
     Event,
     Job,
     Scheduler,
-    State,
+    StreamState,
 )
 from offhook.pipeline.engine.asr.windows import WINDOW_SAMPLES
 from offhook.pipeline.speech.recognizer import EngineFull
@@ -147,7 +147,7 @@ def test_an_end_of_turn_during_the_update_comes_next() -> None:
     s.next_batch(0.4)
     s.audio(stream, 20 * MS, 0.42)
     s.finish(stream, 0.42)
-    assert s.state(stream) is State.ENDING
+    assert s.state(stream) is StreamState.ENDING
     assert not s.settled(stream)
     s.done(stream, 0.43)
     (job,) = s.next_batch(0.43)
@@ -191,7 +191,7 @@ def test_nobody_wants_the_result_any_more(end: str) -> None:
     assert s.settled(stream)
     assert s.next_batch(0.6) == []
     if end == "close":
-        assert s.state(stream) is State.CLOSED
+        assert s.state(stream) is StreamState.CLOSED
         s.open()
     else:
         s.audio(stream, 160 * MS, 1.0)
@@ -444,7 +444,7 @@ def test_evicting_from_the_batch_being_prepared() -> None:
     (job,) = s.next_batch(0.0)
     assert job.final
     assert s.evict(0.0) == file
-    assert s.state(file) is State.FINISHING
+    assert s.state(file) is StreamState.FINISHING
     assert s.evict(0.0) is None
     assert s.next_batch(0.05) == []
     assert s.next_batch(0.0 + NO_PAGES_WAIT) == [job]
@@ -464,16 +464,22 @@ def test_without_pages_a_stream_comes_again_a_little_later() -> None:
 def test_the_table_is_complete() -> None:
     """Whatever can happen from outside can happen in every state but CLOSED; a batch's events only
     to who is in one; and every state can be reached, and left."""
-    batched = {State.RUNNING, State.ENDING, State.LAST, State.DISCARDING, State.CLOSING}
+    batched = {
+        StreamState.RUNNING,
+        StreamState.ENDING,
+        StreamState.LAST,
+        StreamState.DISCARDING,
+        StreamState.CLOSING,
+    }
     for state, row in TRANSITIONS.items():
-        if state not in (State.CLOSED, State.CLOSING):
+        if state not in (StreamState.CLOSED, StreamState.CLOSING):
             assert {Event.CANCEL, Event.CLOSE, Event.EVICT} <= set(row)
         assert (Event.DONE in row) == (Event.MORE in row) == (state in batched)
-    reached, left = {State.IDLE}, -1
+    reached, left = {StreamState.IDLE}, -1
     while len(reached) != left:
         left = len(reached)
         reached |= {after for state in reached for after in TRANSITIONS[state].values()}
-    assert reached == set(State) == set(TRANSITIONS)
+    assert reached == set(StreamState) == set(TRANSITIONS)
 
 
 @settings(max_examples=25, deadline=None)

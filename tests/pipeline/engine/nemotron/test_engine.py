@@ -19,7 +19,7 @@ from offhook.pipeline.engine.nemotron.runner import (
     chunk_begin,
     chunk_samples,
 )
-from offhook.pipeline.engine.nemotron.utterance import Sound
+from offhook.pipeline.engine.nemotron.utterance import UtteranceAudio
 from offhook.pipeline.models.nemotron.model import NemotronConfig
 from offhook.pipeline.speech.recognizer import (
     AudioOverrun,
@@ -436,7 +436,7 @@ def test_more_sound_than_may_wait_is_refused_and_none_of_it_taken() -> None:
 @settings(max_examples=100, deadline=None)
 def test_sound_comes_out_as_it_went_in(pieces: list[int], size: int) -> None:
     whole = np.arange(sum(pieces)).astype(np.int16)
-    sound, position, at = Sound(), 0, 0
+    sound, position, at = UtteranceAudio(), 0, 0
     for piece in pieces:
         sound.feed(whole[at : at + piece])
         at += piece

@@ -11,13 +11,13 @@ from offhook.pipeline.engine.tts.messages import (
     FRAME_SAMPLES,
     Break,
     Ended,
+    EngineEvent,
+    PromptPosition,
     Reason,
-    Row,
     Sampling,
     SpeechCost,
     Spoken,
     Starved,
-    Told,
 )
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
 from offhook.pipeline.engine.tts.simulated import (
@@ -35,19 +35,22 @@ SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 COST = SpeechCost([(n, 3 + 0.04 * n) for n in SIZES], 1.5, 0.02, 1.0, 0.02)
 """A GPU on which a frame takes 3 ms, and 256 frames 13 ms."""
 VOICES = [
-    VoicePrompt("short", tuple(Row(i) for i in range(1, 11))),
-    VoicePrompt("instructed", tuple(Row(i) for i in range(100, 190))),
+    VoicePrompt("short", tuple(PromptPosition(i) for i in range(1, 11))),
+    VoicePrompt("instructed", tuple(PromptPosition(i) for i in range(100, 190))),
     VoicePrompt(
         "cloned",
-        tuple(Row(i) for i in range(200, 215)),
+        tuple(PromptPosition(i) for i in range(200, 215)),
         vectors="vectors",
-        open=tuple(Row(vector=i) for i in range(40)),
+        open=tuple(PromptPosition(vector=i) for i in range(40)),
         reference="codes",
     ),
     VoicePrompt(
-        "wordy", tuple(Row(i) for i in range(300, 320)), lead=(320, 321, 322), reference="codes"
+        "wordy",
+        tuple(PromptPosition(i) for i in range(300, 320)),
+        lead=(320, 321, 322),
+        reference="codes",
     ),
-    VoicePrompt("read ahead", tuple(Row(i) for i in range(400, 412)), beside_text=7),
+    VoicePrompt("read ahead", tuple(PromptPosition(i) for i in range(400, 412)), beside_text=7),
 ]
 PREFIX_PAGES = 8
 
@@ -62,7 +65,7 @@ class Stage:
         quiet: Callable[[SimulatedSegment, int], bool] = lambda segment, frame: False,
     ) -> None:
         self.now = 0.0
-        self.told: list[tuple[float, Told]] = []
+        self.told: list[tuple[float, EngineEvent]] = []
         self.runner = SimulatedRunner(
             slots + 4,
             pages,
@@ -77,7 +80,7 @@ class Stage:
         self.written: dict[int, int] = {}
         """Tokens of each stream."""
 
-    def _hear(self, told: Told) -> None:
+    def _hear(self, told: EngineEvent) -> None:
         self.told.append((self.now, told))
 
     # --- streams ---

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from offhook.pipeline.engine.tts.messages import (
     FRAME_SAMPLES,
     Break,
+    PromptPosition,
     Reason,
-    Row,
     Spoken,
 )
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
@@ -275,7 +275,9 @@ def test_a_whole_text_goes_in_before_the_first_frame() -> None:
     number = stage.speak(20, READ_AHEAD)
     stage.run()
     ((segment, length),) = stage.segments(number)
-    text = [Row(token, READ_AHEAD.beside_text) for token in (*range(10_000, 10_020), TTS_EOS)]
+    text = [
+        PromptPosition(token, READ_AHEAD.beside_text) for token in (*range(10_000, 10_020), TTS_EOS)
+    ]
     assert segment.context == [*READ_AHEAD.rows, *text]
     assert set(segment.texts) == {TTS_PAD}
     assert length == 70
@@ -462,7 +464,7 @@ def test_voices_that_come_together_are_computed_together_as_far_as_they_fit() ->
     """3 pages each, 8 in all."""
     stage = Stage()
     voices = [
-        VoicePrompt(f"voice {i}", tuple(Row(1000 * i + row) for row in range(130)))
+        VoicePrompt(f"voice {i}", tuple(PromptPosition(1000 * i + row) for row in range(130)))
         for i in range(1, 7)
     ]
     numbers = [stage.speak(10, voice) for voice in voices]

@@ -13,12 +13,12 @@ torch = pytest.importorskip("torch")
 from offhook.pipeline.engine.tts.engine import TtsEngine  # noqa: E402
 from offhook.pipeline.engine.tts.messages import (  # noqa: E402
     Break,
+    EngineEvent,
     Launched,
-    Row,
+    PromptPosition,
     Sampling,
     SpeechCost,
     Step,
-    Told,
 )
 from offhook.pipeline.engine.tts.prompts import (  # noqa: E402
     LANGUAGES,
@@ -79,7 +79,7 @@ def voice(case: Case, model: Qwen3Tts) -> VoicePrompt:
         return named_voice(case.config, Words(), case.speaker, language)
     if case.voice is None:
         prompt = described_voice(case.config, Words(), "", language)
-        told = tuple(Row(token) for token in case.instructions or ())
+        told = tuple(PromptPosition(token) for token in case.instructions or ())
         return VoicePrompt("told", told + prompt.rows)  # the goldens have instructions as tokens
     vectors = torch.tensor(case.voice)[None]
     if case.reference_codes is None:
@@ -98,7 +98,7 @@ def test_the_codes_are_those_of_the_package(name: str, tmp_path: Path) -> None:
     folder = checkpoints.write(tmp_path, case.config)
     model = tts_checkpoint.load_model(folder, torch.device("cpu"), torch.float32)
     runner = Listener(model)
-    told: list[Told] = []
+    told: list[EngineEvent] = []
     engine = TtsEngine(runner, case.config, COST, told.append, prefix_pages=8)
     prompt = voice(case, model)
     if case.whole:

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 from offhook.pipeline.engine.tts import prompts  # noqa: E402
 from offhook.pipeline.engine.tts.prompt_cache_io import (  # noqa: E402
     MAX_CLONES,
-    Asked,
     ClonesOnDevice,
+    VoiceRequest,
     ask_for,
     voice_store,
 )
@@ -35,7 +35,7 @@ def store(folder: Path, config: TtsConfig) -> VoiceStore:
     return voice_store(TtsModels("tiny", "cpu", str(folder)), config)
 
 
-def asked(folder: Path, config: TtsConfig, **options: str) -> Asked:
+def asked(folder: Path, config: TtsConfig, **options: str) -> VoiceRequest:
     return ask_for(store(folder, config), config, TOKENIZER, VoiceOptions(**options))  # type: ignore[arg-type]
 
 
@@ -99,7 +99,7 @@ def test_clones_on_the_device_are_bounded(tmp_path: Path) -> None:
     on_device = ClonesOnDevice(model)
     bare = prompts.Clone("key", None)
     prompt = prompts.cloned_voice(BASE, TOKENIZER, bare)
-    all_asked = [Asked(prompt, "", clone(seed)) for seed in range(MAX_CLONES + 1)]
+    all_asked = [VoiceRequest(prompt, "", clone(seed)) for seed in range(MAX_CLONES + 1)]
     first = [on_device.complete(one) for one in all_asked]
     assert len(on_device._known) == MAX_CLONES
     assert on_device.complete(all_asked[-1]).vectors is first[-1].vectors

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from offhook.pipeline.engine.tts.messages import Break, Row
+from offhook.pipeline.engine.tts.messages import Break, PromptPosition
 from offhook.pipeline.engine.tts.prompts import (
     MAX_PREFIX,
     Clone,
@@ -64,20 +64,22 @@ def given(case: dict[str, Any]) -> tuple[list[list[int]], list[int]]:
     if case.get("whole"):
         prompt = with_whole_text(c, prompt)
         script.begin(90)
-        opened = [Row(token, prompt.beside_text) for token in script.take_whole()]
+        opened = [PromptPosition(token, prompt.beside_text) for token in script.take_whole()]
     else:
         assert script.ready(tokens_at_once(prompt))
         script.begin(90, prompt.lead, tokens_at_once(prompt))
         text = script.take_for_prompt(len(prompt.open))
         opened = [row._replace(text=token) for row, token in zip(prompt.open, text, strict=True)]
     frames = case.get("frames", 0)
-    before = Row(vector=frames) if prompt.reference else Row(codec=c.codec_bos)
+    before = (
+        PromptPosition(vector=frames) if prompt.reference else PromptPosition(codec=c.codec_bos)
+    )
     first = before._replace(text=script.take())
     rows = [read(row) for row in (*prompt.rows, *opened, first)]
     return rows, [script.take() for _ in range(FRAMES)]
 
 
-def read(row: Row) -> list[int]:
+def read(row: PromptPosition) -> list[int]:
     if row.vector > 0:  # a frame of the reference, as it is made up in the goldens
         codes = [(16 * (row.vector - 1) + i) % 64 for i in range(16)]
         return [row.text, codes[0], -1, *codes[1:]]
@@ -93,7 +95,7 @@ def test_a_prompt_is_that_of_the_package(case: dict[str, Any]) -> None:
 
 
 def test_the_key_tells_voices_apart() -> None:
-    voices: dict[object, tuple[Row, ...]] = {}
+    voices: dict[object, tuple[PromptPosition, ...]] = {}
     for case in GOLDEN["cases"]:
         if case["kind"] != "cloned":
             made = voice(case)

@@ -14,8 +14,8 @@ from offhook.pipeline.engine.tts.reply import (
     FILE_TOKENS,
     MAX_WAITING_CHARS,
     Given,
-    Manner,
     Reply,
+    VoiceProfile,
 )
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, VoiceOptions
 from offhook.pipeline.speech.text.spoken_text import TextReader
@@ -35,7 +35,7 @@ languages = st.sampled_from(["", "en", "de", "zh", "ja"])
 
 
 def reply(language: str = "en", **options: object) -> Reply:
-    return Reply(VOCABULARY, language, VoiceOptions(**options), Manner())  # type: ignore[arg-type]
+    return Reply(VOCABULARY, language, VoiceOptions(**options), VoiceProfile())  # type: ignore[arg-type]
 
 
 def written(made: Reply, text: str, places: list[int]) -> list[Given]:

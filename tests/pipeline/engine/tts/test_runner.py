@@ -19,14 +19,14 @@ from offhook.pipeline.engine.graphs import Size, Stage  # noqa: E402
 from offhook.pipeline.engine.tts.engine import TtsEngine  # noqa: E402
 from offhook.pipeline.engine.tts.messages import (  # noqa: E402
     Break,
+    EngineEvent,
     Piece,
     Prompt,
-    Row,
+    PromptPosition,
     Sampling,
     SpeechCost,
     Spoken,
     Step,
-    Told,
 )
 from offhook.pipeline.engine.tts.packing import codec_batches, cuts, prompt_batches, runs  # noqa: E402
 from offhook.pipeline.engine.tts.prompts import VoicePrompt  # noqa: E402
@@ -65,7 +65,7 @@ class Voice:
 
     slot: int
     pages: list[int]
-    rows: list[Row]
+    rows: list[PromptPosition]
     text: list[int]
     seed: int
     sampling: Sampling = field(default_factory=Sampling)
@@ -89,7 +89,7 @@ class Voice:
 def voice(slot: int, pages: list[int], length: int, frames: int, seed: int) -> Voice:
     rng = np.random.default_rng(seed)
     ids = rng.integers(0, CONFIG.text_vocab, length + frames).tolist()
-    rows = [Row(text, i % 40 if i % 3 else -1) for i, text in enumerate(ids[:length])]
+    rows = [PromptPosition(text, i % 40 if i % 3 else -1) for i, text in enumerate(ids[:length])]
     return Voice(slot, pages, rows, ids[length:], seed)
 
 
@@ -221,8 +221,13 @@ def test_a_cloned_voice_goes_on_where_its_reference_ends(
     for i, length in enumerate((19, 33)):
         v = voice(1 + i, [3 * i + 3, 3 * i + 4], 20, 16, i)
         v.vectors = torch.randn(12, hidden, generator=generator)
-        v.rows[4] = Row(vector=11)
-        v.rows[6:10] = [Row(7, -1, 2), Row(-1, 8, 3), Row(9, 9, 4), Row(9, 9, 6)]
+        v.rows[4] = PromptPosition(vector=11)
+        v.rows[6:10] = [
+            PromptPosition(7, -1, 2),
+            PromptPosition(-1, 8, 3),
+            PromptPosition(9, 9, 4),
+            PromptPosition(9, 9, 6),
+        ]
         v.reference = torch.randint(0, CODEC.codebook_size, (length, 16), generator=generator)
         voices.append(v)
     voices.append(voice(4, [12, 13], 9, 16, 5))  # and one without
@@ -335,7 +340,7 @@ def test_the_engine_says_what_the_model_says(
     told: dict[int, list[Pcm]] = {}
     cost = SpeechCost([(1, 3.0), (PREFIX_SLOTS + 1, 4.0)], 1.0, 0.1, 1.0, 0.1)
 
-    def tell(news: Told) -> None:
+    def tell(news: EngineEvent) -> None:
         if isinstance(news, Spoken):
             told.setdefault(news.number, []).append(news.pcm)
 
@@ -387,7 +392,7 @@ def test_the_engine_says_what_the_model_says(
 
 @given(st.lists(st.integers(1, 300), max_size=40), st.integers(1, 20))
 def test_prompts_are_cut_where_they_fill_a_launch(lengths: list[int], most: int) -> None:
-    prompts = [Prompt(1, 0, [Row()] * n) for n in lengths]
+    prompts = [Prompt(1, 0, [PromptPosition()] * n) for n in lengths]
     batches = list(prompt_batches(prompts, 256, most))
     assert [p for batch in batches for p in batch] == prompts
     for batch in batches:

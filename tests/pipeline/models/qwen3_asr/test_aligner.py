@@ -21,8 +21,8 @@ from offhook.media.pcm import RATE_IN  # noqa: E402
 from offhook.pipeline.models.qwen3_asr import aligner as aligner_module  # noqa: E402
 from offhook.pipeline.models.qwen3_asr.aligner import (  # noqa: E402
     MAX_SAMPLES,
+    AlignmentInput,
     ForcedAligner,
-    Utterance,
 )
 from offhook.pipeline.models.qwen3_asr.alignment import (  # noqa: E402
     LANGUAGES,
@@ -38,10 +38,10 @@ from tests.pipeline.models.test_mel import sound  # noqa: E402
 torch.set_num_threads(1)
 CONFIG = replace(tiny.CONFIG, classes=60, decoder=replace(tiny.CONFIG.decoder, tied=False))
 SAID = [
-    Utterance(sound(int(3.3 * RATE_IN), 1), "The cat sat on the mat, isn't it?", "en"),
-    Utterance(sound(int(10.7 * RATE_IN), 2), "他说：“你好，world。”", "zh"),
-    Utterance(sound(int(0.3 * RATE_IN), 3), "« Oui ! »", "fr"),
-    Utterance(sound(int(17.9 * RATE_IN), 4), "und der Hund " * 40, "de"),
+    AlignmentInput(sound(int(3.3 * RATE_IN), 1), "The cat sat on the mat, isn't it?", "en"),
+    AlignmentInput(sound(int(10.7 * RATE_IN), 2), "他说：“你好，world。”", "zh"),
+    AlignmentInput(sound(int(0.3 * RATE_IN), 3), "« Oui ! »", "fr"),
+    AlignmentInput(sound(int(17.9 * RATE_IN), 4), "und der Hund " * 40, "de"),
 ]
 
 
@@ -93,7 +93,7 @@ def processor(folder: Path) -> Any:
     return transformers.Qwen3ASRProcessor(features, tokenizer)
 
 
-def prepare(processor: Any, said: Utterance) -> tuple[Any, list[str]]:
+def prepare(processor: Any, said: AlignmentInput) -> tuple[Any, list[str]]:
     """The model's inputs by the reference, and its words."""
     words = processor.split_words_for_alignment(said.text, said.language)
     text = "<|audio_start|><|audio_pad|><|audio_end|>"
@@ -155,7 +155,7 @@ def test_times_equal_the_reference(aligner: ForcedAligner, reference: Any, proce
 
 def test_together_as_alone(aligner: ForcedAligner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether one forward takes all or each takes as much as it may."""
-    nothing = Utterance(SAID[0].pcm, " ... ", "en")
+    nothing = AlignmentInput(SAID[0].pcm, " ... ", "en")
     said = [nothing, *SAID, nothing]
     alone = [aligner.align(s.pcm, s.text, s.language) for s in said]
     assert alone[0] == alone[-1] == ()

@@ -16,7 +16,7 @@ from offhook.pipeline.speech.openai.answers import HeaderFilter
 from offhook.pipeline.speech.openai.synthesizer_io import RawSound
 from offhook.pipeline.speech.recognizer import Word
 from offhook.pipeline.speech.streams.partials import keeping
-from offhook.pipeline.speech.streams.retry import Failed
+from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.pipeline.speech.streams.rolling_text import (
     OVERLAP_MS,
     WINDOW_S,
@@ -88,7 +88,7 @@ def test_any_bytes_are_an_answer_or_a_failure(data: bytes) -> None:
         lambda: answers.voice_names(data),
         lambda: answers.model_ids(data),
     ):
-        with suppress(Failed):
+        with suppress(AttemptFailed):
             read()
     assert str(answers.failure(500, {"Retry-After": data.decode("latin-1")}, data, NOW))
 

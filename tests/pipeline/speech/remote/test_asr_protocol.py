@@ -16,8 +16,8 @@ from offhook.pipeline.speech.remote.asr_protocol import (
     Cancel,
     Close,
     Flush,
-    Heard,
     Ready,
+    RecognitionResult,
     Request,
     command_text,
     parse_audio,
@@ -53,8 +53,8 @@ TIMES = st.floats(0, 1e8)
 STAGES = st.one_of(st.none(), st.builds(Stages, TIMES, TIMES, TIMES, TIMES, TIMES))
 SERVER_MESSAGES = st.one_of(
     st.builds(Ready, st.text(), st.text(), st.sampled_from(RATES)),
-    st.builds(Heard, COUNTS, partials(), STAGES),
-    st.builds(Heard, COUNTS, FINALS, STAGES),
+    st.builds(RecognitionResult, COUNTS, partials(), STAGES),
+    st.builds(RecognitionResult, COUNTS, FINALS, STAGES),
     st.builds(Error, st.sampled_from(ErrorCode), st.text()),
 )
 JSON = st.recursive(
@@ -69,7 +69,9 @@ FIELDS = (
 
 
 @given(SERVER_MESSAGES)
-def test_what_a_server_says_is_read_as_it_was_meant(message: Ready | Heard | Error) -> None:
+def test_what_a_server_says_is_read_as_it_was_meant(
+    message: Ready | RecognitionResult | Error,
+) -> None:
     assert parse_server(server_text(message)) == message
 
 
@@ -153,14 +155,14 @@ def test_a_command_that_is_none_says_why(text: str, says: str) -> None:
 )
 def test_a_server_that_speaks_otherwise_is_told_why(changes: dict[str, object], says: str) -> None:
     good = {"type": "final", "utterance": 0, "text": "go", "audio_ms": 10, "words": []}
-    assert parse_server(json.dumps(good)) == Heard(0, Final("go", 10))
+    assert parse_server(json.dumps(good)) == RecognitionResult(0, Final("go", 10))
     with pytest.raises(ProtocolError, match=says):
         parse_server(json.dumps({**good, **changes}))
 
 
 def test_a_newer_server_is_understood() -> None:
     text = '{"type":"partial","utterance":1,"text":"a","stable_chars":0,"audio_ms":9,"mood":"gay"}'
-    assert parse_server(text) == Heard(1, Partial("a", 0, 9))
+    assert parse_server(text) == RecognitionResult(1, Partial("a", 0, 9))
 
 
 @given(st.one_of(st.text(), JSON.map(json.dumps)))
@@ -176,7 +178,7 @@ def test_any_fields_are_a_message_or_an_error(table: dict[str, object], kind: st
         message = parse_server(json.dumps({**table, "type": kind}))
     except ProtocolError:
         return
-    assert isinstance(message, Heard)
+    assert isinstance(message, RecognitionResult)
 
 
 @given(st.binary())

@@ -21,7 +21,11 @@ from offhook.pipeline.speech.recognizer import (
     Word,
 )
 from offhook.pipeline.speech.remote import recognizer_io as remote_recognizer_io
-from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer, RemoteStream, Utterance
+from offhook.pipeline.speech.remote.recognizer_io import (
+    PendingUtterance,
+    RemoteRecognizer,
+    RemoteStream,
+)
 from offhook.web.worker.asr_io import AsrService
 from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.web.worker.workers import LosableServer
@@ -352,7 +356,7 @@ PARTIALS = st.lists(st.tuples(TEXTS, st.integers(0, 9), st.integers(0, 9)), max_
 
 @given(PARTIALS)
 def test_stable_text_is_never_taken_back(told: list[tuple[str, int, int]]) -> None:
-    utterance = Utterance(0)
+    utterance = PendingUtterance(0)
     stable, covered = "", 0
     for text, chars, audio_ms in told:
         shown = utterance.show(Partial(text, min(chars, len(text)), audio_ms))

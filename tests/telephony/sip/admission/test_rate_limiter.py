@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from offhook.telephony.sip.admission import rate_limiter as module
-from offhook.telephony.sip.admission.rate_limiter import Sources, Verdict
+from offhook.telephony.sip.admission.rate_limiter import RateLimiter, Verdict
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 
 PASS, LIMIT, DROP = Verdict.PASS, Verdict.LIMIT, Verdict.DROP
@@ -20,36 +20,39 @@ def spend(sources, source, kind, count, now=0.0):
 
 
 def test_a_burst_is_let_through_then_refused_then_not_answered():
-    assert spend(Sources(SETTINGS), "10.0.0.1", "request", 70) == [PASS] * 60 + [LIMIT] + [DROP] * 9
+    assert (
+        spend(RateLimiter(SETTINGS), "10.0.0.1", "request", 70)
+        == [PASS] * 60 + [LIMIT] + [DROP] * 9
+    )
 
 
 def test_invites_without_proof_have_a_smaller_bucket_of_their_own():
-    sources = Sources(SETTINGS)
+    sources = RateLimiter(SETTINGS)
     assert spend(sources, "10.0.0.1", "invite", 20) == [PASS] * 15 + [LIMIT] + [DROP] * 4
     assert sources.verdict("10.0.0.1", "request", 0.0) is PASS
 
 
 def test_in_the_long_run_a_source_gets_its_rate():
-    sources = Sources(SETTINGS)
+    sources = RateLimiter(SETTINGS)
     passed = sum(sources.verdict("10.0.0.1", "invite", n / 100) is PASS for n in range(6000))
     assert passed == pytest.approx(60 * 5 + 15, abs=2)
 
 
 def test_refusals_are_few_however_much_comes():
-    sources = Sources(SETTINGS)
+    sources = RateLimiter(SETTINGS)
     verdicts = [sources.verdict("10.0.0.1", "request", n / 1000) for n in range(60_000)]
     assert verdicts.count(LIMIT) <= 60 * module.ANSWERS_PER_SECOND + 1
     assert verdicts.count(LIMIT) >= 50
 
 
 def test_one_source_does_not_take_anothers_share():
-    sources = Sources(SETTINGS)
+    sources = RateLimiter(SETTINGS)
     spend(sources, "10.0.0.1", "request", 100)
     assert sources.verdict("10.0.0.2", "request", 0.0) is PASS
 
 
 def test_an_ipv6_source_is_a_64():
-    sources = Sources(SETTINGS)
+    sources = RateLimiter(SETTINGS)
     verdicts = [sources.verdict(f"2001:db8::{n:x}", "request", 0.0) for n in range(1, 70)]
     assert verdicts.count(PASS) == 60
     assert sources.verdict("2001:db8:0:1::1", "request", 0.0) is PASS
@@ -59,14 +62,14 @@ def test_an_ipv6_source_is_a_64():
 
 
 def test_a_rate_under_one_lets_one_through():
-    sources = Sources(SipSettings(requests_per_second=0.01, invites_per_second=0.01))
+    sources = RateLimiter(SipSettings(requests_per_second=0.01, invites_per_second=0.01))
     assert sources.verdict("10.0.0.1", "invite", 0.0) is PASS
     assert sources.verdict("10.0.0.1", "invite", 1.0) is LIMIT
     assert sources.verdict("10.0.0.1", "invite", 101.0) is PASS
 
 
 def test_who_guesses_passwords_is_not_heard_for_a_while():
-    sources = Sources(SETTINGS)
+    sources = RateLimiter(SETTINGS)
     for number in range(module.FAILURES):
         sources.failed("10.0.0.1", number)
     assert sources.verdict("10.0.0.1", "request", 10.0) is PASS
@@ -79,7 +82,7 @@ def test_who_guesses_passwords_is_not_heard_for_a_while():
 
 
 def test_a_phone_that_mistypes_now_and_then_is_forgiven():
-    sources = Sources(SETTINGS)
+    sources = RateLimiter(SETTINGS)
     for number in range(100):
         sources.failed("10.0.0.1", number * module.FAILURE_SECONDS)
     assert sources.verdict("10.0.0.1", "request", 100 * module.FAILURE_SECONDS) is PASS
@@ -91,13 +94,13 @@ def test_a_phone_that_mistypes_now_and_then_is_forgiven():
 )
 def test_trunks_are_never_limited(source, trusted):
     trunk = Trunk("pbx", addresses=("192.0.2.0/24", "2001:db8::/32"))
-    sources = Sources(SipSettings(trunks=(trunk,)))
+    sources = RateLimiter(SipSettings(trunks=(trunk,)))
     sources.trust(["198.51.100.1"])
     assert (set(spend(sources, source, "invite", 500)) == {PASS}) == trusted
 
 
 def test_a_million_made_up_addresses_take_little_time_and_bounded_memory():
-    sources = Sources(SETTINGS)
+    sources = RateLimiter(SETTINGS)
     for _ in range(module.FAILURES + 1):
         sources.failed("10.0.0.1", 0.0)
     dice = random.Random(1)
@@ -112,7 +115,7 @@ def test_a_million_made_up_addresses_take_little_time_and_bounded_memory():
 
 
 def test_what_is_kept_takes_a_few_megabytes():
-    sources = Sources(SETTINGS)
+    sources = RateLimiter(SETTINGS)
     tracemalloc.start()
     for number in range(module.MAX_SOURCES + 1000):
         sources.verdict(f"10.0.{number >> 8}.{number & 255}", "request", 0.0)

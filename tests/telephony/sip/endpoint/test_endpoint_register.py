@@ -8,7 +8,7 @@ import pytest
 
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.trunks import registration
-from offhook.telephony.sip.trunks.registration_table import State
+from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import endpoint, registered
@@ -34,7 +34,7 @@ async def registering(**options):
         )
         async with endpoint(trunks=(trunk,)) as (sip, _):
             yield sip, registrar
-            if sip.registrations()[0].state is not State.REGISTERED:
+            if sip.registrations()[0].state is not RegistrationState.REGISTERED:
                 return
             closing = asyncio.create_task(sip.close())
             last = await registrar.asked("REGISTER")
@@ -68,7 +68,7 @@ async def test_it_is_refreshed_before_it_ends_in_the_same_call(time):
         assert again.from_.tag == first.from_.tag
         assert again.cseq.number > first.cseq.number
         await time.passes(sip, 30)
-        assert sip.registrations()[0].state is State.REGISTERED
+        assert sip.registrations()[0].state is RegistrationState.REGISTERED
 
 
 async def test_a_longer_life_is_asked_for_where_ours_is_too_brief():
@@ -97,7 +97,7 @@ async def test_a_challenge_is_answered_and_a_stale_nonce_again(time):
         again = await registrar.asked("REGISTER")
         assert 'nonce="two"' in again.headers.get("Authorization")
         take(registrar, again, 300)
-        await until(lambda: sip.registrations()[0].state is State.REGISTERED)
+        await until(lambda: sip.registrations()[0].state is RegistrationState.REGISTERED)
 
 
 async def test_a_password_that_is_wrong_is_not_sent_again_and_again(time):
@@ -138,7 +138,9 @@ async def test_other_trunks_are_used_without_a_restart():
         assert "new@" in str(new.headers.get("To"))
         registrar.reply(leaving, 200)
         take(registrar, new, 300)
-        await until(lambda: [r.state for r in sip.registrations()] == [State.REGISTERED])
+        await until(
+            lambda: [r.state for r in sip.registrations()] == [RegistrationState.REGISTERED]
+        )
         assert sip._settings.max_calls == 7
         sip.reload(replace(sip._settings, max_calls=8))  # the trunk is as it was: nothing is sent
         await asyncio.sleep(0.2)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from offhook.telephony.sip.endpoint_io import Dial
-from offhook.telephony.sip.trunks.registration_table import State
+from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunks import Trunk
 from tests.telephony.sip.phones import (
     OUR_TONE,
@@ -51,7 +51,7 @@ async def test_calls_go_through_a_proxy_both_ways(tmp_path, algorithm, transport
             await call.hang_up("done")
             await phone.event("CALL_CLOSED")
         assert phone.hears(OUR_TONE)
-        assert sip.registrations()[0].state is State.UNREGISTERED
+        assert sip.registrations()[0].state is RegistrationState.UNREGISTERED
         assert "SIP/2.0 407" in sip.trace.render()
         assert "SIP/2.0 401" in sip.trace.render()
 

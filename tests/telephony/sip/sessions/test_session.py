@@ -13,7 +13,7 @@ from offhook.telephony.sip.sessions.session_events import (
     SessionSettings,
 )
 from offhook.telephony.sip.sessions.session_requests import MAX_FORKS
-from offhook.telephony.sip.sessions.session_table import State
+from offhook.telephony.sip.sessions.session_table import SessionState
 from tests.telephony.sip.session_peers import (
     ANSWER,
     NO_TIMER,
@@ -47,7 +47,7 @@ def test_a_call_is_placed_and_taken() -> None:
     far.answer(session, 0.3, 200, sdp=ANSWER)
     assert events(session) == [Progress(180, "Ringing", None), Answered(ANSWER)]
     assert [str(ack.cseq) for ack in far.acks] == ["1 ACK"]
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
     assert session.dialog is not None
     assert session.dialog.id == (session.call_id, session.local_tag, "them")
     assert session.get_timer() is None
@@ -182,7 +182,7 @@ def test_a_second_far_end_that_takes_the_call_is_told_that_it_is_over() -> None:
     assert [ack.to.tag for ack in far.acks] == ["them", "second", "second"]
     assert far.methods == ["INVITE", "BYE"], "one is enough"
     assert events(session) == []
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
 
 
 def test_forks_are_bounded() -> None:
@@ -194,7 +194,7 @@ def test_forks_are_bounded() -> None:
         far.answer(session, 0.2, 200, sdp=ANSWER, tag=f"late{number}", to=0)
     assert len(far.acks) <= MAX_FORKS
     assert len(far.requests) <= MAX_FORKS
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
 
 
 def test_the_answer_of_whoever_took_the_call_counts() -> None:
@@ -240,7 +240,7 @@ def test_a_call_without_an_offer_gets_theirs_and_answers_in_the_ack() -> None:
     assert far.acks == [], "a repeat waits too"
     session.accept_late_offer(ANSWER, 0.8)
     assert far.acks[0].body == ANSWER.encode()
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
     far.answer(session, 0.9, 200, sdp=OFFER)
     assert far.acks[1].body == ANSWER.encode()
 
@@ -389,7 +389,7 @@ def test_a_call_is_taken_and_confirmed() -> None:
     assert {"INVITE", "BYE", "UPDATE", "REFER"} <= set(ok.allow)
     far.acknowledge(session, 1.1)
     assert events(session) == [Confirmed(None)]
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
     assert session.get_timer() is None
 
 
@@ -562,7 +562,7 @@ def test_the_connection_of_a_ringing_call_is_lost() -> None:
 
 def test_a_caller_of_before_rfc_3261_is_served() -> None:
     session, far = called(sdp=OFFER)
-    assert session.state is State.RECEIVED
+    assert session.state is SessionState.RECEIVED
     request = made("INVITE", [], OFFER.encode(), from_tag="")
     assert request.from_.tag == ""
     other = type(session).incoming(far, arrived(request), request, session._contact, NO_TIMER, 0.0)
@@ -778,7 +778,7 @@ def test_a_bye_of_a_fork_does_not_end_the_call() -> None:
     events(session)
     far.ask(session, 0.3, "BYE", tag="other")
     assert far.statuses == [200]
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
     assert events(session) == []
 
 
@@ -837,7 +837,7 @@ def test_a_lost_prack_is_sent_again() -> None:
     network.run(10.0)
     assert len(lost) == 2
     assert b.session is not None
-    assert b.session.state is State.ESTABLISHED
+    assert b.session.state is SessionState.ESTABLISHED
     assert a.described == b.described[::-1]
 
 

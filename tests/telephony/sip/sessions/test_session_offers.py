@@ -15,7 +15,7 @@ from offhook.telephony.sip.sessions.session_events import (
     RefreshDue,
     SessionSettings,
 )
-from offhook.telephony.sip.sessions.session_table import State
+from offhook.telephony.sip.sessions.session_table import SessionState
 from tests.telephony.sip.session_peers import (
     ALLOW_UPDATE,
     ANSWER,
@@ -63,7 +63,7 @@ def test_a_refused_change_leaves_the_call_as_it_was() -> None:
     session.reoffer(THIRD, 5.0)
     far.answer(session, 5.1, 488)
     assert events(session) == [OfferRefused(488, "no common media: 488 Not Acceptable Here")]
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
     session.reoffer(THIRD, 6.0)
     assert far.methods == ["INVITE"] * 3
 
@@ -231,7 +231,7 @@ def test_our_offer_that_the_ack_does_not_answer_is_off() -> None:
     session.answer_offer(THIRD, 5.1)
     far.acknowledge(session, 5.2, cseq=far.cseq)
     assert [type(e) for e in events(session)] == [OfferReceived, OfferRefused]
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
 
 
 def test_their_change_is_refused() -> None:
@@ -239,7 +239,7 @@ def test_their_change_is_refused() -> None:
     far.ask(session, 5.0, "INVITE", sdp=OTHER)
     session.refuse_offer(488, 5.1)
     assert far.statuses == [488]
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
 
 
 def test_a_change_that_we_never_answer_is_refused_in_time() -> None:
@@ -303,7 +303,7 @@ def test_a_change_that_is_cancelled_is_off() -> None:
     session.cancelled(transaction, 5.1)
     session.answer_offer(THIRD, 5.2)
     assert far.statuses == [487]
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
 
 
 def test_an_open_change_is_answered_when_the_far_end_hangs_up() -> None:

@@ -11,7 +11,7 @@ from offhook.telephony.sip.sessions.session_events import (
     ReferReceived,
     SessionSettings,
 )
-from offhook.telephony.sip.sessions.session_table import State
+from offhook.telephony.sip.sessions.session_table import SessionState
 from tests.telephony.sip.session_peers import NO_TIMER, End, Network
 
 ACTIONS = (
@@ -83,13 +83,15 @@ WEATHER = st.sampled_from([(0.0, 0.0, 0.0), (0.1, 0.3, 0.1), (0.3, 0.3, 0.5)])
 
 
 def check(network: Network, a: End, b: End) -> None:
-    states = {end.session.state if end.session else State.ENDED for end in (a, b)}
-    assert states in ({State.ESTABLISHED}, {State.ENDED}), states
+    states = {end.session.state if end.session else SessionState.ENDED for end in (a, b)}
+    assert states in ({SessionState.ESTABLISHED}, {SessionState.ENDED}), states
     for end in (a, b):
-        assert len(end.ends) == (1 if end.session and states == {State.ENDED} else 0), end.events
+        assert len(end.ends) == (1 if end.session and states == {SessionState.ENDED} else 0), (
+            end.events
+        )
         assert end.get_timer() is None
-        assert end.session is None or end.session.over == (states == {State.ENDED})
-    if states == {State.ESTABLISHED}:
+        assert end.session is None or end.session.over == (states == {SessionState.ENDED})
+    if states == {SessionState.ESTABLISHED}:
         assert a.described == b.described[::-1]
         assert None not in a.described
 

@@ -16,7 +16,7 @@ from offhook.telephony.sip.sessions.session_events import (
     ReferReceived,
 )
 from offhook.telephony.sip.sessions.session_requests import MAX_SENT
-from offhook.telephony.sip.sessions.session_table import State
+from offhook.telephony.sip.sessions.session_table import SessionState
 from tests.telephony.sip.session_peers import (
     ANSWER,
     OTHER,
@@ -186,7 +186,7 @@ def test_a_change_that_is_challenged_is_still_the_same_offer() -> None:
     assert far.statuses == [491]
     far.answer(session, 1.3, 407, CHALLENGE)
     assert [type(e) for e in events(session)] == [Answered, OfferRefused]
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
 
 
 def test_a_server_of_ours_and_a_session_of_ours_understand_one_another() -> None:
@@ -225,7 +225,7 @@ def test_an_invite_with_an_extension_that_we_do_not_know_is_refused() -> None:
 
 def test_an_invite_with_a_body_that_we_cannot_read_is_refused() -> None:
     session, far = called(sdp=None)
-    assert session.state is State.RECEIVED
+    assert session.state is SessionState.RECEIVED
     far.ask(session, 0.1, "PRACK", body=b"?", content_type="text/plain")
     assert far.statuses == [415]
 
@@ -243,7 +243,7 @@ def test_a_stranger_with_our_tag_is_not_in_the_call() -> None:
     session, far = talking()
     far.ask(session, 1.0, "BYE", tag="stranger")
     assert far.statuses == [481]
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
 
 
 def test_after_the_end_only_a_bye_is_answered_with_200() -> None:
@@ -306,7 +306,7 @@ def test_our_key_press_goes_by_info() -> None:
     assert (info.method, info.content_type) == ("INFO", "application/dtmf-relay")
     assert info.body == b"Signal=#\r\nDuration=160\r\n"
     far.answer(session, 1.1, 415)
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
 
 
 def test_key_presses_that_nobody_answers_are_bounded() -> None:
@@ -417,7 +417,7 @@ def test_a_transfer_that_is_refused_leaves_the_call(status: int) -> None:
     assert isinstance(progress, ReferProgress)
     assert (progress.status, progress.final) == (status, True)
     assert str(status) in progress.reason
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
     assert session.refer(DESK, 2.0), "another may be tried"
 
 
@@ -429,7 +429,7 @@ def test_a_transfer_without_any_word_of_it_is_given_up() -> None:
     assert events(session)[-1] == ReferProgress(
         408, "the far end sent no word on the transfer within 32 s", True
     )
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
     notify(session, far, 101.0, "200 OK")
     assert far.statuses == [481], "too late"
 
@@ -553,7 +553,7 @@ def test_a_far_end_that_does_not_listen_is_told_no_more() -> None:
     far.answer(session, 1.2, 481)
     session.notify_refer(200, "OK", 2.0)
     assert far.methods == ["INVITE", "NOTIFY"]
-    assert session.state is State.ESTABLISHED
+    assert session.state is SessionState.ESTABLISHED
 
 
 def test_who_wants_no_word_of_it_gets_none() -> None:

@@ -17,11 +17,11 @@ from offhook.telephony.sip.transactions.transaction import (
     INVITE_CLIENT,
     INVITE_SERVER,
     SERVER,
-    Do,
+    Action,
     Event,
-    State,
     Table,
     Timer,
+    TransactionState,
 )
 from offhook.telephony.sip.transactions.transactions import (
     AckReceived,
@@ -121,8 +121,8 @@ def name(message: Request | Response) -> str:
 def test_every_state_is_reached_and_left(table: Table) -> None:
     begun = {state for state, event in table if event is Event.START}
     reached = begun | {state for state, _ in table.values()}
-    assert reached == {state for state, _ in table} | {State.TERMINATED}
-    for state in reached - {State.TERMINATED}:
+    assert reached == {state for state, _ in table} | {TransactionState.TERMINATED}
+    for state in reached - {TransactionState.TERMINATED}:
         assert any(s is state and row[0] is not state for (s, _), row in table.items())
 
 
@@ -136,8 +136,11 @@ def test_every_timer_that_is_started_has_a_row_where_it_may_fire(table: Table) -
 @pytest.mark.parametrize("table", [INVITE_CLIENT, CLIENT])
 def test_a_client_that_ends_without_a_response_says_so(table: Table) -> None:
     for (state, _), (after, actions) in table.items():
-        if after is State.TERMINATED and state not in (State.COMPLETED, State.ACCEPTED):
-            assert actions in ((Do.FAIL,), (Do.BREAK,))
+        if after is TransactionState.TERMINATED and state not in (
+            TransactionState.COMPLETED,
+            TransactionState.ACCEPTED,
+        ):
+            assert actions in ((Action.FAIL,), (Action.BREAK,))
 
 
 # --- client ---
@@ -494,7 +497,7 @@ def test_a_caller_whose_connection_breaks_while_it_rings_is_told_of() -> None:
     side.transactions.flow_failed(UDP, side.now)
     side.take()
     assert not side.said
-    assert over_udp.transaction.state is State.PROCEEDING
+    assert over_udp.transaction.state is TransactionState.PROCEEDING
 
 
 # --- matching, and where responses go ---
@@ -515,9 +518,9 @@ def test_requests_without_the_magic_cookie_are_matched_as_in_rfc_2543() -> None:
     assert [type(e) for e in side.said] == [RequestReceived] * 2
     side.respond(event.transaction, respond(event.request, 487, to_tag="mine"))
     side.receive(request("ACK", via=old, to_tag="another"))
-    assert event.transaction.state is State.COMPLETED
+    assert event.transaction.state is TransactionState.COMPLETED
     side.receive(request("ACK", via=old, to_tag="mine"))
-    assert event.transaction.state is State.CONFIRMED
+    assert event.transaction.state is TransactionState.CONFIRMED
 
 
 def test_requests_are_told_apart_by_branch_sent_by_and_method() -> None:

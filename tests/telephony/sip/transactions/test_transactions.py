@@ -22,7 +22,7 @@ from offhook.telephony.sip.transactions.transaction import (
     TRANSACTION_SECONDS,
     ClientTransaction,
     ServerTransaction,
-    State,
+    TransactionState,
 )
 from offhook.telephony.sip.transactions.transactions import (
     AckReceived,
@@ -359,7 +359,7 @@ def test_the_user_can_do_all_it_wants_with_what_is_long_over() -> None:
         calls.sides["a"].cancel(transaction, calls.now)
         response = respond(transaction.request, 200, to_tag="b")
         server = ServerTransaction(transaction.request, flow("b"), transaction.key, flow("b"))
-        server.state = State.TERMINATED
+        server.state = TransactionState.TERMINATED
         calls.sides["b"].respond(server, response, calls.now)
     calls.sides["a"].flow_failed(flow("a"), calls.now)
     calls.run(1)
@@ -425,7 +425,7 @@ def test_calls_in_progress_go_on_while_all_is_full(monkeypatch: pytest.MonkeyPat
     side.respond(received.transaction, respond(invite, 487, to_tag="b"), 0)
     assert [data[8:11] for data, _ in side.messages_to_send()] == [b"200", b"487"]
     ours = side.send_request(request("BYE"), flow("b"), 0)
-    assert ours.state is State.TRYING
+    assert ours.state is TransactionState.TRYING
 
 
 def test_many_transactions_that_come_and_go_leave_no_heap_of_stopped_timers() -> None:

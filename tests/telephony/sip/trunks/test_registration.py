@@ -13,7 +13,12 @@ from offhook.telephony.sip.messages.message import parse_message, respond
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.trunks import registration as module
 from offhook.telephony.sip.trunks.registration import Registration
-from offhook.telephony.sip.trunks.registration_table import TRANSITIONS, Do, Event, State
+from offhook.telephony.sip.trunks.registration_table import (
+    TRANSITIONS,
+    Action,
+    Event,
+    RegistrationState,
+)
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 TRUNK = Trunk(
@@ -86,10 +91,10 @@ def test_the_contact_is_registered_for_as_long_as_asked():
     assert [str(c) for c in request.contacts] == ["<sip:1001@192.0.2.7:5062>"]
     assert (request.expires, request.max_forwards) == (300, 70)
     assert request.headers.get("User-Agent") == "offhook/test"
-    assert peer.state is State.REGISTERING
+    assert peer.state is RegistrationState.REGISTERING
     assert peer.registration.get_timer() is None, "the transaction has the timers meanwhile"
     peer.accept(request)
-    assert (peer.state, peer.detail) == (State.REGISTERED, "")
+    assert (peer.state, peer.detail) == (RegistrationState.REGISTERED, "")
     assert peer.registration.status.expires_at == START + 300
     assert peer.nothing_to_send()
 
@@ -99,7 +104,7 @@ def test_it_is_refreshed_before_it_ends_in_the_same_call():
     first = peer.take()
     peer.accept(first)
     assert peer.wait() == 300 - module.REFRESH_MARGIN_SECONDS
-    assert peer.state is State.REFRESHING
+    assert peer.state is RegistrationState.REFRESHING
     second = peer.take()
     assert second.call_id == first.call_id
     assert second.cseq.number == first.cseq.number + 1
@@ -150,11 +155,11 @@ def test_our_binding_is_found_in_what_the_registrar_lists(headers, life):
 def test_a_registrar_that_keeps_nothing_has_not_registered_us():
     peer = Registrar()
     peer.accept(peer.take(), f"<{CONTACT}>;expires=0", "<sip:1001@198.51.100.9>;expires=20")
-    assert peer.state is State.WAITING
+    assert peer.state is RegistrationState.WAITING
     assert "keeps no contact" in peer.detail
     assert peer.wait() == module.BACKOFF_FIRST_SECONDS
     peer.accept(peer.take())
-    assert peer.state is State.REGISTERED
+    assert peer.state is RegistrationState.REGISTERED
 
 
 def test_a_longer_life_is_asked_for_when_ours_is_too_brief():
@@ -173,7 +178,7 @@ def test_a_longer_life_is_asked_for_when_ours_is_too_brief():
 def test_a_423_that_leads_nowhere_is_a_refusal(least):
     peer = Registrar()
     peer.answer(peer.take(), 423, ("Min-Expires", least))
-    assert peer.state is State.REFUSED
+    assert peer.state is RegistrationState.REFUSED
     assert peer.nothing_to_send()
 
 
@@ -182,7 +187,7 @@ def test_a_registrar_cannot_raise_the_life_for_ever():
     for least in range(301, 301 + module.MAX_LONGER):
         peer.answer(peer.take(), 423, ("Min-Expires", str(least)))
     peer.answer(peer.take(), 423, ("Min-Expires", "400"))
-    assert peer.state is State.REFUSED
+    assert peer.state is RegistrationState.REFUSED
     assert "too short" in peer.detail
 
 
@@ -216,11 +221,11 @@ def test_a_nonce_that_has_become_stale_costs_one_more_request(says_so):
     refresh = peer.take()
     assert check(server, refresh, peer.now).stale
     peer.answer(refresh, 401, *server.challenge(refresh, peer.now, stale=says_so))
-    assert peer.state is State.REFRESHING
+    assert peer.state is RegistrationState.REFRESHING
     again = peer.take()
     assert not check(server, again, peer.now).stale
     peer.accept(again)
-    assert peer.state is State.REGISTERED
+    assert peer.state is RegistrationState.REGISTERED
 
 
 def test_a_wrong_password_is_said_and_seldom_tried_again():
@@ -229,7 +234,7 @@ def test_a_wrong_password_is_said_and_seldom_tried_again():
     peer.answer(first, 401, *server.challenge(first, peer.now))
     second = peer.take()
     peer.answer(second, 401, *server.challenge(second, peer.now), reason="Unauthorized")
-    assert peer.state is State.REFUSED
+    assert peer.state is RegistrationState.REFUSED
     assert peer.detail == (
         "401 Unauthorized: username or password is wrong, or the realm is not the trunk's"
     )
@@ -242,7 +247,7 @@ def test_a_password_that_is_wanted_and_not_there_is_said():
     peer = Registrar(Trunk("t", username="1001", server="sip.example.com", register=True))
     first = peer.take()
     peer.answer(first, 401, *DigestServer("r").challenge(first, peer.now))
-    assert peer.state is State.REFUSED
+    assert peer.state is RegistrationState.REFUSED
     assert "password is wanted" in peer.detail
 
 
@@ -252,7 +257,7 @@ def test_a_refusal_ends_the_binding_and_is_not_argued_with(status):
     peer.accept(peer.take())
     peer.wait()
     peer.answer(peer.take(), status, reason="Go Away")
-    assert peer.state is State.REFUSED
+    assert peer.state is RegistrationState.REFUSED
     assert peer.detail.startswith(f"{status} Go Away")
     assert peer.registration.status.expires_at is None
     assert peer.nothing_to_send()
@@ -262,26 +267,26 @@ def test_a_refusal_ends_the_binding_and_is_not_argued_with(status):
 def test_a_busy_registrar_is_left_alone_for_as_long_as_it_asks():
     peer = Registrar()
     peer.answer(peer.take(), 503, ("Retry-After", "120 (maintenance);duration=600"))
-    assert peer.state is State.WAITING
+    assert peer.state is RegistrationState.WAITING
     assert peer.detail == "503 Service Unavailable, asks us to wait for 120 s"
     assert peer.wait() == 120
     peer.answer(peer.take(), 503, ("Retry-After", "99999999999"))
     assert peer.wait() == module.MAX_RETRY_AFTER_SECONDS
     peer.accept(peer.take())
-    assert peer.state is State.REGISTERED
+    assert peer.state is RegistrationState.REGISTERED
 
 
 def test_another_server_takes_over_from_a_busy_one():
     peer = Registrar(targets=2)
     peer.answer(peer.take(), 503, ("Retry-After", "900"))
     request = peer.take()
-    assert (peer.target, peer.state) == (1, State.REGISTERING)
+    assert (peer.target, peer.state) == (1, RegistrationState.REGISTERING)
     peer.accept(request)
     peer.wait()
     peer.take()
     assert peer.target == 1, "it stays with the server that serves it"
     peer.registration.failed("timeout", peer.now)
-    assert peer.state is State.LAPSING
+    assert peer.state is RegistrationState.LAPSING
     peer.wait()
     peer.take()
     assert peer.target == 1, "the first one still does not want to be asked"
@@ -308,7 +313,7 @@ def test_servers_that_do_not_answer_are_tried_in_turn_and_then_less_and_less_oft
             peer.now += 32
             peer.registration.failed("timeout", peer.now)
         assert sorted(tried) == [0, 1, 2]
-        assert peer.state is State.WAITING
+        assert peer.state is RegistrationState.WAITING
         waits.append(peer.wait())
     assert waits == [5, 10, 20, 40, 80, 160, 300, 300, 300]
     assert "no answer" in peer.detail
@@ -350,12 +355,12 @@ def test_a_binding_that_cannot_be_refreshed_counts_until_its_end():
     while peer.now < end:
         if not peer.nothing_to_send():
             peer.registration.failed("timeout", peer.now)
-            assert peer.state is State.LAPSING
+            assert peer.state is RegistrationState.LAPSING
             assert peer.registration.status.expires_at == end
         peer.wait()
     assert peer.now == end
     assert peer.registration.status.expires_at is None
-    assert peer.state in (State.WAITING, State.REGISTERING)
+    assert peer.state in (RegistrationState.WAITING, RegistrationState.REGISTERING)
 
 
 def test_a_binding_may_end_while_a_refresh_is_out():
@@ -364,9 +369,12 @@ def test_a_binding_may_end_while_a_refresh_is_out():
     peer.wait()
     refresh = peer.take()
     assert peer.wait() == module.REFRESH_MARGIN_SECONDS
-    assert (peer.state, peer.registration.status.expires_at) == (State.REGISTERING, None)
+    assert (peer.state, peer.registration.status.expires_at) == (
+        RegistrationState.REGISTERING,
+        None,
+    )
     peer.accept(refresh)
-    assert peer.state is State.REGISTERED
+    assert peer.state is RegistrationState.REGISTERED
 
 
 def test_it_is_taken_back_at_the_end():
@@ -381,7 +389,7 @@ def test_it_is_taken_back_at_the_end():
     assert again.expires == 0
     assert check(server, again, peer.now).ok
     peer.answer(again)
-    assert peer.state is State.UNREGISTERED
+    assert peer.state is RegistrationState.UNREGISTERED
     assert peer.registration.get_timer() is None
     assert peer.nothing_to_send()
 
@@ -390,12 +398,12 @@ def test_the_end_waits_for_a_request_that_is_out():
     peer = Registrar()
     request = peer.take()
     peer.registration.unregister(peer.now)
-    assert peer.state is State.STOPPING
+    assert peer.state is RegistrationState.STOPPING
     assert peer.nothing_to_send()
     peer.accept(request)
     assert peer.take().expires == 0
     peer.registration.failed("timeout", peer.now)
-    assert peer.state is State.UNREGISTERED
+    assert peer.state is RegistrationState.UNREGISTERED
 
 
 @pytest.mark.parametrize("how", ["waiting", "refused"])
@@ -407,7 +415,7 @@ def test_what_is_not_registered_is_not_taken_back(how):
     else:
         peer.answer(request, 403)
     peer.registration.unregister(peer.now)
-    assert peer.state is State.UNREGISTERED
+    assert peer.state is RegistrationState.UNREGISTERED
     assert peer.nothing_to_send()
     assert peer.registration.get_timer() is None
 
@@ -434,7 +442,7 @@ def test_what_is_no_address_teaches_nothing(via, address):
     peer = Registrar()
     peer.answer(peer.take(), 200, via=via)
     assert peer.registration.public_address == address
-    assert peer.state is State.REGISTERED
+    assert peer.state is RegistrationState.REGISTERED
 
 
 def test_a_new_address_of_ours_takes_the_place_of_the_old_one():
@@ -515,12 +523,12 @@ def test_strange_responses_change_nothing():
         response = respond(request, 200, to_tag="x")
         change(response)
         peer.registration.receive(response, peer.now)
-        assert peer.state is State.REGISTERING
+        assert peer.state is RegistrationState.REGISTERING
     peer.accept(request)
     peer.answer(request, 403)
-    assert peer.state is State.REGISTERED, "one request has one final response"
+    assert peer.state is RegistrationState.REGISTERED, "one request has one final response"
     peer.registration.failed("timeout", peer.now)
-    assert peer.state is State.REGISTERED
+    assert peer.state is RegistrationState.REGISTERED
 
 
 def test_a_trunk_without_a_server_cannot_register():
@@ -530,9 +538,16 @@ def test_a_trunk_without_a_server_cannot_register():
 
 def test_every_state_that_waits_for_a_response_knows_every_outcome():
     outcomes = {Event.ACCEPTED, Event.AGAIN, Event.NEXT, Event.EXHAUSTED, Event.DENIED}
-    for state in (State.REGISTERING, State.REFRESHING, State.STOPPING, State.UNREGISTERING):
+    for state in (
+        RegistrationState.REGISTERING,
+        RegistrationState.REFRESHING,
+        RegistrationState.STOPPING,
+        RegistrationState.UNREGISTERING,
+    ):
         assert {e for s, e in TRANSITIONS if s is state} >= outcomes
-    assert {action for _, action in TRANSITIONS.values()} == set(Do), "no action is without a row"
+    assert {action for _, action in TRANSITIONS.values()} == set(Action), (
+        "no action is without a row"
+    )
 
 
 @given(
@@ -574,4 +589,4 @@ def test_whatever_happens_one_request_is_out_and_time_goes_on(steps):
             assert out is None
             out = peer.on_the_wire(taken[0])
         idle = out is None and peer.registration.get_timer() is None
-        assert idle == (peer.state is State.UNREGISTERED)
+        assert idle == (peer.state is RegistrationState.UNREGISTERED)

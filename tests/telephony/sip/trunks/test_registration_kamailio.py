@@ -18,7 +18,7 @@ from offhook.telephony.sip.transactions.transactions import (
     Transactions,
 )
 from offhook.telephony.sip.trunks.registration import Registration
-from offhook.telephony.sip.trunks.registration_table import State
+from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 pytestmark = pytest.mark.skipif(not shutil.which("kamailio"), reason="kamailio is not installed")
@@ -164,17 +164,17 @@ def kamailio(request, tmp_path):
 def test_a_registration_lives_through_stale_nonces_and_calls_come_by_it(kamailio):
     phone = Phone(kamailio)
     # Kamailio may not listen yet: the request is repeated until it does.
-    until(lambda: phone.state is State.REGISTERED, phone, seconds=10)
+    until(lambda: phone.state is RegistrationState.REGISTERED, phone, seconds=10)
     first = phone.registration.status.expires_at
     assert first - time.monotonic() < 3.1, "it gives three seconds, whatever is asked for"
     assert phone.registration.public_address == ("127.0.0.1", phone.port)
 
     other = Phone(kamailio)
-    until(lambda: other.state is State.REGISTERED, phone, other)
+    until(lambda: other.state is RegistrationState.REGISTERED, phone, other)
     assert len(other.responses[-1].contacts) == 2, "two bindings, and each has found its own"
 
     stranger = Phone(kamailio, password="guess")
-    until(lambda: stranger.state is State.REFUSED, stranger, phone, other)
+    until(lambda: stranger.state is RegistrationState.REFUSED, stranger, phone, other)
     assert len(stranger.responses) == 2
     assert "password is wrong" in stranger.registration.status.detail
 
@@ -191,6 +191,6 @@ def test_a_registration_lives_through_stale_nonces_and_calls_come_by_it(kamailio
 
     for each in (phone, other):
         each.registration.unregister(time.monotonic())
-    until(lambda: phone.state is other.state is State.UNREGISTERED, phone, other)
+    until(lambda: phone.state is other.state is RegistrationState.UNREGISTERED, phone, other)
     assert phone.responses[-1].status == 200
     assert answer_for("1001", other) == 404

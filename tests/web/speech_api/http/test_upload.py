@@ -15,7 +15,7 @@ from aiohttp import FormData, web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offhook.web.speech_api.admission import Room
+from offhook.web.speech_api.admission import ByteBudget
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http import upload_io
 from offhook.web.speech_api.http.file_transcription_io import RawPcm
@@ -46,7 +46,7 @@ class Taker:
     folder: Path
     """Where uploads are kept meanwhile."""
     taken: list[Taken] = field(default_factory=list)
-    room: Room = field(default_factory=lambda: Room(10 * MOST))
+    room: ByteBudget = field(default_factory=lambda: ByteBudget(10 * MOST))
     breaks: bool = False
     """The handler fails while it has the file."""
 
@@ -310,7 +310,7 @@ def test_any_bytes_are_a_form_or_refused(tmp_path: Path) -> None:
 
 
 async def test_uploads_beyond_the_room_for_all_of_them_come_again(taker: Taker) -> None:
-    taker.room = Room(100_000)
+    taker.room = ByteBudget(100_000)
     status, words = await send(taker, form(("file", FILE, bytes(100_001))))
     assert status == 503
     assert "uploads_full" in words

@@ -25,7 +25,7 @@ from offhook.pipeline.speech.vad.vad import WINDOW
 from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.realtime import server_io as realtime_io
-from offhook.web.speech_api.realtime.events import MAX_EVENT_CHARS, Said, Words, parse
+from offhook.web.speech_api.realtime.events import MAX_EVENT_CHARS, ClientMessage, Words, parse
 from offhook.web.speech_api.realtime.session import (
     MAX_ERRORS,
     POLICY,
@@ -36,8 +36,8 @@ from offhook.web.speech_api.realtime.session import (
     Finish,
     On,
     RealtimeSession,
+    RealtimeState,
     Send,
-    State,
 )
 from offhook.web.speech_api.realtime.settings import Dialect, EventError, ServerVad
 from offhook.web.speech_api.realtime.turn_detector import (
@@ -144,7 +144,7 @@ def events_with_a_fault(draw: st.DrawFn) -> Event:
 @given(st.text() | JSON.map(json.dumps) | events_with_a_fault().map(json.dumps))
 def test_any_text_is_an_event_or_says_what_is_wrong(text: str) -> None:
     said = parse(text)
-    assert isinstance(said, Said)
+    assert isinstance(said, ClientMessage)
     if isinstance(said.event, EventError):
         assert str(said.event)
 
@@ -171,7 +171,7 @@ def test_whatever_comes_is_answered_in_json(events: list[Event], dialect: Dialec
 @pytest.mark.parametrize("dialect", list(Dialect))
 def test_the_policy_has_a_row_for_whatever_a_client_says(dialect: Dialect) -> None:
     said = (On.APPEND, On.COMMIT, On.FINAL, On.CLEAR)
-    assert all((dialect, state, on) in POLICY for state in State for on in said)
+    assert all((dialect, state, on) in POLICY for state in RealtimeState for on in said)
 
 
 @pytest.mark.parametrize(

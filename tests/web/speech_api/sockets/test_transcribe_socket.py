@@ -21,7 +21,7 @@ from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.worker_protocol import MAX_TEXT_CHARS
 from offhook.web.config.config import Speech as Settings
 from offhook.web.config.config import SpeechKey
-from offhook.web.speech_api.server_io import Served as ServedEngine
+from offhook.web.speech_api.server_io import EngineHandle as ServedEngine
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.speech_api.sockets import asr_stream_io, worker_stream_io
 from offhook.web.worker.asr_io import AsrService
