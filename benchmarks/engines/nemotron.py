@@ -76,7 +76,7 @@ def stages(runner: NemotronRunner, lookahead: int, batches: Sequence[int], repea
         if streams > runner.largest[lookahead]:
             continue
         batch = parts(streams, frames, 100 * frames)
-        runner.hear(lookahead, batch).labels()
+        runner.encode(lookahead, batch).labels()
         stage = runner.stages[lookahead]
         graph = stage.last_graph
         assert graph is not None
@@ -91,7 +91,7 @@ def stages(runner: NemotronRunner, lookahead: int, batches: Sequence[int], repea
         whole = []
         for _ in range(repeats):
             began = time.perf_counter()
-            runner.hear(lookahead, batch).labels()
+            runner.encode(lookahead, batch).labels()
             whole.append(1000 * (time.perf_counter() - began))
         least = floor(runner.model.config, lookahead, streams).ms
         say(
@@ -148,8 +148,8 @@ class Watched:
         """When, by slot and position."""
         self._runner, self._clock = runner, clock
 
-    def hear(self, lookahead: int, batch: Sequence[Part]) -> "WatchedHearing":
-        return WatchedHearing(self, batch, self._runner.hear(lookahead, batch))
+    def encode(self, lookahead: int, batch: Sequence[Part]) -> "WatchedHearing":
+        return WatchedHearing(self, batch, self._runner.encode(lookahead, batch))
 
     def heard(self, batch: Sequence[Part]) -> None:
         now = self._clock()
@@ -291,7 +291,7 @@ def exact(model: Nemotron, runner: NemotronRunner, together: int) -> None:
             ("together", runner, together),
         ):
             said[name] = [
-                of.hear(lookahead, parts(streams, frames, chunk * frames)).labels()[0]
+                of.encode(lookahead, parts(streams, frames, chunk * frames)).labels()[0]
                 for chunk in range(EXACT_CHUNKS)
             ]
         labels = sum(map(len, said["alone"]))

@@ -157,7 +157,7 @@ class Reply:
 
     # --- what it is told ---
 
-    def take(self, told: EngineEvent) -> None:
+    def receive(self, told: EngineEvent) -> None:
         if self._cancelled:
             return
         now = self._serving.now()
@@ -271,7 +271,7 @@ class Served(Serving):
         self._fault: BaseException | None = None
         self._loop.set_exception_handler(self._fail)
         self._inference: Inference[tuple[Reply, EngineEvent]] = Inference(
-            "bench", lambda news: news[0].take(news[1]), self._break
+            "bench", lambda news: news[0].receive(news[1]), self._break
         )
         self._runner.run(self._inference.start(lambda: self._load(streams)))
 
@@ -282,7 +282,7 @@ class Served(Serving):
     def _tell(self, told: EngineEvent) -> None:
         reply = self._of(told)
         if reply is not None:
-            self._inference.tell((reply, told))
+            self._inference.post((reply, told))
 
     def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._fault = self._fault or context.get("exception") or RuntimeError(context["message"])
@@ -395,7 +395,7 @@ class Rehearsal(Serving):
             self.busy += took
         while self._news:
             reply, told = self._news.popleft()
-            reply.take(told)
+            reply.receive(told)
         return done
 
 

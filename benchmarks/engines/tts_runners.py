@@ -13,7 +13,7 @@ import torch
 
 from offhook.bench.speech.texts import FRAMES_PER_TOKEN
 from offhook.pipeline.engine.capacity import PAGES_PER_VOICE, PREFIX_PAGES
-from offhook.pipeline.engine.device_io import choose_device, dtype_of, take_thread
+from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of
 from offhook.pipeline.engine.tts.engine import TtsEngine
 from offhook.pipeline.engine.tts.loading_io import measured_cost
 from offhook.pipeline.engine.tts.messages import (
@@ -192,7 +192,7 @@ def ready(
         cost = SpeechCost(steps, 0.5, 0.015, 1.0, 0.01)
         return Machine(model, config, streams, pages, cost, None)
     device = choose_device("auto")
-    take_thread(device)
+    claim_thread(device)
     dtype = dtype_of(device)
     with torch.inference_mode():
         weights = random_model(config, device, dtype)

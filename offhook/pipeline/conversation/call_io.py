@@ -173,7 +173,7 @@ class Call:
         self.end_reason = reason or self.end_reason
         await self._worker.queue_frame(EndFrame())
 
-    async def heard(self) -> bool:
+    async def wait_until_heard(self) -> bool:
         """Wait until the caller has heard what the agent has said so far, and say whether its
         present answer had any words. An interruption cancels who waits in a tool of Pipecat's; a
         caller on hold is not waited for."""
@@ -276,7 +276,7 @@ class Call:
 
     def gather(self, terms: Terms) -> None:
         """How the next keys of the caller make a turn."""
-        self._hearing.digits.ask(terms)
+        self._hearing.digits.expect(terms)
 
     # --- hold ---
 

@@ -63,7 +63,7 @@ def transfer_call_tool(call: Call, transfers: Sequence[str]) -> Tool:
         Args:
             target: The telephone number or SIP address to transfer to.
         """
-        await call.heard()
+        await call.wait_until_heard()
         try:
             if not _allowed(target, transfers):
                 raise LegError("transfers to this target are not allowed")
@@ -91,7 +91,7 @@ def send_dtmf_tool(call: Call, seconds: float) -> Tool:
         Args:
             digits: The keys one after the other: 0-9, *, #, A-D; a comma waits half a second.
         """
-        await call.heard()
+        await call.wait_until_heard()
         await _report(call, params, _send(call, digits), {"status": "sent"}, seconds)
 
     return send_dtmf
@@ -105,7 +105,7 @@ def hold_call_tool(call: Call, seconds: float) -> Tool:
     async def hold_call(params: FunctionCallParams) -> None:
         """Put the caller on hold. Say first that you do: what you say afterwards is heard only
         when you have called resume_call."""
-        await call.heard()
+        await call.wait_until_heard()
         await _report(call, params, call.hold(), {"status": "on hold"}, seconds)
 
     return hold_call
@@ -150,7 +150,7 @@ def gather_digits_tool(call: Call) -> Tool:
         except (TypeError, ValueError) as error:  # models write what they like
             await params.result_callback({"error": str(error)})
             return
-        asked = await call.heard()
+        asked = await call.wait_until_heard()
         result = {"status": "the keys come as the caller's next message, as [pressed 12#]"}
         if asked:
             await params.result_callback(result, properties=_NOT_AGAIN)

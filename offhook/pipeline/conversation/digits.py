@@ -95,7 +95,7 @@ class Digits:
         """An entry has begun and is not complete."""
         return self.state is DigitState.COLLECTING
 
-    def ask(self, terms: Terms) -> None:
+    def expect(self, terms: Terms) -> None:
         """How the next entry ends, or the one that has begun; the one after it ends as usual."""
         self._terms = terms
         if self.collecting and terms.count and len(self._keys) >= terms.count:
@@ -111,7 +111,7 @@ class Digits:
             event = Event.LAST_KEY
         else:
             event = Event.KEY
-        return bool(self._take(event, key, now))
+        return bool(self._apply(event, key, now))
 
     def get_timer(self) -> int | None:
         """When `handle_timer` is due."""
@@ -119,12 +119,12 @@ class Digits:
 
     def handle_timer(self, now: int) -> None:
         if self._timer is not None and now >= self._timer:
-            self._take(Event.TIMEOUT, "", now)
+            self._apply(Event.TIMEOUT, "", now)
 
     def next_entry(self) -> str | None:
         return self._entries.pop(0) if self._entries else None
 
-    def _take(self, event: Event, key: str, now: int) -> tuple[Action, ...]:
+    def _apply(self, event: Event, key: str, now: int) -> tuple[Action, ...]:
         wait = self._terms.inter_key_ms
         self.state, actions = TABLE[self.state, event]
         if Action.ADD in actions:

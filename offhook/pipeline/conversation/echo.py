@@ -102,7 +102,7 @@ class EchoDetector:
         """Take the 480 samples put on the wire in this tick; None when nothing was."""
         self._sent.add(pcm)
 
-    def heard(self, pcm: Pcm) -> None:
+    def add_received(self, pcm: Pcm) -> None:
         """Take the 320 samples heard in this tick."""
         self._heard.add(pcm)
 

@@ -97,15 +97,15 @@ class LegInput(BaseInputTransport):
         if self._tasks:
             return
         leg = self._leg
-        leg.on_dtmf = self._take_key
-        leg.on_held = self._take_hold
+        leg.on_dtmf = self._on_key
+        leg.on_held = self._on_hold
         if leg.held:
-            self._take_hold(True)
+            self._on_hold(True)
         leg.on_connected = lambda: self._happened.put_nowait(("connected", None))
         leg.on_closed = lambda reason: self._happened.put_nowait(("closed", reason))
         if leg.connected:
             leg.on_connected()
-        leg.read_messages(self._take_message)
+        leg.read_messages(self._on_message)
         if leg.closed is not None:
             leg.on_closed(leg.closed)
         self._tasks.append(self.create_task(self._report()))
@@ -137,7 +137,7 @@ class LegInput(BaseInputTransport):
                 pcm = resample.resample_chunk(pcm)
             await self.push_audio_frame(InputAudioRawFrame(pcm.tobytes(), rate, 1))
 
-    def _take_key(self, key: str) -> None:
+    def _on_key(self, key: str) -> None:
         button = _BUTTONS.get(key)
         if button is not None and self._happened.qsize() < MESSAGE_QUEUE:
             self._happened.put_nowait(("key", button))
@@ -145,7 +145,7 @@ class LegInput(BaseInputTransport):
             logger.debug("{}: x key {}: not for the pipeline", self._leg.call_id, key)
         self.on_key(key)
 
-    def _take_hold(self, held: bool) -> None:
+    def _on_hold(self, held: bool) -> None:
         """What is being said waits until the far end is back."""
         if held:
             self._leg.playout.pause()
@@ -153,7 +153,7 @@ class LegInput(BaseInputTransport):
             self._leg.playout.resume()
         self.on_held(held)
 
-    def _take_message(self, text: str) -> None:
+    def _on_message(self, text: str) -> None:
         """Text from the caller's program: JSON, or an answer that says what is wrong with it."""
         try:
             message = json.loads(text)
@@ -300,9 +300,9 @@ class LegOutput(BaseOutputTransport):
 
     def _stopped(self) -> None:
         self._passed(BotStoppedSpeakingFrame(), 0)
-        self._tell_heard()
+        self._report_heard()
 
-    def _tell_heard(self) -> None:
+    def _report_heard(self) -> None:
         for frame in self._heard:
             frame.heard.set()
         self._heard.clear()
@@ -315,7 +315,7 @@ class LegOutput(BaseOutputTransport):
         elif isinstance(mark, HeardFrame):
             self._heard.append(mark)
             if not self._leg.playout.speaking:
-                self._tell_heard()
+                self._report_heard()
         elif isinstance(mark, (LLMFullResponseEndFrame, TTSStoppedFrame)):
             self.reply.finish()
         self._said.append(mark)
@@ -399,7 +399,7 @@ class LegTransport(BaseTransport):
     def input(self) -> LegInput:
         if self._input is None:
             self._input = LegInput(self.leg, self._params, name=self._input_name)
-            self._input.on_event = self._tell
+            self._input.on_event = self._emit
         return self._input
 
     def output(self) -> LegOutput:
@@ -431,5 +431,5 @@ class LegTransport(BaseTransport):
     def get_client_id(self, client: Any) -> str:
         return str(client.call_id)
 
-    async def _tell(self, event: str, *arguments: Any) -> None:
+    async def _emit(self, event: str, *arguments: Any) -> None:
         await self._call_event_handler(event, *arguments)

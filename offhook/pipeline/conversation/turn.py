@@ -191,7 +191,7 @@ def _barges_in(turn: "Turn", facts: Facts) -> bool:
     return (facts.voice or facts.suspected) and not facts.echo()
 
 
-def _time_to_ask(turn: "Turn", facts: Facts) -> bool:
+def _end_check_is_due(turn: "Turn", facts: Facts) -> bool:
     s = turn.settings
     if not turn.asked:
         due = s.ask_end_after + (s.ask_end_again if facts.text and breaks_off(facts.text) else 0)
@@ -302,7 +302,7 @@ def _sound_ended(turn: "Turn", facts: Facts) -> bool:
     return not facts.voice and turn.speech_in_state > 0
 
 
-def _judged_long_enough(turn: "Turn", facts: Facts) -> bool:
+def _end_check_timed_out(turn: "Turn", facts: Facts) -> bool:
     s = turn.settings
     return turn.state_ms >= (s.judging if turn.floor else s.judging_silent)
 
@@ -318,7 +318,7 @@ def _presses_before_the_last_words(turn: "Turn", facts: Facts) -> bool:
 def _entered(turn: "Turn", facts: Facts) -> bool:
     if facts.keying or not facts.keyed:
         return False
-    return not facts.words_due or _judged_long_enough(turn, facts)
+    return not facts.words_due or _end_check_timed_out(turn, facts)
 
 
 S, A = TurnState, Action
@@ -336,7 +336,7 @@ TABLE: tuple[Transition, ...] = (
     Transition(S.ENDING, _presses, S.KEYING, (), "one turn"),
     Transition(S.ENDING, _voice, S.HEARING, (), "it was a pause"),
     Transition(S.ENDING, _agent_replies, S.ENDING, (A.INTERRUPT,), "the caller has the floor"),
-    Transition(S.ENDING, _time_to_ask, S.ENDING, (A.ASK_END,), "ask early, decide later"),
+    Transition(S.ENDING, _end_check_is_due, S.ENDING, (A.ASK_END,), "ask early, decide later"),
     Transition(S.ENDING, _time_to_finish, S.ENDING, (A.FINISH,), "the words are needed by then"),
     Transition(S.ENDING, _turn_over_with_words, S.REPLYING, (A.COMMIT,), "the caller is done"),
     Transition(S.ENDING, _turn_over, S.LISTENING, (A.DISCARD,), "noise, or nothing understood"),
@@ -365,7 +365,7 @@ TABLE: tuple[Transition, ...] = (
     ),
     Transition(S.JUDGING, _spoke_into_silence, S.ENDING, (A.INTERRUPT,), "'are you there?'"),
     Transition(S.JUDGING, _final_is_nothing, None, (A.RESUME, A.CANCEL), "'uh-huh', or no words"),
-    Transition(S.JUDGING, _judged_long_enough, None, (A.RESUME, A.CANCEL), "bounded patience"),
+    Transition(S.JUDGING, _end_check_timed_out, None, (A.RESUME, A.CANCEL), "bounded patience"),
     Transition(S.KEYING, _agent_speaks, S.KEYING, (A.INTERRUPT,), "the caller has the floor"),
     Transition(S.KEYING, _entered, S.REPLYING, (A.COMMIT,), "the entry is complete"),
 )
@@ -398,11 +398,11 @@ class Turn:
             self.asked, self.finished = 0, False
         for row in _ROWS[self.state]:
             if row.when(self, facts):
-                self._take(row, facts)
+                self._apply(row, facts)
                 return row
         return None
 
-    def _take(self, row: Transition, facts: Facts) -> None:
+    def _apply(self, row: Transition, facts: Facts) -> None:
         then = row.then or (TurnState.SPEAKING if facts.agent_speaking else TurnState.REPLYING)
         if then is TurnState.SUSPECTED and self.state is not TurnState.JUDGING:
             self.floor = facts.agent_silent_ms < self.settings.floor_silence

@@ -236,7 +236,7 @@ class UserTurnController:
             heard = _SILENCE
         self._memory.add(heard)
         self._echo.sent(said)
-        self._echo.heard(heard)
+        self._echo.add_received(heard)
         if said is not None:
             self._agent_sound_at = self._memory.end
             if not (self._detector.speaking or self._suspected):
@@ -393,7 +393,7 @@ class UserTurnController:
                     if self._stale_finals == 0 and event.text != self._facts.text:
                         self._facts.text = event.text
                         if self._memory.end - self._told_at >= PARTIAL_MS * MS:
-                            self._tell_words(event.text)
+                            self._emit_words(event.text)
                 case Final() if self._stale_finals:
                     self._stale_finals -= 1
                 case Final(continues=True):
@@ -407,12 +407,12 @@ class UserTurnController:
                     self._final_at = monotonic()
                     self._facts.text, self._facts.final = event.text, True
                     if event.text:
-                        self._tell_words(event.text)
+                        self._emit_words(event.text)
                     elif event.lost and not self._facts.turn_text:
                         self._facts.excused = True
                         self.on_lost()
 
-    def _tell_words(self, text: str) -> None:
+    def _emit_words(self, text: str) -> None:
         if self._turn.state in (TurnState.SUSPECTED, TurnState.JUDGING):
             return
         whole = _join(self._facts.turn_text, text)
@@ -438,7 +438,7 @@ class UserTurnController:
                 case Action.INTERRUPT:
                     self.interrupt()
                 case Action.ASK_END:
-                    self._ask_end()
+                    self._check_end_of_turn()
                 case Action.FINISH:
                     self._finish_utterance()
                 case Action.CANCEL:
@@ -446,7 +446,7 @@ class UserTurnController:
                 case Action.COMMIT:
                     self._commit(now)
                 case Action.DISCARD:
-                    self._forget_turn()
+                    self._reset_turn()
                     self._emit(TurnDiscarded(self._ms(self._memory.end)))
         if row.state is TurnState.ENDING and row.then is TurnState.HEARING:
             self._go_on()
@@ -475,7 +475,7 @@ class UserTurnController:
             self._emit(Interrupted(self._ms(self._memory.end), said, unsaid))
         self.on_interrupt()
 
-    def _ask_end(self) -> None:
+    def _check_end_of_turn(self) -> None:
         sound = self._memory.slice(self._memory.end - MEMORY_SECONDS * RATE_IN, self._memory.end)
 
         async def ask() -> None:
@@ -499,7 +499,7 @@ class UserTurnController:
         self.watch.stamp("turn_decided", now)
         text = _join(_join(facts.turn_text, facts.text), self._keyed)
         self._keyed = ""
-        self._forget_turn()
+        self._reset_turn()
         self.reply.busy = True
         self._emit(CallerTurn(self._ms(self._memory.end), self._turns, text))
         self.on_commit(text)
@@ -520,7 +520,7 @@ class UserTurnController:
         watch.stamp("packet_in", now - waited_ms / 1000)
         return watch
 
-    def _forget_turn(self) -> None:
+    def _reset_turn(self) -> None:
         self._cancel_utterance()
         self._facts.turn_text = ""
         self._facts.excused = False

@@ -31,7 +31,7 @@ def threads(device: torch.device) -> int:
     return 1 if device.type == "cuda" else max(1, min(CPU_THREADS, (os.cpu_count() or 1) // 2))
 
 
-def take_thread(device: torch.device) -> None:
+def claim_thread(device: torch.device) -> None:
     """Make the calling thread the one that runs models on this device."""
     stay_near(device)
     torch.backends.cuda.matmul.allow_tf32 = False  # what is left in fp32 is to be exact

@@ -87,7 +87,7 @@ class Inference(Generic[News]):
 
     # --- in the inference thread ---
 
-    def tell(self, news: News) -> None:
+    def post(self, news: News) -> None:
         self._told.append(news)
         if len(self._told) == 1:
             self.call_soon(self._deliver)

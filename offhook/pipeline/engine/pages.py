@@ -35,7 +35,7 @@ class Pages:
         """Pages that hold so many tokens."""
         return -(-tokens // self.page_size)
 
-    def take(self, n: int) -> list[int]:
+    def allocate(self, n: int) -> list[int]:
         """`n` pages that nobody else has. Raises OutOfPages, taking none, when fewer are left."""
         if n > len(self._free):
             raise OutOfPages(f"{n} pages wanted, {len(self._free)} of {self.count - 1} left")

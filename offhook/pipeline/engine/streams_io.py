@@ -89,7 +89,7 @@ class EngineRecognizer:
     async def close(self) -> None:
         await self.inference.close()
 
-    def forget(self, number: int) -> None:
+    def remove(self, number: int) -> None:
         self._streams.pop(number, None)
 
     def _deliver(self, news: tuple[int, Partial | Final]) -> None:
@@ -109,10 +109,10 @@ class EngineRecognizer:
     # --- in the inference thread ---
 
     def _begin(self) -> StreamingEngine:
-        def tell(number: int, event: Partial | Final) -> None:
-            self.inference.tell((number, event))
+        def deliver(number: int, event: Partial | Final) -> None:
+            self.inference.post((number, event))
 
-        self.hears = self._load(tell, self.inference.put)
+        self.hears = self._load(deliver, self.inference.put)
         return self.hears
 
     def _answer(self, future: "asyncio.Future[int]", value: int | EngineError) -> None:
@@ -174,4 +174,4 @@ class EngineStream:
             if self._recognizer.inference.failed is None:
                 self._order(lambda: self._hears.close(self._number))
             self.mailbox.close()
-            self._recognizer.forget(self._number)
+            self._recognizer.remove(self._number)

@@ -28,7 +28,7 @@ def entries_of(digits: Digits) -> list[str]:
 def pressed(keys: str, terms: Terms | None = None, every_ms: int = 300) -> tuple[Digits, list[str]]:
     digits = Digits()
     if terms is not None:
-        digits.ask(terms)
+        digits.expect(terms)
     for i, key in enumerate(keys):
         digits.handle_timer(i * every_ms)
         digits.press(key, i * every_ms)
@@ -96,12 +96,12 @@ def test_a_finish_key_out_of_habit_means_nothing_but_later_it_does() -> None:
 
 def test_terms_may_come_after_the_first_keys() -> None:
     digits, _ = pressed("12")
-    digits.ask(Terms(4))
+    digits.expect(Terms(4))
     digits.press("3", 900)
     digits.press("4", 1000)
     assert entries_of(digits) == ["1234"]
     digits, _ = pressed("1234")
-    digits.ask(Terms(3))
+    digits.expect(Terms(3))
     assert entries_of(digits) == ["1234"]
 
 
@@ -127,7 +127,7 @@ def test_no_key_is_lost_said_twice_or_kept_for_ever(
     presses: list[tuple[str, int]], count: int, finish_key: str
 ) -> None:
     digits, now, meant = Digits(), 0, ""
-    digits.ask(Terms(count, finish_key))
+    digits.expect(Terms(count, finish_key))
     for key, after in presses:
         now += after
         digits.handle_timer(now)

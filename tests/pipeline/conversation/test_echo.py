@@ -90,7 +90,7 @@ def likenesses(sent: Sound, heard: Sound) -> npt.NDArray[np.float64]:
     found = []
     for tick in range(len(mic) // SAMPLES_IN):
         detector.sent(wire[tick * SAMPLES_OUT : (tick + 1) * SAMPLES_OUT])
-        detector.heard(mic[tick * SAMPLES_IN : (tick + 1) * SAMPLES_IN])
+        detector.add_received(mic[tick * SAMPLES_IN : (tick + 1) * SAMPLES_IN])
         last = heard[max(0, (tick - 4) * SAMPLES_IN) : (tick + 1) * SAMPLES_IN]
         if tick % 8 == 0 and np.sqrt((last**2).mean()) > 100:
             found.append(detector.likeness())
@@ -140,11 +140,11 @@ def test_silence_either_way_is_no_echo() -> None:
     detector = EchoDetector()
     for tick in range(60):
         detector.sent(None)
-        detector.heard(int16(caller[tick * SAMPLES_IN : (tick + 1) * SAMPLES_IN]))
+        detector.add_received(int16(caller[tick * SAMPLES_IN : (tick + 1) * SAMPLES_IN]))
     assert detector.likeness() == 0
     for _ in range(60):
         detector.sent(int16(np.resize(caller, SAMPLES_OUT)))
-        detector.heard(np.zeros(SAMPLES_IN, np.int16))
+        detector.add_received(np.zeros(SAMPLES_IN, np.int16))
     assert detector.likeness() == 0
 
 
@@ -163,7 +163,7 @@ def checks(edge: str, level: float, delay_ms: int, caller: Pcm | None = None) ->
 
     def listen(heard: Pcm, sent: Pcm | None, now: float) -> None:
         detector.sent(sent)
-        detector.heard(heard)
+        detector.add_received(heard)
         if leg.ticks % 5 == 0 and np.sqrt((heard.astype(float) ** 2).mean()) > 100:
             found.append(detector.is_echo())
 

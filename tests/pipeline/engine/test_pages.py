@@ -17,7 +17,7 @@ def test_every_page_has_one_owner(steps: list[int]) -> None:
             pages.free(held.pop(step % len(held)))
         elif step >= 0:
             try:
-                held.append(pages.take(step))
+                held.append(pages.allocate(step))
             except OutOfPages:
                 assert step > pages.left
         taken = [page for mine in held for page in mine]
@@ -29,13 +29,13 @@ def test_every_page_has_one_owner(steps: list[int]) -> None:
 def test_out_of_pages_takes_none() -> None:
     pages = Pages(count=4)
     with pytest.raises(OutOfPages, match="4 pages wanted, 3 of 3 left"):
-        pages.take(4)
-    assert sorted(pages.take(3)) == [1, 2, 3]
+        pages.allocate(4)
+    assert sorted(pages.allocate(3)) == [1, 2, 3]
 
 
 def test_a_page_given_back_twice_is_noticed() -> None:
     pages = Pages(count=4)
-    mine = pages.take(1)
+    mine = pages.allocate(1)
     pages.free(mine)
     with pytest.raises(AssertionError):
         pages.free(mine)

@@ -128,14 +128,14 @@ class _Answer:
     """Its last text."""
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         return bool(self.characters or self.tools)
 
     @property
     def ends_sentence(self) -> bool:
         return self.last.rstrip().endswith(SENTENCE_ENDS)
 
-    def take(self, chunk: Any) -> None:
+    def add_chunk(self, chunk: Any) -> None:
         """Raises _Failure when the chunk is not what the API has."""
         choices = getattr(chunk, "choices", None)
         if not isinstance(choices, list):
@@ -154,9 +154,9 @@ class _Answer:
                 self.characters += len(text)
                 self.last = text
             for tool in tools or ():
-                self._take_tool(tool)
+                self._add_tool_call(tool)
 
-    def _take_tool(self, tool: Any) -> None:
+    def _add_tool_call(self, tool: Any) -> None:
         index, function = getattr(tool, "index", None), getattr(tool, "function", None)
         more = getattr(function, "arguments", None) or ""
         name = getattr(function, "name", None) or ""
@@ -265,14 +265,14 @@ class _OpenAI(OpenAILLMService):
         faults.begin(now, tool_round=tool_round, greeting=not context.messages)
         if faults.over:
             decision = await self._failed(_Failure(Fault.TOO_MANY_ROUNDS, f"{faults.rounds}"))
-            return await self._tell(decision)
+            return await self._explain(decision)
         while not (faults.fell_back and self._standby):
             try:
-                await self._ask(context)
+                await self._request(context)
             except Exception as error:
                 decision = await self._failed(error)
                 if decision.action not in (Action.RETRY, Action.FALL_BACK):
-                    return await self._tell(decision)
+                    return await self._explain(decision)
                 await asyncio.sleep(decision.pause_seconds)
             else:
                 if self._answer.too_long:
@@ -281,7 +281,7 @@ class _OpenAI(OpenAILLMService):
                     faults.answered()
                 return
 
-    async def _ask(self, context: LLMContext) -> None:
+    async def _request(self, context: LLMContext) -> None:
         """Once. Raises what the client raises, and _Failure."""
         about: OpenAIModel = self._about
         self._client = self._own_client
@@ -308,7 +308,7 @@ class _OpenAI(OpenAILLMService):
         answer = self._answer
         try:
             while (chunk := await self._next_chunk(chunks)) is not None:
-                answer.take(chunk)
+                answer.add_chunk(chunk)
                 yield chunk
                 # A server may send thousands at once; the packets of all calls go out in between.
                 await asyncio.sleep(0)
@@ -318,7 +318,7 @@ class _OpenAI(OpenAILLMService):
             if answer.too_long and answer.tools:
                 raise _Failure(Fault.TOO_LONG, "arguments of a tool")
             answer.check()
-            if not answer.begun and not self._said:
+            if not answer.has_begun and not self._said:
                 raise _Failure(Fault.EMPTY, "an empty answer")
         finally:
             await chunks.close()
@@ -327,14 +327,14 @@ class _OpenAI(OpenAILLMService):
         """None at the end. Raises what the client raises, and _Failure."""
         answer = self._answer
         between = self._about.limits.between_tokens_seconds
-        by = self._now() + between if answer.begun else answer.first_token_by
+        by = self._now() + between if answer.has_begun else answer.first_token_by
         try:
             async with asyncio.timeout_at(by):
                 return await anext(chunks, None)
         except TimeoutError as error:
             if answer.finished:  # the server forgets to hang up
                 return None
-            fault = Fault.STALLED if answer.begun else Fault.FIRST_TOKEN_LATE
+            fault = Fault.STALLED if answer.has_begun else Fault.FIRST_TOKEN_LATE
             raise _Failure(fault, "no token") from error
         except openai.APIConnectionError:
             if answer.finished:
@@ -368,7 +368,7 @@ class _OpenAI(OpenAILLMService):
         self._call.agent_failed(fault, place, decision.action)
         return decision
 
-    async def _tell(self, decision: Decision) -> None:
+    async def _explain(self, decision: Decision) -> None:
         """The caller hears it."""
         match decision:
             case Decision(Action.SAY, Occasion() as occasion):

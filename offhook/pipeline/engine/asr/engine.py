@@ -238,7 +238,7 @@ class AsrEngine:
             stream.waiting.clear()
             self._scheduler.close(number)
             if self._scheduler.state(number) is StreamState.CLOSED:
-                self._forget(number)
+                self._drop(number)
 
     def timer(self) -> float | None:
         """When `turn` may have something to do without anything new being fed."""
@@ -272,7 +272,7 @@ class AsrEngine:
         if not batch:
             return None
         works = [work for job in batch if (work := self._plan(job, started, clock)) is not None]
-        self._hear(works)
+        self._encode(works)
         return works
 
     def _plan(self, job: Job, started: float, clock: Callable[[], float]) -> _Work | None:
@@ -288,14 +288,14 @@ class AsrEngine:
             return None
         return work
 
-    def _hear(self, works: list[_Work]) -> None:
+    def _encode(self, works: list[_Work]) -> None:
         """What is new, some windows at a time."""
         most = max((len(work.step.windows) for work in works), default=0)
         for first in range(0, most, WINDOWS_TOGETHER):
             last = first + WINDOWS_TOGETHER
-            self._hear_windows([(w, w.step.windows[first:last]) for w in works])
+            self._encode_windows([(w, w.step.windows[first:last]) for w in works])
 
-    def _hear_windows(self, parts: list[tuple[_Work, tuple[WindowStep, ...]]]) -> None:
+    def _encode_windows(self, parts: list[tuple[_Work, tuple[WindowStep, ...]]]) -> None:
         """Mel, then, with the maxima known, stem and encoder."""
         passes = [Pass(w.stream.slot, [s for v in part for s in _seconds(v)]) for w, part in parts]
         maxima = iter(self._runner.mel(passes).tolist())
@@ -355,7 +355,7 @@ class AsrEngine:
         wanted = self._pages.needed(pass_.start + pass_.tokens + DECODE_STEPS + 1)
         while True:
             try:
-                more = self._pages.take(max(0, wanted - len(stream.pages)))
+                more = self._pages.allocate(max(0, wanted - len(stream.pages)))
                 break
             except OutOfPages:
                 victim = self._scheduler.evict(clock()) if stream.live else None
@@ -395,7 +395,7 @@ class AsrEngine:
         for work, verdict in zip(going, verdicts(), strict=True):
             work.new = work.pass_.draft[: verdict.accepted]
             self._extend(work, verdict.token)
-        going = self._tell_ended(works, clock)
+        going = self._settle_ended(works, clock)
         for count in range(DECODE_STEPS):
             if step is None or not going:
                 break
@@ -407,7 +407,7 @@ class AsrEngine:
                 if not work.ended:
                     self._extend(work, token)
             step, of_step = ahead, going
-            going = self._tell_ended(going, clock)
+            going = self._settle_ended(going, clock)
         for work in going:
             self._settle(work, clock())
 
@@ -426,7 +426,7 @@ class AsrEngine:
         looping = repeats(whole) is not None  # what is kept of a loop, `Hypothesis.take` knows
         work.ended = looping or len(whole) == most
 
-    def _tell_ended(self, works: list[_Work], clock: Callable[[], float]) -> list[_Work]:
+    def _settle_ended(self, works: list[_Work], clock: Callable[[], float]) -> list[_Work]:
         """Settle those that have ended; the others."""
         going = []
         for work in works:
@@ -443,19 +443,19 @@ class AsrEngine:
         wanted = self._scheduler.done(job.stream, now, work.ended)
         if wanted and (job.live or job.final):
             final = job.final and work.ended
-            heard = stream.hypothesis.take(work.new, work.step.audio_ms, final)
+            heard = stream.hypothesis.update(work.new, work.step.audio_ms, final)
             if final:
                 self._begin_utterance(job.stream)
             else:
-                self._forget_windows(stream)
+                self._drop_windows(stream)
             # Last: whoever is told may close the stream.
             tokens = work.forced + work.new
             self._tell(TextUpdate(job.stream, heard, final, tokens, job.end, work.started, now))
         elif not wanted:
             self._begin_utterance(job.stream)
 
-    def _forget_windows(self, stream: _Stream) -> None:
-        dropped = stream.hypothesis.forget()
+    def _drop_windows(self, stream: _Stream) -> None:
+        dropped = stream.hypothesis.evict()
         if dropped:
             stream.windows.drop(dropped)
             stream.refill = True
@@ -474,14 +474,14 @@ class AsrEngine:
         self._pages.free(stream.pages[kept:])
         del stream.pages[kept:]
         if self._scheduler.state(number) is StreamState.CLOSED:
-            self._forget(number)
+            self._drop(number)
             return
         while stream.waiting and self._scheduler.settled(number):
             stream.waiting.popleft()()
         if not stream.waiting:
             stream.ahead = 0
 
-    def _forget(self, number: int) -> None:
+    def _drop(self, number: int) -> None:
         stream = self._streams.pop(number, None)
         if stream is not None:
             self._pages.free(stream.pages)

@@ -125,7 +125,7 @@ class Hypothesis:
         """Forced tokens and draft tokens, for after the prompt's tail."""
         return self._header + self._stable, [d.token for d in self._draft]
 
-    def take(
+    def update(
         self, new_tokens: Sequence[int], audio_ms: int, final: bool = False
     ) -> HypothesisUpdate:
         """Take what an update said after the forced tokens, its end-of-text token left out, having
@@ -149,7 +149,7 @@ class Hypothesis:
         self._complete_windows(before, audio_ms)
         self._audio_ms = audio_ms
         self._settle(len(self._draft) if final else self._agreed(), final)
-        return self._heard()
+        return self._result()
 
     def reopen(self) -> None:
         """Before the last update: what is forced becomes draft, so that the final text is what
@@ -167,7 +167,7 @@ class Hypothesis:
         self._draft[:0] = [_Drafted(token, 0) for token in again]
         self._stable = []
 
-    def forget(self) -> int:
+    def evict(self) -> int:
         """How many of the oldest completed windows leave the prompt now, mostly none. Their text
         becomes stable and leaves it with them."""
         windows = len(self._window_ends)
@@ -175,12 +175,12 @@ class Hypothesis:
         leave = 0
         if windows > KEPT_WINDOWS and (windows > MAX_WINDOWS or tokens > MAX_PREFIX_TOKENS):
             leave = windows - KEPT_WINDOWS
-            self._forget_until(self._window_ends[leave - 1])
+            self._evict_until(self._window_ends[leave - 1])
             del self._window_ends[:leave]
         if self._end() - self._forgotten > MAX_PREFIX_TOKENS:
             # Very fast speech, or a script that takes many tokens: the text alone is too long.
             until = self._end() - MAX_PREFIX_TOKENS + MAX_WORD_TOKENS
-            self._forget_until(min(until, self._stable_end()))
+            self._evict_until(min(until, self._stable_end()))
         return leave
 
     def _stable_end(self) -> int:
@@ -250,7 +250,7 @@ class Hypothesis:
         self._stable += tokens
         del self._draft[: header + len(tokens)]
 
-    def _forget_until(self, position: int) -> None:
+    def _evict_until(self, position: int) -> None:
         """Text tokens before `position` become stable and leave the prompt."""
         if position > self._stable_end():
             self._settle(self._drafted_header() + position - self._stable_end())
@@ -271,7 +271,7 @@ class Hypothesis:
                 character = start
         return character
 
-    def _heard(self) -> HypothesisUpdate:
+    def _result(self) -> HypothesisUpdate:
         header = self._drafted_header()
         language = self._language
         if not language and (tokens := self.header):

@@ -21,7 +21,7 @@ from offhook.pipeline.engine.asr.scheduler import Cost
 from offhook.pipeline.engine.asr.word_times_io import Order, WordTimes
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.capacity import MAX_FILES, PAGES_PER_STREAM, capacity
-from offhook.pipeline.engine.device_io import choose_device, dtype_of, take_thread, threads
+from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of, threads
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.models import hub_io
 from offhook.pipeline.models.qwen3.tokenizer import Tokenizer
@@ -61,7 +61,7 @@ class Loading:
     ) -> Recognition:
         """`order`: how another thread has this one do something. Nothing is freed or collected
         afterwards: what a call needs is there before the first call. Raises EngineError."""
-        take_thread(self.device)
+        claim_thread(self.device)
         models = self.models
         first, tokenizer = self._read(models.model)
         second = None

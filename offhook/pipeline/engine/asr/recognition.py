@@ -218,7 +218,7 @@ class Recognition:
             of = stream.unheard[0] if stream.unheard else stream.current
             timing = self._timing(stream, of, said)
             stream.partial = of, Partial(heard.text, heard.stable_chars, heard.audio_ms, timing)
-            self._tell_partial(stream)
+            self._emit_partial(stream)
             return
         utterance = stream.unheard.popleft()
         if self._second is None or not utterance.samples:
@@ -276,21 +276,21 @@ class Recognition:
         code = CODES.get(heard.language, UNKNOWN)
         sound, utterance.sound = utterance.sound, None
 
-        def told(words: Sequence[Word], done: float) -> None:
+        def deliver(words: Sequence[Word], done: float) -> None:
             before = utterance.start * 1000 // RATE_IN
             placed = tuple(Word(w.text, before + w.start_ms, before + w.end_ms) for w in words)
             timing = arrivals.final(started, done) if arrivals is not None else None
             utterance.final = Final(heard.text, heard.audio_ms, placed, code, timing=timing)
-            self._tell_finals(stream)
+            self._emit_finals(stream)
 
         if stream.words and sound and heard.text and code in LANGUAGES:
             assert self._align is not None
             whole = np.concatenate(sound)
-            self._align(whole, heard.text, code, lambda words: told(words, self._clock()))
+            self._align(whole, heard.text, code, lambda words: deliver(words, self._clock()))
         else:
-            told((), said.done)
+            deliver((), said.done)
 
-    def _tell_finals(self, stream: _Stream) -> None:
+    def _emit_finals(self, stream: _Stream) -> None:
         if stream.number not in self._streams:
             return  # closed meanwhile
         while stream.ended and stream.ended[0].final is not None:
@@ -298,9 +298,9 @@ class Recognition:
             told = stream.ended.popleft()
             if stream.partial is not None and stream.partial[0] is told:
                 stream.partial = None
-        self._tell_partial(stream)
+        self._emit_partial(stream)
 
-    def _tell_partial(self, stream: _Stream) -> None:
+    def _emit_partial(self, stream: _Stream) -> None:
         """Now, or when the utterances before it are told."""
         if stream.partial is None:
             return

@@ -214,7 +214,7 @@ class Runner:
             for i, (slot, span) in enumerate(spans):
                 end = at + span.tokens
                 f["stem"][at:end] = _stem_rows(slot, span)
-                f["heard"][at:end] = heard_rows(slot, span)
+                f["heard"][at:end] = encoded_rows(slot, span)
                 at = f["starts"][i + 1] = end
             f["starts"][len(spans) + 1 :] = at
             with on(self._hear):
@@ -301,7 +301,7 @@ class Runner:
             k = at + len(p.before)
             f["ids"][at:k] = p.before
             for span in p.audio:
-                f["audio"][k : k + span.tokens] = 1 + heard_rows(p.slot, span)
+                f["audio"][k : k + span.tokens] = 1 + encoded_rows(p.slot, span)
                 k += span.tokens
             f["ids"][k:end] = p.after + p.draft
             at = end
@@ -416,7 +416,7 @@ def _stem_rows(slot: int, span: Span) -> Ints:
     return rows
 
 
-def heard_rows(slot: int, span: Span) -> Ints:
+def encoded_rows(slot: int, span: Span) -> Ints:
     """Where the encoder's output of the span lies, a row a token."""
     first = (slot * RING_WINDOWS + span.window % RING_WINDOWS) * WINDOW_TOKENS
     return np.arange(first, first + span.tokens)

@@ -381,7 +381,7 @@ class Scheduler:
             _, stream = self._no_pages.popleft()
             if stream.state in QUEUED:
                 self._push(stream)
-        self._forget_expected(now)
+        self._expire_expected(now)
         jobs: list[Job] = []
         ms, tokens, time_left = self._cost.batch_ms, 0, float("inf")
         while first := self._live.first():
@@ -402,7 +402,7 @@ class Scheduler:
         stream.expected = when
         heappush(self._expected, (when, stream.number))
 
-    def _forget_expected(self, now: float) -> None:
+    def _expire_expected(self, now: float) -> None:
         """Of those first in line, who came, ended or did not come."""
         while self._expected:
             when, number = self._expected[0]

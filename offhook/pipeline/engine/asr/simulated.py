@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from offhook.pipeline.engine.asr.passes import Pass, Verdict
-from offhook.pipeline.engine.asr.runner import SECOND_TOKENS, WINDOW_TOKENS, Runner, heard_rows
+from offhook.pipeline.engine.asr.runner import SECOND_TOKENS, WINDOW_TOKENS, Runner, encoded_rows
 from offhook.pipeline.engine.graphs import on
 from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
 
@@ -108,7 +108,7 @@ class SimulatedRunner(Runner):
 
     def outputs(self, passes: Sequence[Pass]) -> tuple[Tensor, Tensor]:
         """What the last encoder and prefill left on the device for the passes, fp32: for tests."""
-        rows = np.concatenate([heard_rows(p.slot, span) for p in passes for span in p.encode])
+        rows = np.concatenate([encoded_rows(p.slot, span) for p in passes for span in p.encode])
         heard = self._heard[torch.from_numpy(rows).to(self.device)]
         read = self._read[: sum(p.tokens for p in passes)]
         return heard.float(), read.float().clone()

@@ -49,7 +49,7 @@ class RunsChunks(Protocol):
     @property
     def largest(self) -> dict[int, int]: ...
 
-    def hear(self, lookahead: int, parts: Sequence[Part]) -> HearsChunks: ...
+    def encode(self, lookahead: int, parts: Sequence[Part]) -> HearsChunks: ...
 
 
 class StreamState(Enum):
@@ -211,9 +211,9 @@ class NemotronEngine:
         if stream.state is StreamState.HEARD:
             stream.state = StreamState.CLOSING  # its slot is in use until the batch is through
         elif stream.state is StreamState.IDLE:
-            self._forget(stream)
+            self._drop(stream)
 
-    def _forget(self, stream: _Stream) -> None:
+    def _drop(self, stream: _Stream) -> None:
         del self._streams[stream.number]
         self._free_slots.append(stream.slot)
         self._room[stream.live] += 1
@@ -327,12 +327,12 @@ class NemotronEngine:
             utterance = stream.utterances[0]
             position, unheard = utterance.position, utterance.unheard
             works.append(_Work(stream, utterance, position, utterance.begun, stream.due))
-            pcm = utterance.take_chunk(stream.frames, now)
+            pcm = utterance.pop_chunk(stream.frames, now)
             parts.append(Part(stream.slot, position, pcm, stream.prompt))
             stream.waiting -= unheard - utterance.unheard
             stream.state = StreamState.HEARD
         self.batches += 1
-        return _Batch(lookahead, works, now, self._runner.hear(lookahead, parts))
+        return _Batch(lookahead, works, now, self._runner.encode(lookahead, parts))
 
     def _read(self, batch: _Batch, clock: Callable[[], float]) -> None:
         labels = batch.hearing.labels()
@@ -340,15 +340,15 @@ class NemotronEngine:
         for work, new in zip(batch.works, labels, strict=True):
             stream, utterance = work.stream, work.utterance
             if stream.state is StreamState.CLOSING:
-                self._forget(stream)
+                self._drop(stream)
                 continue
             stream.state = StreamState.IDLE
             if stream.utterances and stream.utterances[0] is utterance:  # else it was cancelled
                 timing = Timing(work.begun, work.due, batch.started, now) if stream.timing else None
-                self._take(work, new, timing)
+                self._collect(work, new, timing)
             self._consider(stream, now)
 
-    def _take(self, work: _Work, new: list[Label], timing: Timing | None) -> None:
+    def _collect(self, work: _Work, new: list[Label], timing: Timing | None) -> None:
         stream, utterance = work.stream, work.utterance
         utterance.say(work.position, new)
         if utterance.over:

@@ -9,7 +9,7 @@ from loguru import logger
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.capacity import MAX_FILES, nemotron_capacity
-from offhook.pipeline.engine.device_io import choose_device, dtype_of, take_thread
+from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of
 from offhook.pipeline.engine.inference_io import Order
 from offhook.pipeline.engine.nemotron.engine import NemotronEngine
 from offhook.pipeline.engine.nemotron.runner import NemotronRunner
@@ -45,7 +45,7 @@ class NemotronRecognizer(EngineRecognizer):
     def _load_model(self, tell: Tell, order: Callable[[Order], None]) -> "NemotronHearing":
         """Nothing is freed or collected afterwards: what a call needs is there before the first
         call. Raises EngineError."""
-        take_thread(self._device)
+        claim_thread(self._device)
         name = self._models.model
         folder = hub_io.find(name, self._bar.reading(name), self._models.hub)
         model = nemotron_checkpoint.load_model(folder, self._device, dtype_of(self._device))

@@ -100,7 +100,7 @@ class NemotronRunner:
         self.stages = {
             r: Stage(
                 f"{80 * (r + 1)} ms",
-                self._hear_frames(r + 1),
+                self._encode_frames(r + 1),
                 _layout(r + 1),
                 [Size(n) for n in self._sizes(r + 1)] if self._cuda else [],
                 self.device,
@@ -128,7 +128,7 @@ class NemotronRunner:
     # --- a batch ---
 
     @torch.inference_mode()
-    def hear(self, lookahead: int, parts: Sequence[Part]) -> "InFlightBatch":
+    def encode(self, lookahead: int, parts: Sequence[Part]) -> "InFlightBatch":
         """A chunk of each stream, at most `largest` of them; none of them may be under way in
         another batch."""
         stage, frames = self.stages[lookahead], lookahead + 1
@@ -144,9 +144,9 @@ class NemotronRunner:
         f["prompt"][many] = [p.prompt for p in parts]
         with on(self._stream):
             out = stage.launch(size)[: len(parts)]
-            return InFlightBatch(self, parts, frames, self._take(out))
+            return InFlightBatch(self, parts, frames, self._copy_out(out))
 
-    def _hear_frames(self, frames: int) -> Callable[[Fields, Size], Tensor]:
+    def _encode_frames(self, frames: int) -> Callable[[Fields, Size], Tensor]:
         length = chunk_samples(frames)
 
         def run(f: Fields, size: Size) -> Tensor:
@@ -170,12 +170,12 @@ class NemotronRunner:
         f["position"][many] = [p.position for p in parts]
         f["until"][many] = frames
         with on(self._stream):
-            return self._take(self._more_stage.launch(size)[: len(parts)])
+            return self._copy_out(self._more_stage.launch(size)[: len(parts)])
 
     def _run_more(self, f: Fields, size: Size) -> Tensor:
         return self._greedy.run(f["slots"], f["position"], f["until"], MORE_STEPS)
 
-    def _take(self, out: Tensor) -> Pending:
+    def _copy_out(self, out: Tensor) -> Pending:
         """The result, on its way to memory that is used again UNDER_WAY results later."""
         self._turn = (self._turn + 1) % len(self._hosts)
         return Pending(out, self._hosts[self._turn][: out.numel()].view(out.shape))

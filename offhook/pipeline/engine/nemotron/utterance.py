@@ -55,10 +55,10 @@ class UtteranceAudio:
         if begin < 0:
             lead = np.zeros(min(count, -begin), np.int16)
             return np.concatenate([lead, self._pcm[: max(0, min(begin + count, self.fed))]])
-        self._forget(begin)
+        self._compact(begin)
         return self._pcm[begin - self._first : min(begin + count, self.fed) - self._first]
 
-    def _forget(self, before: int) -> None:
+    def _compact(self, before: int) -> None:
         """Once half of the buffer is not needed any more."""
         gone = before - self._first
         if gone > len(self._pcm) // 2:
@@ -118,7 +118,7 @@ class NemotronUtterance:
         will be."""
         return self.ended or self._sound.fed >= self._taken + frames * FRAME_SAMPLES
 
-    def take_chunk(self, frames: int, now: float) -> Pcm:
+    def pop_chunk(self, frames: int, now: float) -> Pcm:
         """The sound of the next chunk; see `nemotron_runner.Part`."""
         pcm = self._sound.cut(chunk_begin(self.position), chunk_samples(frames))
         self.position += frames
@@ -141,7 +141,7 @@ class NemotronUtterance:
             self._text = self._tokenizer.text(self._labels)
 
     def partial(self, timing: Timing | None) -> Partial:
-        return Partial(self._text, len(self._text), self._heard_ms, timing)
+        return Partial(self._text, len(self._text), self._covered_ms, timing)
 
     def final(self, timing: Timing | None) -> Final:
         """The last one."""
@@ -153,14 +153,14 @@ class NemotronUtterance:
         begins = self._tokenizer.begins_word
         words = (i for i in range(len(self._labels) - 1, 0, -1) if begins(self._labels[i]))
         end = next(words, len(self._labels))
-        final = self._said(end, self._heard_ms, timing, continues=True)
+        final = self._said(end, self._covered_ms, timing, continues=True)
         del self._labels[:end], self._frames[:end]
         self._text = self._tokenizer.text(self._labels)
         self._final_ms += final.audio_ms
         return final
 
     @property
-    def _heard_ms(self) -> int:
+    def _covered_ms(self) -> int:
         """Sound since the last Final that the labels cover."""
         heard = min(self._sound.fed, max(0, self._taken))
         return heard * 1000 // RATE_IN - self._final_ms

@@ -188,11 +188,11 @@ class TtsEngine:
         done = False
         while (steps := self._flights.next_step(now)) is not None:
             done = True
-            self._take_steps(steps)
+            self._collect_steps(steps)
         while (sounds := self._flights.next_sound()) is not None:
             done = True
             for (segment, first, count), pcm in zip(sounds.pieces, sounds.result(), strict=True):
-                self._take_sound(segment, first, count, pcm)
+                self._collect_sound(segment, first, count, pcm)
         self._end_pauses()
         for stream in self._beginnings.served():
             self._scheduler.want(stream)
@@ -240,7 +240,7 @@ class TtsEngine:
             segment = self._begin(stream)
             if segment is None:
                 return False
-        text = stream.script.take()
+        text = stream.script.next_token()
         if text == NOTHING:
             self._starve(stream, segment)
             return False
@@ -318,7 +318,7 @@ class TtsEngine:
 
     # --- what came of it ---
 
-    def _take_steps(self, flight: StepFlight) -> None:
+    def _collect_steps(self, flight: StepFlight) -> None:
         codes = flight.result()
         end = self._config.codec_eos
         if end in codes:
@@ -338,7 +338,7 @@ class TtsEngine:
         reason = Reason.SPOKEN
         stream.early = not script.closed or said < script.taken
         if stream.early:
-            script.give_back(said)
+            script.return_tokens(said)
             self.counters.early_ends += 1
             stream.early_ends += script.left > FEW_TOKENS
             if stream.early_ends > EARLY_ENDS:
@@ -363,7 +363,7 @@ class TtsEngine:
         elif segment.told >= length:
             self._drained(segment)
 
-    def _take_sound(self, segment: Segment, first: int, count: int, pcm: Pcm) -> None:
+    def _collect_sound(self, segment: Segment, first: int, count: int, pcm: Pcm) -> None:
         stream = segment.stream
         if stream.segment is not segment:
             return

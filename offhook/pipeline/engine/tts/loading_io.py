@@ -13,7 +13,7 @@ import torch
 from loguru import logger
 
 from offhook.pipeline.engine.capacity import PAGES_PER_VOICE, PREFIX_PAGES, voice_capacity
-from offhook.pipeline.engine.device_io import choose_device, dtype_of, take_thread
+from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of
 from offhook.pipeline.engine.pages import PAGE_SIZE
 from offhook.pipeline.engine.progress import Bar
 from offhook.pipeline.engine.tts.engine import TtsEngine
@@ -74,7 +74,7 @@ class TtsLoading:
     def load(self, tell: Callable[[EngineEvent], None]) -> TtsEngine:
         """Nothing is freed or collected afterwards: what a reply needs is there before the first.
         Raises EngineError."""
-        take_thread(self.device)
+        claim_thread(self.device)
         codec = self._read()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken

@@ -37,7 +37,7 @@ class VoiceRequest:
     clone: Clone | None = None
 
 
-def ask_for(
+def request_voice(
     store: VoiceStore,
     config: TtsConfig,
     tokenizer: prompts.Tokenizer,
@@ -46,13 +46,13 @@ def ask_for(
 ) -> VoiceRequest:
     """`voice`: in place of the one that the options name. Raises UnknownVoice, ValueError for what
     the model cannot do, and VoiceError."""
-    asked = _ask_for(store, config, tokenizer, options, voice)
+    asked = _request_voice(store, config, tokenizer, options, voice)
     if options.whole_text and asked.clone is None:
         return replace(asked, prompt=prompts.with_whole_text(config, asked.prompt))
     return asked
 
 
-def _ask_for(
+def _request_voice(
     store: VoiceStore,
     config: TtsConfig,
     tokenizer: prompts.Tokenizer,

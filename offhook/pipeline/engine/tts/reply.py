@@ -132,12 +132,12 @@ class Reply:
                 self._given += len(found[-1].tokens)
             elif not self._read():
                 break
-        if found or self.all_given:
+        if found or self.end_of_text:
             self._starved = False
         return found
 
     @property
-    def all_given(self) -> bool:
+    def end_of_text(self) -> bool:
         """No more words will come."""
         return self._finished and not self._waiting
 
@@ -181,15 +181,15 @@ class Reply:
 
     # --- sound ---
 
-    def take(self, told: EngineEvent) -> None:
+    def receive(self, told: EngineEvent) -> None:
         """What the engine tells."""
         if isinstance(told, Spoken):
             self._taken = told.tokens
             self._sound.starved(self._starved and self._heard > FLUENT_SAMPLES)
             self._heard += len(told.pcm)
-            self._hear(self._sound.push(told.pcm))
+            self._track_words(self._sound.push(told.pcm))
         elif isinstance(told, Ended):
-            self._hear(self._sound.finish())
+            self._track_words(self._sound.finish())
             self._put(NO_SOUND, [*self._marks.finish(), *self._unsaid()])
             self._manner.gain = self._sound.gain
             self.over = True
@@ -201,7 +201,7 @@ class Reply:
         held = [] if self._finished else [word.text for word in self._reader.finish()]
         return [*held, *self._unread]
 
-    def _hear(self, pcm: Pcm) -> None:
+    def _track_words(self, pcm: Pcm) -> None:
         """Cut where words end."""
         begin = 0
         for at in range(0, len(pcm), FRAME_SAMPLES):

@@ -127,7 +127,7 @@ class Script:
         sentence = not whole and self._last_sentence() > self.taken
         return self.left > 0 and (self.ended or sentence)
 
-    def take(self) -> int:
+    def next_token(self) -> int:
         """What goes in with the next frame; NOTHING: the text for it is not there yet."""
         if self.taken == self.stop:
             if self._lead:
@@ -142,18 +142,18 @@ class Script:
         self.taken += 1
         return self._tokens[self.taken - 1 - self._base]
 
-    def take_for_prompt(self, count: int) -> list[int]:
+    def prompt_tokens(self, count: int) -> list[int]:
         """Of a segment just begun: what goes in before its first frame, in as many positions."""
-        taken = [self.take() for _ in range(count)]
+        taken = [self.next_token() for _ in range(count)]
         self._in_prompt = self.tokens
         return taken
 
-    def take_whole(self) -> list[int]:
+    def whole_text(self) -> list[int]:
         """Of a segment just begun that was `ready` with more tokens than its limit: all of its text
         and the end of it, which go in before its first frame."""
         taken = []
         while not self.spent:
-            taken.append(self.take())
+            taken.append(self.next_token())
         self._in_prompt = self.tokens
         return taken
 
@@ -165,7 +165,7 @@ class Script:
         """How much of the text was in the model after so many frames of the segment."""
         return min(self.taken, self.first + self._in_prompt + max(0, frames - self._lead_tokens))
 
-    def give_back(self, taken: int) -> None:
+    def return_tokens(self, taken: int) -> None:
         """The segment is over, and the tokens after `taken` went in too late."""
         self.taken = taken
         self.close()

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from offhook.pipeline.engine.pages import PAGE_SIZE, Pages
 from offhook.pipeline.engine.tts.messages import MAX_TOKENS, Prompt, PromptPosition, RunnerProtocol
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
-from offhook.pipeline.engine.tts.streams import Stream, StreamState, pages_wanted, token_limit
+from offhook.pipeline.engine.tts.streams import Stream, StreamState, pages_needed, token_limit
 from offhook.pipeline.engine.tts.voice_prefixes import VoicePrefixes
 
 PREFIX_SLOTS = 4
@@ -45,7 +45,7 @@ class SegmentPrefill:
         self.misses = 0
         self._runner = runner
         self._pages = Pages(runner.pages)
-        self._prefixes = VoicePrefixes(self._pages.take(prefix_pages))
+        self._prefixes = VoicePrefixes(self._pages.allocate(prefix_pages))
         self._cold: dict[Hashable, VoicePrompt] = {}
         self._queue: list[tuple[float, int, Stream]] = []
         self._launch = 1
@@ -81,7 +81,7 @@ class SegmentPrefill:
         while self._queue:
             stream = self._queue[0][2]
             if stream.state is StreamState.WAITING:
-                if not self._take_pages(stream):
+                if not self._allocate_pages(stream):
                     break
                 served.append(stream)
             heappop(self._queue)
@@ -118,7 +118,7 @@ class SegmentPrefill:
         if prefix is None:
             self._cold[voice.key] = voice
             return Begun.LATER
-        if (self._queue and not stream.pages) or not self._take_pages(stream):
+        if (self._queue and not stream.pages) or not self._allocate_pages(stream):
             deadline = stream.ends if stream.live else float("inf")
             heappush(self._queue, (deadline, stream.number, stream))
             return Begun.NO_PAGES
@@ -132,7 +132,7 @@ class SegmentPrefill:
             self._fill_open(stream)
         elif voice.whole_text:
             text = [
-                PromptPosition(token, voice.beside_text) for token in stream.script.take_whole()
+                PromptPosition(token, voice.beside_text) for token in stream.script.whole_text()
             ]
             self._prompts.append(Prompt(stream.slot, voice.start, text))
             self._rows += len(text)
@@ -144,21 +144,21 @@ class SegmentPrefill:
     def _fill_open(self, stream: Stream) -> None:
         """The first of the text goes into the prompt."""
         voice = stream.voice
-        text = stream.script.take_for_prompt(len(voice.open))
+        text = stream.script.prompt_tokens(len(voice.open))
         rows = [row._replace(text=token) for row, token in zip(voice.open, text, strict=True)]
         self._prompts.append(Prompt(stream.slot, len(voice.rows), rows, voice.vectors))
         self._rows += len(rows)
 
-    def _take_pages(self, stream: Stream) -> bool:
+    def _allocate_pages(self, stream: Stream) -> bool:
         """Pages for the segment that comes; fewer than it could use where others will want some."""
-        least, most = pages_wanted(stream)
+        least, most = pages_needed(stream)
         there = len(stream.pages) + self._pages.left
         if there < least:
             return False
         pages = min(most, max(least, there - self._pages.count // SPARE_PART))
         self._pages.free(stream.pages[pages:])
         stream.pages = stream.pages[:pages]
-        stream.pages += self._pages.take(pages - len(stream.pages))
+        stream.pages += self._pages.allocate(pages - len(stream.pages))
         return True
 
     def launch(self) -> int:

@@ -154,7 +154,7 @@ class SimulatedRunner:
         assert len(set(pages)) == len(pages), "two prompts are written to one page"
         rows = sum(len(prompt.rows) for prompt in prompts)
         self.prefills.append(rows)
-        self._take_time(self._cost.prefill_ms + (rows - 1) * self._cost.prefill_row_ms)
+        self._spend(self._cost.prefill_ms + (rows - 1) * self._cost.prefill_row_ms)
         for prompt in prompts:
             for i, row in enumerate(prompt.rows):
                 if row not in self._rows:
@@ -185,7 +185,7 @@ class SimulatedRunner:
         assert 0 < len({step.slot for step in steps}) == len(steps) <= self.max_batch
         self.batches.append(list(steps))
         ms = next(ms for size, ms in self._cost.steps if size >= len(steps))
-        self._take_time(ms)
+        self._spend(ms)
         flight: Simulated[Sequence[int]] = Simulated(
             [self._step(step) for step in steps], self.steps_until, self._clock
         )
@@ -239,7 +239,7 @@ class SimulatedRunner:
             pcm[i, 2] = 0 if self._quiet(segment, frame) else LOUD
         return pcm.reshape(-1)
 
-    def _take_time(self, ms: float) -> None:
+    def _spend(self, ms: float) -> None:
         self.steps_until = max(self.steps_until, self._clock()) + ms / 1000
 
     def _under_way(self, flights: "list[Simulated[T]]", flight: "Simulated[T]") -> None:

@@ -235,7 +235,7 @@ def frame_budget(tokens: int) -> int:
     return FLOOR_FRAMES + FRAMES_PER_TOKEN * tokens
 
 
-def positions_wanted(voice: VoicePrompt, tokens: int) -> int:
+def positions_needed(voice: VoicePrompt, tokens: int) -> int:
     """Of the cache, by a segment with so many tokens."""
     text = tokens + 1 if voice.whole_text else 0
     return voice.start + text + len(voice.lead) + frame_budget(tokens)
@@ -244,7 +244,7 @@ def positions_wanted(voice: VoicePrompt, tokens: int) -> int:
 def token_limit(positions: int, voice: VoicePrompt) -> int:
     """Tokens a segment may have for whose prompt and frames there is room in so many positions of
     the cache."""
-    room = positions - positions_wanted(voice, 0)
+    room = positions - positions_needed(voice, 0)
     each = FRAMES_PER_TOKEN + voice.whole_text
     return min(room // each, (MAX_FRAMES - FLOOR_FRAMES) // FRAMES_PER_TOKEN)
 
@@ -255,7 +255,7 @@ def tokens_at_once(voice: VoicePrompt) -> int:
     return limit + 1 if voice.whole_text else min(len(voice.open) + 1, limit)
 
 
-def pages_wanted(stream: Stream) -> tuple[int, int]:
+def pages_needed(stream: Stream) -> tuple[int, int]:
     """Pages for the segment that is to begin: at least, and at most."""
     voice = stream.voice
     most = token_limit(MAX_TOKENS, voice)
@@ -263,6 +263,6 @@ def pages_wanted(stream: Stream) -> tuple[int, int]:
         most = min(most, stream.script.left)
     least = min(most, LEAST_TOKENS)
     return (
-        -(-positions_wanted(voice, least) // PAGE_SIZE),
-        -(-positions_wanted(voice, most) // PAGE_SIZE),
+        -(-positions_needed(voice, least) // PAGE_SIZE),
+        -(-positions_needed(voice, most) // PAGE_SIZE),
     )

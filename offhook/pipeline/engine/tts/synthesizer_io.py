@@ -18,7 +18,7 @@ from offhook.pipeline.engine.tts.messages import Ended, EngineEvent, Reason, Sam
 from offhook.pipeline.engine.tts.prompt_cache_io import (
     ClonesOnDevice,
     VoiceRequest,
-    ask_for,
+    request_voice,
     voice_store,
 )
 from offhook.pipeline.engine.tts.prompts import LANGUAGES
@@ -63,7 +63,7 @@ class Qwen3Synthesizer:
         self._models = models
         self._loading = TtsLoading(models, progress)
         self._inference: Inference[tuple[Qwen3Speech, EngineEvent]] = Inference(
-            self.name, lambda news: news[0].take(news[1]), self._break
+            self.name, lambda news: news[0].receive(news[1]), self._break
         )
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="voice encoder")
         self.cache = AudioCache(CACHE_BYTES)
@@ -104,7 +104,7 @@ class Qwen3Synthesizer:
         """`voice`: in place of the one that the options name."""
         loaded = self._loading
         assert self.store is not None
-        asked = ask_for(self.store, loaded.config, loaded.tokenizer, options, voice)
+        asked = request_voice(self.store, loaded.config, loaded.tokenizer, options, voice)
         seed = secrets.randbelow(MAX_SEED) if options.seed is None else options.seed
         # What was learnt of the voice would be heard: with a seed, the same is to come each time.
         manner = self._manner(asked) if options.seed is None else VoiceProfile()
@@ -180,14 +180,14 @@ class Qwen3Synthesizer:
     # --- in the inference thread ---
 
     def _load(self) -> "_Turns":
-        self._engine = self._loading.load(self._tell)
+        self._engine = self._loading.load(self._deliver)
         self._clones = ClonesOnDevice(self._loading.model)
         return _Turns(self._engine)
 
-    def _tell(self, told: EngineEvent) -> None:
+    def _deliver(self, told: EngineEvent) -> None:
         speech = self._speaking.get(told.number)
         if speech is not None:
-            self._inference.tell((speech, told))
+            self._inference.post((speech, told))
             if isinstance(told, Ended):
                 del self._speaking[told.number]
 
@@ -229,7 +229,7 @@ class Qwen3Speech:
 
     def write(self, text: str) -> None:
         self._reply.write(text)
-        self._give()
+        self._write_words()
 
     def end(self) -> None:
         self._reply.end()
@@ -241,12 +241,12 @@ class Qwen3Speech:
                 self._play(known)
             elif synthesizer.shared is not None:
                 # Meanwhile the model goes on: whichever is first is heard.
-                task = asyncio.create_task(self._ask(synthesizer.shared, key))
+                task = asyncio.create_task(self._look_up(synthesizer.shared, key))
                 synthesizer._asking.add(task)
                 task.add_done_callback(synthesizer._asking.discard)
-        self._give()
+        self._write_words()
 
-    async def _ask(self, shared: SharedAudioCache, key: str) -> None:
+    async def _look_up(self, shared: SharedAudioCache, key: str) -> None:
         known = await shared.get(key)
         if known is not None and self._may_play:
             self._play(known)
@@ -259,17 +259,17 @@ class Qwen3Speech:
 
     def _play(self, known: list[Speech]) -> None:
         self._reply.play(known)
-        self._let_go()
+        self._release()
 
     def cancel(self) -> None:
         if not self._cancelled:
             self._cancelled = True
-            self._let_go()
+            self._release()
 
     async def __aiter__(self) -> AsyncIterator[Speech]:
         while True:
             while (speech := self._reply.speech()) is not None and not self._cancelled:
-                self._give()  # there is room for more sound
+                self._write_words()  # there is room for more sound
                 yield speech
             if self._error is not None and not self._cancelled:
                 raise self._error
@@ -280,14 +280,14 @@ class Qwen3Speech:
 
     # --- what the engine tells ---
 
-    def take(self, told: EngineEvent) -> None:
+    def receive(self, told: EngineEvent) -> None:
         if self._cancelled or self._reply.over:
             return
-        self._reply.take(told)
+        self._reply.receive(told)
         if isinstance(told, Ended):
             self._finish(told.reason)
         else:
-            self._give()
+            self._write_words()
         self._news.set()
 
     def _finish(self, reason: Reason) -> None:
@@ -306,12 +306,12 @@ class Qwen3Speech:
 
     # --- what it is told ---
 
-    def _give(self) -> None:
+    def _write_words(self) -> None:
         """The words it needs now."""
         if self._cancelled or self._error is not None or self._reply.over:
             return
         given = self._reply.words()
-        last = self._reply.all_given and not self._end_given
+        last = self._reply.end_of_text and not self._end_given
         if not given and not last:
             return
         self._end_given |= last
@@ -327,7 +327,7 @@ class Qwen3Speech:
 
         self._synthesizer._inference.order(order)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """The engine is to make no more of it."""
         synthesizer = self._synthesizer
         synthesizer._replies.discard(self)

@@ -53,7 +53,7 @@ def say(
 ) -> HypothesisUpdate:
     """A model that would write `tokens` if nothing were forced."""
     forced, _ = hypothesis.prompt()
-    return hypothesis.take(tokens[len(forced) :], audio_ms, final)
+    return hypothesis.update(tokens[len(forced) :], audio_ms, final)
 
 
 def test_verify() -> None:
@@ -88,14 +88,14 @@ def test_a_header_broken_off_is_no_text() -> None:
 
 def test_forced_language() -> None:
     hypothesis = Hypothesis(decode, ASR_TEXT, language="German")
-    assert hypothesis.take([LANGUAGE], 400) == HypothesisUpdate("language", 0, "German", 400)
+    assert hypothesis.update([LANGUAGE], 400) == HypothesisUpdate("language", 0, "German", 400)
     assert hypothesis.header == []
 
 
 def test_a_guess_is_drafted_but_never_shown_or_forced() -> None:
     hypothesis = Hypothesis(decode, ASR_TEXT, guess=HEADER)
     assert hypothesis.prompt() == ([], HEADER)
-    assert hypothesis.take([LANGUAGE, GERMAN, ASR_TEXT, HELLO], 400).language == "German"
+    assert hypothesis.update([LANGUAGE, GERMAN, ASR_TEXT, HELLO], 400).language == "German"
 
 
 def test_a_token_becomes_stable_with_age_agreement_and_distance() -> None:
@@ -169,7 +169,7 @@ def test_stable_text_is_never_unsaid(
         if i == 0 and not lang:
             kept = HEADER
         final = i == len(steps) - 1
-        heard = hypothesis.take([*kept, *more * copies], audio_ms, final)
+        heard = hypothesis.update([*kept, *more * copies], audio_ms, final)
         assert heard.text.startswith(stable)
         assert heard.stable_chars >= len(stable)
         stable = heard.text[: heard.stable_chars]
@@ -178,7 +178,7 @@ def test_stable_text_is_never_unsaid(
         assert "<|x|>" not in heard.text
         assert final or not decode(hypothesis.prompt()[0]).endswith("\ufffd")
         assert heard.text == heard.text.strip()
-        hypothesis.forget()
+        hypothesis.evict()
         assert len(hypothesis.prompt()[0]) <= MAX_PREFIX_TOKENS + len(HEADER)
     assert heard.stable_chars == len(heard.text)
 
@@ -188,16 +188,16 @@ def test_stable_text_is_never_unsaid(
 def test_nothing_is_lost_on_the_way(growth: list[int], pace: int) -> None:
     """A model that never changes its mind is quoted in full, whatever left the prompt."""
     hypothesis, text, left = new(), "", 0
-    hypothesis.take(HEADER, 0)
+    hypothesis.update(HEADER, 0)
     for i, count in enumerate(growth):
         said = [ord(" "), *spoken(count, seed=i)]
         text += decode(said)
         audio_ms = pace * (i + 1)
-        heard = hypothesis.take([*hypothesis.prompt()[1], *said], audio_ms)
+        heard = hypothesis.update([*hypothesis.prompt()[1], *said], audio_ms)
         assert heard.text == text.strip()
-        left += hypothesis.forget()
+        left += hypothesis.evict()
         assert audio_ms // 8000 - left <= MAX_WINDOWS
-    assert hypothesis.take(hypothesis.prompt()[1], audio_ms, final=True).text == text.strip()
+    assert hypothesis.update(hypothesis.prompt()[1], audio_ms, final=True).text == text.strip()
 
 
 def talk(hypothesis: Hypothesis, seconds: int, tokens_per_second: int, start: int = 0) -> list[int]:
@@ -207,8 +207,8 @@ def talk(hypothesis: Hypothesis, seconds: int, tokens_per_second: int, start: in
         new = [HELLO if second % 2 else WORLD, *spoken(tokens_per_second - 1, second)]
         if second == 0:
             new = HEADER + new
-        hypothesis.take([*hypothesis.prompt()[1], *new], 1000 * (second + 1))
-        left += [second] * hypothesis.forget()
+        hypothesis.update([*hypothesis.prompt()[1], *new], 1000 * (second + 1))
+        left += [second] * hypothesis.evict()
     return left
 
 
@@ -236,7 +236,7 @@ def test_windows_completed_together_share_the_text() -> None:
     words = [t for i in range(80) for t in (HELLO if i % 2 else WORLD, *spoken(1, i))]
     said = [*HEADER, *words]
     heard = say(hypothesis, said, 40_000)  # five windows in one late update
-    assert hypothesis.forget() == 5 - KEPT_WINDOWS
+    assert hypothesis.evict() == 5 - KEPT_WINDOWS
     forced, draft = hypothesis.prompt()
     assert forced == HEADER
     assert draft == words[96:]  # 32 tokens to each window
@@ -249,7 +249,7 @@ def test_silence_for_minutes() -> None:
     hypothesis, left = new(), 0
     for second in range(1, 200):
         heard = say(hypothesis, [LANGUAGE, NONE, ASR_TEXT], second * 1000)
-        left += hypothesis.forget()
+        left += hypothesis.evict()
         assert heard.text == ""
     assert left >= 20
     assert hypothesis.prompt() == ([], [LANGUAGE, NONE, ASR_TEXT])
@@ -261,7 +261,7 @@ def test_a_loop_leaves_the_prompt() -> None:
     say(hypothesis, [*HEADER, HELLO], 1000)
     counts = []
     for second in range(2, 60):
-        heard = hypothesis.take([*hypothesis.prompt()[1], WORLD], second * 1000)
+        heard = hypothesis.update([*hypothesis.prompt()[1], WORLD], second * 1000)
         forced, draft = hypothesis.prompt()
         counts.append((forced + draft).count(WORLD))
     assert max(counts) == 19
@@ -283,13 +283,13 @@ def test_a_loop_within_an_update_is_one_copy() -> None:
 @pytest.mark.parametrize("script", ["ไ", "你", "😀"])
 def test_scripts_without_spaces_leave_whole_characters(script: str) -> None:
     hypothesis = new()
-    hypothesis.take(HEADER, 400)
+    hypothesis.update(HEADER, 400)
     text = ""
     for second in range(1, 60):
         new_text = script + "".join(map(chr, spoken(2, second))) + script * 2
         text += new_text
-        heard = hypothesis.take([*hypothesis.prompt()[1], *new_text.encode()], second * 1000)
-        hypothesis.forget()
+        heard = hypothesis.update([*hypothesis.prompt()[1], *new_text.encode()], second * 1000)
+        hypothesis.evict()
         forced, draft = hypothesis.prompt()
         assert "\ufffd" not in decode(forced[3:] + draft)
     assert heard.text == text

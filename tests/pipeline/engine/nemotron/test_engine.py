@@ -69,7 +69,7 @@ class Model:
     batches: list[tuple[int, list[Part]]] = field(default_factory=list)
     under_way: list[Heard] = field(default_factory=list)
 
-    def hear(self, lookahead: int, parts: Sequence[Part]) -> Heard:
+    def encode(self, lookahead: int, parts: Sequence[Part]) -> Heard:
         assert 0 < len(parts) <= self.largest[lookahead]
         busy = [h for h in self.under_way if not h.read]
         slots = [p.slot for p in parts]

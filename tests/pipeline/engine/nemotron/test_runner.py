@@ -90,7 +90,7 @@ def said(runner: NemotronRunner, pcm: Pcm, lookahead: int, slot: int, prompt: in
     labels = []
     for position in range(0, len(pcm) // FRAME, lookahead + 1):
         one = part(pcm, slot, position, lookahead + 1, prompt)
-        (new,) = runner.hear(lookahead, [one]).labels()
+        (new,) = runner.encode(lookahead, [one]).labels()
         labels += [Label(position + label.frame, label.id) for label in new]
     return labels
 
@@ -128,7 +128,7 @@ def test_streams_together_say_what_each_says_alone(checkpoint: Checkpoint) -> No
         if not here:
             continue
         parts = [part(sounds[i], 1 + i, positions[i], frames, i) for i in here]
-        for i, new in zip(here, runner.hear(lookahead, parts).labels(), strict=True):
+        for i, new in zip(here, runner.encode(lookahead, parts).labels(), strict=True):
             together[i] += [Label(positions[i] + label.frame, label.id) for label in new]
             positions[i] += frames
     assert together == alone

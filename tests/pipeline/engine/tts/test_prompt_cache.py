@@ -13,7 +13,7 @@ from offhook.pipeline.engine.tts.prompt_cache_io import (  # noqa: E402
     MAX_CLONES,
     ClonesOnDevice,
     VoiceRequest,
-    ask_for,
+    request_voice,
     voice_store,
 )
 from offhook.pipeline.engine.tts.voices import Clone, Voice, VoiceStore  # noqa: E402
@@ -36,7 +36,7 @@ def store(folder: Path, config: TtsConfig) -> VoiceStore:
 
 
 def asked(folder: Path, config: TtsConfig, **options: str) -> VoiceRequest:
-    return ask_for(store(folder, config), config, TOKENIZER, VoiceOptions(**options))  # type: ignore[arg-type]
+    return request_voice(store(folder, config), config, TOKENIZER, VoiceOptions(**options))  # type: ignore[arg-type]
 
 
 def clone(seed: int = 0, frames: int = 5) -> Clone:

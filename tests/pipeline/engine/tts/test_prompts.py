@@ -64,19 +64,19 @@ def given(case: dict[str, Any]) -> tuple[list[list[int]], list[int]]:
     if case.get("whole"):
         prompt = with_whole_text(c, prompt)
         script.begin(90)
-        opened = [PromptPosition(token, prompt.beside_text) for token in script.take_whole()]
+        opened = [PromptPosition(token, prompt.beside_text) for token in script.whole_text()]
     else:
         assert script.ready(tokens_at_once(prompt))
         script.begin(90, prompt.lead, tokens_at_once(prompt))
-        text = script.take_for_prompt(len(prompt.open))
+        text = script.prompt_tokens(len(prompt.open))
         opened = [row._replace(text=token) for row, token in zip(prompt.open, text, strict=True)]
     frames = case.get("frames", 0)
     before = (
         PromptPosition(vector=frames) if prompt.reference else PromptPosition(codec=c.codec_bos)
     )
-    first = before._replace(text=script.take())
+    first = before._replace(text=script.next_token())
     rows = [read(row) for row in (*prompt.rows, *opened, first)]
-    return rows, [script.take() for _ in range(FRAMES)]
+    return rows, [script.next_token() for _ in range(FRAMES)]
 
 
 def read(row: PromptPosition) -> list[int]:

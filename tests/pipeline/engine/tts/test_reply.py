@@ -72,10 +72,10 @@ def test_words_are_given_at_once() -> None:
     assert clause == Given(VOCABULARY.bpe.encode(" cat,").ids, Break.CLAUSE)
     made.write("sat. ")
     assert [one.ends for one in made.words()] == [Break.SENTENCE]
-    assert not made.all_given
+    assert not made.end_of_text
     made.end()
     assert made.words() == []
-    assert made.all_given
+    assert made.end_of_text
 
 
 def test_where_no_spaces_are_written_sentences_end_too() -> None:
@@ -125,8 +125,8 @@ def test_the_pieces_join_to_what_was_written(
     count = len(tokens(written(made, text, [])))
     pcm = speech(seconds)
     for at in range(0, len(pcm), frames * 1920):
-        made.take(Spoken(1, pcm[at : at + frames * 1920], at // 1920, count))
-    made.take(Ended(1, Reason.SPOKEN))
+        made.receive(Spoken(1, pcm[at : at + frames * 1920], at // 1920, count))
+    made.receive(Ended(1, Reason.SPOKEN))
     pieces = taken(made)
     assert made.over
     assert "".join(piece.text for piece in pieces) == text
@@ -138,8 +138,8 @@ def test_the_pieces_join_to_what_was_written(
 def test_a_word_is_marked_where_it_ends_and_not_with_its_piece() -> None:
     made = reply()
     written(made, "one two three four five six seven eight nine ten ", [])
-    made.take(Spoken(1, speech(4.0), 0, 10))
-    made.take(Ended(1, Reason.SPOKEN))
+    made.receive(Spoken(1, speech(4.0), 0, 10))
+    made.receive(Ended(1, Reason.SPOKEN))
     marked = [piece for piece in taken(made) if piece.text]
     assert len(marked) > 5
 
@@ -149,14 +149,14 @@ def test_half_a_word_waits_while_there_is_no_text() -> None:
     tone: Pcm = (8000 * np.sin(np.arange(36000) * 0.1)).astype(np.int16)
     made.write("one two ")
     made.words()
-    made.take(Starved(1))
-    made.take(Spoken(1, tone[:12000], 0, 2))  # but the first sound does not
+    made.receive(Starved(1))
+    made.receive(Spoken(1, tone[:12000], 0, 2))  # but the first sound does not
     assert sum(len(piece.pcm) for piece in taken(made)) > 11000
-    made.take(Spoken(1, tone[12000:24000], 6, 2))
+    made.receive(Spoken(1, tone[12000:24000], 6, 2))
     assert sum(len(piece.pcm) for piece in taken(made)) == 0
     made.write("three ")
     assert made.words()
-    made.take(Spoken(1, tone[24000:], 12, 3))
+    made.receive(Spoken(1, tone[24000:], 12, 3))
     assert sum(len(piece.pcm) for piece in taken(made)) > 23000
 
 
@@ -167,11 +167,11 @@ def test_the_engine_waits_for_whoever_takes_the_sound() -> None:
     given = len(tokens(made.words()))
     assert FILE_TOKENS <= given < FILE_TOKENS + 10
     for second in range(FILE_SECONDS + 3):
-        made.take(Spoken(1, speech(1.0), 0, given))
+        made.receive(Spoken(1, speech(1.0), 0, given))
         more = made.words()
         given += len(tokens(more))
         assert bool(more) == (second < FILE_SECONDS)
-    assert not made.all_given
+    assert not made.end_of_text
     for _ in range(40):
         made.speech()
     assert made.words()
@@ -183,7 +183,7 @@ def test_too_much_text_is_refused() -> None:
     with pytest.raises(TextTooLong):
         made.write("c")
     made.words()
-    made.take(Spoken(1, speech(3.0), 0, 100))
+    made.receive(Spoken(1, speech(3.0), 0, 100))
     while (piece := made.speech()) and not piece.text:
         pass
     made.write("c")

@@ -308,7 +308,7 @@ async def test_the_engine_waits_for_whoever_takes_the_sound(
     async with asyncio.timeout(20):
         while not stream._reply._pieces:
             await asyncio.sleep(0.01)
-    assert not stream._reply.all_given
+    assert not stream._reply.end_of_text
     pieces = await spoken(stream)
     assert "".join(piece.text for piece in pieces) == "the cat sat on the mat"
 
