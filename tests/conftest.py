@@ -1,8 +1,9 @@
 """What several rooms' tests need: the loopback network, and a look at what is left over."""
 
 import asyncio
+import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import aioice.ice
 import pytest
@@ -41,6 +42,15 @@ async def nothing_left() -> AsyncIterator[None]:
 
 def _open_files() -> int:
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """Pytest's, which knows the standard library's logging only, with our records too."""
+    sink = logger.add(caplog.handler, level=0, format="{message}")
+    yield caplog
+    with contextlib.suppress(ValueError):  # a test that sets up the log has removed all sinks
+        logger.remove(sink)
 
 
 @pytest.fixture(autouse=True, scope="session")

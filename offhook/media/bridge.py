@@ -1,7 +1,8 @@
 """Two lines joined: each hears the other, and gets the keys the other presses."""
 
-import logging
 from collections.abc import Callable
+
+from loguru import logger
 
 from offhook.media.codecs.resample import Resampler
 from offhook.media.leg import Leg, LegError
@@ -10,8 +11,6 @@ from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
 MAX_QUEUED = 2 * SAMPLES_OUT
 """Samples that may wait to be said. On one clock none wait for longer than a tick; what a line
 that stood still has gathered is not made up for, as it would delay the talk for good."""
-
-log = logging.getLogger(__name__)
 
 
 class Bridge:
@@ -47,7 +46,7 @@ class _Way:
         try:
             self._said.send_dtmf(digit)
         except LegError as error:
-            log.warning("%s: a key is not passed on: %s", self._said.call_id, error)
+            logger.warning("{}: a key is not passed on: {}", self._said.call_id, error)
 
     def close(self) -> None:
         if self._stop is not None:

@@ -7,12 +7,12 @@ so admission looks at it.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from math import ceil
 from time import monotonic
 
 import numpy as np
+from loguru import logger
 
 from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS
@@ -25,8 +25,6 @@ a far end would only throw it away."""
 LATENESS_WINDOW_TICKS = 10_000 // (PACKET_MS // PHASES)
 LATENESS_LEAST_TICKS = 200
 """Lateness percentiles look at the last ten seconds."""
-
-log = logging.getLogger(__name__)
 
 
 class PacketClock:
@@ -93,7 +91,7 @@ class PacketClock:
 
     def _fail(self, leg: Leg) -> None:
         """What fails one line must not stop the packets of all others."""
-        log.exception("%s: the line failed", leg.call_id)
+        logger.exception("{}: the line failed", leg.call_id)
         self.remove(leg)
         leg.close("the line failed")
 

@@ -4,7 +4,6 @@ Pages reach the file system as they fill, so that the end of the process costs t
 less. Nothing is synced to the platter: a power cut costs what the kernel had not written.
 """
 
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import av
+from loguru import logger
 
 from offhook.media.pcm import PACKET_MS, Pcm
 from offhook.media.recording import RECORDING_RATE, Recorder, StereoMixer, Tick, recording_name
@@ -28,8 +28,6 @@ CLOSE_TIMEOUT_S = 5.0
 BITRATE = 40_000
 COMPLEXITY = 5
 """Half the encoder's work of 10, and with the `audio` application the channels stay apart."""
-
-log = logging.getLogger(__name__)
 
 
 def _create(path: Path) -> FileIO:
@@ -196,7 +194,7 @@ class RecordingWriter:
         self._closing.set()
         self._thread.join(CLOSE_TIMEOUT_S)
         if self._thread.is_alive():
-            log.error("recordings are not finished: the disk took over %s s", CLOSE_TIMEOUT_S)
+            logger.error("recordings are not finished: the disk took over {} s", CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         recordings: list[RecordingFiles] = []
@@ -225,7 +223,7 @@ class RecordingWriter:
             return recording.turn()
         # Whatever it is, it must not end the recordings of the other calls.
         except Exception as error:
-            log.exception("recording of call %s failed", recording.recorder.call_id)
+            logger.exception("recording of call {} failed", recording.recorder.call_id)
             recording.fail(error)
             self._on_failed()
             return False

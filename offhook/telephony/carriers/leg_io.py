@@ -15,13 +15,13 @@ A pause or a flush of the playout takes the lead back in the same call, and soun
 
 import asyncio
 import contextlib
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
 import numpy as np
+from loguru import logger
 
 from offhook.media.codecs.codec import CodecError, Decoder, Encoder
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
@@ -65,8 +65,6 @@ GOODBYE_SECONDS = 1.0
 
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 _PAUSE = np.zeros(SAMPLES_OUT, np.int16)
-
-log = logging.getLogger(__name__)
 
 
 class CarrierControl(Protocol):
@@ -393,7 +391,7 @@ class CarrierLeg(Leg):
             try:
                 await self._control.hang_up()
             except LegError as error:
-                log.warning("%s: x the call was not hung up: %s", self.call_id, error)
+                logger.warning("{}: x the call was not hung up: {}", self.call_id, error)
         self.close(reason)
 
     async def _play_out(self) -> None:

@@ -6,13 +6,11 @@ costs us a socket and some memory for as long as the client likes, and a client 
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 HEAD_SECONDS = 15.0
@@ -58,12 +56,6 @@ class _Seen:
     """Bytes that wait to be sent."""
 
 
-def _is_fault_of_ours(record: logging.LogRecord) -> bool:
-    """Whether what aiohttp logs is not that somebody sent what is no HTTP: that is answered with
-    400, and anybody can, as often as they like."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
 class Runner(web.AppRunner):
     """An AppRunner with all limits; `sites` of it listen with BACKLOG.
 
@@ -74,7 +66,6 @@ class Runner(web.AppRunner):
     def __init__(
         self, app: web.Application, shutdown_timeout: float = 60.0, lingering_time: float = 10.0
     ) -> None:
-        logging.getLogger("aiohttp.server").addFilter(_is_fault_of_ours)
         super().__init__(
             app,
             access_log=None,

@@ -16,13 +16,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from aiohttp.http_exceptions import HttpProcessingError
 from loguru import logger
 from pydantic import BaseModel, ConfigDict
 
 from offhook.pipeline.speech.redact import MASK, redacted
 
 NOISY = ("pipecat",)
-"""Libraries whose own chatter is shown from WARNING up, unless the level is DEBUG or TRACE."""
+"""Libraries whose own chatter is shown from WARNING up, unless the level is DEBUG or TRACE. Those
+that log by the standard library are shown from WARNING up always: below it aiortc has a line for
+every packet."""
 BURST = 10
 RELAY_BURST = 200
 BURST_SECONDS = 10.0
@@ -158,11 +161,18 @@ class _ToLoguru(logging.Handler):
     """Standard-library logging (aiohttp, aiortc) into the same stream."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+            return  # not a fault of ours: anybody can send what is no HTTP, and gets a 400
+
         def site(of_ours: Any) -> None:
             of_ours.update(name=record.name, line=record.lineno)
 
         line = logger.opt(exception=record.exc_info).patch(site)
-        line.log(record.levelname, record.getMessage())
+        try:
+            level: str | int = logger.level(record.levelname).name
+        except ValueError:  # a level of the library's own
+            level = record.levelno
+        line.log(level, record.getMessage())
 
 
 class _Lines:

@@ -1,14 +1,17 @@
 """What strangers cannot do to the log, and what it does not say of callers."""
 
+import ast
 import json
 import logging
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loguru import logger
 
+import offhook
 from offhook.web.process import logs
 from offhook.web.process.logs import (
     BURST,
@@ -96,6 +99,24 @@ def test_the_standard_librarys_loggers_are_told_apart(lines):
         logging.getLogger("asyncio").error("one")
     logging.getLogger("aiortc").error("two")
     assert [line.split()[-1] for line in lines()] == ["one"] * BURST + ["two"]
+
+
+def test_a_level_of_a_librarys_own_is_no_error(lines):
+    set_up(Log())
+    logging.getLogger("library").log(35, "between warning and error")
+    assert "between warning and error" in lines()[-1]
+
+
+PACKAGE = Path(offhook.__file__).parent
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=str)
+def test_every_module_logs_by_the_one_logger(path):
+    """The standard library's is held at WARNING: an INFO of a module of ours would be lost."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    imported = {a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}
+    imported |= {n.module for n in nodes if isinstance(n, ast.ImportFrom)}
+    assert path == Path(logs.__file__) or "logging" not in imported
 
 
 # --- words ---

@@ -12,7 +12,6 @@ of 8 s, as it was trained, so that texts of longer utterances may differ from th
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,6 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from loguru import logger
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.asr_models import AsrModels
@@ -47,8 +47,6 @@ from offhook.pipeline.speech.streams.utterance_stream_io import (
     UtteranceStream,
     known_language,
 )
-
-log = logging.getLogger(__name__)
 
 CHUNK_S = 2.0
 """Sound between two updates when it streams: the package's own."""
@@ -190,7 +188,7 @@ class OfficialRecognizer:
         if device == "cuda" and find_spec("flash_attn") is not None:
             placed["attn_implementation"] = "flash_attention_2"
         else:
-            log.warning("%s without flash-attn: utterances over 8 s may differ", self.name)
+            logger.warning("{} without flash-attn: utterances over 8 s may differ", self.name)
         self._model = Qwen3ASRModel.from_pretrained(
             folder, max_new_tokens=MAX_TOKENS, **given, **placed
         )

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import logging
 import os
 import sys
 import time
@@ -16,6 +15,8 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from typing import Any, cast
+
+from loguru import logger
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.embedded.pocketsphinx_worker import (
@@ -38,8 +39,6 @@ from offhook.pipeline.speech.recognizer import (
 )
 from offhook.pipeline.speech.streams.event_mailbox_io import EventMailbox
 from offhook.pipeline.speech.timing import Arrivals
-
-log = logging.getLogger(__name__)
 
 MAX_UTTERANCE_S = 60
 """A longer utterance is finished here, and goes on as the next one."""
@@ -150,7 +149,7 @@ class Worker(asyncio.SubprocessProtocol):
         try:
             await asyncio.get_running_loop().subprocess_exec(lambda: self, *command, stderr=None)
         except OSError as error:
-            log.error("x pocketsphinx worker does not start: %s", error)
+            logger.error("x pocketsphinx worker does not start: {}", error)
             self.process_exited()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -190,7 +189,7 @@ class Worker(asyncio.SubprocessProtocol):
             return
         patience = MAX_UNANSWERED if self.ready.is_set() else START_TIMEOUT_S / PING_S
         if self._unanswered >= patience:
-            log.error("x a pocketsphinx worker hangs: it is killed, and started again")
+            logger.error("x a pocketsphinx worker hangs: it is killed, and started again")
             self.hung = True
             self.kill()
             return
@@ -218,7 +217,7 @@ class Worker(asyncio.SubprocessProtocol):
             for frame in self._reader.receive(cast(bytes, data)):
                 self._receive(frame)
         except FrameError as error:
-            log.error("x %s", error)
+            logger.error("x {}", error)
             self.kill()
 
     def _receive(self, frame: Frame) -> None:
@@ -331,7 +330,7 @@ class PocketSphinxRecognizer:
         if self._closing:
             return
         self.losses["hung" if worker.hung else "crashed"] += 1
-        log.error("x pocketsphinx worker ended with %d utterances", len(worker.utterances))
+        logger.error("x pocketsphinx worker ended with {} utterances", len(worker.utterances))
         # What still comes from its pipe is for nobody.
         orphans, worker.utterances = worker.utterances, {}
         for utterance in orphans.values():
@@ -386,7 +385,7 @@ class PocketSphinxStream:
     def _is_full(self, more_bytes: int) -> bool:
         full = self._waiting_bytes + more_bytes > MAX_LAG_S * RATE_IN * 2
         if full and not self._dropping:
-            log.error("x pocketsphinx is %d s behind a caller: sound is dropped", MAX_LAG_S)
+            logger.error("x pocketsphinx is {} s behind a caller: sound is dropped", MAX_LAG_S)
         self._dropping = full
         return full
 
@@ -454,7 +453,7 @@ class PocketSphinxStream:
 
     def give_up(self, utterance: PendingUtterance) -> None:
         """No worker survives this utterance."""
-        log.error("x pocketsphinx gives up an utterance after %d crashes", MAX_CRASHES)
+        logger.error("x pocketsphinx gives up an utterance after {} crashes", MAX_CRASHES)
         utterance.continues |= not utterance.finished
         utterance.finished = True
         audio_ms = len(utterance.pcm) // 2 * 1000 // RATE_IN

@@ -4,7 +4,6 @@ Redirects are not followed: sound and key go to the address that was given, or n
 an answer is kept beyond the bounds here, and the API key is in no message.
 """
 
-import logging
 from asyncio import timeout
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -17,8 +16,6 @@ import aiohttp
 from offhook.pipeline.speech.openai.answers import failure, model_ids, plain
 from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, PrioritySemaphore
 from offhook.pipeline.speech.streams.retry import AttemptFailed
-
-log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 10.0
 BODY_TIMEOUT_S = 10.0

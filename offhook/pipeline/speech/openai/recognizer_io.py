@@ -14,12 +14,12 @@ request, or on a socket from the newest sound sent, to the answer.
 
 import asyncio
 import io
-import logging
 import wave
 from dataclasses import replace
 from time import monotonic
 
 import aiohttp
+from loguru import logger
 
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.openai.answers import Transcript, transcript
@@ -42,8 +42,6 @@ from offhook.pipeline.speech.streams.utterance_stream_io import (
     UtteranceStream,
     known_language,
 )
-
-log = logging.getLogger(__name__)
 
 PATH = "/audio/transcriptions"
 MIN_HEARD_MS = 100
@@ -137,7 +135,9 @@ class OpenAiRecognizer:
         except AttemptFailed as why:
             if not (session.is_open or isinstance(why, NoRealtime)):
                 raise
-            log.info("%s has no %s (%s): it is heard by requests", self._server.url, REALTIME, why)
+            logger.info(
+                "{} has no {} ({}): it is heard by requests", self._server.url, REALTIME, why
+            )
             return False
         return True
 
@@ -164,7 +164,7 @@ class OpenAiRecognizer:
                 patience = RetryPolicy(LIVE_GIVE_UP_S)
             except AttemptFailed as failed:
                 pause = patience.pause_s(failed, asyncio.get_running_loop().time())
-                log.warning("x partial: %s", self._server.explain(failed))
+                logger.warning("x partial: {}", self._server.explain(failed))
                 if pause is None:
                     return
                 await asyncio.sleep(pause)
@@ -198,7 +198,7 @@ class OpenAiRecognizer:
                 refused = failed
             answer = await self._post(pcm, options, within_s, words=False)
             self._has_words = False
-            log.warning("%s tells no times of words (%s)", self._server.name, refused)
+            logger.warning("{} tells no times of words ({})", self._server.name, refused)
             return answer, started
 
     async def _post(

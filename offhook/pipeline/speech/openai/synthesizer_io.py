@@ -15,13 +15,13 @@ No word is lost; the one in which it happened may be begun twice.
 """
 
 import asyncio
-import logging
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 import numpy as np
+from loguru import logger
 
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_OUT, Pcm
@@ -42,8 +42,6 @@ from offhook.pipeline.speech.synthesizer import (
     VoiceOptions,
 )
 from offhook.pipeline.speech.voice.clauses import ClauseSplitter
-
-log = logging.getLogger(__name__)
 
 PATH = "/audio/speech"
 USUAL_VOICE = "alloy"
@@ -142,7 +140,7 @@ class OpenAiSynthesizer:
             await self._post(clause, options, more=False)
             if self._takes_more:
                 self._takes_more = False
-                log.info("%s takes OpenAI's own fields only (%s)", self.name, refused)
+                logger.info("{} takes OpenAI's own fields only ({})", self.name, refused)
 
     async def _post(self, clause: "Clause", options: VoiceOptions, more: bool) -> None:
         """Raises Failed."""
@@ -421,7 +419,7 @@ class OpenAiSpeech:
                     self.fail(failed.as_error(words, self._options.demands()))
                     return
                 if words != self._said:
-                    log.warning("x %s", words)
+                    logger.warning("x {}", words)
                     self._said = words
                 clause.lose()
                 await asyncio.sleep(pause)

@@ -7,7 +7,6 @@ lost, so that the words of a turn are whole whatever happens to the worker.
 
 import asyncio
 import itertools
-import logging
 from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 
 import aiohttp
+from loguru import logger
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import (
@@ -57,8 +57,6 @@ from offhook.pipeline.speech.remote.worker_client_io import (
 from offhook.pipeline.speech.remote.worker_protocol import Error, ProtocolError
 from offhook.pipeline.speech.streams.event_mailbox_io import EventMailbox
 from offhook.pipeline.speech.streams.partials import following
-
-log = logging.getLogger(__name__)
 
 MAX_UTTERANCE_S = 60
 """A longer utterance is ended here and goes on as the next one: its first Final `continues`."""
@@ -270,7 +268,9 @@ class RemoteStream:
         kept = sum(len(utterance.pcm) for utterance in self._utterances)
         full = kept + more_bytes > MAX_KEPT_S * RATE_IN * 2
         if full and not self._dropping:
-            log.error("x the speech worker is %d s behind a caller: sound is dropped", MAX_KEPT_S)
+            logger.error(
+                "x the speech worker is {} s behind a caller: sound is dropped", MAX_KEPT_S
+            )
         self._dropping = full
         return full
 
@@ -284,7 +284,7 @@ class RemoteStream:
             final = Final("", utterance.audio_ms, continues=utterance.continues, lost=True)
             self._mailbox.put(final)
         if utterances:
-            log.error("x %d utterances given up: %s", len(utterances), why)
+            logger.error("x {} utterances given up: {}", len(utterances), why)
 
     # --- the connection ---
 
@@ -313,7 +313,7 @@ class RemoteStream:
                 if ready or (connected and not isinstance(error, Refused)):
                     lost_at = loop.time()
                 if (words := in_words(error)) != said:
-                    log.warning("x the speech worker at %s: %s", self._recognizer.url, words)
+                    logger.warning("x the speech worker at {}: {}", self._recognizer.url, words)
                     said = words
             self._forget_connection(lost)
             if hopeless or loop.time() - lost_at > GIVE_UP_S:

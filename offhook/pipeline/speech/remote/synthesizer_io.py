@@ -7,11 +7,11 @@ beginning may have been played already. Sound of that word that nobody has taken
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncIterator
 
 import numpy as np
+from loguru import logger
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.speech.recognizer import EngineError
@@ -32,8 +32,6 @@ from offhook.pipeline.speech.remote.worker_client_io import (
 from offhook.pipeline.speech.remote.worker_protocol import ProtocolError
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, TextTooLong, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample
-
-log = logging.getLogger(__name__)
 
 MAX_UNTAKEN_S = 30
 """Sound of one reply that nobody has taken. Beyond, no more is read, which holds the worker."""
@@ -272,7 +270,7 @@ class RemoteSpeech:
             self._fail(in_words(error), error)
             return True
         if (words := in_words(error)) != self._said:
-            log.warning("x the speech worker at %s: %s", self._connections.client.url, words)
+            logger.warning("x the speech worker at {}: {}", self._connections.client.url, words)
             self._said = words
         self._pause = min(max(RECONNECT_S, 2 * self._pause), RECONNECT_MAX_S)
         return False

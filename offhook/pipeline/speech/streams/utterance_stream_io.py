@@ -6,12 +6,13 @@ goes on; in one that is not live it is an EngineError of the iteration.
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Protocol
+
+from loguru import logger
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, StreamOptions, Timing
@@ -22,8 +23,6 @@ from offhook.pipeline.speech.streams.partials import following
 from offhook.pipeline.speech.streams.retry import AttemptFailed, RetryPolicy
 from offhook.pipeline.speech.streams.rolling_text import samples
 from offhook.pipeline.speech.timing import Arrivals
-
-log = logging.getLogger(__name__)
 
 MAX_UTTERANCE_S = 60
 """A longer utterance is ended about here, where it is quiet, and goes on as the next one: its first
@@ -209,7 +208,7 @@ class UtteranceStream:
             words = f"{self._recognizer.name} is {MAX_KEPT_S} s of sound behind"
             self._mailbox.fail(EngineError(words, "timeout"))
         elif full and not self._dropping:
-            log.error("x %s is %d s behind: sound is dropped", self._recognizer.name, MAX_KEPT_S)
+            logger.error("x {} is {} s behind: sound is dropped", self._recognizer.name, MAX_KEPT_S)
         self._dropping = full
         return full
 
@@ -265,5 +264,5 @@ class UtteranceStream:
 
     def _log(self, failed: AttemptFailed) -> None:
         if (words := self._recognizer.explain(failed)) != self._said:
-            log.warning("x %s", words)
+            logger.warning("x {}", words)
             self._said = words

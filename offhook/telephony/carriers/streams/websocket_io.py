@@ -8,7 +8,6 @@ runs for many lines in a row, and the processor has it at hand.
 
 import asyncio
 import contextlib
-import logging
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from hashlib import sha1
 from time import monotonic
 
 from aiohttp import web
+from loguru import logger
 
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.carriers.leg_io import CarrierLeg
@@ -51,8 +51,6 @@ CLOSE_SECONDS = 2.0
 
 _ACCEPT = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 """What proves that a server understood the handshake (RFC 6455 §1.3)."""
-
-log = logging.getLogger(__name__)
 
 
 def handshake(request: web.Request, protocols: tuple[str, ...]) -> dict[str, str]:
@@ -206,7 +204,7 @@ class StreamSocket:
         except CarrierError as error:
             leg.close(str(error), "transport")
         except Exception:
-            log.exception("%s: the line failed", leg.call_id)
+            logger.exception("{}: the line failed", leg.call_id)
             leg.close("the line failed")
 
     def _take(self, item: Control) -> None:

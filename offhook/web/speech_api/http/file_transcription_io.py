@@ -8,7 +8,6 @@ counted and not believed.
 
 import asyncio
 import itertools
-import logging
 import math
 from collections import deque
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from loguru import logger
 
 from offhook.media.codecs.downmix import ToMono
 from offhook.media.pcm import RATE_IN, Pcm
@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # imported when a file comes: a server that hears none does w
     import av
     from av.container import InputContainer
 
-log = logging.getLogger(__name__)
 
 PIECE_S = 27.0
 """s of a piece when only the whole text is wanted: what the engine hears best and fastest."""
@@ -251,7 +250,7 @@ def _blocks(
     if faults and not good:
         raise FileError(f"{path}: its sound cannot be decoded{faults[0]}")
     if faults:
-        log.info("x %d faults in a file, %d blocks decoded", len(faults), good)
+        logger.info("x {} faults in a file, {} blocks decoded", len(faults), good)
 
 
 class Converter:

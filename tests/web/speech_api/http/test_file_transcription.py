@@ -3,6 +3,7 @@ for what cannot be heard."""
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Generator
@@ -139,7 +140,10 @@ def test_of_a_file_cut_off_what_is_there_is_heard(tmp_path: Path) -> None:
     assert len(piece.pcm) / RATE_IN == pytest.approx(5, abs=0.1)
 
 
-def test_damage_in_the_middle_costs_no_more_than_itself(tmp_path: Path) -> None:
+def test_damage_in_the_middle_costs_no_more_than_itself_and_is_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     data = bytearray(encoded(tone(10), "mp3", "libmp3lame"))
     middle = len(data) // 2
     data[middle : middle + 1000] = bytes(range(250)) * 4
@@ -147,6 +151,7 @@ def test_damage_in_the_middle_costs_no_more_than_itself(tmp_path: Path) -> None:
     path.write_bytes(data)
     (piece,) = read_pieces(path, (PIECE_S,))
     assert len(piece.pcm) / RATE_IN >= 8.5
+    assert "faults in a file" in caplog.text
 
 
 @pytest.mark.parametrize(
