@@ -37,7 +37,7 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
 from offhook.pipeline.conversation.user_turn_io import (
     PRE_ROLL_MS,
-    ListeningEngines,
+    TurnDetection,
     UserTurnController,
 )
 from offhook.pipeline.engine.asr.engine import AsrEngine
@@ -163,11 +163,13 @@ class Turn:
 class Call:
     """The server's side of one call."""
 
-    def __init__(self, leg: PeerLeg, ears: ListeningEngines, stream: RecognizerStream) -> None:
+    def __init__(
+        self, leg: PeerLeg, turn_detection: TurnDetection, stream: RecognizerStream
+    ) -> None:
         self.leg = leg
         self.stream = TimedStream(stream, leg)
         self.turns: list[Turn] = []
-        self._hearing = UserTurnController(leg, ears, self.stream, lambda event: None)
+        self._hearing = UserTurnController(leg, turn_detection, self.stream, lambda event: None)
         self._hearing.on_commit = self._commit
 
     def _commit(self, text: str) -> None:
@@ -189,9 +191,9 @@ class Server:
 
     def __init__(self, recognizer: EngineRecognizer) -> None:
         self._recognizer = recognizer
-        self._ears = ListeningEngines(VadBatch(), SmartTurn())
+        self._turn_detection = TurnDetection(VadBatch(), SmartTurn())
         self.clock = PacketClock()
-        self.clock.after = self._ears.vad.run
+        self.clock.after = self._turn_detection.vad.run
 
     @asynccontextmanager
     async def calls(self, callers: Child, count: int) -> AsyncIterator[list[Call]]:
@@ -202,7 +204,7 @@ class Server:
                 offer = callers.hello if not number else await callers.line(START_SECONDS)
                 leg = PeerLeg(f"call {number}")
                 callers.tell(json.dumps({"answer": await leg.answer(offer["offer"])}))
-                calls.append(Call(leg, self._ears, await self._recognizer.open()))
+                calls.append(Call(leg, self._turn_detection, await self._recognizer.open()))
                 self.clock.add(leg)
             yield calls
         finally:
@@ -211,8 +213,8 @@ class Server:
             await asyncio.gather(*(call.close() for call in calls))
 
     async def close(self) -> None:
-        await self._ears.smart_turn.close()
-        await self._ears.vad.close()
+        await self._turn_detection.smart_turn.close()
+        await self._turn_detection.vad.close()
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""One call: a leg, its ears, an agent and a voice, put together as a Pipecat pipeline."""
+"""One call: a leg, its user-turn controller, an agent and a voice, as one Pipecat pipeline."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -51,7 +51,7 @@ from offhook.pipeline.conversation.rtvi_io import Rtvi
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
 from offhook.pipeline.conversation.transport_io import HeardFrame, LegInput, LegOutput, LegTransport
-from offhook.pipeline.conversation.user_turn_io import ListeningEngines, UserTurnController
+from offhook.pipeline.conversation.user_turn_io import TurnDetection, UserTurnController
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Recognizer, StreamOptions
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 
@@ -90,9 +90,9 @@ class Agent:
 
 @dataclass
 class Engines:
-    """What all calls of the process share."""
+    """The speech engines that all calls of a process share."""
 
-    ears: ListeningEngines
+    turn_detection: TurnDetection
     recognizer: Recognizer
     synthesizer: Synthesizer
     hearing: StreamOptions = DEFAULT_OPTIONS
@@ -101,8 +101,8 @@ class Engines:
     async def close(self) -> None:
         await self.recognizer.close()
         await self.synthesizer.close()
-        await self.ears.smart_turn.close()
-        await self.ears.vad.close()
+        await self.turn_detection.smart_turn.close()
+        await self.turn_detection.vad.close()
 
 
 Absence = Literal["held", "on hold", "being transferred"]
@@ -314,7 +314,9 @@ class Call:
         """The agent's part."""
         engines = self._engines
         stream = await engines.recognizer.open(engines.hearing)
-        hearing = self._hearing = UserTurnController(self.leg, engines.ears, stream, self.emit)
+        hearing = self._hearing = UserTurnController(
+            self.leg, engines.turn_detection, stream, self.emit
+        )
         hearing.on_late = lambda: self._excuse(Occasion.WAIT)
         hearing.on_lost = lambda: self._excuse(Occasion.NOT_HEARD)
         self._worker = self._build(hearing)

@@ -2,7 +2,8 @@
 
 
 class Reply:
-    """Filled by the transport, read by the ears. One text a word."""
+    """The words of the reply in progress, filled in by the transport and read by
+    UserTurnController. One text a word."""
 
     def __init__(self) -> None:
         self.busy = False

@@ -65,7 +65,7 @@ worker may load, for the reply waits for it."""
 
 class OffhookSTT(STTService):
     """What `UserTurnController` decides, as Pipecat frames. The sound itself does not cross
-    Pipecat: the ears are at the leg."""
+    Pipecat: the leg is listened to directly."""
 
     def __init__(self, hearing: UserTurnController, **kwargs: Any) -> None:
         settings = STTSettings(model="offhook", language=None)
@@ -102,7 +102,7 @@ class OffhookSTT(STTService):
             self._task = None
 
     async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
-        yield None  # the ears hear the leg itself
+        yield None  # UserTurnController listens to the leg itself
 
     def queue(self, frame: Frame | None) -> None:
         """Push a frame after those before it; None: an interruption."""

@@ -104,7 +104,7 @@ class TurnSettings:
 
 @dataclass
 class Facts:
-    """What is known at this tick; filled in by the ears, read by the conditions below."""
+    """What is known at this tick; filled in by UserTurnController, read by the conditions below."""
 
     voice: bool = False
     """The voice detector holds that the caller is speaking."""

@@ -1,4 +1,4 @@
-"""The ears of one call: from the leg's ticks to the decisions of turn.py, carried out at once.
+"""User turns of one call: from the leg's ticks to the decisions of turn.py, carried out at once.
 
 Each 20 ms tick feeds the voice detector (batched over all calls) and the echo detector; speech goes
 to the recogniser in coarse frames with a little of what came before it; then the turn table is
@@ -111,8 +111,8 @@ class Memory:
 
 
 @dataclass
-class ListeningEngines:
-    """What all calls of the process share."""
+class TurnDetection:
+    """The voice and end-of-turn models that all calls of a process share, and their settings."""
 
     vad: VadBatch
     smart_turn: SmartTurn
@@ -130,7 +130,7 @@ class UserTurnController:
     def __init__(
         self,
         leg: Leg,
-        ears: ListeningEngines,
+        turn_detection: TurnDetection,
         recognizer: RecognizerStream,
         emit: Callable[[Event], None],
     ) -> None:
@@ -153,8 +153,8 @@ class UserTurnController:
         self._leg = leg
         self._emit = emit
         self._recognizer = recognizer
-        self._ears = ears
-        self._turn = Turn(ears.settings)
+        self._turn_detection = turn_detection
+        self._turn = Turn(turn_detection.settings)
         self._facts = Facts(echo=self._is_echo)
         self._detector = SpeechDetector()
         self._echo = EchoDetector()
@@ -190,7 +190,7 @@ class UserTurnController:
         """When the agent was given its last turn."""
         self._end_question: asyncio.Task[None] | None = None
         self._turns = 0
-        self._vad = ears.vad.open(self._voice_window)
+        self._vad = turn_detection.vad.open(self._voice_window)
         self._stop_listening = leg.listen(self._tick)
         self._reader = asyncio.create_task(self._read_words(), name=f"words {leg.call_id}")
 
@@ -211,7 +211,7 @@ class UserTurnController:
     @property
     def away(self) -> bool:
         """The line is on hold, or is being transferred: nobody is there to hear or to be heard.
-        The ears hear silence, keys mean nothing, and playout keeps still."""
+        Silence is heard, keys mean nothing, and playout keeps still."""
         return self._away
 
     @away.setter
@@ -254,7 +254,7 @@ class UserTurnController:
         for event in self._detector.window(probability, level, end_sample):
             match event:
                 case SpeechSuspected(at_sample):
-                    self._ears.smart_turn.load()  # it is asked at the first pause
+                    self._turn_detection.smart_turn.load()  # it is asked at the first pause
                     self._suspected = True
                     self._onset = at_sample
                     self._facts.speech_ms = 0  # whatever was said before is another matter
@@ -479,7 +479,7 @@ class UserTurnController:
         sound = self._memory.slice(self._memory.end - MEMORY_SECONDS * RATE_IN, self._memory.end)
 
         async def ask() -> None:
-            self._facts.end_probability = await self._ears.smart_turn.probability(
+            self._facts.end_probability = await self._turn_detection.smart_turn.probability(
                 sound, self._leg.call_id
             )
 
@@ -505,7 +505,7 @@ class UserTurnController:
         self.on_commit(text)
 
     def _watch_words(self, now: float) -> TurnStopwatch:
-        watch = TurnStopwatch(self._turns, end_silence(self._ears.settings, self._facts))
+        watch = TurnStopwatch(self._turns, end_silence(self._turn_detection.settings, self._facts))
         silence = self._facts.silence_ms / 1000
         buffer_s = self._leg.statistics().buffer_ms / 1000
         watch.stamp("packet_in", now - silence - buffer_s)

@@ -27,7 +27,7 @@ from offhook.pipeline.conversation.call_info import as_dict
 from offhook.pipeline.conversation.call_io import SERVER_FAILED, Agent, Call, Engines
 from offhook.pipeline.conversation.events import CallEnded, CallStarted, Event, TurnLatency
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
-from offhook.pipeline.conversation.user_turn_io import ListeningEngines
+from offhook.pipeline.conversation.user_turn_io import TurnDetection
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.recognizer import EngineError, Recognizer
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
@@ -223,12 +223,12 @@ class Edge:
     async def _load_engines(self) -> str:
         """Load and warm up what all calls share; what that is, in words. Raises EngineError."""
         engines = self.config.engines
-        ears = ListeningEngines(VadBatch(), SmartTurn(), self.config.turn_settings())
+        turn_detection = TurnDetection(VadBatch(), SmartTurn(), self.config.turn_settings())
         recognizer = await self._open_recognizer()
         synthesizer = await self._open_synthesizer()
         options = engines.stream_options(), engines.voice_options()
-        self._engines = Engines(ears, recognizer, synthesizer, *options)
-        self.clock.after = ears.vad.run
+        self._engines = Engines(turn_detection, recognizer, synthesizer, *options)
+        self.clock.after = turn_detection.vad.run
         names = f"hears with {recognizer.name}, speaks with {synthesizer.name}"
         return f"{names}, agent {self.config.agent.kind}"
 

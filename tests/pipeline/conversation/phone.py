@@ -1,5 +1,5 @@
-"""A telephone line and a call on it: the ears, the pipeline and the voice are real, the clock is
-the test's, and both ends of the line are at hand."""
+"""A telephone line and a call on it: turn detection, the pipeline and the voice are real, the
+clock is the test's, and both ends of the line are at hand."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
 from offhook.media.pcm import SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.events import Event
-from offhook.pipeline.conversation.user_turn_io import ListeningEngines
+from offhook.pipeline.conversation.user_turn_io import TurnDetection
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Recognizer, StreamOptions
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
@@ -155,11 +155,11 @@ class Answerer(FrameProcessor):
 class Phone:
     """A call in progress."""
 
-    def __init__(self, leg: PhoneLeg, ears: ListeningEngines, call: Call) -> None:
+    def __init__(self, leg: PhoneLeg, turn_detection: TurnDetection, call: Call) -> None:
         self.leg, self.call = leg, call
         self.events: list[Event] = []
         call.listeners.append(self.events.append)
-        self._ears = ears
+        self._turn_detection = turn_detection
         self.running = asyncio.create_task(call.run())
 
     def of(self, *kinds: type[Event]) -> list[Any]:
@@ -182,9 +182,9 @@ class Phone:
 
     async def _tick(self) -> None:
         self.leg.tick(monotonic())
-        self._ears.vad.run()
+        self._turn_detection.vad.run()
         await asyncio.sleep(FASTER)
-        while self._ears.vad._busy:  # its thread has less time than in a real call
+        while self._turn_detection.vad._busy:  # its thread has less time than in a real call
             await asyncio.sleep(FASTER)
 
     async def press(self, keys: str, every_ms: int = 200) -> None:
@@ -207,11 +207,11 @@ async def phone_call(
 ) -> AsyncIterator[Phone]:
     """A call that is up; whatever the test leaves of it is ended."""
     leg = leg or PhoneLeg()
-    ears = ListeningEngines(VadBatch(), SmartTurn())
+    turn_detection = TurnDetection(VadBatch(), SmartTurn())
     engines = Engines(
-        ears, recognizer or ScriptedRecognizer(), synthesizer or ScriptedSynthesizer()
+        turn_detection, recognizer or ScriptedRecognizer(), synthesizer or ScriptedSynthesizer()
     )
-    phone = Phone(leg, ears, Call(leg, engines, make_agent, **options))
+    phone = Phone(leg, turn_detection, Call(leg, engines, make_agent, **options))
     nobody = leg.on_dtmf
     try:
         leg.connect()

@@ -1,4 +1,4 @@
-"""What the ears of a call leave behind."""
+"""What listening to a call leaves behind."""
 
 import gc
 import tracemalloc
@@ -10,7 +10,7 @@ from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, Pcm
 from offhook.pipeline.conversation.user_turn_io import (
     MEMORY_SECONDS,
-    ListeningEngines,
+    TurnDetection,
     UserTurnController,
 )
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
@@ -35,13 +35,13 @@ class SilentLeg(Leg):
 
 
 async def test_the_sound_of_a_call_that_ended_does_not_wait_for_the_collector() -> None:
-    ears = ListeningEngines(VadBatch(), SmartTurn())
+    turn_detection = TurnDetection(VadBatch(), SmartTurn())
     leg = SilentLeg("call")
     gc.disable()
     tracemalloc.start()
     try:
         hearing = UserTurnController(
-            leg, ears, await ScriptedRecognizer().open(), lambda event: None
+            leg, turn_detection, await ScriptedRecognizer().open(), lambda event: None
         )
         leg.tick(0.02)
         in_the_call, _ = tracemalloc.get_traced_memory()
@@ -50,6 +50,6 @@ async def test_the_sound_of_a_call_that_ended_does_not_wait_for_the_collector() 
     finally:
         tracemalloc.stop()
         gc.enable()
-        await ears.smart_turn.close()
-        await ears.vad.close()
+        await turn_detection.smart_turn.close()
+        await turn_detection.vad.close()
     assert in_the_call - after > MEMORY_SECONDS * RATE_IN * 2

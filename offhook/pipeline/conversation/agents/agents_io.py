@@ -91,7 +91,7 @@ class FrontDeskAgent(FrameProcessor):
 
 
 class SilentAgent(FrameProcessor):
-    """Listens and never answers: for transcripts, and for measuring the ears alone."""
+    """Listens and never answers: for transcripts, and for measuring recognition alone."""
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
