@@ -20,33 +20,34 @@ RUN useradd --uid 10001 --user-group --create-home --home-dir /var/lib/offhook o
     && install -d -o offhook -g offhook /models /kernels /voices /recordings /run/offhook
 
 
+# What each image has, in a stage of its own: a change elsewhere in pyproject.toml then moves no layer.
+# Servers can share, through Redis, the replies that they keep.
+FROM base AS locks
+COPY pyproject.toml requirements.lock /tmp/locks/
+COPY deploy/locked.py /tmp/locks/deploy/
+RUN python3 /tmp/locks/deploy/locked.py base redis > /tmp/cpu.lock \
+    && python3 /tmp/locks/deploy/locked.py base redis qwen > /tmp/cuda.lock
+
+
 # Packages exactly as locked, wheels only: nothing is compiled. A package index of your own:
-# --secret id=pip,src=pip.conf is there while pip runs and in no layer. docopt is left out: it comes
-# as source only, and all that would import it is a command of num2words.
+# --secret id=pip,src=pip.conf is there while pip runs and in no layer.
 FROM base AS packages
 RUN python3 -m venv --without-pip /opt/offhook
-COPY requirements.lock /tmp/
+COPY --from=locks /tmp/cpu.lock /tmp/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     --mount=type=cache,target=/root/.cache/pip \
-    sed -i '/^docopt==/,/[^\\]$/d' /tmp/requirements.lock \
-    && python3 -m pip --python /opt/offhook/bin/python install --disable-pip-version-check \
-        --no-deps --require-hashes --only-binary :all: -r /tmp/requirements.lock
-# Servers can share, through Redis, the replies that they keep.
-COPY requirements-cuda.lock /tmp/
-RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
-    --mount=type=cache,target=/root/.cache/pip \
-    sed -n '/^redis==/,/[^\\]$/p' /tmp/requirements-cuda.lock > /tmp/redis.lock \
-    && python3 -m pip --python /opt/offhook/bin/python install --disable-pip-version-check \
-        --no-deps --require-hashes --only-binary :all: -r /tmp/redis.lock
+    python3 -m pip --python /opt/offhook/bin/python install --disable-pip-version-check \
+        --no-deps --require-hashes --only-binary :all: -r /tmp/cpu.lock
 
 
 # torch and what else the Qwen3 engines need. No flash-attn: attention is kernels of our own, which
 # know the pages of the cache, and nothing here would import it.
 FROM packages AS packages-cuda
+COPY --from=locks /tmp/cuda.lock /tmp/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     --mount=type=cache,target=/root/.cache/pip \
     python3 -m pip --python /opt/offhook/bin/python install --disable-pip-version-check \
-        --no-deps --require-hashes --only-binary :all: -r /tmp/requirements-cuda.lock
+        --no-deps --require-hashes --only-binary :all: -r /tmp/cuda.lock
 
 
 # Triton compiles one C module, its way to the driver, when it first runs. Here it is compiled

@@ -44,67 +44,69 @@ bench: $(VENV)/.runtime
 	for name in turns edge; do $(BIN)/offhook bench $$name || exit 1; done
 
 # Packages are installed exactly as locked, without resolving: the resolver would add what the lock
-# leaves out on purpose (see requirements.in).
-$(VENV)/.runtime: requirements.lock requirements-espeak.lock debian-packages.txt pyproject.toml
+# leaves out on purpose (see [tool.uv] in pyproject.toml). `$(call install,ENVIRONMENT,PARTS)`
+install = $(1)/bin/python deploy/locked.py --without-torch $(2) >$(1)/locked.txt \
+	&& $(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(1)/locked.txt
+# In the version of the lock, without a hash: which build fits depends on the machine.
+install_torch = $(1)/bin/python -m pip install --quiet --disable-pip-version-check \
+	$(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements.lock)
+LOCK := requirements.lock deploy/locked.py pyproject.toml
+
+$(VENV)/.runtime: $(LOCK) debian-packages.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "offhook needs Python 3.11 or newer; set PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(call install,$(VENV),base)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	sh deploy/install-packages.sh debian-packages.txt
 	sh deploy/install-voice.sh $(BIN)/python
 	touch $@
 
-$(VENV)/.qwen: $(VENV)/.runtime requirements-qwen.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-qwen.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+$(VENV)/.qwen: $(VENV)/.runtime
+	$(call install,$(VENV),base qwen)
+	$(call install_torch,$(VENV))
 	touch $@
 
-.venv-%/.made: requirements-%-official.lock debian-packages.txt pyproject.toml
+.venv-%/.made: requirements-%-official.lock $(LOCK) debian-packages.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $<
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(call install,$(@D),base $*-official)
+	$(call install_torch,$(@D))
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	sh deploy/install-packages.sh debian-packages.txt
 	touch $@
 
 # Oracles: where they cannot be had, the tests that ask them are skipped.
-$(VENV)/.test: $(VENV)/.qwen requirements-dev.lock requirements-oracles.lock debian-packages-test.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-oracles.lock || echo "without some oracles of the tests"
+$(VENV)/.test: $(VENV)/.qwen debian-packages-test.txt
+	$(call install,$(VENV),base espeak qwen redis tracing lint test)
+	$(call install,$(VENV),oracles) || echo "without some oracles of the tests"
 	sh deploy/install-packages.sh debian-packages-test.txt
 	touch $@
 
-# Needs uv (pip install uv).
-LOCK_ALL := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	--no-annotate --no-emit-index-url --no-emit-find-links \
-	--no-emit-package resampy --no-emit-package sounddevice
-LOCK := $(LOCK_ALL) --no-emit-package numba --no-emit-package llvmlite
-# librosa, of these packages, wants numba.
-LOCK_OFFICIAL := $(LOCK_ALL) --override requirements-official-overrides.txt
+# Needs uv (pip install uv). Not uv.lock: that names the index which it was made with, and pip does
+# not read it. numba and llvmlite (200 MB, for resampling that is not used here) are pipecat-ai's; of
+# the official packages, librosa does want them.
+UV_LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links pyproject.toml
 lock:
-	$(LOCK) requirements.in -o requirements.lock
-	$(LOCK) requirements-espeak.in -o requirements-espeak.lock
-	$(LOCK) requirements-qwen.in -o requirements-qwen.lock
-	$(LOCK) requirements-dev.in -o requirements-dev.lock
-	$(LOCK_ALL) requirements-audit.in -o requirements-audit.lock
-	$(LOCK) --override requirements-oracles-overrides.txt requirements-oracles.in -o requirements-oracles.lock
-	$(LOCK) --no-emit-package docopt -c requirements-qwen.lock requirements-cuda.in -o requirements-cuda.lock
-	$(LOCK_OFFICIAL) requirements-qwen-asr-official.in -o requirements-qwen-asr-official.lock
-	$(LOCK_OFFICIAL) requirements-qwen-tts-official.in -o requirements-qwen-tts-official.lock
+	$(UV_LOCK) --no-emit-package numba --no-emit-package llvmlite \
+		--extra espeak --extra qwen --extra redis --extra tracing \
+		--group audit --group lint --group oracles --group test -o requirements.lock
+	for extra in qwen-asr-official qwen-tts-official; do \
+		$(UV_LOCK) --extra $$extra -o requirements-$$extra.lock || exit 1; \
+	done
 
 # The tables of docs/licences.md, from what the packages say.
 licences: $(VENV)/.test
-	$(BIN)/python deploy/licences.py
+	$(BIN)/python -m deploy.licences
 
 # Licences nobody has looked at, and known vulnerabilities where a database of them can be reached.
-SHIPPED := requirements.lock requirements-qwen.lock requirements-cuda.lock
 audit: $(VENV)/.test .venv-audit/.made
-	$(BIN)/python deploy/licences.py --check
-	test ! -e .venv-audit/.made || .venv-audit/bin/python deploy/audit.py $(SHIPPED)
+	$(BIN)/python -m deploy.licences --check
+	$(BIN)/python deploy/locked.py base qwen redis tracing >$(VENV)/shipped.txt
+	test ! -e .venv-audit/.made || .venv-audit/bin/python deploy/audit.py $(VENV)/shipped.txt
 
-.venv-audit/.made: requirements-audit.lock
+.venv-audit/.made: $(LOCK)
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $< \
+	$(call install,$(@D),audit) \
 		&& touch $@ || echo "without pip-audit: known vulnerabilities are not looked for"
 
 size: $(VENV)/.runtime

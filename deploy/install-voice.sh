@@ -4,6 +4,6 @@
 "$1" -c 'from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer; FliteSynthesizer().load()' \
     2>/dev/null && exit 0
 echo "Flite is not here; installing eSpeak NG (GPL) as the voice, in a process of its own"
-"$1" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
-    -r "$(dirname "$0")/../requirements-espeak.lock" || echo "eSpeak NG could not be installed"
+"$1" "$(dirname "$0")/locked.py" espeak | "$1" -m pip install --quiet --disable-pip-version-check \
+    --no-deps --require-hashes -r /dev/stdin || echo "eSpeak NG could not be installed"
 exit 0

@@ -1,8 +1,8 @@
 """The licences of what is installed with offhook, by the packages' own metadata.
 
-`licences.py` writes the tables in docs/licences.md; with --check it says what is wrong with them,
-and which licence nobody has looked at. Run it in the environment of `make test`, where all of the
-locked packages are that this platform has.
+`python -m deploy.licences` writes the tables in docs/licences.md; with --check it says what is
+wrong with them, and which licence nobody has looked at. Run it in the environment of `make test`,
+where all of the locked packages are that this platform has.
 """
 
 import re
@@ -10,9 +10,11 @@ import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from deploy.locked import locked
+
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs/licences.md"
-LOCKS = ("requirements.lock", "requirements-espeak.lock", "requirements-qwen.lock")
+PARTS = ("base", "espeak", "qwen", "redis", "tracing")
 """What is shipped or installed for users; a package is listed with the first that has it."""
 
 SPDX = {
@@ -26,13 +28,14 @@ SPDX = {
 }
 """What metadata says before it was SPDX."""
 SAID_HERE = {
+    "async-timeout": "Apache-2.0",
     "audioop-lts": "PSF-2.0",
     "colorama": "BSD-3-Clause",
     "httpx2-jsfetch": "BSD-3-Clause",
     "win32-setctime": "MIT",
     "espeakng-loader": "GPL-3.0-or-later",
 }
-"""Of packages for other platforms, and of one whose metadata says nothing."""
+"""Of packages for other platforms or versions of Python, and of one whose metadata says nothing."""
 FINE = {
     *("0BSD", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "LGPL"),
     *("LGPL-2.1-or-later", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Zlib"),
@@ -42,12 +45,6 @@ KNOWN = {"espeakng-loader"}
 """Others, of which docs/licences.md says what is done about them."""
 
 Row = tuple[str, str, str]
-
-
-def locked(lock: str) -> list[tuple[str, str]]:
-    """Names and versions."""
-    text = (ROOT / lock).read_text()
-    return re.findall(r"^([a-z0-9._-]+)==([^ \\]+)", text, re.MULTILINE)
 
 
 def licence_of(name: str) -> str:
@@ -84,10 +81,10 @@ def tables() -> tuple[str, list[str]]:
     """Markdown, and what is wrong."""
     seen: set[str] = set()
     lines, faults = [], []
-    for lock in LOCKS:
-        rows = sorted({name for name, _ in locked(lock)} - seen)
+    for part in PARTS:
+        rows = sorted(locked(part, torch=False).keys() - seen)
         seen |= set(rows)
-        lines += [f"### {lock}", "", "| package | licence |", "|---|---|"]
+        lines += [f"### {part}", "", "| package | licence |", "|---|---|"]
         for name in rows:
             licence = licence_of(name)
             if not licence:
@@ -109,7 +106,7 @@ def main() -> None:
     if "--check" not in sys.argv:
         DOCUMENT.write_text(written)
     elif text != written:
-        faults.append(f"{DOCUMENT} is not up to date: python {__file__}")
+        faults.append(f"{DOCUMENT} is not up to date: python -m deploy.licences")
     if faults:
         sys.exit("\n".join(faults))
 

@@ -30,18 +30,25 @@ def servers(folder: Path) -> Iterator[dict[str, str]]:
         f'[sip]\nudp = {_free_port()}\ntcp = false\n[engines]\ntts = "espeak"\n'
     )
     with ExitStack() as stack:
-        started = {job: _start(stack, folder, job) for job in COMMANDS}
-        yield {job: _address(*running) for job, running in started.items()}
+        started = {job: start(stack, folder, job) for job in COMMANDS}
+        yield {job: address(*running) for job, running in started.items()}
 
 
-def _start(stack: ExitStack, folder: Path, job: str) -> tuple["subprocess.Popen[bytes]", Path]:
+def start(
+    stack: ExitStack,
+    folder: Path,
+    job: str,
+    python: str | Path = sys.executable,
+    path: Path = ROOT,
+) -> tuple["subprocess.Popen[bytes]", Path]:
+    """The server of a job, until the stack is closed, and its log."""
     log = folder / f"{job}.log"
     process = subprocess.Popen(
-        [sys.executable, "-m", "offhook", *COMMANDS[job]],
+        [python, "-m", "offhook", *COMMANDS[job]],
         cwd=folder,
         env={
             **{name: value for name, value in os.environ.items() if "OFFHOOK_" not in name},
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(path),
         },
         stderr=stack.enter_context(log.open("wb")),
     )
@@ -50,7 +57,8 @@ def _start(stack: ExitStack, folder: Path, job: str) -> tuple["subprocess.Popen[
     return process, log
 
 
-def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
+def address(process: "subprocess.Popen[bytes]", log: Path) -> str:
+    """Host and port, once the server listens."""
     deadline = time.monotonic() + START_SECONDS
     while (found := re.search(r"at http://(\S+:\d+)", log.read_text())) is None:
         assert process.poll() is None, log.read_text()

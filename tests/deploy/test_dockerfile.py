@@ -13,6 +13,7 @@ from socketserver import ThreadingUnixStreamServer
 
 import pytest
 
+from deploy.locked import locked
 from tests.deploy.servers import DEPLOY, ROOT
 
 TEXT = (ROOT / "Dockerfile").read_text()
@@ -46,10 +47,11 @@ def steps_of(stage: str, instruction: str) -> list[str]:
     return [rest for s, i, rest in STEPS if s in line_of(stage) and i == instruction]
 
 
-def locked(name: str) -> dict[str, str]:
-    """Versions, by packages."""
-    text = (ROOT / name).read_text()
-    return dict(re.findall(r"^([\w.-]+)==([^ ;\\]+)", text, re.MULTILINE))
+def parts(image: str) -> dict[str, str]:
+    """Entries of the lock that the image has."""
+    (run,) = (rest for stage, i, rest in STEPS if (stage, i) == ("locks", "RUN"))
+    (named,) = re.findall(rf"locked.py ([\w ]+) > /tmp/{image}\.lock", run)
+    return locked(*named.split())
 
 
 def test_what_is_copied_is_there_and_not_ignored() -> None:
@@ -91,29 +93,25 @@ def test_a_change_of_ours_leaves_the_packages_alone() -> None:
 
 def test_packages_are_locked_with_hashes_and_not_built() -> None:
     installs = [rest for _, i, rest in STEPS if i == "RUN" and " install --disable" in rest]
-    assert len(installs) == 3
+    assert len(installs) == 2
     for install in installs:
         assert "--no-deps --require-hashes --only-binary :all: -r /tmp/" in install
         assert "--mount=type=secret,id=pip,target=/etc/pip.conf" in install
-    for name in ("requirements.lock", "requirements-cuda.lock"):
-        for block in re.split(r"^(?=\w)", (ROOT / name).read_text(), flags=re.MULTILINE)[1:]:
-            assert "--hash=sha256:" in block, block[:80]
+    for entry in parts("cuda").values():
+        assert re.match(r"\S+==\S+ .*\n    --hash=sha256:", entry)
 
 
 def test_the_image_for_gpus_has_what_make_qwen_installs() -> None:
-    """In the same versions; and torch, which `make qwen` takes without a lock."""
-    cuda = locked("requirements-cuda.lock")
-    wanted = {**locked("requirements.lock"), **locked("requirements-qwen.lock")}
-    wanted.pop("docopt", None)  # see Dockerfile
-    assert wanted.items() <= cuda.items()
-    (torch,) = re.findall(r"torch==([\d.]+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[:1]
-    assert cuda["torch"] == torch
-    assert "redis" in cuda
+    """And the other one, and Redis; torch, too, of which `make qwen` takes another build."""
+    assert locked("base", "qwen").items() <= parts("cuda").items()
+    assert locked("base").items() <= parts("cpu").items() <= parts("cuda").items()
+    assert {"redis", "torch", "triton", "nvidia-cublas"} <= parts("cuda").keys()
+    assert "redis" in parts("cpu")
 
 
 def test_no_engine_in_the_image_would_use_flash_attention() -> None:
     """Or it would have to be there. The packages of the models' authors would; they are not."""
-    assert not {"qwen-asr", "qwen-tts", "transformers"} & locked("requirements-cuda.lock").keys()
+    assert not {"qwen-asr", "qwen-tts", "transformers"} & parts("cuda").keys()
     for file in (ROOT / "offhook/pipeline").rglob("*.py"):
         if not file.name.startswith("official_"):
             assert not re.search(r"import flash_attn|flash_attention_2", file.read_text()), file

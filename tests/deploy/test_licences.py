@@ -3,16 +3,16 @@
 import json
 import platform
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from deploy import licences
+from deploy.locked import locked
 from tests.deploy.servers import ROOT
 
-LICENCES = runpy.run_path(str(ROOT / "deploy/licences.py"))
 AUDIT = ROOT / "deploy/audit.py"
 DOCUMENT = (ROOT / "docs/licences.md").read_text()
 
@@ -25,16 +25,13 @@ def test_the_project_has_a_licence() -> None:
 
 def test_every_locked_package_is_in_the_document() -> None:
     rows = set(re.findall(r"^\| ([a-z0-9._-]+) \| \S", DOCUMENT, re.MULTILINE))
-    for lock in LICENCES["LOCKS"]:
-        assert {name for name, _ in LICENCES["locked"](lock)} <= rows
+    assert locked(*licences.PARTS, torch=False).keys() <= rows
 
 
 def test_no_gpl_is_in_the_base() -> None:
-    base = dict(LICENCES["locked"]("requirements.lock"))
-    assert not [name for name in base if "GPL" in LICENCES["licence_of"](name).replace("LGPL", "")]
-    assert "espeakng-loader" not in base
-    for lock in ("requirements-qwen.lock", "requirements-cuda.lock"):
-        assert "espeakng-loader" not in dict(LICENCES["locked"](lock))
+    base = locked("base")
+    assert not [name for name in base if "GPL" in licences.licence_of(name).replace("LGPL", "")]
+    assert "espeakng-loader" not in locked("base", "qwen", "redis", "tracing")
 
 
 @pytest.mark.skipif(
@@ -43,7 +40,8 @@ def test_no_gpl_is_in_the_base() -> None:
 )
 def test_the_document_is_what_the_packages_say() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "deploy/licences.py"), "--check"],
+        [sys.executable, "-m", "deploy.licences", "--check"],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
@@ -65,7 +63,7 @@ def test_the_document_is_what_the_packages_say() -> None:
     ],
 )
 def test_a_licence_that_nobody_looked_at_is_found(licence: str, fine: bool) -> None:
-    assert LICENCES["is_fine"](licence) is fine
+    assert licences.is_fine(licence) is fine
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,7 @@ MODELS: dict[AsrEngine | TtsEngine, str] = {
 }
 """What is loaded unless another model is named; the other engines have voices and no models."""
 MODEL_PACKAGES = ("torch", "safetensors", "tokenizers", "huggingface_hub")
-"""What the engines with a model need beyond requirements.lock; the extra `qwen` of
-pyproject.toml."""
+"""What the engines with a model need beyond the base; the extra `qwen`."""
 TEXT_PACKAGES = ("babel", "budoux", "num2words", "py3langid")
 """And the one that reads text out."""
 NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -12,7 +12,7 @@ from tests.web.speech_api.conftest import Served
 from tests.web.speech_api.recordings import QUESTION, spoken
 
 voice: Any = pytest.importorskip(
-    "agents.voice", reason="openai-agents is not here: requirements-oracles.lock"
+    "agents.voice", reason="openai-agents, of the group oracles, is not here"
 )
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 WORDS = set(QUESTION.split())

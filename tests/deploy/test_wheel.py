@@ -1,0 +1,149 @@
+"""What somebody gets who installs offhook as a Python package."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
+from contextlib import ExitStack
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from pathlib import Path
+from urllib.request import urlopen
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from deploy.locked import locked
+from tests.deploy.servers import ROOT, address, start
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+TESTED = [extra for extra in EXTRAS if not extra.endswith("-official")]
+"""Extras that are installed here."""
+NOT_LOCKED = {*PROJECT["tool"]["uv"]["exclude-dependencies"], "numba"}
+"""Listed by packages that never import them here."""
+UNDER_ANOTHER = {"triton": "torch", "transformers": "qwen-tts"}
+"""Modules that come with a package of another name."""
+
+
+def test_every_module_that_is_imported_is_a_dependency() -> None:
+    """Or an extra: nothing is there only because another package happens to need it."""
+    listed = {
+        canonicalize_name(Requirement(each).name)
+        for part in (PROJECT["project"]["dependencies"], *EXTRAS.values())
+        for each in part
+    }
+    provided = packages_distributions()
+    for path in (ROOT / "offhook").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            for module in {name.partition(".")[0] for name in names} - {"offhook"}:
+                if module not in sys.stdlib_module_names:
+                    from_packages = provided.get(module, [module])
+                    found = {canonicalize_name(each) for each in from_packages}
+                    assert found & listed or UNDER_ANOTHER.get(module) in listed, (path, module)
+
+
+@pytest.mark.parametrize("extra", ["base", *TESTED])
+def test_the_lock_has_all_that_its_packages_need(extra: str) -> None:
+    """As they are installed without resolving."""
+    entries = locked("base", extra)
+    for name in locked("base", extra, torch=False):
+        try:
+            needed = [Requirement(each) for each in requires(name) or ()]
+        except PackageNotFoundError:
+            continue  # of another platform
+        for each in needed:
+            if each.marker is None or each.marker.evaluate({"extra": ""}):
+                assert canonicalize_name(each.name) in entries.keys() | NOT_LOCKED, (name, each)
+
+
+def test_the_official_packages_have_locks_of_their_own() -> None:
+    for extra in EXTRAS.keys() - TESTED:
+        entries = locked("base", extra)
+        assert {"aiortc", "numba", "torch", "transformers"} <= entries.keys()
+        (package,) = EXTRAS[extra]
+        assert any(entry.startswith(f"{package} ") for entry in entries.values())
+        assert entries.keys().isdisjoint(NOT_LOCKED - {"numba"})
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy: a folder `build` in the tree would be taken along."""
+    folder = tmp_path_factory.mktemp("wheel")
+    shutil.copytree(ROOT / "offhook", folder / "tree/offhook")
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
+        shutil.copy(ROOT / name, folder / "tree")
+    _pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", folder, folder / "tree")
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def _pip(python: str | Path, *arguments: str | Path) -> None:
+    command = [python, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"]
+    subprocess.run(command, check=True)
+
+
+def test_the_wheel_has_every_file(wheel: Path) -> None:
+    """Pages, tables of the front desk and kernels beside the modules."""
+    listed = ["git", "-C", str(ROOT), "ls-files", "offhook"]
+    tracked = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+    with ZipFile(wheel) as archive:
+        assert {*tracked} <= {*archive.namelist()}
+
+
+@pytest.mark.parametrize(
+    "packages", ["of-the-tests", pytest.param("locked", marks=pytest.mark.slow)]
+)
+def test_the_wheel_takes_a_call(wheel: Path, tmp_path: Path, packages: str) -> None:
+    """Beside the packages of the tests, or in an environment with nothing but the lock's base."""
+    python, site = Path(sys.executable), tmp_path / "site"
+    if packages == "of-the-tests":
+        _pip(python, "install", "--no-deps", "--target", site, wheel)
+    else:
+        venv.create(tmp_path / "venv", with_pip=True)
+        python = tmp_path / "venv/bin/python"
+        (tmp_path / "locked.txt").write_text("".join(locked("base").values()))
+        _pip(python, "install", "--no-deps", "--require-hashes", "-r", tmp_path / "locked.txt")
+        _pip(python, "install", "--no-deps", wheel)
+    kept = {name: value for name, value in os.environ.items() if "OFFHOOK_" not in name}
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [python, *arguments],
+            cwd=tmp_path,
+            env={**kept, "PYTHONPATH": str(site)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    where = Path(run("-c", "import offhook; print(offhook.__file__)").strip())
+    assert where.is_relative_to(tmp_path)
+    assert "Silero VAD" in run("-m", "offhook", "doctor")
+    with ExitStack() as stack:
+        server = f"http://{address(*start(stack, tmp_path, 'edge', python, site))}"
+        assert "<title>" in _got(f"{server}/").decode()
+        for file in (ROOT / "offhook/web/page/static").iterdir():
+            if file.name != "index.html":
+                assert _got(f"{server}/page/{file.name}") == file.read_bytes()
+        asked = ("--say", "What are your opening hours?", "--json")
+        call = json.loads(run("-m", "offhook", "call", server, *asked))
+    assert "the automatic front desk of Lighthouse Bicycles" in call["greeting"]
+    assert call["turns"][0]["reply"]
+    assert call["ended_by"] == "caller"
+
+
+def _got(url: str) -> bytes:
+    with urlopen(url, timeout=20) as answer:
+        body: bytes = answer.read()
+        return body
