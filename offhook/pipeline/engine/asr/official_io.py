@@ -42,9 +42,9 @@ from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.pipeline.speech.streams.rolling_text import agreement, samples
 from offhook.pipeline.speech.streams.transcript import open_tail, polish
 from offhook.pipeline.speech.streams.utterance_stream_io import (
-    PendingUtterance,
     Tell,
     UtteranceStream,
+    WholeUtterance,
     known_language,
 )
 
@@ -96,11 +96,11 @@ class OfficialRecognizer:
 
     # --- for its streams ---
 
-    async def hear(self, utterance: PendingUtterance, options: StreamOptions, tell: Tell) -> Final:
+    async def hear(self, utterance: WholeUtterance, options: StreamOptions, tell: Tell) -> Final:
         """Raises Failed."""
         if self._streams and options.live and not options.words:
             return await self._hear_live(utterance, options, tell)
-        await utterance.ended.wait()
+        await utterance.until_finished()
         if utterance.audio_ms < MIN_HEARD_MS:
             return Final("", utterance.audio_ms, language=known_language("", options.language_code))
         sound = _floats(samples(utterance.pcm))
@@ -116,7 +116,7 @@ class OfficialRecognizer:
         return f"{self.name}: {failed}"
 
     async def _hear_live(
-        self, utterance: PendingUtterance, options: StreamOptions, tell: Tell
+        self, utterance: WholeUtterance, options: StreamOptions, tell: Tell
     ) -> Final:
         """As the package streams. Raises Failed."""
         language = NAMES[options.language_code] if options.language_code else None
@@ -127,10 +127,9 @@ class OfficialRecognizer:
         )
         last = ""
         step, fed = int(CHUNK_S * RATE_IN) * 2, 0
-        while not utterance.ended.is_set() or len(utterance.pcm) - fed >= step:
+        while not utterance.is_finished or len(utterance.pcm) - fed >= step:
             if len(utterance.pcm) - fed < step:
-                utterance.grown.clear()
-                await utterance.grown.wait()
+                await utterance.news()
                 continue
             sound = _floats(samples(utterance.pcm[fed : fed + step]))
             fed = utterance.sent = fed + step

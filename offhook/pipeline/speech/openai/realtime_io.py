@@ -42,8 +42,8 @@ from offhook.pipeline.speech.openai.client_io import BROKEN, OpenAiServer
 from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
 from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.pipeline.speech.streams.utterance_stream_io import (
-    PendingUtterance,
     Tell,
+    WholeUtterance,
     known_language,
 )
 
@@ -75,7 +75,7 @@ class Session:
         self._said_at = 0.0
         """The last sound, or its end, went out."""
 
-    async def hear(self, utterance: PendingUtterance, tell: Tell) -> Final:
+    async def hear(self, utterance: WholeUtterance, tell: Tell) -> Final:
         """From what it has so far to its end. Raises Failed, NoRealtime."""
         try:
             socket = await self._server.socket(PATH, HELLO_TIMEOUT_S)
@@ -84,7 +84,6 @@ class Session:
                 raise NoRealtime(str(failed)) from failed
             raise
         self.is_open = True
-        utterance.sent = 0
         try:
             await self._begin(socket)
             sending = asyncio.create_task(self._send(socket, utterance), name="realtime send")
@@ -114,7 +113,7 @@ class Session:
         await self._say(socket, {"type": "input_audio_buffer.commit", "final": False})
 
     async def _send(
-        self, socket: aiohttp.ClientWebSocketResponse, utterance: PendingUtterance
+        self, socket: aiohttp.ClientWebSocketResponse, utterance: WholeUtterance
     ) -> None:
         """All of its sound, and that it is over. Raises Failed."""
         while True:
@@ -124,17 +123,16 @@ class Session:
                 audio = base64.b64encode(piece).decode()
                 await self._say(socket, {"type": "input_audio_buffer.append", "audio": audio})
                 self._said_at = monotonic()
-            if utterance.ended.is_set():
+            if utterance.is_finished:
                 self._said_at = monotonic()
                 await self._say(socket, {"type": "input_audio_buffer.commit", "final": True})
                 return
-            utterance.grown.clear()
-            await utterance.grown.wait()
+            await utterance.news()
 
     async def _listen(
         self,
         socket: aiohttp.ClientWebSocketResponse,
-        utterance: PendingUtterance,
+        utterance: WholeUtterance,
         tell: Tell,
         sending: "asyncio.Task[None]",
     ) -> Final:
@@ -158,7 +156,7 @@ class Session:
         # A generation may end by itself, in the middle of the utterance.
         return replace(final, continues=not sending.done())
 
-    def _heard(self, heard: Message, utterance: PendingUtterance, tell: Tell) -> Final | None:
+    def _heard(self, heard: Message, utterance: WholeUtterance, tell: Tell) -> Final | None:
         """Raises Failed, NoRealtime."""
         audio_ms = utterance.sent // 2 * 1000 // RATE_IN
         if isinstance(heard, Delta):

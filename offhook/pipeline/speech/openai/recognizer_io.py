@@ -35,11 +35,12 @@ from offhook.pipeline.speech.recognizer import (
 from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, Priority
 from offhook.pipeline.speech.streams.retry import AttemptFailed, RetryPolicy
 from offhook.pipeline.speech.streams.rolling_text import RollingText, samples
+from offhook.pipeline.speech.streams.utterance_queue import State
 from offhook.pipeline.speech.streams.utterance_stream_io import (
     LIVE_GIVE_UP_S,
-    PendingUtterance,
     Tell,
     UtteranceStream,
+    WholeUtterance,
     known_language,
 )
 
@@ -92,14 +93,13 @@ class OpenAiRecognizer:
 
     # --- for its streams ---
 
-    async def hear(self, utterance: PendingUtterance, options: StreamOptions, tell: Tell) -> Final:
+    async def hear(self, utterance: WholeUtterance, options: StreamOptions, tell: Tell) -> Final:
         """The utterance, from now to its end. Raises Failed; what was told then stays told."""
         while utterance.audio_ms < MIN_HEARD_MS:
-            if utterance.ended.is_set():
+            if utterance.is_finished:
                 language = known_language("", options.language_code)
                 return Final("", utterance.audio_ms, language=language)
-            utterance.grown.clear()
-            await utterance.grown.wait()
+            await utterance.news()
         if options.live and not options.words and await self._hears_live(options):
             try:
                 return await Session(self._server, options).hear(utterance, tell)
@@ -107,10 +107,10 @@ class OpenAiRecognizer:
                 self._realtime = None  # another server has taken its place
                 raise
         partials: asyncio.Task[None] | None = None
-        if options.live and not utterance.ended.is_set():
+        if options.live and not utterance.is_finished:
             partials = asyncio.create_task(self._partials(utterance, options, tell))
         try:
-            await utterance.ended.wait()
+            await utterance.until_finished()
         finally:
             if partials is not None:
                 partials.cancel()
@@ -127,8 +127,8 @@ class OpenAiRecognizer:
 
     async def _finds_realtime(self, options: StreamOptions) -> bool:
         """Only a whole utterance proves it: vLLM opens the socket for models that cannot, too."""
-        silence = PendingUtterance(0, bytearray(WARM_UP_MS * RATE_IN // 1000 * 2))
-        silence.end()
+        fed = WARM_UP_MS * RATE_IN // 1000
+        silence = WholeUtterance(0, state=State.FINISHED, pcm=bytearray(2 * fed), fed=fed)
         session = Session(self._server, options)
         try:
             await session.hear(silence, lambda partial: None)
@@ -142,7 +142,7 @@ class OpenAiRecognizer:
         return True
 
     async def _partials(
-        self, utterance: PendingUtterance, options: StreamOptions, tell: Tell
+        self, utterance: WholeUtterance, options: StreamOptions, tell: Tell
     ) -> None:
         """Until cancelled, or there is no hope of any."""
         rolling = RollingText()
@@ -150,8 +150,7 @@ class OpenAiRecognizer:
         patience = RetryPolicy(LIVE_GIVE_UP_S)
         while True:
             while len(utterance.pcm) - heard < step:
-                utterance.grown.clear()
-                await utterance.grown.wait()
+                await utterance.news()
             try:
                 async with self._server.turns.turn(Priority.PARTIAL):
                     window = rolling.window(samples(utterance.pcm))
@@ -169,7 +168,7 @@ class OpenAiRecognizer:
                     return
                 await asyncio.sleep(pause)
 
-    async def _final(self, utterance: PendingUtterance, options: StreamOptions) -> Final:
+    async def _final(self, utterance: WholeUtterance, options: StreamOptions) -> Final:
         lane, within_s = Priority.LIVE, LIVE_TIMEOUT_S
         if not options.live:
             lane, within_s = Priority.FILE, FILE_TIMEOUT_S

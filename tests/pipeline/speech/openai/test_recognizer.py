@@ -16,8 +16,9 @@ from offhook.pipeline.speech.openai import realtime_io as openai_realtime_io
 from offhook.pipeline.speech.openai import recognizer_io as openai_recognizer_io
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
 from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, StreamOptions, Word
-from offhook.pipeline.speech.streams import utterance_stream_io
-from offhook.pipeline.speech.streams.utterance_stream_io import MAX_UTTERANCE_S, UtteranceStream
+from offhook.pipeline.speech.streams import utterance_queue, utterance_stream_io
+from offhook.pipeline.speech.streams.utterance_queue import MAX_UTTERANCE_S
+from offhook.pipeline.speech.streams.utterance_stream_io import UtteranceStream
 from tests.pipeline.speech.openai.openai_server import (
     OpenAiStub,
     cut_after,
@@ -371,7 +372,7 @@ async def test_a_model_that_is_not_there_is_named() -> None:
 async def test_a_file_that_comes_faster_than_it_is_heard_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(utterance_stream_io, "MAX_KEPT_S", 2)
+    monkeypatch.setattr(utterance_queue, "MAX_KEPT_S", 2)
     async with openai_stub() as stub, hearing(stub) as stream:
         for _ in range(30):
             stream.feed(saying(1))
@@ -382,7 +383,7 @@ async def test_a_file_that_comes_faster_than_it_is_heard_is_bounded(
 async def test_sound_that_a_slow_server_cannot_hear_is_dropped_in_a_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(utterance_stream_io, "MAX_KEPT_S", 2)
+    monkeypatch.setattr(utterance_queue, "MAX_KEPT_S", 2)
     async with openai_stub() as stub, hearing(stub, StreamOptions()) as stream:
         for _ in range(30):
             stream.feed(saying(1))
@@ -526,7 +527,7 @@ async def test_memory_of_a_long_call_does_not_grow() -> None:
             stream.feed(np.full(RATE_IN, 3, np.int16))
             stream.finish()
             await final_of(stream)
-        assert not stream._utterances
-        assert not stream._mailbox._events
+        assert not list(stream.queue)
+        assert not stream.mailbox._events
         turns = stream._recognizer._server.turns
         assert (turns._running, turns._waiting) == (0, [])

@@ -1,0 +1,375 @@
+"""The utterances of one recognizer stream, from their first sound to their finals. Sans-io: time is
+given, in s of time.monotonic().
+
+Sound is counted in samples from the stream's start, with what was dropped or cancelled.
+`LIFE_CYCLE` is what can happen to an utterance. Finals are told in the order spoken, each once;
+partials only of the oldest utterance. The sound of an utterance is kept until its final, to be
+heard again when whoever hears it is lost; with `replays` off only until it has been sent.
+
+What is bounded, and what happens when it is full:
+
+============================  =====================  ==========================================
+of one stream                 at most                then
+============================  =====================  ==========================================
+sound of one utterance        MAX_UTTERANCE_S        it ends, and goes on as the next
+sound kept, live              MAX_KEPT_S             sound is dropped until a final comes
+sound kept, of a file         MAX_KEPT_S             the stream fails
+utterances without a final    MAX_WAITING            the oldest is given up; a file's stream fails
+a server's, from its client   MAX_UNHEARD_S or       it reads no further until a result comes
+                              MAX_WAITING
+============================  =====================  ==========================================
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import ClassVar, Generic, TypeVar
+
+from offhook.media.pcm import RATE_IN, Pcm
+from offhook.pipeline.speech.recognizer import Final, Partial
+from offhook.pipeline.speech.streams.audio_chunks import SEARCH_SECONDS, split
+from offhook.pipeline.speech.streams.languages import UNKNOWN
+from offhook.pipeline.speech.streams.partials import following
+from offhook.pipeline.speech.streams.rolling_text import samples
+from offhook.pipeline.speech.timing import Arrivals
+
+MAX_UTTERANCE_S = 60
+"""A longer utterance is ended here and goes on as the next one: its first Final `continues`."""
+MAX_KEPT_S = 180
+"""Sound of one stream that is kept until its final."""
+MAX_UNHEARD_S = 180
+"""Sound that a server has read of one stream and that no partial or final has covered yet."""
+MAX_WAITING = 64
+"""Utterances of one stream that are finished and have no final."""
+SAMPLES_PER_MS = RATE_IN // 1000
+NOTHING = Partial("", 0, 0)
+
+
+class State(Enum):
+    OPEN = auto()
+    """It is being spoken."""
+    FINISHED = auto()
+    """It is complete and waits for its final."""
+    DONE = auto()
+    """It has its final."""
+    FAILED = auto()
+    """It was given up: its final is empty and `lost`."""
+    CANCELLED = auto()
+
+
+class Event(Enum):
+    SOUND = auto()
+    FINISH = auto()
+    TOO_LONG = auto()
+    CANCEL = auto()
+    PARTIAL = auto()
+    PART = auto()
+    """A final that `continues`: of the beginning of the utterance."""
+    FINAL = auto()
+    LOSS = auto()
+    """Whoever heard it is gone: the connection, or the process."""
+    GIVE_UP = auto()
+
+
+class Action(Enum):
+    KEEP = auto()
+    CLOSE = auto()
+    """No more sound comes."""
+    CUT = auto()
+    """As CLOSE, and its final `continues`, for nobody asked for its end."""
+    DROP = auto()
+    """Its sound and its finals not told yet."""
+    TELL = auto()
+    FORGET = auto()
+    """Tell the final and drop the sound that it covers."""
+    SETTLE = auto()
+    """Tell the final after those of the utterances before it."""
+    REPLAY = auto()
+    """All its sound is to be sent again."""
+    NOTHING = auto()
+
+
+LIFE_CYCLE: dict[tuple[State, Event], tuple[State, Action]] = {
+    (State.OPEN, Event.SOUND): (State.OPEN, Action.KEEP),
+    (State.OPEN, Event.FINISH): (State.FINISHED, Action.CLOSE),
+    (State.OPEN, Event.TOO_LONG): (State.FINISHED, Action.CUT),
+    (State.OPEN, Event.CANCEL): (State.CANCELLED, Action.DROP),
+    (State.OPEN, Event.PARTIAL): (State.OPEN, Action.TELL),
+    (State.OPEN, Event.PART): (State.OPEN, Action.FORGET),
+    # Nobody asked for this one: the engine ended by itself, and what comes is still the utterance.
+    (State.OPEN, Event.FINAL): (State.OPEN, Action.FORGET),
+    (State.OPEN, Event.LOSS): (State.OPEN, Action.REPLAY),
+    # Its final `continues`: the speaker goes on, and that is the next utterance.
+    (State.OPEN, Event.GIVE_UP): (State.FAILED, Action.SETTLE),
+    (State.FINISHED, Event.CANCEL): (State.CANCELLED, Action.DROP),
+    (State.FINISHED, Event.PARTIAL): (State.FINISHED, Action.TELL),
+    (State.FINISHED, Event.PART): (State.FINISHED, Action.FORGET),
+    (State.FINISHED, Event.FINAL): (State.DONE, Action.SETTLE),
+    (State.FINISHED, Event.LOSS): (State.FINISHED, Action.REPLAY),
+    (State.FINISHED, Event.GIVE_UP): (State.FAILED, Action.SETTLE),
+    # Their finals still wait for those of the utterances before.
+    (State.DONE, Event.CANCEL): (State.CANCELLED, Action.DROP),
+    (State.FAILED, Event.CANCEL): (State.CANCELLED, Action.DROP),
+}
+"""What is not here changes nothing: what is told of an utterance that was cancelled, or has its
+final, was under way and is for nobody."""
+SETTLED = (State.DONE, State.FAILED)
+
+
+@dataclass(eq=False)
+class Utterance:
+    """One utterance of a stream until its final is told. Its recogniser inherits it for what it
+    has to know of one besides."""
+
+    replays: ClassVar[bool] = True
+    """Its sound is kept until its final."""
+    cut_at_quiet: ClassVar[bool] = False
+    """Where it is too long it is cut where it is quiet, SEARCH_SECONDS before or after the limit,
+    in what has not been sent."""
+    max_losses: ClassVar[int] = 3
+    """It is given up when whoever heard it was lost so often."""
+
+    start: int
+    """Where its sound begins that no final has covered, in samples of the stream."""
+    number: int = 0
+    """In its stream, from 0."""
+    state: State = State.OPEN
+    pcm: bytearray = field(default_factory=bytearray)
+    """What is kept, 16-bit little-endian at 16 kHz."""
+    fed: int = 0
+    """Samples from `start` on."""
+    covered: int = 0
+    """Of those, by the last partial."""
+    forgotten: int = 0
+    """Samples before `start`: they have their final."""
+    sent: int = 0
+    """Bytes of `pcm`."""
+    finish_sent: bool = False
+    continues: bool = False
+    """Nobody asked for its end."""
+    losses: int = 0
+    shown: Partial = NOTHING
+    """The last partial told."""
+    finals: list[Final] = field(default_factory=list)
+    """To be told after those of the utterances before it."""
+    finished_at: float = 0.0
+    arrivals: Arrivals | None = None
+    """For a `Timing`, where one is asked for."""
+
+    @property
+    def audio_ms(self) -> int:
+        return self.fed // SAMPLES_PER_MS
+
+    def apply(self, event: Event) -> Action:
+        """The event happens to it: what is to be done. See `LIFE_CYCLE`."""
+        unchanged = (self.state, Action.NOTHING)
+        self.state, action = LIFE_CYCLE.get((self.state, event), unchanged)
+        return action
+
+    def next_to_send(self, most_bytes: int) -> bytes | None:
+        """The next of its sound; once, after all of it, empty bytes when it is finished; None when
+        there is nothing to send."""
+        if self.state not in (State.OPEN, State.FINISHED):
+            return None
+        if self.sent < len(self.pcm):
+            piece = bytes(self.pcm[self.sent : self.sent + most_bytes])
+            if self.replays:
+                self.sent += len(piece)
+            else:
+                del self.pcm[: len(piece)]
+            return piece
+        if self.state is State.FINISHED and not self.finish_sent:
+            self.finish_sent = True
+            return b""
+        return None
+
+    def rewind(self) -> None:
+        """All of it is to be sent again."""
+        self.sent, self.finish_sent = 0, False
+
+    def keep(self, data: bytes, now: float) -> None:
+        self.pcm += data
+        self.fed += len(data) // 2
+        if self.arrivals is not None:
+            self.arrivals.came(len(data) // 2, now)
+
+    def close(self, now: float) -> None:
+        self.finished_at = now
+        if self.arrivals is not None:
+            self.arrivals.ended(now)
+
+    def forget(self, audio_ms: int) -> None:
+        """The beginning has its final."""
+        size = min(self.fed, audio_ms * SAMPLES_PER_MS)
+        self.start += size
+        self.forgotten += size
+        self.fed -= size
+        self.covered, self.shown = 0, NOTHING
+        if self.replays:
+            del self.pcm[: 2 * size]
+            self.sent = max(0, self.sent - 2 * size)
+        if self.arrivals is not None:
+            self.arrivals.forget(size)
+
+    def cut(self) -> bytes | None:
+        """When it is too long: what is beyond its end, for the next."""
+        most = 2 * MAX_UTTERANCE_S * RATE_IN
+        search = 2 * int(SEARCH_SECONDS) * RATE_IN if self.cut_at_quiet else 0
+        if not self.replays or len(self.pcm) <= most + search:
+            return None
+        if self.cut_at_quiet:
+            most = max(2 * split(samples(self.pcm), MAX_UTTERANCE_S)[0][1], self.sent)
+        rest = bytes(self.pcm[most:])
+        del self.pcm[most:]
+        self.fed -= len(rest) // 2
+        return rest
+
+
+U = TypeVar("U", bound=Utterance)
+
+
+class UtteranceQueue(Generic[U]):
+    """Oldest first; only the newest can be open. `make` makes an utterance that begins at a sample
+    of the stream. `timed`: utterances have `arrivals`. `language`: of what was given up.
+    `bounded`: sound beyond MAX_KEPT_S is refused; otherwise whoever feeds heeds `full`."""
+
+    def __init__(
+        self,
+        make: Callable[[int], U],
+        *,
+        timed: bool = False,
+        language: str = UNKNOWN,
+        bounded: bool = True,
+    ) -> None:
+        self._make = make
+        self._timed = timed
+        self._language = language
+        self._bounded = bounded
+        self._utterances: deque[U] = deque()
+        self._samples = self._count = 0
+
+    def __iter__(self) -> Iterator[U]:
+        """Those whose final was not told. They may be settled or cancelled meanwhile."""
+        return iter(tuple(self._utterances))
+
+    # --- the speaker ---
+
+    def feed(self, pcm: Pcm, now: float) -> bool:
+        """Take 16 kHz samples. False: they are dropped, for there is no room."""
+        self._samples += len(pcm)
+        kept = sum(len(utterance.pcm) for utterance in self._utterances) // 2
+        if self._bounded and kept + len(pcm) > MAX_KEPT_S * RATE_IN:
+            return False
+        data: bytes | None = pcm.astype("<i2", copy=False).tobytes()
+        while data:
+            utterance = self.open or self._begin(len(data) // 2)
+            if utterance.apply(Event.SOUND) is Action.KEEP:
+                utterance.keep(data, now)
+            if (data := utterance.cut()) is not None:
+                self._end(utterance, Event.TOO_LONG, now)
+        return True
+
+    def finish(self, now: float) -> U | None:
+        """The open utterance is complete; without one, an empty one is. When too many wait now, the
+        oldest is returned: it is to be given up."""
+        self._end(self.open or self._begin(0), Event.FINISH, now)
+        return self.oldest if self._bounded and self.waiting > MAX_WAITING else None
+
+    def cancel(self) -> U | None:
+        """Drop the newest utterance whose final was not told, and return it."""
+        if not self._utterances:
+            return None
+        utterance = self._utterances.pop()
+        if utterance.apply(Event.CANCEL) is Action.DROP:
+            utterance.pcm.clear()
+            utterance.finals.clear()
+        return utterance
+
+    # --- whoever hears ---
+
+    def receive(self, utterance: U, event: Partial | Final) -> list[Partial | Final]:
+        """What is told now that this was heard of the utterance: in order, with what it covers
+        counted from `start`."""
+        if isinstance(event, Partial):
+            return self._receive_partial(utterance, event)
+        match utterance.apply(Event.PART if event.continues else Event.FINAL):
+            case Action.FORGET:
+                utterance.finals.append(replace(event, continues=True))
+                utterance.forget(event.audio_ms)
+            case Action.SETTLE:
+                utterance.finals.append(replace(event, continues=utterance.continues))
+        return self._told()
+
+    def lose(self, utterance: U) -> bool:
+        """Whoever heard it is gone, and it is to be sent again. False: it was lost too often, and
+        is to be given up."""
+        if utterance.apply(Event.LOSS) is Action.REPLAY:
+            utterance.rewind()
+            utterance.losses += 1
+        return utterance.losses < utterance.max_losses
+
+    def give_up(self, utterance: U) -> list[Partial | Final]:
+        """What is told now that nobody will hear it."""
+        continues = utterance.continues or utterance.state is State.OPEN
+        if utterance.apply(Event.GIVE_UP) is Action.SETTLE:
+            final = Final("", utterance.audio_ms, (), self._language, continues, lost=True)
+            utterance.finals.append(final)
+        return self._told()
+
+    # --- its state ---
+
+    @property
+    def open(self) -> U | None:
+        """The utterance that is being spoken."""
+        newest = self._utterances[-1] if self._utterances else None
+        return newest if newest is not None and newest.state is State.OPEN else None
+
+    @property
+    def oldest(self) -> U | None:
+        """The one whose final is told next."""
+        return self._utterances[0] if self._utterances else None
+
+    @property
+    def waiting(self) -> int:
+        """How many are finished."""
+        return len(self._utterances) - (self.open is not None)
+
+    @property
+    def full(self) -> bool:
+        """Whoever reads from a client reads no more now."""
+        unheard = sum(utterance.fed - utterance.covered for utterance in self._utterances)
+        return unheard > MAX_UNHEARD_S * RATE_IN or self.waiting >= MAX_WAITING
+
+    def _begin(self, fed: int) -> U:
+        utterance = self._make(self._samples - fed)
+        utterance.number = self._count
+        utterance.arrivals = Arrivals() if self._timed else None
+        self._count += 1
+        self._utterances.append(utterance)
+        return utterance
+
+    def _end(self, utterance: U, event: Event, now: float) -> None:
+        utterance.continues = utterance.apply(event) is Action.CUT
+        utterance.close(now)
+
+    def _receive_partial(self, utterance: U, partial: Partial) -> list[Partial | Final]:
+        if utterance.apply(Event.PARTIAL) is not Action.TELL or utterance is not self.oldest:
+            return []
+        told = following(utterance.shown, partial)
+        if told is None:
+            return []
+        utterance.shown = told
+        utterance.covered = min(utterance.fed, told.audio_ms * SAMPLES_PER_MS)
+        return [told]
+
+    def _told(self) -> list[Partial | Final]:
+        told: list[Partial | Final] = []
+        while self._utterances:
+            oldest = self._utterances[0]
+            told += oldest.finals
+            oldest.finals.clear()
+            if oldest.state not in SETTLED:
+                break
+            self._utterances.popleft()
+        return told
