@@ -7,26 +7,23 @@ lost, so that the words of a turn are whole whatever happens to the worker.
 
 import asyncio
 import itertools
-from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import monotonic
 
 import aiohttp
 from loguru import logger
 
-from offhook.media.pcm import RATE_IN, Pcm
+from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
     Final,
     Loss,
-    Partial,
     StreamOptions,
     Word,
 )
 from offhook.pipeline.speech.remote.asr_protocol import (
-    MAX_UNHEARD_S,
     PATH,
     Cancel,
     Flush,
@@ -55,75 +52,32 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     message_of,
 )
 from offhook.pipeline.speech.remote.worker_protocol import Error, ProtocolError
-from offhook.pipeline.speech.streams.event_mailbox_io import EventMailbox
-from offhook.pipeline.speech.streams.partials import following
+from offhook.pipeline.speech.streams.languages import UNKNOWN
+from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream
+from offhook.pipeline.speech.streams.utterance_queue import State, Utterance, UtteranceQueue
 
-MAX_UTTERANCE_S = 60
-"""A longer utterance is ended here and goes on as the next one: its first Final `continues`."""
-MAX_KEPT_S = MAX_UNHEARD_S
-"""Sound of one stream without a final. Beyond, sound is dropped until one comes."""
-MAX_LOSSES = 3
-"""An utterance whose connection was lost so often while it was heard is given up: its Final is
-empty."""
 GIVE_UP_S = 30.0
 """Finished utterances are given up when there was no connection for so long. To wait for a worker
 that loads is to have one. A caller can say it again, and a call goes on; a stream that is not live
 ends with an EngineError instead."""
 AUDIO_BYTES = 1 << 15
 """Of sound in one message: 1 s."""
-NOTHING = Partial("", 0, 0)
 
 
 @dataclass(eq=False)
-class PendingUtterance:
-    """One utterance of a stream until its final comes."""
+class WireUtterance(Utterance):
+    """One that is given up when so many connections were lost while it was heard."""
 
-    start: int
-    """In samples of the stream."""
-    pcm: bytearray = field(default_factory=bytearray)
-    finished: bool = False
-    continues: bool = False
-    """Ended by MAX_UTTERANCE_S, and not by `finish`."""
-    losses: int = 0
-    shown: Partial = NOTHING
-    """The last partial told."""
-    # On the present connection:
-    number: int | None = None
-    """None: nothing was sent."""
-    wire_start: int = 0
-    """In samples of the connection."""
-    sent: int = 0
-    flushed: bool = False
-
-    @property
-    def audio_ms(self) -> int:
-        return len(self.pcm) // 2 * 1000 // RATE_IN
-
-    def forget_connection(self) -> None:
-        self.losses += self.number is not None
-        self.number, self.sent, self.flushed = None, 0, False
-
-    def show(self, partial: Partial) -> Partial | None:
-        """The partial as it may be told: what was stable stays, whichever worker says so. None
-        when it says nothing new, as while a lost utterance is heard again."""
-        if (told := following(self.shown, partial)) is not None:
-            self.shown = told
-        return told
-
-    def drop(self, audio_ms: int) -> None:
-        """Forget the beginning: it has its Final."""
-        size = min(len(self.pcm), audio_ms * RATE_IN // 1000 * 2)
-        del self.pcm[:size]
-        self.sent -= size
-        self.start += size // 2
-        self.wire_start += size // 2
-        self.shown = NOTHING
+    wire_number: int | None = None
+    """On the present connection; None: nothing was sent."""
+    shift_ms: int = 0
+    """From the times of the connection to those of the stream."""
 
     def in_stream(self, final: Final) -> Final:
-        """With the times of words in the stream instead of the connection."""
-        shift = self.start * 1000 // RATE_IN - self.wire_start * 1000 // RATE_IN
-        words = (Word(w.text, w.start_ms + shift, w.end_ms + shift) for w in final.words)
-        return replace(final, words=tuple(words), continues=final.continues or self.continues)
+        words = (
+            Word(w.text, w.start_ms + self.shift_ms, w.end_ms + self.shift_ms) for w in final.words
+        )
+        return replace(final, words=tuple(words))
 
 
 class HungError(TimeoutError):
@@ -190,99 +144,40 @@ async def ready_of(socket: aiohttp.ClientWebSocketResponse) -> Ready:
     return message
 
 
-class RemoteStream:
-    """A `RecognizerStream`."""
+class RemoteStream(QueuedStream[WireUtterance]):
+    """A `RecognizerStream` over one connection after another."""
 
     def __init__(self, recognizer: RemoteRecognizer, options: StreamOptions) -> None:
+        language = options.language_code or UNKNOWN
+        name = f"the speech worker at {recognizer.url}"
+        super().__init__(name, options, UtteranceQueue(WireUtterance, language=language))
         self._recognizer = recognizer
-        self._options = options
-        self._utterances: deque[PendingUtterance] = deque()
-        """Without a final, oldest first; only the last can be in progress."""
         self._numbers = itertools.count()
-        self._on_wire: dict[int, PendingUtterance] = {}
+        self._on_wire: dict[int, WireUtterance] = {}
         self._to_cancel = False
         """The utterance in progress on the wire is not wanted any more."""
         self._wire_samples = 0
-        self._samples = 0
-        self._dropping = False
-        self._mailbox = EventMailbox()
         self._news = asyncio.Event()
         """Something is to be sent."""
-        self._task = asyncio.create_task(self._stay_connected(), name="remote recognizer")
+        self.run(self._stay_connected(), "remote recognizer")
 
-    # --- the contract ---
-
-    def feed(self, pcm: Pcm) -> None:
-        self._samples += len(pcm)
-        if self._mailbox.closed or self._is_full(2 * len(pcm)):
-            return
-        data = memoryview(pcm.astype("<i2", copy=False).tobytes())
-        while data:
-            utterance = self._current() or self._begin(len(data) // 2)
-            room = MAX_UTTERANCE_S * RATE_IN * 2 - len(utterance.pcm)
-            utterance.pcm += data[:room]
-            data = data[room:]
-            if data:
-                utterance.finished = utterance.continues = True
+    def changed(self) -> None:
         self._news.set()
 
-    def finish(self) -> None:
-        if self._mailbox.closed:
-            return
-        (self._current() or self._begin(0)).finished = True
-        self._news.set()
-
-    def cancel(self) -> None:
-        if not self._utterances:
-            return
-        utterance = self._utterances.pop()
-        self._mailbox.drop_partial()
-        if utterance.number is not None:
+    def withdraw(self, utterance: WireUtterance) -> None:
+        if utterance.wire_number is not None:
             # What the worker still says of it is for nobody.
-            del self._on_wire[utterance.number]
-            self._to_cancel |= not utterance.flushed
+            self._on_wire.pop(utterance.wire_number, None)
+            self._to_cancel |= not utterance.finish_sent
         self._news.set()
 
-    def events(self) -> AsyncIterator[Partial | Final]:
-        """Raises EngineError when a stream that is not live cannot be heard."""
-        return self._mailbox.events()
-
-    async def close(self) -> None:
-        self._mailbox.close()
-        self._utterances.clear()
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-    # --- utterances ---
-
-    def _current(self) -> PendingUtterance | None:
-        """The utterance in progress."""
-        newest = self._utterances[-1] if self._utterances else None
-        return None if newest is None or newest.finished else newest
-
-    def _begin(self, fed: int) -> PendingUtterance:
-        self._utterances.append(PendingUtterance(self._samples - fed))
-        return self._utterances[-1]
-
-    def _is_full(self, more_bytes: int) -> bool:
-        kept = sum(len(utterance.pcm) for utterance in self._utterances)
-        full = kept + more_bytes > MAX_KEPT_S * RATE_IN * 2
-        if full and not self._dropping:
-            logger.error(
-                "x the speech worker is {} s behind a caller: sound is dropped", MAX_KEPT_S
-            )
-        self._dropping = full
-        return full
-
-    def _give_up(self, why: str, lost: Exception, utterances: list[PendingUtterance]) -> None:
+    def _give_up(self, why: str, lost: Exception, utterances: list[WireUtterance]) -> None:
         if utterances and not self._options.live:
-            words = f"the speech worker at {self._recognizer.url}: {why}"
-            self._mailbox.fail(as_error(lost, words, self._options.demands()))
+            words = f"{self._name}: {why}"
+            self.mailbox.fail(as_error(lost, words, self._options.demands()))
             return
         for utterance in utterances:
-            self._utterances.remove(utterance)
-            final = Final("", utterance.audio_ms, continues=utterance.continues, lost=True)
-            self._mailbox.put(final)
+            self.give_up(utterance)
         if utterances:
             logger.error("x {} utterances given up: {}", len(utterances), why)
 
@@ -313,25 +208,24 @@ class RemoteStream:
                 if ready or (connected and not isinstance(error, Refused)):
                     lost_at = loop.time()
                 if (words := in_words(error)) != said:
-                    logger.warning("x the speech worker at {}: {}", self._recognizer.url, words)
+                    logger.warning("x {}: {}", self._name, words)
                     said = words
             self._forget_connection(lost)
             if hopeless or loop.time() - lost_at > GIVE_UP_S:
-                self._give_up(said, lost, [u for u in self._utterances if u.finished])
+                self._give_up(said, lost, [u for u in self.queue if u.state is State.FINISHED])
             await asyncio.sleep(pause)
             pause = min(2 * pause, RECONNECT_MAX_S)
 
     def _forget_connection(self, error: Exception) -> None:
+        hopeless = [u for u in self._on_wire.values() if not self.queue.lose(u)]
+        for utterance in self._on_wire.values():
+            utterance.wire_number = None
         self._numbers = itertools.count()
         self._on_wire.clear()
         self._to_cancel = False
         self._wire_samples = 0
-        for utterance in self._utterances:
-            utterance.forget_connection()
-        lost = [u for u in self._utterances if u.losses >= MAX_LOSSES]
-        for utterance in lost:
-            utterance.continues |= not utterance.finished
-        self._give_up(f"the worker was lost {MAX_LOSSES} times while it heard them", error, lost)
+        times = WireUtterance.max_losses
+        self._give_up(f"the worker was lost {times} times while it heard them", error, hopeless)
 
     async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         """Until the connection is lost. Raises what is in LOST."""
@@ -369,16 +263,11 @@ class RemoteStream:
             return  # cancelled while this was under way
         if message.stages is not None:
             event = replace(event, timing=message.stages.until(monotonic()))
-        if isinstance(event, Partial):
-            if partial := utterance.show(event):
-                self._mailbox.put(partial)
-            return
-        self._mailbox.put(utterance.in_stream(event))
-        if event.continues:
-            utterance.drop(event.audio_ms)
-        else:
+        if isinstance(event, Final):
+            event = utterance.in_stream(event)
+        self.heard(utterance, event)
+        if utterance.state is State.DONE:
             del self._on_wire[message.utterance]
-            self._utterances.remove(utterance)
 
     async def _send(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         while True:
@@ -399,21 +288,16 @@ class RemoteStream:
         if self._to_cancel:
             self._to_cancel = False
             return command_text(Cancel())
-        for utterance in self._utterances:
-            if utterance.sent < len(utterance.pcm):
+        for utterance in self.queue:
+            if (piece := utterance.next_to_send(AUDIO_BYTES)) is not None:
                 self._put_on_wire(utterance)
-                data = bytes(utterance.pcm[utterance.sent : utterance.sent + AUDIO_BYTES])
-                utterance.sent += len(data)
-                self._wire_samples += len(data) // 2
-                return data
-            if utterance.finished and not utterance.flushed:
-                self._put_on_wire(utterance)
-                utterance.flushed = True
-                return command_text(Flush())
+                self._wire_samples += len(piece) // 2
+                return piece or command_text(Flush())
         return None
 
-    def _put_on_wire(self, utterance: PendingUtterance) -> None:
-        if utterance.number is None:
-            utterance.number = next(self._numbers)
-            utterance.wire_start = self._wire_samples
-            self._on_wire[utterance.number] = utterance
+    def _put_on_wire(self, utterance: WireUtterance) -> None:
+        if utterance.wire_number is None:
+            utterance.wire_number = next(self._numbers)
+            shift = utterance.start * 1000 // RATE_IN - self._wire_samples * 1000 // RATE_IN
+            utterance.shift_ms = shift
+            self._on_wire[utterance.wire_number] = utterance

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import (
@@ -22,10 +20,11 @@ from offhook.pipeline.speech.recognizer import (
 )
 from offhook.pipeline.speech.remote import recognizer_io as remote_recognizer_io
 from offhook.pipeline.speech.remote.recognizer_io import (
-    PendingUtterance,
     RemoteRecognizer,
     RemoteStream,
+    WireUtterance,
 )
+from offhook.pipeline.speech.streams import utterance_queue
 from offhook.web.worker.asr_io import AsrService
 from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.web.worker.workers import LosableServer
@@ -251,7 +250,7 @@ async def test_a_final_under_way_when_its_utterance_is_cancelled_is_nobodys(
 
 async def test_sound_that_no_worker_survives_is_given_up(server: Server) -> None:
     async with connected(server) as stream:
-        for _ in range(remote_recognizer_io.MAX_LOSSES):
+        for _ in range(WireUtterance.max_losses):
             stream.feed(sound(1))
             await until(lambda: stream._on_wire)
             await server.down()
@@ -270,13 +269,13 @@ async def test_without_a_worker_finished_utterances_are_given_up_in_time(
     async with connected(Server(tmp_path / "nobody")) as stream:
         stream.feed(sound(1, 2))
         stream.finish()
-        assert await finals(stream) == [Final("", 200)]
+        assert await finals(stream) == [Final("", 200, language="und")]
 
 
 async def test_an_endless_utterance_is_ended_and_goes_on(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_recognizer_io, "MAX_UTTERANCE_S", 1)
+    monkeypatch.setattr(utterance_queue, "MAX_UTTERANCE_S", 1)
     async with connected(server) as stream:
         stream.feed(sound(*range(25)))
         stream.finish()
@@ -289,7 +288,7 @@ async def test_an_endless_utterance_is_ended_and_goes_on(
 async def test_sound_beyond_the_bound_is_dropped_until_a_final_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_recognizer_io, "MAX_KEPT_S", 1)
+    monkeypatch.setattr(utterance_queue, "MAX_KEPT_S", 1)
     server = Server(tmp_path / "s")
     async with connected(server) as stream:
         for value in range(20):
@@ -345,23 +344,3 @@ async def test_a_worker_full_of_streams_has_started_and_takes_one_when_another_e
         assert (await finals(second))[0].text == "2"
         await second.close()
         await recognizer.close()
-
-
-TEXTS = st.one_of(
-    st.lists(st.sampled_from(("a", "bb", "c")), max_size=5).map(" ".join),
-    st.text(alphabet="你好吗", max_size=5),
-)
-PARTIALS = st.lists(st.tuples(TEXTS, st.integers(0, 9), st.integers(0, 9)), max_size=8)
-
-
-@given(PARTIALS)
-def test_stable_text_is_never_taken_back(told: list[tuple[str, int, int]]) -> None:
-    utterance = PendingUtterance(0)
-    stable, covered = "", 0
-    for text, chars, audio_ms in told:
-        shown = utterance.show(Partial(text, min(chars, len(text)), audio_ms))
-        if shown is not None:
-            assert shown.text.startswith(stable)
-            assert len(stable) <= shown.stable_chars <= len(shown.text)
-            assert shown.audio_ms >= covered
-            stable, covered = shown.text[: shown.stable_chars], shown.audio_ms
