@@ -160,7 +160,7 @@ class Office(Party):
             case Dtmf():
                 self.keys += 1
             case ReferReceived():
-                session.refuse_refer(603, now)
+                session.refers.refuse(603, now)
                 self._touched(session)
             case Ended(status, _, by):
                 kind, caller = self._talks.pop(session)

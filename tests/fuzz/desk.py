@@ -149,11 +149,11 @@ class Desk(Subject):
     def _answered(self, session: Session, talk: Talk, sdp: str | None) -> None:
         late = session.dialog is not None and sdp_of(session.invite) is None
         if sdp is not None and late and self._chance.random() < 0.9:
-            session.accept_late_offer(talk.media.answer(sdp), self._now)
+            session.answer_offer(talk.media.answer(sdp), self._now)
         elif sdp is not None:
             talk.media.accept(sdp)
         if talk.asked_by is not None:
-            talk.asked_by.notify_refer(200, "OK", self._now)
+            talk.asked_by.refers.notify(200, "OK", self._now)
             talk.asked_by.hang_up(self._now, "transferred")
             self.agent.touched(talk.asked_by, self._now)
 
@@ -178,21 +178,21 @@ class Desk(Subject):
     def _referred(self, session: Session, event: ReferReceived) -> None:
         match self._chance.random():
             case n if n < 0.5:
-                session.accept_refer(self._now)
+                session.refers.accept(self._now)
                 self.asked.append(session)
-                session.notify_refer(180, "Ringing", self._now)
+                session.refers.notify(180, "Ringing", self._now)
                 headers = [("Referred-By", event.referred_by)] if event.referred_by else []
                 if event.replaces:
                     headers.append(("Replaces", event.replaces))
                 target = event.target
                 self._soon(1.0, lambda: self.place(target, headers, session))
             case n if n < 0.8:
-                session.refuse_refer(603, self._now)
+                session.refers.refuse(603, self._now)
 
     def _over(self, session: Session, talk: Talk, event: Ended) -> None:
         del self.talks[session]
         if talk.asked_by is not None:
-            talk.asked_by.notify_refer(event.status or 503, event.reason, self._now)
+            talk.asked_by.refers.notify(event.status or 503, event.reason, self._now)
             self.agent.touched(talk.asked_by, self._now)
         if self._chance.random() < 0.1:  # asked too late
             self._with(session, lambda: self._act(session, talk), 3.0)
@@ -261,8 +261,8 @@ class Desk(Subject):
                     session.refer(self._target(), now, dialog.replaces)
             case "ring":  # in the wrong moment, as is all that a session is asked when it is over
                 session.ring(now, "v=0\r\n")
-                session.accept_late_offer("v=0\r\n", now)
-                session.notify_refer(100, "", now)
+                session.answer_offer("v=0\r\n", now)
+                session.refers.notify(100, "", now)
 
     def place(
         self,
@@ -307,7 +307,7 @@ class Desk(Subject):
         self.talks.clear()
 
     def _leave(self, session: Session) -> None:
-        session.notify_refer(503, "", self._now)
+        session.refers.notify(503, "", self._now)
         session.hang_up(self._now)
         self.agent.touched(session, self._now)
 

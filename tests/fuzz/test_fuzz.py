@@ -109,7 +109,7 @@ def test_what_raises_is_found() -> None:
     def take(self: Session, *arguments: object) -> None:
         raise ZeroDivisionError("of a bye")
 
-    with mock.patch.object(Session, "_take", take):
+    with mock.patch.object(Session, "_receive", take):
         result = sip_fuzz_agent.run(600, 4)
     assert not result.passed
     assert "ZeroDivisionError('of a bye')" in result.exceptions[0]

@@ -20,8 +20,8 @@ from offhook.telephony.sip.media.offer_answer import (
     Sdes,
 )
 from offhook.telephony.sip.messages.message import Request, parse_message, respond
+from offhook.telephony.sip.sessions.dialog_requests import MAX_SENT
 from offhook.telephony.sip.sessions.session_events import SessionSettings
-from offhook.telephony.sip.sessions.session_requests import MAX_SENT
 from offhook.telephony.sip.trunks.registration import Registration
 from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunks import Trunk

@@ -424,10 +424,10 @@ class SipCall:
         fits = isinstance(self.leg, SipLeg) and self._may_follow(asked.target)
         if fits and not self.transferring:
             self._followed, self._followed_end, self._early = session, None, None
-            session.accept_refer(monotonic())
+            session.refers.accept(monotonic())
             self._spawn(self._follow(session, asked))
         else:
-            session.refuse_refer(603, monotonic())
+            session.refers.refuse(603, monotonic())
         self._phone.touched(session)
 
     async def _follow(self, old: Session, asked: ReferReceived) -> None:
@@ -442,19 +442,19 @@ class SipCall:
         except DialError as error:
             self._follow_no_more(old, error)
         except asyncio.CancelledError:  # our side has hung up
-            old.notify_refer(487, "", monotonic())
+            old.refers.notify(487, "", monotonic())
             self._phone.touched(old)
             raise
         else:
             self._followed = None
-            old.notify_refer(200, "OK", monotonic())
+            old.refers.notify(200, "OK", monotonic())
             self._leave(old, "transferred")
         self._early = None
 
     def _follow_no_more(self, old: Session, error: DialError) -> None:
         """All is as it was, unless the old far end has gone."""
         self.session, self.ended, self._followed = old, None, None
-        old.notify_refer(error.status or 503, "", monotonic())
+        old.refers.notify(error.status or 503, "", monotonic())
         self._phone.touched(old)
         if self._followed_end is not None:
             self._over(self._followed_end)

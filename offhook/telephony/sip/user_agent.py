@@ -39,6 +39,7 @@ from offhook.telephony.sip.messages.message import (
     sdp_of,
 )
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.dialog_requests import ALLOWED, KNOWN
 from offhook.telephony.sip.sessions.line import Line
 from offhook.telephony.sip.sessions.refer import Replaces
 from offhook.telephony.sip.sessions.session import Session
@@ -60,11 +61,6 @@ from offhook.telephony.sip.trunks.registration import Registration, Registration
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.trunks.upkeep import RegistrationChanged, TrunkChanged, Upkeep
 
-ALLOWED = tuple(
-    ["INVITE", "ACK", "CANCEL", "BYE", "OPTIONS", "PRACK", "UPDATE", "INFO", "REFER", "NOTIFY"]
-)
-KNOWN = (*ALLOWED, "REGISTER", "SUBSCRIBE", "MESSAGE", "PUBLISH")
-"""Methods that there are: of these what is not allowed gets 405, the rest of the world's 501."""
 EXTENSIONS = ("100rel", "timer", "replaces")
 LOCATED_LIMIT = 1000
 """Names of next hops whose addresses are kept; the oldest are forgotten."""

@@ -384,7 +384,7 @@ class End:
             session.ring(now)
             return
         sdp = self.sdp()
-        reliable = session._reliable is not None
+        reliable = session._incoming is not None and session._incoming.reliable is not None
         session.ring(now, sdp)
         if reliable and self.their_first is not None:
             self.described = sdp, self.their_first
@@ -455,7 +455,7 @@ class End:
                 assert self.session is not None
                 mine = self.sdp()
                 self.described = mine, sdp
-                self.session.accept_late_offer(mine, self.network.now)
+                self.session.answer_offer(mine, self.network.now)
             case Progress(_, _, sdp) | Confirmed(sdp) if sdp is None:
                 pass
             case Answered(sdp) | AnswerReceived(sdp) | Confirmed(sdp) | Progress(_, _, sdp):

@@ -5,6 +5,7 @@ the call to the target goes, and the last NOTIFY closes it. The subscription out
 it was asked for in (RFC 5057 §4), because either side may hang up as soon as it knows enough.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -13,6 +14,7 @@ from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import Request, Response
 from offhook.telephony.sip.messages.reasons import REASONS
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.dialog_requests import DialogRequests
 from offhook.telephony.sip.sessions.ending import shown, words
 from offhook.telephony.sip.sessions.session_events import ReferProgress, ReferReceived
 from offhook.telephony.sip.transactions.transaction import ServerTransaction
@@ -187,6 +189,122 @@ class InboundRefer:
 def fragment(status: int, reason: str) -> bytes:
     """Body of a NOTIFY; an empty reason is the usual one."""
     return f"SIP/2.0 {status} {shown(reason) or REASONS.get(status, '')}\r\n".encode()
+
+
+class ReferUsage:
+    """The transfers of one call, one each way at a time, and their subscriptions (RFC 5057 §5.3).
+    Whether the call is in a state for it, the session knows."""
+
+    def __init__(
+        self, requests: DialogRequests, emit: Callable[[ReferProgress | ReferReceived], None]
+    ) -> None:
+        self._requests = requests
+        self._emit = emit
+        self._outbound: OutboundRefer | None = None
+        self._inbound: InboundRefer | None = None
+
+    @property
+    def sending(self) -> bool:
+        """A transfer that we asked for has not come to its end."""
+        return self._outbound is not None and self._outbound.open
+
+    @property
+    def idle(self) -> bool:
+        return self._inbound is None and not self.sending
+
+    def send(self, target: Uri, now: float, replaces: str, referred_by: str) -> None:
+        self._outbound = OutboundRefer()
+        self._requests.request("REFER", now, refer_headers(target, replaces, referred_by))
+
+    def receive_response(self, response: Response, now: float) -> None:
+        """The final response to our REFER."""
+        if self._outbound is not None:
+            self._report(self._outbound.answered(response, now))
+
+    def receive_notify(self, request: Request, transaction: ServerTransaction, now: float) -> None:
+        package = (request.headers.get("Event") or "").partition(";")[0].strip().lower()
+        if package != "refer":
+            self._requests.respond(transaction, 489, now, headers=[("Allow-Events", "refer")])
+        elif self._outbound is None or not self._outbound.open:
+            self._requests.respond(transaction, 481, now)
+        else:
+            try:
+                progress = self._outbound.notified(request, now)
+            except SipError as error:
+                self._requests.respond(transaction, 400, now, str(error))
+                return
+            self._requests.respond(transaction, 200, now)
+            self._report(progress)
+
+    def receive_refer(self, request: Request, transaction: ServerTransaction, now: float) -> None:
+        if self._inbound is not None:  # one at a time: the line can only go to one place
+            self._requests.respond(transaction, 491, now)
+            return
+        try:
+            self._inbound = InboundRefer.of(request, transaction, now)
+        except SipError as error:
+            self._requests.respond(transaction, 400, now, str(error))
+            return
+        self._emit(self._inbound.received)
+
+    def accept(self, now: float) -> None:
+        """Accept a ReferReceived: 202 and the first NOTIFY."""
+        refer = self._inbound
+        if refer is None or refer.accepted:
+            return
+        headers = [("Contact", f"<{self._requests.contact}>"), *refer.accept(now)]
+        self._requests.respond(refer.transaction, 202, now, headers=headers)
+        if refer.silent:
+            self._inbound = None
+        else:
+            self._notify(refer, 100, "Trying", now)
+
+    def refuse(self, status: int, now: float) -> None:
+        refer = self._inbound
+        if refer is not None and not refer.accepted:
+            self._inbound = None
+            self._requests.respond(refer.transaction, status, now)
+
+    def notify(self, status: int, reason: str, now: float) -> None:
+        """Report how the call to the target goes; a final status ends the subscription. The far end
+        hears it also after the call has ended, as long as the session is not `over`."""
+        refer = self._inbound
+        if refer is not None and refer.accepted:
+            self._notify(refer, status, reason, now)
+            if status >= 200:
+                self._inbound = None
+
+    def notify_failed(self) -> None:
+        """The far end refused a NOTIFY: it does not listen (RFC 6665 §4.2.2)."""
+        self._inbound = None
+
+    def call_ended(self, now: float) -> None:
+        """An undecided transfer of theirs is refused; the outcome of ours is awaited a little."""
+        self.refuse(603, now)
+        if self._outbound is not None:
+            self._report(self._outbound.call_ended(now))
+
+    def abandon(self) -> None:
+        self._inbound = self._outbound = None
+
+    def timers(self) -> Iterator[float | None]:
+        yield self._inbound.until if self._inbound is not None else None
+        yield self._outbound.get_timer() if self._outbound is not None else None
+
+    def handle_timer(self, now: float) -> None:
+        if self._inbound is not None and now >= self._inbound.until:
+            self.refuse(603, now)
+            self.notify(408, "Request Timeout", now)
+        if self._outbound is not None:
+            self._report(self._outbound.handle_timer(now))
+
+    def _report(self, progress: ReferProgress | None) -> None:
+        if progress is not None:
+            self._emit(progress)
+
+    def _notify(self, refer: InboundRefer, status: int, reason: str, now: float) -> None:
+        headers = refer.notify_headers(status, now)
+        self._requests.request("NOTIFY", now, headers, fragment(status, reason), SIPFRAG)
 
 
 # --- calls that take another's place ---

@@ -10,7 +10,12 @@ from math import inf
 
 from offhook.telephony.sip.messages.grammar import SipError, is_token
 from offhook.telephony.sip.messages.message import Request, Response
-from offhook.telephony.sip.transactions.transaction import T1, T2, TRANSACTION_SECONDS
+from offhook.telephony.sip.transactions.transaction import (
+    T1,
+    T2,
+    TRANSACTION_SECONDS,
+    ServerTransaction,
+)
 
 MAX_WAITING = 8
 """Provisional responses that wait for the PRACK of the one before; later ones are left out."""
@@ -144,13 +149,43 @@ class ReliableSender:
         return self._out.response if self._out is not None and self._out.due(now) else None
 
 
+class SuccessSender:
+    """The 2xx of ours to an INVITE, sent again until its ACK comes (RFC 3261 §13.3.1.4)."""
+
+    def __init__(self) -> None:
+        self._out: tuple[ServerTransaction, Repetition] | None = None
+
+    @property
+    def cseq(self) -> int | None:
+        """Of the INVITE whose 2xx is unacknowledged; None: there is none."""
+        return self._out[0].request.cseq.number if self._out else None
+
+    def sent(self, transaction: ServerTransaction, response: Response, now: float) -> None:
+        self._out = transaction, Repetition(response, now)
+
+    def stop(self) -> None:
+        self._out = None
+
+    def get_timer(self) -> float | None:
+        return self._out[1].get_timer() if self._out else None
+
+    def gave_up(self, now: float) -> bool:
+        return self._out is not None and now >= self._out[1].gives_up_at
+
+    def repeat(self, now: float) -> tuple[ServerTransaction, Response] | None:
+        """What to send again now."""
+        if self._out is None or not self._out[1].due(now):
+            return None
+        return self._out[0], self._out[1].response
+
+
 class ReliableReceiver:
     """The order of the reliable provisional responses of one early dialog (RFC 3262 §4)."""
 
     def __init__(self) -> None:
         self._last: int | None = None
 
-    def take(self, rseq: int) -> bool:
+    def accept(self, rseq: int) -> bool:
         """Is it the next one, to be acknowledged? Repeats, and those that come before what
         precedes them, are dropped: the far end sends them again."""
         if self._last is not None and rseq != self._last + 1:

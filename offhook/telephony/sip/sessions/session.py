@@ -1,26 +1,43 @@
 """One call by SIP, from its INVITE to its end, either way (RFC 3261 §13–15).
 
 Sans-io: the owner asks for things, the core brings what the far end says, `now` is monotonic
-seconds. After every call that takes `now`, take what `next_event` gives, and call `handle_timer`
-when `get_timer` says so. What the owner asks for too late (the far end has hung up meanwhile) is
-let pass; none of it raises.
+seconds. After every call that takes `now`, drain `next_event`, and call `handle_timer` when
+`get_timer` says so. What the owner asks for too late (the far end has hung up meanwhile) is
+ignored; none of it raises.
 
-The life of the call is the table of `session_table.py`; here is what its actions do, and the
-INVITE that makes the call: provisional responses, forks, PRACK.
+A session is made of parts, each to be read alone; here they are put together, and here are the
+actions of the table of `session_table.py`:
+
+    DialogRequests         dialogs, CSeq, credentials, ACKs
+    Offers                 whose offer is open
+    OutgoingInvite         or
+    IncomingInvite         the INVITE that makes the call
+    SuccessSender          our 2xx until its ACK
+    SessionModification    re-INVITE and UPDATE
+    SessionTimer           refresh and expiry
+    ReferUsage             transfers
 """
 
 import random as _random
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.auth.digest import DigestClient
-from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.headers import Headers, NameAddr
-from offhook.telephony.sip.messages.message import Request, sdp_of
+from offhook.telephony.sip.messages.info import DTMF, DTMF_RELAY, key_body, key_of
+from offhook.telephony.sip.messages.message import Request, Response, respond, sdp_of
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.dialog import FIRST_CSEQ, MAX_FORWARDS, Dialog, sdp_body
+from offhook.telephony.sip.sessions.dialog_requests import (
+    ALLOWED,
+    DialogRequests,
+    HeaderLines,
+    PendingRequest,
+    fault,
+)
 from offhook.telephony.sip.sessions.ending import (
     BY,
     Cause,
@@ -29,23 +46,28 @@ from offhook.telephony.sip.sessions.ending import (
     reason_text,
     shown,
 )
-from offhook.telephony.sip.sessions.open_offer import Place, TheirOffer
-from offhook.telephony.sip.sessions.reliable import (
-    FIRST_RSEQ_MOST,
-    ReliableSender,
-    Repetition,
+from offhook.telephony.sip.sessions.incoming_invite import IncomingInvite
+from offhook.telephony.sip.sessions.offers import (
+    DECISION_SECONDS,
+    Offers,
+    PendingOffer,
+    Place,
+    RemoteOffer,
 )
-from offhook.telephony.sip.sessions.session_calling import Calling
+from offhook.telephony.sip.sessions.outgoing_invite import NOT_REACHABLE, OutgoingInvite
+from offhook.telephony.sip.sessions.refer import ReferUsage
+from offhook.telephony.sip.sessions.reliable import SuccessSender
 from offhook.telephony.sip.sessions.session_events import (
     Answered,
-    AnswerReceived,
     Confirmed,
     Core,
+    Dtmf,
+    OfferRefused,
     Progress,
+    SessionEvent,
     SessionSettings,
 )
-from offhook.telephony.sip.sessions.session_offers import DECISION_SECONDS
-from offhook.telephony.sip.sessions.session_requests import ALLOWED, LINGER_SECONDS
+from offhook.telephony.sip.sessions.session_modification import DIALOG_GONE, SessionModification
 from offhook.telephony.sip.sessions.session_table import (
     OVER,
     RINGING,
@@ -54,10 +76,20 @@ from offhook.telephony.sip.sessions.session_table import (
     Event,
     SessionState,
 )
-from offhook.telephony.sip.transactions.transaction import ClientTransaction, ServerTransaction
+from offhook.telephony.sip.sessions.session_timer import SessionTimer
+from offhook.telephony.sip.transactions.transaction import (
+    TRANSACTION_SECONDS,
+    ClientTransaction,
+    ServerTransaction,
+)
+
+LINGER_SECONDS = 2 * TRANSACTION_SECONDS
+"""From the end of a call until it is forgotten, whatever is still unanswered."""
+_LATE_METHODS = ("BYE", "NOTIFY")
+"""Requests that still have a meaning after the end of the call."""
 
 
-class Session(Calling):
+class Session:
     """One call. Made by `incoming` or `outgoing`."""
 
     def __init__(
@@ -72,15 +104,33 @@ class Session(Calling):
         random: Callable[[], float],
         now: float,
     ) -> None:
-        super().__init__(
-            core, invite, local_tag, local_contact, settings, digest, we_called, random
-        )
+        self.call_id = invite.call_id
+        self.local_tag = local_tag
         self.state = SessionState.CALLING if we_called else SessionState.RECEIVED
-        self._rings_until: float | None = now + settings.ring_seconds
-        self._invite_transaction: ServerTransaction | None = None
-        self._reliable: ReliableSender | None = None
-        self._accepting: str | None = None
-        self._parting: tuple[int, str] | None = None
+        self._settings = settings
+        self._events: deque[SessionEvent] = deque()
+        emit = self._events.append
+        self._requests = DialogRequests(core, self, local_contact, settings, digest)
+        self._offers = Offers(sdp_of(invite) is not None, emit)
+        self._timer = SessionTimer(settings.session_seconds, settings.min_se)
+        self._success = SuccessSender()
+        self._modification = SessionModification(
+            self._requests,
+            self._offers,
+            self._timer,
+            self._success,
+            self,
+            emit,
+            we_called,
+            random,
+        )
+        self.refers = ReferUsage(self._requests, emit)
+        """To accept, refuse and report a ReferReceived."""
+        self._incoming: IncomingInvite | None = None
+        self._outgoing: OutgoingInvite | None = None
+        self._ring_deadline: float | None = now + settings.ring_seconds
+        self._linger_deadline: float | None = None
+        self._bye_reason: tuple[int, str] | None = None
         """Status and text for the Reason of our BYE."""
 
     @classmethod
@@ -94,29 +144,26 @@ class Session(Calling):
         now: float,
         random: Callable[[], float] = _random.random,
     ) -> "Session":
-        """Somebody calls. A request that cannot be served (420, 422 …) is refused at once: the
-        session has then ended."""
+        """A call that the far end makes. A request that cannot be served (420, 422 …) is refused
+        at once: the session has then ended."""
         tag = secrets.token_hex(8)
         session = cls(core, request, tag, local_contact, settings, None, False, random, now)
-        session._invite_transaction = transaction
-        session.dialog = Dialog.from_request(request, tag, local_contact)
-        session._learn(request)
-        if session._offered_first:
-            session._theirs = TheirOffer(Place.INVITE, sdp_of(request))
-        required = "100rel" in request.require
-        if required or ("100rel" in request.supported and settings.reliable):
-            first = 1 + int(random() * (FIRST_RSEQ_MOST - 1))
-            session._reliable = ReliableSender(request, first)
+        requests, timer = session._requests, session._timer
+        dialog = requests.dialog = Dialog.from_request(request, tag, local_contact)
+        requests.learn_allow(request)
+        session._incoming = IncomingInvite(
+            transaction, request, requests, session._offers, timer, session._success, random
+        )
         if request.expires is not None:
-            session._rings_until = now + min(settings.ring_seconds, request.expires)
-        fault = cls.fault(request, settings)
-        too_short = session._timer.refusal(request)
-        if fault is None and too_short is not None:
-            fault = 422, too_short
-        if fault is None and session.dialog.remote_target.scheme not in ("sip", "sips"):
-            fault = 400, []  # neither Contact nor From says where to send requests
-        if fault is not None:
-            session.refuse(fault[0], "", now, fault[1])
+            session._ring_deadline = now + min(settings.ring_seconds, request.expires)
+        refusal = fault(request, settings)
+        too_short = timer.refusal(request)
+        if refusal is None and too_short is not None:
+            refusal = 422, too_short
+        if refusal is None and dialog.remote_target.scheme not in ("sip", "sips"):
+            refusal = 400, []  # neither Contact nor From says where to send requests
+        if refusal is not None:
+            session.refuse(refusal[0], "", now, refusal[1])
         return session
 
     @classmethod
@@ -160,182 +207,373 @@ class Session(Calling):
             fields.set(name, value)
         if digest is not None:
             digest.preempt(invite)
-        session._ours = Place.INVITE if sdp else None
-        session._sent_invite = session._send(invite, None, now)
+        session._outgoing = OutgoingInvite(
+            invite, session._requests, session._offers, session._timer, session
+        )
+        session._outgoing.send(now)
         return session
 
-    # --- for the owner ---
+    # --- how it goes, for the owner ---
+
+    def next_event(self) -> SessionEvent | None:
+        return self._events.popleft() if self._events else None
+
+    @property
+    def dialog(self) -> Dialog | None:
+        """The dialog of the call; before it is answered the one that was heard of last."""
+        return self._requests.dialog
+
+    @property
+    def invite(self) -> Request:
+        """As it came, or as it was sent last, without Via."""
+        part = self._outgoing or self._incoming
+        assert part is not None
+        return part.request
+
+    @property
+    def over(self) -> bool:
+        """Nothing more is sent or awaited: the session can be dropped once its events are drained.
+        Later than `Ended`: a BYE wants its answer, a transfer its outcome."""
+        return self.state is SessionState.ENDED and self._linger_deadline is None
+
+    def next_hop(self, request: Request) -> Uri:
+        """Where a request of this session goes (RFC 3261 §8.1.2)."""
+        return self._requests.next_hop(request)
+
+    # --- the call, for the owner ---
 
     def ring(self, now: float, sdp: str | None = None) -> None:
-        """Tell the caller that it rings; with `sdp`, that there is sound before the call is taken:
-        the answer to their offer, or our offer where they made none and can acknowledge it."""
-        transaction = self._invite_transaction
-        if (
-            self.state is not SessionState.RECEIVED
-            or transaction is None
-            or self._accepting is not None
-        ):
-            return
-        if sdp is not None and not self._offered_first and self._reliable is None:
-            sdp = None  # an offer that may be lost is none (RFC 3262 §5)
-        if self._agreed or self._ours is Place.PROVISIONAL:
-            sdp = None
-        response = self._response(self.invite, 183 if sdp else 180, sdp=sdp)
-        if self._reliable is None:
-            self._core.respond(transaction, response, now)
-            return
-        if sdp is not None and self._offered_first:
-            self._theirs, self._agreed = None, True
-        elif sdp is not None:
-            self._ours = Place.PROVISIONAL
-        first = self._reliable.send(response, now)
-        if first is not None:
-            self._core.respond(transaction, first, now)
+        """Tell the caller that it rings; with `sdp`, that there is sound before the call is
+        answered: the answer to their offer, or our offer where they made none and can acknowledge
+        it."""
+        incoming = self._incoming
+        if self.state is SessionState.RECEIVED and incoming and incoming.accepting is None:
+            incoming.ring(now, sdp)
 
     def accept(self, sdp: str, now: float) -> None:
-        """Take the call: the answer to their offer, or our offer where they made none; not looked
-        at when the media were agreed on before. Confirmed follows, or Ended."""
-        if self.state is SessionState.RECEIVED and self._accepting is None:
-            self._accepting = sdp
+        """Answer the call. `sdp`: the answer to their offer, or our offer where they made none;
+        ignored when the media were agreed on before. Confirmed follows, or Ended."""
+        incoming = self._incoming
+        if self.state is SessionState.RECEIVED and incoming and incoming.accepting is None:
+            incoming.accepting = sdp
             self._settle(now)
 
-    def refuse(
-        self, status: int, reason: str, now: float, headers: Sequence[tuple[str, str]] = ()
-    ) -> None:
-        """Do not take the call. `reason`: the phrase of the response, "" the usual one."""
-        self._happened(Event.REFUSE, now, status, reason, headers=headers)
+    def refuse(self, status: int, reason: str, now: float, headers: HeaderLines = ()) -> None:
+        """Do not answer the call. `reason`: the phrase of the response, "" the usual one."""
+        self.apply(Event.REFUSE, now, status, reason, headers=headers)
         self._settle(now)
 
     def hang_up(self, now: float, reason: str = "", status: int = 0) -> None:
-        """End the call as its state demands: refuse it (480 unless `status` says otherwise), give
-        it up or hang up. `reason` goes along in a Reason header (RFC 3326)."""
-        self._happened(Event.HANG_UP, now, status, reason)
+        """End the call as its state demands: refuse it (480 unless `status` says otherwise), cancel
+        it or hang up. `reason` goes along in a Reason header (RFC 3326)."""
+        self.apply(Event.HANG_UP, now, status, reason)
         self._settle(now)
 
-    def accept_late_offer(self, sdp: str, now: float) -> None:
-        """Our answer to the offer that Answered brought."""
-        if self._theirs is not None and self._theirs.place is Place.SUCCESS:
-            self._theirs = None
-            self._happened(Event.ANSWER, now, sdp=sdp)
-            self._settle(now)
+    def info_dtmf(self, digit: str, now: float) -> None:
+        """Send a key press, one of 0-9*#A-D, by INFO. Ignored when there is no call; one that rings
+        at the far end may already have a machine behind it that listens."""
+        talking = self.state in (SessionState.PROCEEDING, SessionState.ESTABLISHED)
+        if self.dialog is not None and talking and not self._requests.full:
+            body = key_body(digit)
+            self._requests.request("INFO", now, body=body, content_type=DTMF_RELAY)
+
+    # --- media, for the owner ---
+
+    def reoffer(self, sdp: str, now: float) -> None:
+        """Offer other media: a re-INVITE, in a call that is not answered yet an UPDATE. It waits
+        while an INVITE is under way. AnswerReceived or OfferRefused follows, the latter at once
+        with 491 while another offer is open, or Ended."""
+        if self.state in OVER:
+            return
+        if self._offers.open or not self._offers.agreed:
+            self._events.append(OfferRefused(491, "another offer is open"))
+            return
+        self._offers.pending = PendingOffer(sdp)
+        self._settle(now)
+
+    def answer_offer(self, sdp: str, now: float) -> None:
+        """To an OfferReceived, or an Answered that brought an offer: our answer, or our offer where
+        it asked for one. Ignored when the offer has been withdrawn."""
+        offers, theirs = self._offers, self._offers.theirs
+        if theirs is None or theirs.place is Place.INVITE:
+            return
+        offers.theirs = None
+        if theirs.place is Place.SUCCESS:
+            self.apply(Event.ANSWER, now, sdp=sdp)
+        elif theirs.sdp is None:
+            offers.ours = Place.SUCCESS
+        else:
+            offers.agreed = True
+        if theirs.response is not None and self._outgoing is not None:
+            self._outgoing.acknowledge(theirs.response, now, sdp)
+        elif theirs.transaction is not None and theirs.place is Place.PRACK:
+            self._requests.respond(theirs.transaction, 200, now, sdp=sdp)
+        elif theirs.transaction is not None:
+            self._modification.accept(theirs.transaction, sdp, now)
+        self._settle(now)
+
+    def refuse_offer(self, status: int, now: float) -> None:
+        """To an OfferReceived: the media stay as they are."""
+        theirs = self._offers.theirs
+        if theirs is None or theirs.place is Place.INVITE:
+            return
+        if theirs.transaction is None:  # an 18x or a 2xx has nowhere to say no
+            self.apply(Event.HANG_UP, now, 488, "no common media")
+        else:
+            self._offers.theirs = None
+            self._requests.respond(theirs.transaction, status, now)
+        self._settle(now)
+
+    # --- transfers, for the owner ---
+
+    def refer(self, target: Uri, now: float, replaces: str = "", referred_by: str = "") -> bool:
+        """Ask the far end to call `target`, in place of the call `replaces` (`Dialog.replaces`).
+        ReferProgress follows. False: there is no call, or a transfer is under way."""
+        if self.state is not SessionState.ESTABLISHED or self.refers.sending:
+            return False
+        self.refers.send(target, now, replaces, referred_by)
+        return True
 
     # --- time ---
 
     def get_timer(self) -> float | None:
         return min((t for t in self._timers() if t is not None), default=None)
 
+    def _timers(self) -> Iterator[float | None]:
+        yield self._ring_deadline
+        yield self._linger_deadline
+        yield self._offers.theirs.deadline if self._offers.theirs else None
+        yield self._success.get_timer()
+        if self._incoming is not None and self._incoming.reliable is not None:
+            yield self._incoming.reliable.get_timer()
+        yield from self._modification.timers()
+        yield from self.refers.timers()
+
     def handle_timer(self, now: float) -> None:
-        self._handle_timers(now)
+        self.refers.handle_timer(now)
+        if self._linger_deadline is not None and now >= self._linger_deadline:
+            self.state = SessionState.ENDED
+            self.refers.abandon()
+            self._linger_deadline = None
+        if self._success.gave_up(now):
+            self._success.stop()
+            self.apply(Event.NO_ACK, now, 408, "the far end did not confirm the call")
+        elif (repeated := self._success.repeat(now)) is not None:
+            self._requests.send_response(*repeated, now)
+        theirs = self._offers.theirs
+        if theirs is not None and theirs.deadline is not None and now >= theirs.deadline:
+            self.refuse_offer(500, now)
+        self._modification.handle_timer(now)
+        if self._ring_deadline is not None and now >= self._ring_deadline:
+            self._ring_deadline = None
+            text = f"no answer after {self._settings.ring_seconds:g} s"
+            self.apply(Event.RANG_OUT, now, 408 if self._outgoing else 480, text)
+        if self._incoming is not None and not self._incoming.repeat(now):
+            self.apply(Event.NO_PRACK, now, 504, "the far end did not acknowledge the ringing")
         self._settle(now)
 
-    def _timers(self) -> Iterator[float | None]:
-        yield from super()._timers()
-        yield self._rings_until
-        yield self._reliable.get_timer() if self._reliable is not None else None
+    # --- responses to our requests, from the core ---
 
-    def _handle_timers(self, now: float) -> None:
-        super()._handle_timers(now)
-        if self._rings_until is not None and now >= self._rings_until:
-            self._rings_until = None
-            text = f"no answer after {self._settings.ring_seconds:g} s"
-            self._happened(Event.RANG_OUT, now, 408 if self._we_called else 480, text)
-        if self._reliable is not None and self._invite_transaction is not None:
-            if self._reliable.gave_up(now):
-                text = "the far end did not acknowledge the ringing"
-                self._happened(Event.NO_PRACK, now, 504, text)
-            elif (response := self._reliable.repeat(now)) is not None:
-                self._core.respond(self._invite_transaction, response, now)
+    def receive_response(
+        self, transaction: ClientTransaction, response: Response, now: float
+    ) -> None:
+        requests = self._requests
+        sent = requests.sent.get(transaction.key)
+        requests.learn_allow(response)
+        if response.status < 200:
+            if sent is not None and sent.dialog is None and self._outgoing is not None:
+                self._outgoing.receive_provisional(sent, response, now)
+        elif response.status < 300 and transaction.request.method == "INVITE":
+            requests.sent.pop(transaction.key, None)
+            self._receive_success(sent, response, now)
+        elif sent is not None:
+            del requests.sent[transaction.key]
+            if not self._retry(sent, response, now):
+                self._receive_final(sent, response, now)
+        self._settle(now)
 
-    def _may_update(self) -> bool:
-        if (
-            self.state not in (SessionState.PROCEEDING, SessionState.RECEIVED)
-            or self._accepting is not None
-        ):
+    def failed(
+        self, transaction: ClientTransaction | ServerTransaction, reason: str, now: float
+    ) -> None:
+        """There will be no final response (RFC 3261 §8.1.3.1): "timeout" or "transport". Of a
+        request of theirs: its connection is gone before it had its response."""
+        sent = self._requests.sent.pop(transaction.key, None)
+        theirs = self._offers.theirs
+        if sent is not None:
+            status, phrase = 408, ""
+            if reason != "timeout":
+                status, phrase = 503, shown(transaction.broken) or NOT_REACHABLE
+            stand_in = respond(sent.request, status, phrase)
+            self._receive_final(sent, stand_in, now, received=False)
+        elif self._incoming is not None and transaction is self._incoming.transaction:
+            self.apply(Event.FAILED, now, 503, "the connection is lost", by="transport")
+        elif theirs is not None and theirs.transaction is transaction:
+            self._offers.theirs = None
+        self._settle(now)
+
+    def _retry(self, sent: PendingRequest, response: Response, now: float) -> bool:
+        """Whether the response was a challenge and the request has been sent again."""
+        if self.state in OVER and sent.request.method not in _LATE_METHODS:
             return False
-        unsure = self._reliable is not None and self._reliable.blocks_answer
-        return self._agreed and not unsure and "UPDATE" in self._allow
+        again = self._requests.retry(sent, response, now)
+        if again is None:
+            return False
+        if sent.dialog is None and self._outgoing is not None:
+            self._outgoing.resent(again)
+        else:
+            self._modification.resent(sent, again)
+        return True
 
-    # --- we are called ---
+    def _receive_success(self, sent: PendingRequest | None, response: Response, now: float) -> None:
+        """Any 2xx to an INVITE of ours; `sent` is None from the second on."""
+        outgoing, dialog = self._outgoing, self.dialog
+        if sent is not None and sent.dialog is None and outgoing is not None:
+            outgoing.receive_success(response, now)
+        elif self._requests.repeat_ack(response):
+            pass
+        elif sent is not None:
+            self._modification.receive_success(sent, response, now)
+        elif outgoing is not None:
+            ours = dialog is not None and dialog.remote.tag == response.to.tag
+            if self.state is not SessionState.OFFERED or not ours:  # else our answer is awaited
+                outgoing.end_fork(response, now)
 
-    def _take(self, request: Request, transaction: ServerTransaction, now: float) -> None:
+    def _receive_final(
+        self, sent: PendingRequest, response: Response, now: float, received: bool = True
+    ) -> None:
+        """A final response but a 2xx to an INVITE. `received`: see SessionModification."""
+        match sent.request.method:
+            case "INVITE" if sent.dialog is None and self._outgoing is not None:
+                self._outgoing.receive_failure(sent, response, now, received)
+            case "INVITE" | "UPDATE":
+                self._modification.receive_final(sent, response, now, received)
+            case "BYE" if sent.dialog is self.dialog:
+                self.apply(Event.BYE_DONE, now)
+            case "REFER":
+                self.refers.receive_response(response, now)
+            case "INFO" if response.status == 481:
+                self.apply(Event.GONE, now, 481, DIALOG_GONE)
+            case "NOTIFY" if response.status >= 300:
+                self.refers.notify_failed()
+
+    # --- requests of the far end, from the core ---
+
+    def receive_request(self, request: Request, transaction: ServerTransaction, now: float) -> None:
+        """A request with our tag in To."""
+        requests = self._requests
+        dialog = requests.dialog_with(request.from_.tag)
+        if dialog is None or (self.state in OVER and request.method not in _LATE_METHODS):
+            requests.respond(transaction, 481, now)
+        elif not dialog.accept(request):
+            requests.respond(transaction, 500, now, "Request Out of Order")  # §12.2.2
+        elif (refusal := fault(request, self._settings)) is not None:
+            requests.respond(transaction, refusal[0], now, headers=refusal[1])
+        else:
+            requests.learn_allow(request)
+            self._receive(request, transaction, now)
+        self._settle(now)
+
+    def _receive(self, request: Request, transaction: ServerTransaction, now: float) -> None:
+        requests = self._requests
         match request.method:
             case "BYE":
-                self._respond(transaction, 200, now)
+                requests.respond(transaction, 200, now)
                 if request.from_.tag == (self.dialog.remote.tag if self.dialog else ""):
-                    self._happened(Event.BYE, now, 200, reason_text(request))
+                    self.apply(Event.BYE, now, 200, reason_text(request))
+            case "INVITE":
+                if self._success.cseq is not None and self._offers.ours is None:
+                    # A new INVITE shows that our 2xx was seen: its ACK is lost or overtaken.
+                    self._acknowledged(None, now)
+                self._modification.receive_reinvite(request, transaction, now)
+            case "UPDATE":
+                self._modification.receive_update(request, transaction, now)
             case "PRACK":
-                self._take_prack(request, transaction, now)
+                if self._incoming is None:
+                    requests.respond(transaction, 481, now)
+                elif not self._incoming.receive_prack(request, transaction, now):
+                    self.apply(Event.REFUSE, now, 488, "")
+            case "OPTIONS":
+                requests.respond(transaction, 200, now, headers=[("Accept", "application/sdp")])
+            case "INFO":
+                self._receive_info(request, transaction, now)
+            case "REFER" if self.state in (SessionState.ESTABLISHED, SessionState.ANSWERED):
+                self.refers.receive_refer(request, transaction, now)
+            case "REFER":
+                requests.respond(transaction, 403, now)
+            case "NOTIFY":
+                self.refers.receive_notify(request, transaction, now)
             case _:
-                super()._take(request, transaction, now)
+                requests.respond(transaction, 405, now, headers=[("Allow", ", ".join(ALLOWED))])
 
-    def _take_prack(self, request: Request, transaction: ServerTransaction, now: float) -> None:
-        """RFC 3262 §3, §5."""
-        try:
-            if self._reliable is None or self._invite_transaction is None:
-                raise SipError("nothing was sent reliably")
-            acknowledged, following = self._reliable.acknowledge(request, now)
-        except SipError:
-            self._respond(transaction, 481, now)
+    def _receive_info(self, request: Request, transaction: ServerTransaction, now: float) -> None:
+        """A key press; without a body it only asks whether we are there (RFC 2976)."""
+        digit = key_of(request)
+        if digit is None:
+            accept = [("Accept", f"{DTMF_RELAY}, {DTMF}")]
+            self._requests.respond(transaction, 415, now, headers=accept)
             return
-        sdp = sdp_of(request)
-        if self._ours is Place.PROVISIONAL and acknowledged.body:
-            self._ours = None
-            self._respond(transaction, 200, now)
-            if sdp is None:
-                self._happened(Event.REFUSE, now, 488, "")
-                return
-            self._agreed = True
-            self._tell(AnswerReceived(sdp))
-        elif sdp is None:
-            self._respond(transaction, 200, now)
-        elif self._agreed and not self._ours and not self._theirs:
-            self._offered(Place.PRACK, sdp, transaction, now)
+        self._requests.respond(transaction, 200, now)
+        if digit:
+            self._events.append(Dtmf(digit))
+
+    def receive_ack(self, request: Request, now: float) -> None:
+        """The ACK to a 2xx of ours; a repeated one is ignored."""
+        if self._success.cseq == request.cseq.number:
+            self._acknowledged(sdp_of(request), now)
+        self._settle(now)
+
+    def _acknowledged(self, sdp: str | None, now: float) -> None:
+        self._success.stop()
+        due = self._offers.ours is Place.SUCCESS
+        if self.state not in (SessionState.ANSWERED, SessionState.LEAVING):
+            if due:
+                self._offers.receive_answer(sdp)
+            return
+        if due:
+            self._offers.ours = None
+        if due and sdp is None:
+            self.apply(Event.ACK_BARE, now, 488, "the far end gave no answer to the offer")
         else:
-            self._respond(transaction, 488, now)
-        if following is not None:
-            self._core.respond(self._invite_transaction, following, now)
+            self._offers.agreed = True
+            self.apply(Event.ACK, now, sdp=sdp if due else None)
 
     def cancelled(
         self, transaction: ServerTransaction, now: float, request: Request | None = None
     ) -> None:
-        """A CANCEL of an INVITE that is unanswered. `request`: the CANCEL, for its Reason."""
-        if transaction is self._invite_transaction:
+        """A CANCEL of an unanswered INVITE: of the call, or of the offer in a re-INVITE.
+        `request`: the CANCEL, for its Reason."""
+        theirs = self._offers.theirs
+        if self._incoming is not None and transaction is self._incoming.transaction:
             text = reason_text(request) if request is not None else ""
-            self._happened(Event.CANCEL, now, 487, text)
-            self._settle(now)
-        else:
-            super().cancelled(transaction, now, request)
-
-    def _request_lost(self, transaction: ClientTransaction | ServerTransaction, now: float) -> None:
-        if transaction is self._invite_transaction:
-            self._happened(Event.FAILED, now, 503, "the connection is lost", by="transport")
-        else:
-            super()._request_lost(transaction, now)
+            self.apply(Event.CANCEL, now, 487, text)
+        elif theirs is not None and theirs.transaction is transaction:
+            self._offers.theirs = None
+            self._requests.respond(transaction, 487, now)
+        self._settle(now)
 
     # --- the table ---
 
-    def _gone(self, now: float) -> None:
-        self._happened(Event.GONE, now, 481, "the far end does not know the call any more")
-
     def _settle(self, now: float) -> None:
-        if (
-            self._accepting is not None
-            and self.state is SessionState.RECEIVED
-            and self._may_answer()
-        ):
-            self._happened(Event.ACCEPT, now, sdp=self._accepting)
-        self._send_waiting(now)
-        if self.state is SessionState.ENDED and self._idle():
-            self._linger_until = None
+        """Do what has become possible: answer the call, send the pending offer, be over."""
+        incoming = self._incoming
+        if self.state is SessionState.RECEIVED and incoming is not None and incoming.ready:
+            self.apply(Event.ACCEPT, now, sdp=incoming.accepting)
+        if self._offers.pending is not None:
+            self._modification.send_pending(now, self._may_update())
+        if self.state is SessionState.ENDED and not self._requests.sent and self.refers.idle:
+            self._linger_deadline = None
 
-    def _may_answer(self) -> bool:
-        """Is no offer in a PRACK, an UPDATE or an 18x open (RFC 3262 §3, §5)?"""
-        if self._reliable is not None and self._reliable.blocks_answer:
+    def _may_update(self) -> bool:
+        """Whether an UPDATE may carry an offer although the call is not answered."""
+        if not self._offers.agreed or "UPDATE" not in self._requests.allow:
             return False
-        theirs = self._theirs.place if self._theirs is not None else None
-        return theirs in (None, Place.INVITE) and self._ours is None
+        incoming = self._incoming
+        if incoming is None:
+            return self.state is SessionState.PROCEEDING
+        unanswered = self.state is SessionState.RECEIVED and incoming.accepting is None
+        return unanswered and not incoming.undelivered_sdp
 
-    def _happened(
+    def apply(
         self,
         event: Event,
         now: float,
@@ -343,9 +581,10 @@ class Session(Calling):
         reason: str = "",
         sdp: str | None = None,
         *,
-        headers: Sequence[tuple[str, str]] = (),
+        headers: HeaderLines = (),
         by: EndedBy | None = None,
     ) -> None:
+        """Follow the table: see `session_table.Lifecycle`. For the parts of the session."""
         row = TABLE.get((self.state, event))
         if row is None:
             return
@@ -353,96 +592,59 @@ class Session(Calling):
         was_over = self.state in OVER
         before, self.state = self.state, row.state
         if cause.by != "remote" and reason:
-            self._parting = self._parting or (status or 16, reason)
-        _ACTIONS[row.action](self, cause, now)
+            self._bye_reason = self._bye_reason or (status or 16, reason)
+        self._perform(row.action, cause, now)
         if self.state not in RINGING:
-            self._rings_until = None
-            if self._reliable is not None:
-                self._reliable.stop()
+            self._ring_deadline = None
+            if self._incoming is not None and self._incoming.reliable is not None:
+                self._incoming.reliable.stop()
         if self.state in OVER:
-            self._linger_until = now + LINGER_SECONDS
+            self._linger_deadline = now + LINGER_SECONDS
             if self.state is not SessionState.LEAVING:
-                self._unacknowledged = None
+                self._success.stop()
             if not was_over:
-                self._tell(ended(cause, before))
-                self._stop_negotiating(now)
-                self._refers_end(now)
+                self._events.append(ended(cause, before))
+                self._modification.stop(now)
+                self.refers.call_ended(now)
 
-    def _nothing(self, cause: Cause, now: float) -> None:
-        pass
+    def _perform(self, action: Action, cause: Cause, now: float) -> None:
+        offers, incoming, outgoing = self._offers, self._incoming, self._outgoing
+        match action:
+            case Action.NOTHING | Action.TELL:
+                pass
+            case Action.PROGRESS:
+                if cause.status > 100:
+                    self._events.append(Progress(cause.status, cause.reason, cause.sdp))
+            case Action.CONFIRM:
+                offers.complete()
+                self._send_ack()
+                known = outgoing is not None and cause.sdp == outgoing.answer
+                self._events.append(Answered(None if known else cause.sdp))
+            case Action.HOLD_ACK:
+                offers.theirs = RemoteOffer(Place.SUCCESS, cause.sdp, now + DECISION_SECONDS)
+                self._events.append(Answered(cause.sdp))
+            case Action.ACK_ANSWER:
+                offers.agreed = True
+                self._send_ack(cause.sdp)
+            case Action.ACK_AND_BYE:
+                self._send_ack()
+                self._send_bye(now)
+            case Action.BYE:
+                self._send_bye(now)
+            case Action.GIVE_UP if outgoing is not None:
+                outgoing.cancel(now)
+            case Action.ACCEPT if incoming is not None:
+                incoming.send_success(cause.sdp, now)
+            case Action.REFUSE if incoming is not None:
+                incoming.refuse(cause, now)
+            case Action.CONFIRMED:
+                self._events.append(Confirmed(cause.sdp))
 
-    def _do_progress(self, cause: Cause, now: float) -> None:
-        if cause.status > 100:
-            self._tell(Progress(cause.status, cause.reason, cause.sdp))
-
-    def _do_confirm(self, cause: Cause, now: float) -> None:
-        self._ours, self._theirs, self._agreed = None, None, True
+    def _send_ack(self, sdp: str | None = None) -> None:
+        """Send the ACK to the 2xx that answered our call."""
         assert self.dialog is not None
-        self._send_ack(self.dialog, self.invite)
-        self._tell(Answered(None if cause.sdp == self._told_sdp else cause.sdp))
+        self._requests.ack(self.dialog, self.invite, sdp)
 
-    def _do_hold_ack(self, cause: Cause, now: float) -> None:
-        self._theirs = TheirOffer(Place.SUCCESS, cause.sdp, now + DECISION_SECONDS)
-        self._tell(Answered(cause.sdp))
-
-    def _do_ack_answer(self, cause: Cause, now: float) -> None:
-        self._agreed = True
-        assert self.dialog is not None
-        self._send_ack(self.dialog, self.invite, cause.sdp)
-
-    def _do_ack_and_bye(self, cause: Cause, now: float) -> None:
-        assert self.dialog is not None
-        self._send_ack(self.dialog, self.invite)
-        self._do_bye(cause, now)
-
-    def _do_give_up(self, cause: Cause, now: float) -> None:
-        assert self._sent_invite is not None
-        self._core.cancel(self._sent_invite.transaction, now)
-
-    def _do_accept(self, cause: Cause, now: float) -> None:
-        transaction, sdp = self._invite_transaction, cause.sdp
-        assert transaction is not None
-        if self._theirs is not None:
-            self._theirs, self._agreed = None, True
-        elif self._agreed:
-            sdp = None
-        else:
-            self._ours = Place.SUCCESS
-        headers = self._timer.answer(self.invite, now)
-        response = self._respond(transaction, 200, now, headers=headers, sdp=sdp)
-        self._unacknowledged = transaction, Repetition(response, now)
-
-    def _do_refuse(self, cause: Cause, now: float) -> None:
-        assert self._invite_transaction is not None
-        status = cause.status if cause.status >= 300 else 480
-        headers = list(cause.headers)
-        phrase = cause.reason if cause.event is Event.REFUSE else ""
-        if cause.event in (Event.BYE, Event.CANCEL):
-            status = 487
-        elif not phrase and cause.reason:
-            headers.append(reason_header(status, cause.reason))
-        self._theirs = None
-        self._respond(self._invite_transaction, status, now, shown(phrase), headers)
-
-    def _do_confirmed(self, cause: Cause, now: float) -> None:
-        self._tell(Confirmed(cause.sdp))
-
-    def _do_bye(self, cause: Cause, now: float) -> None:
-        reasons = [reason_header(*self._parting)] if self._parting else []
-        self._request("BYE", now, reasons)
-
-
-_ACTIONS: Mapping[Action, Callable[[Session, Cause, float], None]] = {
-    Action.NOTHING: Session._nothing,
-    Action.PROGRESS: Session._do_progress,
-    Action.CONFIRM: Session._do_confirm,
-    Action.HOLD_ACK: Session._do_hold_ack,
-    Action.ACK_ANSWER: Session._do_ack_answer,
-    Action.ACK_AND_BYE: Session._do_ack_and_bye,
-    Action.GIVE_UP: Session._do_give_up,
-    Action.ACCEPT: Session._do_accept,
-    Action.REFUSE: Session._do_refuse,
-    Action.CONFIRMED: Session._do_confirmed,
-    Action.BYE: Session._do_bye,
-    Action.TELL: Session._nothing,
-}
+    def _send_bye(self, now: float) -> None:
+        reasons = [reason_header(*self._bye_reason)] if self._bye_reason else []
+        self._requests.request("BYE", now, reasons)

@@ -49,7 +49,7 @@ class Answered:
 
     sdp: str | None = field(repr=False)
     """The answer to our offer; None when the one of a Progress stands. In a call that began without
-    an offer of ours: their offer, which waits for `accept_late_offer`; None when it has been
+    an offer of ours: their offer, which waits for `answer_offer`; None when it has been
     answered before."""
 
 
@@ -101,8 +101,8 @@ class Dtmf:
 
 @dataclass(frozen=True, slots=True)
 class ReferReceived:
-    """The far end asks us to call somebody (RFC 3515): `accept_refer` or `refuse_refer`, then
-    `notify_refer` as that call goes."""
+    """The far end asks us to call somebody (RFC 3515): `Session.refers.accept` or
+    `refuse`, then `notify` as that call goes."""
 
     target: Uri
     """Without headers."""

@@ -1,12 +1,14 @@
 """The life of a call as a table: state × event → state, action (RFC 3261 §13–15).
 
 Changes of the media within an established call have states of their own, which do not touch
-these: see `session_offers.py`. What has no row comes too late or too early and is let pass.
+these: see `session_modification.py`. What has no row comes too late or too early and is ignored.
 """
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+from offhook.telephony.call_record import EndedBy
 
 
 class SessionState(Enum):
@@ -97,6 +99,28 @@ class Action(Enum):
     """Send it, and tell the end."""
     TELL = auto()
     """Tell the end."""
+
+
+class Lifecycle(Protocol):
+    """The life of the call as the parts of a session see it."""
+
+    @property
+    def state(self) -> SessionState: ...
+
+    def apply(
+        self,
+        event: Event,
+        now: float,
+        status: int = 0,
+        reason: str = "",
+        sdp: str | None = None,
+        *,
+        by: EndedBy | None = None,
+    ) -> None:
+        """Follow the table; an event that has no row in this state is ignored. `status` and
+        `reason` describe the end, if it is one; `by`: who ends the call, where the event alone
+        does not say."""
+        ...
 
 
 class Transition(NamedTuple):

@@ -110,7 +110,7 @@ def test_responses_that_wait_are_bounded() -> None:
 
 def test_the_caller_takes_them_in_their_order_and_each_once() -> None:
     receiver = ReliableReceiver()
-    assert [receiver.take(rseq) for rseq in (7, 7, 9, 8, 8, 9, 10)] == [
+    assert [receiver.accept(rseq) for rseq in (7, 7, 9, 8, 8, 9, 10)] == [
         True,
         False,
         False,

@@ -3,6 +3,7 @@
 import pytest
 
 from offhook.telephony.sip.sessions.dialog import MAX_ROUTES
+from offhook.telephony.sip.sessions.dialog_requests import MAX_FORKS
 from offhook.telephony.sip.sessions.session_events import (
     Answered,
     AnswerReceived,
@@ -12,7 +13,6 @@ from offhook.telephony.sip.sessions.session_events import (
     Progress,
     SessionSettings,
 )
-from offhook.telephony.sip.sessions.session_requests import MAX_FORKS
 from offhook.telephony.sip.sessions.session_table import SessionState
 from tests.telephony.sip.session_peers import (
     ANSWER,
@@ -20,6 +20,7 @@ from tests.telephony.sip.session_peers import (
     OFFER,
     OTHER,
     THIRD,
+    US,
     Network,
     arrived,
     called,
@@ -189,7 +190,7 @@ def test_forks_are_bounded() -> None:
     session, far = calls()
     for number in range(3 * MAX_FORKS):
         far.answer(session, 0.1, 183, sdp=ANSWER, tag=f"early{number}", to=0)
-    assert len(session._early) == MAX_FORKS
+    assert len(session._outgoing.early) == MAX_FORKS
     for number in range(3 * MAX_FORKS):
         far.answer(session, 0.2, 200, sdp=ANSWER, tag=f"late{number}", to=0)
     assert len(far.acks) <= MAX_FORKS
@@ -238,7 +239,7 @@ def test_a_call_without_an_offer_gets_theirs_and_answers_in_the_ack() -> None:
     assert far.acks == []
     far.answer(session, 0.7, 200, sdp=OFFER)
     assert far.acks == [], "a repeat waits too"
-    session.accept_late_offer(ANSWER, 0.8)
+    session.answer_offer(ANSWER, 0.8)
     assert far.acks[0].body == ANSWER.encode()
     assert session.state is SessionState.ESTABLISHED
     far.answer(session, 0.9, 200, sdp=OFFER)
@@ -256,7 +257,7 @@ def test_a_far_end_that_hangs_up_before_we_answer_its_offer_ends_the_call() -> N
     session, far = calls(sdp=None)
     far.answer(session, 0.2, 200, sdp=OFFER)
     far.ask(session, 0.3, "BYE")
-    session.accept_late_offer(ANSWER, 0.4)
+    session.answer_offer(ANSWER, 0.4)
     assert far.acks == []
     assert ended(session) == Ended(200, "hung up", "remote")
     assert session.over
@@ -450,9 +451,9 @@ def test_hanging_up_never_takes_the_call() -> None:
 def test_a_caller_who_gives_up_is_answered_487() -> None:
     session, far = called()
     session.ring(0.1)
-    assert session._invite_transaction is not None
+    assert session._incoming is not None
     cancel = made("CANCEL", [("Reason", 'SIP;cause=200;text="Call completed elsewhere"')])
-    session.cancelled(session._invite_transaction, 0.2, cancel)
+    session.cancelled(session._incoming.transaction, 0.2, cancel)
     assert far.statuses == [180, 487]
     assert ended(session) == Ended(487, "Call completed elsewhere", "remote")
     assert session.over
@@ -460,8 +461,8 @@ def test_a_caller_who_gives_up_is_answered_487() -> None:
 
 def test_answering_after_the_caller_gave_up_does_nothing() -> None:
     session, far = called()
-    assert session._invite_transaction is not None
-    session.cancelled(session._invite_transaction, 0.2)
+    assert session._incoming is not None
+    session.cancelled(session._incoming.transaction, 0.2)
     session.accept(ANSWER, 0.3)
     session.ring(0.3)
     session.refuse(486, "", 0.3)
@@ -472,8 +473,8 @@ def test_answering_after_the_caller_gave_up_does_nothing() -> None:
 def test_a_cancel_after_the_200_changes_nothing() -> None:
     session, far = called()
     session.accept(ANSWER, 0.1)
-    assert session._invite_transaction is not None
-    session.cancelled(session._invite_transaction, 0.2)
+    assert session._incoming is not None
+    session.cancelled(session._incoming.transaction, 0.2)
     far.acknowledge(session, 0.3)
     assert events(session) == [Confirmed(None)]
 
@@ -554,8 +555,8 @@ def test_an_ack_without_the_answer_that_was_due_ends_the_call() -> None:
 
 def test_the_connection_of_a_ringing_call_is_lost() -> None:
     session, _ = called()
-    assert session._invite_transaction is not None
-    session.failed(session._invite_transaction, "transport", 1.0)
+    assert session._incoming is not None
+    session.failed(session._incoming.transaction, "transport", 1.0)
     assert ended(session) == Ended(503, "the connection is lost", "transport")
     assert session.over
 
@@ -565,7 +566,7 @@ def test_a_caller_of_before_rfc_3261_is_served() -> None:
     assert session.state is SessionState.RECEIVED
     request = made("INVITE", [], OFFER.encode(), from_tag="")
     assert request.from_.tag == ""
-    other = type(session).incoming(far, arrived(request), request, session._contact, NO_TIMER, 0.0)
+    other = type(session).incoming(far, arrived(request), request, US, NO_TIMER, 0.0)
     other.accept(ANSWER, 0.1)
     other.receive_ack(made("ACK", [], from_tag="", to_tag=other.local_tag), 0.2)
     other.hang_up(0.3)
@@ -762,10 +763,10 @@ def test_what_is_asked_after_the_end_does_nothing() -> None:
     session.answer_offer(OTHER, 6.0)
     session.refuse_offer(488, 6.0)
     session.info_dtmf("5", 6.0)
-    session.accept_late_offer(OTHER, 6.0)
-    session.accept_refer(6.0)
-    session.refuse_refer(603, 6.0)
-    session.notify_refer(200, "OK", 6.0)
+    session.answer_offer(OTHER, 6.0)
+    session.refers.accept(6.0)
+    session.refers.refuse(603, 6.0)
+    session.refers.notify(200, "OK", 6.0)
     assert not session.refer(session.invite.uri, 6.0)
     assert (len(far.requests), len(far.responses)) == sent
     assert events(session) == []

@@ -77,7 +77,7 @@ def do(session: Session, action: str, now: float) -> None:
             session.ring(now, ANSWER)
         case "accept":
             session.accept(ANSWER, now)
-            session.accept_late_offer(ANSWER, now)
+            session.answer_offer(ANSWER, now)
         case "refuse":
             session.refuse(486, "", now)
         case "hang up":
@@ -86,11 +86,11 @@ def do(session: Session, action: str, now: float) -> None:
             session.reoffer(OTHER, now)
         case "answer":
             session.answer_offer(ANSWER, now)
-            session.accept_refer(now)
-            session.notify_refer(200, "OK", now)
+            session.refers.accept(now)
+            session.refers.notify(200, "OK", now)
         case "no":
             session.refuse_offer(488, now)
-            session.refuse_refer(603, now)
+            session.refers.refuse(603, now)
         case "refer":
             session.refer(session.invite.uri, now)
             session.info_dtmf("1", now)
@@ -125,8 +125,8 @@ def test_whatever_the_far_end_says_a_session_does_not_raise_and_comes_to_its_end
             far.answer(session, now, what, *headers, sdp=body, tag=tag, to=to)  # type: ignore[arg-type]
         elif what in ("ACK", "CANCEL"):
             far.acknowledge(session, now, body, cseq=number)
-            if session._invite_transaction is not None:
-                session.cancelled(session._invite_transaction, now)
+            if session._incoming is not None:
+                session.cancelled(session._incoming.transaction, now)
         else:
             content_type = ("application/sdp", "application/dtmf")[number % 2]
             data = body.encode() if body else b""

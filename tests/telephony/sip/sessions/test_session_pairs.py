@@ -49,8 +49,8 @@ def act(end: End, action: str) -> None:
         case "refer":
             session.refer(end.uri, now)
         case "progress of a refer":
-            session.accept_refer(now)
-            session.notify_refer(200 if now % 0.2 < 0.1 else 180, "word", now)
+            session.refers.accept(now)
+            session.refers.notify(200 if now % 0.2 < 0.1 else 180, "word", now)
 
 
 def decide(end: End, offer: OfferReceived) -> None:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from offhook.telephony.sip.auth.digest import DigestClient, DigestServer
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.dialog_requests import MAX_SENT
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import (
     Answered,
@@ -15,7 +16,6 @@ from offhook.telephony.sip.sessions.session_events import (
     ReferProgress,
     ReferReceived,
 )
-from offhook.telephony.sip.sessions.session_requests import MAX_SENT
 from offhook.telephony.sip.sessions.session_table import SessionState
 from tests.telephony.sip.session_peers import (
     ANSWER,
@@ -472,11 +472,11 @@ def test_a_transfer_is_taken_on_and_told_of_until_its_end() -> None:
         ("Referred-By", "<sip:them@192.0.2.2>"),
     )
     assert events(session) == [ReferReceived(DESK, "x;to-tag=1;from-tag=2", "<sip:them@192.0.2.2>")]
-    session.accept_refer(1.1)
+    session.refers.accept(1.1)
     assert far.statuses == [202]
-    session.notify_refer(180, "Ringing", 2.0)
-    session.notify_refer(200, "OK", 3.0)
-    session.notify_refer(200, "OK", 3.1)
+    session.refers.notify(180, "Ringing", 2.0)
+    session.refers.notify(200, "OK", 3.0)
+    session.refers.notify(200, "OK", 3.1)
     notifies = far.requests[1:]
     assert [request.body for request in notifies] == [
         b"SIP/2.0 100 Trying\r\n",
@@ -495,8 +495,8 @@ def test_a_transfer_is_taken_on_and_told_of_until_its_end() -> None:
 def test_a_transfer_is_refused() -> None:
     session, far = talking()
     far.ask(session, 1.0, "REFER", ("Refer-To", "<sip:desk@h>"))
-    session.refuse_refer(603, 1.1)
-    session.accept_refer(1.2)
+    session.refers.refuse(603, 1.1)
+    session.refers.accept(1.2)
     assert far.statuses == [603]
 
 
@@ -518,10 +518,10 @@ def test_a_transfer_that_we_have_not_decided_on_ends_with_the_call() -> None:
 def test_a_second_transfer_meanwhile_is_refused() -> None:
     session, far = talking()
     far.ask(session, 1.0, "REFER", ("Refer-To", "<sip:desk@h>"))
-    session.accept_refer(1.1)
+    session.refers.accept(1.1)
     far.ask(session, 1.2, "REFER", ("Refer-To", "<sip:other@h>"))
     assert far.statuses == [202, 491]
-    session.notify_refer(486, "Busy Here", 2.0)
+    session.refers.notify(486, "Busy Here", 2.0)
     far.ask(session, 3.0, "REFER", ("Refer-To", "<sip:other@h>"))
     assert len([e for e in events(session) if isinstance(e, ReferReceived)]) == 2
 
@@ -536,11 +536,11 @@ def test_a_transfer_to_nobody_is_refused(refer_to: str) -> None:
 def test_the_outcome_is_told_also_after_the_far_end_hung_up() -> None:
     session, far = talking()
     far.ask(session, 1.0, "REFER", ("Refer-To", "<sip:desk@h>"))
-    session.accept_refer(1.1)
+    session.refers.accept(1.1)
     far.answer(session, 1.2, 200)
     far.ask(session, 1.3, "BYE")
     assert not session.over
-    session.notify_refer(200, "OK", 5.0)
+    session.refers.notify(200, "OK", 5.0)
     assert far.methods == ["INVITE", "NOTIFY", "NOTIFY"]
     far.answer(session, 5.1, 481)
     assert session.over
@@ -549,9 +549,9 @@ def test_the_outcome_is_told_also_after_the_far_end_hung_up() -> None:
 def test_a_far_end_that_does_not_listen_is_told_no_more() -> None:
     session, far = talking()
     far.ask(session, 1.0, "REFER", ("Refer-To", "<sip:desk@h>"))
-    session.accept_refer(1.1)
+    session.refers.accept(1.1)
     far.answer(session, 1.2, 481)
-    session.notify_refer(200, "OK", 2.0)
+    session.refers.notify(200, "OK", 2.0)
     assert far.methods == ["INVITE", "NOTIFY"]
     assert session.state is SessionState.ESTABLISHED
 
@@ -559,8 +559,8 @@ def test_a_far_end_that_does_not_listen_is_told_no_more() -> None:
 def test_who_wants_no_word_of_it_gets_none() -> None:
     session, far = talking()
     far.ask(session, 1.0, "REFER", ("Refer-To", "<sip:desk@h>"), ("Refer-Sub", "false"))
-    session.accept_refer(1.1)
-    session.notify_refer(200, "OK", 2.0)
+    session.refers.accept(1.1)
+    session.refers.notify(200, "OK", 2.0)
     assert far.responses[0].headers.get("Refer-Sub") == "false"
     assert far.methods == ["INVITE"]
 
@@ -583,9 +583,9 @@ def test_two_sessions_transfer_over_a_bad_network() -> None:
     assert b.session is not None
     a.session.refer(DESK, network.now)
     network.run(20.0)
-    b.session.accept_refer(network.now)
+    b.session.refers.accept(network.now)
     network.run(25.0)
-    b.session.notify_refer(200, "OK", network.now)
+    b.session.refers.notify(200, "OK", network.now)
     b.session.hang_up(network.now)
     network.run(200.0)
     told = [e for e in a.events if isinstance(e, ReferProgress)]

@@ -1,0 +1,198 @@
+"""The INVITE that we send, until the call is answered or not: forks, reliable 18x, challenges.
+
+RFC 3261 §13.2 and RFC 3262 §4. One INVITE may reach several far ends. Each that responds makes a
+dialog of its own; the first 2xx has the call.
+"""
+
+from dataclasses import dataclass, field
+
+from offhook.telephony.call_record import EndedBy
+from offhook.telephony.sip.messages.headers import CSeq, Headers
+from offhook.telephony.sip.messages.message import Request, Response, sdp_of
+from offhook.telephony.sip.sessions.dialog import Dialog, sdp_body
+from offhook.telephony.sip.sessions.dialog_requests import (
+    MAX_FORKS,
+    DialogRequests,
+    PendingRequest,
+)
+from offhook.telephony.sip.sessions.ending import reason_header, shown, words
+from offhook.telephony.sip.sessions.offers import Offers, Place
+from offhook.telephony.sip.sessions.reliable import RAck, ReliableReceiver, rseq_of
+from offhook.telephony.sip.sessions.session_table import RINGING, Event, Lifecycle
+from offhook.telephony.sip.sessions.session_timer import SessionTimer
+
+NOT_REACHABLE = "Not Reachable"
+"""Reason phrase of the stand-in response where nothing is known of why there is none."""
+
+
+@dataclass(slots=True)
+class EarlyDialog:
+    """A far end that has responded provisionally (RFC 3261 §12)."""
+
+    dialog: Dialog
+    order: ReliableReceiver = field(default_factory=ReliableReceiver)
+    sdp: str | None = field(default=None, repr=False)
+    """Its answer to our offer, as far as it has given one."""
+    agreed: bool = False
+    """That answer came reliably and is final (RFC 3262 §5)."""
+
+
+class OutgoingInvite:
+    """The INVITE of one call that we make."""
+
+    def __init__(
+        self,
+        invite: Request,
+        requests: DialogRequests,
+        offers: Offers,
+        timer: SessionTimer,
+        call: Lifecycle,
+    ) -> None:
+        self.request = invite
+        """As it was sent last, without Via."""
+        self.early: dict[str, EarlyDialog] = {}
+        """By remote tag."""
+        self.answer: str | None = None
+        """The answer that has been given to the owner last."""
+        self._requests = requests
+        self._offers = offers
+        self._timer = timer
+        self._call = call
+        self._sent: PendingRequest | None = None
+
+    def send(self, now: float) -> None:
+        self._offers.ours = Place.INVITE if self._offers.in_invite else None
+        self._sent = self._requests.send(self.request, None, now)
+
+    def cancel(self, now: float) -> None:
+        assert self._sent is not None
+        self._requests.cancel(self._sent, now)
+
+    def resent(self, sent: PendingRequest) -> None:
+        """The INVITE was sent again: who rang before is not there any more."""
+        self._sent, self.request = sent, sent.request
+        self.early.clear()
+        self._requests.forks.clear()
+        self._requests.dialog = None
+        self._offers.restart()
+
+    # --- provisional responses ---
+
+    def receive_provisional(self, sent: PendingRequest, response: Response, now: float) -> None:
+        if self._call.state not in RINGING:
+            return
+        early = self._early_dialog(sent, response)
+        rseq = rseq_of(response)
+        sdp = sdp_of(response) if early is not None else None
+        if early is not None and rseq is not None and self._requests.settings.reliable:
+            if self._requests.full or not early.order.accept(rseq):
+                return  # it comes again
+            sdp = self._receive_reliable(early, response, sdp, now)
+        elif early is not None and sdp is not None:
+            if not self._offers.in_invite or early.agreed:
+                sdp = None  # no answer to anything, and as an offer it does not count
+            else:
+                early.sdp = sdp
+        sdp, self.answer = None if sdp == self.answer else sdp, sdp or self.answer
+        self._call.apply(Event.PROVISIONAL, now, response.status, shown(response.reason), sdp)
+
+    def _early_dialog(self, sent: PendingRequest, response: Response) -> EarlyDialog | None:
+        """The early dialog that a provisional response makes or belongs to; it becomes that of the
+        call."""
+        tag = response.to.tag
+        if response.status == 100 or not tag:
+            return None
+        early = self.early.get(tag)
+        if early is None:
+            if len(self.early) >= MAX_FORKS:
+                return None
+            dialog = Dialog.from_response(sent.request, response, self._requests.contact)
+            early = self.early[tag] = EarlyDialog(dialog)
+            self._requests.forks[tag] = dialog
+        self._requests.dialog = early.dialog
+        return early
+
+    def _receive_reliable(
+        self, early: EarlyDialog, response: Response, sdp: str | None, now: float
+    ) -> str | None:
+        """Acknowledge it, unless it carries an offer. Returns the answer in it, if it is new."""
+        if sdp is None or early.agreed:
+            self.acknowledge(response, now)
+            return None
+        if not self._offers.in_invite:
+            if self._offers.theirs is None and not self._offers.agreed:
+                self._offers.receive_offer(Place.PROVISIONAL, sdp, now, response=response)
+            return None
+        early.sdp, early.agreed = sdp, True
+        self._offers.ours, self._offers.agreed = None, True
+        self.acknowledge(response, now)
+        return sdp
+
+    def acknowledge(self, response: Response, now: float, sdp: str | None = None) -> None:
+        """Send the PRACK of a reliable 18x; `sdp`: our answer to the offer in it."""
+        early = self.early.get(response.to.tag)
+        rseq = rseq_of(response)
+        if early is None or rseq is None or self._call.state not in RINGING:
+            return
+        if sdp is not None:
+            early.agreed = True
+        rack = RAck(rseq, response.cseq.number, response.cseq.method)
+        body, content_type = sdp_body(sdp)
+        headers = [("RAck", str(rack))]
+        self._requests.request("PRACK", now, headers, body, content_type, early.dialog)
+
+    # --- final responses ---
+
+    def receive_success(self, response: Response, now: float) -> None:
+        """The first 2xx: its sender has the call (RFC 3261 §13.2.2.4)."""
+        early = self.early.get(response.to.tag)
+        dialog = early.dialog if early else None
+        if dialog is None:
+            dialog = Dialog.from_response(self.request, response, self._requests.contact)
+        dialog.confirm(response)
+        self._requests.dialog = dialog
+        sdp = sdp_of(response)
+        if early is not None and early.agreed:
+            event, sdp = Event.SUCCESS, early.sdp
+        elif self._offers.in_invite:
+            sdp = sdp or (early.sdp if early else None)
+            event = Event.SUCCESS if sdp else Event.SUCCESS_BARE
+        else:
+            theirs = self._offers.theirs
+            sdp = sdp or (theirs.sdp if theirs is not None else None)
+            event = Event.SUCCESS_OFFER if sdp else Event.SUCCESS_BARE
+        if self._call.state in RINGING:
+            self._timer.accepted(response, now)
+        self._call.apply(event, now, 488, "the far end took the call without SDP", sdp)
+
+    def end_fork(self, response: Response, now: float) -> None:
+        """One more far end has answered the call: acknowledge and hang up at once."""
+        if self._requests.acks_full:
+            return
+        dialog = Dialog.from_response(self.request, response, self._requests.contact)
+        self._requests.forks[response.to.tag] = dialog
+        self._requests.ack(dialog, self.request)
+        reason = reason_header(200, "Call completed elsewhere")
+        self._requests.request("BYE", now, [reason], dialog=dialog)
+
+    def receive_failure(
+        self, sent: PendingRequest, response: Response, now: float, received: bool
+    ) -> None:
+        """A final response from 300 on. `received`: it is the far end's own and does not stand for
+        a response that never came."""
+        status = response.status
+        if not received:
+            text = "no response" if status == 408 else "the far end cannot be reached"
+            if status == 503 and response.reason != NOT_REACHABLE:
+                text += f": {response.reason}"
+            by: EndedBy = "timeout" if status == 408 else "transport"
+            self._call.apply(Event.FAILED, now, status, text, by=by)
+        elif status == 422 and self._call.state in RINGING and self._timer.too_short(response):
+            headers = Headers(sent.request.headers.items())
+            headers.set("CSeq", str(CSeq(sent.request.cseq.number + 1, "INVITE")))
+            for name, value in self._timer.request_headers():
+                headers.set(name, value)
+            again = Request("INVITE", sent.request.uri, headers, sent.request.body)
+            self.resent(self._requests.send(again, None, now))
+        else:
+            self._call.apply(Event.FAILURE, now, status, words(response), sdp_of(response))
