@@ -20,7 +20,7 @@ from offhook.web.process.loop_io import run
 
 if TYPE_CHECKING:
     from offhook.pipeline.speech.recognizer import Progress
-    from offhook.web.worker.worker_io import Service
+    from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 
 
 def _asr_models(arguments: Namespace) -> AsrModels:
@@ -283,13 +283,13 @@ def _worker(arguments: Namespace) -> int:
 
 def _worker_asr(arguments: Namespace) -> int:
     from offhook.web.engines.engines_io import check_engine, open_recognizer, with_usual_model
-    from offhook.web.worker.asr_io import AsrService
+    from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 
     a = arguments
     check_engine(a.engine)
     models = with_usual_model(a.engine, _asr_models(a))
     return _work(
-        a, models.model, lambda told: open_recognizer(a.engine, models, told), AsrService()
+        a, models.model, lambda told: open_recognizer(a.engine, models, told), AsrMetrics()
     )
 
 
@@ -300,14 +300,14 @@ def _worker_tts(arguments: Namespace) -> int:
         open_synthesizer,
         with_usual_model,
     )
-    from offhook.web.worker.tts_io import TtsService
+    from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
 
     a = arguments
     a.engine = at_hand(a.engine)
     check_engine(a.engine)
     models = with_usual_model(a.engine, _tts_models(a))
     return _work(
-        a, models.model, lambda told: open_synthesizer(a.engine, models, told), TtsService()
+        a, models.model, lambda told: open_synthesizer(a.engine, models, told), TtsMetrics()
     )
 
 
@@ -315,18 +315,12 @@ def _work(
     arguments: Namespace,
     model: str,
     make: "Callable[[Progress], Any]",
-    service: "Service[Any]",
+    metrics: "AsrMetrics | TtsMetrics",
 ) -> int:
+    from offhook.web.http.listening_io import Address, listener
     from offhook.web.process.logs import Log, set_up
     from offhook.web.process.stop_io import Stop
-    from offhook.web.worker.worker_io import (
-        Address,
-        Worker,
-        WorkerSettings,
-        listener,
-        run_to_end,
-        serve,
-    )
+    from offhook.web.worker.worker_io import Worker, WorkerSettings, run_to_end, serve
 
     set_up(Log(level=arguments.log_level))
     a = arguments
@@ -347,7 +341,7 @@ def _work(
             audio_cache=NO_CACHE if getattr(a, "audio_cache", "") == NO_CACHE else "",
             metrics=a.metrics,
         )
-        await serve(Worker(settings, make, service), listener(address), stop)
+        await serve(Worker(settings, make, metrics), listener(address), stop)
 
     run_to_end(work())
     return 0

@@ -248,7 +248,7 @@ class Edge:
 
     def _elsewhere_at(self, engine: Elsewhere[E]) -> EngineHandle[E]:
         self._elsewhere.append(engine)
-        return engine.served()
+        return engine.handle()
 
     async def _open_recognizer(self) -> Recognizer:
         """PocketSphinx, or whatever the worker at the configured address runs."""
@@ -352,8 +352,7 @@ class Edge:
             task.cancel()
         await asyncio.gather(*own, return_exceptions=True)
         if self.speech is not None:
-            for stream in self.speech.streams:
-                stream.stop()
+            self.speech.stop_streams()
             await self.speech.close()
         for engine in self._elsewhere:
             await engine.close()

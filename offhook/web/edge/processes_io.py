@@ -148,7 +148,7 @@ async def _serve_as_told() -> None:
     obeying = asyncio.create_task(obey(), name="orders")
     async with _open(settings) as edge:
         reloading = asyncio.create_task(reload(edge), name="reload")
-        await server_io.until_drained(edge, stop)
+        await stop.until_drained(edge.drain)
         reloading.cancel()
     obeying.cancel()
 
@@ -202,7 +202,7 @@ async def serve_all(config: Config, bot_file: Path | None = None, read: Read | N
             if read is not None:
                 stop.reload = Reload(edge, as_read, read, hive.reload)
             server_io.say_where(config, server.port)
-            await server_io.until_drained(edge, stop)
+            await stop.until_drained(edge.drain)
 
 
 async def _free_port(server: Server) -> int:

@@ -1,14 +1,13 @@
 """HTTP: the page, SmallWebRTC signalling, health and metrics; calls by phone are in calls_io."""
 
-import asyncio
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from loguru import logger
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from offhook.media.leg import LegError
 from offhook.pipeline.conversation.bot_io import load_bot
@@ -37,16 +36,16 @@ from offhook.web.http.access import (
     parse_token_request,
 )
 from offhook.web.http.access_io import GRANT, Door, admit, open_door, peer_of
-from offhook.web.http.listening_io import BodyTimeoutError, Runner
+from offhook.web.http.health_io import Health, add_health_routes
+from offhook.web.http.listening_io import Address, BodyTimeoutError, Runner, listener
 from offhook.web.page import page_io
 from offhook.web.process.stop_io import Stop
 from offhook.web.speech_api.disconnect_io import has_left
 from offhook.web.speech_api.errors import ApiError
-from offhook.web.speech_api.routes_io import is_of_speech, mount
+from offhook.web.speech_api.routes_io import is_speech_route, mount
 from offhook.web.speech_api.server_io import GONE, answer_of
 from offhook.web.speech_api.server_io import guard as speech_guard
 from offhook.web.worker.local_worker_io import local_workers
-from offhook.web.worker.worker_io import Address, listener
 
 
 @web.middleware
@@ -63,7 +62,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.match_info.handler in OF_CARRIERS:
         return await handler(request)  # they come from elsewhere, and are verified one by one
-    if is_of_speech(request):
+    if is_speech_route(request):
         return await speech_guard(request, handler)
     if request.path.startswith("/v1/"):
         none = ApiError(404, "there is no speech API here: see [speech] enabled")
@@ -131,24 +130,13 @@ async def status(request: web.Request) -> web.Response:
     return web.json_response({"status": "ready", "transports": ["webrtc"], "answers": answers})
 
 
-async def healthz(request: web.Request) -> web.Response:
-    return web.json_response({"status": "ok"})
-
-
-async def readyz(request: web.Request) -> web.Response:
-    edge = request.app[EDGE]
+def readiness(edge: Edge) -> dict[str, Any]:
+    """The body of GET /readyz."""
     gone = edge.probes.gone
     ready = edge.ready and not edge.draining and not gone
     state: dict[str, Any] = {"ready": ready, "calls": len(edge.legs)}
     state["max_calls"] = edge.config.server.max_calls
-    if gone:
-        state["agents_without_model"] = gone
-    return web.json_response(state, status=200 if ready else 503)
-
-
-async def metrics(request: web.Request) -> web.Response:
-    body = generate_latest(request.app[EDGE].metrics.registry)
-    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+    return {**state, "agents_without_model": gone} if gone else state
 
 
 async def tokens(request: web.Request) -> web.Response:
@@ -173,9 +161,9 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
         app.router.add_delete(f"{prefix}/api/offer/{{pc_id}}", cancelled)
     app.router.add_post("/start", start)
     app.router.add_get("/status", status)
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/readyz", readyz)
-    app.router.add_get("/metrics", metrics)
+    alive = {"status": "ok"}
+    health = Health(lambda: alive, partial(readiness, edge), edge.metrics.registry)
+    add_health_routes(app, health)
     calls_io.add_routes(app.router)
     carrier_routes_io.add_routes(app.router)
     app.router.add_post("/tokens", tokens)
@@ -184,16 +172,6 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     page_io.add_routes(app.router)
     open_door(app, lambda: edge.access, door)
     return app
-
-
-async def until_drained(edge: Edge, stop: Stop) -> None:
-    """Wait for `stop.drain`, then for the end of the calls or `stop.end`."""
-    await stop.drain.wait()
-    ended = asyncio.create_task(stop.end.wait())
-    drained = asyncio.create_task(edge.drain())
-    await asyncio.wait((ended, drained), return_when=asyncio.FIRST_COMPLETED)
-    ended.cancel()
-    drained.cancel()
 
 
 def check_doors(config: Config) -> None:
@@ -238,7 +216,7 @@ async def serve(config: Config, bot_file: Path | None = None, read: Read | None 
             await runner.listen(config.server.host, config.server.port)
             await listen_for_operator(config.server, of_operator)
             say_where(config, runner.addresses[0][1])
-            await until_drained(edge, stop)
+            await stop.until_drained(edge.drain)
         finally:
             await edge.close()
             await runner.cleanup()

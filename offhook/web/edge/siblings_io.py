@@ -28,6 +28,7 @@ from offhook.web.edge.admission_io import LATE_MS
 from offhook.web.edge.edge_io import Edge, UnknownPeer
 from offhook.web.edge.hand_over_io import hand_over
 from offhook.web.edge.http_io import Handler
+from offhook.web.http import health_io
 from offhook.web.http.access_io import PEER_HEADER, peer_of
 
 ASK_SECONDS = 0.5
@@ -116,9 +117,9 @@ class Siblings:
     async def share(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """What is about another process, or about all, does not end here."""
         wanted = request.match_info.handler
-        if wanted is server_io.metrics:
+        if wanted is health_io.metrics:
             return await self._metrics()
-        if wanted is server_io.readyz:
+        if wanted is health_io.readyz:
             return await self._readyz()
         if wanted is server_io.candidates:
             trickled = parse_candidates(await request.read())

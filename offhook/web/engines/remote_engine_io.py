@@ -48,7 +48,7 @@ class Elsewhere(Generic[E]):
         self._start = start
         self._starting: asyncio.Task[None] | None = None
 
-    def served(self) -> EngineHandle[E]:
+    def handle(self) -> EngineHandle[E]:
         return EngineHandle(self.get, lambda: self.name, lambda: self.model)
 
     async def get(self) -> E:

@@ -6,12 +6,16 @@ costs us a socket and some memory for as long as the client likes, and a client 
 """
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
+
+from offhook.pipeline.speech.remote.worker_client_io import UNIX
+from offhook.web.http.access import is_loopback
 
 HEAD_SECONDS = 15.0
 """For a new connection to have sent the whole head of its first request."""
@@ -154,3 +158,50 @@ class Runner(web.AppRunner):
         if stalled or (drips and not connection._reading_paused):
             return lambda: body.set_exception(BodyTimeoutError())
         return None
+
+
+# --- addresses ---
+
+
+@dataclass(frozen=True)
+class Address:
+    """A TCP or Unix address to listen at."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    path: str = ""
+    """Of a Unix socket; then host and port mean nothing."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """HOST:PORT, [IPV6]:PORT or unix:PATH. Raises ValueError."""
+        if text.startswith(UNIX) and len(text) > len(UNIX):
+            return cls(path=text.removeprefix(UNIX))
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise ValueError(f"--listen {text}: give HOST:PORT or {UNIX}PATH")
+        return cls(host.strip("[]"), int(port))
+
+    @property
+    def local(self) -> bool:
+        return bool(self.path) or is_loopback(self.host)
+
+
+Listen = Callable[[Runner], Awaitable[str]]
+"""Starts to accept connections for the runner, and returns the address as text."""
+
+
+def listener(address: Address) -> Listen:
+    async def listen(runner: Runner) -> str:
+        if not address.path:
+            await runner.listen(address.host, address.port)
+            host, port = runner.addresses[0][:2]
+            return f"http://{host}:{port}"
+        mask = os.umask(0o177)  # nobody else, from the first moment
+        try:
+            await runner.listen_unix(address.path)
+        finally:
+            os.umask(mask)
+        return UNIX + address.path
+
+    return listen

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from loguru import logger
 
@@ -28,3 +28,21 @@ class Stop:
 
     def ask(self) -> None:
         (self.end if self.drain.is_set() else self.drain).set()
+
+    async def until_drained(self, drain: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Returns when a first signal has come and `drain` has ended, or a second has come."""
+        await self.drain.wait()
+        await first_of(drain(), self.end.wait())
+
+
+async def first_of(*coroutines: Coroutine[None, None, object]) -> None:
+    """Runs all until one ends, and cancels the others. Raises what that one raised."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

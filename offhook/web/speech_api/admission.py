@@ -33,6 +33,11 @@ class Limits:
     running: Mapping[Kind, int]
     queue: int
     streams: int
+    """In use."""
+    idle_streams: int = 0
+    """Connected beyond `streams`, and not in use."""
+    streams_setting: str = "streams of [speech]"
+    """Raises `streams`."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Ticket:
 
     kind: Kind
     key: str
-    lane: Literal["receiving", "running", "waiting", "stream"]
+    lane: Literal["receiving", "running", "waiting", "idle", "stream"]
     your_turn: Callable[[], None]
     began_at: float = 0.0
 
@@ -61,6 +66,7 @@ class RequestQueue:
         self.receiving: set[Ticket] = set()
         self.running: set[Ticket] = set()
         self.waiting: deque[Ticket] = deque()
+        self.idle: set[Ticket] = set()
         self.streams: set[Ticket] = set()
         self._took: deque[float] = deque(maxlen=RECENT)
 
@@ -132,31 +138,57 @@ class Admission:
         lane.waiting.append(ticket)
         self._next(ticket.kind, now)
 
-    def open(self, kind: Kind, key: str, now: float) -> Ticket:
-        """A stream. Raises ApiError 429, 503."""
+    def open(self, kind: Kind, key: str, now: float, *, idle: bool = False) -> Ticket:
+        """A stream, in use unless `idle`. Raises ApiError 429, 503."""
         lane = self.lanes[kind]
-        if len(lane.streams) >= self._limits.streams:
+        most = self._limits.streams + self._limits.idle_streams
+        self._check_streams(kind, len(lane.idle) + len(lane.streams) < most)
+        self._count(key, now)
+        ticket = Ticket(kind, key, "idle", _nothing, now)
+        lane.idle.add(ticket)
+        if not idle:
+            self.use(ticket)
+        return ticket
+
+    def use(self, ticket: Ticket) -> None:
+        """The idle stream is in use from now on. Raises ApiError 503."""
+        lane = self.lanes[ticket.kind]
+        self._check_streams(ticket.kind)
+        lane.idle.remove(ticket)
+        lane.streams.add(ticket)
+        ticket.lane = "stream"
+
+    def rest(self, ticket: Ticket, now: float) -> None:
+        """The stream is idle again."""
+        lane = self.lanes[ticket.kind]
+        lane.streams.remove(ticket)
+        lane.idle.add(ticket)
+        ticket.lane, self.left_at = "idle", now
+
+    def _check_streams(self, kind: Kind, has_room: bool = True) -> None:
+        """Raises ApiError 503."""
+        lane, most = self.lanes[kind], self._limits.streams
+        if len(lane.streams) >= most or not has_room:
             raise ApiError(
                 503,
-                f"all {self._limits.streams} streams are in use: try again later, or raise streams "
-                "of [speech]",
+                f"all {most} streams are in use: try again later, or raise "
+                f"{self._limits.streams_setting}",
                 code="streams_full",
                 retry_after_s=_retry(lane.usual_s()),
             )
-        self._count(key, now)
-        ticket = Ticket(kind, key, "stream", _nothing, now)
-        lane.streams.add(ticket)
-        return ticket
 
     def leave(self, ticket: Ticket, now: float) -> None:
         """It is over, or does not wait any more."""
-        self.left_at = now
         lane = self.lanes[ticket.kind]
+        if ticket.lane != "idle":
+            self.left_at = now
         match ticket.lane:
             case "receiving":
                 lane.receiving.remove(ticket)
             case "waiting":
                 lane.waiting.remove(ticket)
+            case "idle":
+                lane.idle.remove(ticket)
             case "stream":
                 lane.streams.remove(ticket)
             case "running":

@@ -11,7 +11,7 @@ from offhook.web.speech_api.server_io import SPEECH, SpeechServer
 
 async def described(request: web.Request) -> web.Response:
     """GET /openapi.json."""
-    kinds = request.app[SPEECH].kinds()
+    kinds = request.app[SPEECH].engines
     return web.json_response(description(asr="transcription" in kinds, tts="speech" in kinds))
 
 
@@ -31,7 +31,7 @@ async def one_model(request: web.Request) -> web.Response:
 
 def _models(server: SpeechServer) -> list[dict[str, Any]]:
     names: dict[str, None] = {}
-    for kind in server.kinds():
+    for kind in server.engines:
         names.update(dict.fromkeys((*server.own_models(kind), *server.aliases(kind))))
     known = {"object": "model", "created": 0, "owned_by": "offhook"}
     return [{"id": name, **known} for name in names]

@@ -1,10 +1,16 @@
-"""The routes of the speech API, and how an application gets them."""
+"""The routes of the speech API, and the application of a speech server."""
 
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from aiohttp import web
 
+from offhook.web.http.access import AccessPolicy
+from offhook.web.http.access_io import open_door
+from offhook.web.http.health_io import Health, add_health_routes
+from offhook.web.http.listening_io import Listen, Runner
 from offhook.web.speech_api.http.speech_io import speech, speech_pcm, speech_stream
 from offhook.web.speech_api.http.transcriptions_io import (
     transcriptions,
@@ -15,14 +21,16 @@ from offhook.web.speech_api.models_io import described, listed_models, one_model
 from offhook.web.speech_api.realtime.server_io import realtime
 from offhook.web.speech_api.reply_cache_io import REPLIES
 from offhook.web.speech_api.server_io import (
+    QUEUED,
     SPEECH,
-    TAKE_TURNS,
     Handler,
     SpeechServer,
+    guard,
     on_prepare,
 )
 from offhook.web.speech_api.sockets.speech_socket_io import speech_socket
 from offhook.web.speech_api.sockets.transcribe_socket_io import transcribe_socket
+from offhook.web.speech_api.sockets.worker_stream_io import CLOSE_SECONDS
 from offhook.web.speech_api.voices_io import add_voice, clone, list_voices, remove_voice
 
 
@@ -33,7 +41,7 @@ class Route:
     method: str
     path: str
     handler: Handler
-    takes_turn: bool = False
+    queued: bool = False
     """It enters `SpeechServer.request`, which lets the body come."""
     heads: bool = False
     """It answers HEAD as it does GET, without the body; a WebSocket cannot."""
@@ -58,33 +66,62 @@ ROUTES = (
     Route(None, "GET", "/v1/models/{model:.+}", one_model, heads=True),
     Route(None, "GET", "/openapi.json", described, heads=True),
 )
-OF_SPEECH = frozenset(route.handler for route in ROUTES)
-"""Handlers that `server_io.guard` guards."""
+MAX_BODY_BYTES = 1 << 20
+"""Of requests read whole; uploads have a limit of their own."""
+LINGER_S = 2.0
+"""The rest of a rejected body is read for so long: its sender is to see the answer."""
+HANDLERS = frozenset(route.handler for route in ROUTES)
 
 
-def is_of_speech(request: web.Request) -> bool:
+def is_speech_route(request: web.Request) -> bool:
     """Whether `server_io.guard` guards it: a route of the speech API, or a path where one could
-    be, so that a program is refused in the shape it knows."""
-    if request.match_info.handler in OF_SPEECH:
+    be, so that a program is rejected in the shape it knows."""
+    if request.match_info.handler in HANDLERS:
         return True
     return SPEECH in request.app and request.path.startswith("/v1/")
 
 
-async def _in_turn(request: web.Request) -> None:
-    """The body comes when the guard, or `SpeechServer.request`, lets it: see Asked.proceed."""
+async def _no_continue(request: web.Request) -> None:
+    """The guard, or `SpeechServer.request`, asks for the body: see RequestContext.proceed."""
 
 
 def mount(app: web.Application, server: SpeechServer) -> None:
-    """Give `app` the routes of the engines that there are; its guard must be, or lead these
-    handlers to, `server_io.guard`."""
-    kinds = server.kinds()
+    """Adds the routes of the server's engines; the application's guard must be `server_io.guard`,
+    or call it for these handlers."""
     app[SPEECH] = server
-    app[TAKE_TURNS] = frozenset(route.handler for route in ROUTES if route.takes_turn)
+    app[QUEUED] = frozenset(route.handler for route in ROUTES if route.queued)
     app.on_response_prepare.append(on_prepare)
     if server.replies is not None:
         app[REPLIES] = server.replies
-    taken = {resource.canonical for resource in app.router.resources()}  # a worker's own socket
     for route in ROUTES:
-        if (route.needs is None or route.needs in kinds) and route.path not in taken:
+        if route.needs is None or route.needs in server.engines:
             for method in (route.method, *(["HEAD"] if route.heads else [])):
-                app.router.add_route(method, route.path, route.handler, expect_handler=_in_turn)
+                app.router.add_route(method, route.path, route.handler, expect_handler=_no_continue)
+
+
+def application(server: SpeechServer, access: Callable[[], AccessPolicy]) -> web.Application:
+    """A speech server alone, with its health and metrics. `access` gives the policy of now."""
+    app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
+    health = Health(server.health, server.readiness, server.metrics.registry)
+    add_health_routes(app, health)
+    mount(app, server)
+    open_door(app, access)
+    return app
+
+
+@asynccontextmanager
+async def listening(
+    server: SpeechServer, access: Callable[[], AccessPolicy], listeners: Sequence[Listen]
+) -> AsyncIterator[list[str]]:
+    """Serves while inside, and closes the server at the end. Yields the addresses. Raises
+    OSError."""
+    runner = Runner(
+        application(server, access), shutdown_timeout=CLOSE_SECONDS, lingering_time=LINGER_S
+    )
+    await runner.setup()
+    try:
+        yield [await listen(runner) for listen in listeners]
+    finally:
+        server.stop_streams()
+        await runner.cleanup()
+        await server.close()

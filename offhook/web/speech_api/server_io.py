@@ -1,7 +1,7 @@
-"""What every handler of the speech API stands on: the engines, who may ask, whose turn it is.
+"""The speech server: its engines, admission of requests, and the guard around every handler.
 
-The routes are in `routes_io`. Handlers are plain; `guard` runs each as a task that ends when its
-client leaves, and answers what it raises.
+The routes are in `routes_io`. `guard` runs each handler as a task that is cancelled when its client
+disconnects, and answers the errors that it raises.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -32,13 +32,14 @@ from offhook.web.config.config import Speech
 from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import admit
 from offhook.web.http.listening_io import BodyTimeoutError
-from offhook.web.speech_api.admission import Admission, ByteBudget, KeyLimits, Kind, Limits
+from offhook.web.speech_api.admission import Admission, ByteBudget, KeyLimits, Kind, Limits, Ticket
 from offhook.web.speech_api.disconnect_io import ClientDisconnected, has_left, run
 from offhook.web.speech_api.errors import ApiError, engine_fault
 from offhook.web.speech_api.http.audio_encoder import Format
 from offhook.web.speech_api.http.speech_request import SpeechRequest, parse
 from offhook.web.speech_api.metrics import SpeechMetrics
 from offhook.web.speech_api.reply_cache_io import ReplyCache
+from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.speech_api.sockets.worker_stream_io import WorkerStream
 from offhook.web.speech_api.stages import Stages
 
@@ -47,7 +48,8 @@ LOADING_S = 300.0
 RETRY_AFTER_S = 5
 """When to come again, where nothing says how long it will take."""
 GONE = 499
-"""The status in logs of a request whose client left; nobody is told."""
+"""The status in logs of a request whose client disconnected; it is never sent."""
+DRAIN_CHECK_S = 0.05
 ALIASES: dict[Kind, tuple[str, ...]] = {
     "transcription": (
         *("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe", "gpt-transcribe"),
@@ -60,28 +62,24 @@ ALIASES: dict[Kind, tuple[str, ...]] = {
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Turn = Callable[[], Awaitable[None]]
-"""Waits for the request's turn, once its body is received."""
+"""Waits until the request may run; to be awaited once its body is received."""
 E_co = TypeVar("E_co", covariant=True)
 
 
 @dataclass(frozen=True)
 class EngineHandle(Generic[E_co]):
-    """An engine, and how to get it."""
+    """An engine that may still have to be loaded."""
 
     get: Callable[[], Awaitable[E_co]]
-    """Waits for it to have loaded. Raises EngineError."""
+    """Returns the engine once it has loaded. Raises EngineError."""
     name: Callable[[], str]
     """As "qwen3-asr"."""
     model: Callable[[], str]
     """"" while it is not known."""
 
 
-Hears = EngineHandle[Recognizer]
-Speaks = EngineHandle[Synthesizer]
-
-
 class RequestContext:
-    """One request; `request[ASKED]`, made by guard."""
+    """One request; `request[CONTEXT]`, made by guard."""
 
     def __init__(self, request: web.Request) -> None:
         given = request.headers.get("X-Request-Id", "")
@@ -90,7 +88,7 @@ class RequestContext:
         """The name of the API key."""
         self.stages = Stages(time.monotonic)
         self.kind: Kind | None = None
-        """Once it has asked for a turn, or a stream."""
+        """Set when the request enters `SpeechServer.request` or `.stream`."""
         self.format = ""
         """Of the answer's sound: a label of the time to encode it."""
         self.audio_s = 0.0
@@ -111,93 +109,138 @@ class RequestContext:
 
 
 class SpeechServer:
-    """The engines of one process, as programs use them.
+    """Speech engines offered to programs over HTTP and WebSocket.
 
-    `audio_cache`: tts_audio_cache, a Redis or "off". Raises EngineError when that cannot be.
+    The speech API of an edge, the gateway (`gateway_io.Gateway`) and a worker (`worker_io.Worker`)
+    are all of this class. `audio_cache` is tts_audio_cache: "" for a cache in memory, the address
+    of a Redis, or "off". Raises EngineError when that cannot be.
     """
+
+    engine_metrics: AsrMetrics | TtsMetrics | None = None
+    """Of a worker, whose clients are our own servers: they are told an engine's own words, errors
+    come on the socket, and a connection counts only while it is in use."""
+    calls_come_first = False
+    """No request goes before a call's."""
+    loading_s: float | None = LOADING_S
+    """The longest a request waits for its engine to load; None: any time."""
+    ready = True
+    """Every engine that must be loaded before the first request is loaded."""
 
     def __init__(
         self,
         settings: Speech,
-        hears: Hears | None,
-        speaks: Speaks | None,
+        recognizer: EngineHandle[Recognizer] | None,
+        synthesizer: EngineHandle[Synthesizer] | None,
         registry: CollectorRegistry | None = None,
         audio_cache: str = "",
+        limits: Limits | None = None,
     ) -> None:
         self.settings = settings
         self.draining = False
-        """No more requests are taken."""
+        """New requests are rejected."""
         self.streams: set[WorkerStream] = set()
-        """WebSockets in conversation, to be stopped before the server is."""
-        self.calls_come_first = False
-        """Nothing that programs ask for goes before a call's."""
-        self.on_broken: Callable[[EngineBroken], None] = lambda error: None
-        """Told when the engine cannot go on."""
-        self._hears, self._speaks = hears, speaks
-        running: dict[Kind, int] = {
-            "transcription": settings.transcriptions,
-            "speech": settings.speeches,
+        """Open WebSockets, to be stopped before the server is."""
+        handles: dict[Kind, EngineHandle[Any] | None] = {
+            "transcription": recognizer,
+            "speech": synthesizer,
         }
-        limits = Limits(running, settings.queue, settings.streams)
-        self.admission = Admission(limits, _limits_of(settings))
+        self.engines = {kind: handle for kind, handle in handles.items() if handle is not None}
+        self.admission = Admission(limits or limits_of(settings), _limits_of(settings))
         self.uploads = ByteBudget(settings.transcriptions * settings.max_upload_mb << 20)
-        """What lies on disk of all that was uploaded."""
+        """Uploads on disk, of all requests together."""
         registry = registry or CollectorRegistry()
         self.metrics = SpeechMetrics(registry, self.admission)
-        keeps = speaks is not None and audio_cache != NO_CACHE
+        keeps = synthesizer is not None and audio_cache != NO_CACHE
         self.replies = ReplyCache(audio_cache, registry) if keeps else None
 
     def use_keys(self, settings: Speech) -> None:
-        """Other keys, or other limits of theirs; who may ask is for the access policy to say."""
+        """Replace the API keys' rate limits; the access policy decides which keys are valid."""
         self.admission.use_keys(_limits_of(settings))
+
+    # --- life ---
+
+    async def drain(self, seconds: float) -> None:
+        """Reject new requests, and wait up to `seconds` for those in progress."""
+        self.draining = True
+        until = time.monotonic() + seconds
+        while self.admission.is_busy and time.monotonic() < until:
+            await asyncio.sleep(DRAIN_CHECK_S)
+
+    def stop_streams(self) -> None:
+        """End the open WebSockets; their clients are told to connect again."""
+        for stream in self.streams:
+            stream.stop()
 
     async def close(self) -> None:
         if self.replies is not None:
             await self.replies.close()
 
+    def engine_broke(self, error: EngineBroken) -> None:
+        """Called when an engine cannot go on."""
+
+    def health(self) -> dict[str, Any]:
+        """The body of GET /healthz."""
+        lanes = self.admission.lanes
+        return {
+            "status": "draining" if self.draining else "ok",
+            "running": {kind: len(lane.running) for kind, lane in lanes.items()},
+            "waiting": {kind: len(lane.waiting) for kind, lane in lanes.items()},
+            "streams": {kind: len(lane.streams) for kind, lane in lanes.items()},
+        }
+
+    def readiness(self) -> dict[str, Any]:
+        """The body of GET /readyz; `ready` decides its status."""
+        ready = self.ready and not self.draining
+        return {"ready": ready, "asr": self.name("transcription"), "tts": self.name("speech")}
+
     # --- engines ---
 
     async def recognizer(self) -> Recognizer:
-        """Waits for it to have loaded. Raises EngineError; ApiError 501 when there is none."""
-        return await _loaded(self._hears, "hear")
+        """The recognizer once it has loaded. Raises EngineError; ApiError 501 when there is
+        none."""
+        return cast(Recognizer, await self._loaded("transcription", "hear"))
 
     async def synthesizer(self) -> Synthesizer:
-        """As `recognizer`."""
-        return await _loaded(self._speaks, "speak")
+        """The synthesizer once it has loaded. Raises EngineError; ApiError 501 when there is
+        none."""
+        return cast(Synthesizer, await self._loaded("speech", "speak"))
 
-    def spoken(self, options: VoiceOptions) -> VoiceOptions:
-        """The options with which a request's text is spoken here."""
+    async def _loaded(self, kind: Kind, what: str) -> object:
+        handle = self.engines.get(kind)
+        if handle is None:
+            raise ApiError(501, f"this server has no engine to {what} with")
+        try:
+            async with asyncio.timeout(self.loading_s):
+                return await handle.get()
+        except EngineFull:
+            raise
+        except EngineError as error:
+            fault: EngineFault = "unloaded" if error.fault == "failed" else error.fault
+            raise EngineError(f"the engine does not load: {error}", fault) from error
+        except TimeoutError as error:
+            raise EngineError(
+                f"the engine did not load in {self.loading_s} s", "loading"
+            ) from error
+
+    def name(self, kind: Kind) -> str:
+        """The engine's, as "qwen3-asr"; "" without an engine."""
+        return self.engines[kind].name() if kind in self.engines else ""
+
+    def model(self, kind: Kind) -> str:
+        """The engine's model; "" while it is not known."""
+        return self.engines[kind].model() if kind in self.engines else ""
+
+    def prioritized(self, options: VoiceOptions) -> VoiceOptions:
+        """The options of a request, not live where calls come first."""
         return replace(options, live=options.live and not self.calls_come_first)
 
-    @property
-    def asr_name(self) -> str:
-        return self._hears.name() if self._hears is not None else ""
-
-    @property
-    def asr_model(self) -> str:
-        return self._hears.model() if self._hears is not None else ""
-
-    @property
-    def tts_name(self) -> str:
-        return self._speaks.name() if self._speaks is not None else ""
-
-    @property
-    def tts_model(self) -> str:
-        return self._speaks.model() if self._speaks is not None else ""
-
-    def kinds(self) -> list[Kind]:
-        """What there is an engine for."""
-        served: dict[Kind, object] = {"transcription": self._hears, "speech": self._speaks}
-        return [kind for kind, engine in served.items() if engine is not None]
-
     def own_models(self, kind: Kind) -> list[str]:
-        """The names by which the engine of this kind is known, its model's first."""
-        served = self._hears if kind == "transcription" else self._speaks
-        names = (served.model(), served.name()) if served is not None else ()
+        """Names of this kind's engine: its model's, then its own."""
+        names = self.model(kind), self.name(kind)
         return list(dict.fromkeys(name for name in names if name))
 
     def aliases(self, kind: Kind) -> list[str]:
-        """Other names of it: OpenAI's, and those of the configuration."""
+        """Other names that mean this kind's engine: OpenAI's, and those of [speech] aliases."""
         ours = [name for name, meant in self.settings.aliases.items() if meant == kind]
         return [*ALIASES[kind], *ours]
 
@@ -226,54 +269,68 @@ class SpeechServer:
     # --- admission ---
 
     @asynccontextmanager
-    async def request(self, kind: Kind, asked: RequestContext) -> AsyncIterator[Turn]:
-        """Inside, a request is received, and then, once what is yielded has been awaited, it is its
-        turn. Raises ApiError 429, 503 before the body is asked for when there is no room to wait,
-        and 503 when there is none any more."""
+    async def request(self, kind: Kind, context: RequestContext) -> AsyncIterator[Turn]:
+        """Counts a request: inside, its body is received; once the yielded function has been
+        awaited, it runs. Raises ApiError 429, 503 before the body is asked for, and 503 when there
+        is no room in the queue any more."""
         self._check_open()
-        asked.kind = kind
-        ticket = self.admission.come(kind, asked.key, time.monotonic())
+        context.kind = kind
+        ticket = self.admission.come(kind, context.key, time.monotonic())
 
         async def turn() -> None:
-            asked.stages.mark("received")
+            context.stages.mark("received")
             come = asyncio.get_running_loop().create_future()
             self.admission.ask(ticket, time.monotonic(), lambda: _set(come))
             await come
-            asked.stages.mark("queued")
+            context.stages.mark("queued")
 
         try:
-            await asked.proceed()
+            await context.proceed()
             yield turn
         finally:
             self.admission.leave(ticket, time.monotonic())
 
     @contextmanager
-    def stream(self, kind: Kind, asked: RequestContext) -> Iterator[None]:
-        """Inside, a WebSocket is open; to be entered before the upgrade. Raises ApiError 429,
-        503."""
+    def stream(self, kind: Kind, context: RequestContext) -> Iterator[Ticket]:
+        """Counts an open WebSocket, as idle on a worker. Raises ApiError 429, 503."""
         self._check_open()
-        asked.kind = kind
-        ticket = self.admission.open(kind, asked.key, time.monotonic())
+        context.kind = kind
+        idle = self.engine_metrics is not None
+        ticket = self.admission.open(kind, context.key, time.monotonic(), idle=idle)
         try:
-            yield
+            yield ticket
         finally:
             self.admission.leave(ticket, time.monotonic())
 
+    @contextmanager
+    def in_use(self, ticket: Ticket) -> Iterator[None]:
+        """Counts a stream as in use of the engine. Raises ApiError 503."""
+        if ticket.lane == "stream":  # it is in use as long as it is open
+            yield
+            return
+        self._check_open()
+        self.admission.use(ticket)
+        try:
+            yield
+        finally:
+            self.admission.rest(ticket, time.monotonic())
+
     def _check_open(self) -> None:
         if self.draining:
-            raise ApiError(503, "the server is stopping: ask again", retry_after_s=RETRY_AFTER_S)
+            words = "the server is stopping: connect again"
+            raise ApiError(503, words, retry_after_s=RETRY_AFTER_S)
 
-    def count_audio(self, asked: RequestContext, seconds: float) -> None:
+    def count_audio(self, context: RequestContext, seconds: float) -> None:
         """So much more sound was heard or made for it."""
-        if asked.kind is not None:
-            asked.audio_s += seconds
-            self.metrics.audio[asked.kind].inc(seconds)
+        if context.kind is not None:
+            context.audio_s += seconds
+            self.metrics.audio[context.kind].inc(seconds)
 
     # --- what was done ---
 
-    def note(self, request: web.Request, asked: RequestContext, status: int) -> None:
+    def note(self, request: web.Request, context: RequestContext, status: int) -> None:
         """A request is over: into metrics and log."""
-        stages, endpoint = asked.stages, _endpoint(request)
+        stages, endpoint = context.stages, _endpoint(request)
         stages.mark("done")
         labels = (endpoint, str(status))
         self.metrics.requests.labels(*labels).inc()
@@ -283,29 +340,38 @@ class SpeechServer:
         if (first := stages.seconds("first_byte")) is not None:
             self.metrics.first_byte.labels(endpoint).observe(first)
         if (encoded := stages.seconds("encoded")) is not None:
-            self.metrics.encode.labels(asked.format or "none").observe(encoded)
-        if asked.kind is not None:
+            self.metrics.encode.labels(context.format or "none").observe(encoded)
+        if context.kind is not None:
             if (queued := stages.seconds("queued")) is not None:
-                self.metrics.queue.labels(asked.kind).observe(queued)
+                self.metrics.queue.labels(context.kind).observe(queued)
             if (inferred := stages.seconds("inferred")) is not None:
-                self.metrics.inference.labels(asked.kind).observe(inferred)
+                self.metrics.inference.labels(context.kind).observe(inferred)
         line = logger.bind(
             endpoint=endpoint,
             status=status,
-            key=asked.key,
-            kind=asked.kind,
-            audio_s=round(asked.audio_s, 3),
+            key=context.key,
+            kind=context.kind,
+            audio_s=round(context.audio_s, 3),
             **stages.as_dict(),
         )
         times = " ".join(f"{name} {value}" for name, value in stages.as_dict().items())
-        level = "INFO" if asked.kind is not None else "DEBUG"
-        line.log(level, "{} {} {}: {}; {}", request.method, endpoint, status, times, asked.id)
+        internal = context.kind is None or (self.engine_metrics is not None and status == 101)
+        level = "DEBUG" if internal else "INFO"
+        line.log(level, "{} {} {}: {}; {}", request.method, endpoint, status, times, context.id)
 
 
 SPEECH: web.AppKey[SpeechServer] = web.AppKey("speech", SpeechServer)
-ASKED: web.RequestKey[RequestContext] = web.RequestKey("asked", RequestContext)
-TAKE_TURNS: web.AppKey[frozenset[Any]] = web.AppKey("take_turns")
-"""Handlers that let the body come themselves, when there is room for it."""
+CONTEXT: web.RequestKey[RequestContext] = web.RequestKey("context", RequestContext)
+QUEUED: web.AppKey[frozenset[Any]] = web.AppKey("queued")
+"""Handlers that enter `SpeechServer.request`, which asks the client for the body."""
+
+
+def limits_of(settings: Speech) -> Limits:
+    running: dict[Kind, int] = {
+        "transcription": settings.transcriptions,
+        "speech": settings.speeches,
+    }
+    return Limits(running, settings.queue, settings.streams)
 
 
 def _limits_of(settings: Speech) -> dict[str, KeyLimits]:
@@ -315,21 +381,6 @@ def _limits_of(settings: Speech) -> dict[str, KeyLimits]:
 def _set(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
-
-
-async def _loaded(served: EngineHandle[E_co] | None, what: str) -> E_co:
-    if served is None:
-        raise ApiError(501, f"this server has no engine to {what} with")
-    try:
-        async with asyncio.timeout(LOADING_S):
-            return await served.get()
-    except EngineFull:
-        raise
-    except EngineError as error:
-        fault: EngineFault = "unloaded" if error.fault == "failed" else error.fault
-        raise EngineError(f"the engine does not load: {error}", fault) from error
-    except TimeoutError as error:
-        raise EngineError(f"the engine did not load in {LOADING_S:g} s", "loading") from error
 
 
 def _endpoint(request: web.Request) -> str:
@@ -344,9 +395,9 @@ def _endpoint(request: web.Request) -> str:
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Who may ask, and plain answers to what cannot be done."""
     server = request.app[SPEECH]
-    asked = RequestContext(request)
-    request[ASKED] = asked
-    with logger.contextualize(request=asked.id):
+    context = RequestContext(request)
+    request[CONTEXT] = context
+    with logger.contextualize(request=context.id):
         status = GONE
         try:
             response = await _answer(server, request, handler)
@@ -355,33 +406,33 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         except ConnectionError:  # also Left
             return web.Response(status=GONE)
         finally:
-            server.note(request, asked, status)
+            server.note(request, context, status)
 
 
 async def _answer(
     server: SpeechServer, request: web.Request, handler: Handler
 ) -> web.StreamResponse:
     """Raises ConnectionError when the client has gone."""
-    asked = request[ASKED]
+    context = request[CONTEXT]
     try:
-        asked.key = admit(request).key
-        if request.match_info.handler not in request.app[TAKE_TURNS]:
-            await asked.proceed()
+        context.key = admit(request).key
+        if request.match_info.handler not in request.app[QUEUED]:
+            await context.proceed()
         response = await run(request, handler)
-        if not asked.has_begun:
-            asked.stages.mark("first_byte")
+        if not context.has_begun:
+            context.stages.mark("first_byte")
         return response
     except Exception as error:
-        if isinstance(error, ConnectionError) and (asked.has_begun or has_left(request)):
+        if isinstance(error, ConnectionError) and (context.has_begun or has_left(request)):
             raise  # another is not the client's
         if isinstance(error, EngineBroken):
-            server.on_broken(error)
-        fault = fault_of(error, asked.id)
+            server.engine_broke(error)
+        fault = fault_of(error, context.id)
         if isinstance(error, EngineError):
             logger.warning("x {}: {}", _endpoint(request), error)
         if fault.status == 500:
             logger.opt(exception=error).error("{} failed", _endpoint(request))
-        if asked.has_begun:  # too late for another answer: its end is missing, as it should be
+        if context.has_begun:  # too late for another answer: its end is missing, as it should be
             logger.error("{} ended early: {}", _endpoint(request), error)
             raise _hung_up(request) from error
         response = answer_of(fault)
@@ -432,15 +483,15 @@ def fault_of(error: Exception, request_id: str) -> ApiError:
 
 async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
     """The headers that every answer has."""
-    asked = request.get(ASKED)
-    if asked is None:
+    context = request.get(CONTEXT)
+    if context is None:
         return
-    asked.has_begun = True
+    context.has_begun = True
     server = request.app[SPEECH]
     extra: Mapping[str, str] = {
-        "X-Request-Id": asked.id,
+        "X-Request-Id": context.id,
         "X-Content-Type-Options": "nosniff",
-        **(asked.stages.headers() if asked.kind is not None else {}),
-        **server.admission.headers(asked.key, time.monotonic()),
+        **(context.stages.headers() if context.kind is not None else {}),
+        **server.admission.headers(context.key, time.monotonic()),
     }
     response.headers.update(extra)

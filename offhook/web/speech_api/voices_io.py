@@ -32,7 +32,7 @@ from offhook.web.speech_api.http import speech_request
 from offhook.web.speech_api.http.speech_io import Reply, respond
 from offhook.web.speech_api.http.speech_request import MAX_INPUT_CHARS, check_text
 from offhook.web.speech_api.http.synthesis_io import spoken
-from offhook.web.speech_api.server_io import ASKED, RETRY_AFTER_S, SPEECH
+from offhook.web.speech_api.server_io import CONTEXT, RETRY_AFTER_S, SPEECH
 
 MAX_FIELDS = 32
 MAX_FIELD_BYTES = 4 * MAX_INPUT_CHARS
@@ -66,10 +66,10 @@ async def known_voices(synthesizer: Synthesizer) -> list[KnownVoice]:
 
 async def add_voice(request: web.Request) -> web.Response:
     """POST /v1/audio/voices: clone the voice of a recording, and keep it."""
-    server, asked = request.app[SPEECH], request[ASKED]
-    async with server.request("speech", asked) as turn:
+    server, context = request.app[SPEECH], request[CONTEXT]
+    async with server.request("speech", context) as turn:
         engine = _that_clones(await server.synthesizer())
-        asked.stages.mark("loaded")
+        context.stages.mark("loaded")
         form = await read_form(request, "audio_sample", ADDING)
         if (kind := form.fields.get("type", "audio_sample")) != "audio_sample":
             words = f"type is {kind[:80]!r}: only voices of an audio_sample are made here"
@@ -78,24 +78,24 @@ async def add_voice(request: web.Request) -> web.Response:
         await turn()
         with refusing():
             voice = await engine.add_voice(name, sample, form.fields.get("language", ""))
-        asked.stages.mark("inferred")
+        context.stages.mark("inferred")
     logger.info("the voice {} was cloned, with its speaker's consent as the client says", name)
     return web.json_response(voice_table(voice))
 
 
 async def clone(request: web.Request) -> web.StreamResponse:
     """POST /v1/audio/clone: say a text with the voice of a recording, which is not kept."""
-    server, asked = request.app[SPEECH], request[ASKED]
-    async with server.request("speech", asked) as turn:
+    server, context = request.app[SPEECH], request[CONTEXT]
+    async with server.request("speech", context) as turn:
         engine = _that_clones(await server.synthesizer())
-        asked.stages.mark("loaded")
+        context.stages.mark("loaded")
         form = await read_form(request, "file", CLONING)
         wanted, sample = form.speech(), form.sample()
         if wanted.model:
             server.check_model("speech", wanted.model)
         await turn()
         with refusing():
-            stream = await engine.open_clone(sample, server.spoken(wanted.voice_options("")))
+            stream = await engine.open_clone(sample, server.prioritized(wanted.voice_options("")))
             return await respond(request, wanted, Reply(spoken(stream, wanted.input), stream))
 
 

@@ -22,8 +22,7 @@ from offhook.web.engines.engines_io import at_hand, open_recognizer, open_synthe
 from offhook.web.http.listening_io import Runner
 from offhook.web.process.logs import Log, set_up
 from offhook.web.process.stop_io import Stop
-from offhook.web.worker.asr_io import AsrService
-from offhook.web.worker.tts_io import TtsService
+from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings, run_to_end, serve
 
 FAILED = 1
@@ -94,8 +93,8 @@ def _worker(settings: ChildSettings) -> Worker[Any]:
     )
     models: Any = settings.models
     if settings.kind == "asr":
-        return Worker(known, lambda told: open_recognizer(engine, models, told), AsrService())
-    return Worker(known, lambda told: open_synthesizer(engine, models, told), TtsService())
+        return Worker(known, lambda told: open_recognizer(engine, models, told), AsrMetrics())
+    return Worker(known, lambda told: open_synthesizer(engine, models, told), TtsMetrics())
 
 
 async def _serve(settings: ChildSettings) -> None:

@@ -34,7 +34,7 @@ from offhook.pipeline.speech.remote.asr_protocol import PATH
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.pipeline.speech.timing import GRAIN, STAGES, Arrivals, Stages, routed
-from offhook.web.worker.asr_io import SAMPLED, AsrMetrics, AsrService
+from offhook.web.speech_api.sockets.engine_metrics import SAMPLED, AsrMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.speech.openai.openai_server import openai_stub, saying
 from tests.web.worker.workers import LosableServer, open_stream, served, told
@@ -295,7 +295,7 @@ async def test_before_a_gate_sound_has_waited_since_it_came_to_the_gate(voice: P
 async def remote(engine: Timed, path: Path) -> AsyncIterator[Recognizer]:
     server = LosableServer(path / "s")
     settings = WorkerSettings("timed", "1", drain_seconds=0)
-    await server.serve(Worker(settings, lambda progress: engine, AsrService()))
+    await server.serve(Worker(settings, lambda progress: engine, AsrMetrics()))
     recognizer = RemoteRecognizer(server.url)
     try:
         yield recognizer
@@ -342,9 +342,9 @@ async def said(client: Any, **query: str) -> list[dict[str, Any]]:
 
 
 def worker(engine: Timed) -> tuple[Worker[Recognizer], AsrMetrics]:
-    service = AsrService()
+    metrics = AsrMetrics()
     settings = WorkerSettings("timed", "1")
-    return Worker(settings, lambda progress: engine, service), service.metrics
+    return Worker(settings, lambda progress: engine, metrics), metrics
 
 
 async def test_a_client_is_told_the_stages_it_asks_for() -> None:

@@ -15,10 +15,11 @@ from offhook.pipeline.speech.recognizer import EngineError
 from offhook.web.cli import main as cli
 from offhook.web.doctor import report_io as doctor_io
 from offhook.web.doctor.report_io import PINNED, Finding, examine
-from offhook.web.worker.tts_io import TtsService
-from offhook.web.worker.worker_io import Worker, WorkerSettings, application
+from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
+from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import Speller
 from tests.pipeline.speech.openai.openai_server import openai_stub
+from tests.web.worker.workers import worker_app
 
 
 @pytest.fixture(autouse=True)
@@ -224,8 +225,8 @@ def test_a_worker_that_speaks_elsewhere_is_named(tmp_path):
     path.write_text(f"[engines]\ntts_url = 'unix:{tmp_path / 's'}'")
 
     async def serve():
-        worker = Worker(WorkerSettings("speller", "1"), lambda told: Speller(), TtsService())
-        runner = web.AppRunner(application(worker), shutdown_timeout=0.1)
+        worker = Worker(WorkerSettings("speller", "1"), lambda told: Speller(), TtsMetrics())
+        runner = web.AppRunner(worker_app(worker), shutdown_timeout=0.1)
         await runner.setup()
         await web.UnixSite(runner, str(tmp_path / "s")).start()
         findings = await asyncio.to_thread(examine, path)

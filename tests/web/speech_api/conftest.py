@@ -32,9 +32,9 @@ from offhook.web.config.config import Config, Server
 from offhook.web.config.config import Speech as Settings
 from offhook.web.engines.engines_io import at_hand, open_synthesizer
 from offhook.web.http.access import AccessPolicy
+from offhook.web.speech_api.routes_io import application
 from offhook.web.speech_api.server_io import EngineHandle as ServedEngine
 from offhook.web.speech_api.server_io import SpeechServer
-from offhook.web.worker.gateway_io import application
 
 WORD_S = 0.25
 """A word of the scripted synthesizer."""
@@ -263,7 +263,8 @@ class Quick(Served):
 @asynccontextmanager
 async def listening(server: SpeechServer, access: AccessPolicy | None = None) -> AsyncIterator[str]:
     """`server` on a TCP port: its address."""
-    app = application(server, access or AccessPolicy())
+    policy = access or AccessPolicy()
+    app = application(server, lambda: policy)
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
     await runner.setup()
     try:

@@ -60,8 +60,8 @@ async def test_what_was_said_before_is_said_again_without_the_engine(
             assert await say(quick, input=WORDS, response_format=form) == "hit"
         assert await say(quick, input=WORDS, voice="alloy", stream=False) == "hit"
         assert len(quick.voice.opened) == 1
-        assert quick.server._speaks is not None
-        quick.server._speaks = replace(quick.server._speaks, get=ended)
+        engines = quick.server.engines
+        engines["speech"] = replace(engines["speech"], get=ended)
         assert await say(quick, input=WORDS) == "hit"
         text = await (await quick.client.get("/metrics")).text()
     assert "offhook_speech_cache_hits_total 9.0" in text

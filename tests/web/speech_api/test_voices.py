@@ -35,10 +35,10 @@ from offhook.pipeline.speech.voice_cloning import ClonesVoices, KnownVoice, Samp
 from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api import voices_io
 from offhook.web.speech_api.server_io import SpeechServer
+from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
 from offhook.web.worker.local_worker_io import on_demand
-from offhook.web.worker.tts_io import TtsService
 from offhook.web.worker.worker_child_io import ChildSettings
-from offhook.web.worker.worker_io import Worker, WorkerSettings, application
+from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.engine.tts.test_voices import HIDDEN, MODEL, WORDS, speech
 from tests.web.speech_api.conftest import (
     WORD_S,
@@ -52,6 +52,7 @@ from tests.web.speech_api.conftest import (
     listening,
     until,
 )
+from tests.web.worker.workers import worker_app
 
 SOON = 15
 
@@ -135,8 +136,8 @@ async def elsewhere(folder: Path) -> AsyncIterator[CloningServer]:
 
 @asynccontextmanager
 async def worker_with(voice: Cloner) -> AsyncIterator[str]:
-    worker = Worker(WorkerSettings("scripted", MODEL), lambda told: voice, TtsService())
-    runner = web.AppRunner(application(worker), access_log=None, shutdown_timeout=0.2)
+    worker = Worker(WorkerSettings("scripted", MODEL), lambda told: voice, TtsMetrics())
+    runner = web.AppRunner(worker_app(worker), access_log=None, shutdown_timeout=0.2)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -26,8 +26,8 @@ from offhook.pipeline.speech.recognizer import EngineError, StreamOptions
 from offhook.pipeline.speech.remote import recognizer_io as remote_recognizer_io
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.config.config import Config
+from offhook.web.http.listening_io import Address
 from offhook.web.worker.gateway_io import Gateway, opened
-from offhook.web.worker.worker_io import Address
 from tests.web.speech_api.conftest import client_of
 from tests.web.worker.workers import ROOT, SOON, children, children_started, gone, until
 

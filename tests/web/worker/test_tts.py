@@ -30,11 +30,11 @@ from offhook.web.config.config import Config, ConfigError, Engines, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.engines.engines_io import at_hand
 from offhook.web.speech_api.sockets import worker_stream_io
+from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
 from offhook.web.worker import local_worker_io
 from offhook.web.worker.local_worker_io import on_demand
-from offhook.web.worker.tts_io import TtsService
 from offhook.web.worker.worker_child_io import ChildSettings
-from offhook.web.worker.worker_io import Worker, WorkerSettings, application
+from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import LETTER, Speller, spelt
 from tests.web.worker.workers import (
     SOON,
@@ -47,6 +47,7 @@ from tests.web.worker.workers import (
     served,
     told,
     until,
+    worker_app,
 )
 
 TEXT = "Good morning, this is the front desk. We are open from nine in the morning until six."
@@ -95,7 +96,7 @@ def seconds_of(heard: list[Speech]) -> float:
 
 COLLECTING = """
 import gc
-from offhook.web import worker_child_io
+from offhook.web.worker import worker_child_io
 
 gc.set_threshold(1)
 worker_child_io.main()
@@ -174,7 +175,7 @@ def talking(client: Client, **query: str) -> AbstractAsyncContextManager[Socket]
 def serving(
     make: Callable[[Progress], Synthesizer], **settings: Any
 ) -> AbstractAsyncContextManager[tuple[Client, Worker[Synthesizer]]]:
-    return served(Worker(WorkerSettings("speller", "1", **settings), make, TtsService()))
+    return served(Worker(WorkerSettings("speller", "1", **settings), make, TtsMetrics()))
 
 
 async def write(socket: Socket, *texts: str) -> None:
@@ -542,7 +543,7 @@ async def test_stopping_lets_replies_end_and_waits_for_no_connection() -> None:
         await told(waiting, "ready")
         await write(speaking, "one ")
         await until(lambda: worker.busy)
-        draining = asyncio.create_task(worker.drain())
+        draining = asyncio.create_task(worker.drain(5))
         await asyncio.sleep(0)
         await write(waiting, "late")
         assert (await waiting.receive_json())["code"] == "stopping"
@@ -567,8 +568,8 @@ async def test_an_edge_whose_voice_is_elsewhere_is_ready_when_that_is(
     await asyncio.sleep(0.1)
     assert not edge.ready
     voice = Speller()
-    worker = Worker(WorkerSettings("speller", "1"), lambda told: voice, TtsService())
-    runner = web.AppRunner(application(worker), shutdown_timeout=0.1)
+    worker = Worker(WorkerSettings("speller", "1"), lambda told: voice, TtsMetrics())
+    runner = web.AppRunner(worker_app(worker), shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, str(path)).start()
     await until(lambda: edge.ready)

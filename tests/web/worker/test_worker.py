@@ -29,12 +29,13 @@ from offhook.pipeline.speech.remote import asr_protocol, worker_protocol
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.config.config import Config, Engines, WebRtc
 from offhook.web.edge.edge_io import Edge
+from offhook.web.http.listening_io import Address
 from offhook.web.speech_api.sockets import asr_stream_io, worker_stream_io
+from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.worker import local_worker_io
-from offhook.web.worker.asr_io import AsrService
 from offhook.web.worker.local_worker_io import on_demand
 from offhook.web.worker.worker_child_io import ChildSettings
-from offhook.web.worker.worker_io import Address, Worker, WorkerSettings, application
+from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.web.worker.workers import (
     ROOT,
     SOON,
@@ -48,6 +49,7 @@ from tests.web.worker.workers import (
     served,
     told,
     until,
+    worker_app,
 )
 
 POCKETSPHINX = ChildSettings("pocketsphinx", AsrModels("en-us"), 8, 0, "INFO")
@@ -138,7 +140,7 @@ BREAKING = """
 import sys
 from pathlib import Path
 from offhook.pipeline.speech.recognizer import EngineBroken
-from offhook.web import worker_child_io
+from offhook.web.worker import worker_child_io
 
 broke = Path(sys.argv[1])
 opens = worker_child_io.open_recognizer
@@ -301,7 +303,7 @@ def talking(client: Client, **query: str) -> AbstractAsyncContextManager[Socket]
 def serving(
     make: Callable[[Progress], Recognizer], **settings: Any
 ) -> AbstractAsyncContextManager[tuple[Client, Worker[Recognizer]]]:
-    return served(Worker(WorkerSettings("pocketsphinx", "en-us", **settings), make, AsrService()))
+    return served(Worker(WorkerSettings("pocketsphinx", "en-us", **settings), make, AsrMetrics()))
 
 
 async def say(socket: aiohttp.ClientWebSocketResponse, pcm: Pcm) -> str:
@@ -476,7 +478,7 @@ async def test_stopping_lets_streams_end_and_tells_those_that_do_not(
         talking(client) as socket,
     ):
         await told(socket, "ready")
-        draining = asyncio.create_task(worker.drain())
+        draining = asyncio.create_task(worker.drain(5))
         await asyncio.sleep(0)
         async with talking(client) as late:
             assert (await late.receive_json())["code"] == "stopping"
@@ -517,9 +519,9 @@ async def test_an_edge_whose_worker_is_elsewhere_is_ready_when_that_is(
     await asyncio.sleep(0.1)
     assert not edge.ready
     worker = Worker(
-        WorkerSettings("pocketsphinx", "en-us"), lambda progress: Kept(engine), AsrService()
+        WorkerSettings("pocketsphinx", "en-us"), lambda progress: Kept(engine), AsrMetrics()
     )
-    runner = web.AppRunner(application(worker), shutdown_timeout=0.1)
+    runner = web.AppRunner(worker_app(worker), shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, str(path)).start()
     await until(lambda: edge.ready)

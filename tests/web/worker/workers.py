@@ -14,7 +14,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from loguru import logger
 
-from offhook.web.worker.worker_io import Engine, Worker, application
+from offhook.web.speech_api.routes_io import application
+from offhook.web.worker.worker_io import Engine, Worker
 
 ROOT = Path(__file__).parents[3]
 SOON = 60
@@ -87,9 +88,14 @@ async def told(socket: Socket, kind: str) -> dict[str, Any]:
     return dict(message)
 
 
+def worker_app(worker: Worker[Any]) -> web.Application:
+    access = worker.of_worker.access()
+    return application(worker, lambda: access)
+
+
 @asynccontextmanager
 async def served(worker: Worker[E]) -> AsyncIterator[tuple[Client, Worker[E]]]:
-    async with TestClient(TestServer(application(worker))) as client:
+    async with TestClient(TestServer(worker_app(worker))) as client:
         yield client, worker
     await worker.close()
 
@@ -104,7 +110,7 @@ class LosableServer:
 
     async def serve(self, worker: Worker[Any], *middlewares: Any) -> None:
         self.worker = worker
-        app = application(worker)
+        app = worker_app(worker)
         app.middlewares.extend(middlewares)
         self._runner = web.AppRunner(app, shutdown_timeout=0.05)
         await self._runner.setup()

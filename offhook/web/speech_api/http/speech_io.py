@@ -31,7 +31,7 @@ from offhook.web.speech_api.http.audio_encoder import (
 from offhook.web.speech_api.http.speech_request import MAX_BODY_BYTES, SpeechRequest
 from offhook.web.speech_api.http.synthesis_io import Ahead, made_ahead, played, spoken
 from offhook.web.speech_api.reply_cache_io import REPLIES, ReplyCache, choose
-from offhook.web.speech_api.server_io import ASKED, SPEECH, RequestContext, SpeechServer, fault_of
+from offhook.web.speech_api.server_io import CONTEXT, SPEECH, RequestContext, SpeechServer, fault_of
 
 BODY_S = 20.0
 """For the whole body to come."""
@@ -72,8 +72,8 @@ async def _speak(
     request: web.Request, form: Format | None = None, *, always: bool = False
 ) -> web.StreamResponse:
     """`form`: the only one here; `always`: it streams always."""
-    server, asked = request.app[SPEECH], request[ASKED]
-    async with server.request("speech", asked) as turn:
+    server, context = request.app[SPEECH], request[CONTEXT]
+    async with server.request("speech", context) as turn:
         wanted = server.request_to_speak(await _body(request), form)
         if always and not wanted.stream:
             words = "this path always streams: POST /v1/audio/speech does not have to"
@@ -81,7 +81,7 @@ async def _speak(
         await turn()
         cache = None if _has_directive(request, "no-store") else request.app.get(REPLIES)
         anew = _has_directive(request, "no-cache")
-        reply = await _reply(server, asked, wanted, cache, anew)
+        reply = await _reply(server, context, wanted, cache, anew)
         return await respond(request, wanted, reply)
 
 
@@ -113,7 +113,7 @@ def _has_directive(request: web.Request, name: str) -> bool:
 
 async def _reply(
     server: SpeechServer,
-    asked: RequestContext,
+    context: RequestContext,
     wanted: SpeechRequest,
     cache: ReplyCache | None,
     anew: bool,
@@ -122,7 +122,7 @@ async def _reply(
     looked for. Raises ApiError, EngineError."""
     voice = cache.voice(_engine(server), wanted.voice) if cache is not None else None
     if voice is None:
-        voice = await choose(await _loaded(server, asked), wanted.voice)
+        voice = await choose(await _loaded(server, context), wanted.voice)
         if cache is not None:
             cache.remember(_engine(server), wanted.voice, voice)
     # What must not be kept here, or not come from here, must not there either.
@@ -132,22 +132,22 @@ async def _reply(
         if not anew and (known := await cache.get(key)) is not None:
             return Reply(played(known))
         keep = partial(cache.put, key)
-    synthesizer = await _loaded(server, asked)
+    synthesizer = await _loaded(server, context)
     try:
-        stream = synthesizer.open(server.spoken(options))
+        stream = synthesizer.open(server.prioritized(options))
     except ValueError as error:
         raise _not_possible(error) from error
     return Reply(spoken(stream, wanted.input), stream, keep)
 
 
 def _engine(server: SpeechServer) -> str:
-    return f"{server.tts_name} {server.tts_model}"
+    return f"{server.name('speech')} {server.model('speech')}"
 
 
-async def _loaded(server: SpeechServer, asked: RequestContext) -> Synthesizer:
+async def _loaded(server: SpeechServer, context: RequestContext) -> Synthesizer:
     synthesizer = await server.synthesizer()
-    if asked.stages.seconds("loaded") is None:
-        asked.stages.mark("loaded")
+    if context.stages.seconds("loaded") is None:
+        context.stages.mark("loaded")
     return synthesizer
 
 
@@ -162,10 +162,10 @@ def _not_possible(error: ValueError) -> ApiError:
 
 async def respond(request: web.Request, wanted: SpeechRequest, reply: Reply) -> web.StreamResponse:
     """The reply as `wanted` wants it. Raises ApiError, EngineError while nothing was sent."""
-    server, asked = request.app[SPEECH], request[ASKED]
-    asked.format = wanted.response_format
+    server, context = request.app[SPEECH], request[CONTEXT]
+    context.format = wanted.response_format
     try:
-        async with made_ahead(_noted(server, asked, reply)) as ahead:
+        async with made_ahead(_noted(server, context, reply)) as ahead:
             sounding = _Sounding(request, wanted, reply, ahead)
             return await (sounding.as_made() if wanted.stream else sounding.at_once())
     finally:
@@ -174,7 +174,7 @@ async def respond(request: web.Request, wanted: SpeechRequest, reply: Reply) -> 
 
 
 async def _noted(
-    server: SpeechServer, asked: RequestContext, reply: Reply
+    server: SpeechServer, context: RequestContext, reply: Reply
 ) -> AsyncIterator[Speech]:
     """The pieces, as they are made, timed and counted, and kept at the end. Raises ApiError,
     EngineError."""
@@ -182,14 +182,14 @@ async def _noted(
     try:
         async for piece in reply.pieces:
             if len(piece.pcm):
-                asked.stages.mark("first")
-                server.count_audio(asked, len(piece.pcm) / RATE_OUT)
+                context.stages.mark("first")
+                server.count_audio(context, len(piece.pcm) / RATE_OUT)
             if reply.keep is not None:
                 made.append(piece)
             yield piece
     except ValueError as error:
         raise _not_possible(error) from error
-    asked.stages.mark("inferred")
+    context.stages.mark("inferred")
     if reply.keep is not None and any(len(piece.pcm) for piece in made):
         reply.keep(made)
 
@@ -201,7 +201,7 @@ class _Sounding:
         self, request: web.Request, wanted: SpeechRequest, reply: Reply, ahead: Ahead
     ) -> None:
         self._request = request
-        self._asked: RequestContext = request[ASKED]
+        self._asked: RequestContext = request[CONTEXT]
         self._wanted = wanted
         self._ahead = ahead
         self._samples = 0

@@ -39,7 +39,7 @@ from offhook.web.speech_api.http.transcript import Segment, Task, Transcript, na
 from offhook.web.speech_api.http.transcription_request import TranscriptionRequest, parse
 from offhook.web.speech_api.http.translation_io import Translator
 from offhook.web.speech_api.http.upload_io import Upload, receive
-from offhook.web.speech_api.server_io import ASKED, SPEECH, RequestContext, SpeechServer, fault_of
+from offhook.web.speech_api.server_io import CONTEXT, SPEECH, RequestContext, SpeechServer, fault_of
 
 LOG_S = 10.0
 """How often the log says how far a long file is."""
@@ -128,7 +128,7 @@ def _done(job: "_Job") -> dict[str, Any]:
         "language": name_of(transcript.language),
         "duration": round(transcript.duration, 3),
         "usage": transcript.usage(),
-        "stages": job.asked.stages.as_dict(),
+        "stages": job.context.stages.as_dict(),
     }
 
 
@@ -138,7 +138,7 @@ def _done(job: "_Job") -> dict[str, Any]:
 @dataclass
 class _Job:
     server: SpeechServer
-    asked: RequestContext
+    context: RequestContext
     wanted: TranscriptionRequest
     upload: Upload
     hearing: FileHearing
@@ -152,11 +152,11 @@ class _Job:
         try:
             async with aclosing(self.hearing.heard()) as pieces:
                 async for heard in pieces:
-                    self.asked.stages.mark("first")
+                    self.context.stages.mark("first")
                     segment, began = heard.segment, self.transcript.duration
                     if self.translator is not None:
                         segment = await self.translator.translated(segment)
-                    self.server.count_audio(self.asked, segment.end - began)
+                    self.server.count_audio(self.context, segment.end - began)
                     added = self.transcript.add(segment)
                     if time.monotonic() - logged_at >= LOG_S:
                         logged_at = time.monotonic()
@@ -165,7 +165,7 @@ class _Job:
                     yield segment, added, heard
         except FileError as error:
             raise _bad_file(error, self.upload) from error
-        self.asked.stages.mark("inferred")
+        self.context.stages.mark("inferred")
 
 
 @asynccontextmanager
@@ -174,10 +174,10 @@ async def _opened(
 ) -> AsyncIterator[_Job]:
     """The file, of which the first piece is read, and an engine's stream. Raises ApiError,
     EngineError."""
-    server, asked = request.app[SPEECH], request[ASKED]
+    server, context = request.app[SPEECH], request[CONTEXT]
     settings = server.settings
     async with (
-        server.request("transcription", asked) as turn,
+        server.request("transcription", context) as turn,
         receive(request, settings.max_upload_mb << 20, server.uploads) as upload,
     ):
         wanted = parse(upload.fields, task, by_segment=by_segment, lenient=settings.lenient)
@@ -185,7 +185,7 @@ async def _opened(
             server.check_model("transcription", wanted.model)
         await turn()
         recognizer = await server.recognizer()
-        asked.stages.mark("loaded")
+        context.stages.mark("loaded")
         stream = await _stream(recognizer, wanted)
         most_s = 60 * settings.max_audio_minutes
         pieces = read_pieces(upload.path, _lengths(wanted), upload.raw, most_s)
@@ -195,7 +195,7 @@ async def _opened(
                 await hearing.begin()
                 yield _Job(
                     server,
-                    asked,
+                    context,
                     wanted,
                     upload,
                     hearing,
@@ -254,7 +254,7 @@ class _Events:
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
-        self._asked = request[ASKED]
+        self._asked = request[CONTEXT]
         self.response = web.StreamResponse(
             headers={
                 "Content-Type": "text/event-stream",

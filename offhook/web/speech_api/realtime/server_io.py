@@ -21,16 +21,10 @@ from offhook.web.speech_api.realtime.session import (
     Send,
 )
 from offhook.web.speech_api.realtime.settings import Dialect
-from offhook.web.speech_api.server_io import ASKED, SPEECH
-from offhook.web.speech_api.sockets.asr_stream_io import Host, LiveStream
-from offhook.web.speech_api.sockets.transcribe_socket_io import (
-    SpeechHost,
-    check_upgrade,
-    nobody_counts,
-    run,
-    stream_request,
-)
-from offhook.web.speech_api.sockets.worker_stream_io import Refused, held, opened
+from offhook.web.speech_api.sockets.asr_stream_io import LiveStream
+from offhook.web.speech_api.sockets.stream_host_io import MakeStream, StreamHost
+from offhook.web.speech_api.sockets.transcribe_socket_io import stream_request
+from offhook.web.speech_api.sockets.worker_stream_io import Refused
 
 PATH = "/v1/realtime"
 PROTOCOLS = ("realtime",)
@@ -42,10 +36,9 @@ FEED_SAMPLES = 1 << 14
 
 
 async def realtime(request: web.Request) -> web.StreamResponse:
-    """What cannot be is refused before the upgrade. Raises ApiError 400, 404, 426, 429, 503."""
-    server, asked = request.app[SPEECH], request[ASKED]
-    check_upgrade(request, PATH)
-    query = dict(request.query)
+    """GET /v1/realtime. Raises ApiError 400, 404, 426, 429, 503 before the upgrade."""
+    host = StreamHost(request, "transcription")
+    server, query = host.server, dict(request.query)
     model, intent = query.pop("model", ""), query.pop("intent", "")
     if intent not in ("", "transcription"):
         raise ApiError(400, "intent: this server knows transcription only", "intent")
@@ -54,24 +47,26 @@ async def realtime(request: web.Request) -> web.StreamResponse:
         raise ApiError(400, "rate is said in a session's audio.input.format", "rate")
     if model:
         server.check_model("transcription", model)
-    with server.stream("transcription", asked):
-        session = RealtimeSession(
-            Dialect.OPENAI if intent else None,
-            wanted.options,
-            model,
-            lambda name: server.check_model("transcription", name),
-            lenient=server.settings.lenient,
-        )
-        socket = await opened(request, MAX_MESSAGE_BYTES, PROTOCOLS)
-        stream = RealtimeStream(SpeechHost(server, asked), socket, session)
-        await held(request, socket, run(server, asked, stream), nobody_counts, session.error_text)
-    return socket
+    session = RealtimeSession(
+        Dialect.OPENAI if intent else None,
+        wanted.options,
+        model,
+        lambda name: server.check_model("transcription", name),
+        lenient=server.settings.lenient,
+    )
+
+    def prepare() -> MakeStream:
+        return lambda socket: RealtimeStream(host, socket, session)
+
+    return await host.serve(prepare, session.error_text, MAX_MESSAGE_BYTES, PROTOCOLS)
 
 
 class RealtimeStream(LiveStream):
     """The engine is asked for when the first sound comes, for until then it can be said how."""
 
-    def __init__(self, host: Host, socket: web.WebSocketResponse, session: RealtimeSession) -> None:
+    def __init__(
+        self, host: StreamHost, socket: web.WebSocketResponse, session: RealtimeSession
+    ) -> None:
         super().__init__(host, socket)
         self._session = session
         loop = asyncio.get_running_loop()

@@ -2,10 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Protocol
 
 from aiohttp import web
 
@@ -13,7 +11,6 @@ from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import (
     Final,
     Partial,
-    Recognizer,
     RecognizerStream,
     StreamOptions,
 )
@@ -33,6 +30,7 @@ from offhook.pipeline.speech.remote.asr_protocol import (
 )
 from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
 from offhook.pipeline.speech.timing import Stages
+from offhook.web.speech_api.sockets.stream_host_io import StreamHost
 from offhook.web.speech_api.sockets.utterances import (
     BufferedRecognizerStream,
     InputResampler,
@@ -41,32 +39,10 @@ from offhook.web.speech_api.sockets.utterances import (
 from offhook.web.speech_api.sockets.worker_stream_io import Refused, WorkerStream
 
 
-class Host(Protocol):
-    """What a stream needs of the server that it is in."""
-
-    @property
-    def engine(self) -> str: ...
-
-    @property
-    def model(self) -> str: ...
-
-    def recognizer(self) -> Awaitable[Recognizer]:
-        """Waits for it to have loaded. Raises EngineError."""
-
-    def in_use(self, stream: WorkerStream) -> AbstractContextManager[None]:
-        """Raises Refused when there is no room for it."""
-
-    def took(self, seconds: float) -> None:
-        """So much sound came."""
-
-    def answered(self, seconds: float) -> None:
-        """A final came so long after it was asked for."""
-
-
 class RecognitionSession:
     """The engine's side of one live stream. What is said before the engine is there waits here."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: StreamHost) -> None:
         self._host = host
         self._utterances = Utterances()
         self._late = BufferedRecognizerStream()
@@ -87,7 +63,7 @@ class RecognitionSession:
         """Take 16 kHz samples."""
         if len(pcm):
             self._utterances.current().fed += len(pcm)
-            self._host.took(len(pcm) / RATE_IN)
+            self._host.count_audio(len(pcm) / RATE_IN)
             self._late.feed(pcm)
 
     def flush(self) -> None:
@@ -122,7 +98,7 @@ class RecognitionSession:
             if utterance is None:
                 continue
             if isinstance(event, Final) and not event.continues and utterance.flushed_at:
-                self._host.answered(time.monotonic() - utterance.flushed_at)
+                self._host.final_sent(time.monotonic() - utterance.flushed_at)
             yield utterance.number, event
 
 
@@ -131,13 +107,13 @@ class LiveStream(WorkerStream):
 
     wants = "sound"
 
-    def __init__(self, host: Host, socket: web.WebSocketResponse) -> None:
+    def __init__(self, host: StreamHost, socket: web.WebSocketResponse) -> None:
         super().__init__(socket)
         self.host = host
         self.hearing = RecognitionSession(host)
 
     async def run(self) -> None:
-        with self.host.in_use(self):
+        with self.host.in_use():
             try:
                 await self.both(self.listen(), self.tell())
             finally:
@@ -159,7 +135,7 @@ class AsrStream(LiveStream):
 
     def __init__(
         self,
-        host: Host,
+        host: StreamHost,
         socket: web.WebSocketResponse,
         request: Request,
         observe: Callable[[Stages], None] | None = None,

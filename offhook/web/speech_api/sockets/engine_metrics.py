@@ -1,14 +1,25 @@
-"""What Prometheus sees of a worker's engine beside its streams: memory of the GPU, kept replies."""
+"""What Prometheus sees of a worker: its streams, and of its engine the memory of the GPU, kept
+replies and cloned voices."""
 
-from collections.abc import Iterable
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable
+from itertools import count as counter
+from typing import Any, Protocol, runtime_checkable
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from offhook.pipeline.engine.gpu_io import memory_bytes
+from offhook.pipeline.speech.recognizer import StreamOptions
+from offhook.pipeline.speech.timing import STAGES, Stages
 from offhook.pipeline.speech.voice.audio_cache import AudioCache, CacheCounts
 from offhook.pipeline.speech.voice.audio_cache_io import SharedAudioCache
+
+FINAL_BUCKETS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5, 10, 30)
+STAGE_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+FIRST_SOUND_BUCKETS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5)
+SAMPLED = 16
+"""One live stream of so many tells its stages to Prometheus without having asked for them."""
 
 
 @runtime_checkable
@@ -55,3 +66,124 @@ class EngineCollector(Collector):
         ):
             yield CounterMetricFamily(f"offhook_tts_cache_{name}", text, count)
         yield GaugeMetricFamily("offhook_tts_cache_bytes", "Kept replies in memory", used)
+
+
+class WorkerMetrics:
+    """Series of one worker, in a registry of its own. `kind`: asr or tts."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        name = f"offhook_{kind}"
+        self.loaded = Gauge(f"{name}_loaded", "1 when the model is loaded", registry=registry)
+        self.streams = Gauge(f"{name}_streams", "Streams in use now", registry=registry)
+        self.ended = Counter(
+            f"{name}_streams_ended_total",
+            "Streams ended, by the error's code",
+            ["code"],
+            registry=registry,
+        )
+        self.of_engine = EngineCollector(kind)
+        registry.register(self.of_engine)
+
+    def health(self) -> dict[str, Any]:
+        """Members of the /healthz answer that describe the engine."""
+        return {}
+
+
+class AsrMetrics(WorkerMetrics):
+    """Series of a worker that recognises speech."""
+
+    def __init__(self) -> None:
+        super().__init__("asr")
+        self.audio = Counter(
+            "offhook_asr_audio_seconds_total", "Sound taken", registry=self.registry
+        )
+        self.final = Histogram(
+            "offhook_asr_final_seconds",
+            "From flush to final",
+            buckets=FINAL_BUCKETS,
+            registry=self.registry,
+        )
+        stages = Histogram(
+            "offhook_asr_stage_seconds",
+            "From the sound of an update to its text, of live streams: those that ask for timing, "
+            f"and one in {SAMPLED} of the others",
+            ["stage"],
+            buckets=STAGE_BUCKETS,
+            registry=self.registry,
+        )
+        self._stages = {f"{stage}_ms": stages.labels(stage) for stage in STAGES}
+        self._numbers = counter()
+
+    def observe(self, stages: Stages) -> None:
+        for name, ms in vars(stages).items():
+            self._stages[name].observe(ms / 1000)
+
+    def observer(self, options: StreamOptions) -> Callable[[Stages], None] | None:
+        """`observe` for a stream whose stages are counted, else None. A file is sent as fast as it
+        can be: how long its sound waits says nothing."""
+        observed = options.live and (options.timing or next(self._numbers) % SAMPLED == 0)
+        return self.observe if observed else None
+
+
+@runtime_checkable
+class KeepsVoices(Protocol):
+    """An engine that clones voices; `store` is a `VoiceStore`, or None."""
+
+    store: Any
+
+
+class TtsMetrics(WorkerMetrics):
+    """Series of a worker that synthesizes speech."""
+
+    def __init__(self) -> None:
+        super().__init__("tts")
+        self.audio = Counter(
+            "offhook_tts_audio_seconds_total", "Sound made", registry=self.registry
+        )
+        self.replies = Counter(
+            "offhook_tts_replies_total",
+            "Replies, by what ended them",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.first_sound = Histogram(
+            "offhook_tts_first_sound_seconds",
+            "From a reply's first text to its first sound",
+            buckets=FIRST_SOUND_BUCKETS,
+            registry=self.registry,
+        )
+        self.registry.register(VoiceCacheCollector(self))
+
+    def voice_cache(self) -> dict[str, int]:
+        """Counts of the engine's cloned voices; zeros where it clones none, or is not loaded."""
+        store = getattr(self.of_engine.engine, "store", None)
+        if store is None:
+            return dict.fromkeys(("voices", "bytes", "hits", "misses", "evictions"), 0)
+        clones = store.clones
+        counts = {"voices": len(clones), "bytes": clones.nbytes, "hits": clones.hits}
+        return {**counts, "misses": clones.misses, "evictions": clones.evictions}
+
+    def health(self) -> dict[str, Any]:
+        if not isinstance(self.of_engine.engine, KeepsVoices):
+            return {}
+        counts = self.voice_cache()
+        del counts["evictions"]
+        return {"voice_cache": counts}
+
+
+class VoiceCacheCollector(Collector):
+    """Cloned voices in memory, read when Prometheus asks."""
+
+    def __init__(self, metrics: TtsMetrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        counts, name = self._metrics.voice_cache(), "offhook_tts_voice_cache"
+        yield CounterMetricFamily(f"{name}_hits", "Cloned voices found in memory", counts["hits"])
+        yield CounterMetricFamily(f"{name}_misses", "Cloned voices not there", counts["misses"])
+        yield CounterMetricFamily(f"{name}_evictions", "Those that gave way", counts["evictions"])
+        yield GaugeMetricFamily(f"{name}_voices", "Cloned voices in memory", counts["voices"])
+        yield GaugeMetricFamily(f"{name}_bytes", "Their size", counts["bytes"])

@@ -4,10 +4,7 @@ is a dialect's matter: see `speech_socket`."""
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from aiohttp import web
 
@@ -37,38 +34,11 @@ from offhook.pipeline.speech.synthesizer import (
     VoiceOptions,
 )
 from offhook.web.speech_api.sockets.speech_socket import Dialect, Fault, Say
+from offhook.web.speech_api.sockets.stream_host_io import StreamHost
 from offhook.web.speech_api.sockets.worker_stream_io import Refused, WorkerStream
 
 QUIET_S = 600
 """Between requests, of a client that sends no pings: programs in browsers cannot."""
-
-
-class Host(Protocol):
-    """What a stream needs of the server that it is in."""
-
-    @property
-    def engine(self) -> str: ...
-
-    @property
-    def model(self) -> str: ...
-
-    def synthesizer(self) -> Awaitable[Synthesizer]:
-        """Waits for it to have loaded. Raises EngineError."""
-
-    def in_use(self, stream: WorkerStream) -> AbstractContextManager[None]:
-        """While a reply is spoken. Raises Refused when there is no room for it."""
-
-    def began(self, seconds: float) -> None:
-        """The first sound of a reply came so long after it was its turn."""
-
-    def spoke(self, seconds: float) -> None:
-        """So much sound was made."""
-
-    def replied(self, reason: str) -> None:
-        """A reply ended."""
-
-    def told(self, error: EngineError) -> str:
-        """What the client is told of it."""
 
 
 @dataclass(eq=False)
@@ -125,7 +95,7 @@ class TtsStream(WorkerStream):
 
     def __init__(
         self,
-        host: Host,
+        host: StreamHost,
         socket: web.WebSocketResponse,
         options: VoiceOptions,
         dialect: Dialect,
@@ -225,7 +195,7 @@ class TtsStream(WorkerStream):
                 await self._tell(Fault(reply.fault))
                 continue
             reason = Reason.CANCEL if reply.cancelled else Reason.END
-            self._host.replied(reason.value)
+            self._host.reply_ended(reason.value)
             await self._tell(Done(reply.number, reply.samples, reason))
 
     async def _greet(self) -> None:
@@ -247,7 +217,7 @@ class TtsStream(WorkerStream):
 
     async def _try(self, reply: Reply) -> None:
         """Speak it. What goes wrong ends the stream, or is the fault of this reply alone."""
-        with self._host.in_use(self):
+        with self._host.in_use():
             try:
                 await self._speak(reply)
             except EngineBroken:
@@ -259,7 +229,7 @@ class TtsStream(WorkerStream):
             except EngineError as error:
                 if not self._dialect.one_by_one:
                     raise
-                reply.fault = self._host.told(error)
+                reply.fault = self._host.error_words(error)
 
     async def _speak(self, reply: Reply) -> None:
         """Until all is said, or it is cancelled."""
@@ -271,8 +241,8 @@ class TtsStream(WorkerStream):
                 if reply.cancelled:
                     return
                 if len(speech.pcm) and not reply.samples:
-                    self._host.began(time.monotonic() - began)
-                self._host.spoke(len(speech.pcm) / RATE_OUT)
+                    self._host.reply_began(time.monotonic() - began)
+                self._host.count_audio(len(speech.pcm) / RATE_OUT)
                 await self._send_speech(reply, speech)
         except TextTooLong as error:
             raise Refused(ErrorCode.BEHIND, str(error)) from error

@@ -8,9 +8,7 @@ from typing import Any, TypeVar
 
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 from loguru import logger
-from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
-from offhook.pipeline.speech.recognizer import EngineError, EngineFull, NotPossible
 from offhook.pipeline.speech.remote.worker_protocol import (
     IDLE_S,
     MAX_TEXT_CHARS,
@@ -19,7 +17,7 @@ from offhook.pipeline.speech.remote.worker_protocol import (
     ErrorCode,
     ProtocolError,
 )
-from offhook.web.speech_api.sockets.engine_metrics import EngineCollector
+from offhook.web.speech_api.errors import ApiError
 
 E = TypeVar("E")
 
@@ -47,40 +45,16 @@ class Refused(Exception):
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """What goes wrong inside is Refused."""
+    """A request or message inside that cannot be served is raised as Refused."""
     try:
         yield
     except ProtocolError as error:
         raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
-    except NotPossible as error:
-        raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
-    except EngineFull as error:
-        raise Refused(ErrorCode.FULL, f"{error}: try again later") from error
-    except EngineError as error:
-        raise Refused(ErrorCode.ENGINE, str(error)) from error
-
-
-class WorkerMetrics:
-    """What Prometheus sees of one worker. `kind`: asr or tts."""
-
-    def __init__(self, kind: str) -> None:
-        self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        name = f"offhook_{kind}"
-        self.loaded = Gauge(f"{name}_loaded", "1 when the model is loaded", registry=registry)
-        self.streams = Gauge(f"{name}_streams", "Streams in use now", registry=registry)
-        self.ended = Counter(
-            f"{name}_streams_ended_total",
-            "Streams ended, by the error's code",
-            ["code"],
-            registry=registry,
-        )
-        self.of_engine = EngineCollector(kind)
-        registry.register(self.of_engine)
-
-    def health(self) -> dict[str, Any]:
-        """What /healthz says of the engine beside its state."""
-        return {}
+    except ApiError as error:
+        code = ErrorCode.STOPPING if error.status == 503 else ErrorCode.BAD_REQUEST
+        if error.code == "streams_full":
+            code = ErrorCode.FULL
+        raise Refused(code, str(error)) from error
 
 
 class IdleTimer:

@@ -25,7 +25,7 @@ from offhook.pipeline.speech.remote.recognizer_io import (
     WireUtterance,
 )
 from offhook.pipeline.speech.streams import utterance_queue
-from offhook.web.worker.asr_io import AsrService
+from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.web.worker.workers import LosableServer
 
@@ -109,7 +109,7 @@ class Server(LosableServer):
 
     async def up(self, **settings: object) -> None:
         given = WorkerSettings("counter", "1", drain_seconds=0, **settings)  # type: ignore[arg-type]
-        await self.serve(Worker(given, lambda progress: self.engine, AsrService()))
+        await self.serve(Worker(given, lambda progress: self.engine, AsrMetrics()))
 
     async def stream(self) -> CounterStream:
         """The one that was opened last, waited for."""

@@ -29,7 +29,7 @@ from offhook.pipeline.speech.synthesizer import (
     TextTooLong,
     VoiceOptions,
 )
-from offhook.web.worker.tts_io import TtsService
+from offhook.web.speech_api.sockets.engine_metrics import TtsMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.pipeline.conversation.speller import LETTER, Speller, spelt
 from tests.web.worker.workers import LosableServer
@@ -46,7 +46,7 @@ class Server(LosableServer):
 
     async def up(self, **settings: object) -> None:
         given = WorkerSettings("speller", "1", drain_seconds=0, **settings)  # type: ignore[arg-type]
-        worker = Worker(given, lambda progress: self.voice, TtsService())
+        worker = Worker(given, lambda progress: self.voice, TtsMetrics())
         await self.serve(worker, self._count)
 
     @web.middleware

@@ -12,7 +12,7 @@ from offhook.pipeline.engine import gpu_io
 from offhook.pipeline.speech.synthesizer import Speech
 from offhook.pipeline.speech.voice.audio_cache import AudioCache
 from offhook.web.speech_api.sockets import engine_metrics
-from offhook.web.speech_api.sockets.worker_stream_io import WorkerMetrics
+from offhook.web.speech_api.sockets.engine_metrics import WorkerMetrics
 
 
 def samples(metrics: WorkerMetrics) -> dict[str, float]:

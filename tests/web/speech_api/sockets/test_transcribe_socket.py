@@ -24,7 +24,7 @@ from offhook.web.config.config import SpeechKey
 from offhook.web.speech_api.server_io import EngineHandle as ServedEngine
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.speech_api.sockets import asr_stream_io, worker_stream_io
-from offhook.web.worker.asr_io import AsrService
+from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.web.speech_api.conftest import (
     Quick,
@@ -353,7 +353,7 @@ async def test_a_client_that_does_not_read_is_left(
 
 async def test_options_reach_the_engine_behind_a_gateway() -> None:
     ears = ScriptedRecognizer(says=["hello there"])
-    worker = Worker(WorkerSettings("scripted", "m"), lambda progress: ears, AsrService())
+    worker = Worker(WorkerSettings("scripted", "m"), lambda progress: ears, AsrMetrics())
     async with served(worker) as (beyond, _):
         remote = RemoteRecognizer(f"http://{beyond.host}:{beyond.port}")
 
