@@ -1,12 +1,12 @@
 // The page's modules that need no page, one after the other; test_page.py bundles and runs this.
 
 import assert from "node:assert/strict";
-import { Conversation } from "../../offhook/web/page/conversation.js";
-import { asText, endingOf, fileName } from "../../offhook/web/page/keep.js";
-import { SilenceWatch } from "../../offhook/web/page/levels.js";
-import { asProblem, wordsFor } from "../../offhook/web/page/problems.js";
-import { SignallingError } from "../../offhook/web/page/signalling.js";
-import { face, inCall, next, onLine } from "../../offhook/web/page/state.js";
+import { Conversation } from "../../offhook/web/page/static/conversation.js";
+import { asText, endingOf, fileName } from "../../offhook/web/page/static/keep.js";
+import { SilenceWatch } from "../../offhook/web/page/static/levels.js";
+import { asProblem, wordsFor } from "../../offhook/web/page/static/problems.js";
+import { SignallingError } from "../../offhook/web/page/static/signalling.js";
+import { face, inCall, next, onLine } from "../../offhook/web/page/static/state.js";
 
 globalThis.sessionStorage = { getItem: () => null };
 

@@ -230,7 +230,7 @@ async def check(response: aiohttp.ClientResponse) -> None:
 def _refuse_socket(event: dict[str, Any]) -> None:
     if event.get("code") == "full":
         raise TurnedAway(RETRY_SECONDS)
-    raise Failed(str(event.get("message")))
+    raise Failed(str(event.get("message")).partition(" (request ")[0])
 
 
 def _seconds(text: str) -> float:

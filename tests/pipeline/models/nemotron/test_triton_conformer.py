@@ -345,7 +345,7 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
-from offhook.pipeline.models import triton_conformer as kernels
+from offhook.pipeline.models.nemotron import triton_conformer as kernels
 
 class Hopper:
     get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
