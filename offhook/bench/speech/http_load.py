@@ -76,7 +76,9 @@ class Tally:
     seconds: float = 0.0
 
     def fail(self, words: str) -> None:
+        """Count an error by its words, but for the id of its request."""
         self.errors += 1
+        words = words.partition(" (request ")[0]
         self.said[words] = self.said.get(words, 0) + 1
 
     def row(self) -> dict[str, Any]:
@@ -230,7 +232,7 @@ async def check(response: aiohttp.ClientResponse) -> None:
 def _refuse_socket(event: dict[str, Any]) -> None:
     if event.get("code") == "full":
         raise TurnedAway(RETRY_SECONDS)
-    raise Failed(str(event.get("message")).partition(" (request ")[0])
+    raise Failed(str(event.get("message")))
 
 
 def _seconds(text: str) -> float:
