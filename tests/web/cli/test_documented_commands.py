@@ -21,7 +21,8 @@ NAMED = re.compile(r"(?:^|[|&;=({\"' ]|\S/)offhook\s+(?!offhook\s)(?=[a-z-]+(?:\
 
 def documents() -> list[Path]:
     others = (ROOT / "deploy").rglob("*.md")
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(others)]
+    top = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    return [*top, *sorted((ROOT / "docs").glob("*.md")), *sorted(others)]
 
 
 def commands(text: str) -> Iterator[str]:

@@ -109,17 +109,6 @@ def test_what_is_wrong_is_named_in_one_line(text, says):
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_the_readmes_examples_can_be_used():
-    text = (ROOT / "README.md").read_text()
-    section = text[text.index("## Phones (SIP)") :]
-    section = section[: section.index("\n## ", 1)]
-    examples = [part.partition("```")[0] for part in section.split("```toml\n")[1:]]
-    assert len(examples) >= 4
-    for example in examples:
-        config = Config.model_validate(tomllib.loads(example))
-        assert config.sip is not None
-
-
 def test_the_example_of_phones_is_the_defaults():
     text = (ROOT / "offhook.example.toml").read_text()
     lines = text[text.index("# [sip]\n") : text.index("\n# Carriers")].splitlines()

@@ -1,0 +1,303 @@
+"""The reference of the configuration, the command line and HTTP, from the code that defines them.
+
+`reference.py` writes the pages of docs/reference.
+"""
+
+import argparse
+import ast
+import dataclasses
+import inspect
+import json
+import textwrap
+import types
+from collections.abc import Iterator, Mapping, Set
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from offhook.pipeline.conversation.turn import TurnSettings
+from offhook.web.cli.parser import parser
+from offhook.web.config.config import Config
+from offhook.web.speech_api.openapi import description
+
+FOLDER = Path(__file__).parent.parent / "docs/reference"
+BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+WRITTEN = "<!-- written by deploy/reference.py (make reference) -->\n\n"
+TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", Path: "path"}
+REQUIRED = "required"
+
+
+def cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines) + "\n"
+
+
+# --- configuration ---
+
+
+def docstrings(cls: type) -> dict[str, str]:
+    """The text under each field of a class, those of its bases included."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.partition(".")[0] != "offhook":
+            continue
+        [body] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            match field, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(words))),
+                ):
+                    found[name] = words
+    return found
+
+
+def is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and (
+        issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind)
+    )
+
+
+def sections_in(kind: Any) -> list[type]:
+    """The tables that a type consists of, however they are wrapped."""
+    if is_section(kind):
+        return [kind]
+    return [section for part in get_args(kind) for section in sections_in(part)]
+
+
+def type_name(kind: Any) -> str:
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return type_name(parts[0])
+    if origin is Literal:
+        return ", ".join(f"`{json.dumps(part)}`" for part in parts)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(type_name(p) for p in parts if p is not type(None)))
+    if origin is tuple and parts[-1] is not Ellipsis:
+        return " and ".join(type_name(part) for part in parts)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "table"
+    if isinstance(origin, type) and issubclass(origin, (list, tuple, Set)):
+        return "list"
+    return TYPES.get(kind, "table" if is_section(kind) else "string")
+
+
+def bounds(kind: Any, metadata: list[Any]) -> str:
+    """Limits of a number, of a pydantic field or of an annotation."""
+    more = list(get_args(kind)[1:]) if get_origin(kind) is Annotated else []
+    limits = [
+        f"{sign} {limit}"
+        for part in (*metadata, *more)
+        for name, sign in BOUNDS.items()
+        if (limit := getattr(part, name, None)) is not None
+    ]
+    return ", ".join(limits)
+
+
+def shown(default: Any) -> str:
+    """A default as TOML has it."""
+    if default is PydanticUndefined or default is dataclasses.MISSING:
+        return REQUIRED
+    if default is None:
+        return ""
+    if isinstance(default, (Set, tuple)):
+        default = list(default)
+    if isinstance(default, Path):
+        default = str(default)
+    return f"`{json.dumps(default, ensure_ascii=False)}`"
+
+
+def fields_of(cls: type) -> Iterator[tuple[str, Any, Any, list[Any]]]:
+    """Each field: its name, type, default and limits."""
+    hints = get_type_hints(cls, include_extras=True)
+    if issubclass(cls, BaseModel):
+        for name, field in cls.model_fields.items():
+            default = field.get_default(call_default_factory=True)
+            yield name, hints[name], default, list(field.metadata)
+        return
+    for part in dataclasses.fields(cls):
+        made = part.default_factory
+        yield (
+            part.name,
+            hints[part.name],
+            part.default if made is dataclasses.MISSING else made(),
+            [],
+        )
+
+
+def section(cls: type, title: str) -> str:
+    """A table of the configuration, and those within it."""
+    words, inner, rows = docstrings(cls), [], []
+    for name, kind, default, metadata in fields_of(cls):
+        if inside := sections_in(kind):
+            wrapped = get_origin(get_args(kind)[0] if get_origin(kind) is Annotated else kind)
+            many = isinstance(wrapped, type) and issubclass(wrapped, (list, tuple))
+            keyed = isinstance(wrapped, type) and issubclass(wrapped, Mapping)
+            path = f"{title.strip('[]')}.{name}".lstrip(".") + (".NAME" if keyed else "")
+            for one in inside:
+                inner.append((one, f"[[{path}]]" if many else f"[{path}]", words.get(name, "")))
+            continue
+        limits = bounds(kind, metadata)
+        kind_shown = type_name(kind) + (f", {limits}" if limits else "")
+        rows.append((f"`{name}`", kind_shown, shown(default), cell(words.get(name, ""))))
+    text = table(("key", "type", "default", ""), rows) if rows else ""
+    known: set[type] = set()
+    for one, path, about in inner:
+        text += f"## `{path}`\n\n" + (f"{cell(about)}\n\n" if about else "")
+        same = next((p for o, p, _ in inner if o is one and p != path), "")
+        if one in known:
+            text += f"The keys of `{same}`.\n\n"
+            continue
+        known.add(one)
+        text += section(one, path)
+    return text
+
+
+def configuration() -> str:
+    text = "# Configuration\n\n" + WRITTEN
+    text += (
+        "`offhook.toml` in the working directory, or the file named by `--config`. Every key can "
+        "also be set in the environment: `OFFHOOK_SERVER_PORT=8080` is `port` of `[server]`; lists "
+        "and tables are written as JSON there. An unknown key or an invalid value stops the server "
+        "with one line that names it. `offhook.example.toml` has the defaults to copy.\n\n"
+    )
+    body = section(Config, "")
+    turns = "## `[turn]`\n\nTimes of turn-taking, in milliseconds.\n\n" + section(
+        TurnSettings, "[turn]"
+    )
+    body = body[body.index("## ") :]  # before it stands [turn], a table without a model
+    return (text + body + turns).rstrip() + "\n"
+
+
+# --- command line ---
+
+
+def argument(action: argparse.Action) -> tuple[str, str]:
+    choices = f"{{{','.join(map(str, action.choices))}}}" if action.choices else ""
+    value = choices or (action.metavar if isinstance(action.metavar, str) else "")
+    if not action.option_strings:
+        return f"`{value or action.dest}`", cell((action.help or "") % vars(action))
+    name = ", ".join(action.option_strings)
+    if action.nargs != 0:
+        name += f" {value or action.dest.upper()}"
+    return f"`{cell(name)}`", cell((action.help or "") % vars(action))
+
+
+def commands(of: argparse.ArgumentParser, about: str = "", level: int = 1) -> Iterator[str]:
+    nested = [a for a in of._actions if isinstance(a, argparse._SubParsersAction)]
+    given = [a for a in of._actions if a not in nested and a.dest not in ("help", "version")]
+    if level > 1:
+        yield f"{'#' * level} `{of.prog}`\n\n"
+        if about:
+            yield f"{cell(about[0].upper() + about[1:])}.\n\n"
+        if given:
+            yield table(("argument", ""), [argument(action) for action in given])
+    for action in nested:
+        helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+        for name, inner in action.choices.items():
+            yield from commands(inner, helps.get(name, ""), min(level + 1, 3))
+
+
+def command_line() -> str:
+    text = "# Command line\n\n" + WRITTEN + "`offhook --version` prints the version.\n\n"
+    return (text + "".join(commands(parser()))).rstrip() + "\n"
+
+
+# --- HTTP ---
+
+
+def schema_type(schema: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        parts = [schema_type(part) for part in schema["anyOf"] if part.get("type") != "null"]
+        return " or ".join(dict.fromkeys(parts))
+    if "enum" in schema:
+        return ", ".join(f"`{one}`" for one in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if schema.get("format") == "binary":
+        return "file"
+    if schema.get("type") == "array":
+        return f"list of {schema_type(schema.get('items', {}))}"
+    limits = [
+        f"{sign} {schema[name]}"
+        for name, sign in (
+            ("minimum", "≥"),
+            ("maximum", "≤"),
+            ("exclusiveMinimum", ">"),
+            ("exclusiveMaximum", "<"),
+        )
+        if name in schema
+    ]
+    if "maxLength" in schema:
+        limits.append(f"at most {schema['maxLength']} characters")
+    return ", ".join([str(schema.get("type", "any")), *limits])
+
+
+def http() -> str:
+    whole = description(asr=True, tts=True)
+
+    def resolved(schema: Any) -> Any:
+        if isinstance(schema, list):
+            return [resolved(part) for part in schema]
+        if not isinstance(schema, dict):
+            return schema
+        if "$ref" in schema:
+            found: Any = whole
+            for part in schema["$ref"].removeprefix("#/").split("/"):
+                found = found[part]
+            return resolved(found)
+        return {name: resolved(part) for name, part in schema.items()}
+
+    text = "# HTTP\n\n" + WRITTEN
+    text += (
+        "The speech API, as `/openapi.json` describes it; [speech API](../speech-api.md) has "
+        "examples and the WebSockets. Calls: [`/calls`](../phones.md#place-a-call). Who may use "
+        "what: [access](../access.md).\n\n"
+    )
+    for path, methods in whole["paths"].items():
+        for method, operation in methods.items():
+            if method == "parameters":
+                continue
+            text += f"## `{method.upper()} {path}`\n\n{operation['summary']}.\n\n"
+            for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+                schema = resolved(content["schema"])
+                needed = schema.get("required", [])
+                rows = [
+                    (
+                        f"`{name}`",
+                        cell(schema_type(one)),
+                        cell(one.get("description", "") or ("required" if name in needed else "")),
+                    )
+                    for name, one in schema["properties"].items()
+                ]
+                text += f"Request, `{kind}`:\n\n" + table(("field", "type", ""), rows)
+            answers = operation["responses"]["200"].get("content", {})
+            text += "Response: " + ", ".join(f"`{kind}`" for kind in answers) + "\n\n"
+    statuses = {
+        status: answer["description"]
+        for methods in whole["paths"].values()
+        for operation in methods.values()
+        if isinstance(operation, dict)
+        for status, answer in operation["responses"].items()
+        if status != "200"
+    }
+    text += (
+        "## Errors\n\nIn OpenAI's shape: `error` with `message`, `type`, `param` and `code`.\n\n"
+    )
+    rows = [(status, cell(words)) for status, words in sorted(statuses.items())]
+    return (text + table(("status", "when"), rows)).rstrip() + "\n"
+
+
+PAGES = {"configuration.md": configuration, "command-line.md": command_line, "http.md": http}
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page())

@@ -1,0 +1,89 @@
+"""Links, files and configuration in the documents are right, and the reference is current."""
+
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import tomllib
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from offhook.web.config.config import Config
+from tests.deploy.servers import ROOT
+
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, *(ROOT / "deploy").rglob("*.md")]
+README_LINES = 200
+CODE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?:\]\(|(?:src|srcset)=\")([^)\"\s]+)")
+ROOMS = "offhook|tests|benchmarks|deploy|docs|examples|media|signaling|telephony|pipeline|web"
+FILE = re.compile(rf"(?<![\w/.-])((?:{ROOMS})/[\w./-]*\w)(?![\w/*…])")
+TOML = re.compile(r"^( *)```toml\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+REFERENCE = runpy.run_path(str(ROOT / "deploy/reference.py"))
+
+
+def anchors(text: str) -> set[str]:
+    """Of the headings, as GitHub and MkDocs make them."""
+    headings = re.findall(r"^#+ (.+)$", CODE.sub("", text), re.MULTILINE)
+    plain = (re.sub(r"[^\w\s-]", "", heading.lower()).strip() for heading in headings)
+    return {re.sub(r"\s", "-", heading) for heading in plain}
+
+
+def test_the_readme_can_be_read_at_a_glance() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    for link in LINK.findall(CODE.sub("", path.read_text())):
+        if link.startswith(("http://", "https://")):
+            continue
+        file, _, anchor = link.partition("#")
+        there = (path.parent / file).resolve() if file else path
+        assert there.is_file(), link
+        assert not anchor or anchor in anchors(there.read_text()), link
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_that_are_named_are_there(path: Path) -> None:
+    for name in set(FILE.findall(path.read_text())):
+        assert (ROOT / name).exists() or (ROOT / "offhook" / name).exists(), name
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_configuration_that_is_shown_is_valid(path: Path) -> None:
+    secrets = count()  # each another
+    for _, example in TOML.findall(path.read_text()):
+        text = re.sub('"…"', lambda _: f'"{next(secrets)}"', example)
+        Config.model_validate(tomllib.loads(text))
+
+
+def test_all_pages_are_in_the_navigation() -> None:
+    listed = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(str(page.relative_to(ROOT / "docs")) for page in DOCS)
+
+
+@pytest.mark.parametrize("page", REFERENCE["PAGES"])
+def test_the_reference_is_what_the_code_says(page: str) -> None:
+    text = (ROOT / "docs/reference" / page).read_text()
+    assert text == REFERENCE["PAGES"][page](), "run `make reference`"
+
+
+def test_the_pictures_are_what_their_script_draws() -> None:
+    script = runpy.run_path(str(ROOT / "docs/images/architecture.py"))
+    for look, ink in script["INK"].items():
+        drawn = (ROOT / f"docs/images/architecture-{look}.svg").read_text()
+        assert drawn == script["picture"](ink)
+
+
+def test_the_site_can_be_built(tmp_path: Path) -> None:
+    mkdocs = shutil.which("mkdocs", path=f"{ROOT}/.venv-docs/bin:{os.environ['PATH']}")
+    if mkdocs is None:
+        pytest.skip("needs MkDocs: make docs")
+    command = [mkdocs, "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "reference/configuration.html").exists()
