@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: run qwen qwen-asr-official qwen-tts-official test test-all lint format bench lock licences audit size clean
+.PHONY: run qwen qwen-asr-official qwen-tts-official test test-all lint format bench lock licences reference docs audit size clean
 
 run: $(VENV)/.runtime
 	$(BIN)/offhook serve $(ARGS)
@@ -89,7 +89,7 @@ UV_LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 lock:
 	$(UV_LOCK) --no-emit-package numba --no-emit-package llvmlite \
 		--extra espeak --extra qwen --extra redis --extra tracing \
-		--group audit --group lint --group oracles --group test -o requirements.lock
+		--group audit --group docs --group lint --group oracles --group test -o requirements.lock
 	for extra in qwen-asr-official qwen-tts-official; do \
 		$(UV_LOCK) --extra $$extra -o requirements-$$extra.lock || exit 1; \
 	done
@@ -97,6 +97,19 @@ lock:
 # The tables of docs/licences.md, from what the packages say.
 licences: $(VENV)/.test
 	$(BIN)/python -m deploy.licences
+
+# The pages of docs/reference, from the code.
+reference: $(VENV)/.runtime
+	$(BIN)/python -m deploy.reference
+
+# The documents as a site, in build/site; a broken link is an error.
+docs: .venv-docs/.made
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+
+.venv-docs/.made: $(LOCK)
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(call install,$(@D),docs)
+	touch $@
 
 # Licences nobody has looked at, and known vulnerabilities where a database of them can be reached.
 audit: $(VENV)/.test .venv-audit/.made
@@ -113,4 +126,4 @@ size: $(VENV)/.runtime
 	du -sm $(VENV)
 
 clean:
-	rm -rf $(VENV) .venv-audit
+	rm -rf $(VENV) .venv-audit .venv-docs
