@@ -39,5 +39,5 @@ class Reply:
         return said, unsaid
 
     def recent(self, words: int = 16) -> str:
-        """The last words said."""
-        return " ".join(self._said[-words:])
+        """The last words said, with the one that is being said."""
+        return " ".join([*self._said, *self._waiting[:1]][-words:])

@@ -54,6 +54,8 @@ MEMORY_SECONDS = 8
 """The end-of-turn model looks at the last eight seconds."""
 PRE_ROLL_MS = 320
 """Speech is noticed late; the recogniser gets this much from before its onset."""
+PRE_ROLL_ECHO_MS = 120
+"""After the agent's own voice this much: its last words would spoil the caller's first."""
 PARTIAL_MS = 200
 """Partial words are told at most this often: reading is slower, and each costs messages."""
 FEED_MS = 100
@@ -164,7 +166,7 @@ class UserTurnController:
         self._fed_until: int | None = None
         """Samples given to the recogniser; None between utterances."""
         self._fed_end = 0
-        """Where the last utterance ended: its sound is not fed twice."""
+        """Where the last utterance ended: its sound is not fed twice. What was cancelled may be."""
         self._final_at = 0.0
         self._asked_at = 0
         """Where the final words were asked for, in samples."""
@@ -181,6 +183,9 @@ class UserTurnController:
         """The checks in a row that found no echo."""
         self._echo_until = -(10**9)
         """Up to here what was heard is known to be the agent's own voice."""
+        self._echo_sure_until = -(10**9)
+        """The same, without a check that found echo right after one that did not: a caller who
+        speaks over it is now and then taken for echo."""
         self._echo_gone = -(10**9)
         """From here on nothing of what was sent before the last pause can come back."""
         self._agent_sound_at = -(10**9)
@@ -302,6 +307,8 @@ class UserTurnController:
             found = self._echo.is_echo((self._memory.end - end) // SAMPLES_IN)
             if found:
                 self._echo_until = end
+                if not self._echo_misses:
+                    self._echo_sure_until = end
                 if self._turn.state not in (TurnState.SUSPECTED, TurnState.JUDGING):
                     self._facts.no_echo_ms = 0
             else:
@@ -343,8 +350,13 @@ class UserTurnController:
         if self._fed_until is None:
             if not (self._facts.voice or self._facts.suspected):
                 return
-            onset = max(self._onset, self._echo_until)
-            self._fed_until = max(self._fed_end, onset - PRE_ROLL_MS * MS)
+            self._fed_until = max(
+                self._fed_end,
+                self._onset - PRE_ROLL_MS * MS,
+                self._echo_sure_until - PRE_ROLL_ECHO_MS * MS,
+            )
+            if ending:
+                self._keep_final()
             self._facts.text, self._facts.final = "", False
         if self._memory.end - self._fed_until >= FEED_MS * MS:
             self._feed_rest()
@@ -352,7 +364,7 @@ class UserTurnController:
     def _feed_rest(self) -> None:
         if self._fed_until is not None and self._memory.end > self._fed_until:
             self._recognizer.feed(self._memory.slice(self._fed_until, self._memory.end))
-            self._fed_until = self._fed_end = self._memory.end
+            self._fed_until = self._memory.end
 
     def _notice_late_words(self) -> None:
         facts = self._facts
@@ -370,7 +382,7 @@ class UserTurnController:
             self._facts.text, self._facts.final = "", True
             return
         self._feed_rest()
-        self._fed_until = None
+        self._fed_end, self._fed_until = self._fed_until, None
         self._awaiting_final = True
         self._asked_at = self._memory.end
         self._recognizer.finish()
@@ -454,14 +466,19 @@ class UserTurnController:
             self.on_keys()
 
     def _go_on(self) -> None:
-        """The caller spoke on: an utterance already final becomes part of the turn."""
+        """The caller spoke on."""
+        self._keep_final()
+        facts = self._facts
+        facts.excused = False
+        facts.end_probability = None
+        self._withdraw_question()
+
+    def _keep_final(self) -> None:
+        """An utterance already final becomes part of the turn."""
         facts = self._facts
         if facts.final:
             facts.turn_text = _join(facts.turn_text, facts.text)
             facts.text, facts.final = "", False
-        facts.excused = False
-        facts.end_probability = None
-        self._withdraw_question()
 
     def interrupt(self) -> None:
         """The agent falls silent, and its reply is cancelled."""

@@ -3,6 +3,7 @@ caller over it."""
 
 import pytest
 
+from offhook.pipeline.conversation.echo import EchoDetector
 from offhook.pipeline.conversation.events import CallerTurn, Interrupted, PlayoutPaused
 from tests.pipeline.conversation.phone import Answerer, Phone, phone_call
 from tests.pipeline.conversation.speakerphone import Ear, Speakerphone, Voice
@@ -57,6 +58,7 @@ async def talks(edge: str, level: float, delay_ms: int, seed: int, busy: bool) -
         await heard_out(phone)
         in_vain += len(phone.of(PlayoutPaused)) - before
     assert [turn.count("open") > 0 for turn in agent.turns] == [True, True]
+    assert busy or agent.turns[1].startswith("stop"), "the agent's last words are the caller's"
     return in_vain
 
 
@@ -67,6 +69,34 @@ async def test_the_agent_does_not_interrupt_itself_and_hears_the_caller(
     edge: str, level: float, delay_ms: int
 ) -> None:
     await talks(edge, level, delay_ms, seed=1, busy=False)
+
+
+@pytest.mark.parametrize("wrong", [3, 5])
+async def test_a_caller_who_is_taken_for_echo_once_is_heard_from_the_first_word(
+    monkeypatch: pytest.MonkeyPatch, wrong: int
+) -> None:
+    """Of persons over the agent's voice some checks say echo. The third is just after the agent
+    has paused, and what is dropped then is heard again; by the fifth there were words, which the
+    rest of the sentence follows."""
+    leg = Speakerphone("webrtc", -20, 50, seed=1)
+    agent = Answerer(HOURS)
+    checks: list[bool] = []
+
+    def is_echo(detector: EchoDetector, ago: int = 0) -> bool:
+        if not leg.telephone.voice:
+            return check(detector, ago)
+        checks.append(check(detector, ago))
+        return checks[-1] or checks.count(False) == wrong
+
+    check = EchoDetector.is_echo
+    monkeypatch.setattr(EchoDetector, "is_echo", is_echo)
+    async with phone_call(lambda call: agent.agent(), leg, Ear(leg), Voice()) as phone:
+        await phone.until(lambda: phone.speaking)
+        await phone.pass_ms(2500)
+        leg.caller_says("Stop please, where are you?")
+        await phone.until(lambda: phone.of(CallerTurn))
+    assert len(agent.turns) == 1
+    assert len(agent.turns[0].split()) >= 6 - (wrong == 5)  # one in 250 ms, whole ones
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offhook.pipeline.conversation.reply import Reply
 from offhook.pipeline.conversation.words import (
     BACKCHANNELS,
     DANGLING,
@@ -107,3 +108,12 @@ def test_any_text_has_a_meaning(text, said):
     if only_echo(text, said):
         assert set(weighty_words(text)) <= set(words(said))
     assert decisive(f"{text} stop")
+
+
+def test_the_word_that_is_being_said_comes_back_too() -> None:
+    reply = Reply()
+    for word in ("Good", "evening,", "how"):
+        reply.queue(word)
+    reply.say()
+    assert only_echo("good evening", reply.recent())
+    assert not only_echo("evening how", reply.recent())
