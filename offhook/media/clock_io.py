@@ -14,6 +14,7 @@ from time import monotonic
 import numpy as np
 from loguru import logger
 
+from offhook.media.end_reason import End
 from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS
 
@@ -93,7 +94,7 @@ class PacketClock:
         """What fails one line must not stop the packets of all others."""
         logger.exception("{}: the line failed", leg.call_id)
         self.remove(leg)
-        leg.close("the line failed")
+        leg.close(End.LINE_FAILED)
 
     def _schedule(self) -> None:
         # Rounded up, or a timer of whole milliseconds would fire early and again at once.

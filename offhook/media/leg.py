@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from offhook.media.end_reason import EndReason
 from offhook.media.pcm import PACKET_MS, SAMPLES_IN, Pcm
 from offhook.media.playout import Playout
 
@@ -81,13 +82,13 @@ class Leg(ABC):
         self.ticks = 0
         self._heard: Pcm = _NOTHING
         """In this tick."""
-        self.closed: str | None = None
+        self.closed: EndReason | None = None
         """Why the line ended; None while it is up."""
         self.connected = False
         self.on_connected: Callable[[], None] = lambda: None
         self.on_tick: Callable[[], None] = lambda: None
         """A tick begins: whoever reads for the line gives it what came since the last."""
-        self.on_closed: Callable[[str], None] = lambda reason: None
+        self.on_closed: Callable[[EndReason], None] = lambda reason: None
         self._unread: deque[str] = deque(maxlen=UNREAD_MESSAGES)
         self.on_message: Callable[[str], None] = self._unread.append
         """Text from the caller's program (the data channel of WebRTC)."""
@@ -168,12 +169,12 @@ class Leg(ABC):
     def close(self, reason: str) -> None:
         """The line is down: tell whoever listens, once."""
         if self.closed is None:
-            self.closed = reason
+            self.closed = EndReason.of(reason)
             for queue in self._readers:
                 _put(queue, None)
             self._settled.set()
             self._down.set()
-            self.on_closed(reason)
+            self.on_closed(self.closed)
 
     async def until_connected(self) -> bool:
         """Waits until the line is up, or down before it ever was; whether it is up."""
@@ -187,7 +188,7 @@ class Leg(ABC):
         while self._unread:
             reader(self._unread.popleft())
 
-    async def until_closed(self) -> str:
+    async def until_closed(self) -> EndReason:
         """Waits until the line is down; why, it says."""
         await self._down.wait()
         assert self.closed is not None

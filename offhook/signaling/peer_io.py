@@ -37,6 +37,7 @@ from offhook.media.codecs.codec import Decoder, Encoder
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.g722 import G722Decoder, G722Encoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
+from offhook.media.end_reason import End
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 
 CONNECT_TIMEOUT_SECONDS = 15
@@ -405,9 +406,9 @@ class PeerLeg(RtpLeg):
         if state == "connected":
             self.connect()
         elif state == "failed":
-            self.close("the connection failed")
+            self.close(End.CONNECTION_FAILED)
         elif state == "closed":
-            self.close("the caller hung up")
+            self.close(End.CALLER_HUNG_UP)
 
     async def _keep_watch(self) -> None:
         """Notice a peer that never connects, or that vanished without a word."""
@@ -415,13 +416,13 @@ class PeerLeg(RtpLeg):
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
                 await self.until_connected()
         except TimeoutError:
-            self.close("the caller did not connect in time")
+            self.close(End.NOT_CONNECTED)
             return
         self._alive_at = monotonic()
         while self.closed is None:
             await asyncio.sleep(min(0.5, self._ping_timeout))
             if monotonic() - max(self._alive_at, self.last_packet_at) > self._ping_timeout:
-                self.close("nothing heard from the caller")
+                self.close(End.NOTHING_HEARD)
 
     async def hang_up(self, reason: str) -> None:
         """Say goodbye (last messages, RTCP BYE, DTLS close) and free everything. Idempotent."""

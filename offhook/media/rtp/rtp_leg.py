@@ -13,6 +13,7 @@ import numpy as np
 
 from offhook.media.codecs.codec import Decoder, Encoder
 from offhook.media.dtmf import DtmfError, KeyPresses, KeyTick
+from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 from offhook.media.rtp.quality import mos
@@ -183,7 +184,7 @@ class RtpLeg(Leg):
     def _stream_ended(self) -> None:
         """The far end said goodbye to its stream (RFC 3550 §6.6): here, to the call. An edge
         whose signalling ends calls overrides this."""
-        self.close("the caller hung up")
+        self.close(End.CALLER_HUNG_UP)
 
     # --- keys ---
 

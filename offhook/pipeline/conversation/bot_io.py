@@ -17,6 +17,7 @@ from loguru import logger
 from pipecat.runner.types import SmallWebRTCRunnerArguments
 from pipecat.transports.base_transport import TransportParams
 
+from offhook.media.end_reason import End
 from offhook.media.leg import Leg
 from offhook.media.pcm import Pcm
 from offhook.pipeline.conversation import rtvi_io
@@ -117,7 +118,7 @@ class BotCall:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await leg.hang_up("the bot ended")
+            await leg.hang_up(End.BOT_ENDED)
 
     async def end_with_a_word(self) -> None:
         """Say that the server ends the call, in place of whatever is being said. Who is on hold is

@@ -29,6 +29,7 @@ from pipecat.transports.base_transport import TransportParams
 from pipecat.turns.user_turn_strategies import ExternalUserTurnStrategies
 from pipecat.workers.runner import WorkerRunner
 
+from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg, LegError
 from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
@@ -65,7 +66,6 @@ SENTENCE_SECONDS = 15
 """A sentence not heard by then is not waited for: the voice has failed, too."""
 TRANSFER_ENDS_SECONDS = 1
 """A line that closed may have been closed by its transfer, which says so no later than this."""
-SERVER_FAILED = "the server failed"
 """Why a call ended in which something of ours was raised that nothing is there for."""
 
 CONTEXT_MESSAGES = 400
@@ -128,7 +128,7 @@ class Call:
         """`sentences`: in place of those of `sentences.SENTENCES`."""
         self.leg = leg
         self.listeners: list[Callable[[Event], None]] = []
-        self.end_reason = "the agent hung up"
+        self.end_reason: EndReason = End.AGENT_HUNG_UP
         self._engines = engines
         self._limit_seconds = limit_seconds
         self._tracing = tracing
@@ -170,7 +170,7 @@ class Call:
 
     async def hang_up(self, reason: str = "") -> None:
         """The agent ends the call: what it has said so far is still heard."""
-        self.end_reason = reason or self.end_reason
+        self.end_reason = EndReason.of(reason or self.end_reason)
         await self._worker.queue_frame(EndFrame())
 
     async def wait_until_heard(self) -> bool:
@@ -240,7 +240,7 @@ class Call:
         finally:
             self._return("being transferred")
         self._transferred = True
-        self.end_reason = f"transferred to {target}"
+        self.end_reason = End.TRANSFERRED + f" to {target}"
         self.emit(CallTransferred(self.leg.heard_ms, target))
         self._finished.set()
         return None
@@ -329,7 +329,7 @@ class Call:
             await runner.add_workers(self._worker)
             await self._until(self._finished.wait(), deadline)
         except Exception:
-            self.end_reason = SERVER_FAILED
+            self.end_reason = End.SERVER_FAILED
             raise
         finally:
             await self._settle()
@@ -350,7 +350,7 @@ class Call:
             async with asyncio.timeout_at(deadline):
                 await over
         except TimeoutError:
-            self.end_reason = "the call reached its longest duration"
+            self.end_reason = End.TOO_LONG
 
     async def _settle(self) -> None:
         """Nothing of the agent's doing goes on alone."""

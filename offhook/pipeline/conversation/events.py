@@ -4,6 +4,8 @@ the scripted caller all read the same events."""
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from offhook.media.end_reason import EndReason
+
 
 @dataclass(frozen=True)
 class CallStarted:
@@ -156,7 +158,7 @@ class CallTransferred:
 @dataclass(frozen=True)
 class CallEnded:
     at_ms: int
-    reason: str
+    reason: EndReason
     statistics: dict[str, float | int | None] = field(default_factory=dict)
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
+from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegError
 from offhook.telephony.call_progress_io import CallHistory, CallProgress, DialError, State
 from offhook.telephony.call_record import Attempt, wall_clock
@@ -311,7 +312,7 @@ class SipCall:
             self._leave(session, f"the media do not fit: {error}", 488)
         except Exception:  # of this call; the others go on
             logger.exception("{}: the call failed", self.call_id)
-            self.end("the server failed", 500)
+            self.end(End.SERVER_FAILED, 500)
 
     def _take(self, event: SessionEvent) -> None:
         match event:
@@ -483,7 +484,7 @@ class SipCall:
         else:
             self._phone.adopt(self, session)
             session.accept(answer, monotonic())
-            old.hang_up(monotonic(), "replaced")
+            old.hang_up(monotonic(), End.REPLACED)
             self._phone.touched(old)
         self._phone.touched(session)
 

@@ -19,6 +19,7 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
+from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegStatistics
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.call_record import CallRecord
@@ -184,7 +185,7 @@ class SipEndpoint:
         self._closing = True
         now = monotonic()
         for call in tuple(self.calls.values()):
-            call.end("the server is shutting down", 503)
+            call.end(End.SHUTTING_DOWN, 503)
         self._agent.unregister(now)
         self._work()
         deadline = now + END_SECONDS
@@ -462,7 +463,7 @@ class SipEndpoint:
     def _refuse_busy(self, call: SipCall, session: Session, why: str) -> None:
         """The caller hears only that the service is unavailable; the log and the record say why."""
         logger.warning("{}: refused: {}", call.call_id, why)
-        call.reason = f"refused: 503 ({why})"
+        call.reason = End.REFUSED + f": 503 ({why})"
         retry = [("Retry-After", str(RETRY_AFTER_SECONDS))]
         session.refuse(503, "", monotonic(), headers=retry)
 
@@ -493,7 +494,7 @@ class SipEndpoint:
         """Begin a call; how it goes, `SipCall.events` tells. Raises DialError when it cannot even
         be tried."""
         if self._closing:
-            raise DialError(503, "the server is shutting down")
+            raise DialError(503, End.SHUTTING_DOWN)
         trunk = self._trunk_for(dial)
         try:
             target = self.target_of(dial.to, trunk)
@@ -528,7 +529,7 @@ class SipEndpoint:
             call.failed(error)
         except Exception:
             logger.exception("{}: the call failed", call.call_id)
-            call.failed(DialError(500, "the server failed"))
+            call.failed(DialError(500, End.SERVER_FAILED))
         finally:
             await self.finish(call)
 
@@ -708,7 +709,7 @@ class SipEndpoint:
                 if isinstance(leg, SipLeg) and call.state == "answered":
                     silent = leg.media_timeout(now, *limits)
                     if silent is not None:
-                        call.end("no sound came" if silent == "initial" else "the sound stopped")
+                        call.end(End.NO_SOUND if silent == "initial" else "the sound stopped")
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)

@@ -19,6 +19,7 @@ from loguru import logger
 
 from offhook.media.bridge import Bridge
 from offhook.media.clock_io import PacketClock
+from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
@@ -109,7 +110,7 @@ class Transfers:
         except TimeoutError:
             raise LegError("nothing came of the transfer") from None
         if 200 <= news.status < 300:
-            call.end("transferred")  # RFC 5589 §6.1: ours to hang up, if it has not
+            call.end(End.TRANSFERRED)  # RFC 5589 §6.1: ours to hang up, if it has not
             return None
         if trying:
             raise LegError(f"the transfer failed: {news.status} {news.reason}")
@@ -127,7 +128,7 @@ class Transfers:
             await self._phone.finish(second, "the call is over")
             raise
         if refused is None:
-            await self._phone.finish(second, "transferred")
+            await self._phone.finish(second, End.TRANSFERRED)
         else:
             logger.info("{}: no transfer by REFER: {}", call.call_id, refused.reason)
             self._connect(call, second)
@@ -183,8 +184,8 @@ class Transfers:
                 end.cancel()
             bridge.close()
             self._clock.remove(second.leg)
-            await first.hang_up("the other end hung up")
-            await self._phone.finish(second, "the other end hung up")
+            await first.hang_up(End.OTHER_END_HUNG_UP)
+            await self._phone.finish(second, End.OTHER_END_HUNG_UP)
 
     async def close(self) -> None:
         """Every bridge ends."""

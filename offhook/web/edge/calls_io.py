@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg
 from offhook.telephony.call_progress_io import CallProgress, State
 from offhook.telephony.call_record import CallRecord
@@ -28,7 +29,7 @@ EVENT_STREAM = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
 }
-HANG_UP_REASON = "hung up by request"
+HANG_UP_REASON = End.HUNG_UP + " by request"
 
 AnyCall = SipCall | CarrierCall | EndedCall | Leg
 

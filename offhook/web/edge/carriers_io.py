@@ -20,6 +20,7 @@ from aiohttp import web
 from loguru import logger
 
 from offhook.media.codecs.opus import OpusSettings
+from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegError
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.call_record import CallRecord
@@ -166,7 +167,7 @@ class Carriers:
                 self._admit(settings)
                 busy = ""
             except Busy as fault:
-                busy = f"refused: 503 ({fault})"
+                busy = End.REFUSED + f": 503 ({fault})"
             call = self._new_call(carrier, CallInfo(settings.provider, trunk=settings.name))
             leg = self._leg(call, stream, send)
             if busy:
@@ -251,14 +252,17 @@ class Carriers:
                 while not leg.connected and leg.closed is None:
                     await asyncio.sleep(0.005)
         except TimeoutError:
-            leg.close(f"the stream did not start within {START_SECONDS:g} s", "timeout")
+            leg.close(
+                End.NO_STREAM + f" within {START_SECONDS:g} s",
+                "timeout",
+            )
         try:
             if leg.connected:
                 await self._host.take_call(leg, call.agent)
         finally:
             if isinstance(leg.stream, TelnyxStream) and leg.stream.complaint:
                 logger.warning("{}: Telnyx says: {}", call.call_id, leg.stream.complaint)
-            call.move("ended", 0, leg.closed or "the server stops", leg.ended_by)
+            call.move("ended", 0, leg.closed or End.SERVER_STOPS, leg.ended_by)
 
     # --- webhooks and streams ---
 

@@ -17,6 +17,7 @@ from aiortc import RTCIceServer
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
+from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError
 from offhook.media.pcm import Pcm
 from offhook.media.recording_io import RecordingWriter, check_writable
@@ -24,7 +25,7 @@ from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent, Silen
 from offhook.pipeline.conversation.agents.frontdesk import Action, Hangup, Transfer
 from offhook.pipeline.conversation.bot_io import Bot, BotCall
 from offhook.pipeline.conversation.call_info import as_dict
-from offhook.pipeline.conversation.call_io import SERVER_FAILED, Agent, Call, Engines
+from offhook.pipeline.conversation.call_io import Agent, Call, Engines
 from offhook.pipeline.conversation.events import CallEnded, CallStarted, Event, TurnLatency
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.pipeline.conversation.user_turn_io import TurnDetection
@@ -71,7 +72,6 @@ E = TypeVar("E")
 
 WORKER_RETRY_SECONDS = 5
 """How often a speech worker that is not there is looked for, before any call is taken."""
-HUNG_UP = "the caller hung up"
 FAREWELL_SECONDS = 10.0
 """For callers who are cut off to be told so."""
 GOODBYE_SECONDS = 0.2
@@ -332,7 +332,7 @@ class Edge:
     async def close(self) -> None:
         """End what is left of the calls and free everything."""
         self.ready = False
-        reason = "the server is shutting down"
+        reason = End.SHUTTING_DOWN
         for leg in self.legs.values():
             self._tell(leg, {"type": "goodbye", "reason": reason})
         if self.legs:
@@ -400,7 +400,7 @@ class Edge:
             return await leg.answer(offer.sdp), leg.call_id
         if offer.pc_id in self._peers:
             # aiortc cannot restart ICE: the client gets a fresh call.
-            self._peers[offer.pc_id].close("the caller reconnects")
+            self._peers[offer.pc_id].close(End.RECONNECTED)
         else:
             self.admit()
             most = self.config.server.max_calls
@@ -420,7 +420,7 @@ class Edge:
     async def cancel(self, pc_id: str) -> None:
         """The caller hangs up by signalling, as one must whose connection is not up. Raises
         UnknownPeer."""
-        await self._leg(pc_id).hang_up(HUNG_UP)
+        await self._leg(pc_id).hang_up(End.CALLER_HUNG_UP)
 
     async def candidates(self, request: Candidates) -> None:
         """Take trickled candidates. Raises OfferError, UnknownPeer."""
@@ -539,9 +539,9 @@ class Edge:
         except Exception:
             logger.exception("{}: the call failed", leg.call_id)
             if leg.call_id not in self._started:
-                self.metrics.count_end(SERVER_FAILED)
+                self.metrics.count_end(End.SERVER_FAILED)
         finally:
-            await leg.hang_up(SERVER_FAILED)
+            await leg.hang_up(End.SERVER_FAILED)
             self._started.discard(leg.call_id)
             self.clock.remove(leg)
             self.legs.pop(leg.call_id, None)
@@ -550,8 +550,9 @@ class Edge:
 
     def _count_unconnected(self, leg: PeerLeg) -> None:
         """No agent has begun for a caller that never came."""
-        reason = leg.closed or ""
-        level = "INFO" if reason == HUNG_UP else "WARNING"
+        assert leg.closed is not None
+        reason = leg.closed
+        level = "INFO" if reason.end is End.CALLER_HUNG_UP else "WARNING"
         logger.bind(call=leg.call_id).log(level, "{}: x no call: {}", leg.call_id, reason)
         self.metrics.count_end(reason)
 
@@ -569,7 +570,7 @@ class Edge:
             await call.run()
         finally:
             del self._conversations[leg.call_id]
-            reason = leg.closed or "the bot ended"
+            reason = leg.closed or End.BOT_ENDED
             tell(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
 
     async def _spoken(self, text: str) -> Pcm:

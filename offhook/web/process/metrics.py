@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from offhook.media.end_reason import FAILURES, EndReason
 from offhook.media.leg import LegStatistics
 from offhook.pipeline.conversation.agents.agent_faults import FAULT_ACTIONS
 from offhook.pipeline.conversation.events import (
@@ -24,7 +25,6 @@ from offhook.pipeline.speech.recognizer import Loss
 from offhook.signaling.peer_io import on_malformed_stun
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
-from offhook.telephony.sip.messages.reasons import CAUSES
 
 LATENCY_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
 
@@ -33,24 +33,6 @@ SETUP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60)
 
 REFUSALS = ("draining", "loading", "full", "connecting", "late", "busy", "unsigned")
 """Why calls are refused: see Edge.admit; unsigned: a carrier's request that proves nothing."""
-FAILURES = (
-    *("the server failed", "the line failed", "the connection failed", "the connection is lost"),
-    *("nothing heard from the caller", "the caller did not connect in time", "no sound came"),
-    *("the sound could not be protected", "no common media", "the far end", "the socket"),
-    *("the carrier does not", "the stream did not start", "the connection to Asterisk broke"),
-    *("the network", "the destination", "the language model failed"),
-)
-"""How the reasons begin for which a call ended against everybody's will."""
-ENDS = (
-    *("the caller hung up", "the agent hung up", "the bot ended", "the other end hung up"),
-    *("hung up", "Asterisk hung up", "Asterisk closed the connection"),
-    *("the carrier closed the stream", "transferred", "replaced", "the caller reconnects"),
-    *("the call reached its longest duration", "the server is shutting down", "the server stops"),
-    *dict.fromkeys(cause.words for cause in CAUSES.values()),
-)
-"""How the others begin. The rest of a reason can be a number that was called, or words of the far
-end: no label may have that, since each would be a series for ever."""
-OTHER_END = "another"
 
 
 class LegCollector(Collector):
@@ -120,11 +102,6 @@ def _counter(name: str, text: str, label: str, values: Mapping[str, int]) -> Met
     for value, count in values.items():
         family.add_metric([value], count)
     return family
-
-
-def known_end(reason: str) -> str:
-    """The label of a reason: how it begins, as far as that is ours."""
-    return next((end for end in (*FAILURES, *ENDS) if reason.startswith(end)), OTHER_END)
 
 
 class Metrics:
@@ -237,12 +214,11 @@ class Metrics:
         self._packets.labels("source").inc(leg.refused_packets)
         self._packets.labels("srtp").inc(leg.srtp_failures)
 
-    def count_end(self, reason: str) -> None:
+    def count_end(self, reason: EndReason) -> None:
         """A call is over, whether or not it ever began for an agent."""
-        end = known_end(reason)
-        self.calls_total.labels(end).inc()
-        if end in FAILURES:
-            self.calls_failed.labels(end).inc()
+        self.calls_total.labels(reason.end).inc()
+        if reason.end in FAILURES:
+            self.calls_failed.labels(reason.end).inc()
 
     def take(self, event: Event) -> None:
         match event:

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from loguru import logger
 
+from offhook.media.end_reason import FAILURES, End
 from offhook.telephony.sip import endpoint_io
 from offhook.telephony.sip.messages.message import Response, sdp_of
 from offhook.telephony.sip.trunks.trunks import Trunk
 from offhook.web.edge.refusals import Busy
-from offhook.web.process.metrics import FAILURES, OTHER_END, known_end
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import LOOPBACK, endpoint, free_port, port_of
 from tests.telephony.sip.scripted_peer import Time, tcp_peer, udp_peer
@@ -151,8 +151,8 @@ async def test_why_the_far_end_hung_up_is_in_the_record_and_counted(reason, word
         ended = await record(host)
         assert ended.end_reason == words
         assert (ended.ended_by, ended.status) == ("remote", 200)
-        assert known_end(words) != OTHER_END
-        assert (known_end(words) in FAILURES) is failed
+        assert ended.end_reason.end is not End.OTHER
+        assert (ended.end_reason.end in FAILURES) is failed
 
 
 async def test_an_agent_that_hangs_up_says_why():

@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from offhook.media.clock_io import PacketClock
+from offhook.media.end_reason import End
 from offhook.pipeline.conversation.events import CallEnded, CallStarted
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.cli.caller_io import CallerLeg
@@ -251,7 +252,7 @@ def test_one_scrape_has_the_series_of_every_process() -> None:
         for _ in range(number):
             metrics.take(CallStarted(0, "a", "b", "c"))
         metrics.take(CallStarted(0, "a", "b", "c"))
-        metrics.take(CallEnded(0, "hung up"))
+        metrics.take(CallEnded(0, End.HUNG_UP))
         metrics.calls_total.labels(REASON).inc()
         texts[number] = generate_latest(metrics.registry).decode()
     scrape = {f.name: f for f in text_string_to_metric_families(merged(texts))}

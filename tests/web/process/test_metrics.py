@@ -4,6 +4,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import LegStatistics
 from offhook.pipeline.conversation.events import (
     CallEnded,
@@ -65,7 +66,7 @@ def test_calls_are_counted_and_gone_when_they_end(line):
     for _ in range(3):
         line.metrics.take(CallStarted(0, "frontdesk", "pocketsphinx", "flite"))
     assert line.value("offhook_calls_in_progress") == 3
-    line.metrics.take(CallEnded(900, "the caller hung up"))
+    line.metrics.take(CallEnded(900, End.CALLER_HUNG_UP))
     assert line.value("offhook_calls_in_progress") == 2
     assert line.value("offhook_calls_ended_total", reason="the caller hung up") == 1
     line.metrics.refused.labels("full").inc()
@@ -75,12 +76,13 @@ def test_calls_are_counted_and_gone_when_they_end(line):
 @pytest.mark.parametrize(
     ("reason", "label", "failed"),
     [
-        ("the caller hung up", "the caller hung up", False),
-        ("transferred to +4930123456", "transferred", False),
-        ("Genesys says <whatever it likes>", "another", False),
-        ("the line failed", "the line failed", True),
-        ("the far end does not answer any more", "the far end", True),
-        ("the connection to Asterisk broke: [Errno 32]", "the connection to Asterisk broke", True),
+        (End.CALLER_HUNG_UP, "the caller hung up", False),
+        (End.TRANSFERRED + " to +4930123456", "transferred", False),
+        (EndReason("Genesys says <whatever it likes>"), "another", False),
+        (EndReason("the line failed, says the far end"), "another", False),
+        (End.LINE_FAILED, "the line failed", True),
+        (End.FAR_END + " does not answer any more", "the far end", True),
+        (End.ASTERISK_LOST + ": [Errno 32]", "the connection to Asterisk broke", True),
     ],
 )
 def test_a_call_that_failed_is_told_from_one_that_ended(line, reason, label, failed):
@@ -94,8 +96,8 @@ def test_a_call_that_failed_is_told_from_one_that_ended(line, reason, label, fai
 def test_what_a_far_end_says_makes_no_series(line):
     before = len(line.samples()["offhook_calls_failed_total"])
     for number in range(50):
-        line.metrics.take(CallEnded(900, f"Out of order {number}"))
-        line.metrics.take(CallEnded(900, f"transferred to {number}"))
+        line.metrics.take(CallEnded(900, EndReason(f"Out of order {number}")))
+        line.metrics.take(CallEnded(900, End.TRANSFERRED + f" to {number}"))
     assert len(line.samples()["offhook_calls_ended_total"]) == 2
     assert len(line.samples()["offhook_calls_failed_total"]) == before
 

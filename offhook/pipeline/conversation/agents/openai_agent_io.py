@@ -25,6 +25,7 @@ from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.openai.llm import OpenAILLMService
 from pipecat.utils.http import connection_limits
 
+from offhook.media.end_reason import End
 from offhook.media.leg import LegError
 from offhook.pipeline.conversation.agents.agent_faults import (
     Action,
@@ -44,7 +45,7 @@ _KEYS = "Keys that the caller presses come as [pressed 12#]; that is not speech.
 _NO_KEY = "none"
 """Sent where no key is configured: the library would take OPENAI_API_KEY of the environment, and
 give it to whatever server that is."""
-GAVE_UP = "the language model failed"
+GAVE_UP = End.MODEL_FAILED
 """Why a call ended."""
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 MAX_CONNECTIONS, MAX_SPARE_CONNECTIONS = 1000, 100

@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from offhook.media.codecs import l16
+from offhook.media.end_reason import End
 from offhook.telephony.carriers.streams.json_text import DIGITS
 from offhook.telephony.carriers.streams.stream import (
     Answer,
@@ -213,7 +214,7 @@ class AudioSocketStream(CarrierStream):
 
     def _terminate(self, kind: int, payload: bytes) -> list[Event]:
         self._state = _State.STOPPED
-        return [Stopped("Asterisk hung up")]
+        return [Stopped(End.ASTERISK_HUNG_UP)]
 
     def _error(self, kind: int, payload: bytes) -> list[Event]:
         self._state = _State.STOPPED

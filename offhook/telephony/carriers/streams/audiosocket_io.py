@@ -10,6 +10,7 @@ from typing import cast
 
 from loguru import logger
 
+from offhook.media.end_reason import End
 from offhook.media.pcm import PACKET_MS
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.streams.audiosocket import AudioSocketStream
@@ -145,7 +146,7 @@ class _Connection(asyncio.Protocol):
         """End the call, if it has not; returns when the connection is closed."""
         assert self._leg is not None
         assert self._task is not None
-        await self._leg.hang_up("the server stops")
+        await self._leg.hang_up(End.SERVER_STOPS)
         await self._task
 
     # --- what asyncio tells ---
@@ -172,13 +173,13 @@ class _Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         if self._leg is not None:
-            self._leg.close("Asterisk closed the connection", "remote")
+            self._leg.close(End.ASTERISK_CLOSED, "remote")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._lost.set()
         self.resume_writing()
         if self._leg is not None:
-            why = f"the connection to Asterisk broke: {error or 'closed'}"
+            why = End.ASTERISK_LOST + f": {error or 'closed'}"
             self._leg.close(why, "transport")
 
     def pause_writing(self) -> None:
@@ -200,7 +201,7 @@ class _Connection(asyncio.Protocol):
             await leg.until_closed()
             await self._say_goodbye()
         finally:
-            leg.close("the server stops")
+            leg.close(End.SERVER_STOPS)
             self._transport.abort()
             self._server.forget(self)
 

@@ -17,6 +17,7 @@ from time import monotonic
 from aiohttp import web
 from loguru import logger
 
+from offhook.media.end_reason import End
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.streams.frames import (
@@ -131,7 +132,7 @@ class StreamSocket:
         if transport is None or transport.is_closing():
             return
         if transport.get_write_buffer_size() > WRITE_BUFFER_BYTES:
-            self._hang_up("the carrier does not read", "transport")
+            self._hang_up(End.CARRIER_SILENT + " read", "transport")
             return
         transport.write(data)
 
@@ -184,7 +185,7 @@ class StreamSocket:
         """The connection is gone."""
         self._read()
         self._transport = None
-        self._hang_up("the carrier closed the stream", "remote")
+        self._hang_up(End.STREAM_CLOSED, "remote")
         self._ended.set()
 
     def _read(self) -> None:
@@ -205,7 +206,7 @@ class StreamSocket:
             leg.close(str(error), "transport")
         except Exception:
             logger.exception("{}: the line failed", leg.call_id)
-            leg.close("the line failed")
+            leg.close(End.LINE_FAILED)
 
     def _take(self, item: Control) -> None:
         match item:
@@ -214,9 +215,9 @@ class StreamSocket:
             case Pong():
                 pass
             case Close(code):
-                self._end(code, "the carrier closed the stream", "remote")
+                self._end(code, End.STREAM_CLOSED, "remote")
             case Violation(code, text):
-                self._end(code, f"the socket: {text}", "transport")
+                self._end(code, End.SOCKET + f": {text}", "transport")
 
     def _end(self, code: int, reason: str, ended_by: EndedBy) -> None:
         """Nothing more is read. The server is to close the connection (RFC 6455 §7.1.1)."""
@@ -248,6 +249,6 @@ class StreamSocket:
             self._write(control_frame(Opcode.PING))
             self._beat_in(HEARTBEAT_SECONDS + PONG_SECONDS - silent)
         else:
-            self._hang_up("the carrier does not answer", "timeout")
+            self._hang_up(End.CARRIER_SILENT + " answer", "timeout")
             if self._transport is not None:
                 self._transport.abort()

@@ -17,6 +17,7 @@ from loguru import logger
 
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.dtmf import DtmfError, KeyPresses
+from offhook.media.end_reason import End
 from offhook.media.leg import LegError
 from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.telephony.sip.media.dtls_io import Handshakes, local_fingerprint
@@ -206,7 +207,7 @@ class SipLeg(RtpLeg):
             self._latch.destination,
             self._sockets.send_rtp,
             self._use_dtls_keys,
-            lambda reason: self.close(f"the sound could not be protected: {reason}"),
+            lambda reason: self.close(End.NOT_PROTECTED + f": {reason}"),
             lambda words: logger.warning("{}: {}", self.call_id, words),
         )
         if not mux:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from offhook.media.end_reason import End, EndReason
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.messages.message import Message, Response
 from offhook.telephony.sip.messages.reasons import CAUSES, REASONS
@@ -14,6 +15,8 @@ MAX_REASON_CHARACTERS = 200
 
 MAX_REASONS = 4
 """Reasons of one message that are read: one of SIP, one of Q.850, and some to spare."""
+
+CANCELLED = EndReason("cancelled")
 
 BY: Mapping[Event, EndedBy] = {
     Event.REFUSE: "local",
@@ -43,10 +46,10 @@ class Cause:
 
 def ended(cause: Cause, before: SessionState) -> Ended:
     """What is told of the end. `before`: the state that the call was in."""
-    status, text = cause.status, shown(cause.reason)
+    status, reason = cause.status, EndReason.of(cause.reason)
+    text = EndReason(shown(reason), reason.end)
     if cause.event is Event.REFUSE:
-        text = text or REASONS.get(status, "")
-        text = f"refused: {status} {text}".rstrip()
+        text = End.REFUSED + f": {status} {text or REASONS.get(status, '')}".rstrip()
     elif cause.event is Event.HANG_UP:
         usual = {
             SessionState.RECEIVED: 480,
@@ -54,42 +57,47 @@ def ended(cause: Cause, before: SessionState) -> Ended:
             SessionState.PROCEEDING: 487,
         }
         status = status or usual.get(before, 200)
-        text = text or ("cancelled" if status == 487 else "hung up")
+        text = text or (CANCELLED if status == 487 else End.HUNG_UP)
     elif cause.event is Event.CANCEL:
-        text = text or "cancelled"
+        text = text or CANCELLED
     theirs = cause.sdp if cause.event is Event.FAILURE else None
-    return Ended(status, text or "hung up", cause.by, theirs)
+    return Ended(status, text or End.HUNG_UP, cause.by, theirs)
 
 
-_WORDS = {
-    401: "the far end wants a password",
-    404: "no such number",
-    407: "the far end wants a password",
-    408: "no answer",
+_WORDS: Mapping[int, str] = {
+    401: End.FAR_END + " wants a password",
+    404: End.NO_SUCH_NUMBER,
+    407: End.FAR_END + " wants a password",
+    408: End.NO_ANSWER,
     410: "the number is no longer in use",
-    480: "not available",
-    484: "the number is incomplete",
-    486: "busy",
-    487: "cancelled",
-    488: "no common media",
-    600: "busy",
-    603: "declined",
-    604: "no such number",
-    606: "no common media",
+    480: End.NOT_AVAILABLE,
+    484: End.NUMBER_INCOMPLETE,
+    486: End.BUSY,
+    487: CANCELLED,
+    488: End.NO_COMMON_MEDIA,
+    600: End.BUSY,
+    603: End.DECLINED,
+    604: End.NO_SUCH_NUMBER,
+    606: End.NO_COMMON_MEDIA,
     607: "the call is unwanted",
     608: "the call was rejected",
 }
-_CLASS_WORDS = {3: "moved", 4: "refused", 5: "the far end failed", 6: "declined"}
+_CLASS_WORDS: Mapping[int, EndReason] = {
+    3: End.MOVED,
+    4: End.REFUSED,
+    5: End.FAR_END + " failed",
+    6: End.DECLINED,
+}
 _PLAIN = {408, 486, 487, 600}
 """Said without the status: the words are all there is to it."""
 
 
-def words(response: Response) -> str:
+def words(response: Response) -> EndReason:
     """A refusal as people say it: "busy", "declined: 603 Decline"."""
     status, reason = response.status, shown(response.reason)
-    text = _WORDS.get(status) or _CLASS_WORDS.get(status // 100, "refused")
+    text = EndReason.of(_WORDS.get(status) or _CLASS_WORDS.get(status // 100, End.REFUSED))
     if status not in _PLAIN:
-        text = f"{text}: {status} {reason}".rstrip()
+        text += f": {status} {reason}".rstrip()
     said = reason_text(response)
     if said and said not in (reason, text):
         text += f" ({said})"
@@ -134,7 +142,7 @@ def _reason_text(value: str) -> str:
         usual, words = CAUSES[number]
         if not text or _letters(text) == _letters(usual):
             return words
-        return shown(text if words == "hung up" else f"{words}: {text}")
+        return EndReason(shown(text if words is End.HUNG_UP else f"{words}: {text}"), words.end)
     if text:
         return shown(text)
     if protocol == "SIP" and number in REASONS:

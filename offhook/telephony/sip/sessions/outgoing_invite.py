@@ -6,6 +6,7 @@ dialog of its own; the first 2xx has the call.
 
 from dataclasses import dataclass, field
 
+from offhook.media.end_reason import End
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.messages.headers import CSeq, Headers
 from offhook.telephony.sip.messages.message import Request, Response, sdp_of
@@ -163,7 +164,7 @@ class OutgoingInvite:
             event = Event.SUCCESS_OFFER if sdp else Event.SUCCESS_BARE
         if self._call.state in RINGING:
             self._timer.accepted(response, now)
-        self._call.apply(event, now, 488, "the far end took the call without SDP", sdp)
+        self._call.apply(event, now, 488, End.FAR_END + " took the call without SDP", sdp)
 
     def end_fork(self, response: Response, now: float) -> None:
         """One more far end has answered the call: acknowledge and hang up at once."""
@@ -182,7 +183,7 @@ class OutgoingInvite:
         a response that never came."""
         status = response.status
         if not received:
-            text = "no response" if status == 408 else "the far end cannot be reached"
+            text = "no response" if status == 408 else End.FAR_END + " cannot be reached"
             if status == 503 and response.reason != NOT_REACHABLE:
                 text += f": {response.reason}"
             by: EndedBy = "timeout" if status == 408 else "transport"

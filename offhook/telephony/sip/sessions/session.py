@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from offhook.media.end_reason import End
 from offhook.telephony.call_record import EndedBy
 from offhook.telephony.sip.auth.digest import DigestClient
 from offhook.telephony.sip.messages.headers import Headers, NameAddr
@@ -318,7 +319,7 @@ class Session:
         if theirs is None or theirs.place is Place.INVITE:
             return
         if theirs.transaction is None:  # an 18x or a 2xx has nowhere to say no
-            self.apply(Event.HANG_UP, now, 488, "no common media")
+            self.apply(Event.HANG_UP, now, 488, End.NO_COMMON_MEDIA)
         else:
             self._offers.theirs = None
             self._requests.respond(theirs.transaction, status, now)
@@ -357,7 +358,7 @@ class Session:
             self._linger_deadline = None
         if self._success.gave_up(now):
             self._success.stop()
-            self.apply(Event.NO_ACK, now, 408, "the far end did not confirm the call")
+            self.apply(Event.NO_ACK, now, 408, End.FAR_END + " did not confirm the call")
         elif (repeated := self._success.repeat(now)) is not None:
             self._requests.send_response(*repeated, now)
         theirs = self._offers.theirs
@@ -366,10 +367,10 @@ class Session:
         self._modification.handle_timer(now)
         if self._ring_deadline is not None and now >= self._ring_deadline:
             self._ring_deadline = None
-            text = f"no answer after {self._settings.ring_seconds:g} s"
+            text = End.NO_ANSWER + f" after {self._settings.ring_seconds:g} s"
             self.apply(Event.RANG_OUT, now, 408 if self._outgoing else 480, text)
         if self._incoming is not None and not self._incoming.repeat(now):
-            self.apply(Event.NO_PRACK, now, 504, "the far end did not acknowledge the ringing")
+            self.apply(Event.NO_PRACK, now, 504, End.FAR_END + " did not acknowledge the ringing")
         self._settle(now)
 
     # --- responses to our requests, from the core ---
@@ -406,7 +407,7 @@ class Session:
             stand_in = respond(sent.request, status, phrase)
             self._receive_final(sent, stand_in, now, received=False)
         elif self._incoming is not None and transaction is self._incoming.transaction:
-            self.apply(Event.FAILED, now, 503, "the connection is lost", by="transport")
+            self.apply(Event.FAILED, now, 503, End.CONNECTION_LOST, by="transport")
         elif theirs is not None and theirs.transaction is transaction:
             self._offers.theirs = None
         self._settle(now)
@@ -532,7 +533,7 @@ class Session:
         if due:
             self._offers.ours = None
         if due and sdp is None:
-            self.apply(Event.ACK_BARE, now, 488, "the far end gave no answer to the offer")
+            self.apply(Event.ACK_BARE, now, 488, End.FAR_END + " gave no answer to the offer")
         else:
             self._offers.agreed = True
             self.apply(Event.ACK, now, sdp=sdp if due else None)

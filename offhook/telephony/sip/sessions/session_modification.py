@@ -6,6 +6,7 @@ RFC 3261 §14, RFC 3311, RFC 4028.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from offhook.media.end_reason import End
 from offhook.telephony.sip.messages.message import Request, Response, sdp_of
 from offhook.telephony.sip.sessions.dialog import sdp_body
 from offhook.telephony.sip.sessions.dialog_requests import (
@@ -24,7 +25,7 @@ from offhook.telephony.sip.transactions.transaction import TRANSACTION_SECONDS, 
 
 MAX_RETRY_AFTER_SECONDS = 10
 """Of the random Retry-After for a far end whose offers overlap (RFC 3261 §14.2)."""
-DIALOG_GONE = "the far end does not know the call any more"
+DIALOG_GONE = End.FAR_END + " does not know the call any more"
 
 
 class SessionModification:
@@ -135,7 +136,7 @@ class SessionModification:
         if status == 481:
             self._call.apply(Event.GONE, now, 481, DIALOG_GONE)
         elif status == 408:  # §12.2.1.2, RFC 4028 §10
-            self._call.apply(Event.LOST, now, 408, "the far end does not answer any more")
+            self._call.apply(Event.LOST, now, 408, End.FAR_END + " does not answer any more")
         if self._call.state in OVER:
             return
         self._timer.refresh_failed(now)
@@ -244,7 +245,7 @@ class SessionModification:
                 self._requests.cancel(self._reinvite, now)
         match self._timer.handle_timer(now):
             case Due.EXPIRED:
-                self._call.apply(Event.LOST, now, 408, "the far end did not refresh the call")
+                self._call.apply(Event.LOST, now, 408, End.FAR_END + " did not refresh the call")
             case Due.REFRESH:
                 self._refresh(now)
 

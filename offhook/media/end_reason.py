@@ -1,0 +1,91 @@
+"""Why a call ended: in a sentence for people, and as one of the reasons that metrics count."""
+
+from enum import ReprEnum
+from typing import Self
+
+
+class EndReason(str):
+    """A sentence for people, and what it is counted as. Words that are not ours, of a far end or
+    of an agent, are counted as OTHER: no label may have them, since each would be a series for
+    ever."""
+
+    _end: "End | None"
+
+    def __new__(cls, text: str, end: "End | None" = None) -> Self:
+        self = super().__new__(cls, text)
+        self._end = end
+        return self
+
+    @property
+    def end(self) -> "End":
+        return self._end or End.OTHER
+
+    def __add__(self, particulars: str) -> "EndReason":
+        """The sentence goes on, and is counted the same."""
+        return EndReason(str(self) + particulars, self.end)
+
+    @classmethod
+    def of(cls, text: str) -> "EndReason":
+        """`text` itself where it is a reason already."""
+        return text if isinstance(text, EndReason) else EndReason(text)
+
+
+class End(EndReason, ReprEnum):
+    """What calls end by. The value is the label in metrics, and the sentence where there is no
+    more to be said."""
+
+    # Against everybody's will:
+    SERVER_FAILED = "the server failed"
+    LINE_FAILED = "the line failed"
+    CONNECTION_FAILED = "the connection failed"
+    CONNECTION_LOST = "the connection is lost"
+    NOTHING_HEARD = "nothing heard from the caller"
+    NOT_CONNECTED = "the caller did not connect in time"
+    NO_SOUND = "no sound came"
+    NOT_PROTECTED = "the sound could not be protected"
+    NO_COMMON_MEDIA = "no common media"
+    FAR_END = "the far end"
+    SOCKET = "the socket"
+    CARRIER_SILENT = "the carrier does not"
+    NO_STREAM = "the stream did not start"
+    ASTERISK_LOST = "the connection to Asterisk broke"
+    NETWORK = "the network"
+    DESTINATION = "the destination"
+    MODEL_FAILED = "the language model failed"
+    # As somebody wanted:
+    CALLER_HUNG_UP = "the caller hung up"
+    AGENT_HUNG_UP = "the agent hung up"
+    BOT_ENDED = "the bot ended"
+    OTHER_END_HUNG_UP = "the other end hung up"
+    HUNG_UP = "hung up"
+    ASTERISK_HUNG_UP = "Asterisk hung up"
+    ASTERISK_CLOSED = "Asterisk closed the connection"
+    STREAM_CLOSED = "the carrier closed the stream"
+    TRANSFERRED = "transferred"
+    REPLACED = "replaced"
+    RECONNECTED = "the caller reconnects"
+    TOO_LONG = "the call reached its longest duration"
+    SHUTTING_DOWN = "the server is shutting down"
+    SERVER_STOPS = "the server stops"
+    # As the telephone network says:
+    NO_SUCH_NUMBER = "no such number"
+    NOT_AVAILABLE = "not available"
+    WRONG_NUMBER = "the number is wrong"
+    BUSY = "busy"
+    NO_ANSWER = "no answer"
+    DECLINED = "declined"
+    NUMBER_CHANGED = "the number has changed"
+    MOVED = "moved"
+    ANSWERED_ELSEWHERE = "answered elsewhere"
+    NUMBER_INCOMPLETE = "the number is incomplete"
+    REFUSED = "refused"
+    NOT_ALLOWED = "not allowed"
+    OTHER = "another"
+
+    @property
+    def end(self) -> "End":
+        return self
+
+
+FAILURES = tuple(End)[: tuple(End).index(End.MODEL_FAILED) + 1]
+"""The ends against everybody's will."""
