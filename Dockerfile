@@ -86,7 +86,7 @@ ENV PATH=/opt/offhook/src/bin:/opt/offhook/bin:$PATH \
     HF_HOME=/models \
     MODELSCOPE_CACHE=/models/modelscope \
     OFFHOOK_SERVER_HOST=0.0.0.0 \
-    OFFHOOK_ENGINES_TTS_VOICES=/voices \
+    OFFHOOK_TTS_VOICES=/voices \
     OFFHOOK_RECORDING_DIRECTORY=/recordings
 WORKDIR /var/lib/offhook
 USER 10001:10001

@@ -41,11 +41,10 @@ async def _run(a: argparse.Namespace) -> None:
     # OFFHOOK_SPEECH is a folder of the benchmarks, and no section of a configuration.
     environment = {name: value for name, value in os.environ.items() if name != "OFFHOOK_SPEECH"}
     async with local_workers(load(a.config, environment), gateway=True) as config:
-        engines = config.engines
-        recognizer, synthesizer = recognizer_of(engines), synthesizer_of(engines)
-        voice = replace(engines.voice_options(), speed=a.speed, live=False)
+        recognizer, synthesizer = recognizer_of(config.asr), synthesizer_of(config.tts)
+        voice = replace(config.tts.options(), speed=a.speed, live=False)
         voice = replace(voice, voice=a.voice or voice.voice)
-        hearing = replace(engines.stream_options(), live=False)
+        hearing = replace(config.asr.options(), live=False)
         try:
             await recognizer.start(hearing)
             await synthesizer.start(voice)

@@ -27,7 +27,7 @@ COMMANDS = {
 def servers(folder: Path) -> Iterator[dict[str, str]]:
     """The address of each job's server; the edge has phones."""
     (folder / "offhook.toml").write_text(
-        f'[sip]\nudp = {_free_port()}\ntcp = false\n[engines]\ntts = "espeak"\n'
+        f'[sip]\nudp = {_free_port()}\ntcp = false\n[tts]\nengine = "espeak"\n'
     )
     with ExitStack() as stack:
         started = {job: start(stack, folder, job) for job in COMMANDS}

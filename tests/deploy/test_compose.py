@@ -68,8 +68,8 @@ def test_the_configuration_is_what_the_servers_take(ice: str, tmp_path: Path) ->
         environment = {k: filled(v, values) for k, v in SERVICES[name]["environment"].items()}
         (tmp_path / "offhook.toml").touch()
         loaded = config.load(tmp_path / "offhook.toml", environment)
-        assert loaded.engines.asr_url == "http://asr:7870"
-        assert loaded.engines.tts_api_key == SECRETS["WORKER_KEY"]
+        assert loaded.asr.url == "http://asr:7870"
+        assert loaded.tts.api_key == SECRETS["WORKER_KEY"]
         assert len(loaded.webrtc.ice_servers) == bool(ice)
         assert loaded.log.json_lines
         assert (loaded.server.api_key, loaded.server.admin_key) == ("a", "o")

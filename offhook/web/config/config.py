@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -176,75 +176,52 @@ class Engines(Section):
     hub: str = Field("", pattern=r"^(modelscope|https?://[^?#@\s]+)?$")
     """Where models come from: the address of a mirror of the Hugging Face hub, or "modelscope";
     empty: the hub, or what HF_ENDPOINT names. A model may name a revision: "Qwen/…@main"."""
-    asr: AsrEngine = "pocketsphinx"
-    asr_processes: int = Field(1, ge=1)
-    """Of PocketSphinx."""
-    asr_model: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_have_moved(cls, table: Any) -> Any:
+        old = [name.partition("_") for name in table if name.startswith(("asr", "tts"))]
+        if old:
+            moved = (f"{kind}{_}{key} is now [{kind}] {key or 'engine'}" for kind, _, key in old)
+            raise ValueError(", ".join(moved))
+        return table
+
+
+class SpeechEngine(Section):
+    """What [asr] and [tts] have in common."""
+
+    engine: str
+    model: str = ""
     """An id or a folder; empty: the engine's usual one."""
-    asr_final_model: str = ""
-    """Has the last word on an utterance, a larger one than `asr_model`; empty: `asr_model` has."""
-    asr_aligner: str = ""
-    """Finds when each word was said, for who asks the worker; empty: nobody can."""
-    asr_precision: Precision = "bf16"
-    asr_max_batch_latency_ms: float = Field(AsrModels.max_batch_latency_ms, ge=0, le=1000)
-    """How long Nemotron's batches may wait for more streams to join."""
-    asr_device: Device = "auto"
-    asr_python: str = ""
-    """Of the environment with the authors' package, for qwen3-asr-official; empty: of the one that
-    `make qwen-asr-official` makes."""
-    asr_url: str = ""
-    """Of a worker elsewhere, http://host:port or unix:PATH; then all above are its own matter. With
-    openai, of a server of OpenAI's audio API, http://host:port/v1, whose model asr_model is."""
-    asr_api_key: Secret = ""
+    device: Device = "auto"
+    python: str = ""
+    """Of the environment with the authors' package, for qwen3-asr-official and qwen3-tts-official;
+    empty: of the one that `make qwen-asr-official` or `make qwen-tts-official` makes."""
+    url: str = ""
+    """Of a worker elsewhere, http://host:port or unix:PATH; then engine, models and devices are its
+    own matter. With openai, of a server of OpenAI's audio API, http://host:port/v1, whose model
+    `model` is."""
+    api_key: Secret = ""
     """What that worker or server wants."""
-    asr_max_requests: int = Field(MAX_REQUESTS, ge=1)
+    max_requests: int = Field(MAX_REQUESTS, ge=1)
     """At a time, of a server of OpenAI's audio API; files wait for calls."""
-    asr_update_ms: int = Field(UPDATE_MS, ge=UPDATE_MS_MIN, le=UPDATE_MS_MAX)
-    """Sound between two updates of the words; fewer, and the engine hears fewer calls at once."""
-    asr_context: str = ""
-    """Names and words to expect."""
-    asr_language: str = ""
-    """As "en" or "pt-BR"; empty: what the engine finds."""
-    asr_idle_seconds: float = Field(600, ge=0)
+    idle_seconds: float = Field(600, ge=0)
     """A worker of this machine ends after so long without a call, and its memory is free; 0:
     never."""
-    asr_preload: bool | None = None
-    """Not ready before the worker has loaded. Unset: so with `asr_url`, while a worker of this
-    machine is started by the first call, whose words wait for it."""
-    tts: TtsEngine = "auto"
-    tts_model: str = ""
-    """An id or a folder; empty: the engine's usual one."""
-    tts_voices: str = ""
-    """Folder of the voices that were cloned or described; empty: the usual one."""
-    tts_audio_cache: str = ""
-    """A Redis with the short replies of all workers, redis://host:port/db or unix:///path; empty: a
-    worker remembers its own; "off": nothing that was said is remembered."""
-    tts_device: Device = "auto"
-    tts_python: str = ""
-    """As asr_python."""
-    tts_url: str = ""
-    """As asr_url."""
-    tts_api_key: Secret = ""
-    """What that worker or server wants."""
-    tts_max_requests: int = Field(MAX_REQUESTS, ge=1)
-    """As asr_max_requests."""
-    tts_voice: str = ""
-    """By its name; empty: the engine's usual one."""
-    tts_language: str = ""
-    """As "en"; empty: what the text is in."""
-    tts_instructions: str = ""
-    """How to speak, in words, for engines that can."""
-    tts_speed: float = Field(1.0, ge=MIN_SPEED, le=MAX_SPEED)
-    tts_idle_seconds: float = Field(600, ge=0)
-    """As asr_idle_seconds."""
-    tts_preload: bool | None = None
-    """As asr_preload; replies wait for a worker that the first of them starts."""
+    preload: bool | None = None
+    """Not ready before the worker has loaded. Unset: so with `url`, while a worker of this machine
+    is started by the first call, whose words wait for it."""
 
-    @field_validator("asr_url", "tts_url")
+    OF_ENGINES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "python": ("qwen3-asr-official", "qwen3-tts-official"),
+        "max_requests": (OPENAI,),
+    }
+    """Keys that only some engines have."""
+
+    @field_validator("url")
     @classmethod
     def _is_address(cls, url: str, known: ValidationInfo) -> str:
-        engine = known.data.get(str(known.field_name).removesuffix("_url"))
-        if engine == OPENAI:
+        if known.data.get("engine") == OPENAI:
             if url and not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#@\s]*)?", url):
                 raise ValueError("not http://host:port/v1")
         elif url and not re.fullmatch(r"https?://[^/]+/?|unix:.+", url):
@@ -252,48 +229,93 @@ class Engines(Section):
         return url
 
     @model_validator(mode="after")
-    def _servers_have_addresses(self) -> "Engines":
-        for kind, engine, url in (("asr", self.asr, self.asr_url), ("tts", self.tts, self.tts_url)):
-            if engine == OPENAI and not url:
-                raise ValueError(f"{kind}_url: where is the server? as http://host:port/v1")
+    def _fits_the_engine(self) -> Self:
+        if self.engine == OPENAI and not self.url:
+            raise ValueError("url: where is the server? as http://host:port/v1")
+        for key, engines in self.OF_ENGINES.items():
+            given = getattr(self, key) != type(self).model_fields[key].default
+            if given and self.engine not in engines and not self.url:
+                raise ValueError(f"{key} is for {' and '.join(engines)}, not for {self.engine}")
         return self
 
-    @field_validator("tts_audio_cache")
+
+class Asr(SpeechEngine):
+    engine: AsrEngine = "pocketsphinx"
+    processes: int = Field(1, ge=1)
+    """Of PocketSphinx."""
+    final_model: str = ""
+    """Has the last word on an utterance, a larger one than `model`; empty: `model` has."""
+    aligner: str = ""
+    """Finds when each word was said, for who asks the worker; empty: nobody can."""
+    precision: Precision = "bf16"
+    max_batch_latency_ms: float = Field(AsrModels.max_batch_latency_ms, ge=0, le=1000)
+    """How long Nemotron's batches may wait for more streams to join."""
+    update_ms: int = Field(UPDATE_MS, ge=UPDATE_MS_MIN, le=UPDATE_MS_MAX)
+    """Sound between two updates of the words; fewer, and the engine hears fewer calls at once."""
+    context: str = ""
+    """Names and words to expect."""
+    language: str = ""
+    """As "en" or "pt-BR"; empty: what the engine finds."""
+
+    OF_ENGINES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        **SpeechEngine.OF_ENGINES,
+        "processes": ("pocketsphinx",),
+        "final_model": ("qwen3-asr",),
+        "aligner": ("qwen3-asr", "qwen3-asr-official"),
+        "precision": ("qwen3-asr",),
+        "max_batch_latency_ms": ("nemotron",),
+    }
+
+    def models(self, hub: str) -> AsrModels:
+        return AsrModels(
+            self.model,
+            self.device,
+            self.final_model,
+            self.aligner,
+            self.precision,
+            self.max_batch_latency_ms,
+            hub,
+        )
+
+    def options(self) -> StreamOptions:
+        """Raises ConfigError."""
+        try:
+            return StreamOptions(self.update_ms, self.context, self.language or None)
+        except ValueError as error:
+            raise ConfigError(f"asr.{error}") from error
+
+
+class Tts(SpeechEngine):
+    engine: TtsEngine = "auto"
+    voices: str = ""
+    """Folder of the voices that were cloned or described; empty: the usual one."""
+    audio_cache: str = ""
+    """A Redis with the short replies of all workers, redis://host:port/db or unix:///path; empty: a
+    worker remembers its own; "off": nothing that was said is remembered."""
+    voice: str = ""
+    """By its name; empty: the engine's usual one."""
+    language: str = ""
+    """As "en"; empty: what the text is in."""
+    instructions: str = ""
+    """How to speak, in words, for engines that can."""
+    speed: float = Field(1.0, ge=MIN_SPEED, le=MAX_SPEED)
+
+    @field_validator("audio_cache")
     @classmethod
     def _is_redis(cls, url: str) -> str:
         if url not in ("", NO_CACHE) and not re.match("(rediss?|unix)://.", url):
             raise ValueError('not redis://host:port/db, unix:///path or "off"')
         return url
 
-    def asr_models(self) -> AsrModels:
-        return AsrModels(
-            self.asr_model,
-            self.asr_device,
-            self.asr_final_model,
-            self.asr_aligner,
-            self.asr_precision,
-            self.asr_max_batch_latency_ms,
-            self.hub,
-        )
+    def models(self, hub: str) -> TtsModels:
+        return TtsModels(self.model, self.device, self.voices, self.audio_cache, hub)
 
-    def stream_options(self) -> StreamOptions:
+    def options(self) -> VoiceOptions:
+        """Raises ConfigError."""
         try:
-            return StreamOptions(self.asr_update_ms, self.asr_context, self.asr_language or None)
+            return VoiceOptions(self.voice, self.language, self.instructions, self.speed)
         except ValueError as error:
-            raise ConfigError(f"engines.asr_{error}") from error
-
-    def tts_models(self) -> TtsModels:
-        return TtsModels(
-            self.tts_model, self.tts_device, self.tts_voices, self.tts_audio_cache, self.hub
-        )
-
-    def voice_options(self) -> VoiceOptions:
-        try:
-            return VoiceOptions(
-                self.tts_voice, self.tts_language, self.tts_instructions, self.tts_speed
-            )
-        except ValueError as error:
-            raise ConfigError(f"engines.tts_{error}") from error
+            raise ConfigError(f"tts.{error}") from error
 
 
 class Agent(Section):
@@ -392,6 +414,8 @@ class Config(Section):
     webrtc: WebRtc = WebRtc()
     opus: Opus = Opus()
     engines: Engines = Engines()
+    asr: Asr = Asr()
+    tts: Tts = Tts()
     agent: Agent = Agent()
     agents: dict[str, Agent] = {}
     """Others, by name, for the calls that a route or a program gives them."""
@@ -521,7 +545,9 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
             raise ConfigError(f"{file}: {error}") from error
     for name, value in environment.items():
         section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
-        # Other names pass: Kubernetes sets OFFHOOK_PORT and the like for a service of this name.
+        # Other names pass: Kubernetes sets OFFHOOK_PORT and OFFHOOK_ASR_SERVICE_HOST for services.
+        if section in ("asr", "tts") and key.startswith(("service_", "port")):
+            continue
         if name.startswith(ENVIRONMENT_PREFIX) and section in Config.model_fields and key:
             if not isinstance(table.setdefault(section, {}), dict):
                 raise ConfigError(f"{section}: not a table")
@@ -531,6 +557,6 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
     except ValidationError as error:
         raise ConfigError(faults_of(error)) from error
     config.turn_settings()
-    config.engines.stream_options()
-    config.engines.voice_options()
+    config.asr.options()
+    config.tts.options()
     return config

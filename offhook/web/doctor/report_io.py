@@ -87,31 +87,31 @@ def _pocketsphinx() -> str:
 
 
 def _hearing(config: Config) -> str:
-    engines = config.engines
-    if not engines.asr_url:
-        if engines.asr == "pocketsphinx":
+    asr = config.asr
+    if not asr.url:
+        if asr.engine == "pocketsphinx":
             return _pocketsphinx()
-        return _in_worker(engines.asr, engines.asr_python, "call")
-    remote = recognizer_of(engines)
-    asking = _ask(remote, engines.asr_url, lambda: remote.start(engines.stream_options()))
+        return _in_worker(asr.engine, asr.python, "call")
+    remote = recognizer_of(asr)
+    asking = _ask(remote, asr.url, lambda: remote.start(asr.options()))
     return asyncio.run(asking)
 
 
 def _speaking(config: Config) -> Iterator[Finding]:
-    engines = config.engines
-    if engines.tts_url:
-        remote = synthesizer_of(engines)
-        asking = _ask(remote, engines.tts_url, lambda: remote.start(engines.voice_options()))
+    tts = config.tts
+    if tts.url:
+        remote = synthesizer_of(tts)
+        asking = _ask(remote, tts.url, lambda: remote.start(tts.options()))
         yield _attempt("speaking", lambda: asyncio.run(asking))
-    elif engines.tts == "auto":
+    elif tts.engine == "auto":
         flite = _attempt("speaking", _flite, "eSpeak NG speaks instead")
         yield flite
         if flite.verdict != "ok" or is_installed():
             yield _attempt("speaking, fall-back", _espeak)
-    elif engines.tts in ("flite", "espeak"):
-        yield _attempt("speaking", _flite if engines.tts == "flite" else _espeak)
+    elif tts.engine in ("flite", "espeak"):
+        yield _attempt("speaking", _flite if tts.engine == "flite" else _espeak)
     else:
-        worker = partial(_in_worker, engines.tts, engines.tts_python, "reply")
+        worker = partial(_in_worker, tts.engine, tts.python, "reply")
         yield _attempt("speaking", worker)
 
 
@@ -193,19 +193,19 @@ def _gpu_told(line: str) -> str:
 
 def _speech_gpu(config: Config) -> Iterator[Finding]:
     """What the engines with models have here; nothing when this machine runs none, or cannot."""
-    engines = config.engines
+    asr, tts = config.asr, config.tts
     if find_spec("torch") is None:
         return
-    hears = engines.asr in ("qwen3-asr", "nemotron") and not engines.asr_url
+    hears = asr.engine in ("qwen3-asr", "nemotron") and not asr.url
     if hears:
-        model = engines.asr_model or MODELS[engines.asr]
+        model = asr.model or MODELS[asr.engine]
         slow = "on a CPU a few callers at once are heard"
-        describe = described if engines.asr == "qwen3-asr" else streams_described
-        yield from _on_gpu("speech on the GPU", model, describe, engines.asr_device, slow)
-    if engines.tts == "qwen3-tts" and not engines.tts_url:
-        model = engines.tts_model or MODELS[engines.tts]
+        describe = described if asr.engine == "qwen3-asr" else streams_described
+        yield from _on_gpu("speech on the GPU", model, describe, asr.device, slow)
+    if tts.engine == "qwen3-tts" and not tts.url:
+        model = tts.model or MODELS[tts.engine]
         slow = "on a CPU a second of speech takes many"
-        found = _on_gpu("voices on the GPU", model, voices_described, engines.tts_device, slow)
+        found = _on_gpu("voices on the GPU", model, voices_described, tts.device, slow)
         yield from (f for f in found if not (hears and f.subject == "torch"))
 
 

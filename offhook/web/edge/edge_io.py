@@ -57,7 +57,7 @@ from offhook.web.edge.phones import DialRequest, EndedCall, is_risky, who_may_ca
 from offhook.web.edge.refusals import NoPhones
 from offhook.web.engines.engines_io import EMBEDDED, MODELS, open_synthesizer
 from offhook.web.engines.remote_engine_io import Elsewhere, here
-from offhook.web.engines.remote_engines_io import hears_at, recognizer_of, speaks_at, synthesizer_of
+from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
 from offhook.web.http.access import AccessPolicy
 from offhook.web.process.logs import for_log, kind
 from offhook.web.process.loop_io import spare_what_is_loaded
@@ -222,11 +222,10 @@ class Edge:
 
     async def _load_engines(self) -> str:
         """Load and warm up what all calls share; what that is, in words. Raises EngineError."""
-        engines = self.config.engines
         turn_detection = TurnDetection(VadBatch(), SmartTurn(), self.config.turn_settings())
         recognizer = await self._open_recognizer()
         synthesizer = await self._open_synthesizer()
-        options = engines.stream_options(), engines.voice_options()
+        options = self.config.asr.options(), self.config.tts.options()
         self._engines = Engines(turn_detection, recognizer, synthesizer, *options)
         self.clock.after = turn_detection.vad.run
         names = f"hears with {recognizer.name}, speaks with {synthesizer.name}"
@@ -234,15 +233,15 @@ class Edge:
 
     def _serve_programs(self) -> SpeechServer:
         """On the engines of the calls, which come first."""
-        engines, config = self._engines, self.config.engines
-        hears = here(engines.recognizer, config.asr, MODELS.get(config.asr, ""))
+        engines, asr, tts = self._engines, self.config.asr, self.config.tts
+        hears = here(engines.recognizer, asr.engine, MODELS.get(asr.engine, ""))
         speaks = here(engines.synthesizer, engines.synthesizer.name, "")
-        if config.asr_url:
-            hears = self._elsewhere_at(hears_at(config, engines.recognizer))
-        if config.tts_url:
-            speaks = self._elsewhere_at(speaks_at(config, engines.synthesizer))
+        if asr.url:
+            hears = self._elsewhere_at(elsewhere_at("asr", asr, engines.recognizer))
+        if tts.url:
+            speaks = self._elsewhere_at(elsewhere_at("tts", tts, engines.synthesizer))
         registry = self.metrics.registry
-        speech = SpeechServer(self.config.speech, hears, speaks, registry, config.tts_audio_cache)
+        speech = SpeechServer(self.config.speech, hears, speaks, registry, tts.audio_cache)
         speech.calls_come_first = True
         return speech
 
@@ -252,47 +251,47 @@ class Edge:
 
     async def _open_recognizer(self) -> Recognizer:
         """PocketSphinx, or whatever the worker at the configured address runs."""
-        engines = self.config.engines
-        if not engines.asr_url:
-            if engines.asr != "pocketsphinx":
-                raise ConfigError("engines.asr_url: this engine runs in a worker")
-            embedded = PocketSphinxRecognizer(engines.asr_processes)
+        asr = self.config.asr
+        if not asr.url:
+            if asr.engine != "pocketsphinx":
+                raise ConfigError("asr.url: this engine runs in a worker")
+            embedded = PocketSphinxRecognizer(asr.processes)
             self.metrics.watch_recognizer(embedded.losses)
             recognizer = GatedRecognizer(embedded)
             await recognizer.start()
             return recognizer
-        remote = recognizer_of(engines)
+        remote = recognizer_of(asr)
         if isinstance(remote, RemoteRecognizer):
             self.metrics.watch_recognizer(remote.losses)
 
         async def start() -> str:
-            await remote.start(engines.stream_options())
+            await remote.start(asr.options())
             return remote.name
 
-        if engines.asr_preload is not False:
+        if asr.preload is not False:
             self._awaited.append(start)
         return remote
 
     async def _open_synthesizer(self) -> Synthesizer:
         """A voice of this process, or whatever the worker at the configured address runs."""
-        engines = self.config.engines
-        if not engines.tts_url:
-            if engines.tts not in EMBEDDED:
-                raise ConfigError("engines.tts_url: this engine runs in a worker")
-            synthesizer = open_synthesizer(engines.tts, engines.tts_models())
+        tts = self.config.tts
+        if not tts.url:
+            if tts.engine not in EMBEDDED:
+                raise ConfigError("tts.url: this engine runs in a worker")
+            synthesizer = open_synthesizer(tts.engine, tts.models(self.config.engines.hub))
             await synthesizer.start()
             try:
-                synthesizer.open(engines.voice_options()).cancel()
+                synthesizer.open(tts.options()).cancel()
             except ValueError as error:
-                raise ConfigError(f"engines.tts: {error}") from error
+                raise ConfigError(f"tts.engine: {error}") from error
             return synthesizer
-        remote = synthesizer_of(engines)
+        remote = synthesizer_of(tts)
 
         async def start() -> str:
-            await remote.start(engines.voice_options())
+            await remote.start(tts.options())
             return remote.name
 
-        if engines.tts_preload is not False:
+        if tts.preload is not False:
             self._awaited.append(start)
         return remote
 
@@ -563,7 +562,7 @@ class Edge:
 
         known = as_dict(leg.info)
         tell(CallStarted(leg.heard_ms, "bot", "its own", "its own", **known))
-        agent, language = self.config.agent, self.config.engines.tts_language
+        agent, language = self.config.agent, self.config.tts.language
         closing = sentence(Occasion.CLOSING, language or USUAL_LANGUAGE, agent.sentences)
         call = self._conversations[leg.call_id] = BotCall(bot, leg, body, closing, self._spoken)
         try:

@@ -45,7 +45,7 @@ OFFICIAL_PACKAGES = {"qwen3-asr-official": "qwen_asr", "qwen3-tts-official": "qw
 """The authors' packages, each of which needs an environment of its own; `make` names and folders
 are made of theirs."""
 
-M = TypeVar("M", AsrModels, TtsModels)
+M = TypeVar("M", bound=AsrModels | TtsModels)
 
 
 def silent(fraction: float, doing: str) -> None:
@@ -66,7 +66,7 @@ def check_engine(engine: AsrEngine | TtsEngine) -> None:
         kind = "tts" if engine == "qwen3-tts" else "asr"
         raise EngineError(
             f"{name} needs {', '.join(missing)}, not installed here: `make qwen`, or "
-            f"pip install {' '.join(missing)}, or set [engines] {kind}_url to a worker on a "
+            f"pip install {' '.join(missing)}, or set [{kind}] url to a worker on a "
             "machine that has them"
         )
 
@@ -89,7 +89,7 @@ def official_python(engine: AsrEngine | TtsEngine, named: str = "") -> str:
     kind = engine.split("-")[1]
     raise EngineError(
         f"{engine} needs an environment of its own: `make {_make_name(engine)}-official`, or set "
-        f"[engines] {kind}_python to the Python of one ({named or made} is none)"
+        f"[{kind}] python to the Python of one ({named or made} is none)"
     )
 
 

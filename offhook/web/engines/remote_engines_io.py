@@ -1,5 +1,7 @@
 """Engines that are servers elsewhere: a worker of ours, or a server of OpenAI's audio API."""
 
+from typing import TypeVar
+
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
 from offhook.pipeline.speech.openai.synthesizer_io import OpenAiSynthesizer
 from offhook.pipeline.speech.recognizer import Recognizer
@@ -8,9 +10,11 @@ from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
 from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS
 from offhook.pipeline.speech.synthesizer import Synthesizer
-from offhook.web.config.config import OPENAI, AsrEngine, Engines, TtsEngine
+from offhook.web.config.config import OPENAI, Asr, AsrEngine, Tts, TtsEngine
 from offhook.web.engines.engines_io import EMBEDDED
 from offhook.web.engines.remote_engine_io import Elsewhere
+
+E = TypeVar("E", Recognizer, Synthesizer)
 
 
 def recognizer_at(
@@ -39,37 +43,19 @@ def synthesizer_at(
     return RemoteSynthesizer(url, api_key, "" if engine in EMBEDDED else engine)
 
 
-def recognizer_of(engines: Engines) -> RemoteRecognizer | OpenAiRecognizer:
-    """What is at asr_url, not started yet."""
-    e = engines
-    return recognizer_at(e.asr_url, e.asr_api_key, e.asr, e.asr_model, e.asr_max_requests)
+def recognizer_of(asr: Asr) -> RemoteRecognizer | OpenAiRecognizer:
+    """What is at its url, not started yet."""
+    return recognizer_at(asr.url, asr.api_key, asr.engine, asr.model, asr.max_requests)
 
 
-def synthesizer_of(engines: Engines) -> RemoteSynthesizer | OpenAiSynthesizer:
-    """What is at tts_url, not started yet."""
-    e = engines
-    return synthesizer_at(e.tts_url, e.tts_api_key, e.tts, e.tts_model, e.tts_max_requests)
+def synthesizer_of(tts: Tts) -> RemoteSynthesizer | OpenAiSynthesizer:
+    """What is at its url, not started yet."""
+    return synthesizer_at(tts.url, tts.api_key, tts.engine, tts.model, tts.max_requests)
 
 
-def hears_at(engines: Engines, recognizer: Recognizer) -> Elsewhere[Recognizer]:
-    """How programs wait for what is at asr_url, which `recognizer` reaches."""
-    of_ours = engines.asr != OPENAI
-    return Elsewhere(
-        recognizer,
-        recognizer.start,
-        WorkerClient("asr", engines.asr_url, engines.asr_api_key) if of_ours else None,
-        "" if of_ours else OPENAI,
-        "" if of_ours else engines.asr_model,
-    )
-
-
-def speaks_at(engines: Engines, synthesizer: Synthesizer) -> Elsewhere[Synthesizer]:
-    """As hears_at, at tts_url."""
-    of_ours = engines.tts != OPENAI
-    return Elsewhere(
-        synthesizer,
-        synthesizer.start,
-        WorkerClient("tts", engines.tts_url, engines.tts_api_key) if of_ours else None,
-        "" if of_ours else OPENAI,
-        "" if of_ours else engines.tts_model,
-    )
+def elsewhere_at(kind: str, settings: Asr | Tts, engine: E) -> Elsewhere[E]:
+    """How programs wait for what is at that url, which `engine` reaches."""
+    if settings.engine == OPENAI:
+        return Elsewhere(engine, engine.start, None, OPENAI, settings.model)
+    client = WorkerClient(kind, settings.url, settings.api_key)
+    return Elsewhere(engine, engine.start, client, "", "")

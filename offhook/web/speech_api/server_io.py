@@ -112,7 +112,7 @@ class SpeechServer:
     """Speech engines offered to programs over HTTP and WebSocket.
 
     The speech API of an edge, the gateway (`gateway_io.Gateway`) and a worker (`worker_io.Worker`)
-    are all of this class. `audio_cache` is tts_audio_cache: "" for a cache in memory, the address
+    are all of this class. `audio_cache`: "" for a cache in memory, the address
     of a Redis, or "off". Raises EngineError when that cannot be.
     """
 

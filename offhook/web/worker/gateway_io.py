@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.web.config.config import Config, ConfigError
-from offhook.web.engines.engines_io import with_usual_model
+from offhook.web.engines.engines_io import MODELS
 from offhook.web.engines.remote_engine_io import Elsewhere
-from offhook.web.engines.remote_engines_io import hears_at, recognizer_of, speaks_at, synthesizer_of
+from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
 from offhook.web.http.access import AccessPolicy
 from offhook.web.http.listening_io import Address, listener
 from offhook.web.process.loop_io import spare_what_is_loaded
@@ -38,10 +38,10 @@ class Gateway(SpeechServer):
     """A speech server whose two engines run in other processes, here or elsewhere."""
 
     def __init__(self, config: Config) -> None:
-        engines = config.engines
-        self._hears = hears_at(engines, recognizer_of(engines))
-        self._speaks = speaks_at(engines, synthesizer_of(engines))
-        preloads = (self._hears, engines.asr_preload), (self._speaks, engines.tts_preload)
+        asr, tts = config.asr, config.tts
+        self._hears = elsewhere_at("asr", asr, recognizer_of(asr))
+        self._speaks = elsewhere_at("tts", tts, synthesizer_of(tts))
+        preloads = (self._hears, asr.preload), (self._speaks, tts.preload)
         self._awaited: list[Elsewhere[Any]] = [e for e, preload in preloads if preload is not False]
         """Engines that must have loaded before the gateway is ready."""
         self._loading: asyncio.Task[Any] | None = None
@@ -52,17 +52,14 @@ class Gateway(SpeechServer):
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         handles = self._hears.handle(), self._speaks.handle()
-        super().__init__(config.speech, *handles, registry, engines.tts_audio_cache)
+        super().__init__(config.speech, *handles, registry, tts.audio_cache)
 
     def know(self, config: Config) -> None:
         """Sets the names of the engines that the workers of this machine will run."""
-        engines = config.engines
-        if not engines.asr_url:
-            self._hears.name = engines.asr
-            self._hears.model = with_usual_model(engines.asr, engines.asr_models()).model
-        if not engines.tts_url and engines.tts != "auto":
-            self._speaks.name = engines.tts
-            self._speaks.model = with_usual_model(engines.tts, engines.tts_models()).model
+        for elsewhere, settings in ((self._hears, config.asr), (self._speaks, config.tts)):
+            if not settings.url and settings.engine != "auto":
+                elsewhere.name = settings.engine
+                elsewhere.model = settings.model or MODELS.get(settings.engine, "")
 
     def start(self) -> None:
         if self._awaited:

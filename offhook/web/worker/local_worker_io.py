@@ -23,7 +23,7 @@ from pathlib import Path
 from loguru import logger
 
 from offhook.pipeline.speech.remote.worker_client_io import UNIX
-from offhook.web.config.config import Config
+from offhook.web.config.config import Asr, Config, Tts
 from offhook.web.engines.engines_io import EMBEDDED, check_engine, official_python, with_usual_model
 from offhook.web.worker.worker_child_io import FAILED, HEARTBEAT, HEARTBEAT_S, ChildSettings
 
@@ -228,34 +228,28 @@ async def local_workers(config: Config, *, gateway: bool = False) -> AsyncIterat
 
     An edge has the embedded engines in its own process, a `gateway` none.
     """
-    engines = config.engines
     async with AsyncExitStack() as workers:
         here: dict[str, object] = {}
         for settings in _wanted(config, gateway):
             if not settings.python:
                 check_engine(settings.engine)
-            here[f"{settings.kind}_url"] = await workers.enter_async_context(on_demand(settings))
-        if "asr_url" in here:
-            here["asr_preload"] = bool(engines.asr_preload)
-        if "tts_url" in here:
-            here["tts_preload"] = bool(engines.tts_preload)
-        if here:
-            config = config.model_copy(update={"engines": engines.model_copy(update=here)})
-        yield config
+            section: Asr | Tts = getattr(config, settings.kind)
+            url = await workers.enter_async_context(on_demand(settings))
+            reached = {"url": url, "preload": bool(section.preload)}
+            here[settings.kind] = section.model_copy(update=reached)
+        yield config.model_copy(update=here) if here else config
 
 
 def _wanted(config: Config, gateway: bool = False) -> Iterator[ChildSettings]:
-    engines, level = config.engines, config.log.level
-    if not engines.asr_url and (gateway or engines.asr not in EMBEDDED):
-        models = with_usual_model(engines.asr, engines.asr_models())
-        streams = _streams(config, gateway, config.speech.transcriptions)
-        python = official_python(engines.asr, engines.asr_python)
-        yield ChildSettings(engines.asr, models, streams, engines.asr_idle_seconds, level, python)
-    if not engines.tts_url and (gateway or engines.tts not in EMBEDDED):
-        voices = with_usual_model(engines.tts, engines.tts_models())
-        streams = _streams(config, gateway, config.speech.speeches)
-        python = official_python(engines.tts, engines.tts_python)
-        yield ChildSettings(engines.tts, voices, streams, engines.tts_idle_seconds, level, python)
+    sections = (config.asr, config.speech.transcriptions), (config.tts, config.speech.speeches)
+    for section, requests in sections:
+        engine = section.engine
+        if not section.url and (gateway or engine not in EMBEDDED):
+            models = with_usual_model(engine, section.models(config.engines.hub))
+            streams = _streams(config, gateway, requests)
+            python = official_python(engine, section.python)
+            level = config.log.level
+            yield ChildSettings(engine, models, streams, section.idle_seconds, level, python)
 
 
 def _streams(config: Config, gateway: bool, requests: int) -> int:

@@ -165,4 +165,4 @@ def test_without_torch_it_says_what_to_install(
         error = capsys.readouterr().err
         assert f"{name} needs torch" in error
         assert "pip install torch" in error
-        assert "asr_url" in error
+        assert "[asr] url" in error

@@ -215,7 +215,8 @@ def test_a_traceback_tells_no_secret(lines, json_lines):
         {
             "server": {"api_key": key},
             "webrtc": {"ice_servers": [{"urls": "turn:turn.example", "credential": key}]},
-            "engines": {"asr_api_key": key, "tts_api_key": key},
+            "asr": {"api_key": key},
+            "tts": {"api_key": key},
             "agent": {"api_key": key},
             "speech": {"keys": [{"name": "bot", "key": key}], "translate_api_key": key},
         }
@@ -239,22 +240,45 @@ def test_a_traceback_tells_no_secret(lines, json_lines):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("asr = 'whisper'", "engines.asr: "),
-        ("asr_url = 'gpu:7870'", "engines.asr_url: Value error, not http://host:port or unix:PATH"),
-        ("asr_precision = 'int4'", "engines.asr_precision: "),
-        ("asr_update_ms = 20", "engines.asr_update_ms: "),
-        ("asr_update_ms = 1121", "engines.asr_update_ms: "),
-        ("asr_max_batch_latency_ms = -1", "engines.asr_max_batch_latency_ms: "),
-        ("asr_language = 'English'", "engines.asr_language is 'English', not a code such as 'en'"),
-        ("tts = 'festival'", "engines.tts: "),
-        ("tts_url = 'gpu'", "engines.tts_url: Value error, not http://host:port or unix:PATH"),
-        ("tts_speed = 3", "engines.tts_speed: "),
-        ("tts_language = 'de-DE'", "engines.tts_language is 'de-DE', not a code such as 'en'"),
+        ("[asr]\nengine = 'whisper'", "asr.engine: "),
+        ("[asr]\nurl = 'gpu:7870'", "asr.url: Value error, not http://host:port or unix:PATH"),
+        ("[asr]\nprecision = 'int4'", "asr.precision: "),
+        ("[asr]\nupdate_ms = 20", "asr.update_ms: "),
+        ("[asr]\nupdate_ms = 1121", "asr.update_ms: "),
+        ("[asr]\nmax_batch_latency_ms = -1", "asr.max_batch_latency_ms: "),
+        ("[asr]\nlanguage = 'English'", "asr.language is 'English', not a code such as 'en'"),
+        ("[tts]\nengine = 'festival'", "tts.engine: "),
+        ("[tts]\nurl = 'gpu'", "tts.url: Value error, not http://host:port or unix:PATH"),
+        ("[tts]\nspeed = 3", "tts.speed: "),
+        ("[tts]\nlanguage = 'de-DE'", "tts.language is 'de-DE', not a code such as 'en'"),
+        (
+            "[asr]\nengine = 'nemotron'\naligner = 'a'",
+            "asr: .*aligner is for qwen3-asr and qwen3-asr-official, not for nemotron",
+        ),
+        ("[asr]\nprecision = 'fp8-weights'", "asr: .*precision is for qwen3-asr, not for pocket"),
+        ("[tts]\nmax_requests = 2", "tts: .*max_requests is for openai, not for auto"),
     ],
 )
 def test_engines_that_cannot_be_say_so(tmp_path, line, says):
     with pytest.raises(ConfigError, match="^" + says):
-        load(written(tmp_path, f"[engines]\n{line}"), {})
+        load(written(tmp_path, line), {})
+
+
+def test_keys_of_before_name_those_of_today(tmp_path):
+    old = 'hub = ""\nasr = "nemotron"\nasr_max_batch_latency_ms = 2\ntts_voice = "Ryan"'
+    with pytest.raises(ConfigError) as refused:
+        load(written(tmp_path, f"[engines]\n{old}"), {})
+    assert str(refused.value) == (
+        "engines: Value error, asr is now [asr] engine, "
+        "asr_max_batch_latency_ms is now [asr] max_batch_latency_ms, tts_voice is now [tts] voice"
+    )
+    with pytest.raises(ConfigError, match=r"^engines: .*asr_url is now \[asr\] url$"):
+        load(None, {"OFFHOOK_ENGINES_ASR_URL": "http://gpu:7870"})
+
+
+def test_what_kubernetes_says_of_services_is_passed_over():
+    names = ("SERVICE_HOST", "SERVICE_PORT", "PORT", "PORT_7870_TCP_ADDR")
+    assert load(None, {f"OFFHOOK_ASR_{name}": "tcp://10.0.0.1:7870" for name in names}) == Config()
 
 
 @pytest.mark.parametrize(
@@ -264,15 +288,15 @@ async def test_another_engine_is_all_that_is_changed_for_a_worker_of_this_machin
     monkeypatch, kind, engine
 ):
     monkeypatch.setattr(local_worker_io, "check_engine", lambda engine: None)
-    config = load(None, {f"OFFHOOK_ENGINES_{kind.upper()}": engine})
+    config = load(None, {f"OFFHOOK_{kind.upper()}_ENGINE": engine})
     async with local_worker_io.local_workers(config) as served:
-        engines = served.engines.model_dump()
-        assert engines[f"{kind}_url"].startswith("unix:/")
-        assert (engines[f"{kind}_preload"], engines[kind]) == (False, engine)
-        other = {"asr": "tts", "tts": "asr"}[kind]
-        assert (engines[f"{other}_url"], engines[f"{other}_preload"]) == ("", None)
-    elsewhere = {f"OFFHOOK_ENGINES_{kind.upper()}_URL": "http://gpu:7870"}
-    for environment in ({}, elsewhere, {f"OFFHOOK_ENGINES_{kind.upper()}": engine, **elsewhere}):
+        section = getattr(served, kind)
+        assert section.url.startswith("unix:/")
+        assert (section.preload, section.engine) == (False, engine)
+        other = getattr(served, {"asr": "tts", "tts": "asr"}[kind])
+        assert (other.url, other.preload) == ("", None)
+    elsewhere = {f"OFFHOOK_{kind.upper()}_URL": "http://gpu:7870"}
+    for environment in ({}, elsewhere, {f"OFFHOOK_{kind.upper()}_ENGINE": engine, **elsewhere}):
         config = load(None, environment)
         async with local_worker_io.local_workers(config) as served:
             assert served is config
@@ -280,28 +304,30 @@ async def test_another_engine_is_all_that_is_changed_for_a_worker_of_this_machin
 
 async def test_two_engines_have_two_workers(monkeypatch):
     monkeypatch.setattr(local_worker_io, "check_engine", lambda engine: None)
-    table = {"asr": "qwen3-asr", "tts": "qwen3-tts", "tts_preload": True, "tts_voice": "Ryan"}
-    config = Config.model_validate({"engines": table})
+    speaking = {"engine": "qwen3-tts", "preload": True, "voice": "Ryan"}
+    config = Config.model_validate({"asr": {"engine": "qwen3-asr"}, "tts": speaking})
     async with local_worker_io.local_workers(config) as served:
-        engines = served.engines
-        assert len({engines.asr_url, engines.tts_url, ""}) == 3
-        assert (engines.asr_preload, engines.tts_preload) == (False, True)
-        assert engines.voice_options().voice == "Ryan"
+        assert len({served.asr.url, served.tts.url, ""}) == 3
+        assert (served.asr.preload, served.tts.preload) == (False, True)
+        assert served.tts.options().voice == "Ryan"
 
 
 def test_where_models_come_from_reaches_the_workers(tmp_path):
     for hub in ("https://mirror.example/hf", "modelscope"):
-        config = load(None, {"OFFHOOK_ENGINES_HUB": hub})
-        assert config.engines.asr_models().hub == config.engines.tts_models().hub == hub
+        engines = {"OFFHOOK_ASR_ENGINE": "qwen3-asr", "OFFHOOK_TTS_ENGINE": "qwen3-tts"}
+        config = load(None, {"OFFHOOK_ENGINES_HUB": hub, **engines})
+        asr, tts = local_worker_io._wanted(config)
+        assert asr.models.hub == tts.models.hub == hub
     with pytest.raises(ConfigError, match=r"^engines\.hub"):
         load(written(tmp_path, '[engines]\nhub = "modelscape"'), {})
 
 
 def test_how_long_nemotron_waits_for_company_reaches_its_worker():
-    config = load(None, {"OFFHOOK_ENGINES_ASR_MAX_BATCH_LATENCY_MS": "2.5"})
-    assert config.engines.asr_models().max_batch_latency_ms == 2.5
-    assert Config().engines.asr_models().max_batch_latency_ms == 0
-    assert Config().engines.stream_options().update_ms == 400
+    nemotron = {"OFFHOOK_ASR_ENGINE": "nemotron"}
+    config = load(None, {"OFFHOOK_ASR_MAX_BATCH_LATENCY_MS": "2.5", **nemotron})
+    assert config.asr.models("").max_batch_latency_ms == 2.5
+    assert Config().asr.models("").max_batch_latency_ms == 0
+    assert Config().asr.options().update_ms == 400
 
 
 def test_the_example_is_the_defaults():

@@ -15,8 +15,13 @@ from offhook.web.doctor.gpu_io import SETTINGS, described
 H200 = Machine("2.11.0", "3.6.0", "", "NVIDIA H200", 100 << 30, 140 << 30, 800, near_cpus=48)
 
 
-def config(**engines):
-    return Config.model_validate({"engines": {"asr": "qwen3-asr", **engines}})
+def config(asr="qwen3-asr", tts="auto", **engines):
+    """`engines`: asr_KEY and tts_KEY of the configuration."""
+    sections = {"asr": {"engine": asr}, "tts": {"engine": tts}}
+    for name, value in engines.items():
+        section, _, key = name.partition("_")
+        sections[section][key] = value
+    return Config.model_validate(sections)
 
 
 def findings(monkeypatch, machine, installed=True, **engines):

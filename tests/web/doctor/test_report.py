@@ -199,10 +199,10 @@ def test_a_finding_reads_as_a_line():
 @pytest.mark.parametrize(
     ("engines", "verdict", "says"),
     [
-        ("tts = 'espeak'", "ok", "not asked"),
-        ("tts_url = 'unix:nobody'", "fails", "no speech worker at unix:nobody"),
-        ("tts = 'qwen3-tts'", "fails", "Qwen3-TTS needs torch, not installed here"),
-        ("tts = 'qwen3-tts-official'", "fails", "`make qwen-tts-official`"),
+        ("engine = 'espeak'", "ok", "not asked"),
+        ("url = 'unix:nobody'", "fails", "no speech worker at unix:nobody"),
+        ("engine = 'qwen3-tts'", "fails", "Qwen3-TTS needs torch, not installed here"),
+        ("engine = 'qwen3-tts-official'", "fails", "`make qwen-tts-official`"),
     ],
 )
 def test_the_voice_that_is_configured_is_looked_at(tmp_path, monkeypatch, engines, verdict, says):
@@ -211,7 +211,7 @@ def test_the_voice_that_is_configured_is_looked_at(tmp_path, monkeypatch, engine
     monkeypatch.setattr(find_spec, lambda n: found_by_name.get(n, n))
     monkeypatch.setattr(doctor_io, "find_spec", lambda name: None)
     path = tmp_path / "offhook.toml"
-    path.write_text(f"[engines]\n{engines}")
+    path.write_text(f"[tts]\n{engines}")
     findings = examine(path)
     assert found(findings, "speaking").verdict == verdict
     assert says in found(findings, "speaking").detail
@@ -222,7 +222,7 @@ def test_the_voice_that_is_configured_is_looked_at(tmp_path, monkeypatch, engine
 def test_a_worker_that_speaks_elsewhere_is_named(tmp_path):
     """While it runs in another thread, for the doctor has a loop of its own."""
     path = tmp_path / "offhook.toml"
-    path.write_text(f"[engines]\ntts_url = 'unix:{tmp_path / 's'}'")
+    path.write_text(f"[tts]\nurl = 'unix:{tmp_path / 's'}'")
 
     async def serve():
         worker = Worker(WorkerSettings("speller", "1"), lambda told: Speller(), TtsMetrics())
@@ -247,9 +247,7 @@ def test_an_official_engine_is_looked_for_in_its_own_environment(
     monkeypatch.setattr("offhook.web.engines.engines_io.find_spec", lambda name: None)
     monkeypatch.setattr(doctor_io, "find_spec", lambda name: None)
     path = tmp_path / "offhook.toml"
-    path.write_text(
-        f"[engines]\n{kind} = 'qwen3-{kind}-official'\n{kind}_python = '{sys.executable}'"
-    )
+    path.write_text(f"[{kind}]\nengine = 'qwen3-{kind}-official'\npython = '{sys.executable}'")
     engine = found(examine(path), {"asr": "hearing", "tts": "speaking"}[kind])
     assert engine.verdict == "ok"
     assert f"started by the first {first}, by {sys.executable}" in engine.detail
@@ -261,8 +259,8 @@ def test_servers_of_openais_api_are_asked_as_such(tmp_path):
 
     async def examined(stub):
         path.write_text(
-            f"[engines]\nasr = 'openai'\nasr_url = '{stub.url}'\nasr_api_key = 'k'\n"
-            f"tts = 'openai'\ntts_url = '{stub.url}'\ntts_api_key = 'other'"
+            f"[asr]\nengine = 'openai'\nurl = '{stub.url}'\napi_key = 'k'\n"
+            f"[tts]\nengine = 'openai'\nurl = '{stub.url}'\napi_key = 'other'"
         )
         return await asyncio.to_thread(examine, path)
 
@@ -276,7 +274,7 @@ def test_servers_of_openais_api_are_asked_as_such(tmp_path):
     assert found(findings, "hearing").detail == f"ears at {place}, by the server at {url}"
     assert found(findings, "speaking").verdict == "fails"
     assert "it wants a valid API key" in found(findings, "speaking").detail
-    assert "set [engines] tts_api_key" in found(findings, "speaking").detail
+    assert "set [tts] api_key" in found(findings, "speaking").detail
 
 
 @pytest.mark.usefixtures("no_engines")
@@ -285,7 +283,7 @@ def test_a_server_of_openais_api_that_does_not_answer_is_no_server(tmp_path, mon
     path = tmp_path / "offhook.toml"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        path.write_text(f"[engines]\ntts = 'openai'\ntts_url = '{url}'")
+        path.write_text(f"[tts]\nengine = 'openai'\nurl = '{url}'")
         speaking = found(examine(path), "speaking")
     assert speaking.verdict == "fails"
     assert f"the server at {url} has not answered in 0.2 s" in speaking.detail

@@ -58,7 +58,7 @@ TABLE: dict[str, Any] = {
     "webrtc": {"addresses": ["127.0.0.1"]},
     "opus": {"dtx": False},
     "agent": {"kind": "silent"},
-    "engines": {"tts": "espeak"},
+    "tts": {"engine": "espeak"},
     "sip": {
         "udp": 0,
         "tcp": 0,

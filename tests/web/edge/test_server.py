@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from offhook.signaling import peer_io
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.smallwebrtc import MAX_BODY_BYTES, parse_offer
-from offhook.web.config.config import Agent, Config, Engines, Server, WebRtc
+from offhook.web.config.config import Agent, Config, Server, Tts, WebRtc
 from offhook.web.edge import server_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.refusals import RETRY_AFTER_SECONDS, Busy
@@ -511,7 +511,7 @@ async def test_serve_says_where_it_is_and_ends_on_a_signal(capsys):
 
     told = asyncio.get_running_loop().create_future()
     sink = logger.add(lambda m: "call me" in m and told.set_result(m.record["extra"]["port"]))
-    config = CONFIG.model_copy(update={"engines": Engines(tts="espeak")})
+    config = CONFIG.model_copy(update={"tts": Tts(engine="espeak")})
     task = asyncio.create_task(server_io.serve(config))
     try:
         port = await asyncio.wait_for(told, 10)

@@ -20,10 +20,12 @@ from offhook.web.engines.engines_io import (
 from offhook.web.worker.local_worker_io import local_workers, on_demand
 from offhook.web.worker.worker_child_io import ChildSettings
 
+ASR_OPENAI = '[asr]\nengine = "openai"'
+
 
 def configured(tmp_path: Path, *lines: str) -> Config:
     path = tmp_path / "offhook.toml"
-    path.write_text("\n".join(["[engines]", *lines]))
+    path.write_text("\n".join(lines))
     return load(path, {})
 
 
@@ -31,20 +33,20 @@ def configured(tmp_path: Path, *lines: str) -> Config:
     "url", ["http://gpu:8000/v1", "https://api.openai.com/v1", "http://[::1]:8000"]
 )
 def test_a_server_of_openais_api_has_an_address_with_a_path(tmp_path: Path, url: str) -> None:
-    engines = configured(tmp_path, 'asr = "openai"', f'asr_url = "{url}"').engines
-    assert engines.asr_url == url
+    config = configured(tmp_path, "[asr]", 'engine = "openai"', f'url = "{url}"')
+    assert config.asr.url == url
 
 
 @pytest.mark.parametrize(
     ("lines", "fault"),
     [
-        (('asr = "openai"',), "asr_url: where is the server"),
-        (('tts = "openai"',), "tts_url: where is the server"),
-        (('asr = "openai"', 'asr_url = "gpu:8000"'), "asr_url: .*not http://host:port/v1"),
-        (('asr = "openai"', 'asr_url = "unix:/tmp/s"'), "asr_url: .*not http://host:port/v1"),
-        (('tts = "openai"', 'tts_url = "http://me:secret@gpu/v1"'), "tts_url: .*not http"),
-        (('asr_url = "http://gpu:8000/v1"',), "asr_url: .*or unix:PATH"),
-        (('asr = "openai"', 'asr_url = "http://a/v1"', "asr_max_requests = 0"), "max_requests"),
+        ((ASR_OPENAI,), "asr: .*url: where is the server"),
+        (('[tts]\nengine = "openai"',), "tts: .*url: where is the server"),
+        ((ASR_OPENAI, 'url = "gpu:8000"'), "asr.url: .*not http://host:port/v1"),
+        ((ASR_OPENAI, 'url = "unix:/tmp/s"'), "asr.url: .*not http://host:port/v1"),
+        (('[tts]\nengine = "openai"', 'url = "http://me:secret@gpu/v1"'), "tts.url: .*not http"),
+        (('[asr]\nurl = "http://gpu:8000/v1"',), "asr.url: .*or unix:PATH"),
+        ((ASR_OPENAI, 'url = "http://a/v1"', "max_requests = 0"), "max_requests"),
     ],
 )
 def test_an_address_that_cannot_be_stops_the_server(
@@ -83,7 +85,7 @@ def other_python(path: Path, witness: Path) -> Path:
 
 @pytest.mark.usefixtures("without_packages")
 def test_an_official_engine_needs_an_environment_and_says_how_it_is_made() -> None:
-    with pytest.raises(EngineError, match=r"make no-such-package-official.*asr_python"):
+    with pytest.raises(EngineError, match=r"make no-such-package-official.*\[asr\] python"):
         official_python("qwen3-asr-official")
     with pytest.raises(EngineError, match="/nowhere/python is none"):
         official_python("qwen3-tts-official", "/nowhere/python")
@@ -123,9 +125,9 @@ async def test_a_worker_of_another_environment_is_started_with_its_python(tmp_pa
 @pytest.mark.usefixtures("without_packages")
 async def test_the_configuration_names_the_python(tmp_path: Path) -> None:
     python = other_python(tmp_path / "bin/python", tmp_path / "witness")
-    lines = 'asr = "qwen3-asr-official"', f'asr_python = "{python}"', 'asr_model = "x"'
+    lines = '[asr]\nengine = "qwen3-asr-official"', f'python = "{python}"', 'model = "x"'
     async with local_workers(configured(tmp_path, *lines)) as config:
-        assert config.engines.asr_url.startswith("unix:")
+        assert config.asr.url.startswith("unix:")
     os.remove(python)
     with pytest.raises(EngineError, match=f"{python} is none"):
         async with local_workers(configured(tmp_path, *lines)):

@@ -4,7 +4,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from offhook.web.cli.caller_io import Line, ScriptedCall, spoken, trimmed
-from offhook.web.config.config import Config, Engines, Server, WebRtc
+from offhook.web.config.config import Asr, Config, Server, Tts, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.engines.engines_io import open_synthesizer
@@ -18,12 +18,13 @@ QUESTION = "Are you open on Sunday?"
 @pytest.mark.usefixtures("loopback")
 async def test_a_call_on_engines_behind_openais_api(speech_server: Served) -> None:
     url = f"{speech_server.url}/v1"
-    engines = Engines(asr="openai", asr_url=url, tts="openai", tts_url=url)
+    asr, tts = Asr(engine="openai", url=url), Tts(engine="openai", url=url)
     voice = open_synthesizer()
     await voice.start()
     line = Line(QUESTION, trimmed(await spoken(voice, QUESTION)))
     await voice.close()
-    config = Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=Server(port=0), engines=engines)
+    here = {"webrtc": WebRtc(addresses=["127.0.0.1"]), "server": Server(port=0)}
+    config = Config(asr=asr, tts=tts, **here)
     edge = Edge(config)
     await edge.start()
     server = TestServer(application(edge))

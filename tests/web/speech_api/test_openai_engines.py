@@ -24,13 +24,12 @@ from offhook.pipeline.speech.remote import recognizer_io as remote_recognizer_io
 from offhook.pipeline.speech.remote import synthesizer_io as remote_synthesizer_io
 from offhook.pipeline.speech.streams import utterance_stream_io
 from offhook.pipeline.speech.synthesizer import Speech, UnknownVoice, VoiceOptions
-from offhook.web.config.config import Engines, Log, SpeechKey
+from offhook.web.config.config import Asr, Log, SpeechKey, Tts
 from offhook.web.config.config import Speech as Settings
 from offhook.web.engines import remote_engine_io as elsewhere_io
 from offhook.web.engines.remote_engines_io import (
-    hears_at,
+    elsewhere_at,
     recognizer_of,
-    speaks_at,
     synthesizer_of,
 )
 from offhook.web.process.logs import set_up
@@ -139,7 +138,7 @@ async def test_a_wrong_key_is_told_in_words() -> None:
     settings = Settings(keys=(SpeechKey(name="us", key="sesame"),))
     async with quickly_served(settings) as quick:
         async with reaching(quick, "wrong") as recognizer:
-            with pytest.raises(EngineError, match=r"valid API key.*asr_api_key"):
+            with pytest.raises(EngineError, match=r"valid API key.*\[asr\] api_key"):
                 await recognizer.start(StreamOptions(live=False))
         async with reaching(quick, "sesame") as recognizer:
             await recognizer.start(StreamOptions(live=False))
@@ -185,14 +184,15 @@ async def test_what_one_offhook_says_another_hears(speech_server: Served) -> Non
 async def test_a_gateway_reaches_a_server_when_somebody_asks() -> None:
     async with quickly_served() as quick:
         url = f"{quick.url}/v1"
-        engines = Engines(asr="openai", asr_url=url, tts="openai", tts_url=url)
-        recognizer, synthesizer = recognizer_of(engines), synthesizer_of(engines)
-        for reached in (hears_at(engines, recognizer), speaks_at(engines, synthesizer)):
+        asr, tts = Asr(engine="openai", url=url), Tts(engine="openai", url=url)
+        recognizer, synthesizer = recognizer_of(asr), synthesizer_of(tts)
+        hears = elsewhere_at("asr", asr, recognizer)
+        for reached in (hears, elsewhere_at("tts", tts, synthesizer)):
             one, two = await asyncio.gather(reached.get(), reached.get())
             assert one is two
             await reached.close()
             await one.close()
-    nobody = hears_at(engines, recognizer_of(engines))
+    nobody = elsewhere_at("asr", asr, recognizer_of(asr))
     with pytest.raises(EngineError, match="no server answers there"):
         await nobody.get()
     await nobody.close()
@@ -200,8 +200,8 @@ async def test_a_gateway_reaches_a_server_when_somebody_asks() -> None:
 
 
 async def test_the_configuration_names_the_engine() -> None:
-    engines = Engines(asr="openai", asr_url="http://gpu:8000/v1", asr_model="Qwen/Qwen3-ASR-0.6B")
-    recognizer = recognizer_of(engines)
+    asr = Asr(engine="openai", url="http://gpu:8000/v1", model="Qwen/Qwen3-ASR-0.6B")
+    recognizer = recognizer_of(asr)
     assert recognizer.name == "Qwen/Qwen3-ASR-0.6B at gpu:8000"
     await recognizer.close()
 
@@ -347,11 +347,12 @@ async def test_what_an_upstream_says_is_in_the_log_and_in_no_answer(
     if not status:
         await site.stop()
     url = f"http://{place}/v1" if engine == "openai" else f"http://{place}"
-    asr, tts = ("openai", "openai") if engine == "openai" else ("qwen3-asr", "qwen3-tts")
-    engines = Engines.model_validate({"asr": asr, "asr_url": url, "tts": tts, "tts_url": url})
-    recognizer, synthesizer = recognizer_of(engines), synthesizer_of(engines)
-    hears, speaks = hears_at(engines, recognizer), speaks_at(engines, synthesizer)
-    server = SpeechServer(Settings(), hears.served(), speaks.served())
+    asr = Asr(engine="openai" if engine == "openai" else "qwen3-asr", url=url)
+    tts = Tts(engine="openai" if engine == "openai" else "qwen3-tts", url=url)
+    recognizer, synthesizer = recognizer_of(asr), synthesizer_of(tts)
+    hears = elsewhere_at("asr", asr, recognizer)
+    speaks = elsewhere_at("tts", tts, synthesizer)
+    server = SpeechServer(Settings(), hears.handle(), speaks.handle())
     set_up(Log())
     try:
         async with listening(server) as at, aiohttp.ClientSession(at) as client:
@@ -384,10 +385,10 @@ async def test_what_an_upstream_says_is_in_the_log_and_in_no_answer(
 async def test_what_a_request_asks_for_in_vain_is_named() -> None:
     """The upstream hears English, and refuses French in words that go no further."""
     async with openai_stub() as stub:
-        engines = Engines.model_validate({"asr": "openai", "asr_url": stub.url})
-        recognizer = recognizer_of(engines)
-        hears = hears_at(engines, recognizer)
-        server = SpeechServer(Settings(), hears.served(), None)
+        asr = Asr(engine="openai", url=stub.url)
+        recognizer = recognizer_of(asr)
+        hears = elsewhere_at("asr", asr, recognizer)
+        server = SpeechServer(Settings(), hears.handle(), None)
         async with listening(server) as at, aiohttp.ClientSession(at) as client:
             for language, status in (("en", 200), ("fr", 400)):
                 if status == 400:

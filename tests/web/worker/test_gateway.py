@@ -89,7 +89,12 @@ def form_of(file: bytes) -> aiohttp.FormData:
 
 @asynccontextmanager
 async def gateway(**engines: Any) -> AsyncIterator[Client]:
-    config = Config.model_validate({"engines": {"asr_processes": 1, **engines}})
+    """`engines`: asr_KEY and tts_KEY of the configuration."""
+    sections: dict[str, dict[str, Any]] = {"asr": {"processes": 1}, "tts": {}}
+    for name, value in engines.items():
+        section, _, key = name.partition("_")
+        sections[section][key] = value
+    config = Config.model_validate(sections)
     async with opened(config, [Address("127.0.0.1", 0)]) as there:
         url = there.listening[0]
         async with aiohttp.ClientSession(url) as http:

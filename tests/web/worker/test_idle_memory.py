@@ -56,9 +56,9 @@ def server(tmp_path: Path) -> Iterator[tuple[int, str]]:
     """The process and the address of an edge whose recogniser is a worker that is not there."""
     settings = {
         "OFFHOOK_SERVER_PORT": "0",
-        "OFFHOOK_ENGINES_ASR": "qwen3-asr",
-        "OFFHOOK_ENGINES_ASR_URL": f"unix:{tmp_path}/nobody.sock",
-        "OFFHOOK_ENGINES_ASR_PRELOAD": "false",
+        "OFFHOOK_ASR_ENGINE": "qwen3-asr",
+        "OFFHOOK_ASR_URL": f"unix:{tmp_path}/nobody.sock",
+        "OFFHOOK_ASR_PRELOAD": "false",
     }
     with running(tmp_path, "call me at", "serve", **settings) as server:
         yield server

@@ -22,7 +22,7 @@ from offhook.pipeline.speech.recognizer import (
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.cli import main as cli
 from offhook.web.cli.caller_io import Line, ScriptedCall
-from offhook.web.config.config import Config, Engines, Server, WebRtc
+from offhook.web.config.config import Asr, Config, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.engines.engines_io import open_recognizer
@@ -181,10 +181,8 @@ def test_what_it_has_not_is_said(
 @pytest.mark.usefixtures("loopback")
 async def test_a_caller_is_heard_and_answered(model: str) -> None:
     """By a server that starts the worker of its own."""
-    engines = Engines(
-        asr="nemotron", asr_model=model, asr_device="cpu", asr_update_ms=80, asr_preload=True
-    )
-    config = Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=Server(port=0), engines=engines)
+    asr = Asr(engine="nemotron", model=model, device="cpu", update_ms=80, preload=True)
+    config = Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=Server(port=0), asr=asr)
     async with local_workers(config) as served, asyncio.timeout(PATIENCE_S):
         edge = Edge(served)
         await edge.start()

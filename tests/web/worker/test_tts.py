@@ -26,7 +26,7 @@ from offhook.pipeline.speech.remote import synthesizer_io as remote_synthesizer_
 from offhook.pipeline.speech.remote import tts_protocol, worker_protocol
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, VoiceOptions
-from offhook.web.config.config import Config, ConfigError, Engines, WebRtc
+from offhook.web.config.config import Config, ConfigError, Tts, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.engines.engines_io import at_hand
 from offhook.web.speech_api.sockets import worker_stream_io
@@ -139,15 +139,13 @@ async def test_a_worker_nobody_needs_ends_though_connections_wait_and_comes_back
 
 
 async def test_what_is_configured_reaches_the_child() -> None:
-    engines = Engines(
-        tts="qwen3-tts", tts_model="m", tts_voices="v", tts_audio_cache="redis://here:6379/1"
-    )
-    [settings] = local_worker_io._wanted(Config(engines=engines))
+    tts = Tts(engine="qwen3-tts", model="m", voices="v", audio_cache="redis://here:6379/1")
+    [settings] = local_worker_io._wanted(Config(tts=tts))
     assert settings.models == TtsModels("m", "auto", "v", "redis://here:6379/1")
     assert ChildSettings.from_json(settings.to_json()) == settings
     with pytest.raises(ValueError, match="not redis://host:port/db"):
-        Engines(tts_audio_cache="here:6379")
-    assert Engines(tts_audio_cache="off").tts_models().audio_cache == "off"
+        Tts(audio_cache="here:6379")
+    assert Tts(audio_cache="off").models("").audio_cache == "off"
 
 
 # --- as a server of its own ---
@@ -562,8 +560,8 @@ async def test_an_edge_whose_voice_is_elsewhere_is_ready_when_that_is(
     monkeypatch.setattr("offhook.web.edge.edge_io.WORKER_RETRY_SECONDS", 0.05)
     monkeypatch.setattr("aioice.ice.get_host_addresses", lambda *_: [])
     path = tmp_path / "s"
-    engines = Engines(tts_url=f"unix:{path}", tts_voice="small", tts_speed=1.5)
-    edge = Edge(Config(webrtc=WebRtc(addresses=["127.0.0.1"]), engines=engines))
+    tts = Tts(url=f"unix:{path}", voice="small", speed=1.5)
+    edge = Edge(Config(webrtc=WebRtc(addresses=["127.0.0.1"]), tts=tts))
     await edge.start()
     await asyncio.sleep(0.1)
     assert not edge.ready
@@ -584,8 +582,8 @@ async def test_an_edge_whose_voice_is_elsewhere_is_ready_when_that_is(
     await worker.close()
 
 
-@pytest.mark.parametrize("key", ["tts_voice", "tts_language"])
+@pytest.mark.parametrize("key", ["voice", "language"])
 async def test_a_voice_that_cannot_be_stops_the_edge(key: str) -> None:
-    edge = Edge(Config(engines=Engines.model_validate({key: "xx"})))
-    with pytest.raises(ConfigError, match=r"^engines\.tts: .*'xx'"):
+    edge = Edge(Config(tts=Tts.model_validate({key: "xx"})))
+    with pytest.raises(ConfigError, match=r"^tts\.engine: .*'xx'"):
         await edge._open_synthesizer()

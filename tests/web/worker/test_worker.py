@@ -27,7 +27,7 @@ from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecogni
 from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, Progress, Recognizer
 from offhook.pipeline.speech.remote import asr_protocol, worker_protocol
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
-from offhook.web.config.config import Config, Engines, WebRtc
+from offhook.web.config.config import Asr, Config, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.http.listening_io import Address
 from offhook.web.speech_api.sockets import asr_stream_io, worker_stream_io
@@ -513,8 +513,8 @@ async def test_an_edge_whose_worker_is_elsewhere_is_ready_when_that_is(
     monkeypatch.setattr("offhook.web.edge.edge_io.WORKER_RETRY_SECONDS", 0.05)
     monkeypatch.setattr("aioice.ice.get_host_addresses", lambda *_: [])
     path = tmp_path / "s"
-    engines = Engines(asr_url=f"unix:{path}", asr_context="opening hours")
-    edge = Edge(Config(webrtc=WebRtc(addresses=["127.0.0.1"]), engines=engines))
+    asr = Asr(url=f"unix:{path}", context="opening hours")
+    edge = Edge(Config(webrtc=WebRtc(addresses=["127.0.0.1"]), asr=asr))
     await edge.start()
     await asyncio.sleep(0.1)
     assert not edge.ready

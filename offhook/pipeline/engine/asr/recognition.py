@@ -141,7 +141,7 @@ class Recognition:
         """A new stream. Raises NotPossible when it cannot be heard as asked, and EngineFull."""
         if options.words and self._align is None:
             raise NotPossible(
-                "for the times of words an aligner is needed: set [engines] asr_aligner, or "
+                "for the times of words an aligner is needed: set [asr] aligner, or "
                 "--aligner, to Qwen/Qwen3-ForcedAligner-0.6B or a folder with it"
             )
         code = options.language_code

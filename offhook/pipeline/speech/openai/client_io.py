@@ -154,9 +154,9 @@ class OpenAiServer:
         words = str(failed)
         agent = self.kind == "agent"
         if failed.status in (401, 403):
-            words += ": set " + ("[agent] api_key" if agent else f"[engines] {self.kind}_api_key")
+            words += ": set " + ("[agent] api_key" if agent else f"[{self.kind}] api_key")
         elif failed.status == 404:
-            words += f": mend [engines] {self.kind}_url or {self.kind}_model"
+            words += f": mend [{self.kind}] url or model"
         words = f"the {'model' if agent else 'speech'} server at {self.url}: {words}"
         return words.replace(self._api_key, "***") if self._api_key else words
 

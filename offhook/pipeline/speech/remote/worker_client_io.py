@@ -100,7 +100,7 @@ class WorkerClient:
         except aiohttp.WSServerHandshakeError as error:
             if error.status not in (401, 403):
                 raise
-            words = f"it wants a valid API key ({self.kind}_api_key)"
+            words = f"it wants a valid API key ([{self.kind}] api_key)"
             if error.status == 403:
                 words = "it does not answer to this name or from this place"
             raise Forbidden(Error(ErrorCode.BAD_REQUEST, words)) from error

@@ -14,8 +14,8 @@ from offhook.web.speech_api.sockets.tts_stream_io import TtsStream
 
 
 async def speech_socket(request: web.Request) -> web.StreamResponse:
-    """At /ws/speak only the protocol of workers is spoken, so that a tts_url may name any server of
-    ours. Raises ApiError 400, 404, 426, 429, 503."""
+    """At /ws/speak only the protocol of workers is spoken, so that `url` of [tts] may name any
+    server of ours. Raises ApiError 400, 404, 426, 429, 503."""
     host = StreamHost(request, "speech")
     server, query = host.server, dict(request.query)
     model = query.pop("model", "")

@@ -349,7 +349,7 @@ async def test_a_wrong_key_is_named_and_never_written(caplog: pytest.LogCaptureF
     caplog.set_level(logging.DEBUG)
     async with openai_stub(key="sesame") as stub:
         recognizer = OpenAiRecognizer(stub.url, "sk-my-secret")
-        with pytest.raises(EngineError, match=r"valid API key.*asr_api_key") as raised:
+        with pytest.raises(EngineError, match=r"valid API key.*\[asr\] api_key") as raised:
             await recognizer.start(FILE)
         stream = await recognizer.open(StreamOptions())
         stream.feed(saying(1))
@@ -358,13 +358,13 @@ async def test_a_wrong_key_is_named_and_never_written(caplog: pytest.LogCaptureF
         await stream.close()
         await recognizer.close()
     assert "sk-my-secret" not in str(raised.value) + caplog.text
-    assert "asr_api_key" in caplog.text
+    assert "[asr] api_key" in caplog.text
 
 
 async def test_a_model_that_is_not_there_is_named() -> None:
     async with openai_stub() as stub:
         recognizer = OpenAiRecognizer(stub.url, model="big")
-        with pytest.raises(EngineError, match=r"model `big` does not exist.*asr_model"):
+        with pytest.raises(EngineError, match=r"model `big` does not exist.*\[asr\] url or model"):
             await recognizer.start(FILE)
         await recognizer.close()
 

@@ -343,7 +343,7 @@ async def test_a_wrong_key_is_named_and_never_written(caplog: pytest.LogCaptureF
         openai_stub(key="sesame") as stub,
         synthesizer_of(stub, api_key="sk-my-secret") as synthesizer,
     ):
-        with pytest.raises(EngineError, match=r"valid API key.*tts_api_key") as raised:
+        with pytest.raises(EngineError, match=r"valid API key.*\[tts\] api_key") as raised:
             await synthesizer.start()
     assert "sk-my-secret" not in str(raised.value) + caplog.text
 

@@ -318,7 +318,7 @@ async def test_start_says_what_is_wrong(server: Server, tmp_path: Path) -> None:
     assert "it hears no xx" in await fault(server.url, options=StreamOptions(language="xx"))
     await server.down()
     await server.up(api_key="secret")
-    assert "asr_api_key" in await fault(server.url, "wrong")
+    assert "[asr] api_key" in await fault(server.url, "wrong")
     recognizer = RemoteRecognizer(server.url, "secret")
     await recognizer.start()
     assert recognizer.name == "counter"

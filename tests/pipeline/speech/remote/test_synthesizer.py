@@ -478,7 +478,7 @@ async def test_start_says_what_is_wrong(server: Server, tmp_path: Path) -> None:
     assert "no speech worker" in await fault(f"unix:{tmp_path / 'nobody'}")
     await server.down()
     await server.up(api_key="secret")
-    assert "tts_api_key" in await fault(server.url, "wrong")
+    assert "[tts] api_key" in await fault(server.url, "wrong")
 
 
 async def test_words_are_in_no_log(server: Server, caplog: pytest.LogCaptureFixture) -> None:
