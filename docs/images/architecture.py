@@ -60,7 +60,7 @@ def picture(ink: dict[str, str]) -> str:
             *both),
         box(500, 52, 160, 62, *near, "Turn-taking", "Silero VAD, Smart Turn", *both),
         box(500, 132, 160, 62, *near, "Agent", "a Pipecat pipeline", *both),
-        box(500, 212, 160, 62, *near, "Embedded engines", "PocketSphinx, Flite", *both),
+        box(500, 212, 160, 62, *near, "CPU engines", "PocketSphinx, Flite", *both),
         box(310, 312, 350, 62, *near, "Speech API", "transcriptions, speech, realtime", *both),
         box(770, 52, 180, 62, *warm, "ASR worker", "Qwen3-ASR, Nemotron", *both),
         box(770, 132, 180, 62, *near, "Language model", "any OpenAI-compatible", *both),
