@@ -1,7 +1,7 @@
 """PocketSphinx as a `Recognizer`: utterances to worker processes, results to their streams.
 
-One thing is kept for each utterance whose result has not come: all its sound (at most a minute). It
-is the queue to a worker that lags, and what is played again to a new worker when one crashes.
+The sound of an utterance is kept until its result comes: it is the queue to a worker that lags, and
+what is played again to a new worker when one crashes.
 """
 
 import asyncio
@@ -10,15 +10,13 @@ import itertools
 import json
 import os
 import sys
-import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from loguru import logger
 
-from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.embedded.pocketsphinx_worker import (
     SLICE_BYTES,
     Frame,
@@ -37,15 +35,13 @@ from offhook.pipeline.speech.recognizer import (
     StreamOptions,
     Word,
 )
-from offhook.pipeline.speech.streams.event_mailbox_io import EventMailbox
-from offhook.pipeline.speech.timing import Arrivals
+from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream
+from offhook.pipeline.speech.streams.utterance_queue import (
+    SAMPLES_PER_MS,
+    Utterance,
+    UtteranceQueue,
+)
 
-MAX_UTTERANCE_S = 60
-"""A longer utterance is finished here, and goes on as the next one."""
-MAX_LAG_S = 180
-"""Sound of one stream without a result yet. Beyond, sound is dropped until a result comes."""
-MAX_CRASHES = 2
-"""An utterance that was in progress in so many crashes is given up: its `Final` is empty."""
 PIPE_BYTES = 1 << 16
 """To be written to a worker by the loop; beyond, sound waits in its utterance."""
 AUDIO_BYTES = 1 << 14
@@ -81,44 +77,28 @@ class StableText:
         return text, len(" ".join(self._stable))
 
 
-class PendingUtterance:
-    """One utterance of a stream until its result comes."""
+@dataclass(eq=False, kw_only=True)
+class PlacedUtterance(Utterance):
+    """One that a worker hears. It is given up when it was in progress in so many crashes."""
 
-    def __init__(self, number: int, stream: "PocketSphinxStream", start: int, mean: str) -> None:
-        self.number = number
-        self.stream = stream
-        self.start = start
-        """In samples of the stream."""
-        self.mean = mean
-        self.pcm = bytearray()
-        self.sent = 0
-        self.begun = False
-        self.finished = False
-        self.finish_sent = False
-        self.continues = False
-        self.crashes = 0
-        self.stable = StableText()
-        self.worker: Worker | None = None
-        self.arrivals = Arrivals() if stream.timed else None
+    max_losses: ClassVar[int] = 2
+    frame_number: int
+    """Of its frames; its own among all utterances of the process."""
+    stream: "PocketSphinxStream"
+    mean: str
+    stable: StableText = field(default_factory=StableText)
+    worker: "Worker | None" = None
+    begun: bool = False
+    """Its worker was told of it."""
 
     def next_frame(self) -> Frame | None:
         """What the worker is to be told next."""
         if not self.begun:
             self.begun = True
-            return Frame(self.number, Kind.BEGIN, self.mean.encode())
-        if self.sent < len(self.pcm):
-            payload = bytes(self.pcm[self.sent : self.sent + AUDIO_BYTES])
-            self.sent += len(payload)
-            return Frame(self.number, Kind.AUDIO, payload)
-        if self.finished and not self.finish_sent:
-            self.finish_sent = True
-            return Frame(self.number, Kind.FINISH)
-        return None
-
-    def replay(self) -> None:
-        """Tell a new worker everything again."""
-        self.sent = 0
-        self.begun = self.finish_sent = False
+            return Frame(self.frame_number, Kind.BEGIN, self.mean.encode())
+        if (piece := self.next_to_send(AUDIO_BYTES)) is None:
+            return None
+        return Frame(self.frame_number, Kind.AUDIO if piece else Kind.FINISH, piece)
 
 
 class Worker(asyncio.SubprocessProtocol):
@@ -136,7 +116,7 @@ class Worker(asyncio.SubprocessProtocol):
         """Pings since the worker said anything."""
         self._next_ping: asyncio.TimerHandle | None = None
         self.hung = False
-        self.utterances: dict[int, PendingUtterance] = {}
+        self.utterances: dict[int, PlacedUtterance] = {}
         self.ready = asyncio.Event()
         self.exited = asyncio.Event()
 
@@ -172,9 +152,9 @@ class Worker(asyncio.SubprocessProtocol):
             self.utterances[number] = utterance
             self.send(utterance)
 
-    def take(self, utterance: PendingUtterance) -> None:
+    def take(self, utterance: PlacedUtterance) -> None:
         """It is this worker's to hear."""
-        self.utterances[utterance.number] = utterance
+        self.utterances[utterance.frame_number] = utterance
         if self._next_ping is None:
             self._unanswered = 0
             self._ping_later()
@@ -198,18 +178,17 @@ class Worker(asyncio.SubprocessProtocol):
             self._stdin.write(bytes(Frame(0, Kind.PING)))
         self._ping_later()
 
-    def send(self, utterance: PendingUtterance) -> None:
+    def send(self, utterance: PlacedUtterance) -> None:
         """Write what is new of the utterance, as far as the pipe takes it."""
         while (
             self._stdin and not (self._paused or self._ending) and (frame := utterance.next_frame())
         ):
             self._stdin.write(bytes(frame))
 
-    def drop(self, utterance: PendingUtterance) -> None:
+    def drop(self, utterance: PlacedUtterance) -> None:
         """Forget an utterance whose result is not wanted any more."""
-        del self.utterances[utterance.number]
-        if utterance.begun and self._stdin:
-            self._stdin.write(bytes(Frame(utterance.number, Kind.CANCEL)))
+        if self.utterances.pop(utterance.frame_number, None) and utterance.begun and self._stdin:
+            self._stdin.write(bytes(Frame(utterance.frame_number, Kind.CANCEL)))
 
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
         self._unanswered = 0
@@ -288,7 +267,7 @@ class PocketSphinxRecognizer:
         that context could change."""
         if options.language_code not in (None, "en"):
             raise NotPossible(f"PocketSphinx hears English (en) only, not {options.language}")
-        return PocketSphinxStream(self, options.timing)
+        return PocketSphinxStream(self, options)
 
     async def close(self) -> None:
         """End the workers; utterances in progress get no `Final`."""
@@ -304,16 +283,17 @@ class PocketSphinxRecognizer:
                 worker.kill()
             await asyncio.gather(*(worker.exited.wait() for worker in workers))
 
-    def begin(self, stream: "PocketSphinxStream", start: int, mean: str) -> PendingUtterance:
+    def begin(self, stream: "PocketSphinxStream", start: int, mean: str) -> PlacedUtterance:
         """A new utterance of the stream, placed on the worker with the fewest."""
-        utterance = PendingUtterance(next(self._numbers), stream, start, mean)
+        number = next(self._numbers)
+        utterance = PlacedUtterance(start=start, frame_number=number, stream=stream, mean=mean)
         self._place(utterance)
         return utterance
 
-    def _place(self, utterance: PendingUtterance) -> None:
-        worker = self._least_loaded()
-        utterance.worker = worker
-        worker.take(utterance)
+    def _place(self, utterance: PlacedUtterance) -> None:
+        utterance.begun = False
+        utterance.worker = self._least_loaded()
+        utterance.worker.take(utterance)
 
     def _least_loaded(self) -> Worker:
         least = min(self._workers, key=lambda worker: len(worker.utterances), default=None)
@@ -334,95 +314,37 @@ class PocketSphinxRecognizer:
         # What still comes from its pipe is for nobody.
         orphans, worker.utterances = worker.utterances, {}
         for utterance in orphans.values():
-            utterance.crashes += 1
-            if utterance.crashes >= MAX_CRASHES:
-                utterance.worker = None
-                utterance.stream.give_up(utterance)
-            else:
-                utterance.replay()
+            if utterance.stream.queue.lose(utterance):
                 self._place(utterance)
+            else:
+                logger.error("x pocketsphinx gives up an utterance after crashes of its worker")
+                utterance.stream.give_up(utterance)
 
 
-class PocketSphinxStream:
-    """A `RecognizerStream`.
+class PocketSphinxStream(QueuedStream[PlacedUtterance]):
+    """A `RecognizerStream`. The caller's cepstral mean goes from each result to the next utterance;
+    one begun before the result starts with the mean before."""
 
-    An utterance of more than a minute, or one given up, ends with a `Final` nobody asked for, and
-    goes on as the next. ``cancel`` drops the utterance in progress, else the last finished one
-    whose `Final` has not come. The caller's cepstral mean goes from each result to the next
-    utterance; one begun before the result starts with the mean before.
-    """
+    def __init__(self, recognizer: PocketSphinxRecognizer, options: StreamOptions) -> None:
+        def begin(start: int) -> PlacedUtterance:
+            return recognizer.begin(self, start, self._mean)
 
-    def __init__(self, recognizer: PocketSphinxRecognizer, timed: bool) -> None:
-        self.timed = timed
-        self._recognizer = recognizer
-        self._pending: deque[PendingUtterance] = deque()
-        self._mailbox = EventMailbox()
-        self._finals: dict[int, Final] = {}
+        queue = UtteranceQueue(begin, timed=options.timing, language="en")
+        super().__init__("pocketsphinx", options, queue)
         self._mean = ""
-        self._samples = 0
-        self._waiting_bytes = 0
-        self._dropping = False
 
-    def feed(self, pcm: Pcm) -> None:
-        self._samples += len(pcm)
-        if self._mailbox.closed or self._is_full(2 * len(pcm)):
-            return
-        data = memoryview(pcm.tobytes())
-        while data:
-            utterance = self._current() or self._begin(len(data) // 2)
-            room = MAX_UTTERANCE_S * RATE_IN * 2 - len(utterance.pcm)
-            utterance.pcm += data[:room]
-            if utterance.arrivals is not None:
-                utterance.arrivals.came(len(data[:room]) // 2, time.monotonic())
-            self._waiting_bytes += len(data[:room])
-            data = data[room:]
-            if data:
-                utterance.continues = True
-                self.finish()
-            elif utterance.worker:
+    def changed(self) -> None:
+        for utterance in self.queue:
+            if utterance.worker is not None:
                 utterance.worker.send(utterance)
 
-    def _is_full(self, more_bytes: int) -> bool:
-        full = self._waiting_bytes + more_bytes > MAX_LAG_S * RATE_IN * 2
-        if full and not self._dropping:
-            logger.error("x pocketsphinx is {} s behind a caller: sound is dropped", MAX_LAG_S)
-        self._dropping = full
-        return full
-
-    def finish(self) -> None:
-        if self._mailbox.closed:
-            return
-        utterance = self._current() or self._begin(0)
-        utterance.finished = True
-        if utterance.arrivals is not None:
-            utterance.arrivals.ended(time.monotonic())
-        if utterance.worker:
-            utterance.worker.send(utterance)
-
-    def cancel(self) -> None:
-        self._mailbox.drop_partial()
-        if self._pending:
-            self._forget(self._pending.pop())
-
-    def _current(self) -> PendingUtterance | None:
-        """The utterance in progress."""
-        newest = self._pending[-1] if self._pending else None
-        return None if newest is None or newest.finished else newest
-
-    def _begin(self, fed: int) -> PendingUtterance:
-        utterance = self._recognizer.begin(self, self._samples - fed, self._mean)
-        self._pending.append(utterance)
-        return utterance
-
-    def _forget(self, utterance: PendingUtterance) -> None:
-        self._waiting_bytes -= len(utterance.pcm)
-        self._finals.pop(utterance.number, None)
-        if utterance.worker and utterance.number in utterance.worker.utterances:
+    def withdraw(self, utterance: PlacedUtterance) -> None:
+        if utterance.worker is not None:
             utterance.worker.drop(utterance)
 
     def receive_partial(
         self,
-        utterance: PendingUtterance,
+        utterance: PlacedUtterance,
         samples: int,
         started: float,
         done: float,
@@ -434,43 +356,17 @@ class PocketSphinxStream:
         if (arrivals := utterance.arrivals) is not None:
             needs = arrivals.covered + SLICE_BYTES // 2
             timing = arrivals.update(samples, needs, started, done)
-        # Of several utterances under way only the oldest is told of, as their order is.
-        if text and utterance is self._pending[0]:
-            self._mailbox.put(Partial(text, stable_chars, samples * 1000 // RATE_IN, timing))
+        if text:
+            self.heard(utterance, Partial(text, stable_chars, samples // SAMPLES_PER_MS, timing))
 
-    def receive_final(self, utterance: PendingUtterance, result: dict[str, Any]) -> None:
+    def receive_final(self, utterance: PlacedUtterance, result: dict[str, Any]) -> None:
         """The worker's result, as `Kind.FINAL` has it."""
         self._mean = result["mean"]
-        offset = utterance.start * 1000 // RATE_IN
+        offset = utterance.start // SAMPLES_PER_MS
         words = tuple(Word(text, offset + a, offset + b) for text, a, b in result["words"])
         text = " ".join(word.text for word in words)
-        audio_ms = result["samples"] * 1000 // RATE_IN
         timing = None
         if utterance.arrivals is not None:
             timing = utterance.arrivals.final(result["started"], result["done"])
-        final = Final(text, audio_ms, words, continues=utterance.continues, timing=timing)
-        self._settle(utterance, final)
-
-    def give_up(self, utterance: PendingUtterance) -> None:
-        """No worker survives this utterance."""
-        logger.error("x pocketsphinx gives up an utterance after {} crashes", MAX_CRASHES)
-        utterance.continues |= not utterance.finished
-        utterance.finished = True
-        audio_ms = len(utterance.pcm) // 2 * 1000 // RATE_IN
-        self._settle(utterance, Final("", audio_ms, continues=utterance.continues, lost=True))
-
-    def _settle(self, utterance: PendingUtterance, final: Final) -> None:
-        # Utterances may be on different workers; their finals are told in the order spoken.
-        self._finals[utterance.number] = final
-        while self._pending and self._pending[0].number in self._finals:
-            oldest = self._pending.popleft()
-            self._waiting_bytes -= len(oldest.pcm)
-            self._mailbox.put(self._finals.pop(oldest.number))
-
-    def events(self) -> AsyncIterator[Partial | Final]:
-        return self._mailbox.events()
-
-    async def close(self) -> None:
-        self._mailbox.close()
-        while self._pending:
-            self._forget(self._pending.pop())
+        audio_ms = result["samples"] // SAMPLES_PER_MS
+        self.heard(utterance, Final(text, audio_ms, words, timing=timing))

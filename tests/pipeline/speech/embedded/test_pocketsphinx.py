@@ -19,6 +19,7 @@ from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.embedded import pocketsphinx_io
 from offhook.pipeline.speech.embedded.espeak_io import EspeakSynthesizer
 from offhook.pipeline.speech.embedded.pocketsphinx_io import (
+    PlacedUtterance,
     PocketSphinxRecognizer,
     PocketSphinxStream,
     StableText,
@@ -33,6 +34,7 @@ from offhook.pipeline.speech.embedded.pocketsphinx_worker import (
     new_decoder,
 )
 from offhook.pipeline.speech.recognizer import Final, Partial
+from offhook.pipeline.speech.streams import utterance_queue
 
 # One recognizer for the module, and so one loop: each worker costs half a second of loading.
 in_module_loop = pytest.mark.asyncio(loop_scope="module")
@@ -228,7 +230,7 @@ async def test_an_utterance_that_no_worker_survives_is_given_up(
 ) -> None:
     stream = await recognizer.open()
     stream.feed(phrase)
-    for _ in range(pocketsphinx_io.MAX_CRASHES):
+    for _ in range(PlacedUtterance.max_losses):
         (worker,) = recognizer._workers
         await worker.ready.wait()
         worker.kill()
@@ -240,8 +242,8 @@ async def test_an_utterance_that_no_worker_survives_is_given_up(
 async def test_an_endless_utterance_is_bounded(
     recognizer: PocketSphinxRecognizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pocketsphinx_io, "MAX_UTTERANCE_S", 1)
-    monkeypatch.setattr(pocketsphinx_io, "MAX_LAG_S", 3)
+    monkeypatch.setattr(utterance_queue, "MAX_UTTERANCE_S", 1)
+    monkeypatch.setattr(utterance_queue, "MAX_KEPT_S", 3)
     stream = await recognizer.open()
     for _ in range(5):
         stream.feed(np.zeros(RATE_IN, np.int16))
