@@ -1,28 +1,16 @@
-"""The speech API described for programs: OpenAPI 3.1, as served at /openapi.json."""
+"""The OpenAPI 3.1 description of the speech API, served at /openapi.json; the schema of a speech
+request is generated from its model."""
 
 from typing import Any
 
 from offhook import __version__
 from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS
-from offhook.pipeline.speech.synthesizer import (
-    MAX_INSTRUCTIONS_CHARS,
-    MAX_SEED,
-    MAX_VOICE_CHARS,
-)
 from offhook.web.speech_api.http.audio_encoder import FORMATS
-from offhook.web.speech_api.http.speech_request import LEAST_SPEED, MAX_INPUT_CHARS, MOST_SPEED
+from offhook.web.speech_api.http.speech_request import MAX_INPUT_CHARS, VOICE_NAME, SpeechRequest
 from offhook.web.speech_api.http.transcript import FORMATS as TRANSCRIPT_FORMATS
+from offhook.web.speech_api.validation import schema
 
 Table = dict[str, Any]
-
-PLAIN = "^[^\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f]*$"
-"""Text without control characters."""
-
-
-def _or_null(**schema: Any) -> Table:
-    """A field that may be null, which is as if it were left out."""
-    return {"anyOf": [schema, {"type": "null"}]}
-
 
 ERROR: Table = {
     "type": "object",
@@ -70,41 +58,7 @@ TRANSCRIPTION: Table = {
         "timestamp_granularities[]": {"type": "array", "items": {"enum": ["word", "segment"]}},
     },
 }
-VOICE_NAME: Table = {"type": "string", "maxLength": MAX_VOICE_CHARS, "pattern": PLAIN}
-SPEECH: Table = {
-    "type": "object",
-    "required": ["input"],
-    "additionalProperties": False,
-    "properties": {
-        "model": _or_null(type="string", pattern=PLAIN),
-        "input": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": MAX_INPUT_CHARS,
-            "pattern": PLAIN,
-        },
-        "voice": {
-            "anyOf": [
-                VOICE_NAME,
-                {
-                    "type": "object",
-                    "required": ["id"],
-                    "properties": {"id": VOICE_NAME},
-                    "additionalProperties": False,
-                },
-                {"type": "null"},
-            ]
-        },
-        "instructions": _or_null(type="string", maxLength=MAX_INSTRUCTIONS_CHARS, pattern=PLAIN),
-        "response_format": _or_null(enum=list(FORMATS)),
-        "speed": _or_null(type="number", minimum=LEAST_SPEED, maximum=MOST_SPEED),
-        "stream_format": _or_null(enum=["sse", "audio"]),
-        "stream": _or_null(type="boolean"),
-        "language": _or_null(type="string", pattern="^([a-z]{2,3}(-[A-Za-z]{2,4})?)?$"),
-        "normalise": _or_null(type="boolean"),
-        "seed": _or_null(type="integer", minimum=0, maximum=MAX_SEED),
-    },
-}
+SPEECH = schema(SpeechRequest)
 VOICE: Table = {
     "type": "object",
     "required": ["name", "consent", "audio_sample"],

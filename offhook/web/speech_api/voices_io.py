@@ -30,9 +30,10 @@ from offhook.pipeline.speech.voice_cloning import (
 from offhook.web.speech_api.errors import ApiError, unknown_field
 from offhook.web.speech_api.http import speech_request
 from offhook.web.speech_api.http.speech_io import Reply, respond
-from offhook.web.speech_api.http.speech_request import MAX_INPUT_CHARS, check_text
+from offhook.web.speech_api.http.speech_request import MAX_INPUT_CHARS
 from offhook.web.speech_api.http.synthesis_io import spoken
 from offhook.web.speech_api.server_io import CONTEXT, RETRY_AFTER_S, SPEECH
+from offhook.web.speech_api.validation import plain_text
 
 MAX_FIELDS = 32
 MAX_FIELD_BYTES = 4 * MAX_INPUT_CHARS
@@ -238,7 +239,10 @@ def _decoded(name: str, data: bytes) -> str:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise ApiError(400, f"{name} is not UTF-8", name) from error
-    check_text(name, text)
+    try:
+        plain_text(text)
+    except ValueError as error:
+        raise ApiError(400, f"{name} {error}", name) from error
     return text
 
 

@@ -2,13 +2,23 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
-from offhook.pipeline.speech.synthesizer import MAX_SPEED, MIN_SPEED, VoiceOptions
-from offhook.web.speech_api.errors import ApiError, unknown_field
-from offhook.web.speech_api.http.audio_encoder import FORMATS, Format
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic.dataclasses import dataclass
+
+from offhook.pipeline.speech.synthesizer import (
+    MAX_INSTRUCTIONS_CHARS,
+    MAX_SEED,
+    MAX_SPEED,
+    MAX_VOICE_CHARS,
+    MIN_SPEED,
+    VoiceOptions,
+)
+from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.http.audio_encoder import Format
+from offhook.web.speech_api.validation import PLAIN, STRICT, Text, build, expected, shown
 
 MAX_INPUT_CHARS = 100_000
 """About two hours of speech; OpenAI takes 4096."""
@@ -18,8 +28,6 @@ LEAST_SPEED, MOST_SPEED = 0.25, 4.0
 """As OpenAI has it. What an engine's own speed does not reach is made of its sound."""
 SHOWN_VOICES = 50
 """In the words about one that is not there."""
-SHOWN_CHARS = 80
-"""Of what was sent, in those words."""
 OPENAI_VOICES = frozenset(
     (
         "alloy",
@@ -41,32 +49,76 @@ OPENAI_VOICES = frozenset(
 that name."""
 
 StreamFormat = Literal["audio", "sse"]
-T = TypeVar("T", bound=str)
 _LANGUAGE = re.compile("([a-z]{2,3})(-[A-Za-z]{2,4})?")
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-@dataclass(frozen=True)
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is missing or empty: give the text to say")
+    return text
+
+
+def _name(value: object) -> object:
+    """A voice's name, which OpenAI's clients may send as an object."""
+    match value:
+        case str():
+            return value
+        case {"id": str(name), **rest} if not rest:
+            return name
+    raise expected('a name or {"id": a name}')
+
+
+def _of_tag(text: str) -> str:
+    """Of a tag such as en-US, the language."""
+    found = _LANGUAGE.fullmatch(text)
+    if text and not found:
+        raise expected("a code such as 'en'")
+    return found[1] if found else ""
+
+
+VOICE_NAME = {"type": "string", "maxLength": MAX_VOICE_CHARS, "pattern": PLAIN}
+VOICE_ID = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {"id": VOICE_NAME},
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, config=STRICT)
 class SpeechRequest:
-    """What is to be said, and how."""
+    """The body of POST /v1/audio/speech: a text, and how to speak it."""
 
-    input: str
-    model: str = ""
-    """Empty: whatever is there."""
-    voice: str = ""
-    """By name; empty: the engine's usual one."""
-    instructions: str = ""
+    input: Annotated[
+        Text,
+        AfterValidator(_not_blank),
+        Field(max_length=MAX_INPUT_CHARS, json_schema_extra={"minLength": 1}),
+    ]
+    model: Text = ""
+    """Empty: any."""
+    voice: Annotated[
+        Text, BeforeValidator(_name), WithJsonSchema({"anyOf": [VOICE_NAME, VOICE_ID]})
+    ] = ""
+    """By name; empty: the engine's default."""
+    instructions: Annotated[
+        Text, Field(json_schema_extra={"maxLength": MAX_INSTRUCTIONS_CHARS})
+    ] = ""
     response_format: Format = "mp3"
-    speed: float = 1.0
-    """0.25..4."""
+    speed: Annotated[float, Field(ge=LEAST_SPEED, le=MOST_SPEED)] = 1.0
+    """Times the usual."""
     stream_format: StreamFormat = "audio"
     stream: bool = True
-    """Whether the sound leaves as it is made. Otherwise all at once, with a length."""
-    language: str = ""
-    """ISO 639 code; empty: found out from the text."""
+    """Send sound as it is made, instead of all at once with its length."""
+    language: Annotated[
+        Text,
+        AfterValidator(_of_tag),
+        Field(json_schema_extra={"pattern": f"^({_LANGUAGE.pattern})?$"}),
+    ] = ""
+    """ISO 639 code; empty: detected in the text."""
     normalise: bool = True
-    seed: int | None = None
+    seed: Annotated[
+        int | None, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_SEED})
+    ] = None
 
     def voice_options(self, voice: str) -> VoiceOptions:
         """With one of the engine's voices, or "". Raises ApiError."""
@@ -91,27 +143,17 @@ class SpeechRequest:
 
 
 def parse(body: bytes, form: Format | None = None, *, lenient: bool = False) -> SpeechRequest:
-    """The request; `form` is the only format that its path can answer with, if there is one.
-    `lenient`: fields that are not known are passed over. Raises ApiError 400 that names the
-    field."""
-    fields = Fields(_json_object(body))
-    request = SpeechRequest(
-        input=_text(fields),
-        model=fields.text("model"),
-        voice=_voice(fields),
-        instructions=fields.text("instructions"),
-        response_format=fields.one_of(
-            "response_format", (form,) if form else FORMATS, form or "mp3"
-        ),
-        speed=_speed(fields),
-        stream_format=fields.one_of("stream_format", get_args(StreamFormat), "audio"),
-        stream=fields.flag("stream", usual=True),
-        language=_language(fields),
-        normalise=fields.flag("normalise", usual=True),
-        seed=fields.whole_number("seed"),
-    )
-    if not lenient:
-        fields.check_all_known()
+    """The request of a JSON body; `form` is the only format of its path, if there is one.
+    `lenient`: unknown fields are ignored. Raises ApiError 400 that names the field."""
+    table = _json_object(body)
+    if form:
+        asked = table.setdefault("response_format", form)
+        if asked not in (form, None):
+            raise ApiError(400, f"response_format is {shown(asked)}, not {form}", "response_format")
+        table["response_format"] = form
+    if table.get("input") is None:
+        table["input"] = ""
+    request = build(SpeechRequest, table, lenient=lenient)
     if request.stream_format == "sse" and not request.stream:
         raise ApiError(400, "stream_format sse is a stream: leave stream out", "stream")
     request.voice_options("")
@@ -127,14 +169,14 @@ def find_voice(name: str, voices: Sequence[str]) -> str:
             return voice
     if name.lower() in OPENAI_VOICES:
         return ""
-    shown = ", ".join(voices[:SHOWN_VOICES])
+    known = ", ".join(voices[:SHOWN_VOICES])
     if len(voices) > SHOWN_VOICES:
-        shown += f" and {len(voices) - SHOWN_VOICES} more, see /v1/audio/voices"
-    words = f"there is no voice {_shown(name)}: the voices here are {shown}"
+        known += f" and {len(voices) - SHOWN_VOICES} more, see /v1/audio/voices"
+    words = f"there is no voice {shown(name)}: the voices here are {known}"
     raise ApiError(400, words, "voice", "voice_not_found")
 
 
-def _json_object(body: bytes) -> Mapping[str, Any]:
+def _json_object(body: bytes) -> dict[str, Any]:
     try:
         value = json.loads(body.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -146,124 +188,3 @@ def _json_object(body: bytes) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise ApiError(400, 'the body is not a JSON object, as {"input": "Hello."}')
     return value
-
-
-class Fields:
-    """The members of a JSON object, each of the type that is asked for. null is as if absent.
-    Raises ApiError."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
-        self._known: list[str] = []
-
-    def value(self, name: str) -> Any:
-        self._known.append(name)
-        return self._values.get(name)
-
-    def text(self, name: str) -> str:
-        value = self.value(name)
-        if value is None:
-            return ""
-        if not isinstance(value, str):
-            raise _wrong(name, value, "a string")
-        check_text(name, value)
-        return value
-
-    def one_of(self, name: str, allowed: Sequence[T], usual: T) -> T:
-        value = self.value(name)
-        if value is None:
-            return usual
-        for each in allowed:
-            if value == each:
-                return each
-        raise _wrong(name, value, " or ".join(allowed))
-
-    def flag(self, name: str, *, usual: bool) -> bool:
-        value = self.value(name)
-        if value is None:
-            return usual
-        if not isinstance(value, bool):
-            raise _wrong(name, value, "true or false")
-        return value
-
-    def whole_number(self, name: str) -> int | None:
-        value = self.value(name)
-        if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-            return value
-        raise _wrong(name, value, "a whole number")
-
-    def check_all_known(self) -> None:
-        for name in self._values:
-            if name not in self._known:
-                raise unknown_field(name, self._known)
-
-
-def check_text(name: str, text: str) -> None:
-    """Raises ApiError for what nobody can say."""
-    if found := _SURROGATE.search(text):
-        words = f"{name} is not Unicode: half a surrogate pair at character {found.start()}"
-        raise ApiError(400, words, name)
-    if found := _CONTROL.search(text):
-        words = f"{name} has the control character {found.group()!r} at {found.start()}"
-        raise ApiError(400, words, name)
-
-
-def _text(fields: Fields) -> str:
-    text = fields.text("input")
-    if not text.strip():
-        raise ApiError(400, "input is missing or empty: give the text to say", "input")
-    if len(text) > MAX_INPUT_CHARS:
-        words = f"input has {len(text)} characters, not at most {MAX_INPUT_CHARS}"
-        raise ApiError(400, words, "input", "string_above_max_length")
-    return text
-
-
-def _voice(fields: Fields) -> str:
-    value = fields.value("voice")
-    match value:
-        case None:
-            return ""
-        case str():
-            name = value
-        case {"id": str(name)} if len(value) == 1:
-            pass
-        case _:
-            raise _wrong("voice", value, 'a name or {"id": a name}')
-    check_text("voice", name)
-    return name
-
-
-def _speed(fields: Fields) -> float:
-    value = fields.value("speed")
-    if value is None:
-        return 1.0
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong("speed", value, "a number")
-    if not LEAST_SPEED <= value <= MOST_SPEED:
-        raise _wrong("speed", value, f"{LEAST_SPEED:g}..{MOST_SPEED:g}")
-    return float(value)
-
-
-def _language(fields: Fields) -> str:
-    """Of a tag such as en-US, the language."""
-    value = fields.text("language")
-    if not value:
-        return ""
-    if not (found := _LANGUAGE.fullmatch(value)):
-        raise _wrong("language", value, "a code such as 'en'")
-    return found[1]
-
-
-def _wrong(name: str, value: Any, wanted: str) -> ApiError:
-    return ApiError(400, f"{name} is {_shown(value)}, not {wanted}", name, "invalid_value")
-
-
-def _shown(value: Any) -> str:
-    """As it was sent, cut short; of ASCII, because it goes out again."""
-    match value:
-        case dict():
-            return "an object"
-        case list():
-            return "an array"
-    text = json.dumps(value)
-    return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "..."

@@ -1,0 +1,110 @@
+"""Requests as pydantic dataclasses: strict types, OpenAI's errors, and their JSON Schema."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from annotated_types import Ge, Le
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
+
+from offhook.web.speech_api.errors import ApiError, unknown_field
+
+STRICT = ConfigDict(strict=True)
+SHOWN_CHARS = 80
+"""Of a wrong value, in the message about it."""
+PLAIN = "^[^\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f]*$"
+"""Text without control characters."""
+EXPECTED = {
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "float_type": "a number",
+}
+"""By pydantic's type of an error."""
+T = TypeVar("T")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def plain_text(value: object) -> object:
+    """The value, unless it is text that no engine can speak. Raises ValueError."""
+    if isinstance(value, str):
+        if found := _SURROGATE.search(value):
+            raise ValueError(f"is not Unicode: half a surrogate pair at character {found.start()}")
+        if found := _CONTROL.search(value):
+            raise ValueError(f"has the control character {found.group()!r} at {found.start()}")
+    return value
+
+
+Text = Annotated[str, BeforeValidator(plain_text), Field(json_schema_extra={"pattern": PLAIN})]
+
+
+def expected(what: str) -> PydanticCustomError:
+    """The error of a value that is not `what`, as "a code such as 'en'"."""
+    return PydanticCustomError("expected", "{what}", {"what": what})
+
+
+def build(cls: type[T], table: Mapping[str, Any], *, lenient: bool = False) -> T:
+    """A pydantic dataclass from a JSON object, in which null is as if absent. `lenient`: unknown
+    fields are ignored. Raises ApiError 400 that names the field."""
+    known: dict[str, Any] = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    given = {name: table[name] for name in known if table.get(name) is not None}
+    try:
+        request = cls(**given)
+    except ValidationError as error:
+        raise _fault(cls, error) from error
+    if not lenient and (unknown := [name for name in table if name not in known]):
+        raise unknown_field(unknown[0], list(known))
+    return request
+
+
+def schema(cls: type[Any]) -> dict[str, Any]:
+    """The JSON Schema of what `build` takes."""
+    found = TypeAdapter(cls).json_schema()
+    for name, field in found["properties"].items():
+        field.pop("title", None)
+        field.pop("default", None)
+        if name not in found["required"]:
+            found["properties"][name] = {"anyOf": [*field.pop("anyOf", [field]), {"type": "null"}]}
+    return {**found, "additionalProperties": False}
+
+
+def _fault(cls: type[Any], error: ValidationError) -> ApiError:
+    first = error.errors(include_url=False)[0]
+    name, value, context = str(first["loc"][0]), first.get("input"), first.get("ctx", {})
+    match first["type"]:
+        case "missing":
+            return ApiError(400, f"{name} is missing", name)
+        case "value_error":
+            return ApiError(400, f"{name} {context['error']}", name)
+        case "string_too_long" | "too_long":
+            words = f"{name} has {len(str(value))} characters, not at most {context['max_length']}"
+            return ApiError(400, words, name, "string_above_max_length")
+        case "expected":
+            what = context["what"]
+        case "literal_error":
+            what = " or ".join(re.findall(r"'([^']*)'", context["expected"]))
+        case kind if kind in EXPECTED and not (kind == "float_type" and type(value) is int):
+            what = EXPECTED[kind]
+        case _:
+            what = _range(cls, name)
+    words = f"{name} is {shown(value)}, not {what}"
+    return ApiError(400, words, name, "invalid_value")
+
+
+def _range(cls: type[Any], name: str) -> str:
+    limits = {type(each): each for each in cls.__pydantic_fields__[name].metadata}
+    return f"{limits[Ge].ge:g}..{limits[Le].le:g}"
+
+
+def shown(value: Any) -> str:
+    """The value as it was sent, shortened; in ASCII, because it is sent back."""
+    match value:
+        case dict():
+            return "an object"
+        case list():
+            return "an array"
+    text = json.dumps(value)
+    return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "..."
