@@ -92,7 +92,7 @@ async def test_a_page_of_another_site_may_not_use_an_edge(client: Client) -> Non
 async def test_calls_come_before_programs(edge: Edge) -> None:
     assert edge.speech is not None
     live = VoiceOptions(live=True, seed=7)
-    assert edge.speech.spoken(live) == replace(live, live=False)
+    assert edge.speech.prioritized(live) == replace(live, live=False)
 
 
 async def test_an_edge_that_drains_takes_no_more_requests(edge: Edge, client: Client) -> None:
