@@ -91,6 +91,13 @@ def test_folders_can_be_looked_over() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_constants_name_their_unit_in_one_way(path: Path) -> None:
+    """Seconds end in _S, milliseconds in _MS."""
+    names = {n.id for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Name)}
+    assert not {name for name in names if name.endswith(("_SECONDS", "_SECS", "_MILLIS"))}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_torch_stays_with_the_models(path: Path) -> None:
     inside = path.relative_to(PACKAGE).parts[:2]
     if inside[0] != "bench" and inside not in (("pipeline", "engine"), ("pipeline", "models")):

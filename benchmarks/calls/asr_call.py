@@ -32,7 +32,7 @@ import torch
 from loguru import logger
 
 from benchmarks.engines.asr import MODELS, percentiles
-from offhook.bench.process import Child, LoopLag, child, say, thread_cpu_seconds
+from offhook.bench.process import Child, LoopLag, child, say, thread_cpu_s
 from offhook.media.clock_io import PacketClock
 from offhook.media.pcm import PACKET_MS, RATE_IN, Pcm
 from offhook.pipeline.conversation.user_turn_io import (
@@ -64,11 +64,11 @@ from offhook.web.process.loop_io import run, spare_what_is_loaded
 
 Tell = Callable[[int, Partial | Final], None]
 
-START_SECONDS = 60
+START_S = 60
 """The longest the callers may take to come up and connect."""
-EARLY_SECONDS = 0.2
+EARLY_S = 0.2
 """The voice detector may find a line over so long before its last audible sound."""
-LAST_SECONDS = 1.2
+LAST_S = 1.2
 """Lines that end so near to the end of a run may have no answer yet."""
 
 
@@ -201,7 +201,7 @@ class Server:
         calls: list[Call] = []
         try:
             for number in range(count):
-                offer = callers.hello if not number else await callers.line(START_SECONDS)
+                offer = callers.hello if not number else await callers.line(START_S)
                 leg = PeerLeg(f"call {number}")
                 callers.tell(json.dumps({"answer": await leg.answer(offer["offer"])}))
                 calls.append(Call(leg, self._turn_detection, await self._recognizer.open()))
@@ -240,8 +240,8 @@ class Result:
             if len(line) < 2 or end > until:
                 continue
             self.lines += 1
-            self.split += sum(line[0] < t.at < end - EARLY_SECONDS for t in turns)
-            heard = [t for t in turns if end - EARLY_SECONDS < t.at < following]
+            self.split += sum(line[0] < t.at < end - EARLY_S for t in turns)
+            heard = [t for t in turns if end - EARLY_S < t.at < following]
             if heard:
                 self.answered += 1
                 self._add_turn(end, heard[-1])
@@ -268,17 +268,17 @@ async def measure(server: Server, count: int, seconds: float) -> dict[str, Any]:
         child("benchmarks.calls.asr_callers", *options) as callers,
         server.calls(callers, count) as calls,
     ):
-        sound = await callers.line(START_SECONDS)
+        sound = await callers.line(START_S)
         lag = LoopLag()
         watching = asyncio.create_task(lag.watch())
-        cpu, began = thread_cpu_seconds(), time.perf_counter()
-        heard = await callers.line(START_SECONDS + seconds)
+        cpu, began = thread_cpu_s(), time.perf_counter()
+        heard = await callers.line(START_S + seconds)
         watching.cancel()
         wall, ended = time.perf_counter() - began, monotonic()
-        spent = {name: s - cpu.get(name, 0.0) for name, s in thread_cpu_seconds().items()}
+        spent = {name: s - cpu.get(name, 0.0) for name, s in thread_cpu_s().items()}
         result = Result()
         for call, said in zip(calls, heard["said"], strict=True):
-            result.add(said, call.turns, ended - LAST_SECONDS)
+            result.add(said, call.turns, ended - LAST_S)
         return {
             "calls": count,
             "sound": "recorded speech" if sound["recorded"] else "synthetic vowels",

@@ -14,7 +14,7 @@ from time import monotonic
 import numpy as np
 
 from offhook.bench.process import input_lines, say
-from offhook.bench.speech.recordings import VOWELS_SECONDS, babbled, recorded
+from offhook.bench.speech.recordings import VOWELS_S, babbled, recorded
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.codecs.resample import Resampler
@@ -24,15 +24,15 @@ from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.web.process.loop_io import run
 
-PAUSE_SECONDS = (1.4, 2.0)
+PAUSE_S = (1.4, 2.0)
 """Longer than any silence that ends a turn whose words do not break off."""
-STAGGER_SECONDS = 3.0
+STAGGER_S = 3.0
 """Callers begin within this time, each at its own moment."""
 GOLDEN_RATIO = 0.618
 AHEAD_SAMPLES = 10 * RATE_OUT
 """What a caller is to say is written this far ahead."""
 LEAD_WINDOWS = 4
-CONNECT_SECONDS = 30
+CONNECT_S = 30
 HUM = 8
 """Amplitude of the line's noise in pauses."""
 
@@ -61,7 +61,7 @@ class Caller:
         it is being said."""
         self._lines, self._next = lines, number
         self._random = Random(number)
-        self._delay = number * GOLDEN_RATIO % 1 * STAGGER_SECONDS
+        self._delay = number * GOLDEN_RATIO % 1 * STAGGER_S
         self._written = 0
         self.leg.playout.on_mark = self._mark
 
@@ -74,7 +74,7 @@ class Caller:
             line = self._lines[self._next % len(self._lines)]
             self._next += 1
             self._write(line, "end")
-            self._write(self._hum(self._random.uniform(*PAUSE_SECONDS), self._written), "begin")
+            self._write(self._hum(self._random.uniform(*PAUSE_S), self._written), "begin")
 
     def _write(self, pcm: Pcm, mark: str) -> None:
         self._written += len(pcm)
@@ -95,7 +95,7 @@ class Caller:
 async def talk(calls: int, seconds: float) -> None:
     use_addresses(["127.0.0.1"])
     speech = recorded()
-    said = lines(speech or [babbled(seconds) for seconds in VOWELS_SECONDS])
+    said = lines(speech or [babbled(seconds) for seconds in VOWELS_S])
     callers = [Caller(number, said) for number in range(calls)]
     clock = PacketClock()
     try:
@@ -104,7 +104,7 @@ async def talk(calls: int, seconds: float) -> None:
         answers = await input_lines()
         for caller in callers:
             await caller.leg.accept(json.loads(await answers.readline())["answer"])
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with asyncio.timeout(CONNECT_S):
             while not all(caller.leg.connected for caller in callers):
                 await asyncio.sleep(0.02)
         for caller in callers:

@@ -20,18 +20,18 @@ import aiohttp
 
 from offhook.bench.edge import WORDS, percentiles
 from offhook.bench.memory import Held
-from offhook.bench.process import START_SECONDS, Child, Footprint, child, get_json
+from offhook.bench.process import START_S, Child, Footprint, child, get_json
 from offhook.web.config.config import Log
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run as run_loop
 
 GROUP_CALLS = 5
 """Callers of one process, which come and go together."""
-GROUP_SECONDS = 60.0
-SAMPLE_SECONDS = 5.0
-TEAR_DOWN_SECONDS = 30.0
+GROUP_S = 60.0
+SAMPLE_S = 5.0
+TEAR_DOWN_S = 30.0
 """The longest that calls which hung up may leave something behind."""
-KILLED_SECONDS = 45.0
+KILLED_S = 45.0
 """The longest waited for the server to notice a caller that was killed."""
 PARTS = 3
 LEAK_KB_PER_CALL = 10.0
@@ -199,9 +199,9 @@ class Group:
         while (left := until - time.monotonic()) > 0:
             async with child(*_load(self._server, self._calls, first)) as callers:
                 callers.tell("measure")
-                await asyncio.sleep(min(GROUP_SECONDS, left))
+                await asyncio.sleep(min(GROUP_S, left))
                 callers.tell("report")
-                self._count(callers.hello, await callers.line(START_SECONDS))
+                self._count(callers.hello, await callers.line(START_S))
             first += 1000
 
     def _count(self, hello: dict[str, int], report: dict[str, dict[str, object]]) -> None:
@@ -221,7 +221,7 @@ async def _sampling(server: Server, result: Soak, show: Callable[[Sample], None]
     while True:
         result.series.append(await server.sample())
         show(result.series[-1])
-        await asyncio.sleep(SAMPLE_SECONDS)
+        await asyncio.sleep(SAMPLE_S)
 
 
 async def _talk(
@@ -239,7 +239,7 @@ async def _talk(
     try:
         async with asyncio.TaskGroup() as groups:
             for i, share in enumerate(shares):
-                delay = min(GROUP_SECONDS, seconds / 2) * i / len(shares)
+                delay = min(GROUP_S, seconds / 2) * i / len(shares)
                 group = Group(server, share, result, late_ms)
                 groups.create_task(group.keep(delay, until, i * GROUP_CALLS))
     finally:
@@ -251,7 +251,7 @@ async def _rest(server: Server, result: Soak) -> None:
     before = result.before
     assert before is not None
     took = await server.until(
-        TEAR_DOWN_SECONDS, lambda sample: sample.calls == 0 and sample.tasks <= before.tasks
+        TEAR_DOWN_S, lambda sample: sample.calls == 0 and sample.tasks <= before.tasks
     )
     result.torn_down_s.append(took)
     await asyncio.sleep(1)
@@ -269,7 +269,7 @@ async def _kill_one(server: Server) -> float | None:
         await asyncio.sleep(2)
         caller.process.kill()
         await caller.process.wait()
-        return await server.until(KILLED_SECONDS, lambda sample: sample.calls == 0)
+        return await server.until(KILLED_S, lambda sample: sample.calls == 0)
 
 
 async def soak(calls: int, seconds: float, scripted: bool, show: Callable[[Sample], None]) -> Soak:
@@ -281,7 +281,7 @@ async def soak(calls: int, seconds: float, scripted: bool, show: Callable[[Sampl
     ):
         server = Server(running, http)
         await _one_call(server, min(10.0, seconds))
-        await server.until(TEAR_DOWN_SECONDS, lambda sample: sample.calls == 0)
+        await server.until(TEAR_DOWN_S, lambda sample: sample.calls == 0)
         await asyncio.sleep(1)
         result.before = await server.sample()
         for _ in range(PARTS):

@@ -28,9 +28,9 @@ from offhook.signaling.peer_io import use_addresses
 from offhook.web.cli.caller_io import Line, ScriptedCall
 
 SPEECH = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
-TRANSCRIPT_SECONDS = 20
+TRANSCRIPT_S = 20
 """The longest wait for the words of a recording after its end."""
-SETTLED_SECONDS = 3
+SETTLED_S = 3
 """No further words for this long: the turn is over."""
 
 
@@ -65,13 +65,13 @@ class Listener(ScriptedCall):
 
     async def _listen(self, cut: float | None) -> None:
         assert self._turn is not None
-        deadline = time.monotonic() + TRANSCRIPT_SECONDS
+        deadline = time.monotonic() + TRANSCRIPT_S
         heard, since = "", time.monotonic()
         while time.monotonic() < deadline:
             await asyncio.sleep(0.1)
             if self._turn.heard != heard:
                 heard, since = self._turn.heard, time.monotonic()
-            elif heard and time.monotonic() - since > SETTLED_SECONDS:
+            elif heard and time.monotonic() - since > SETTLED_S:
                 break
 
 

@@ -28,18 +28,18 @@ import numpy as np
 
 from benchmarks.carriers.dial_io import Application, find_stream
 from benchmarks.carriers.ear import Ear, Judged, is_loud
-from offhook.bench.phones.rtp import PHASE_SECONDS, PHASES, lines, percentiles
+from offhook.bench.phones.rtp import PHASE_S, PHASES, lines, percentiles
 from offhook.bench.process import LoopLag, input_lines, say
 from offhook.media.pcm import PACKET_MS
 from offhook.web.config.config import Log
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run, spare_what_is_loaded
 from tests.support.carriers.far_end import CallFacts
-from tests.support.carriers.far_end_io import CONNECT_SECONDS, Refused
+from tests.support.carriers.far_end_io import CONNECT_S, Refused
 
-EMPTY_SECONDS = 10.0
+EMPTY_S = 10.0
 LATE_MS = (20, 40)
-SETUP_SECONDS = 20.0
+SETUP_S = 20.0
 """The first sound of a call comes within this, or the call has failed."""
 
 
@@ -107,7 +107,7 @@ class TwilioCall:
         """Raises Refused."""
         url, self.facts, headers = await find_stream(http, application, self.facts)
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(CONNECT_S):
                 self._socket = await http.ws_connect(url, headers=headers)
                 await self._start()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -211,7 +211,7 @@ class Callers:
                     for call in tuple(self._phases[phase]):
                         self.counts.marks += await call.tick(now)
                     phase = (phase + 1) % PHASES
-                    due += PHASE_SECONDS
+                    due += PHASE_S
                 await asyncio.sleep(max(1, ceil((due - monotonic()) * 1000)) / 1000)
         finally:
             watching.cancel()
@@ -261,7 +261,7 @@ class Callers:
             self._place()
             due += 1 / self._rate
             await asyncio.sleep(max(0.0, due - monotonic()))
-        give_up = monotonic() + SETUP_SECONDS
+        give_up = monotonic() + SETUP_S
         while len(self._up) < len(self._calls) and monotonic() < give_up:
             await asyncio.sleep(0.05)
         return {"up": len(self._up), **self.counts.as_dict()}
@@ -285,7 +285,7 @@ class Callers:
         self.churn(0)
         for call in tuple(self._calls):
             await call.hang_up()
-        give_up = monotonic() + EMPTY_SECONDS
+        give_up = monotonic() + EMPTY_S
         while self._calls and monotonic() < give_up:
             await asyncio.sleep(0.05)
         for task in self._calls.values():

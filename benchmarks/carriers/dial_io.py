@@ -23,7 +23,7 @@ from tests.support.carriers.far_end_io import Refused
 
 BY_WEBHOOK = ("twilio", "telnyx", "plivo", "vonage", "exotel")
 """The others open their stream at once."""
-WEBHOOK_SECONDS = 15
+WEBHOOK_S = 15
 """[tw-s]: Twilio waits no longer for an answer."""
 
 
@@ -103,7 +103,7 @@ async def ask_webhook(
     """A call comes in. Raises Refused when it gets no stream."""
     method, fields, headers = request(provider, facts, secret, url)
     given = {"data": fields} if method == "POST" else {"params": fields}
-    timeout = aiohttp.ClientTimeout(WEBHOOK_SECONDS)
+    timeout = aiohttp.ClientTimeout(WEBHOOK_S)
     try:
         async with http.request(method, url, headers=headers, timeout=timeout, **given) as response:  # type: ignore[arg-type]
             text = await response.text()

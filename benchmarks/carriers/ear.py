@@ -13,17 +13,17 @@ import numpy as np
 
 from offhook.media.codecs.g711 import ULAW_LEVELS
 from tests.support.carriers.far_end import JITTER_MS
-from tests.support.carriers.player import STARVED_SECONDS
+from tests.support.carriers.player import STARVED_S
 
 RATE = 8_000
 LOUD = bytes(int(abs(int(level)) > 1_000) for level in ULAW_LEVELS)
 """By PCMU code: 1 for samples of speech, 0 for those of a quiet room."""
-QUIET_SECONDS = 0.4
+QUIET_S = 0.4
 """Sound after so much silence is the beginning of a line."""
 WINDOW_MESSAGES = 50
 """A message is late by the most punctual of so many before it: what has become later for good is
 not late, but heard later (`echo_ms`)."""
-ECHO_SECONDS = 2.0
+ECHO_S = 2.0
 """What comes later than this after the beginning of a line is not its echo."""
 
 
@@ -47,7 +47,7 @@ class Onsets:
         """Whether a line begins with this sound."""
         if not loud:
             return False
-        begins = at - self._loud_at > QUIET_SECONDS
+        begins = at - self._loud_at > QUIET_S
         self._loud_at = at
         return begins
 
@@ -89,7 +89,7 @@ class Ear:
         judged, seconds = self._judged, len(pcmu) / RATE
         dry = now - self._play_until
         if dry > 0:
-            if dry < STARVED_SECONDS:
+            if dry < STARVED_S:
                 judged.holes += 1
                 judged.hole_ms += dry * 1000 + JITTER_MS
             else:
@@ -104,7 +104,7 @@ class Ear:
         judged.sound_ms += seconds * 1000
 
     def _echo(self, played: float) -> None:
-        while self._began and played - self._began[0] > ECHO_SECONDS:
+        while self._began and played - self._began[0] > ECHO_S:
             self._began.popleft()
         if self._began and self._began[0] <= played:
             self._judged.echo_ms.append((played - self._began.popleft()) * 1000)

@@ -21,13 +21,13 @@ from offhook.bench.process import Child, Footprint, child, get_json
 
 SERVERS = ("echo", "vad", "pipecat")
 """Ours, ours with the voice detector, and stock Pipecat with an echo."""
-ANSWER_SECONDS = 60.0
+ANSWER_S = 60.0
 """A server or callers that say nothing for so long have failed."""
-SETTLE_SECONDS = 3.0
+SETTLE_S = 3.0
 """From the last call set up to the first count."""
 WARM_UP_CALLS = 4
 """For each process: more than one keeps while another has none."""
-WARM_UP_SECONDS = 6.0
+WARM_UP_S = 6.0
 """Of the first calls: a line, and what is done at its end."""
 
 
@@ -73,7 +73,7 @@ class Pair:
         """Tell the callers something that they answer. Raises ChildError."""
         with suppress(RuntimeError):  # they are gone: `line` says why
             self.callers.tell(command)
-        return await self.callers.line(ANSWER_SECONDS)
+        return await self.callers.line(ANSWER_S)
 
 
 def _on(cpu: int | None) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ async def pair(kind: str, rate: float, pin: bool, processes: int = 1) -> AsyncIt
         servers = [
             await stack.enter_async_context(child(*module, *_on(server_cpu))) for module in modules
         ]
-        timeout = aiohttp.ClientTimeout(ANSWER_SECONDS)
+        timeout = aiohttp.ClientTimeout(ANSWER_S)
         http = [
             await stack.enter_async_context(
                 aiohttp.ClientSession(f"http://127.0.0.1:{s.hello['port']}", timeout=timeout)
@@ -248,20 +248,20 @@ async def load(
     rows = []
     async with pair(kind, rate, pin, processes) as both:
         await both.ask(f"fill {WARM_UP_CALLS * processes}")
-        await asyncio.sleep(WARM_UP_SECONDS)
+        await asyncio.sleep(WARM_UP_S)
         await both.ask("empty")
         empty = both.rss_mb()
         for calls in steps:
             both.callers.tell("measure")
             ramp = await both.ask(f"fill {calls}")
-            await asyncio.sleep(SETTLE_SECONDS)
+            await asyncio.sleep(SETTLE_S)
             mb = (both.rss_mb() - empty) / max(1, ramp["up"])
             rows.append(await _row(both, "held", calls, seconds, round(mb, 3), ramp))
             show(rows[-1])
         await both.ask("empty")
         await both.ask(f"fill {steps[0]}")
         both.callers.tell(f"churn {steps[0]}")
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(SETTLE_S)
         rows.append(await _row(both, "churn", steps[0], seconds))
         show(rows[-1])
         await both.ask("empty")

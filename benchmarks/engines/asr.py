@@ -341,7 +341,7 @@ def streams(
         heap.append((callers[stream].next_piece, stream))
     heapq.heapify(heap)
     idle_files += [engine.open(live=False) for _ in range(files)]
-    busy, file_seconds = 0.0, 0.0
+    busy, file_s = 0.0, 0.0
     while (now := clock()) < began + SETTLE_S + seconds:
         while heap[0][0] <= now:
             caller = callers[heap[0][1]]
@@ -356,11 +356,11 @@ def streams(
             stream = idle_files.pop()
             engine.feed(stream, recording, now)
             engine.finish(stream, now)
-            file_seconds += FILE_S
+            file_s += FILE_S
         if now < began + SETTLE_S:
             waits.clear()
             finals.clear()
-            busy = file_seconds = 0.0
+            busy = file_s = 0.0
         if engine.turn(clock):
             busy += clock() - now
         else:
@@ -372,7 +372,7 @@ def streams(
     row |= {"partial_ms": percentiles(waits), "final_ms": percentiles(finals)}
     row["busy"] = round(busy / seconds, 2)
     if files:
-        row["file_seconds_per_second"] = round(file_seconds / seconds, 1)
+        row["file_seconds_per_second"] = round(file_s / seconds, 1)
     say("streams", **row)
 
 

@@ -37,7 +37,7 @@ TINY = AsrConfig(
     AsrDecoderConfig(24, 40, layers=2, heads=4, kv_heads=2, head_dim=16, vocab_size=10_000),
 )
 """To see that all of this runs."""
-LIMIT_SECONDS = 115.0
+LIMIT_S = 115.0
 """A setting is not begun when it would probably end later."""
 HAND_OVERS = 500
 
@@ -315,7 +315,7 @@ def measure(bench: Bench) -> None:
             say(setting.name, skipped="needs a GPU")
             continue
         elapsed = time.perf_counter() - bench.began
-        if elapsed + setting.seconds > LIMIT_SECONDS:
+        if elapsed + setting.seconds > LIMIT_S:
             say(setting.name, skipped=f"{elapsed:.0f} s have gone, it may take {setting.seconds:g}")
             continue
         try:

@@ -206,7 +206,7 @@ def streams(
         heap.append((callers[number].next, number))
     heapq.heapify(heap)
     idle_files += [engine.open(max(runner.largest), live=False) for _ in range(files)]
-    busy = longest = file_seconds = 0.0
+    busy = longest = file_s = 0.0
     batches = 0
     settled = began + stagger + SETTLE_S
     while (now := clock()) < settled + seconds:
@@ -227,11 +227,11 @@ def streams(
             number = idle_files.pop()
             engine.feed(number, recording, now)
             engine.finish(number, now)
-            file_seconds += FILE_S
+            file_s += FILE_S
         if now < settled:
             watched.waits_ms.clear()
             finals.clear()
-            busy = longest = file_seconds = 0.0
+            busy = longest = file_s = 0.0
             batches = engine.batches
         if engine.turn(clock):
             busy += clock() - now
@@ -252,7 +252,7 @@ def streams(
         "longest_turn_ms": round(1000 * longest, 1),
     }
     if files:
-        row |= {"files": files, "file_seconds_per_second": round(file_seconds / seconds, 1)}
+        row |= {"files": files, "file_seconds_per_second": round(file_s / seconds, 1)}
     say("streams", **row)
 
 

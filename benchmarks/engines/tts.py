@@ -22,7 +22,7 @@ from benchmarks.engines.tts_runners import MODELS, Machine, description, most_st
 from offhook.bench.speech.table import Table, progress
 
 PARTS = ("frame", "voices", "open", "llm", "barge", "hour", "marks")
-HOUR_SECONDS = 900.0
+HOUR_S = 900.0
 """After which `hour` and `marks` are given up."""
 
 
@@ -100,11 +100,11 @@ def _run(part: str, machine: Machine, a: argparse.Namespace) -> None:
     elif part == "barge":
         tts_parts.barge(machine, a.voices, a.seconds, a.json)
     elif part == "hour":
-        tts_hour.hour(machine, a.voices, a.minutes, HOUR_SECONDS, a.json)
+        tts_hour.hour(machine, a.voices, a.minutes, HOUR_S, a.json)
     else:
         from benchmarks.engines import tts_marks
 
-        tts_marks.marks(machine, a.minutes, HOUR_SECONDS, a.json)
+        tts_marks.marks(machine, a.minutes, HOUR_S, a.json)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

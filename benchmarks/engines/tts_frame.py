@@ -15,7 +15,7 @@ from offhook.bench.speech.table import Table, percentile
 from offhook.bench.speech.texts import Talk, even_words
 from offhook.pipeline.engine.pages import PAGE_SIZE
 from offhook.pipeline.engine.tts.messages import (
-    FRAME_SECONDS,
+    FRAME_S,
     PIECE_FRAMES,
     Piece,
     Prompt,
@@ -36,7 +36,7 @@ ARITHMETIC = 790e12
 CONTEXT_PAGES = 4
 """KV cache of each stream when steps are timed: 20 s of speech."""
 PREFIX_ROWS = 10
-PAUSE_SECONDS = 0.03
+PAUSE_S = 0.03
 """Between two starts: nothing is under way."""
 LOOP_WORDS = 60
 
@@ -191,7 +191,7 @@ def one_voice(machine: Machine, repeats: int, peers: str | None, as_json: bool) 
     table = Table("frame", "ms for 80 ms of one voice", "ms of_real_time what", as_json)
 
     def row(what: str, ms: float) -> None:
-        table.row(what=what, ms=ms, of_real_time=ms / 1000 / FRAME_SECONDS)
+        table.row(what=what, ms=ms, of_real_time=ms / 1000 / FRAME_S)
 
     steps = steps_of(runner, 1)
     pieces = [Piece(1, 0, 1)]
@@ -265,7 +265,7 @@ def _starts(serving: Serving, voices: Sequence[VoicePrompt]) -> Tally:
         reply.say(voice, talk.sentence())
         serving.run(10.0, partial(_begun, reply))
         reply.cancel()
-        serving.run(PAUSE_SECONDS)
+        serving.run(PAUSE_S)
     return tally
 
 

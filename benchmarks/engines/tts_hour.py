@@ -7,7 +7,7 @@ from benchmarks.engines.tts_runners import Machine, usual_voices
 from offhook.bench.memory import held
 from offhook.bench.speech.table import Table, progress
 from offhook.bench.speech.texts import FRAMES_PER_TOKEN, even_words, frames_of
-from offhook.pipeline.engine.tts.messages import FRAME_SAMPLES, FRAME_SECONDS, Spoken
+from offhook.pipeline.engine.tts.messages import FRAME_S, FRAME_SAMPLES, Spoken
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Narrator:
 
 
 def tokens_in(minutes: float) -> int:
-    return round(minutes * 60 / FRAME_SECONDS / FRAMES_PER_TOKEN)
+    return round(minutes * 60 / FRAME_S / FRAMES_PER_TOKEN)
 
 
 def run_through(
@@ -102,7 +102,7 @@ def hour(machine: Machine, voices: int, minutes: float, limit: float, as_json: b
         took = serving.now() - began
         last, last_mib = held(), machine.device_mib()
     counters = engine.counters
-    seconds = sum(narrator.reply.listener.frames for narrator in narrators) * FRAME_SECONDS
+    seconds = sum(narrator.reply.listener.frames for narrator in narrators) * FRAME_S
     row = {
         "voices": voices,
         "minutes_each": seconds / 60 / voices,

@@ -19,8 +19,8 @@ from offhook.bench.speech.texts import Word
 from offhook.pipeline.engine.inference_io import Inference
 from offhook.pipeline.engine.tts.engine import TtsEngine
 from offhook.pipeline.engine.tts.messages import (
+    FRAME_S,
     FRAME_SAMPLES,
-    FRAME_SECONDS,
     Ended,
     EngineEvent,
     Reason,
@@ -30,7 +30,7 @@ from offhook.pipeline.engine.tts.messages import (
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
 from offhook.pipeline.speech.recognizer import EngineBroken, EngineFull
 
-POLL_SECONDS = 0.01
+POLL_S = 0.01
 """Between two looks at whether a run is over."""
 
 
@@ -57,7 +57,7 @@ class Tally:
     @property
     def late_frames(self) -> int:
         """Frames of silence."""
-        return sum(ceil(gap / FRAME_SECONDS) for gap in self.gaps)
+        return sum(ceil(gap / FRAME_S) for gap in self.gaps)
 
     @property
     def late_share(self) -> float:
@@ -84,7 +84,7 @@ class Listener:
             self.plays_until = now
             self.gaps += 1
         self.frames += frames
-        self.plays_until += frames * FRAME_SECONDS
+        self.plays_until += frames * FRAME_S
         if self._tally.counting:
             self._tally.frames += frames
             if late:
@@ -306,7 +306,7 @@ class Served(Serving):
         while not over() and (left := end - monotonic()) > 0:
             if self._fault is not None:
                 raise self._fault
-            await asyncio.sleep(min(POLL_SECONDS, left))
+            await asyncio.sleep(min(POLL_S, left))
 
     def close(self) -> None:
         if self._inference.failed is None:

@@ -15,13 +15,13 @@ from benchmarks.engines.tts_runners import Machine, usual_voices
 from offhook.bench.speech.table import Table, percentile
 from offhook.bench.speech.texts import FRAMES_PER_TOKEN, Word, frames_of
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.engine.tts.messages import FRAME_SAMPLES, FRAME_SECONDS
+from offhook.pipeline.engine.tts.messages import FRAME_S, FRAME_SAMPLES
 from offhook.pipeline.speech.text.spoken_text import SpokenWord
 from offhook.pipeline.speech.voice.word_marks import WordMarks
 
 COMMA_FRAMES, STOP_FRAMES = 2, 4
 """Of silence."""
-SYLLABLE_SECONDS = 0.2
+SYLLABLE_S = 0.2
 
 
 class Marks:
@@ -45,7 +45,7 @@ class Marks:
             self._frames += 1
             # A word is told when it is over: half of one is always missing.
             over = self._frames / FRAMES_PER_TOKEN - 0.5
-            self.late_ms.append((over - self._told) * FRAMES_PER_TOKEN * 1000 * FRAME_SECONDS)
+            self.late_ms.append((over - self._told) * FRAMES_PER_TOKEN * 1000 * FRAME_S)
 
 
 def _sentence() -> list[Pcm]:
@@ -53,7 +53,7 @@ def _sentence() -> list[Pcm]:
     frames = frames_of(SENTENCE)
     time = np.arange(frames * FRAME_SAMPLES) / RATE_OUT
     noise = np.random.default_rng(0).standard_normal(len(time))
-    syllables = 0.5 - 0.5 * np.cos(2 * np.pi * time / SYLLABLE_SECONDS)
+    syllables = 0.5 - 0.5 * np.cos(2 * np.pi * time / SYLLABLE_S)
     sound = (noise * (300 + 5000 * syllables)).clip(-32767, 32767).reshape(frames, FRAME_SAMPLES)
     comma = frames_of(SENTENCE // 2)
     for end, silent in ((comma, COMMA_FRAMES), (frames, STOP_FRAMES)):
@@ -71,7 +71,7 @@ def marks(machine: Machine, minutes: float, limit: float, as_json: bool) -> None
     late = found.late_ms
     tenth = max(1, len(late) // 10)
     row = {
-        "minutes": len(late) * FRAME_SECONDS / 60,
+        "minutes": len(late) * FRAME_S / 60,
         "first_tenth_p50_ms": percentile(late[:tenth], 50),
         "last_tenth_p50_ms": percentile(late[-tenth:], 50),
         "all_p5_ms": percentile(late, 5),

@@ -11,16 +11,16 @@ from benchmarks.engines.tts_load import Reply, Serving, Tally, serve
 from benchmarks.engines.tts_runners import Machine, usual_voices
 from offhook.bench.speech.table import Table, percentile
 from offhook.bench.speech.texts import Talk, Word, even_words, frames_of
-from offhook.pipeline.engine.tts.messages import FRAME_SECONDS, Break, Reason
+from offhook.pipeline.engine.tts.messages import FRAME_S, Break, Reason
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
 
-BUFFER_SECONDS = 0.08
+BUFFER_S = 0.08
 """Of a listener, in front of what he plays: the jitter buffer of a call."""
 LATE_SHARE = 0.001
 """Of frames: so many voices are held if no more are late,"""
 HEARD_SHARE = 0.9
 """and at least so much of the time is filled with speech: nobody waits to begin."""
-DRAIN_SECONDS = 20.0
+DRAIN_S = 20.0
 """The longest that what was begun may take to end."""
 
 
@@ -30,7 +30,7 @@ def heat(serving: Serving, voices: Sequence[VoicePrompt]) -> None:
     text = Talk(serving.machine.config, 0).sentence()
     for reply, voice in zip(replies, voices, strict=True):
         reply.say(voice, text)
-    serving.run(DRAIN_SECONDS, lambda: all(reply.over for reply in replies))
+    serving.run(DRAIN_S, lambda: all(reply.over for reply in replies))
 
 
 # --- voices ---
@@ -47,7 +47,7 @@ class Speaker:
         self.reply: Reply
 
     def begin(self) -> None:
-        self.reply = Reply(self._serving, self._tally, BUFFER_SECONDS, ended=self._go_on)
+        self.reply = Reply(self._serving, self._tally, BUFFER_S, ended=self._go_on)
         self.reply.say(self._voice, self._talk.sentence())
 
     def _go_on(self) -> None:
@@ -101,7 +101,7 @@ def _voices(machine: Machine, count: int, seconds: float, settle: float) -> dict
     return {
         "voices": count,
         "frames": tally.frames,
-        "heard_share": tally.frames * FRAME_SECONDS / (count * seconds),
+        "heard_share": tally.frames * FRAME_S / (count * seconds),
         "late_share": tally.late_share,
         "gaps": len(tally.gaps),
         "longest_gap_ms": 1000 * max(tally.gaps, default=0.0),
@@ -129,9 +129,9 @@ PUBLISHED_P95_MS: dict[float, float] = {
 nari-labs/benchmarks (reports/Qwen3-TTS-1.7B-CustomVoice/Nari-Qwen3-TTS) gives for one H100, of the
 1.7B with its weights, through HTTP on the same machine. Ours is without a socket, and silence at
 the beginning is not in it."""
-WORD_SECONDS = 0.01
+WORD_S = 0.01
 """Between two words of the text `words`."""
-END_SECONDS = 1.0
+END_S = 1.0
 """For what was asked last to begin."""
 TEXTS = ("whole", "words", "file")
 
@@ -180,7 +180,7 @@ class Arrivals:
         for i, word in enumerate(said):
             write = partial(reply.write, [word], i == len(said) - 1)
             if i:
-                serving.at(began + i * WORD_SECONDS, write)
+                serving.at(began + i * WORD_S, write)
             else:
                 write()
 
@@ -206,7 +206,7 @@ def open_loop(machine: Machine, points: Sequence[Point], as_json: bool) -> None:
             heat(serving, usual_voices(machine.config)[:1])
             arrivals = Arrivals(serving, point)
             serving.run(point.seconds)
-            serving.run(END_SECONDS, arrivals.over)
+            serving.run(END_S, arrivals.over)
         replies, tally = arrivals.replies, arrivals.tally
         ended = [1000 * (r.ended - r.asked) for r in replies if r.ended is not None]
         table.row(
@@ -267,7 +267,7 @@ def llm(machine: Machine, rates: Sequence[float], as_json: bool) -> None:
             for given in ("tokens", "sentences"):
                 tally = Tally()
                 parts = [[word] for word in text] if given == "tokens" else [*_sentences(text)]
-                made = [Reply(serving, tally, BUFFER_SECONDS) for _ in range(replies)]
+                made = [Reply(serving, tally, BUFFER_S) for _ in range(replies)]
                 for i, reply in enumerate(made):
                     # Over two seconds: nobody's first token comes with another's.
                     at = (i + len(cases) / (2 * len(rates))) * 2.0 / replies
@@ -275,7 +275,7 @@ def llm(machine: Machine, rates: Sequence[float], as_json: bool) -> None:
                 cases[rate, given] = tally, made
         everybody = [reply for _, made in cases.values() for reply in made]
         longest = LLM_WORDS / min(rates) + 2
-        serving.run(longest + DRAIN_SECONDS, lambda: all(r.over for r in everybody))
+        serving.run(longest + DRAIN_S, lambda: all(r.over for r in everybody))
     for (rate, given), (tally, made) in cases.items():
         sentence_s = (LLM_SENTENCE - 1) / rate if given == "sentences" else 0.0
         firsts = [ms + 1000 * sentence_s for ms in tally.first_ms]
@@ -332,7 +332,7 @@ class Interrupted:
         self._reply: Reply
 
     def begin(self) -> None:
-        self._reply = reply = Reply(self._serving, self._tally, BUFFER_SECONDS, ended=self.begin)
+        self._reply = reply = Reply(self._serving, self._tally, BUFFER_S, ended=self.begin)
         reply.say(self._voice, self._talk.sentence() + self._talk.sentence())
         wait = self._random.uniform(0.0, 4.0)
         self._serving.at(self._serving.now() + wait, lambda: self._interrupt(reply))

@@ -21,7 +21,7 @@ from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
 from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame
 
-from offhook.bench.load import CONNECT_SECONDS, PING_SECONDS, ReplayLeg, encode
+from offhook.bench.load import CONNECT_S, PING_S, ReplayLeg, encode
 from offhook.bench.speech.recordings import Packets
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.codec import CodecError
@@ -35,7 +35,7 @@ PERIOD_TICKS = 73
 CHIRP_TICK = 40
 LOUD = 3000
 """The chirp peaks at 20000, everything else is silent."""
-WARM_UP_SECONDS = 4.0
+WARM_UP_S = 4.0
 _NOTHING = np.zeros(SAMPLES_IN, np.int16)
 
 
@@ -139,7 +139,7 @@ async def at_the_packets(url: str, seconds: float) -> list[float]:
     leg.on_connected = connected.set
     try:
         await leg.accept(await _answer(url, await leg.offer()))
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with asyncio.timeout(CONNECT_S):
             await connected.wait()
         clock.add(leg)
         return await _collect(leg.onsets, leg.ping, seconds)
@@ -189,9 +189,9 @@ async def _answer(url: str, sdp: str) -> str:
 
 async def _collect(onsets: Onsets, ping: Callable[[], None], seconds: float) -> list[float]:
     """The round trips of so many seconds, without those of the start."""
-    for second in range(round(WARM_UP_SECONDS + seconds)):
-        if second == round(WARM_UP_SECONDS):
+    for second in range(round(WARM_UP_S + seconds)):
+        if second == round(WARM_UP_S):
             onsets.round_trips_ms.clear()
-        await asyncio.sleep(PING_SECONDS)
+        await asyncio.sleep(PING_S)
         ping()
     return onsets.round_trips_ms

@@ -35,8 +35,8 @@ from offhook.web.process.loop_io import run as run_loop
 PACKETS = 3000
 """A minute of speech."""
 PAIRS = (1, 5, 10)
-PAIR_SECONDS = 10.0
-ECHO_SECONDS = 30.0
+PAIR_S = 10.0
+ECHO_S = 30.0
 CLOCK_LEGS = 20
 PT, SSRC = 111, 1
 _KEY = bytes(range(44))
@@ -187,10 +187,10 @@ def echo_resampling(packets: int = 500) -> Step:
     return timer.step(_clock_cost_ns())
 
 
-def steps(packets: int = PACKETS, clock_seconds: float = 2.0) -> list[Step]:
+def steps(packets: int = PACKETS, clock_s: float = 2.0) -> list[Step]:
     speech = load_speech(packets // 50)
     path = [*inbound(encode(speech)), *outbound(speech), echo_resampling()]
-    return [*path, *run_loop(clock(clock_seconds))]
+    return [*path, *run_loop(clock(clock_s))]
 
 
 async def pairs(kind: str, count: int, seconds: float) -> dict[str, object]:
@@ -234,8 +234,8 @@ def _print_steps(found: Sequence[Step]) -> None:
 def run(
     as_json: bool,
     pair_counts: Sequence[int] = PAIRS,
-    pair_seconds: float = PAIR_SECONDS,
-    echo_seconds: float = ECHO_SECONDS,
+    pair_seconds: float = PAIR_S,
+    echo_seconds: float = ECHO_S,
 ) -> int:
     """Print the three parts as they come. Returns 0."""
     show: Callable[..., None] = (lambda *a, **k: None) if as_json else print
@@ -284,8 +284,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks media")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--pairs", default=",".join(map(str, PAIRS)), metavar="N,N,...")
-    parser.add_argument("--pair-seconds", type=float, default=PAIR_SECONDS)
-    parser.add_argument("--echo-seconds", type=float, default=ECHO_SECONDS)
+    parser.add_argument("--pair-seconds", type=float, default=PAIR_S)
+    parser.add_argument("--echo-seconds", type=float, default=ECHO_S)
     arguments = parser.parse_args(argv)
     set_up(Log(level="WARNING"))
     counts = [int(number) for number in arguments.pairs.split(",")]

@@ -31,8 +31,8 @@ from offhook.web.process.loop_io import run
 
 RATE = 48_000
 SAMPLES = RATE // 50
-SETTLE_SECONDS = 3.0
-CONNECT_SECONDS = 20
+SETTLE_S = 3.0
+CONNECT_S = 20
 
 
 class Buzz(MediaStreamTrack):
@@ -131,13 +131,13 @@ async def measure(kind: str, pairs: int, seconds: float) -> dict[str, object]:
     use_addresses(["127.0.0.1"])
     made = OffhookPairs() if kind == "offhook" else AiortcPairs()
     try:
-        async with asyncio.timeout(CONNECT_SECONDS + pairs):
+        async with asyncio.timeout(CONNECT_S + pairs):
             for _ in range(pairs):
                 await made.add()
                 await asyncio.sleep(0.013)
         lag = LoopLag()
         watching = asyncio.create_task(lag.watch())
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(SETTLE_S)
         lag.take_ms()
         heard, cpu, wall = made.heard, time.process_time(), time.perf_counter()
         await asyncio.sleep(seconds)

@@ -20,7 +20,7 @@ from offhook.telephony.sip.user_agent import IncomingCall, UserAgent
 
 CALLS = 400
 WARM_UP_CALLS = 100
-CALL_SECONDS = 0.5
+CALL_S = 0.5
 """Of virtual time from one call to the next."""
 TRUNK = Trunk("other", addresses=("127.0.0.0/8",))
 CALLER, SERVER = (HOST, 5070), (HOST, 5060)
@@ -60,7 +60,7 @@ class Costs:
 
     def call(self) -> None:
         """INVITE, 200, ACK, BYE, 200."""
-        self._now += CALL_SECONDS
+        self._now += CALL_S
         target = Uri("sip", "100", *SERVER)
         session = self._caller.call(
             target,
@@ -83,7 +83,7 @@ class Costs:
             list(_events(agent))
 
     def options(self) -> None:
-        self._now += CALL_SECONDS
+        self._now += CALL_S
         self._pass("OPTIONS", request(SERVER, CALLER))
         self._server.handle_timer(self._now)
 

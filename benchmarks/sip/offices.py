@@ -23,10 +23,10 @@ from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.user_agent import IncomingCall, SessionHappened, UserAgent
 
-EXPIRES_SECONDS = 300
-TALK_SECONDS = 150.0
+EXPIRES_S = 300
+TALK_S = 150.0
 """Mean length of a usual call; lengths are exponentially distributed."""
-LONG_SECONDS = (2000.0, 6000.0)
+LONG_S = (2000.0, 6000.0)
 """Beyond a session interval (RFC 4028) of 1800 s."""
 KINDS = {
     "talk": 50,
@@ -53,7 +53,7 @@ CARRIER_TRUNK = Trunk(
     password=PASSWORD,
     server=REGISTRAR,
     register=True,
-    expires_seconds=EXPIRES_SECONDS,
+    expires_seconds=EXPIRES_S,
 )
 OFFICE_TRUNK = Trunk("office", username="office", password=PASSWORD)
 SDP = offer(40_000)
@@ -224,8 +224,8 @@ class Office(Party):
     def _length(self, kind: str) -> float:
         chance = self.world.chance
         if kind == "long":
-            return chance.uniform(*LONG_SECONDS)
-        return 12.0 + chance.expovariate(1 / TALK_SECONDS)
+            return chance.uniform(*LONG_S)
+        return 12.0 + chance.expovariate(1 / TALK_S)
 
     def _soon(self, session: Session, seconds: float, action: Callable[[Session], None]) -> None:
         def act() -> None:

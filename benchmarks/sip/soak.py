@@ -16,8 +16,8 @@ from offhook.bench.memory import Held
 from offhook.bench.phones.load import warm_up
 from offhook.bench.phones.pair import Pair, pair
 
-SAMPLE_SECONDS = 5.0
-REST_SECONDS = 60.0
+SAMPLE_S = 5.0
+REST_S = 60.0
 """The longest waited for calls that hung up to leave nothing behind."""
 WARM_UP_CALLS = 300
 """In the first part, with seven messages each: then the trace is full."""
@@ -131,7 +131,7 @@ class Watched:
     async def settled(self, tasks: int) -> float | None:
         """How long until nothing is going on any more."""
         began = time.monotonic()
-        while (passed := time.monotonic() - began) < REST_SECONDS:
+        while (passed := time.monotonic() - began) < REST_S:
             now = await self.sample()
             busy = now.calls or now.sessions or now.transactions or now.ports
             if not busy and now.tasks <= tasks:
@@ -179,7 +179,7 @@ async def _watch(
     while (left := until - time.monotonic()) > 0:
         result.series.append(await server.sample())
         show(result.series[-1])
-        await asyncio.sleep(min(SAMPLE_SECONDS, left))
+        await asyncio.sleep(min(SAMPLE_S, left))
 
 
 def print_sample(sample: Sample) -> None:

@@ -32,7 +32,7 @@ from offhook.telephony.sip.trunks.registration_table import RegistrationState
 
 HOUR = 3600.0
 WARM_UP_HOURS = 1.0
-REST_SECONDS = 3 * HOUR
+REST_S = 3 * HOUR
 """The longest waited for the last timer: of a call whose far end is gone, its session timer."""
 SMALL = 64
 """Entries that a container may keep when there are no calls."""
@@ -162,7 +162,7 @@ class Day:
         def quiet() -> bool:
             return not any(agent.sessions or agent.transactions for agent in agents)
 
-        world.run(began + REST_SECONDS, quiet)
+        world.run(began + REST_S, quiet)
         settled = round(world.now - began, 1) if quiet() else None
         world.forget()
         gc.collect()

@@ -28,8 +28,8 @@ from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.signaling.peer_io import use_addresses
 from offhook.web.cli.caller_io import (
     AUDIBLE_DBFS,
-    GREETING_SECONDS,
-    REPLY_SECONDS,
+    GREETING_S,
+    REPLY_S,
     Line,
     ScriptedCall,
     spoken,
@@ -40,9 +40,9 @@ from offhook.web.engines.engines_io import open_synthesizer
 CODECS = ("pcmu",)
 """What most phones speak."""
 TRUNKS = [{"name": "loopback", "addresses": ["127.0.0.0/8"]}]
-INTO_REPLY_SECONDS = (1.5, 3.0)
+INTO_REPLY_S = (1.5, 3.0)
 """How far into a reply the caller breaks in."""
-LOG_SECONDS = 3.0
+LOG_S = 3.0
 """The server's word on an interruption comes within this, or it was none."""
 
 
@@ -143,8 +143,8 @@ class BargeIns(ScriptedCall):
         """Not listened to: a phone has no such thing."""
 
     async def _converse(self) -> None:
-        if await self._within(self._agent_speaks, GREETING_SECONDS):
-            await self._within(self._agent_silent, REPLY_SECONDS)
+        if await self._within(self._agent_speaks, GREETING_S):
+            await self._within(self._agent_silent, REPLY_S)
         await self._ask()
         for _ in range(self._times):
             if self.leg.closed is None:
@@ -159,11 +159,11 @@ class BargeIns(ScriptedCall):
     async def _break_in(self) -> None:
         trial = BargeIn()
         self._way.barge_ins.append(trial)
-        if not await self._within(self._agent_speaks, REPLY_SECONDS):
+        if not await self._within(self._agent_speaks, REPLY_S):
             await self._ask()
             return
         began = max(0, self.leg.ticks - EARLY_TICKS)
-        await asyncio.sleep(self._random.uniform(*INTO_REPLY_SECONDS))
+        await asyncio.sleep(self._random.uniform(*INTO_REPLY_S))
         self._log.take()
         onset, wall = monotonic(), time.time()
         await self._ask()
@@ -177,7 +177,7 @@ class BargeIns(ScriptedCall):
         await self._compare(trial, heard, cut["unheard"])
 
     async def _interrupted(self) -> dict[str, Any] | None:
-        deadline = monotonic() + LOG_SECONDS
+        deadline = monotonic() + LOG_S
         while monotonic() < deadline:
             for event in self._log.take():
                 if event["event"] == "interrupted":

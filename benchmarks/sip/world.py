@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import count
 from random import Random
 
-DELAY_SECONDS = (0.005, 0.150)
+DELAY_S = (0.005, 0.150)
 LOSS, DOUBLING = 0.03, 0.02
 """Of the messages."""
 AT_ONCE = 10_000
@@ -46,7 +46,7 @@ class World:
             if _call_id(data) not in self.gone:
                 self.parties[to].receive(data, source)
 
-        self.after(self.chance.uniform(*DELAY_SECONDS), arrive)
+        self.after(self.chance.uniform(*DELAY_S), arrive)
 
     def _count(self, data: bytes) -> None:
         if not data.strip():

@@ -28,14 +28,14 @@ Kind = Literal["edge", "stock"]
 
 CALLS = (1, 10, 25, 50)
 SECONDS = 20.0
-SEARCH_SECONDS = 10.0
+SEARCH_S = 10.0
 WORDS = 13
 """Of a reply: 3.9 s, so that the agent speaks half of the time."""
 CALLS_PER_LOAD = 25
 """Callers of one process."""
-SETTLE_SECONDS = 7.0
+SETTLE_S = 7.0
 """From the last connection to the first count: all callers have begun by then."""
-ANSWER_SECONDS = 30
+ANSWER_S = 30
 """A server that says nothing for so long has failed."""
 MOST_CALLS = 256
 """The search ends here."""
@@ -135,19 +135,19 @@ async def _measure(server: Kind, manner: Manner, calls: int, seconds: float) -> 
         AsyncExitStack() as loads,
         aiohttp.ClientSession(
             f"http://127.0.0.1:{running.hello['port']}",
-            timeout=aiohttp.ClientTimeout(ANSWER_SECONDS),
+            timeout=aiohttp.ClientTimeout(ANSWER_S),
         ) as http,
     ):
         empty = Footprint.of(running.pid)
         callers = await _callers(loads, running.hello["port"], manner, calls)
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(SETTLE_S)
         before = await get_json(http, "/stats")
         for caller in callers:
             caller.tell("measure")
         await asyncio.sleep(seconds)
         for caller in callers:
             caller.tell("report")
-        reports = [await caller.line(ANSWER_SECONDS) for caller in callers]
+        reports = [await caller.line(ANSWER_S) for caller in callers]
         after = await get_json(http, "/stats")
         full = Footprint.of(running.pid)
         late = await _tick_late_ms(http) if server == "edge" else None
@@ -307,7 +307,7 @@ def run(
                     show(rows[-1])
         if not search:
             return []
-        return [await capacity(server, rows, SEARCH_SECONDS, show) for server in servers]
+        return [await capacity(server, rows, SEARCH_S, show) for server in servers]
 
     if not as_json:
         print(HEADER, flush=True)

@@ -47,7 +47,7 @@ from offhook.bench.speech.table import Table, progress
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.web.engines.engines_io import open_synthesizer
 
-START_SECONDS = 120.0
+START_S = 120.0
 """For the server to be there, and for each engine to answer the first time: it may load."""
 SPOKEN = 8
 """Sentences said where there are no recordings."""
@@ -135,17 +135,17 @@ async def own_server(config: Path | None) -> AsyncIterator[str]:
 
     arguments = ["speech", "--listen", f"127.0.0.1:{port}", *options]
     absent = "offhook speech is not there"
-    async with started(arguments, answers, START_SECONDS, absent, environment):
+    async with started(arguments, answers, START_S, absent, environment):
         yield f"http://127.0.0.1:{port}"
 
 
 async def _warm(ask: Callable[[int], Awaitable[Answer]], name: str) -> None:
     """The first answer, for which an engine may load. Raises RuntimeError."""
     words = "it answers nothing"
-    until = time.monotonic() + START_SECONDS
+    until = time.monotonic() + START_S
     while time.monotonic() < until:
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(START_S):
                 await ask(0)
             return
         except TurnedAway as away:

@@ -44,22 +44,22 @@ Manner = Literal["listening", "talking", "interrupting"]
 
 LINES = ("Tell me about yourself.", "What are your opening hours?", "Where are you?")
 """Said by a synthesiser where there are no recordings."""
-LINE_SECONDS = (1.0, 3.5)
+LINE_S = (1.0, 3.5)
 """Recordings of this length are lines."""
-CONNECT_SECONDS = 15
-CONNECT_EVERY_SECONDS = 0.1
-RETRY_SECONDS = 1.0
-REFUSED_SECONDS = 20.0
+CONNECT_S = 15
+CONNECT_EVERY_S = 0.1
+RETRY_S = 1.0
+REFUSED_S = 20.0
 """Callers that are refused try again for this long: servers may refuse in a burst of calls."""
-PING_SECONDS = 1
-STAGGER_SECONDS = 6
+PING_S = 1
+STAGGER_S = 6
 """Callers begin within this time, each at its own moment."""
-LISTENING_PAUSE_SECONDS = 1.0
-PATIENCE_SECONDS = 5
+LISTENING_PAUSE_S = 1.0
+PATIENCE_S = 5
 """A reply that has not begun by then does not come."""
-REPLY_PAUSE_SECONDS = 0.5
+REPLY_PAUSE_S = 0.5
 """The agent has ended when it was silent for this long; shorter silence is a hole in its speech."""
-HOLE_SECONDS = 0.010
+HOLE_S = 0.010
 LOUD = 1000
 """The agent's buzz peaks far above this in every 5 ms, silence and coding noise far below."""
 BLOCK = RATE_IN * 5 // 1000
@@ -125,13 +125,13 @@ class AgentSound:
     def _speech(self, start: float, loud: Any, now: float) -> None:
         """A packet with sound in the blocks `loud`; `start` is its timestamp in s."""
         counts, block = self.counts, BLOCK / RATE_IN
-        if start + loud[0] * block - self._loud_until > REPLY_PAUSE_SECONDS:
+        if start + loud[0] * block - self._loud_until > REPLY_PAUSE_S:
             self.end_reply()
             self.began_at = now
         else:
             starts = start + loud * block
             silences = starts - np.concatenate(([self._loud_until], starts[:-1] + block))
-            counts.holes += int(np.count_nonzero(silences >= HOLE_SECONDS - 1e-6))
+            counts.holes += int(np.count_nonzero(silences >= HOLE_S - 1e-6))
         counts.speech_packets += 1
         self._loud_until = start + (loud[-1] + 1) * block
         self.loud_at = now
@@ -216,7 +216,7 @@ class LoadLeg(ReplayLeg):
         """20 ms of the caller's life: the payload of it."""
         sound, counts = self.sound, self.sound.counts
         if not self._until:
-            self._until = now + self._random.uniform(0, STAGGER_SECONDS)
+            self._until = now + self._random.uniform(0, STAGGER_S)
         match self._state:
             case _State.PAUSING if now >= self._until:
                 self._begin_line()
@@ -230,7 +230,7 @@ class LoadLeg(ReplayLeg):
             case _State.WAITING if now >= self._until:
                 counts.lines += 1
                 self._pause(now)
-            case _State.HEARING if now - sound.loud_at > REPLY_PAUSE_SECONDS:
+            case _State.HEARING if now - sound.loud_at > REPLY_PAUSE_S:
                 sound.end_reply()
                 self._pause(now)
             case _State.HEARING if now >= self._until:
@@ -249,10 +249,10 @@ class LoadLeg(ReplayLeg):
 
     def _end_line(self, now: float) -> None:
         if self._manner == "listening":
-            self._pause(now, LISTENING_PAUSE_SECONDS)
+            self._pause(now, LISTENING_PAUSE_S)
         else:
             self._line_ended = now
-            self._state, self._until = _State.WAITING, now + PATIENCE_SECONDS
+            self._state, self._until = _State.WAITING, now + PATIENCE_S
 
     def _pause(self, now: float, seconds: float = 0.0) -> None:
         self._state, self._until = _State.PAUSING, now + seconds
@@ -267,7 +267,7 @@ class LoadLeg(ReplayLeg):
                 return False
             answer = await response.json()
         await self.accept(answer["sdp"])
-        async with asyncio.timeout(CONNECT_SECONDS):
+        async with asyncio.timeout(CONNECT_S):
             await connected.wait()
         about = {"version": "2.1.0", "about": {"library": "offhook bench"}}
         ready = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": about}
@@ -304,7 +304,7 @@ def recorded() -> list[Pcm]:
     for path in sorted(folder.glob("*.wav")):
         with wave.open(str(path)) as file:
             seconds = file.getnframes() / file.getframerate()
-            if file.getframerate() == RATE_IN and LINE_SECONDS[0] <= seconds <= LINE_SECONDS[1]:
+            if file.getframerate() == RATE_IN and LINE_S[0] <= seconds <= LINE_S[1]:
                 pcm = np.frombuffer(file.readframes(file.getnframes()), np.int16)
                 found.append(trimmed(resample(pcm, RATE_IN, RATE_OUT)))
     return found
@@ -336,17 +336,17 @@ class Load:
     async def place(self, first: int, calls: int, manner: Manner) -> int:
         """How many connected."""
         said, quiet = await lines(), silence()
-        give_up = time.monotonic() + calls * CONNECT_EVERY_SECONDS + REFUSED_SECONDS
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(CONNECT_SECONDS)) as http:
+        give_up = time.monotonic() + calls * CONNECT_EVERY_S + REFUSED_S
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(CONNECT_S)) as http:
             for number in range(first, first + calls):
                 leg = LoadLeg(number, manner, said, quiet, self.counts)
                 while not await self._connected(leg, http):
                     if time.monotonic() > give_up:
                         return len(self._legs)
                     self.refusals += 1
-                    await asyncio.sleep(RETRY_SECONDS)
+                    await asyncio.sleep(RETRY_S)
                     leg = LoadLeg(number, manner, said, quiet, self.counts)
-                await asyncio.sleep(CONNECT_EVERY_SECONDS)
+                await asyncio.sleep(CONNECT_EVERY_S)
         return len(self._legs)
 
     async def _connected(self, leg: LoadLeg, http: aiohttp.ClientSession) -> bool:
@@ -385,7 +385,7 @@ class Load:
         watching = asyncio.create_task(self._lag.watch())
         try:
             while True:
-                await asyncio.sleep(PING_SECONDS)
+                await asyncio.sleep(PING_S)
                 for leg in self._legs:
                     leg.ping()
         finally:

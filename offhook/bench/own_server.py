@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from offhook.bench.process import END_SECONDS
+from offhook.bench.process import END_S
 
 POLL_S = 0.1
 LOGGED_CHARS = 2000
@@ -55,7 +55,7 @@ async def started(
             if process.returncode is None:
                 process.terminate()
             try:
-                await asyncio.wait_for(process.wait(), END_SECONDS)
+                await asyncio.wait_for(process.wait(), END_S)
             except TimeoutError:
                 process.kill()
                 await process.wait()

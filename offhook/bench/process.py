@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from aiohttp import ClientSession, web
 
-START_SECONDS = 90
+START_S = 90
 """The longest a child may take to say its first line."""
-END_SECONDS = 15
+END_S = 15
 """The longest a child may take to end by itself; then it is killed."""
-LAG_SECONDS = 0.020
+LAG_S = 0.020
 """A loop is asked this often how late it is."""
 LAGS_KEPT = 10_000
 
@@ -92,13 +92,13 @@ async def child(module: str, *arguments: str) -> AsyncIterator[Child]:
             )
         running = Child(process, log)
         try:
-            running.hello = await running.line(START_SECONDS)
+            running.hello = await running.line(START_S)
             yield running
         finally:
             if process.returncode is None:
                 running.finish()
             try:
-                await asyncio.wait_for(process.wait(), END_SECONDS)
+                await asyncio.wait_for(process.wait(), END_S)
             except TimeoutError:
                 process.kill()
                 await process.wait()
@@ -155,8 +155,8 @@ class LoopLag:
         """Never ends."""
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + LAG_SECONDS
-            await asyncio.sleep(LAG_SECONDS)
+            due = loop.time() + LAG_S
+            await asyncio.sleep(LAG_S)
             self._lags.append(loop.time() - due)
 
     def take_ms(self) -> dict[str, float]:
@@ -166,7 +166,7 @@ class LoopLag:
         return {f"p{q}": round(float(np.percentile(lags, q)), 2) for q in (50, 95, 99, 100)}
 
 
-def thread_cpu_seconds() -> dict[str, float]:
+def thread_cpu_s() -> dict[str, float]:
     """What each Python thread has cost so far, those of a pool together, by name (not on macOS)."""
     found: dict[str, float] = {}
     for thread in threading.enumerate():
@@ -184,7 +184,7 @@ def stats_route(app: web.Application, lag: LoopLag) -> None:
         return web.json_response(
             {
                 "cpu_s": time.process_time(),
-                "thread_cpu_s": thread_cpu_seconds(),
+                "thread_cpu_s": thread_cpu_s(),
                 "wall_s": time.perf_counter(),
                 "threads": threading.active_count(),
                 "tasks": len(asyncio.all_tasks()),

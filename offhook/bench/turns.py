@@ -45,7 +45,7 @@ COUGHS = 5
 BACKCHANNELS = 5
 EARLY_TICKS = 10
 """What the server says of a reply may come so much later than its first sound."""
-START_SECONDS = 30
+START_S = 30
 """The longest a server may take to load its engines."""
 
 
@@ -105,7 +105,7 @@ async def server(log: Path | None = None, **environment: str) -> AsyncIterator[s
 
 
 async def _until_ready(url: str, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + START_S
     async with aiohttp.ClientSession() as http:
         while time.monotonic() < deadline:
             try:

@@ -19,7 +19,7 @@ from offhook.media.leg import Leg
 from offhook.media.pcm import PACKET_MS
 
 PHASES = 2
-PHASE_SECONDS = PACKET_MS / 1000 / PHASES
+PHASE_S = PACKET_MS / 1000 / PHASES
 CATCH_UP_TICKS = 25
 """At most half a second is made up after a stall; more than that is skipped (and counted):
 a far end would only throw it away."""
@@ -49,7 +49,7 @@ class PacketClock:
         """Tick this leg from the next phase on; the clock runs while it has legs."""
         min(self._phases, key=len).append(leg)
         if self._handle is None:
-            self._due = self._now() + PHASE_SECONDS
+            self._due = self._now() + PHASE_S
             self._schedule()
 
     def remove(self, leg: Leg) -> None:
@@ -103,10 +103,10 @@ class PacketClock:
 
     def _run(self) -> None:
         now = self._now()
-        behind = int((now - self._due) / PHASE_SECONDS) - CATCH_UP_TICKS * PHASES
+        behind = int((now - self._due) / PHASE_S) - CATCH_UP_TICKS * PHASES
         if behind > 0:
             self.skipped_ticks += behind // PHASES
-            self._due += behind * PHASE_SECONDS
+            self._due += behind * PHASE_S
         while self._due <= now:
             self._lateness[self._ticks % LATENESS_WINDOW_TICKS] = now - self._due
             self._ticks += 1
@@ -114,7 +114,7 @@ class PacketClock:
             self._phase = (self._phase + 1) % PHASES
             if self._phase == 0:
                 self.after()
-            self._due += PHASE_SECONDS
+            self._due += PHASE_S
         if any(self._phases):
             self._schedule()
         else:

@@ -40,10 +40,10 @@ from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.end_reason import End
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 
-CONNECT_TIMEOUT_SECONDS = 15
+CONNECT_TIMEOUT_S = 15
 """From the answer to a connected peer. Browsers take a second, or five behind a slow TURN server; a
 peer that has not come by then holds a line for nothing."""
-PING_TIMEOUT_SECONDS = 15
+PING_TIMEOUT_S = 15
 """The web client pings every second on the data channel. Stock servers mute the agent after 3 s
 without one, which a backgrounded tab easily reaches; ours ends the call, so it waits for as long as
 a browser takes to notice a dead path and come back (Chromium: 7 s). Media that keeps flowing counts
@@ -55,7 +55,7 @@ MESSAGE_BACKLOG = 64
 """Messages kept while the data channel is not open yet; the oldest are dropped beyond that."""
 CHANNEL_BUFFER_BYTES = 256 * 1024
 """A peer that stops reading its data channel gets no more messages beyond this."""
-GOODBYE_SECONDS = 0.3
+GOODBYE_S = 0.3
 """How long hanging up waits for messages that are still to be sent."""
 SDP_LINES = 1000
 MEDIA_LIMIT = 8
@@ -196,7 +196,7 @@ class PeerLeg(RtpLeg):
         call_id: str,
         ice_servers: Sequence[RTCIceServer] = (),
         opus: OpusSettings | None = None,
-        ping_timeout: float = PING_TIMEOUT_SECONDS,
+        ping_timeout: float = PING_TIMEOUT_S,
     ) -> None:
         super().__init__(call_id)
         self._opus = opus or OpusSettings()
@@ -413,7 +413,7 @@ class PeerLeg(RtpLeg):
     async def _keep_watch(self) -> None:
         """Notice a peer that never connects, or that vanished without a word."""
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self.until_connected()
         except TimeoutError:
             self.close(End.NOT_CONNECTED)
@@ -427,7 +427,7 @@ class PeerLeg(RtpLeg):
     async def hang_up(self, reason: str) -> None:
         """Say goodbye (last messages, RTCP BYE, DTLS close) and free everything. Idempotent."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GOODBYE_SECONDS):
+            async with asyncio.timeout(GOODBYE_S):
                 while self._unsent_messages():
                     await asyncio.sleep(0.01)
         if self._opened and self.connected and self.closed is None:

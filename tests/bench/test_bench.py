@@ -136,11 +136,11 @@ async def test_a_server_that_gives_way_is_a_failed_row_and_no_end(
 def test_the_cpu_of_a_thread_is_told_by_its_name() -> None:
     with ThreadPoolExecutor(2, "busy-bee") as pool:
         list(pool.map(lambda n: sum(range(n)), [3_000_000] * 2))
-        assert process.thread_cpu_seconds()["busy-bee"] > 0.01
+        assert process.thread_cpu_s()["busy-bee"] > 0.01
 
 
 async def test_the_echo_of_a_real_edge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(echo, "WARM_UP_SECONDS", 0.0)
+    monkeypatch.setattr(echo, "WARM_UP_S", 0.0)
     async with process.child("offhook.bench.edge_server", "echo") as server:
         held = process.Footprint.of(server.pid)
         url = f"http://127.0.0.1:{server.hello['port']}"

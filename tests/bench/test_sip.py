@@ -36,7 +36,7 @@ from offhook.telephony.sip.transactions.transactions import Transactions
 from offhook.telephony.sip.user_agent import UserAgent
 from offhook.web.cli import caller_io
 from offhook.web.cli.caller_io import CallError, Line, ScriptedCall
-from offhook.web.cli.caller_sip_io import QUIET_SECONDS, AgentByEar
+from offhook.web.cli.caller_sip_io import QUIET_S, AgentByEar
 from tests.telephony.sip.phones import ToneHost, endpoint, free_port, is_tone, port_of
 
 SILENCE = encode(np.zeros(RATE_OUT, np.int16))
@@ -351,7 +351,7 @@ def test_an_hour_of_calls_leaves_nothing() -> None:
 
 def test_a_transaction_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transactions, "_forget", lambda self, transaction: None)
-    monkeypatch.setattr(sip_timers, "REST_SECONDS", 100.0)
+    monkeypatch.setattr(sip_timers, "REST_S", 100.0)
     result = sip_timers.measure(hours=0.2, calls_per_hour=150, seed=3)
     assert result.rests[-1].settled_s is None
     assert result.rests[-1].sizes["office._transactions._servers"] > 10
@@ -400,7 +400,7 @@ def test_the_network_in_memory_loses_doubles_and_delays() -> None:
     world.run(world.now + 10)
     lost, doubled = 2000 * sip_world.LOSS, 2000 * sip_world.DOUBLING
     assert len(far.came) == pytest.approx(2000 - lost + doubled, abs=40)
-    assert sip_world.DELAY_SECONDS[0] <= far.came[0] - 1000 < far.came[-1] - 1000 <= 0.15
+    assert sip_world.DELAY_S[0] <= far.came[0] - 1000 < far.came[-1] - 1000 <= 0.15
     assert world.messages == {"OPTIONS": 2000}
 
 
@@ -429,7 +429,7 @@ class EchoHost(ToneHost):
 
 
 async def test_the_scripted_caller_calls_by_sip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caller_io, "GREETING_SECONDS", 0.2)
+    monkeypatch.setattr(caller_io, "GREETING_S", 0.2)
     async with endpoint(EchoHost()) as (server, host):
         url = f"sip:100@{HOST}:{port_of(server, 'UDP')}"
         shown: list[str] = []
@@ -472,9 +472,9 @@ def test_by_ear_the_agent_speaks_from_the_first_sound_to_a_long_silence() -> Non
     assert not speaks.is_set()
     ear.tick(loud, None, 1.0)
     assert speaks.is_set()
-    ear.tick(quiet, None, 1.0 + QUIET_SECONDS / 2)
+    ear.tick(quiet, None, 1.0 + QUIET_S / 2)
     assert not silent.is_set()
-    ear.tick(quiet, None, 1.1 + QUIET_SECONDS)
+    ear.tick(quiet, None, 1.1 + QUIET_S)
     assert silent.is_set()
     ear.forget()
     assert not speaks.is_set()

@@ -72,8 +72,8 @@ async def test_a_configuration_that_is_wrong_is_said_so() -> None:
 
 @needs_kamailio
 async def test_calls_are_measured_over_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sip_load, "WARM_UP_SECONDS", 0.3)
-    monkeypatch.setattr(sip_load, "SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr(sip_load, "WARM_UP_S", 0.3)
+    monkeypatch.setattr(sip_load, "SETTLE_S", 0.3)
     rows: list[sip_load.Row] = []
     found = await sip_load.load("echo", 4, 20, 1.0, False, 100, rows.append, edges=2)
     held, churn = found.rows

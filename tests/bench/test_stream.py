@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.bench import stream
-from offhook.bench.speech.recordings import VOWELS_SECONDS, babbled, phrases
+from offhook.bench.speech.recordings import VOWELS_S, babbled, phrases
 from offhook.bench.speech.stream_callers import Failed, Notes, Plan
 from offhook.bench.speech.stream_result import PARTS, Result
 from offhook.media.pcm import RATE_IN
@@ -142,7 +142,7 @@ def test_phrases_begin_and_end_with_their_voice() -> None:
     for pcm in found:
         assert np.abs(pcm[:160]).max() > 500
     assert len(phrases([babbled(0.3)])) == 1, "a recording is never left out altogether"
-    assert len(phrases([babbled(seconds) for seconds in VOWELS_SECONDS])) == 3
+    assert len(phrases([babbled(seconds) for seconds in VOWELS_S])) == 3
 
 
 # --- whole ---

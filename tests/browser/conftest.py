@@ -27,10 +27,10 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MICROPHONE_RATE = 48_000
 """What Chromium's fake microphone plays without resampling."""
-READY_SECONDS = 30
-STOP_SECONDS = 15
-DRIVE_SECONDS = 150
-INSTALL_SECONDS = 120
+READY_S = 30
+STOP_S = 15
+DRIVE_S = 150
+INSTALL_S = 120
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -52,9 +52,7 @@ def packages() -> Path:
     stamp = installed / ".installed-from"
     if not stamp.exists() or stamp.read_bytes() != lock.read_bytes():
         command = ["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"]
-        done = subprocess.run(
-            command, cwd=HERE, capture_output=True, text=True, timeout=INSTALL_SECONDS
-        )
+        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=INSTALL_S)
         if done.returncode:
             pytest.skip(f"npm ci failed: {done.stderr.strip()[-300:]}")
         shutil.copyfile(lock, stamp)
@@ -115,7 +113,7 @@ async def serving(*arguments: str, **environment: str) -> AsyncIterator[Server]:
 
     reader = asyncio.create_task(read())
     try:
-        async with asyncio.timeout(READY_SECONDS):
+        async with asyncio.timeout(READY_S):
             await ready.wait()
         assert server.url, "the server did not start"
         yield server
@@ -123,7 +121,7 @@ async def serving(*arguments: str, **environment: str) -> AsyncIterator[Server]:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGINT)
         try:
-            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            await asyncio.wait_for(process.wait(), STOP_S)
         except TimeoutError:
             process.kill()
             await process.wait()
@@ -173,7 +171,7 @@ def drive(packages: Path, chromium: str) -> Callable[..., Any]:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            out, err = await asyncio.wait_for(process.communicate(), DRIVE_SECONDS)
+            out, err = await asyncio.wait_for(process.communicate(), DRIVE_S)
         except BaseException:
             process.terminate()  # the script closes its browser
             await process.wait()

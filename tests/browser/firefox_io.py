@@ -11,10 +11,10 @@ from typing import Any
 
 import aiohttp
 
-START_SECONDS = 60
-COMMAND_SECONDS = 60
-STOP_SECONDS = 15
-LOOK_SECONDS = 0.1
+START_S = 60
+COMMAND_S = 60
+STOP_S = 15
+LOOK_S = 0.1
 """Between two looks at what is waited for."""
 PREFERENCES: Mapping[str, bool | int | str] = {
     "media.navigator.streams.fake": True,
@@ -72,7 +72,7 @@ class Firefox:
         number = next(self._ids)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
-        told = await asyncio.wait_for(answer, COMMAND_SECONDS)
+        told = await asyncio.wait_for(answer, COMMAND_S)
         if told["type"] == "error":
             raise FirefoxError(f"{method}: {told['message']}")
         return told["result"]
@@ -104,7 +104,7 @@ class Firefox:
         """Wait until an expression of the page is true. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             while not await self.evaluate(f"Boolean({condition})"):
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(LOOK_S)
 
     async def click(self, selector: str) -> None:
         await self.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
@@ -133,7 +133,7 @@ async def firefox(program: str, profile: Path) -> AsyncIterator[Firefox]:
 
     reader = asyncio.create_task(read(), name="firefox's log")
     try:
-        url = await asyncio.wait_for(listening, START_SECONDS)
+        url = await asyncio.wait_for(listening, START_S)
         async with (
             aiohttp.ClientSession() as http,
             http.ws_connect(f"{url}/session", max_msg_size=0) as socket,
@@ -147,7 +147,7 @@ async def firefox(program: str, profile: Path) -> AsyncIterator[Firefox]:
     finally:
         process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            await asyncio.wait_for(process.wait(), STOP_S)
         except TimeoutError:
             process.kill()
             await process.wait()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 
 QUESTION = "What are your opening hours?"
 WORDS = {"what", "are", "your", "opening", "hours"}
-LIMIT_SECONDS = 80
+LIMIT_S = 80
 
 
 def words(text: str) -> set[str]:
@@ -32,7 +32,7 @@ async def test_the_stock_client_hears_and_speaks(packages: Path, tmp_path: Path)
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        out, err = await asyncio.wait_for(process.communicate(), LIMIT_SECONDS)
+        out, err = await asyncio.wait_for(process.communicate(), LIMIT_S)
     assert process.returncode == 0, err.decode()
     said = json.loads(out)
     assert "whisper-1" in said["models"]

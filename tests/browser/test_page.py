@@ -53,7 +53,7 @@ def test_the_parts_of_the_page(packages: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def loud_seconds(path: Path) -> float:
+def loud_s(path: Path) -> float:
     """How much of a recording is sound and not silence."""
     with av.open(str(path)) as file:
         frames = [frame.to_ndarray().ravel() for frame in file.decode(audio=0)]
@@ -116,7 +116,7 @@ async def test_a_call_from_the_page(drive: Callable[..., Any], tmp_path: Path) -
     assert {"user-transcription", "server-message turn-latency", "key #"} <= {*seen["events"]}
     assert f"You: {caller[0]['text']}" in seen["words"]
     assert f"not heard: {agent[2]['unheard']}]" in seen["words"]
-    assert loud_seconds(Path(seen["sound"])) > 5
+    assert loud_s(Path(seen["sound"])) > 5
 
     assert re.match("The agent hung up\u00a0· [01]:", seen["end"])
     assert first["reason"] == "the agent hung up"
@@ -214,11 +214,11 @@ async def test_words_keep_coming_for_more_than_a_minute_of_speech(
 ) -> None:
     wav = await microphone(tmp_path / "caller.wav", (6.5, LONG, *SENTENCES * 5, 60.0))
     with wave.open(str(wav)) as file:
-        spoken_seconds = int(file.getnframes() / file.getframerate() - 66.5)
-    assert spoken_seconds > 65
+        spoken_s = int(file.getnframes() / file.getframerate() - 66.5)
+    assert spoken_s > 65
     async with serving() as server:
         seen = await drive(
-            "page_long.mjs", url=f"{server.url}/", microphone=str(wav), seconds=spoken_seconds
+            "page_long.mjs", url=f"{server.url}/", microphone=str(wav), seconds=spoken_s
         )
     assert seen["troubles"] == []
     words = [at["words"] for at in seen["lengths"]]

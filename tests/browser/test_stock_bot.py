@@ -25,13 +25,13 @@ HOURS = "We are open on Monday from nine to five."
 STORY = "This is a long story about a bicycle. " * 12
 ASKED = "What are your opening hours?"
 INTERRUPTED = "Please stop, what are your opening hours?"
-TOKEN_SECONDS = 0.02
-STORY_SECONDS = 2.5
+TOKEN_S = 0.02
+STORY_S = 2.5
 """How much of it the caller listens to."""
 SILENT_WITHIN_MS = 1000
 PAUSE_TICKS = 400 // PACKET_MS
 """No pause inside the story is as long."""
-END_SECONDS = 3
+END_S = 3
 """From the caller's leaving; the server would wait longer before it stops a bot itself."""
 
 
@@ -49,7 +49,7 @@ class ChatModel:
         await response.prepare(request)
         for word in self._replies.pop(0).split():
             await response.write(_chunk(asked["model"], {"content": word + " "}, None))
-            await asyncio.sleep(TOKEN_SECONDS)
+            await asyncio.sleep(TOKEN_S)
         await response.write(_chunk(asked["model"], {}, "stop"))
         await response.write(b"data: [DONE]\n\n")
         return response
@@ -125,9 +125,9 @@ async def test_a_stock_bot_talks_is_interrupted_and_ends() -> None:
         chat_server(model) as url,
         serving("--bot", bot, OPENAI_API_KEY="none", OPENAI_BASE_URL=url) as server,
     ):
-        call = ScriptedCall(server.url, script, interrupt_after=STORY_SECONDS)
+        call = ScriptedCall(server.url, script, interrupt_after=STORY_S)
         report = await call.run()
-        async with asyncio.timeout(END_SECONDS):
+        async with asyncio.timeout(END_S):
             while await calls_in_progress(server.url):
                 await asyncio.sleep(0.05)
     assert server.faults() == []

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-START_SECONDS = 60
+START_S = 60
 COMMANDS = {
     "edge": ("serve", "--port", "0"),
     "speech": ("speech", "--listen", "127.0.0.1:0"),
@@ -59,7 +59,7 @@ def start(
 
 def address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     """Host and port, once the server listens."""
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + START_S
     while (found := re.search(r"at http://(\S+:\d+)", log.read_text())) is None:
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline, log.read_text()

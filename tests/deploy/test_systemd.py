@@ -28,6 +28,6 @@ def test_systemd_understands_every_line(tmp_path: Path) -> None:
 def test_it_waits_for_the_last_goodbye() -> None:
     found = re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.M)
     assert found is not None
-    drain = Server().drain_seconds + edge_io.FAREWELL_SECONDS
-    assert int(found[1]) >= drain + processes_io.END_SECONDS
+    drain = Server().drain_seconds + edge_io.FAREWELL_S
+    assert int(found[1]) >= drain + processes_io.END_S
     assert "ExecReload=/bin/kill -HUP $MAINPID" in UNIT.read_text()

@@ -3,7 +3,7 @@
 One registers with a registrar and calls by a trunk, the other is that trunk and may ask for a
 password. Calls of all kinds come and go between them while the network does its worst, and
 strangers send what they like. The run is a row of epochs, each with user agents and settings of its
-own. At the end of each all hang up and nothing arrives any more; QUIET_SECONDS later there must be
+own. At the end of each all hang up and nothing arrives any more; QUIET_S later there must be
 nothing left of it.
 
 All of it follows from the seed, so that what was slow can be measured again.
@@ -34,7 +34,7 @@ from tests.support.sip_messages import TORTURE, TYPICAL
 
 EPOCH = 10_000
 """Messages of one epoch."""
-QUIET_SECONDS = 102.0
+QUIET_S = 102.0
 """After which nothing may be left of calls that were all hung up: 96 s, in which three transactions
 one after the other come to nothing (RFC 3261 §17), and a little. A call that we took and whose ACK
 never comes, then its BYE, too large for a datagram, by TCP, and the same by UDP."""
@@ -73,9 +73,9 @@ FAMILIES = (
     ("2001:db8::1", "2001:db8::2", "2001:db8::3"),
 )
 """Office, carrier, registrar."""
-CALL_SECONDS = 1.0
-STRANGER_SECONDS = 0.5
-TROUBLE_SECONDS = 5.0
+CALL_S = 1.0
+STRANGER_S = 0.5
+TROUBLE_S = 5.0
 """Mean times from one to the next."""
 
 
@@ -158,9 +158,9 @@ class Epoch:
         self._register(mine, registrar)
         self._before = {desk.host: sizes(desk.agent) for desk in self.desks}
         for seconds, action in (
-            (CALL_SECONDS, self._place),
-            (STRANGER_SECONDS, self._stranger),
-            (TROUBLE_SECONDS, self._trouble),
+            (CALL_S, self._place),
+            (STRANGER_S, self._stranger),
+            (TROUBLE_S, self._trouble),
         ):
             self._again(seconds, action)
 
@@ -285,7 +285,7 @@ class Epoch:
             network.silence()
         self.office.agent.unregister(network.now)
         self.office.work()
-        until = network.now + QUIET_SECONDS
+        until = network.now + QUIET_S
         network.weather = Weather(0, 1, 0, 0, 0, 0)
         network.ends = {desk.host: desk for desk in self.desks}
         for number in tuple(network.connections):

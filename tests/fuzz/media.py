@@ -37,7 +37,7 @@ LOST, DOUBLED, LATE = 0.03, 0.03, 0.1
 STORM, STORM_PACKETS = 0.0005, 300
 REOFFERED, PRESSED, JUMPED = 0.01, 0.005, 0.002
 """In one tick."""
-REST_SECONDS = 60.0
+REST_S = 60.0
 """After the call, for its timers to run out: a handshake is given up after 31 s."""
 MAX_KEPT = 160
 """Entries of any container in a leg."""
@@ -154,7 +154,7 @@ class Call:
         self._phone.close()
         await leg.hang_up("over")
         self._on_way.clear()
-        self.loop.now += REST_SECONDS
+        self.loop.now += REST_S
         for _ in range(3):
             await asyncio.sleep(0)
 

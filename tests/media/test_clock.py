@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.media.clock_io import CATCH_UP_TICKS, PHASE_SECONDS, PHASES, PacketClock
+from offhook.media.clock_io import CATCH_UP_TICKS, PHASE_S, PHASES, PacketClock
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import SAMPLES_IN
 
@@ -116,7 +116,7 @@ def test_legs_are_spread_over_the_phases(loop):
     each = [sum(t == i for t in instants) for i in sorted(set(instants))]
     assert each == [4] * PHASES
     spread = max(instants) - min(instants)
-    assert spread == pytest.approx(TICK - PHASE_SECONDS, abs=TIMER)
+    assert spread == pytest.approx(TICK - PHASE_S, abs=TIMER)
 
 
 def test_phases_stay_balanced_when_legs_come_and_go(loop):

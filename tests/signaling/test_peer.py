@@ -450,7 +450,7 @@ async def test_a_ping_is_answered():
 
 
 async def test_a_peer_that_never_connects_is_given_up(monkeypatch):
-    monkeypatch.setattr("offhook.signaling.peer_io.CONNECT_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr("offhook.signaling.peer_io.CONNECT_TIMEOUT_S", 0.1)
     caller, callee = PeerLeg("caller"), PeerLeg("callee")
     await callee.answer(await caller.offer())
     await until(lambda: callee.closed == "the caller did not connect in time", 2.0)

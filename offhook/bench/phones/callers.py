@@ -42,9 +42,9 @@ from offhook.web.config.config import Log
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run, spare_what_is_loaded
 
-SETTLE_SECONDS = 10.0
+SETTLE_S = 10.0
 """For the last answers to come; what has none by then is given up."""
-EMPTY_SECONDS = 10.0
+EMPTY_S = 10.0
 LATE_MS = (20, 40)
 
 
@@ -227,7 +227,7 @@ class Callers:
 
     async def fill(self, calls: int) -> dict[str, Any]:
         await self.attempt(calls - len(self._calls))
-        give_up = monotonic() + SETTLE_SECONDS
+        give_up = monotonic() + SETTLE_S
         while len(self._up) < len(self._calls) and monotonic() < give_up:
             await asyncio.sleep(0.05)
         for call in [c for c in self._calls.values() if not c.up]:
@@ -253,7 +253,7 @@ class Callers:
         self.churn(0)
         for call in tuple(self._calls.values()):
             self.hang_up(call)
-        give_up = monotonic() + EMPTY_SECONDS
+        give_up = monotonic() + EMPTY_S
         while self._agent.sessions and monotonic() < give_up:
             await asyncio.sleep(0.05)
         return {"sessions": self._agent.sessions}

@@ -12,8 +12,8 @@ from pathlib import Path
 from offhook.bench.phones.rtp import HOST
 
 CONFIGURATION = Path(__file__).parents[3] / "deploy" / "kamailio" / "kamailio.cfg"
-START_SECONDS = 10.0
-LOOK_SECONDS = 0.05
+START_S = 10.0
+LOOK_S = 0.05
 
 
 class KamailioError(RuntimeError):
@@ -31,7 +31,7 @@ class Kamailio:
     """The socket for kamcmd."""
     log: Path
 
-    def cpu_seconds(self) -> float:
+    def cpu_s(self) -> float:
         """Of all its processes, so far."""
         ticks = os.sysconf("SC_CLK_TCK")
         spent = 0
@@ -95,13 +95,13 @@ async def kamailio(
 
 
 async def _listens(port: int, process: asyncio.subprocess.Process) -> bool:
-    give_up = asyncio.get_running_loop().time() + START_SECONDS
+    give_up = asyncio.get_running_loop().time() + START_S
     while process.returncode is None and asyncio.get_running_loop().time() < give_up:
         with suppress(OSError):
             _, writer = await asyncio.open_connection(HOST, port)
             writer.close()
             return True
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(LOOK_S)
     return False
 
 

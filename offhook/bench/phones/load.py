@@ -7,9 +7,9 @@ from typing import Any
 
 from offhook.bench.phones.pair import Pair, Shares, Spent, pair
 
-SETTLE_SECONDS = 3.0
+SETTLE_S = 3.0
 """From the last call set up to the first count."""
-WARM_UP_SECONDS = 6.0
+WARM_UP_S = 6.0
 """Of the first call: a line, and what is done at its end."""
 OPTIONS = 8_000
 """Fewer than there may be transactions: each is kept for 32 s."""
@@ -127,7 +127,7 @@ async def load(
         empty = both.footprint().rss_mb
         both.callers.tell("measure")
         ramp = await both.ask(f"fill {calls}")
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(SETTLE_S)
         mb = (both.footprint().rss_mb - empty) / max(1, ramp["up"])
         rows = [await _row(both, server, "held", calls, seconds, round(mb, 3))]
         show(rows[-1])
@@ -150,7 +150,7 @@ def _setup_cpu_ms(held: Row, churn: Row) -> float | None:
 async def warm_up(both: Pair) -> None:
     """One call at each edge: what is loaded late is loaded then."""
     await both.ask(f"fill {len(both.edges)}")
-    await asyncio.sleep(WARM_UP_SECONDS)
+    await asyncio.sleep(WARM_UP_S)
     await both.ask("empty")
 
 
@@ -178,7 +178,7 @@ async def overload(
     async with pair("vad", rate, pin, ("--max-calls", str(admits))) as both:
         await warm_up(both)
         await both.ask(f"fill {admits}")
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(SETTLE_S)
         rows = [await _row(both, "vad", "before", admits, seconds, None)]
         show(rows[-1])
         both.callers.tell(f"attempt {max(admits, round(rate * seconds))}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from offhook.bench.phones.rtp import HOST
 
-PATIENCE_SECONDS = 1.0
+PATIENCE_S = 1.0
 """Without any answer: those under way are lost, and others are sent."""
 
 
@@ -49,7 +49,7 @@ class Options:
         began, cpu = monotonic(), time.process_time()
         while (done := statuses.total() + lost) < count:
             try:
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with asyncio.timeout(PATIENCE_S):
                     data = await loop.sock_recv(self._socket, 2048)
             except TimeoutError:
                 lost += self._sent - done

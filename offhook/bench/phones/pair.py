@@ -23,7 +23,7 @@ from offhook.bench.phones.kamailio import Kamailio, kamailio
 from offhook.bench.phones.server import RTP_PORTS
 from offhook.bench.process import Child, Footprint, child, get_json
 
-ANSWER_SECONDS = 60.0
+ANSWER_S = 60.0
 """A server or callers that say nothing for so long have failed."""
 
 
@@ -155,7 +155,7 @@ class Pair:
     callers: Child = field(init=False)
 
     async def look(self) -> Look:
-        proxy_cpu_s = self.proxy.cpu_seconds() if self.proxy is not None else 0.0
+        proxy_cpu_s = self.proxy.cpu_s() if self.proxy is not None else 0.0
         return Look([await edge.usage() for edge in self.edges], proxy_cpu_s)
 
     async def usage(self) -> Usage:
@@ -183,7 +183,7 @@ class Pair:
         """Tell the callers something that they answer. Raises ChildError."""
         with suppress(RuntimeError):  # they are gone: `line` says why
             self.callers.tell(command)
-        return await self.callers.line(ANSWER_SECONDS)
+        return await self.callers.line(ANSWER_S)
 
 
 def cpus(pin: bool, edges: int = 1) -> list[int | None]:
@@ -215,7 +215,7 @@ async def pair(
             http = await stack.enter_async_context(
                 aiohttp.ClientSession(
                     f"http://127.0.0.1:{server.hello['port']}",
-                    timeout=aiohttp.ClientTimeout(ANSWER_SECONDS),
+                    timeout=aiohttp.ClientTimeout(ANSWER_S),
                 )
             )
             servers.append(Server(server, http))

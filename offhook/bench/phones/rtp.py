@@ -30,7 +30,7 @@ CLOCK_RATE = 8_000
 TICKS = CLOCK_RATE * PACKET_MS // 1000
 PHASES = 10
 """Groups of calls that send one after the other within 20 ms."""
-PHASE_SECONDS = PACKET_MS / 1000 / PHASES
+PHASE_S = PACKET_MS / 1000 / PHASES
 SO_TIMESTAMPNS = 35
 """Of Linux, which Python has no name for; the ancillary data is of the same type."""
 _TIMESPEC = struct.Struct("ll")
@@ -213,6 +213,6 @@ class Pace:
             for sound in phase:
                 sound.tick()
             self._phase = (self._phase + 1) % PHASES
-            self._due += PHASE_SECONDS
+            self._due += PHASE_S
         wait = max(1, ceil((self._due - monotonic()) * 1000)) / 1000
         self._handle = asyncio.get_running_loop().call_later(wait, self._run)

@@ -25,9 +25,9 @@ from offhook.bench.speech.texts import SENTENCES
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.web.speech_api.http.audio_encoder import FORMATS
 
-REQUEST_SECONDS = 120.0
+REQUEST_S = 120.0
 """After which a request has failed."""
-RETRY_SECONDS = 1.0
+RETRY_S = 1.0
 """Before it is asked again, where the server does not say when, and after an error."""
 CHUNK_SAMPLES = RATE_IN // 10
 TURNED_AWAY = (429, 503)
@@ -231,12 +231,12 @@ async def check(response: aiohttp.ClientResponse) -> None:
 
 def _refuse_socket(event: dict[str, Any]) -> None:
     if event.get("code") == "full":
-        raise TurnedAway(RETRY_SECONDS)
+        raise TurnedAway(RETRY_S)
     raise Failed(str(event.get("message")))
 
 
 def _seconds(text: str) -> float:
-    return float(text) if text.isdecimal() else RETRY_SECONDS
+    return float(text) if text.isdecimal() else RETRY_S
 
 
 # --- many ---
@@ -260,7 +260,7 @@ async def _client(
     while time.monotonic() < until:
         wait = 0.0
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
+            async with asyncio.timeout(REQUEST_S):
                 tally.answers.append(await ask(next(numbers)))
         except TurnedAway as away:
             tally.turned_away += 1
@@ -272,10 +272,10 @@ async def _client(
                 tally.turned_away += 1
             wait = _seconds(error.headers.get("Retry-After", "") if error.headers else "")
         except TimeoutError:
-            tally.fail(f"no end within {REQUEST_SECONDS:g} s")
+            tally.fail(f"no end within {REQUEST_S:g} s")
         except (Failed, aiohttp.ClientError, ConnectionError) as error:
             tally.fail(str(error) or type(error).__name__)
-            wait = RETRY_SECONDS
+            wait = RETRY_S
         with suppress(TimeoutError):
             await asyncio.sleep(max(0.0, min(wait, until - time.monotonic())))
 

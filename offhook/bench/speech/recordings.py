@@ -29,7 +29,7 @@ PHRASE_FRAMES = 80
 """A shorter one goes on into the next; at the end of a recording it is left out."""
 VOWELS = ((730, 1090, 2440), (530, 1840, 2480), (570, 840, 2410), (300, 870, 2240))
 """Formants in Hz (Peterson and Barney 1952), men's."""
-VOWELS_SECONDS = (0.75, 1.25, 1.5)
+VOWELS_S = (0.75, 1.25, 1.5)
 
 
 def recorded() -> list[Pcm]:

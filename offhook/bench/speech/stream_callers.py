@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 
 from offhook.bench.process import input_lines, say
-from offhook.bench.speech.recordings import VOWELS_SECONDS, babbled, phrases, recorded
+from offhook.bench.speech.recordings import VOWELS_S, babbled, phrases, recorded
 from offhook.bench.speech.stream_result import First, Result, Update
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.remote.asr_protocol import PATH, Close, Flush, command_text
@@ -242,7 +242,7 @@ def _event(message: aiohttp.WSMessage, socket: aiohttp.ClientWebSocketResponse) 
 
 def said() -> list[bytes]:
     """The phrases that callers say."""
-    sounds = recorded() or [babbled(seconds) for seconds in VOWELS_SECONDS]
+    sounds = recorded() or [babbled(seconds) for seconds in VOWELS_S]
     return [pcm.astype("<i2").tobytes() for pcm in phrases(sounds)]
 
 

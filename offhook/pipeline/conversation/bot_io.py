@@ -26,9 +26,9 @@ from offhook.pipeline.conversation.transport_io import LegTransport
 
 Bot = Callable[[Any], Awaitable[None]]
 
-FAREWELL_SECONDS = 10
+FAREWELL_S = 10
 """How long a bot may go on after its caller has left."""
-CANCEL_SECONDS = 1.0
+CANCEL_S = 1.0
 """For a bot to end that the server ends."""
 
 
@@ -111,7 +111,7 @@ class BotCall:
             while not task.done():
                 await asyncio.wait((task,), timeout=1)
                 if leg.closed is not None:
-                    await asyncio.wait((task,), timeout=FAREWELL_SECONDS)
+                    await asyncio.wait((task,), timeout=FAREWELL_S)
                     break
             if self._replaced:
                 await leg.until_closed()
@@ -134,7 +134,7 @@ class BotCall:
         sound = await self._speak(self._closing)
         self._replaced = True
         self._task.cancel()
-        await asyncio.wait((self._task,), timeout=CANCEL_SECONDS)
+        await asyncio.wait((self._task,), timeout=CANCEL_S)
         leg.playout.flush()
         leg.playout.write(sound)
         while leg.closed is None and (leg.playout.queued or leg.playout.speaking):

@@ -58,13 +58,13 @@ from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, Voic
 
 CALL_REQUEST = "call"
 """The request of an RTVI client (client-message) that is answered: with what the call is."""
-IDLE_SECONDS = 12
+IDLE_S = 12
 """Silence from both sides after which the agent is told that the caller says nothing."""
-HOLD_SECONDS = 120
+HOLD_S = 120
 """An agent that keeps a caller on hold longer has forgotten them: the caller is taken back."""
-SENTENCE_SECONDS = 15
+SENTENCE_S = 15
 """A sentence not heard by then is not waited for: the voice has failed, too."""
-TRANSFER_ENDS_SECONDS = 1
+TRANSFER_ENDS_S = 1
 """A line that closed may have been closed by its transfer, which says so no later than this."""
 """Why a call ended in which something of ours was raised that nothing is there for."""
 
@@ -121,7 +121,7 @@ class Call:
         leg: Leg,
         engines: Engines,
         make_agent: Callable[["Call"], Agent],
-        limit_seconds: float | None = None,
+        limit_s: float | None = None,
         tracing: bool = False,
         sentences: Mapping[Occasion, str] | None = None,
     ) -> None:
@@ -130,7 +130,7 @@ class Call:
         self.listeners: list[Callable[[Event], None]] = []
         self.end_reason: EndReason = End.AGENT_HUNG_UP
         self._engines = engines
-        self._limit_seconds = limit_seconds
+        self._limit_s = limit_s
         self._tracing = tracing
         self._sentences = sentences
         self._agent = make_agent(self)
@@ -192,7 +192,7 @@ class Call:
     async def say(self, text: str, *, instead: bool = False) -> None:
         """Say a text without asking the agent: after what it has said so far, or `instead` of what
         it is saying or about to say. Returns when the caller has heard it or has interrupted it,
-        after SENTENCE_SECONDS at the latest."""
+        after SENTENCE_S at the latest."""
         spoken = HeardFrame()
         spoken.interruptible = False  # it tells of the end whatever that is
         if instead:
@@ -203,7 +203,7 @@ class Call:
             await self._agent.processor.push_frame(TTSSpeakFrame(text))
             await self._agent.processor.push_frame(spoken)
         with suppress(TimeoutError):
-            async with asyncio.timeout(SENTENCE_SECONDS):
+            async with asyncio.timeout(SENTENCE_S):
                 await spoken.heard.wait()
 
     async def end_with_a_word(self) -> None:
@@ -246,7 +246,7 @@ class Call:
         return None
 
     async def hold(self) -> None:
-        """Put the caller on hold, for HOLD_SECONDS at most. Raises LegError."""
+        """Put the caller on hold, for HOLD_S at most. Raises LegError."""
         if "on hold" in self._absences:
             raise LegError("the caller is on hold already")
         await self.leg.hold()
@@ -255,8 +255,8 @@ class Call:
         self._hold_limit = asyncio.create_task(self._end_hold(), name=f"hold {self.leg.call_id}")
 
     async def _end_hold(self) -> None:
-        await asyncio.sleep(HOLD_SECONDS)
-        logger.warning("{}: on hold for {} s: taken back", self.leg.call_id, HOLD_SECONDS)
+        await asyncio.sleep(HOLD_S)
+        logger.warning("{}: on hold for {} s: taken back", self.leg.call_id, HOLD_S)
         self._hold_limit = None
         try:
             await self.resume()
@@ -301,7 +301,7 @@ class Call:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        limit = self._limit_seconds
+        limit = self._limit_s
         deadline = None if limit is None else loop.time() + limit
         await self._converse(deadline)
         if self._transferred:
@@ -356,7 +356,7 @@ class Call:
         """Nothing of the agent's doing goes on alone."""
         transfer = self._transfer
         if transfer is not None:
-            await asyncio.wait((transfer,), timeout=TRANSFER_ENDS_SECONDS)
+            await asyncio.wait((transfer,), timeout=TRANSFER_ENDS_S)
         for task in (transfer, self._hold_limit, *self._saying):
             if task is not None:
                 task.cancel()
@@ -376,7 +376,7 @@ class Call:
         output.reply = hearing.reply
         output.on_first_packet = lambda: self._first_packet(hearing)
         self._stt = OffhookSTT(hearing)
-        idle = IDLE_SECONDS if self._agent.on_idle is not None else 0
+        idle = IDLE_S if self._agent.on_idle is not None else 0
         user, assistant = LLMContextAggregatorPair(
             self.context,
             user_params=LLMUserAggregatorParams(

@@ -58,7 +58,7 @@ it takes nothing still, the oldest frames."""
 SEGMENT_CHARACTERS = 200
 """Pipecat follows the words of a reply sentence by sentence, and what each word costs it grows with
 the sentence. Text without the end of one is parted here, between two words."""
-REPLY_SILENCE_SECONDS = 1000
+REPLY_SILENCE_S = 1000
 """How long a reply may wait for its next sound before Pipecat takes it for ended: longer than a
 worker may load, for the reply waits for it."""
 
@@ -212,7 +212,7 @@ class OffhookTTS(TTSService):
             text_aggregation_mode=TextAggregationMode.TOKEN,
             push_text_frames=False,
             push_stop_frames=True,
-            stop_frame_timeout_s=REPLY_SILENCE_SECONDS,
+            stop_frame_timeout_s=REPLY_SILENCE_S,
             max_consecutive_zero_audio_contexts=0,  # a worker that is gone comes back
             sample_rate=RATE_OUT,
             settings=TTSSettings(

@@ -56,9 +56,9 @@ FRAME_MS = 80
 """Length of an inbound frame: a hop costs the same for 20 ms and for 80."""
 PLAYOUT_AHEAD_MS = 20_000
 """A synthesiser faster than speech is held back when this much is queued."""
-DRAIN_TIMEOUT_SECONDS = 30
+DRAIN_TIMEOUT_S = 30
 """The longest goodbye waited for when a call ends."""
-VOICE_SECONDS = 2.0
+VOICE_S = 2.0
 """For a synthesiser to begin with a sentence that cannot wait."""
 MESSAGE_QUEUE = 128
 """Messages from the caller's program, and keys, waiting for the pipeline; more messages are refused
@@ -226,7 +226,7 @@ class LegOutput(BaseOutputTransport):
 
     async def stop(self, frame: EndFrame) -> None:
         try:
-            async with asyncio.timeout(DRAIN_TIMEOUT_SECONDS):
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
                 playout = self._leg.playout
                 while playout.queued or playout.speaking:
                     if self._leg.closed is not None or self._leg.held:
@@ -410,7 +410,7 @@ class LegTransport(BaseTransport):
     async def say_instead(self, text: str) -> bool:
         """Have a text said in place of what is being said, with the voice that the pipeline has.
         True once the caller has heard or interrupted it; False when there is no voice, or none that
-        begins within VOICE_SECONDS."""
+        begins within VOICE_S."""
         line, output, playout = self.input(), self.output(), self.leg.playout
         spoken = HeardFrame()
         spoken.interruptible = False  # it tells of the end whatever that is
@@ -420,7 +420,7 @@ class LegTransport(BaseTransport):
         await line.push_frame(TTSSpeakFrame(text))
         await line.push_frame(spoken)
         with suppress(TimeoutError):
-            async with asyncio.timeout(VOICE_SECONDS):
+            async with asyncio.timeout(VOICE_S):
                 while playout.sent == before and not spoken.heard.is_set():
                     await asyncio.sleep(0.02)
         if playout.sent == before or output.voiceless:

@@ -50,7 +50,7 @@ from offhook.pipeline.speech.vad.vad import (
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
 MS = RATE_IN // 1000
-MEMORY_SECONDS = 8
+MEMORY_S = 8
 """The end-of-turn model looks at the last eight seconds."""
 PRE_ROLL_MS = 320
 """Speech is noticed late; the recogniser gets this much from before its onset."""
@@ -95,7 +95,7 @@ class Memory:
     """The last eight seconds heard, addressed by absolute sample position."""
 
     def __init__(self) -> None:
-        self._ring = np.zeros(MEMORY_SECONDS * RATE_IN, np.int16)
+        self._ring = np.zeros(MEMORY_S * RATE_IN, np.int16)
         self.end = 0
 
     def add(self, pcm: Pcm) -> None:
@@ -493,7 +493,7 @@ class UserTurnController:
         self.on_interrupt()
 
     def _check_end_of_turn(self) -> None:
-        sound = self._memory.slice(self._memory.end - MEMORY_SECONDS * RATE_IN, self._memory.end)
+        sound = self._memory.slice(self._memory.end - MEMORY_S * RATE_IN, self._memory.end)
 
         async def ask() -> None:
             self._facts.end_probability = await self._turn_detection.smart_turn.probability(

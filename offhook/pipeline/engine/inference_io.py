@@ -16,7 +16,7 @@ from loguru import logger
 
 from offhook.pipeline.speech.recognizer import EngineBroken, EngineError
 
-CLOSE_SECONDS = 10.0
+CLOSE_S = 10.0
 
 Order = Callable[[], None]
 News = TypeVar("News")
@@ -69,7 +69,7 @@ class Inference(Generic[News]):
         """End the thread, after the batch it is at."""
         self._orders.put(None)
         if self._thread is not None:
-            await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
+            await asyncio.to_thread(self._thread.join, CLOSE_S)
 
     def _deliver(self) -> None:
         while self._told:

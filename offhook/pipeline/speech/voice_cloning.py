@@ -12,9 +12,9 @@ from offhook.pipeline.speech.synthesizer import SynthesizerStream, VoiceOptions
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NAME_RULE = "a voice is called by letters, digits, - and _, up to 64 of them"
-MIN_SECONDS, MAX_SECONDS = 3, 30
+MIN_S, MAX_S = 3, 30
 """Of a recording that are used, with little silence around them."""
-LENGTH_RULE = f"{MIN_SECONDS} to {MAX_SECONDS} s of one person speaking are needed"
+LENGTH_RULE = f"{MIN_S} to {MAX_S} s of one person speaking are needed"
 CONSENT_RULE = (
     "a voice is cloned only with its speaker's consent: say that the person agreed "
     "(consent: true), if that is so"

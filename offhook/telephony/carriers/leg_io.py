@@ -60,7 +60,7 @@ TAIL_SAMPLES = RATE_OUT * 40 // 1000
 written until then, and would sound cut off behind the padding."""
 LOSS_WINDOW_S = 5.0
 """Loss on the line and its MOS are of the last seconds, not of the whole call."""
-GOODBYE_SECONDS = 1.0
+GOODBYE_S = 1.0
 """How long hanging up waits for the last words to be played, and for the far end to close."""
 
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
@@ -384,7 +384,7 @@ class CarrierLeg(Leg):
         if self.closed is None and (goodbye := self.stream.hang_up(reason)):
             self._say(goodbye)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_SECONDS):
+                async with asyncio.timeout(GOODBYE_S):
                     await self.until_closed()
         if self._control is not None and self._call_is_ours:
             self._call_is_ours = False
@@ -399,7 +399,7 @@ class CarrierLeg(Leg):
         if self.closed is None and not self.playout.queued and self._far.pending:
             self._all_played = asyncio.Event()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_SECONDS):
+                async with asyncio.timeout(GOODBYE_S):
                     await self._all_played.wait()
 
     def close(self, reason: str, ended_by: EndedBy = "local") -> None:

@@ -48,9 +48,9 @@ from offhook.telephony.sip.sessions.session_events import (
 )
 from offhook.telephony.sip.trunks.trunks import Trunk
 
-OFFER_SECONDS = 10.0
+OFFER_S = 10.0
 """For the far end to answer an offer of ours in a call that is up."""
-ANSWER_SECONDS = 20.0
+ANSWER_S = 20.0
 """For a browser's line to answer an offer, ICE candidates and all."""
 NOT_ACCEPTABLE = frozenset({488, 606})
 """Answers to an INVITE whose media do not suit."""
@@ -190,7 +190,7 @@ class SipCall:
             if sdp is not None and wants_ice(sdp):
                 leg = self._phone.webrtc_leg(self.call_id)
                 self._use(leg)
-                async with asyncio.timeout(ANSWER_SECONDS):
+                async with asyncio.timeout(ANSWER_S):
                     answer = await _webrtc(leg).answer(sdp)
             else:
                 sip_leg = self._phone.new_leg(self.call_id, self.trunk, flow)
@@ -389,7 +389,7 @@ class SipCall:
         try:
             if sdp is None:
                 raise ValueError("a browser's line is offered by the browser")
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(ANSWER_S):
                 answer = await _webrtc(leg).answer(sdp)
             session.answer_offer(answer, monotonic())
             leg.set_held(holds(sdp))
@@ -528,10 +528,10 @@ class SipCall:
         try:
             session.reoffer(leg.offer(direction), monotonic())
             self._phone.touched(session)
-            async with asyncio.timeout(OFFER_SECONDS):
+            async with asyncio.timeout(OFFER_S):
                 await self._offered
         except TimeoutError:
-            raise LegError(f"no answer to the change after {OFFER_SECONDS:.0f} s") from None
+            raise LegError(f"no answer to the change after {OFFER_S:.0f} s") from None
         finally:
             self._offered = None
         self._direction = direction

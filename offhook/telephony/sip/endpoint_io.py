@@ -59,18 +59,18 @@ from offhook.telephony.sip.user_agent import (
     UserAgent,
 )
 
-RETRY_AFTER_SECONDS = 10
+RETRY_AFTER_S = 10
 """What a caller is told who comes when all lines are busy."""
-RESOLVE_AGAIN_SECONDS = 300.0
+RESOLVE_AGAIN_S = 300.0
 """How often the addresses of the trunks' servers are looked up anew..."""
-RESOLVE_RETRY_SECONDS = 30.0
+RESOLVE_RETRY_S = 30.0
 """...and after a look-up that failed."""
-WATCH_SECONDS = 1.0
+WATCH_S = 1.0
 """How often it is looked whether a call's media have fallen silent."""
-NOISE_TRACE_SECONDS = 1.0
+NOISE_TRACE_S = 1.0
 """Between two messages of strangers that got no answer and are traced all the same: one is enough
 to see why, and a scanner's thousands must not wash out the calls."""
-END_SECONDS = 2.0
+END_S = 2.0
 """For the far ends and the registrars to answer our goodbye."""
 TRY_NEXT = frozenset({408, 500, 502, 503, 504})
 """Of a server that has not rung yet: another one of the trunk may do better (RFC 3263 §4.3)."""
@@ -188,7 +188,7 @@ class SipEndpoint:
             call.end(End.SHUTTING_DOWN, 503)
         self._agent.unregister(now)
         self._work()
-        deadline = now + END_SECONDS
+        deadline = now + END_S
         while (self.calls or self._agent.busy) and monotonic() < deadline:
             await asyncio.sleep(0.02)
         await self._transfers.close()
@@ -262,7 +262,7 @@ class SipEndpoint:
         now, dropped = monotonic(), self._agent.gate.dropped
         self._agent.receive(data, flow, now)
         noise = self._agent.gate.dropped != dropped
-        if not noise or now >= self._noise_traced_at + NOISE_TRACE_SECONDS:
+        if not noise or now >= self._noise_traced_at + NOISE_TRACE_S:
             self.trace.take(data, flow, sent=False, wall_time=time.time())
             self._noise_traced_at = now if noise else self._noise_traced_at
         self._work()
@@ -349,7 +349,7 @@ class SipEndpoint:
                 logger.warning("trunk {}: {}", trunk.name, error)
                 if not found:
                     self._nowhere[trunk.name] = str(error)
-                await asyncio.sleep(RESOLVE_RETRY_SECONDS)
+                await asyncio.sleep(RESOLVE_RETRY_S)
                 continue
             found = True
             self._nowhere.pop(trunk.name, None)
@@ -359,7 +359,7 @@ class SipEndpoint:
                 registration = Registration(trunk, contact, self._settings.user_agent)
                 self._agent.register(registration, monotonic())
             self._work()
-            await asyncio.sleep(RESOLVE_AGAIN_SECONDS)
+            await asyncio.sleep(RESOLVE_AGAIN_S)
 
     async def ways_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]:
         """To where a request for `target` goes first, in the order of trying. Raises DialError."""
@@ -396,7 +396,7 @@ class SipEndpoint:
         finally:
             self._agent.located(hop, found)
         loop = asyncio.get_running_loop()
-        loop.call_later(RESOLVE_AGAIN_SECONDS, self._agent.located, hop, None)
+        loop.call_later(RESOLVE_AGAIN_S, self._agent.located, hop, None)
 
     # --- calls that come in ---
 
@@ -464,7 +464,7 @@ class SipEndpoint:
         """The caller hears only that the service is unavailable; the log and the record say why."""
         logger.warning("{}: refused: {}", call.call_id, why)
         call.reason = End.REFUSED + f": 503 ({why})"
-        retry = [("Retry-After", str(RETRY_AFTER_SECONDS))]
+        retry = [("Retry-After", str(RETRY_AFTER_S))]
         session.refuse(503, "", monotonic(), headers=retry)
 
     def _info(self, request: Request, trunk: Trunk | None) -> CallInfo:
@@ -702,7 +702,7 @@ class SipEndpoint:
         s = self._settings
         limits = s.initial_media_timeout_seconds, s.media_timeout_seconds
         while True:
-            await asyncio.sleep(WATCH_SECONDS)
+            await asyncio.sleep(WATCH_S)
             now = monotonic()
             for call in tuple(self.calls.values()):
                 leg = call.leg

@@ -30,7 +30,7 @@ from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import Ended, ReferProgress
 from offhook.telephony.sip.trunks.trunks import Trunk
 
-REFER_SECONDS = 70.0
+REFER_S = 70.0
 """For a transfer to be decided: longer than the target may ring."""
 CANNOT = frozenset({403, 405, 408, 481, 489, 500, 501, 503, 603})
 """Answers to a REFER that say "not by me": the target may yet be called from here."""
@@ -97,7 +97,7 @@ class Transfers:
         self._phone.touched(session)
         trying = False
         try:
-            async with asyncio.timeout(REFER_SECONDS):
+            async with asyncio.timeout(REFER_S):
                 while True:
                     news = await call.refer.get()
                     if isinstance(news, Ended):

@@ -49,7 +49,7 @@ from offhook.telephony.sip.transactions.large_requests import LargeRequests
 from offhook.telephony.sip.transactions.matching import server_key
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, Key, ServerTransaction
 from offhook.telephony.sip.transactions.transactions import (
-    RETRY_AFTER_SECONDS,
+    RETRY_AFTER_S,
     AckReceived,
     Cancelled,
     Failed,
@@ -433,7 +433,7 @@ class UserAgent:
         if fault is None and request.method != "OPTIONS":
             fault = Refusal(481)
         elif fault is None and not self.takes_calls():
-            fault = Refusal(503, [("Retry-After", str(RETRY_AFTER_SECONDS))])
+            fault = Refusal(503, [("Retry-After", str(RETRY_AFTER_S))])
         elif fault is None:
             fault = Refusal(200, self._capabilities())
         self._answer(request, flow, fault.status, "", fault.headers)

@@ -33,13 +33,13 @@ from offhook.web.cli.caller_sip_io import AgentByEar, SipCallerLeg, SipLine, is_
 
 HTTP_TIMEOUT = aiohttp.ClientTimeout(total=15)
 CANCEL_TIMEOUT = aiohttp.ClientTimeout(total=2)
-CONNECT_SECONDS = 15
-GREETING_SECONDS = 4
+CONNECT_S = 15
+GREETING_S = 4
 """How long to wait for an agent that speaks first."""
-REPLY_SECONDS = 20
+REPLY_S = 20
 """How long to wait for a reply to begin, and how long for the server to say it has ended."""
-PING_SECONDS = 1
-PAUSE_SECONDS = 0.4
+PING_S = 1
+PAUSE_S = 0.4
 """Between the agent's last word and the caller's next."""
 
 
@@ -232,12 +232,12 @@ class ScriptedCall:
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise CallError(f"no offhook server at {url}: {error}") from error
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(CONNECT_S):
                 await self._connected.wait()
         except BaseException as error:
             await self._cancel(f"{url}/{answer.get('pc_id')}")
             if isinstance(error, TimeoutError):
-                words = f"no media connection within {CONNECT_SECONDS} s"
+                words = f"no media connection within {CONNECT_S} s"
                 raise CallError(words) from error
             raise
         ready = {"version": "2.1.0", "about": {"library": "offhook call"}}
@@ -255,7 +255,7 @@ class ScriptedCall:
     async def _ping(self, leg: CallerLeg) -> None:
         while True:
             leg.ping(int(asyncio.get_running_loop().time() * 1000))
-            await asyncio.sleep(PING_SECONDS)
+            await asyncio.sleep(PING_S)
 
     def _send(self, kind: str, data: dict[str, Any]) -> None:
         message = {"label": "rtvi-ai", "type": kind, "id": kind, "data": data}
@@ -264,8 +264,8 @@ class ScriptedCall:
     # --- the script ---
 
     async def _converse(self) -> None:
-        if await self._within(self._agent_speaks, GREETING_SECONDS):
-            await self._within(self._agent_silent, REPLY_SECONDS)
+        if await self._within(self._agent_speaks, GREETING_S):
+            await self._within(self._agent_silent, REPLY_S)
         self.report.greeting = self._take_reply()
         if self.report.greeting:
             self._show(f"agent: {self.report.greeting}")
@@ -274,8 +274,8 @@ class ScriptedCall:
                 return
             interrupts = self._interrupt_after is not None and number > 0
             if not interrupts:
-                await self._within(self._agent_silent, REPLY_SECONDS)
-                await asyncio.sleep(PAUSE_SECONDS)
+                await self._within(self._agent_silent, REPLY_S)
+                await asyncio.sleep(PAUSE_S)
             await self._say(line)
             last = number == len(self._lines) - 1
             await self._listen(cut=self._interrupt_after if not last else None)
@@ -299,11 +299,11 @@ class ScriptedCall:
     async def _listen(self, cut: float | None) -> None:
         turn = self._turn
         assert turn is not None
-        started = await self._within(self._agent_speaks, REPLY_SECONDS)
+        started = await self._within(self._agent_speaks, REPLY_S)
         if started and cut is not None:
             await asyncio.sleep(cut)
         elif started:
-            await self._within(self._agent_silent, REPLY_SECONDS)
+            await self._within(self._agent_silent, REPLY_S)
             await asyncio.sleep(0.1)
         after = (t for t in self.leg.speech_arrivals if t > self._speech_end)
         if started and (arrived := next(after, None)) is not None:

@@ -23,7 +23,7 @@ from offhook.telephony.sip.trunks.trunks import CODECS, SipSettings, Trunk
 from offhook.web.cli.caller_leg import AUDIBLE_DBFS, ScriptedCallerLeg
 from offhook.web.http.access import LOOPBACK_NAMES
 
-QUIET_SECONDS = 0.9
+QUIET_S = 0.9
 """The agent has ended when it was silent for this long; between sentences it is for less."""
 
 
@@ -46,7 +46,7 @@ class AgentByEar:
                 self._speaking = True
                 self._silent.clear()
                 self._speaks.set()
-        elif self._speaking and now - self._sounded_at > QUIET_SECONDS:
+        elif self._speaking and now - self._sounded_at > QUIET_S:
             self._speaking = False
             self._silent.set()
 

@@ -13,9 +13,9 @@ import aiohttp
 
 from offhook.pipeline.speech.remote.worker_client_io import UNIX
 
-ANSWER_SECONDS = 15.0
+ANSWER_S = 15.0
 """For the server to answer a request."""
-SILENCE_SECONDS = 30.0
+SILENCE_S = 30.0
 """A server that says nothing for so long is gone: three times as long as it is ever silent."""
 
 
@@ -98,7 +98,7 @@ class Phones:
         return json.dumps(found, indent=1) if as_json else found
 
     def _session(self) -> aiohttp.ClientSession:
-        timeout = aiohttp.ClientTimeout(ANSWER_SECONDS)
+        timeout = aiohttp.ClientTimeout(ANSWER_S)
         connector = aiohttp.UnixConnector(self._socket) if self._socket else None
         return aiohttp.ClientSession(headers=self._headers, timeout=timeout, connector=connector)
 
@@ -118,7 +118,7 @@ class Phones:
         self, http: aiohttp.ClientSession, call_id: str
     ) -> AsyncIterator[dict[str, Any]]:
         """Of a call until it has ended."""
-        timeout = aiohttp.ClientTimeout(None, sock_read=SILENCE_SECONDS)
+        timeout = aiohttp.ClientTimeout(None, sock_read=SILENCE_S)
         try:
             path = f"{self._url}/calls/{call_id}/events"
             async with http.get(path, timeout=timeout) as answer:

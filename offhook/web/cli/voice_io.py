@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from offhook.media.pcm import Pcm
-from offhook.pipeline.engine.tts.voices import READ_SECONDS, Voice, VoiceStore
+from offhook.pipeline.engine.tts.voices import READ_S, Voice, VoiceStore
 from offhook.pipeline.engine.tts.voices_io import Cloning, load_encoders, voice_folder
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.speech.recognizer import Progress
@@ -74,7 +74,7 @@ def read_recording(path: Path) -> tuple[Pcm, int]:
     for block, rate, _ in decoded(path):
         blocks.append(block)
         samples += len(block)
-        if samples > READ_SECONDS * rate:
+        if samples > READ_S * rate:
             break
     if not samples:
         raise FileError(f"{path}: there is no sound in it")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from offhook.pipeline.engine.gpu_io import Machine
 from offhook.pipeline.speech.recognizer import EngineError
 
-LOOK_TIMEOUT_SECONDS = 60
+LOOK_TIMEOUT_S = 60
 """Torch is imported and the GPU opened: seconds, from a cold disk many."""
 MEASURED_ON = "H200"
 MEASURED_BY = "python -m benchmarks asr --parts settings"
@@ -75,11 +75,11 @@ def look(model: str) -> Machine:
     command = [sys.executable, "-m", "offhook.pipeline.engine.gpu_io", model]
     try:
         child = subprocess.run(
-            command, capture_output=True, text=True, timeout=LOOK_TIMEOUT_SECONDS, check=False
+            command, capture_output=True, text=True, timeout=LOOK_TIMEOUT_S, check=False
         )
         return Machine(**json.loads(child.stdout.splitlines()[-1]))
     except subprocess.TimeoutExpired as error:
-        raise EngineError(f"no answer from the GPU in {LOOK_TIMEOUT_SECONDS} s") from error
+        raise EngineError(f"no answer from the GPU in {LOOK_TIMEOUT_S} s") from error
     except (IndexError, ValueError, TypeError) as error:
         last = next(reversed(child.stderr.splitlines()), "it left no word")
         raise EngineError(f"torch cannot be asked: {last}") from error

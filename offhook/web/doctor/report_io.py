@@ -39,8 +39,8 @@ from offhook.web.engines.remote_engines_io import recognizer_of, synthesizer_of
 
 PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0", "pipecat-ai": "1.14.0"}
 """Versions whose private names are used, or whose behaviour was measured."""
-GPU_QUERY_TIMEOUT_SECONDS = 5
-WORKER_TIMEOUT_SECONDS = 5
+GPU_QUERY_TIMEOUT_S = 5
+WORKER_TIMEOUT_S = 5
 SILENCE = np.zeros(512, np.int16)
 """One window of the models."""
 
@@ -130,12 +130,12 @@ async def _ask(
     of_ours = isinstance(remote, RemoteRecognizer | RemoteSynthesizer)
     where = f"the {'worker' if of_ours else 'server'} at {url}"
     try:
-        async with asyncio.timeout(WORKER_TIMEOUT_SECONDS):
+        async with asyncio.timeout(WORKER_TIMEOUT_S):
             await start()
     except TimeoutError as error:
         if of_ours:
             return f"{where} is still loading"
-        silent = f"{where} has not answered in {WORKER_TIMEOUT_SECONDS} s"
+        silent = f"{where} has not answered in {WORKER_TIMEOUT_S} s"
         raise EngineError(f"{silent}: it is loading, or cannot be reached") from error
     finally:
         await remote.close()
@@ -178,7 +178,7 @@ def _gpu() -> str:
     asked = "name,memory.total,persistence_mode"
     query = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader"]
     found = subprocess.run(
-        query, capture_output=True, text=True, timeout=GPU_QUERY_TIMEOUT_SECONDS, check=True
+        query, capture_output=True, text=True, timeout=GPU_QUERY_TIMEOUT_S, check=True
     )
     return "; ".join(map(_gpu_told, found.stdout.strip().splitlines()))
 

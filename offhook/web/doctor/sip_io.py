@@ -30,7 +30,7 @@ from offhook.web.config.config import TRANSPORTS
 from offhook.web.doctor.finding import Finding, Outcome
 from offhook.web.edge.phones import may_call, who_may_call
 
-TRUNK_SECONDS = 6.0
+TRUNK_S = 6.0
 """For a trunk's server to answer one request; who has not by then is not there."""
 EXPIRES_SOON = timedelta(days=14)
 TRIED_SERVERS = 3
@@ -274,7 +274,7 @@ class Prober:
         """The final response, or why there is none, in words."""
         request = _request(trunk, method)
         try:
-            async with asyncio.timeout(TRUNK_SECONDS):
+            async with asyncio.timeout(TRUNK_S):
                 while True:
                     answer = await self._send(request, flow)
                     if isinstance(answer, str) or digest is None or answer.status not in (401, 407):
@@ -284,7 +284,7 @@ class Prober:
                         return answer
                     request = again
         except TimeoutError:
-            return f"does not answer within {TRUNK_SECONDS:.0f} s"
+            return f"does not answer within {TRUNK_S:.0f} s"
 
     async def _send(self, request: Request, flow: Flow) -> Response | str:
         self._answer = asyncio.get_running_loop().create_future()

@@ -22,7 +22,7 @@ CONNECTING_SHARE = 0.25
 FEW_CONNECTING = 2
 """Of the lines, those that callers by WebRTC may hold who have not connected yet; FEW_CONNECTING at
 any rate. Half as many of one address."""
-LOAD_SECONDS = 1
+LOAD_S = 1
 """How often it is measured how busy the loop is."""
 
 
@@ -41,7 +41,7 @@ class CallAdmission:
     async def measure(self, calls: Callable[[], int]) -> None:
         """How busy the loop is, until cancelled."""
         while True:
-            await asyncio.sleep(LOAD_SECONDS)
+            await asyncio.sleep(LOAD_S)
             self._load.measure(calls())
 
     def check(self, calls: int, coming: int, max_calls: int) -> None:

@@ -9,9 +9,9 @@ from offhook.pipeline.speech.openai.client_io import OpenAiServer
 from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.web.config.config import Agent, Config
 
-PROBE_SECONDS = 10.0
+PROBE_S = 10.0
 """Between two probes."""
-ANSWER_SECONDS = 5.0
+ANSWER_S = 5.0
 TOLERATED = 1
 """Probes in a row that may fail before a model counts as gone."""
 NO_LIST = (404, 405, 501)
@@ -33,14 +33,14 @@ class AgentProbe:
         try:
             while True:
                 await self._ask()
-                await asyncio.sleep(PROBE_SECONDS)
+                await asyncio.sleep(PROBE_S)
         finally:
             await self._server.close()
 
     async def _ask(self) -> None:
         try:
-            async with self._server.ask("GET", "/models", ANSWER_SECONDS) as response:
-                there = model_ids(await self._server.body(response, ANSWER_SECONDS))
+            async with self._server.ask("GET", "/models", ANSWER_S) as response:
+                there = model_ids(await self._server.body(response, ANSWER_S))
             if there and self.agent.model not in there:
                 raise AttemptFailed(f"it has no model {self.agent.model}", hopeless=True)
         except AttemptFailed as failed:

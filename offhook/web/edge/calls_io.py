@@ -21,7 +21,7 @@ from offhook.web.edge.http_io import EDGE
 from offhook.web.edge.phones import DialRequestError, EndedCall, by_sip, parse_dial
 from offhook.web.edge.refusals import NoPhones
 
-KEEP_ALIVE_SECONDS = 10.0
+KEEP_ALIVE_S = 10.0
 """How often a reader of events hears from us when nothing happens: proxies close what is silent,
 and this is how it is noticed that a reader has left."""
 EVENT_STREAM = {
@@ -184,12 +184,12 @@ async def _progress(call: AnyCall) -> AsyncGenerator[CallProgress, None]:
 async def _with_pauses(
     events: AsyncGenerator[CallProgress, None],
 ) -> AsyncGenerator[CallProgress | None, None]:
-    """None whenever nothing has happened for KEEP_ALIVE_SECONDS."""
+    """None whenever nothing has happened for KEEP_ALIVE_S."""
     coming: asyncio.Future[CallProgress] | None = None
     try:
         while True:
             coming = coming or asyncio.ensure_future(anext(events))
-            done, _ = await asyncio.wait((coming,), timeout=KEEP_ALIVE_SECONDS)
+            done, _ = await asyncio.wait((coming,), timeout=KEEP_ALIVE_S)
             if not done:
                 yield None
                 continue

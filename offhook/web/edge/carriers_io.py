@@ -31,7 +31,7 @@ from offhook.telephony.carriers.auth.signatures import (
     url_token,
     verify,
 )
-from offhook.telephony.carriers.auth.tickets import TICKET_SECONDS, Tickets
+from offhook.telephony.carriers.auth.tickets import TICKET_S, Tickets
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.rest.client_io import Control, Rest
@@ -55,11 +55,11 @@ from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import ACCESS, head_of, peer_of
 from offhook.web.process.metrics import Metrics
 
-START_SECONDS = 10.0
+START_S = 10.0
 """For a stream to start once its socket is open."""
-NEWS_SECONDS = 30.0
+NEWS_S = 30.0
 """More than the ringing, without any word of a call that we placed: then it came to nothing."""
-REFUSED_SECONDS = 5.0
+REFUSED_S = 5.0
 """Between log lines about requests that were not verified: anybody can send them."""
 ENDED_CALLS = 500
 """Calls that are remembered after their end, for programs that ask late; the oldest are
@@ -114,7 +114,7 @@ class Carriers:
         self._host = host
         self._settings = settings
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._refused_at = -REFUSED_SECONDS
+        self._refused_at = -REFUSED_S
         self._http: aiohttp.ClientSession
 
     # --- life ---
@@ -248,12 +248,12 @@ class Carriers:
     async def _run(self, call: CarrierCall, leg: CarrierLeg) -> None:
         """The call on a leg whose messages come and go, to its end."""
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(START_S):
                 while not leg.connected and leg.closed is None:
                     await asyncio.sleep(0.005)
         except TimeoutError:
             leg.close(
-                End.NO_STREAM + f" within {START_SECONDS:g} s",
+                End.NO_STREAM + f" within {START_S:g} s",
                 "timeout",
             )
         try:
@@ -312,11 +312,11 @@ class Carriers:
         self, carrier: Carrier, call: CarrierCall, incoming: Incoming, ring_seconds: float = 0.0
     ) -> str:
         """Refused when too many are out."""
-        good_for = ring_seconds + TICKET_SECONDS
+        good_for = ring_seconds + TICKET_S
         return self._host.name_of(carrier.tickets.issue(monotonic(), (call, incoming), good_for))
 
     async def _await_stream(self, call: CarrierCall) -> None:
-        await asyncio.sleep(2 * START_SECONDS)
+        await asyncio.sleep(2 * START_S)
         if call.leg is None:
             call.move("ended", 408, "its stream did not come", "timeout")
 
@@ -422,7 +422,7 @@ class Carriers:
         self, settings: CarrierSettings, request: web.Request, fault: Refused | Refusal
     ) -> web.HTTPForbidden:
         self._host.metrics.refused.labels("unsigned").inc()
-        if monotonic() - self._refused_at >= REFUSED_SECONDS:
+        if monotonic() - self._refused_at >= REFUSED_S:
             self._refused_at = monotonic()
             asked = f"{request.method} from {request.remote} for {request.host[:80]}"
             logger.warning("x {}: {} is refused: {}", settings.name, asked, fault)
@@ -481,7 +481,7 @@ class Carriers:
         return call
 
     async def _await_news(self, call: CarrierCall, ring_seconds: float) -> None:
-        await asyncio.sleep(ring_seconds + NEWS_SECONDS)
+        await asyncio.sleep(ring_seconds + NEWS_S)
         if call.leg is None:
             call.move("ended", 480, "nobody answered", "timeout")
 

@@ -70,15 +70,15 @@ if TYPE_CHECKING:  # with an agent that asks a language model: it is large
 
 E = TypeVar("E")
 
-WORKER_RETRY_SECONDS = 5
+WORKER_RETRY_S = 5
 """How often a speech worker that is not there is looked for, before any call is taken."""
-FAREWELL_SECONDS = 10.0
+FAREWELL_S = 10.0
 """For callers who are cut off to be told so."""
-GOODBYE_SECONDS = 0.2
+GOODBYE_S = 0.2
 """For the goodbye to leave before the lines close."""
-CARRIER_RING_SECONDS = 60.0
+CARRIER_RING_S = 60.0
 """Before nobody is there, unless the program says."""
-QUALITY_SECONDS = 2
+QUALITY_S = 2
 """How often callers' programs are told how their line is doing."""
 ENDED_CALLS = 500
 """Phones' calls that are remembered after their end, for programs that ask late; the oldest are
@@ -304,7 +304,7 @@ class Edge:
                     return await start()
                 except EngineError as error:
                     logger.error("not ready: {}", error)
-                    await asyncio.sleep(WORKER_RETRY_SECONDS)
+                    await asyncio.sleep(WORKER_RETRY_S)
 
         names = await asyncio.gather(*map(started, self._awaited))
         self.ready = True
@@ -323,7 +323,7 @@ class Edge:
             if seconds and self._conversations:
                 words = (call.end_with_a_word() for call in self._conversations.values())
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(FAREWELL_SECONDS):
+                    async with asyncio.timeout(FAREWELL_S):
                         told = await asyncio.gather(*words, return_exceptions=True)
                         for fault in filter(None, told):
                             logger.error("x a caller is cut off without a word: {!r}", fault)
@@ -335,7 +335,7 @@ class Edge:
         for leg in self.legs.values():
             self._tell(leg, {"type": "goodbye", "reason": reason})
         if self.legs:
-            await asyncio.sleep(GOODBYE_SECONDS)
+            await asyncio.sleep(GOODBYE_S)
         for leg in tuple(self.legs.values()):
             leg.close(reason)
         await asyncio.gather(*self._calls.values(), *self._closing, return_exceptions=True)
@@ -474,7 +474,7 @@ class Edge:
             asked.to,
             asked.caller,
             asked.agent,
-            asked.ring_seconds or CARRIER_RING_SECONDS,
+            asked.ring_seconds or CARRIER_RING_S,
             asked.variables,
         )
 
@@ -686,7 +686,7 @@ class Edge:
 
     async def _tell_quality(self) -> None:
         while True:
-            await asyncio.sleep(QUALITY_SECONDS)
+            await asyncio.sleep(QUALITY_S)
             for leg in tuple(self.legs.values()):
                 s = leg.statistics()
                 if s.mos is not None and leg.closed is None:

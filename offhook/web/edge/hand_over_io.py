@@ -17,7 +17,7 @@ from typing import Any, cast
 from aiohttp import web
 from loguru import logger
 
-HAND_OVER_SECONDS = 2.0
+HAND_OVER_S = 2.0
 """For a sibling to take a connection."""
 MAX_HEAD_BYTES = 512 * 1024
 """Of what was read before: the request's head, and what came right behind it."""
@@ -63,7 +63,7 @@ async def hand_over(request: web.Request, path: str) -> web.StreamResponse:
     loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sibling:
         sibling.setblocking(False)
-        async with asyncio.timeout(HAND_OVER_SECONDS):
+        async with asyncio.timeout(HAND_OVER_S):
             await loop.sock_connect(sibling, path)
         transport, rest = request.transport, _Rest()
         if transport is None:
@@ -74,7 +74,7 @@ async def hand_over(request: web.Request, path: str) -> web.StreamResponse:
             data = _head(request) + rest.data
             descriptor = transport.get_extra_info("socket").fileno()
             sent = socket.send_fds(sibling, [data[:_CHUNK]], [descriptor])
-            async with asyncio.timeout(HAND_OVER_SECONDS):
+            async with asyncio.timeout(HAND_OVER_S):
                 await loop.sock_sendall(sibling, data[sent:])
                 sibling.shutdown(socket.SHUT_WR)
                 if await loop.sock_recv(sibling, 1) != TAKEN:
@@ -140,7 +140,7 @@ class _Adopter:
         with sibling:
             sibling.setblocking(False)
             try:
-                async with asyncio.timeout(HAND_OVER_SECONDS):
+                async with asyncio.timeout(HAND_OVER_S):
                     connection, data = await _received(sibling)
                     try:
                         await loop.connect_accepted_socket(

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from offhook.web.edge.edge_io import Edge
-from offhook.web.edge.refusals import RETRY_AFTER_SECONDS, Busy
+from offhook.web.edge.refusals import RETRY_AFTER_S, Busy
 
 EDGE: web.AppKey[Edge] = web.AppKey("edge", Edge)
 
@@ -19,5 +19,5 @@ def error(status: int, message: str, **headers: str) -> web.Response:
 
 def busy(fault: Busy) -> web.Response:
     """The answer to a call that is not taken now: why not, and when to try again."""
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    headers = {"Retry-After": str(RETRY_AFTER_S)}
     return web.json_response(fault.as_dict(), status=503, headers=headers)

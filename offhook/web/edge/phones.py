@@ -15,7 +15,7 @@ from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.web.config.config import Config
 from offhook.web.http.access import is_loopback
 
-MAX_RING_SECONDS = 600
+MAX_RING_S = 600
 MAX_TEXT = 256
 """Characters of a number, a name, the value of a header."""
 MAX_HEADERS = 32
@@ -39,7 +39,7 @@ class DialRequest(BaseModel):
     caller: str = Field("", max_length=MAX_TEXT)
     caller_name: str = Field("", max_length=MAX_TEXT)
     agent: str = Field("", max_length=MAX_TEXT)
-    ring_seconds: float | None = Field(None, gt=0, le=MAX_RING_SECONDS)
+    ring_seconds: float | None = Field(None, gt=0, le=MAX_RING_S)
     variables: dict[str, Any] = {}
     """For the agent."""
     headers: dict[str, str] = Field({}, max_length=MAX_HEADERS)
@@ -73,10 +73,10 @@ def parse_dial(body: bytes) -> DialRequest:
     return asked
 
 
-def by_sip(asked: DialRequest, usual_ring_seconds: float) -> Dial:
+def by_sip(asked: DialRequest, usual_ring_s: float) -> Dial:
     """What the endpoint is asked for."""
     fields = asked.model_dump(exclude={"carrier"})
-    fields["ring_seconds"] = asked.ring_seconds or usual_ring_seconds
+    fields["ring_seconds"] = asked.ring_seconds or usual_ring_s
     return Dial(**fields)
 
 

@@ -37,12 +37,12 @@ from offhook.web.worker.local_worker_io import local_workers
 
 FIRST = 1
 """The number of the process that the others are started by."""
-RESTART_SECONDS = 1.0
-RESTART_MAX_SECONDS = 30.0
+RESTART_S = 1.0
+RESTART_MAX_S = 30.0
 """A crashed process is started again after this; twice as long each time it crashes early."""
-STEADY_SECONDS = 60.0
+STEADY_S = 60.0
 """Who ran this long did not crash early."""
-END_SECONDS = 15.0
+END_S = 15.0
 """For a process to say goodbye and close its calls and engines; then it is killed."""
 SETTINGS_BYTES = 1 << 20
 RELOAD = b"reload"
@@ -214,7 +214,7 @@ async def _free_port(server: Server) -> int:
 
 async def _keep_running(settings: Settings, stop: Stop, hive: Others) -> None:
     """Run another process, and again when it ends unasked."""
-    loop, pause = asyncio.get_running_loop(), RESTART_SECONDS
+    loop, pause = asyncio.get_running_loop(), RESTART_S
     while not stop.drain.is_set():
         began = loop.time()
         try:
@@ -224,10 +224,10 @@ async def _keep_running(settings: Settings, stop: Stop, hive: Others) -> None:
             how = f"does not start: {error}"
         if stop.drain.is_set():
             return
-        pause = RESTART_SECONDS if loop.time() - began > STEADY_SECONDS else pause
+        pause = RESTART_S if loop.time() - began > STEADY_S else pause
         logger.error("process {} {}; again in {:g} s", settings.number, how, pause)
         await _first_of(asyncio.sleep(pause), stop.drain.wait())
-        pause = min(2 * pause, RESTART_MAX_SECONDS)
+        pause = min(2 * pause, RESTART_MAX_S)
 
 
 async def _run_once(settings: Settings, stop: Stop, hive: Others) -> int | None:
@@ -252,10 +252,10 @@ async def _end(process: Process, drain_seconds: float, stop: Stop) -> None:
     """Let it drain; then, or when in a hurry, make it end."""
     assert process.stdin is not None
     process.stdin.write(b"drain\n")
-    limit = asyncio.sleep(drain_seconds + END_SECONDS)
+    limit = asyncio.sleep(drain_seconds + END_S)
     await _first_of(process.wait(), stop.end.wait(), limit)
     process.stdin.close()
-    await _first_of(process.wait(), asyncio.sleep(END_SECONDS))
+    await _first_of(process.wait(), asyncio.sleep(END_S))
     if process.returncode is None:
         process.kill()
         await process.wait()

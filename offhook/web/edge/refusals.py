@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-RETRY_AFTER_SECONDS = 10
+RETRY_AFTER_S = 10
 """When a caller may try again who was told that no call is taken now."""
 
 Reason = Literal["full", "connecting", "late", "busy", "loading", "draining"]

@@ -31,9 +31,9 @@ from offhook.web.edge.http_io import Handler
 from offhook.web.http import health_io
 from offhook.web.http.access_io import PEER_HEADER, peer_of
 
-ASK_SECONDS = 0.5
+ASK_S = 0.5
 """A sibling that does not say in this time how it is doing is in no state to take a call."""
-PASS_ON_SECONDS = 30
+PASS_ON_S = 30
 """For what is passed on; an answer waits for ICE candidates of slow STUN servers."""
 SLACK_CALLS = 1
 """A process keeps a new call while it has at most so many more than a sibling."""
@@ -44,7 +44,7 @@ HOP_BY_HOP = frozenset(
         *("upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions"),
     )
 )
-SILENCE_SECONDS = 3 * calls_io.KEEP_ALIVE_SECONDS
+SILENCE_S = 3 * calls_io.KEEP_ALIVE_S
 """A stream of events in which nothing has come for so long is broken."""
 WITH_PHONES = 1
 """The process that has them."""
@@ -229,7 +229,7 @@ class Siblings:
         if headers is None:
             headers = _some(request.headers, "Content-Type", "Authorization", "Accept")
             headers[PEER_HEADER] = peer_of(request)
-        timeout = aiohttp.ClientTimeout(PASS_ON_SECONDS)
+        timeout = aiohttp.ClientTimeout(PASS_ON_S)
         async with self._http[number].request(
             request.method,
             request.rel_url,
@@ -243,7 +243,7 @@ class Siblings:
     async def _stream_on(self, request: web.Request, number: int) -> web.StreamResponse:
         """As `_pass_on`, for an answer that goes on until either end has enough."""
         headers = _some(request.headers, "Authorization")
-        timeout = aiohttp.ClientTimeout(None, sock_connect=ASK_SECONDS, sock_read=SILENCE_SECONDS)
+        timeout = aiohttp.ClientTimeout(None, sock_connect=ASK_S, sock_read=SILENCE_S)
         async with self._http[number].get(
             request.rel_url, headers=headers, timeout=timeout
         ) as answer:
@@ -266,7 +266,7 @@ class Siblings:
         return {n: a for n, a in zip(self._http, answers, strict=True) if a is not None}
 
     async def _ask(self, number: int, path: str, headers: Mapping[str, str] | None) -> Any:
-        timeout = aiohttp.ClientTimeout(ASK_SECONDS)
+        timeout = aiohttp.ClientTimeout(ASK_S)
         try:
             async with self._http[number].get(path, headers=headers, timeout=timeout) as answer:
                 as_json = answer.content_type == "application/json"

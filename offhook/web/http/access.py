@@ -73,8 +73,8 @@ TOKEN_PREFIX = "offhook_"
 TOKEN_PURPOSE = b"offhook: tokens of callers"
 FORWARDED_HEADERS = frozenset(("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip"))
 FORWARDED_PREFIXES = ("x-forwarded-", "x-original-", "x-envoy-", "cf-")
-MAX_TOKEN_SECONDS = 86_400
-PREFLIGHT_SECONDS = 600
+MAX_TOKEN_S = 86_400
+PREFLIGHT_S = 600
 """How long a browser may remember what a preflight was answered."""
 
 
@@ -314,7 +314,7 @@ class AccessPolicy:
         return {
             "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
             "Access-Control-Allow-Headers": wanted,
-            "Access-Control-Max-Age": str(PREFLIGHT_SECONDS),
+            "Access-Control-Max-Age": str(PREFLIGHT_S),
         }
 
 
@@ -342,7 +342,7 @@ class TokenRequest(BaseModel):
     scope: tuple[Scope, ...] = Field(("call",), min_length=1, max_length=len(SCOPES))
     agent: str = ""
     """Of [agents.NAME], for the calls; "" for [agent]."""
-    ttl_seconds: int = Field(600, ge=1, le=MAX_TOKEN_SECONDS)
+    ttl_seconds: int = Field(600, ge=1, le=MAX_TOKEN_S)
 
 
 def parse_token_request(body: bytes) -> TokenRequest:

@@ -17,18 +17,18 @@ from aiohttp.web_protocol import RequestHandler
 from offhook.pipeline.speech.remote.worker_client_io import UNIX
 from offhook.web.http.access import is_loopback
 
-HEAD_SECONDS = 15.0
+HEAD_S = 15.0
 """For a new connection to have sent the whole head of its first request."""
-IDLE_SECONDS = 75.0
+IDLE_S = 75.0
 """Between two requests of a connection, the head of the second included. Longer than the 60 s after
 which nginx and load balancers close theirs: whoever closes first must be the client."""
-BODY_STALL_SECONDS = 40.0
+BODY_STALL_S = 40.0
 BODY_LEAST_BYTES_PER_S = 1024
-"""A body of which nothing comes for BODY_STALL_SECONDS, or after these less than so much on the
+"""A body of which nothing comes for BODY_STALL_S, or after these less than so much on the
 whole, is not waited for."""
-UNTAKEN_SECONDS = 120.0
+UNTAKEN_S = 120.0
 """A client that takes nothing of what we send for so long has gone."""
-LOOK_SECONDS = 1.0
+LOOK_S = 1.0
 """How often the connections are looked at."""
 BACKLOG = 2048
 """Connections that the system takes for us before we accept them: a burst of callers is not to be
@@ -76,7 +76,7 @@ class Runner(web.AppRunner):
             handle_signals=False,
             shutdown_timeout=shutdown_timeout,
             lingering_time=lingering_time,
-            keepalive_timeout=IDLE_SECONDS,
+            keepalive_timeout=IDLE_S,
             max_line_size=MAX_LINE_BYTES,
         )
         self._seen: dict[RequestHandler, _Seen] = {}
@@ -103,7 +103,7 @@ class Runner(web.AppRunner):
 
     async def _look_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(LOOK_S)
             self._look(monotonic())
 
     def _look(self, now: float) -> None:
@@ -128,14 +128,14 @@ class Runner(web.AppRunner):
         waiting = transport.get_write_buffer_size()
         if not waiting or waiting != seen.untaken:
             seen.untaken, seen.taken_at = waiting, now
-        elif now - seen.taken_at > UNTAKEN_SECONDS:
+        elif now - seen.taken_at > UNTAKEN_S:
             return transport.abort
         request = connection._current_request
         if request is not seen.request:
             seen.request, seen.since = request, now
             seen.received, seen.received_at = 0, now
         if request is None:
-            late = not connection._request_count and now - seen.since > HEAD_SECONDS
+            late = not connection._request_count and now - seen.since > HEAD_S
             return connection.force_close if late else None
         return self._body_fault(connection, request, seen, now)
 
@@ -152,8 +152,8 @@ class Runner(web.AppRunner):
         if connection._reading_paused or body.total_raw_bytes != seen.received:
             # Paused: it is for us to read what came.
             seen.received, seen.received_at = body.total_raw_bytes, now
-        took = now - seen.since - BODY_STALL_SECONDS
-        stalled = now - seen.received_at > BODY_STALL_SECONDS
+        took = now - seen.since - BODY_STALL_S
+        stalled = now - seen.received_at > BODY_STALL_S
         drips = took > 0 and seen.received < took * BODY_LEAST_BYTES_PER_S
         if stalled or (drips and not connection._reading_paused):
             return lambda: body.set_exception(BodyTimeoutError())

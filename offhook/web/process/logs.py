@@ -28,8 +28,8 @@ that log by the standard library are shown from WARNING up always: below it aior
 every packet."""
 BURST = 10
 RELAY_BURST = 200
-BURST_SECONDS = 10.0
-"""A call site may write BURST warnings or errors in BURST_SECONDS. The rest are counted, and the
+BURST_S = 10.0
+"""A call site may write BURST warnings or errors in BURST_S. The rest are counted, and the
 count is one line: a peer who sends what we complain of must not fill the disk."""
 RELAYS = ("offhook.web.worker.local_worker_io",)
 """Call sites that pass on the lines of another process may write RELAY_BURST: a traceback of a
@@ -134,7 +134,7 @@ class Repeats:
         """Whether this line is written."""
         window = self._windows.get(site)
         if window is None or now >= window.ends:
-            window = self._windows[site] = _Window(now + BURST_SECONDS)
+            window = self._windows[site] = _Window(now + BURST_S)
         window.written += 1
         if window.written <= (RELAY_BURST if site[0] in RELAYS else BURST):
             return True
@@ -147,8 +147,7 @@ class Repeats:
         ended = [site for site, window in self._windows.items() if now >= window.ends]
         windows = [(site, self._windows.pop(site)) for site in ended]
         return [
-            f"{window.suppressed} more like this in {BURST_SECONDS:g} s ({module}:{line}): "
-            f"{window.last}"
+            f"{window.suppressed} more like this in {BURST_S:g} s ({module}:{line}): {window.last}"
             for (module, line), window in windows
             if window.suppressed
         ]

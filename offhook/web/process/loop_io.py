@@ -9,7 +9,7 @@ from typing import Any
 
 WHOLE_COLLECTION_EVERY = 3
 """Collections of the middle generation; Python's default is 10."""
-BEGIN_SECONDS = 0.004
+BEGIN_S = 0.004
 """Of work for a call's coming and going, about; a phone's takes 3 ms."""
 
 LEAST_CALLS = 4
@@ -57,7 +57,7 @@ class LoopLoad:
         now, worked = self._now(), self._work()
         seconds = now - self._at
         share = max(b - a for a, b in zip(self._worked, worked, strict=True)) / seconds
-        self._beginning = min(share, self._begun * BEGIN_SECONDS / seconds)
+        self._beginning = min(share, self._begun * BEGIN_S / seconds)
         self._each = (share - self._beginning) / max(LEAST_CALLS, (self._calls + calls) / 2)
         self._at, self._worked, self._calls, self._begun = now, worked, calls, 0
 

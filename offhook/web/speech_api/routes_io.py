@@ -30,7 +30,7 @@ from offhook.web.speech_api.server_io import (
 )
 from offhook.web.speech_api.sockets.speech_socket_io import speech_socket
 from offhook.web.speech_api.sockets.transcribe_socket_io import transcribe_socket
-from offhook.web.speech_api.sockets.worker_stream_io import CLOSE_SECONDS
+from offhook.web.speech_api.sockets.worker_stream_io import CLOSE_S
 from offhook.web.speech_api.voices_io import add_voice, clone, list_voices, remove_voice
 
 
@@ -115,9 +115,7 @@ async def listening(
 ) -> AsyncIterator[list[str]]:
     """Serves while inside, and closes the server at the end. Yields the addresses. Raises
     OSError."""
-    runner = Runner(
-        application(server, access), shutdown_timeout=CLOSE_SECONDS, lingering_time=LINGER_S
-    )
+    runner = Runner(application(server, access), shutdown_timeout=CLOSE_S, lingering_time=LINGER_S)
     await runner.setup()
     try:
         yield [await listen(runner) for listen in listeners]

@@ -129,7 +129,7 @@ class Answerer(FrameProcessor):
         self.replies = list(replies)
         self.turns: list[str] = []
         self.prompts = 0
-        self.thinks_seconds = 0.0
+        self.thinks_s = 0.0
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
@@ -141,7 +141,7 @@ class Answerer(FrameProcessor):
         if self.replies:
             reply = self.replies.pop(0)
             await self.push_frame(LLMFullResponseStartFrame())
-            await asyncio.sleep(self.thinks_seconds)
+            await asyncio.sleep(self.thinks_s)
             await self.push_frame(LLMTextFrame(reply))
             await self.push_frame(LLMFullResponseEndFrame())
 

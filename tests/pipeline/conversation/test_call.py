@@ -104,7 +104,7 @@ async def test_a_key_cuts_the_agent_at_once_and_the_words_heard_are_known() -> N
 
 async def test_a_key_cuts_a_reply_that_has_not_begun_to_sound() -> None:
     agent = Answerer("", "one", "two")
-    agent.thinks_seconds = 0.2
+    agent.thinks_s = 0.2
     async with phone_call(lambda call: agent.agent()) as phone:
         await phone.press("1#")
         await phone.until(lambda: len(agent.replies) == 1)
@@ -137,7 +137,7 @@ async def test_who_goes_on_speaking_after_the_keys_is_heard(voice: Pcm) -> None:
 
 
 async def test_the_caller_is_not_prompted_while_keys_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_io, "IDLE_SECONDS", 0.3)
+    monkeypatch.setattr(call_io, "IDLE_S", 0.3)
     agent = Answerer("hello")
     async with phone_call(lambda call: agent.agent()) as phone:
         await phone.until(lambda: phone.speaking)
@@ -216,7 +216,7 @@ async def test_a_reply_to_the_last_words_before_a_hold_waits_for_its_end(voice: 
 async def test_a_caller_on_hold_is_not_asked_whether_they_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(call_io, "IDLE_SECONDS", 0.3)
+    monkeypatch.setattr(call_io, "IDLE_S", 0.3)
     agent = Answerer("hello")
     async with phone_call(lambda call: agent.agent()) as phone:
         await phone.until(lambda: phone.speaking)
@@ -338,7 +338,7 @@ async def test_a_bridged_call_that_is_forgotten_ends_at_the_longest_duration() -
         pass
 
     leg.transfer_takes = bridge
-    async with phone_call(lambda call: Answerer().agent(), leg, limit_seconds=0.5) as phone:
+    async with phone_call(lambda call: Answerer().agent(), leg, limit_s=0.5) as phone:
         await phone.pass_ms(100)
         await phone.call.transfer("200")
         await asyncio.wait_for(phone.running, 5)

@@ -32,7 +32,7 @@ from tests.support.carriers.player import Player
 Message = str | bytes
 Encoding = Literal["pcmu", "pcma", "l16"]
 
-TICK_SECONDS = PACKET_MS / 1000
+TICK_S = PACKET_MS / 1000
 JITTER_MS = 60
 """Usual depth of a carrier's jitter buffer before playing starts (assumed)."""
 
@@ -103,7 +103,7 @@ class FarEnd(ABC):
     def _begin(self, now: float) -> None:
         """Media flows from now on."""
         self.opened_at = now
-        self._tick_at = now + TICK_SECONDS
+        self._tick_at = now + TICK_S
 
     def get_timer(self) -> float | None:
         return self._tick_at if self.closed is None else None
@@ -112,7 +112,7 @@ class FarEnd(ABC):
         """A tick that is late is made up, at its own time: the clock is the far end's own."""
         while self._tick_at is not None and self._tick_at <= now and self.closed is None:
             due = self._tick_at
-            self._tick_at = due + TICK_SECONDS
+            self._tick_at = due + TICK_S
             self.tick(due)
 
     def tick(self, due: float) -> None:

@@ -76,7 +76,7 @@ class Genesys(FarEnd):
     provider = "genesys"
     packet_ms = 200
     """1600 bytes, as seen in pipecat-ai/pipecat issue 3777."""
-    PING_SECONDS = 5.0
+    PING_S = 5.0
     RATE_MESSAGES, BURST_MESSAGES = 5.0, 25
     """Binary messages a second, and at once [ge-p]."""
 
@@ -127,7 +127,7 @@ class Genesys(FarEnd):
             self._playing = self.player.sounding
             self._message("playback_started" if self._playing else "playback_completed", {})
         if self._ping_at is not None and due >= self._ping_at:
-            self._ping_at += self.PING_SECONDS
+            self._ping_at += self.PING_S
             self._message("ping", {} if self._seq < 3 else {"rtt": "PT0.05S"})
 
     def _send_sound(self, payload: bytes) -> None:

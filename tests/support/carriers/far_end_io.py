@@ -29,7 +29,7 @@ FAR_ENDS: dict[str, type[FarEnd]] = {
     kind.provider: kind
     for kind in (Twilio, Telnyx, Plivo, Exotel, Vonage, Genesys, AudioSocket, ChanWebSocket)
 }
-CONNECT_SECONDS = 10
+CONNECT_S = 10
 READ_BYTES = 65_536
 
 
@@ -70,7 +70,7 @@ class WebSocketWire:
     ) -> "WebSocketWire":
         http = aiohttp.ClientSession()
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(CONNECT_S):
                 socket = await http.ws_connect(
                     url, headers=headers, protocols=protocols, max_msg_size=0
                 )
@@ -104,7 +104,7 @@ class TcpWire:
     @classmethod
     async def connect(cls, host: str, port: int) -> "TcpWire":
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(CONNECT_S):
                 return cls(*await asyncio.open_connection(host, port))
         except (OSError, TimeoutError) as error:
             raise Refused(f"{host}:{port}: {error or 'no answer'}") from error

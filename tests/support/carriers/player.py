@@ -10,7 +10,7 @@ import numpy as np
 
 from offhook.media.pcm import PACKET_MS, Pcm
 
-STARVED_SECONDS = 0.5
+STARVED_S = 0.5
 """Sound that goes on within this time after it ran dry has a hole in it; later it is new sound."""
 
 
@@ -37,7 +37,7 @@ class Player:
         """Silence is played, and what is queued stays."""
         self.sounding = False
         """In this tick something is played."""
-        self._jitter_seconds = jitter_ms / 1000
+        self._jitter_s = jitter_ms / 1000
         self._room = None if room_ms is None else rate * room_ms // 1000
         self._queue: deque[Pcm | str] = deque()
         self._offset = 0
@@ -59,7 +59,7 @@ class Player:
         if not len(pcm):
             return
         if self._begins_at is None:
-            self._begins_at = now + self._jitter_seconds
+            self._begins_at = now + self._jitter_s
         self._queue.append(pcm)
         self.queued += len(pcm)
 
@@ -130,7 +130,7 @@ class Player:
             self._ran_dry, self._dry_ticks = True, 0
         elif self._ran_dry and not self.paused:
             self._dry_ticks += 1
-            if self._dry_ticks * PACKET_MS > STARVED_SECONDS * 1000:
+            if self._dry_ticks * PACKET_MS > STARVED_S * 1000:
                 self._ran_dry = False
 
     def sound(self) -> Pcm:

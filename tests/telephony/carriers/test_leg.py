@@ -247,7 +247,7 @@ async def test_hanging_up_waits_for_the_last_words_then_tells_stream_and_provide
 
 
 async def test_a_call_that_goes_on_without_its_stream_is_hung_up(line, monkeypatch):
-    monkeypatch.setattr(leg_module, "GOODBYE_SECONDS", 0.01)
+    monkeypatch.setattr(leg_module, "GOODBYE_S", 0.01)
     asked = []
     line.leg._control = Control(asked)
     await line.leg.hang_up("bye")
@@ -272,7 +272,7 @@ async def test_a_call_that_the_far_end_ended_is_left_alone(line):
 async def test_a_hang_up_that_the_provider_refuses_closes_the_line_all_the_same(
     line, monkeypatch, caplog
 ):
-    monkeypatch.setattr(leg_module, "GOODBYE_SECONDS", 0.01)
+    monkeypatch.setattr(leg_module, "GOODBYE_S", 0.01)
     line.leg._control = Control([], "401: wrong credentials")
     await line.leg.hang_up("bye")
     assert line.leg.closed == "bye"

@@ -28,14 +28,14 @@ CODECS: dict[str, tuple[type[Encoder], type[Decoder]]] = {
     "g722": (G722Encoder, G722Decoder),
     "opus": (OpusEncoder, OpusDecoder),
 }
-HEARD_SECONDS = 0.2
+HEARD_S = 0.2
 """Of a tone, to be told from others."""
 
 
 def ends_with(pcm: np.ndarray, hz: float) -> bool:
     """Its last 0.2 s, at 16 kHz, are this tone."""
-    last = pcm[-round(HEARD_SECONDS * RATE_IN) :]
-    if len(last) < round(HEARD_SECONDS * RATE_IN) or level(last) < 1000:
+    last = pcm[-round(HEARD_S * RATE_IN) :]
+    if len(last) < round(HEARD_S * RATE_IN) or level(last) < 1000:
         return False
     return abs(frequency(last) - hz) < 8
 

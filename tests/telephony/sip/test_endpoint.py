@@ -462,7 +462,7 @@ async def test_a_scanner_hears_nothing():
 
 @pytest.mark.parametrize("spoke", [False, True])
 async def test_a_call_without_sound_is_hung_up(monkeypatch, spoke):
-    monkeypatch.setattr(endpoint_io, "WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(endpoint_io, "WATCH_S", 0.05)
     limits = {"media_timeout_seconds": 0.3, "initial_media_timeout_seconds": 0.7}
     async with endpoint(**limits) as (sip, host), udp_peer(sip) as far:
         with sound() as line:
@@ -481,7 +481,7 @@ async def test_a_call_without_sound_is_hung_up(monkeypatch, spoke):
 
 
 async def test_nobody_is_hung_up_while_on_hold(monkeypatch):
-    monkeypatch.setattr(endpoint_io, "WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(endpoint_io, "WATCH_S", 0.05)
     limits = {"media_timeout_seconds": 0.2, "initial_media_timeout_seconds": 0.2}
     async with endpoint(**limits) as (sip, _), udp_peer(sip) as far:
         with sound() as line:

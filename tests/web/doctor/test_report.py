@@ -126,7 +126,7 @@ def test_a_gpu_is_named_and_a_broken_driver_is_no_reason_to_fail(
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(doctor_io, "GPU_QUERY_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(doctor_io, "GPU_QUERY_TIMEOUT_S", 0.3)
     gpu = found(examine(None), "gpu")
     assert gpu.verdict == verdict
     assert says in gpu.detail
@@ -279,7 +279,7 @@ def test_servers_of_openais_api_are_asked_as_such(tmp_path):
 
 @pytest.mark.usefixtures("no_engines")
 def test_a_server_of_openais_api_that_does_not_answer_is_no_server(tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor_io, "WORKER_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(doctor_io, "WORKER_TIMEOUT_S", 0.2)
     path = tmp_path / "offhook.toml"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"

@@ -134,7 +134,7 @@ def test_phones_are_looked_at_when_the_configuration_has_them(tmp_path, monkeypa
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(doctor_sip_io, "TRUNK_SECONDS", 1.0)
+    monkeypatch.setattr(doctor_sip_io, "TRUNK_S", 1.0)
 
 
 @pytest.mark.usefixtures("impatient")

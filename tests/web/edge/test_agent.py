@@ -35,7 +35,7 @@ from tests.web.conftest import CONFIG
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SOON = 20
-LATE_SECONDS = 2
+LATE_S = 2
 """On a machine that does much else."""
 
 
@@ -189,7 +189,7 @@ async def test_a_long_answer_without_punctuation_stops_nobody_else(edge: Edge, t
                 slowest = 0.0
                 done: float | None = None
                 until_then = monotonic() + 100
-                while done is None or monotonic() < done + LATE_SECONDS:
+                while done is None or monotonic() < done + LATE_S:
                     assert monotonic() < until_then
                     asked = monotonic()
                     assert (await client.get("/healthz")).status == 200
@@ -199,8 +199,8 @@ async def test_a_long_answer_without_punctuation_stops_nobody_else(edge: Edge, t
                         done = monotonic()
     assert sum(m["type"] == "bot-llm-text" for m in page.told) == tokens
     # Each was half a minute and more when every token cost as much as all before it.
-    assert slowest < LATE_SECONDS
-    assert other.latest < LATE_SECONDS
+    assert slowest < LATE_S
+    assert other.latest < LATE_S
 
 
 async def test_own_sentences_are_said(edge: Edge) -> None:
@@ -214,7 +214,7 @@ async def test_own_sentences_are_said(edge: Edge) -> None:
 async def test_readyz_says_when_the_model_is_gone(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_probe_io, "PROBE_SECONDS", 0.02)
+    monkeypatch.setattr(agent_probe_io, "PROBE_S", 0.02)
     usual = edge.probes
     async with openai_stub(key="right") as stub:
         agent = Agent(
@@ -257,17 +257,17 @@ async def test_what_is_wrong_with_an_agent_is_named(tmp_path: Any, text: str, na
 
 
 @pytest.mark.parametrize(
-    ("late_ms", "ping_seconds"),
+    ("late_ms", "ping_s"),
     [
         (1000, 0.6),
         pytest.param(hearing_io.WORDS_LATE_MS, pocketsphinx_io.PING_S, marks=pytest.mark.slow),
     ],
 )
 async def test_a_caller_whose_recogniser_hangs_is_asked_to_wait_and_then_answered(
-    edge: Edge, monkeypatch: pytest.MonkeyPatch, late_ms: int, ping_seconds: float
+    edge: Edge, monkeypatch: pytest.MonkeyPatch, late_ms: int, ping_s: float
 ) -> None:
     monkeypatch.setattr(hearing_io, "WORDS_LATE_MS", late_ms)
-    monkeypatch.setattr(pocketsphinx_io, "PING_S", ping_seconds)
+    monkeypatch.setattr(pocketsphinx_io, "PING_S", ping_s)
     gate = edge._engines.recognizer
     assert isinstance(gate, GatedRecognizer)
     recognizer = gate.engine

@@ -194,7 +194,7 @@ async def test_when_all_lines_are_taken_callers_are_told_when_to_try_again():
         calls = [await server.place("100") for _ in range(3)]
         answer = await server.client.post("/calls", json={"to": "100"})
         assert answer.status == 503
-        assert answer.headers["Retry-After"] == str(refusals.RETRY_AFTER_SECONDS)
+        assert answer.headers["Retry-After"] == str(refusals.RETRY_AFTER_S)
         assert 'offhook_calls_refused_total{reason="full"} 1.0' in await server.metrics()
         await server.client.delete(f"/calls/{calls[0]}")
         await server.state(calls[0], "ended")
@@ -276,7 +276,7 @@ async def test_a_call_that_has_ended_can_be_asked_about_until_many_others_have(m
 
 
 async def test_a_reader_hears_from_us_in_silence_and_may_leave(monkeypatch):
-    monkeypatch.setattr(calls_io, "KEEP_ALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(calls_io, "KEEP_ALIVE_S", 0.05)
     async with with_phone(180) as (server, _):
         call_id = await server.place("100")
         call = server.sip.calls[call_id]

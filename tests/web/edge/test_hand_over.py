@@ -199,7 +199,7 @@ def test_without_a_sibling_the_request_can_be_answered(run, tmp_path):
 
 @on_both_loops
 def test_a_sibling_that_takes_nothing_leaves_no_connection_open(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(hand_over_io, "HAND_OVER_SECONDS", 0.2)
+    monkeypatch.setattr(hand_over_io, "HAND_OVER_S", 0.2)
 
     async def scene():
         both = Pair(tmp_path)

@@ -27,7 +27,7 @@ from offhook.web.cli.caller_io import CallerLeg
 from offhook.web.edge.siblings_io import merged
 from offhook.web.process.metrics import Metrics
 
-START_SECONDS = 40
+START_S = 40
 SOON = 10
 """Seconds; what must happen happens in far less."""
 PATIENCE = 40
@@ -71,7 +71,7 @@ class TwoProcesses:
 
     def line(self, key: str) -> dict[str, Any]:
         """The latest line with this field, waited for."""
-        until = time.monotonic() + START_SECONDS
+        until = time.monotonic() + START_S
         while not (found := [line for line in self.lines() if key in line]):
             assert self.process.poll() is None, self._log.read_text()
             assert time.monotonic() < until, self._log.read_text()
@@ -87,7 +87,7 @@ class TwoProcesses:
             return answer.status, await answer.json()
 
     async def ready(self, wanted: int = 200) -> dict[str, Any]:
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(START_S):
             while (answer := await self.ask("GET", "/readyz"))[0] != wanted:
                 await asyncio.sleep(0.05)
         return answer[1]
@@ -286,7 +286,7 @@ async def test_sighup_reads_the_keys_again_and_ends_nothing(tmp_path: Path, proc
         assert await answers("old") == {200}
         file.write_text('[server]\napi_key = "new"\nmax_call_minutes = 3\n[agent]\n')
         server.process.send_signal(signal.SIGHUP)
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(START_S):
             while await answers("new") != {200}:
                 await asyncio.sleep(0.1)
         assert await answers("old") == {401}
@@ -298,11 +298,11 @@ async def test_sighup_reads_the_keys_again_and_ends_nothing(tmp_path: Path, proc
                     assert (await status.json())["answers"]["agent"] == "frontdesk"
         file.write_text("[server]\nmax_call_minutes = -1\n")
         server.process.send_signal(signal.SIGHUP)
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(START_S):
             while "stays as it was" not in server.text():
                 await asyncio.sleep(0.05)
         assert await answers("new") == {200}
         assert server.process.poll() is None
     finally:
         server.process.terminate()
-        assert server.process.wait(START_SECONDS) == 0
+        assert server.process.wait(START_S) == 0

@@ -19,7 +19,7 @@ from offhook.signaling.smallwebrtc import MAX_BODY_BYTES, parse_offer
 from offhook.web.config.config import Agent, Config, Server, Tts, WebRtc
 from offhook.web.edge import server_io
 from offhook.web.edge.edge_io import Edge
-from offhook.web.edge.refusals import RETRY_AFTER_SECONDS, Busy
+from offhook.web.edge.refusals import RETRY_AFTER_S, Busy
 from offhook.web.edge.server_io import application
 from offhook.web.page import page_io
 
@@ -452,7 +452,7 @@ async def test_when_full_callers_are_told_when_to_try_again(client, edge):
             response = await client.post(path, json=three)
             assert await refused(response, 503) == "all lines are busy"
             assert (await response.json())["reason"] == "full"
-            assert response.headers["Retry-After"] == str(RETRY_AFTER_SECONDS)
+            assert response.headers["Retry-After"] == str(RETRY_AFTER_S)
         text = await (await client.get("/metrics")).text()
         assert 'offhook_calls_refused_total{reason="full"}' in text
         next(iter(edge.legs.values())).close("gone")
@@ -551,7 +551,7 @@ async def test_callers_who_do_not_connect_hold_a_quarter_of_the_lines(client, ed
     refusal = await never_connected(client)
     assert refusal.status == 503
     assert (await refusal.json())["reason"] == "connecting"
-    assert refusal.headers["Retry-After"] == str(RETRY_AFTER_SECONDS)
+    assert refusal.headers["Retry-After"] == str(RETRY_AFTER_S)
     assert edge.metrics.refused.labels("connecting")._value.get() == 1
 
 
@@ -583,7 +583,7 @@ async def given_up():
 
 
 async def test_a_caller_who_does_not_connect_is_given_up_and_counted(client, edge, monkeypatch):
-    monkeypatch.setattr(peer_io, "CONNECT_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(peer_io, "CONNECT_TIMEOUT_S", 0.3)
     failed = edge.metrics.calls_failed.labels("the caller did not connect in time")
     before = failed._value.get()
     await taken(client, await given_up())

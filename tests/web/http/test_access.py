@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from offhook.web.config.config import Config, ConfigError, Server, load
 from offhook.web.edge.phones import fault_of_doors, ways_out, who_operates
 from offhook.web.http.access import (
-    MAX_TOKEN_SECONDS,
+    MAX_TOKEN_S,
     SCOPES,
     AccessPolicy,
     Grant,
@@ -258,7 +258,7 @@ def test_a_page_cannot_pass_for_a_carrier(asked, may, own):
 scopes = st.lists(st.sampled_from(SCOPES), min_size=1, max_size=2, unique=True).map(tuple)
 
 
-@given(scopes, st.text(max_size=20), st.integers(1, MAX_TOKEN_SECONDS))
+@given(scopes, st.text(max_size=20), st.integers(1, MAX_TOKEN_S))
 def test_a_token_admits_to_its_scopes_until_it_expires(scope, agent, seconds):
     token = Token(scope, agent, int(NOW) + seconds)
     text = issue_token(ADMIN, token)

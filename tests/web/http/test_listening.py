@@ -28,7 +28,7 @@ HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     names = "HEAD", "IDLE", "BODY_STALL", "UNTAKEN", "LOOK"
     for name in names:
-        monkeypatch.setattr(listening_io, f"{name}_SECONDS", LIMIT / 4 if name == "LOOK" else LIMIT)
+        monkeypatch.setattr(listening_io, f"{name}_S", LIMIT / 4 if name == "LOOK" else LIMIT)
 
 
 async def read(request: web.Request) -> web.Response:

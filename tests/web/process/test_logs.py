@@ -15,7 +15,7 @@ import offhook
 from offhook.web.process import logs
 from offhook.web.process.logs import (
     BURST,
-    BURST_SECONDS,
+    BURST_S,
     Log,
     Repeats,
     escaped,
@@ -60,7 +60,7 @@ def test_what_is_escaped_is_one_line_that_any_stream_takes(text):
 
 
 def test_a_line_repeated_without_end_is_written_a_few_times_and_then_counted(lines, monkeypatch):
-    monkeypatch.setattr(logs, "BURST_SECONDS", 0.3)
+    monkeypatch.setattr(logs, "BURST_S", 0.3)
     set_up(Log())
     for number in range(500):
         logger.warning("malformed packet {}", number)
@@ -86,11 +86,11 @@ def test_each_place_in_the_source_has_a_burst_of_its_own_and_gets_a_new_one():
     repeats, one, other = Repeats(), ("a", 1), ("a", 2)
     assert [repeats.admit(one, "x", 0.0) for _ in range(BURST + 5)] == [True] * BURST + [False] * 5
     assert repeats.admit(other, "y", 1.0)
-    assert repeats.over(BURST_SECONDS - 0.1) == []
-    (said,) = repeats.over(BURST_SECONDS)
-    assert said == f"5 more like this in {BURST_SECONDS:g} s (a:1): x"
-    assert repeats.over(BURST_SECONDS + 1.5) == []
-    assert repeats.admit(one, "x", BURST_SECONDS)
+    assert repeats.over(BURST_S - 0.1) == []
+    (said,) = repeats.over(BURST_S)
+    assert said == f"5 more like this in {BURST_S:g} s (a:1): x"
+    assert repeats.over(BURST_S + 1.5) == []
+    assert repeats.admit(one, "x", BURST_S)
 
 
 def test_the_standard_librarys_loggers_are_told_apart(lines):

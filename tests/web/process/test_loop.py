@@ -2,7 +2,7 @@
 
 import pytest
 
-from offhook.web.process.loop_io import BEGIN_SECONDS, LoopLoad
+from offhook.web.process.loop_io import BEGIN_S, LoopLoad
 
 
 class Machine:
@@ -19,7 +19,7 @@ class Machine:
             self.load.begin()
         before, self.calls = self.calls, self.calls + begin - end
         self.now += 1
-        self.worked += begin * BEGIN_SECONDS + self.each * (before + self.calls) / 2
+        self.worked += begin * BEGIN_S + self.each * (before + self.calls) / 2
         self.others += self.beside * (before + self.calls) / 2
         self.load.measure(self.calls)
 
@@ -28,7 +28,7 @@ def test_a_quick_start_is_not_taken_for_a_heavy_load() -> None:
     machine = Machine(0.005)
     for _ in range(5):
         machine.second(begin=20)
-        expected = 0.005 * (machine.calls + 1) + 20 * BEGIN_SECONDS
+        expected = 0.005 * (machine.calls + 1) + 20 * BEGIN_S
         assert machine.load.with_another(machine.calls) == pytest.approx(expected)
 
 

@@ -13,7 +13,7 @@ from tests.web.speech_api.recordings import encoded, spoken, write_video, write_
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs/speech-api.md"
-LIMIT_SECONDS = 30
+LIMIT_S = 30
 PLAYERS = re.compile(r"\| (ffplay|aplay) .*")
 NEEDS_CLONES = ("/v1/audio/clone", "-F name=anna", "/voices/anna")
 """What the embedded voices cannot do: they say so."""
@@ -63,7 +63,7 @@ async def test_a_documented_command_does_what_is_said(command, speech_server, fo
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(LIMIT_SECONDS):
+    async with asyncio.timeout(LIMIT_S):
         out, err = await process.communicate()
     assert (process.returncode, err) == (0, b"")
     if any(part in command for part in NEEDS_CLONES):

@@ -15,7 +15,7 @@ import pytest
 from offhook.web.process.memory_io import _as_in_files
 
 MOST_MB = 120
-START_SECONDS = 60
+START_S = 60
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell"
@@ -40,7 +40,7 @@ def running(folder: Path, says: str, *command: str, **settings: str) -> Iterator
             stderr=output,
         )
     try:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + START_S
         while (found := re.search(rf"{says} (\S+)", log.read_text())) is None:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()

@@ -438,7 +438,7 @@ async def test_a_slow_reader_holds_the_engine_and_not_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_stream_io, "MAX_UNTAKEN_S", 0.5)
-    monkeypatch.setattr("offhook.web.speech_api.sockets.worker_stream_io.CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr("offhook.web.speech_api.sockets.worker_stream_io.CLOSE_S", 0.1)
     voice = Speller()
     text = "a" * 60_000  # ten minutes
     async with serving(lambda told: voice) as (client, worker):
@@ -557,7 +557,7 @@ async def test_stopping_lets_replies_end_and_waits_for_no_connection() -> None:
 async def test_an_edge_whose_voice_is_elsewhere_is_ready_when_that_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offhook.web.edge.edge_io.WORKER_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("offhook.web.edge.edge_io.WORKER_RETRY_S", 0.05)
     monkeypatch.setattr("aioice.ice.get_host_addresses", lambda *_: [])
     path = tmp_path / "s"
     tts = Tts(url=f"unix:{path}", voice="small", speed=1.5)

@@ -118,9 +118,9 @@ FAULT_ACTIONS = sorted(
 """What can come of each fault, for those who count."""
 RETRIES = 1
 """In one round: a second one seldom does better, and the caller waits."""
-RETRY_SECONDS = 0.2
+RETRY_S = 0.2
 """Before a retry, unless the server says how long."""
-FALL_BACK_SECONDS = 60.0
+FALL_BACK_S = 60.0
 """So long what stands by keeps the call before the model is asked again."""
 
 
@@ -146,7 +146,7 @@ class Decision:
     action: Action
     occasion: Occasion | None = None
     """Of the sentence to be said."""
-    pause_seconds: float = 0.0
+    pause_s: float = 0.0
     """Before the retry."""
 
 
@@ -174,7 +174,7 @@ class AgentFaults:
         self._greeting = greeting
         self._retries = 0
         self._deadline = now + self.limits.first_token_seconds
-        if self._fell_back is not None and now - self._fell_back >= FALL_BACK_SECONDS:
+        if self._fell_back is not None and now - self._fell_back >= FALL_BACK_S:
             self._fell_back = None
 
     @property
@@ -195,7 +195,7 @@ class AgentFaults:
 
     def failed(self, fault: Fault, place: Place, now: float, after_s: float = 0.0) -> Decision:
         """What to do now. `after_s`: so long the server asks us to wait (Retry-After)."""
-        pause = max(RETRY_SECONDS, after_s)
+        pause = max(RETRY_S, after_s)
         possible: dict[Action, Callable[[], bool]] = {
             A.RETRY: lambda: self._retries < RETRIES and now + pause < self.first_token_by(now),
             A.FALL_BACK: lambda: self._stands_by and not self.fell_back and now < self._deadline,
@@ -204,7 +204,7 @@ class AgentFaults:
         action = next(a for a in tries if a not in possible or possible[a]())
         if action is A.RETRY:
             self._retries += 1
-            return Decision(action, pause_seconds=pause)
+            return Decision(action, pause_s=pause)
         if action is A.FALL_BACK:
             self._fell_back = now
             self._retries = RETRIES

@@ -49,7 +49,7 @@ GAVE_UP = End.MODEL_FAILED
 """Why a call ended."""
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 MAX_CONNECTIONS, MAX_SPARE_CONNECTIONS = 1000, 100
-SPARE_SECONDS = 300.0
+SPARE_S = 300.0
 """A connection that nobody uses is kept for so long: routers forget theirs after 350 s."""
 CUT_CHARACTERS = 200
 """An answer that is too long may go on this much to the end of its sentence."""
@@ -274,7 +274,7 @@ class _OpenAI(OpenAILLMService):
                 decision = await self._failed(error)
                 if decision.action not in (Action.RETRY, Action.FALL_BACK):
                     return await self._explain(decision)
-                await asyncio.sleep(decision.pause_seconds)
+                await asyncio.sleep(decision.pause_s)
             else:
                 if self._answer.too_long:
                     await self._failed(_Failure(Fault.TOO_LONG, f"{self._answer.characters}"))
@@ -422,7 +422,7 @@ def model_connections() -> DefaultAsyncHttpxClient:
     limits = connection_limits(
         max_connections=MAX_CONNECTIONS,
         max_keepalive_connections=MAX_SPARE_CONNECTIONS,
-        keepalive_expiry=SPARE_SECONDS,
+        keepalive_expiry=SPARE_S,
     )
     return DefaultAsyncHttpxClient(limits=limits)
 

@@ -21,7 +21,7 @@ from offhook.pipeline.engine.asr.windows import (
     HOP,
     MAX_PENDING,
     SECOND_FRAMES,
-    WINDOW_SECONDS,
+    WINDOW_S,
     WINDOW_TOKENS,
     AudioStep,
     Windows,
@@ -36,7 +36,7 @@ FILE_STEPS = 2
 MIN_SAMPLES = 8000
 """The model is never given less; zeros follow a shorter utterance, as in the official package."""
 WINDOWS_TOGETHER = 2
-"""Of one stream through mel and stem at a time: the runner keeps RING_SECONDS of them, and one
+"""Of one stream through mel and stem at a time: the runner keeps RING_S of them, and one
 update may bring a minute, as when an utterance is heard again."""
 
 
@@ -306,7 +306,7 @@ class AsrEngine:
                 stream.maximum = max(stream.maximum, loudest)
                 for second in stream.windows.to_convolve(window, stream.maximum):
                     frames = min(SECOND_FRAMES, window.frames - second * SECOND_FRAMES)
-                    number = window.index * WINDOW_SECONDS + second
+                    number = window.index * WINDOW_S + second
                     pass_.stems.append(Stem(number, frames, stream.maximum))
                 pass_.encode.append(Span(window.index, window.tokens))
                 stream.active = Span(window.index, 0 if window.complete else window.tokens)
@@ -513,5 +513,5 @@ def _seconds(window: WindowStep) -> list[Second]:
         pcm = window.pcm[begin : begin + SECOND_SAMPLES]
         padded = np.zeros(SECOND_SAMPLES, np.int16)
         padded[: len(pcm)] = pcm
-        seconds.append(Second(window.index * WINDOW_SECONDS + number, padded, frames))
+        seconds.append(Second(window.index * WINDOW_S + number, padded, frames))
     return seconds

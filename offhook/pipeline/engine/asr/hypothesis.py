@@ -20,7 +20,7 @@ Positions in `Hypothesis` count text tokens from the utterance's start, without 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from offhook.pipeline.engine.asr.windows import WINDOW_SECONDS
+from offhook.pipeline.engine.asr.windows import WINDOW_S
 from offhook.pipeline.speech.streams.transcript import (
     header_language,
     header_pending,
@@ -51,7 +51,7 @@ HEADER_TOKENS = 8
 MAX_WORD_TOKENS = 8
 """Tokens to go back for the beginning of a word."""
 
-WINDOW_MS = WINDOW_SECONDS * 1000
+WINDOW_MS = WINDOW_S * 1000
 
 Decode = Callable[[Sequence[int]], str]
 """Token ids to text, byte by byte: decode(a + b) == decode(a) + decode(b) wherever a ends with a

@@ -39,7 +39,7 @@ MAX_BATCH = 128
 COST_STREAMS = 16
 LEAST_DIFFERENCE_MS = 0.01
 """Between a batch of one stream and one of many: on a busy machine none may be seen."""
-WINDOW_SECONDS = 8
+WINDOW_S = 8
 COST_RUNS = 4
 
 
@@ -143,8 +143,8 @@ def measured_cost(runner: Runner) -> Cost:
 
     def window(slot: int) -> Pass:
         heard = [Span(0, WINDOW_TOKENS)]
-        seconds = [Second(i, noise, SECOND_FRAMES) for i in range(WINDOW_SECONDS)]
-        stems = [Stem(i, SECOND_FRAMES, 1.0) for i in range(WINDOW_SECONDS)]
+        seconds = [Second(i, noise, SECOND_FRAMES) for i in range(WINDOW_S)]
+        stems = [Stem(i, SECOND_FRAMES, 1.0) for i in range(WINDOW_S)]
         return Pass(slot, seconds, stems, encode=heard, audio=heard, after=[0])
 
     def took(streams: int) -> tuple[float, float]:

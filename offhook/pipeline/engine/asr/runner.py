@@ -4,7 +4,7 @@ No policy here: a `Pass` says which seconds, windows and tokens of a stream are 
 integers; the runner packs the passes of a batch, launches the stages and gives token ids back. What
 the device keeps for a stream, under its slot:
 
-- the log-mel of its latest RING_SECONDS seconds, and the stem's output for them;
+- the log-mel of its latest RING_S seconds, and the stem's output for them;
 - the encoder's output of its latest RING_WINDOWS windows;
 - decoder KV in pages, reached through its row of the page table;
 - the state of its decoding: last token, position, whether it goes on.
@@ -30,7 +30,7 @@ from offhook.pipeline.models.qwen3.body import Batch, KVCache
 from offhook.pipeline.models.qwen3.cuda_step import quicken
 from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
 
-RING_SECONDS = 24
+RING_S = 24
 """Two windows and what the update after them needs; one update adds at most 16 s."""
 RING_WINDOWS = 8
 """Completed windows that can be prefilled again, and the active one."""
@@ -87,12 +87,10 @@ class Runner:
         self.eos_ids = frozenset(config.eos_ids)
         self._eos = torch.tensor(config.eos_ids, device=device)
         slots = streams + 1
-        mels = (slots * RING_SECONDS, config.encoder.mel_bins, SECOND_FRAMES)
+        mels = (slots * RING_S, config.encoder.mel_bins, SECOND_FRAMES)
         self._mel = torch.zeros(mels, device=device)
         width = config.encoder.d_model
-        self._stem = torch.zeros(
-            slots * RING_SECONDS, SECOND_TOKENS, width, device=device, dtype=dtype
-        )
+        self._stem = torch.zeros(slots * RING_S, SECOND_TOKENS, width, device=device, dtype=dtype)
         heard = (slots * RING_WINDOWS * WINDOW_TOKENS, config.decoder.hidden_size)
         self._heard = torch.zeros(heard, device=device, dtype=dtype)
         read = (TOKEN_LADDER[-1], config.decoder.hidden_size)
@@ -184,7 +182,7 @@ class Runner:
             for i, (slot, second) in enumerate(part):
                 pcm[i] = second.pcm
                 f["frames"][i] = second.frames
-                f["row"][i] = slot * RING_SECONDS + second.number % RING_SECONDS
+                f["row"][i] = slot * RING_S + second.number % RING_S
             with on(self._hear):
                 loudest = self.mel_stage.launch(size)[: len(part)]
                 pending.append(Pending(loudest, self._host["mel"][first:]))
@@ -225,7 +223,7 @@ class Runner:
         f = self.stem_stage.fields(size)
         maximum = f["maximum"].view(np.float64)
         for i, (slot, stem) in enumerate(stems):
-            f["row"][i] = slot * RING_SECONDS + stem.number % RING_SECONDS
+            f["row"][i] = slot * RING_S + stem.number % RING_S
             f["frames"][i] = stem.frames
             maximum[i] = stem.maximum
         with on(self._hear):
@@ -411,7 +409,7 @@ def _stem_rows(slot: int, span: Span) -> Ints:
     """Where the stem's tokens of the span lie, a row a token."""
     first = span.window * 8
     seconds = first + np.arange(-(-span.tokens // SECOND_TOKENS))
-    base = (slot * RING_SECONDS + seconds % RING_SECONDS) * SECOND_TOKENS
+    base = (slot * RING_S + seconds % RING_S) * SECOND_TOKENS
     rows: Ints = (base[:, None] + np.arange(SECOND_TOKENS)).reshape(-1)[: span.tokens]
     return rows
 

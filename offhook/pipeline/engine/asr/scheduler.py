@@ -37,7 +37,7 @@ FIRST_UPDATE_MS = 160
 enough for a barge-in to be told from a cough."""
 SLACK = 0.5
 """Share of its update_ms within which an update should be done after it fell due."""
-FINISH_HEAD_START = 1.0
+FINISH_HEAD_START_S = 1.0
 """s by which the end of a turn goes before updates that fell due with it. Only those more than a
 second late still go first, so that nobody starves when there is too much of everything."""
 BATCH_MS = 50.0
@@ -541,7 +541,7 @@ class Scheduler:
         if not stream.live:
             self._files.push(stream.service, stream)
         elif stream.state is StreamState.FINISHING:
-            self._live.push(due - FINISH_HEAD_START, stream)
+            self._live.push(due - FINISH_HEAD_START_S, stream)
         else:
             self._live.push(due + stream.slack, stream)
 

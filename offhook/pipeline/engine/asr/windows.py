@@ -23,10 +23,10 @@ HALF_FRAME = 200
 """Samples that a frame needs on either side of its middle."""
 SECOND_FRAMES = 100
 SECOND_TOKENS = 13
-WINDOW_SECONDS = 8
-WINDOW_FRAMES = WINDOW_SECONDS * SECOND_FRAMES
+WINDOW_S = 8
+WINDOW_FRAMES = WINDOW_S * SECOND_FRAMES
 WINDOW_SAMPLES = WINDOW_FRAMES * HOP
-WINDOW_TOKENS = WINDOW_SECONDS * SECOND_TOKENS
+WINDOW_TOKENS = WINDOW_S * SECOND_TOKENS
 MAX_PENDING = 60 * RATE_IN
 """Samples held that no update has taken. A live caller never comes near it, for one update takes
 all there is; a file is fed as `room` allows. Beyond it `feed` raises AudioOverrun."""

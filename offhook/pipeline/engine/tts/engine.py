@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.tts.launches import InFlightLaunches, StepFlight
 from offhook.pipeline.engine.tts.messages import (
+    FRAME_S,
     FRAME_SAMPLES,
-    FRAME_SECONDS,
     PIECE_FRAMES,
     Break,
     Ended,
@@ -251,7 +251,7 @@ class TtsEngine:
         if stream.silent:
             stream.silent, stream.awaited = False, True
             stream.ends = self._sound_at
-        stream.ends += FRAME_SECONDS
+        stream.ends += FRAME_S
         return True
 
     def _begin(self, stream: Stream) -> Segment | None:
@@ -353,7 +353,7 @@ class TtsEngine:
         stream = segment.stream
         segment.length = length
         stream.reason = reason
-        stream.ends -= (segment.frames - length) * FRAME_SECONDS
+        stream.ends -= (segment.frames - length) * FRAME_S
         self.counters.wasted_frames += segment.frames - length
         stream.move(Event.OVER)
         self._scheduler.drop(stream)
@@ -393,12 +393,12 @@ class TtsEngine:
     def _pace(self, segment: Segment, count: int) -> None:
         """So many more frames are there to be heard: from now on, or when those before are over."""
         stream = segment.stream
-        over = stream.ends - (segment.made - segment.told) * FRAME_SECONDS
+        over = stream.ends - (segment.made - segment.told) * FRAME_S
         if stream.awaited:
             stream.awaited = False
             stream.ends += self._now - over
         elif over < self._now:
-            self.counters.late_frames += min(count, 1 + int((self._now - over) / FRAME_SECONDS))
+            self.counters.late_frames += min(count, 1 + int((self._now - over) / FRAME_S))
             stream.ends += self._now - over
 
     def _drained(self, segment: Segment) -> None:

@@ -14,7 +14,7 @@ from offhook.media.pcm import Pcm
 
 FRAME_SAMPLES = 1920
 """At 24 kHz (media.pcm.RATE_OUT)."""
-FRAME_SECONDS = 0.08
+FRAME_S = 0.08
 MAX_TOKENS = 1024
 """Positions of one segment, its prefix included; 16 pages."""
 MIN_FRAMES = 2

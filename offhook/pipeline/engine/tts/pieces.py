@@ -5,7 +5,7 @@ stream that has just begun is given frame by frame, and one with a lead four at 
 the most there is.
 """
 
-from offhook.pipeline.engine.tts.messages import FRAME_SECONDS, PIECE_FRAMES
+from offhook.pipeline.engine.tts.messages import FRAME_S, PIECE_FRAMES
 
 SAFE = 0.1
 """s of sound that a listener should still have when more of it is told: for a step and the codec,
@@ -26,7 +26,7 @@ def is_due(waiting: int, lead: float, live: bool) -> bool:
     more come in time."""
     if waiting >= MOST:
         return True
-    return live and lead < _NEXT[waiting] * FRAME_SECONDS + SAFE
+    return live and lead < _NEXT[waiting] * FRAME_S + SAFE
 
 
 def whole(waiting: int) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 
 from offhook.media.codecs.downmix import ToMono
 from offhook.media.pcm import Pcm
-from offhook.pipeline.engine.tts.voices import MAX_RATE, MIN_RATE, READ_SECONDS
+from offhook.pipeline.engine.tts.voices import MAX_RATE, MIN_RATE, READ_S
 from offhook.pipeline.speech.voice_cloning import VoiceError
 
 FORMATS = (
@@ -18,7 +18,7 @@ MAX_CHANNELS = 8
 
 
 def read_recording(file: BinaryIO) -> tuple[Pcm, int]:
-    """One channel and its rate in Hz; READ_SECONDS of it and a little more at most, however long
+    """One channel and its rate in Hz; READ_S of it and a little more at most, however long
     it is. Takes a core for some 100 ms. Raises VoiceError."""
     import av  # a server that clones nobody does without
 
@@ -41,7 +41,7 @@ def read_recording(file: BinaryIO) -> tuple[Pcm, int]:
                 for block in mono.convert(frame):
                     blocks.append(block)
                     samples += len(block)
-                if samples > READ_SECONDS * rate:
+                if samples > READ_S * rate:
                     break
     except (av.FFmpegError, OSError, ValueError) as error:
         raise VoiceError(f"the recording is no audio or video that can be read: {error}") from error

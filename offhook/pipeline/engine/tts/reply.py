@@ -31,14 +31,14 @@ READ_CHARS = 400
 FILE_TOKENS = 96
 """Of a reply that nobody listens to, which is spoken as fast as it can be: half a minute. More than
 a segment has (`tts_streams.token_limit`), or one whose whole text is to be known never begins."""
-LIVE_SECONDS = 30
+LIVE_S = 30
 """s of sound that nobody has taken, with which the engine gets no more words."""
-FILE_SECONDS = 10
+FILE_S = 10
 FLUENT_SAMPLES = RATE_OUT * 3 // 10
 """Of a reply, before sound is held back for want of text: the first words come one by one, a little
 slower than they could be spoken, and all wait for the first sound."""
 SHORT_CHARS = 500
-SHORT_SECONDS = 45
+SHORT_S = 45
 """What is longer is hardly said again word by word."""
 _NOT_LATIN = re.compile("[\u0370-\u1cff\u2e80-\ufb00]")
 BREAKS = {"": Break.WORD, ",": Break.CLAUSE, ".": Break.SENTENCE}
@@ -74,7 +74,7 @@ class Reply:
         self._marks = WordMarks(options.speed, manner.pace)
         self._sound = VoiceSound(options.speed, manner.gain)
         self._most_tokens = LIVE_TOKENS if options.live else FILE_TOKENS
-        self._most_samples = RATE_OUT * (LIVE_SECONDS if options.live else FILE_SECONDS)
+        self._most_samples = RATE_OUT * (LIVE_S if options.live else FILE_S)
         self.short_text: str | None = ""
         """All that was written; None when it is long."""
         self.short_speech: list[Speech] | None = []
@@ -219,7 +219,7 @@ class Reply:
             self._pieces.append(Speech(pcm, text))
             if self.short_speech is not None:
                 self.short_speech.append(self._pieces[-1])
-                if self._made > SHORT_SECONDS * RATE_OUT:
+                if self._made > SHORT_S * RATE_OUT:
                     self.short_speech = None
 
     def play(self, pieces: list[Speech]) -> None:

@@ -23,8 +23,8 @@ from offhook.pipeline.speech.synthesizer import MAX_INSTRUCTIONS_CHARS, UnknownV
 from offhook.pipeline.speech.voice_cloning import (
     CONSENT_RULE,
     LENGTH_RULE,
-    MAX_SECONDS,
-    MIN_SECONDS,
+    MAX_S,
+    MIN_S,
     NAME,
     NAME_RULE,
     CannotClone,
@@ -33,9 +33,9 @@ from offhook.pipeline.speech.voice_cloning import (
     VoiceTaken,
 )
 
-MIN_SOUND_SECONDS = 2.0
+MIN_SOUND_S = 2.0
 """s in it that are not silent."""
-READ_SECONDS = 60
+READ_S = 60
 """s of a recording that are looked at."""
 MIN_RATE, MAX_RATE = 8_000, 192_000
 """Hz of a recording."""
@@ -50,7 +50,7 @@ MARGIN_MS = 200
 PAUSE_MS = 500
 """Of silence at the end of a reference's codes. The model goes on right behind them, and with less
 it may say the reference's last sound once more."""
-CUT_SECONDS = 10
+CUT_S = 10
 """s before the end of what is used in which a quiet place to cut is sought."""
 QUIET_MS = 200
 CLIPPED_LEVEL = 0.995
@@ -182,18 +182,18 @@ def prepare(pcm: Pcm, rate: int, text: str = "") -> Reference:
         raise VoiceError(f"the words of the recording are over {MAX_TEXT_CHARS} characters")
     if not MIN_RATE <= rate <= MAX_RATE:
         raise VoiceError(f"the recording is of {rate} Hz, not of {MIN_RATE} to {MAX_RATE} Hz")
-    looked_at = pcm[: READ_SECONDS * rate]
+    looked_at = pcm[: READ_S * rate]
     sound = _trim(_resample(looked_at, rate))
-    if len(sound) < MIN_SECONDS * RATE_OUT:
+    if len(sound) < MIN_S * RATE_OUT:
         seconds = len(sound) / RATE_OUT
         raise VoiceError(f"the recording holds {seconds:.1f} s of sound: {LENGTH_RULE}")
-    if text and (len(sound) > MAX_SECONDS * RATE_OUT or len(looked_at) < len(pcm)):
+    if text and (len(sound) > MAX_S * RATE_OUT or len(looked_at) < len(pcm)):
         raise VoiceError(
-            f"the recording is over {MAX_SECONDS} s: shorten it and its words, or give no words"
+            f"the recording is over {MAX_S} s: shorten it and its words, or give no words"
         )
     sound = sound[: _quiet_end(sound)]
     heard = np.count_nonzero(_sounding(sound)) * FRAME_MS / 1000
-    if heard < MIN_SOUND_SECONDS:
+    if heard < MIN_SOUND_S:
         raise VoiceError(f"only {heard:.1f} s of the recording are not silent: {LENGTH_RULE}")
     _refuse_clipped(looked_at)
     return Reference(sound, text)
@@ -226,10 +226,10 @@ def _trim(pcm: Pcm) -> Pcm:
 
 def _quiet_end(pcm: Pcm) -> int:
     """Where to cut: the middle of the quietest QUIET_MS of the last seconds that may be used."""
-    most = MAX_SECONDS * RATE_OUT
+    most = MAX_S * RATE_OUT
     if len(pcm) <= most:
         return len(pcm)
-    first, window = most - CUT_SECONDS * RATE_OUT, RATE_OUT * QUIET_MS // 1000
+    first, window = most - CUT_S * RATE_OUT, RATE_OUT * QUIET_MS // 1000
     energy = np.cumsum(np.square(pcm[first:most].astype(np.int64)))
     return first + int(np.argmin(energy[window:] - energy[:-window])) + window // 2
 

@@ -41,7 +41,7 @@ MAX_VOICES = 1000
 MAX_BYTES = 256 << 20
 """Of one model's voices in the folder; those not used for the longest are removed."""
 MAX_FILE_BYTES = 1 << 20
-STRAY_SECONDS = 3600
+STRAY_S = 3600
 """s after which a file without its JSON is no longer one of a voice being saved."""
 MAX_CLONING = 8
 """Clones asked for at once; they are made one after another, and more are refused."""
@@ -137,7 +137,7 @@ class VoiceFolder:
         """What a process left that was ended while it saved."""
         digests = {voice.digest for voice in self.voices()}
         for path in (*self.path.glob("*.npz"), *self.path.glob("*.tmp")):
-            if path.stem not in digests and _modified(path) < time.time() - STRAY_SECONDS:
+            if path.stem not in digests and _modified(path) < time.time() - STRAY_S:
                 path.unlink(missing_ok=True)
 
     def _write(self, path: Path, data: bytes) -> None:

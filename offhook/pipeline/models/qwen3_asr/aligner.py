@@ -23,15 +23,15 @@ from offhook.pipeline.models.qwen3_asr.alignment import AlignmentError, Unit, sp
 from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
 from offhook.pipeline.speech.recognizer import EngineError, Word
 
-MAX_SECONDS = 180
+MAX_S = 180
 """s of one utterance; beyond it the published aligner is given no sound either."""
-MAX_SAMPLES = MAX_SECONDS * RATE_IN
+MAX_SAMPLES = MAX_S * RATE_IN
 BIN_MS = 80
-STEM_SECONDS = 16
+STEM_S = 16
 """Seconds that go through the convolutions together: they need 6 MB each in bf16."""
 PAGE_SIZE = 64
 """Tokens; that of the recognition engine, so that the kernels are compiled once."""
-WARM_UP_SECONDS = (MAX_SECONDS, 128, 64, 32, 16, 8, 4, 2, 1)
+WARM_UP_S = (MAX_S, 128, 64, 32, 16, 8, 4, 2, 1)
 WARM_UP_WORDS = 3
 """Per second."""
 
@@ -77,7 +77,7 @@ class ForcedAligner:
     def warm_up(self) -> None:
         """On a GPU: compile every kernel and take the memory of the longest utterance, before the
         first one comes."""
-        for seconds in WARM_UP_SECONDS:
+        for seconds in WARM_UP_S:
             text = "word " * (WARM_UP_WORDS * seconds)
             self.align(np.zeros(seconds * RATE_IN, np.int16), text, "en")
 
@@ -85,14 +85,14 @@ class ForcedAligner:
         """The words of the text, none left out, with their times in the sound, which never fall.
 
         pcm: 16 kHz. language: ISO 639. Raises AlignmentError when the sound is longer than
-        MAX_SECONDS, the text does not fit with it in MAX_POSITIONS tokens, or the language is none
+        MAX_S, the text does not fit with it in MAX_POSITIONS tokens, or the language is none
         of `alignment.LANGUAGES`.
         """
         return self.align_all([AlignmentInput(pcm, text, language)])[0]
 
     @torch.inference_mode()
     def align_all(self, utterances: Sequence[AlignmentInput]) -> list[tuple[Word, ...]]:
-        """As `align`, all those together that are MAX_SECONDS long together. Raises AlignmentError
+        """As `align`, all those together that are MAX_S long together. Raises AlignmentError
         when there is one that cannot be aligned, and then aligns none."""
         prompts = [self._prompt(utterance) for utterance in utterances]
         times = (t for pack in _packs(p for p in prompts if p.units) for t in self._times(pack))
@@ -102,7 +102,7 @@ class ForcedAligner:
         samples = len(utterance.pcm)
         if samples > MAX_SAMPLES:
             raise AlignmentError(
-                f"the sound is {samples / RATE_IN:.1f} s long, not at most {MAX_SECONDS}"
+                f"the sound is {samples / RATE_IN:.1f} s long, not at most {MAX_S}"
             )
         config, t = self._model.config, self._tokenizer
         pcm = log_mel.lengthen(utterance.pcm)
@@ -156,7 +156,7 @@ class ForcedAligner:
         scaled = log_mel.scale(mel, mel.amax((1, 2)))[0].to(self._dtype)
         second = encoder.config.second_frames
         seconds = F.pad(scaled, (0, -frames % second)).unflatten(1, (-1, second)).transpose(0, 1)
-        tokens = torch.cat([encoder.convolve(some) for some in seconds.split(STEM_SECONDS)])
+        tokens = torch.cat([encoder.convolve(some) for some in seconds.split(STEM_S)])
         return tokens.flatten(0, 1)[: encoder.config.tokens(frames)]
 
 

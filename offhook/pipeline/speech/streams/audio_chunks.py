@@ -20,20 +20,20 @@ from offhook.media.pcm import RATE_IN
 Samples: TypeAlias = npt.NDArray[np.int16] | npt.NDArray[np.float32]
 """16 kHz mono, 1-D. A memory-mapped file will do: only what lies near the cuts is read."""
 
-MAX_SECONDS = 1200.0
+MAX_S = 1200.0
 """s. The longest audio the model is meant to be given at once."""
-MIN_SECONDS = 0.5
+MIN_S = 0.5
 """s. The shortest; what is shorter is followed by silence."""
-SEARCH_SECONDS = 5.0
+SEARCH_S = 5.0
 """s before and after the length wanted in which the quietest place is sought."""
 QUIET_MS = 100
 """ms that must be quiet: shorter than this is the closure of a "p" or "t" inside a word."""
 
 
-def split(pcm: Samples, max_seconds: float = MAX_SECONDS) -> list[tuple[int, int]]:
+def split(pcm: Samples, max_s: float = MAX_S) -> list[tuple[int, int]]:
     """Chunks as (start, end) in samples, in order, without gap or overlap. One lasts about
-    `max_seconds`: at most SEARCH_SECONDS more, at least half of it but for the last."""
-    most = int(max_seconds * RATE_IN)
+    `max_s`: at most SEARCH_S more, at least half of it but for the last."""
+    most = int(max_s * RATE_IN)
     chunks = []
     start = 0
     while len(pcm) - start > most:
@@ -46,7 +46,7 @@ def split(pcm: Samples, max_seconds: float = MAX_SECONDS) -> list[tuple[int, int
 def chunk(pcm: Samples, start: int, end: int) -> Samples:
     """The samples of one chunk, a view; with silence after it, a copy, when it is too short."""
     piece = pcm[start:end]
-    missing = int(MIN_SECONDS * RATE_IN) - len(piece)
+    missing = int(MIN_S * RATE_IN) - len(piece)
     if missing <= 0:
         return piece
     padded: Samples = np.zeros(len(piece) + missing, pcm.dtype)
@@ -55,7 +55,7 @@ def chunk(pcm: Samples, start: int, end: int) -> Samples:
 
 
 def _reach(most: int) -> int:
-    return min(int(SEARCH_SECONDS * RATE_IN), most // 2)
+    return min(int(SEARCH_S * RATE_IN), most // 2)
 
 
 def _quietest(pcm: Samples, wanted: int) -> int:

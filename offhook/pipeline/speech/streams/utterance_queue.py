@@ -28,7 +28,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import Final, Partial
-from offhook.pipeline.speech.streams.audio_chunks import SEARCH_SECONDS, split
+from offhook.pipeline.speech.streams.audio_chunks import SEARCH_S, split
 from offhook.pipeline.speech.streams.languages import UNKNOWN
 from offhook.pipeline.speech.streams.partials import following
 from offhook.pipeline.speech.streams.rolling_text import samples
@@ -125,7 +125,7 @@ class Utterance:
     replays: ClassVar[bool] = True
     """Its sound is kept until its final."""
     cut_at_quiet: ClassVar[bool] = False
-    """Where it is too long it is cut where it is quiet, SEARCH_SECONDS before or after the limit,
+    """Where it is too long it is cut where it is quiet, SEARCH_S before or after the limit,
     in what has not been sent."""
     max_losses: ClassVar[int] = 3
     """It is given up when whoever heard it was lost so often."""
@@ -215,7 +215,7 @@ class Utterance:
     def cut(self) -> bytes | None:
         """When it is too long: what is beyond its end, for the next."""
         most = 2 * MAX_UTTERANCE_S * RATE_IN
-        search = 2 * int(SEARCH_SECONDS) * RATE_IN if self.cut_at_quiet else 0
+        search = 2 * int(SEARCH_S) * RATE_IN if self.cut_at_quiet else 0
         if not self.replays or len(self.pcm) <= most + search:
             return None
         if self.cut_at_quiet:

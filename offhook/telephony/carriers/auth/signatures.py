@@ -27,7 +27,7 @@ from offhook.telephony.carriers.auth.json_web_token import is_time, read_token
 from offhook.telephony.carriers.settings import CarrierSettings, Provider
 from offhook.telephony.sip.trunks.trunks import read_address
 
-WINDOW_SECONDS = 300
+WINDOW_S = 300
 """A signature with a time of its own is good for so long, in both directions: clocks differ."""
 MAX_SEEN = 10_000
 """Requests remembered of one carrier; then the oldest is forgotten. Only what was signed is
@@ -43,7 +43,7 @@ TOKEN_PARAMETER = "token"
 Pairs = tuple[tuple[str, str], ...]
 
 _AUTHORITY = re.compile(r"(\[[^]]*\]|[^:]*)(?::([0-9]+))?")
-_SECONDS = re.compile(r"[0-9]{1,12}")
+_TIMESTAMP = re.compile(r"[0-9]{1,12}")
 _NO_HEADERS: Mapping[str, str] = {}
 _AUDIOHOOK_COMPONENTS = frozenset(
     (
@@ -218,7 +218,7 @@ def _telnyx(settings: CarrierSettings, request: SignedRequest, now: float, seen:
     """Ed25519 over the time and the body; not over the URL, so what stands there is no evidence."""
     given = _header(request, "telnyx-signature-ed25519")
     timestamp = _header(request, "telnyx-timestamp")
-    if not _SECONDS.fullmatch(timestamp):
+    if not _TIMESTAMP.fullmatch(timestamp):
         raise Refused("telnyx-timestamp is not a time")
     if not request.body:
         raise Refused("nothing in it is signed: Telnyx must be told to POST")
@@ -408,9 +408,9 @@ def _mismatch(settings: CarrierSettings, request: SignedRequest) -> Refused:
 
 
 def _check_age(signed: float, now: float) -> None:
-    if now - signed > WINDOW_SECONDS:
+    if now - signed > WINDOW_S:
         raise Refused(f"it was signed {now - signed:.0f} s ago")
-    if signed - now > WINDOW_SECONDS:
+    if signed - now > WINDOW_S:
         raise Refused(f"it was signed {signed - now:.0f} s in the future")
 
 

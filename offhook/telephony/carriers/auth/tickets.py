@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from offhook.telephony.carriers.auth.signatures import Refused
 
-TICKET_SECONDS = 60
+TICKET_S = 60
 """s from the webhook's answer until the stream must be there."""
 MAX_TICKETS = 10_000
 """Calls that wait for their stream at a time; above it webhooks are refused."""
@@ -29,7 +29,7 @@ class Tickets(Generic[T]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def issue(self, now: float, about: T, seconds: float = TICKET_SECONDS) -> str:
+    def issue(self, now: float, about: T, seconds: float = TICKET_S) -> str:
         """A ticket, made of characters that a path may have, good for so many `seconds`. `now` in
         s, of any clock that does not go back. Refused when too many are out."""
         self._forget(now)

@@ -14,11 +14,11 @@ from offhook.telephony.carriers.rest.providers import api
 from offhook.telephony.carriers.rest.request import Dial, RestError, RestRequest
 from offhook.telephony.carriers.settings import CarrierSettings
 
-CONNECT_SECONDS = 5.0
+CONNECT_S = 5.0
 """For a connection with TLS."""
-ANSWER_SECONDS = 15.0
+ANSWER_S = 15.0
 """For the whole of a request, from the connection to the last byte of the answer."""
-RETRY_SECONDS = 0.5
+RETRY_S = 0.5
 """Between a connection that failed and the one other try."""
 MAX_ANSWER_BYTES = 256 * 1024
 """A call resource has some 2 kB."""
@@ -79,19 +79,19 @@ class Rest:
             except aiohttp.ConnectionTimeoutError:
                 raise RestError(
                     0,
-                    f"{title} cannot be reached: no connection within {CONNECT_SECONDS:g} s: "
+                    f"{title} cannot be reached: no connection within {CONNECT_S:g} s: "
                     "check rest_url and the network",
                 ) from None
             except TimeoutError:
                 raise RestError(
                     0,
-                    f"{title} did not answer within {ANSWER_SECONDS:g} s: it may have done what "
+                    f"{title} did not answer within {ANSWER_S:g} s: it may have done what "
                     "it was asked all the same",
                 ) from None
             except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
                 if tries == 0 or not isinstance(error, aiohttp.ClientConnectionError):
                     raise RestError(0, f"{title} cannot be reached: {_why(error)}") from None
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(RETRY_S)
 
     async def _send(self, title: str, request: RestRequest) -> tuple[int, bytes]:
         headers = {
@@ -102,7 +102,7 @@ class Rest:
             # nobody knows whether there is a call.
             "Connection": "close",
         }
-        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS, connect=CONNECT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=ANSWER_S, connect=CONNECT_S)
         async with self._session.request(
             request.method,
             URL(request.url, encoded=True),

@@ -27,7 +27,7 @@ from offhook.telephony.carriers.settings import CarrierSettings
 Answer = dict[str, Any]
 """The JSON object that a provider answered with; {} when it was none."""
 
-JWT_SECONDS = 900
+JWT_S = 900
 """How long a token of ours is good for: enough for clocks that differ by minutes."""
 MAX_DETAIL_CHARS = 200
 """Of a provider's own words, in an error of ours."""
@@ -94,7 +94,7 @@ class Application:
         claims = {
             "application_id": self.application_id,
             "iat": int(now),
-            "exp": int(now) + JWT_SECONDS,
+            "exp": int(now) + JWT_S,
             "jti": str(uuid4()),
         }
         parts = [_base64url(json.dumps(part).encode()) for part in (_JWT_HEADER, claims)]

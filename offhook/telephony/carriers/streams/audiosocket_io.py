@@ -20,24 +20,24 @@ from offhook.telephony.sip.trunks.trunks import read_address
 OpenLeg = Callable[[AudioSocketStream, Callable[[Message], None], str], CarrierLeg]
 """Makes the leg of a call from its stream, what sends to it, and Asterisk's address."""
 
-START_SECONDS = 10.0
+START_S = 10.0
 """For the UUID, from the connection on."""
-SEND_SECONDS = 5.0
+SEND_S = 5.0
 """How long sound may wait because the far end does not read; then the call ends."""
 WRITE_BUFFER_BYTES = 256 * 1024
-"""What may wait meanwhile: SEND_SECONDS of sound at 24 kHz."""
+"""What may wait meanwhile: SEND_S of sound at 24 kHz."""
 KERNEL_BUFFER_BYTES = 32 * 1024
 """Of the kernel, for what we send: it would else take minutes of sound that nobody reads. Linux
 doubles it."""
 UNACKNOWLEDGED_MS = 10_000
 """After which the kernel takes a far end for gone that acknowledges nothing: sound goes out all
 the time, so nothing else is needed to find that out."""
-GOODBYE_SECONDS = 1.0
+GOODBYE_S = 1.0
 """For the far end to read that the call is over, and to close the connection."""
 MAX_CONNECTIONS = 1000
 """At a time; more are refused. A call costs the most long before."""
 BACKLOG = 128
-REFUSED_SECONDS = 10.0
+REFUSED_S = 10.0
 """Between log lines about connections that were refused."""
 
 
@@ -61,7 +61,7 @@ class AudioSocketServer:
         self._max_connections = max_connections
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
-        self._refused_at = -REFUSED_SECONDS
+        self._refused_at = -REFUSED_S
 
     def let_in(self, addresses: Sequence[str]) -> None:
         """Peers that connect from now on. ValueError as in the constructor."""
@@ -111,7 +111,7 @@ class AudioSocketServer:
 
     def _refuse(self, peer: str, reason: str) -> None:
         now = monotonic()
-        if now - self._refused_at >= REFUSED_SECONDS:
+        if now - self._refused_at >= REFUSED_S:
             self._refused_at = now
             logger.warning("x AudioSocket {}: {}", peer, reason)
 
@@ -185,7 +185,7 @@ class _Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The kernel's buffer is full."""
         loop = asyncio.get_running_loop()
-        self._stalled = loop.call_later(SEND_SECONDS, self._give_up, "Asterisk does not read")
+        self._stalled = loop.call_later(SEND_S, self._give_up, "Asterisk does not read")
 
     def resume_writing(self) -> None:
         if self._stalled is not None:
@@ -206,10 +206,10 @@ class _Connection(asyncio.Protocol):
             self._server.forget(self)
 
     async def _until_started(self, leg: CarrierLeg) -> None:
-        deadline = monotonic() + START_SECONDS
+        deadline = monotonic() + START_S
         while not self.stream.started and leg.closed is None:
             if monotonic() > deadline:
-                self._give_up(f"no UUID came within {START_SECONDS:.0f} s")
+                self._give_up(f"no UUID came within {START_S:.0f} s")
                 return
             await asyncio.sleep(PACKET_MS / 1000)
             self.data_received(b"")
@@ -221,7 +221,7 @@ class _Connection(asyncio.Protocol):
             return
         with contextlib.suppress(TimeoutError, OSError):  # OSError: it has gone already
             self._transport.write_eof()
-            async with asyncio.timeout(GOODBYE_SECONDS):
+            async with asyncio.timeout(GOODBYE_S):
                 await self._lost.wait()
 
     def _give_up(self, reason: str) -> None:

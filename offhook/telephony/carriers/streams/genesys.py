@@ -67,7 +67,7 @@ CHANNELS = ([CALLER], [CALLER, "internal"], ["internal", CALLER])
 PROBE = "00000000-0000-0000-0000-000000000000"
 """The conversation of a client that tests the connection."""
 
-_SECONDS = re.compile(r"PT([0-9]{0,9})(?:\.([0-9]{1,9}))?S")
+_DURATION = re.compile(r"PT([0-9]{0,9})(?:\.([0-9]{1,9}))?S")
 
 
 class SessionState(Enum):
@@ -306,7 +306,7 @@ def _select(offer: object) -> Json | None:
 
 def _samples(duration: object) -> int | None:
     """Of an ISO 8601 duration in seconds ("PT1.5S"); None when it is no such."""
-    told = _SECONDS.fullmatch(duration) if isinstance(duration, str) else None
+    told = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
     if told is None or not (told[1] or told[2]):
         return None
     fraction = int((told[2] or "").ljust(9, "0"))

@@ -42,12 +42,12 @@ MAX_MESSAGE_BYTES = 512 * 1024
 """More than a message of any provider has; the socket is closed (1009) on what is longer."""
 UNREAD_BYTES = 64 * 1024
 """What waits for a tick; more is read at once."""
-HEARTBEAT_SECONDS = 20.0
+HEARTBEAT_S = 20.0
 """Without a word of the far end before we ask for one by a ping: a carrier whose machine is gone
 says nothing, and one whose caller is silent may not either."""
-PONG_SECONDS = 10.0
+PONG_S = 10.0
 """For its answer."""
-CLOSE_SECONDS = 2.0
+CLOSE_S = 2.0
 """For the far end to close after us."""
 
 _ACCEPT = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -145,7 +145,7 @@ class StreamSocket:
         leg.on_tick = self._read
         leg.open()
         self._heard_at = monotonic()
-        self._beat_in(HEARTBEAT_SECONDS)
+        self._beat_in(HEARTBEAT_S)
         self._request.protocol.set_parser(self)  # type: ignore[arg-type]
         if self._transport is None:
             self.feed_eof()
@@ -162,7 +162,7 @@ class StreamSocket:
         transport = self._transport
         self._close(CloseCode.NORMAL)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
+            async with asyncio.timeout(CLOSE_S):
                 await self._ended.wait()
         self._beat.cancel()
         if transport is not None and not self._ended.is_set():
@@ -243,11 +243,11 @@ class StreamSocket:
 
     def _check(self) -> None:
         silent = monotonic() - self._heard_at
-        if silent < HEARTBEAT_SECONDS:
-            self._beat_in(HEARTBEAT_SECONDS - silent)
-        elif silent < HEARTBEAT_SECONDS + PONG_SECONDS:
+        if silent < HEARTBEAT_S:
+            self._beat_in(HEARTBEAT_S - silent)
+        elif silent < HEARTBEAT_S + PONG_S:
             self._write(control_frame(Opcode.PING))
-            self._beat_in(HEARTBEAT_SECONDS + PONG_SECONDS - silent)
+            self._beat_in(HEARTBEAT_S + PONG_S - silent)
         else:
             self._hang_up(End.CARRIER_SILENT + " answer", "timeout")
             if self._transport is not None:

@@ -24,7 +24,7 @@ from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk, by_username, identify, is_known
 
 HeaderLines = Iterable[tuple[str, str]]
-LIMITED_RETRY_AFTER_SECONDS = 5
+LIMITED_RETRY_AFTER_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class AccessPolicy:
         if heard is Verdict.LIMIT:
             if not self._would_answer(request, flow):
                 return False
-            return Refusal(503, [("Retry-After", str(LIMITED_RETRY_AFTER_SECONDS))])
+            return Refusal(503, [("Retry-After", str(LIMITED_RETRY_AFTER_S))])
         if call is not None:
             return self._prove_moved(call, request, flow, now)
         if self._settings.allow_anonymous:

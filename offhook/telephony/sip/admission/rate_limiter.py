@@ -16,7 +16,7 @@ from typing import Literal
 from offhook.telephony.sip.bounded import remember
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
 
-BURST_SECONDS = 3.0
+BURST_S = 3.0
 """s of its rate that a source may use at once: a PBX that has been restarted, a phone that sets up
 all its lines."""
 ANSWERS_PER_SECOND = 1.0
@@ -24,9 +24,9 @@ ANSWERS_PER_SECOND = 1.0
 have us send to it."""
 FAILURES = 10
 """Wrong passwords that a source may send in a row..."""
-FAILURE_SECONDS = 30.0
+FAILURE_S = 30.0
 """...and s after which one of them is forgotten."""
-PENALTY_SECONDS = 300.0
+PENALTY_S = 300.0
 """s in which a source with more is not heard at all."""
 MAX_SOURCES = 16_384
 """Sources with buckets; the one heard of longest ago is forgotten beyond that, which gives it full
@@ -83,9 +83,9 @@ class RateLimiter:
     def _set(self, settings: SipSettings) -> None:
         self._requests_per_second = settings.requests_per_second
         self._invites_per_second = settings.invites_per_second
-        # a rate under one a BURST_SECONDS must still let one through
-        self._requests = max(1.0, settings.requests_per_second * BURST_SECONDS)
-        self._invites = max(1.0, settings.invites_per_second * BURST_SECONDS)
+        # a rate under one a BURST_S must still let one through
+        self._requests = max(1.0, settings.requests_per_second * BURST_S)
+        self._invites = max(1.0, settings.invites_per_second * BURST_S)
         self._networks = [network for trunk in settings.trunks for network in trunk.networks]
 
     def trust(self, addresses: Iterable[str]) -> None:
@@ -115,11 +115,11 @@ class RateLimiter:
         offender = self._offenders.get(key)
         if offender is None:
             offender = _Offender(now)
-        forgotten = (now - offender.at) / FAILURE_SECONDS
+        forgotten = (now - offender.at) / FAILURE_S
         offender.failures = max(0.0, offender.failures - forgotten) + 1
         offender.at = now
         if offender.failures > FAILURES:
-            offender.until = now + PENALTY_SECONDS
+            offender.until = now + PENALTY_S
             offender.failures = 0.0
         remember(self._offenders, key, offender, MAX_OFFENDERS)
 

@@ -173,11 +173,11 @@ class DigestServer:
         self,
         realm: str,
         algorithms: Sequence[str] = ("MD5",),
-        nonce_seconds: float = 30,
+        nonce_s: float = 30,
     ) -> None:
         self._realm = realm
         self._algorithms = tuple(algorithms)
-        self._nonce_seconds = nonce_seconds
+        self._nonce_s = nonce_s
         self._key = secrets.token_bytes(32)
         self._nobodys_password = secrets.token_hex(16)
         self._used: OrderedDict[str, _Used] = OrderedDict()
@@ -276,7 +276,7 @@ class DigestServer:
         """Marks this nonce and nonce count as used; False when they may not be used (any more)."""
         if made <= self._stale_until:
             return False
-        if now * 1000 - made > self._nonce_seconds * 1000:
+        if now * 1000 - made > self._nonce_s * 1000:
             return False
         # without qop there is no count: such a nonce is good for one request
         count = _count_of(credentials) if credentials.qop else 1
@@ -291,7 +291,7 @@ class DigestServer:
         nonce as old, lest one that was forgotten be taken for unused."""
         while self._used:
             oldest = next(iter(self._used.values()))
-            old = now * 1000 - oldest.made > self._nonce_seconds * 1000
+            old = now * 1000 - oldest.made > self._nonce_s * 1000
             if not old and len(self._used) <= MAX_NONCES:
                 return
             self._used.popitem(last=False)

@@ -24,13 +24,13 @@ from offhook.telephony.sip.media.srtp import SdesSrtp
 
 MTU_BYTES = 1200
 """Of a datagram we send: fits in what tunnels leave of 1280 bytes."""
-HELLO_AGAIN_SECONDS = (0.1, 0.3, 0.7)
+HELLO_AGAIN_S = (0.1, 0.3, 0.7)
 """When the first ClientHello is sent again, while OpenSSL waits for its first second (RFC 6347
 §4.2.4.1). It goes out with our answer, and often the far end listens a moment later."""
 TIMEOUTS = 5
 """OpenSSL's waits of 1, 2, 4, 8 and 16 s without an answer, after which the handshake failed:
 31 s, as long as SIP waits."""
-SLOW_SECONDS = 4.0
+SLOW_S = 4.0
 """After which it is said that a handshake is not through: nobody hears anything meanwhile."""
 STRANGERS = 4
 """Sources that SDP did not name which may be in the middle of a handshake."""
@@ -148,7 +148,7 @@ class DtlsSrtp:
         self._first = list(self._datagrams())
         for datagram in self._first:
             self._send(datagram)
-            for seconds in HELLO_AGAIN_SECONDS:
+            for seconds in HELLO_AGAIN_S:
                 self._hellos.append(loop.call_later(seconds, self._send, datagram))
         self._set_timer()
 
@@ -311,7 +311,7 @@ class Handshakes:
         on_slow: Callable[[str], None],
     ) -> None:
         """`on_keys` tells the keys and who has them; `on_failed`, why the far end gets none;
-        `on_slow`, after SLOW_SECONDS, what is being waited for."""
+        `on_slow`, after SLOW_S, what is being waited for."""
         self._security = security
         self._expected = expected
         self._send = send
@@ -325,7 +325,7 @@ class Handshakes:
         self._elsewhere: Address | None = None
         """Where packets came from last that SDP does not name."""
         loop = asyncio.get_running_loop()
-        self._slow = loop.call_later(SLOW_SECONDS, self._say_slow)
+        self._slow = loop.call_later(SLOW_S, self._say_slow)
         if expected is not None:
             self._begin(expected)
 
@@ -409,9 +409,7 @@ class Handshakes:
     def _say_slow(self) -> None:
         told = f"{self._expected[0]}:{self._expected[1]}" if self._expected else "the far end"
         waiting = {"client": "an answer to our handshake", "server": "its handshake"}
-        text = (
-            f"no DTLS keys after {SLOW_SECONDS:g} s: {waiting[self._security.role]} does not come"
-        )
+        text = f"no DTLS keys after {SLOW_S:g} s: {waiting[self._security.role]} does not come"
         text += f" from {told}, where its SDP says it is"
         if self._elsewhere is not None:
             text += f"; packets come from {self._elsewhere[0]}:{self._elsewhere[1]}"

@@ -393,16 +393,16 @@ class SipLeg(RtpLeg):
         return self.receiving and not self.held
 
     def media_timeout(
-        self, now: float, initial_seconds: float, mid_call_seconds: float
+        self, now: float, initial_s: float, mid_call_s: float
     ) -> Literal["initial", "mid-call"] | None:
         """Whether nothing has been heard for too long: since the call began, or since the last
         packet. Reports count, so a far end that is merely silent is not taken for gone."""
         if not self._opened or not self._expecting:
             return None
         if not self.last_packet_at:
-            return "initial" if now - self._waiting_since > initial_seconds else None
+            return "initial" if now - self._waiting_since > initial_s else None
         since = max(self.last_packet_at, self._waiting_since)
-        return "mid-call" if now - since > mid_call_seconds else None
+        return "mid-call" if now - since > mid_call_s else None
 
     # --- life ---
 

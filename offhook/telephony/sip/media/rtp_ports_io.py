@@ -20,7 +20,7 @@ from offhook.telephony.sip.media.latch import Address
 Receiver = Callable[[bytes, Address], None]
 """Called with each datagram and where it came from."""
 
-DRAIN_SECONDS = 30.0
+DRAIN_S = 30.0
 """How long a port rests after its call. A lost BYE is repeated for 32 s (RFC 3261 §17.1.2.2), and
 senders go on until they see it."""
 DATAGRAM_BYTES = 2048
@@ -110,7 +110,7 @@ class RtpPorts:
         host: str,
         low: int,
         high: int,
-        drain_seconds: float = DRAIN_SECONDS,
+        drain_seconds: float = DRAIN_S,
         now: Callable[[], float] = monotonic,
     ) -> None:
         """Raises ValueError if there is no even port with its next in the range."""
@@ -119,7 +119,7 @@ class RtpPorts:
         self._pairs = (high + 1 - self._first) // 2
         if self._pairs < 1 or low < 0 or high > 65_535:
             raise ValueError(f"ports {low} to {high} hold no pair of an even port and the next")
-        self._drain_seconds = drain_seconds
+        self._drain_s = drain_seconds
         self._now = now
         self._taken: set[int] = set()
         """In use or resting."""
@@ -145,7 +145,7 @@ class RtpPorts:
             self._taken.discard(self._resting.popleft()[1])
 
     def _release(self, port: int) -> None:
-        self._resting.append((self._now() + self._drain_seconds, port))
+        self._resting.append((self._now() + self._drain_s, port))
 
     def _bind(self, port: int) -> tuple[socket.socket, socket.socket] | None:
         """Both sockets, or None when another program has one of the ports."""

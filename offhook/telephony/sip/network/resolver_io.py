@@ -17,11 +17,11 @@ from offhook.telephony.sip.messages.uri import Uri
 
 ClientTransport = Literal["UDP", "TCP", "TLS"]
 
-RESOLVE_SECONDS = 8.0
+RESOLVE_S = 8.0
 """For all queries of one URI: the caller hears nothing meanwhile."""
-QUERY_SECONDS = 2.5
+QUERY_S = 2.5
 """For one query, asked of one name server after the other; a domain needs three in a row."""
-ANSWER_SECONDS = 1.0
+ANSWER_S = 1.0
 """For one name server to answer."""
 CACHE_ANSWERS = 1000
 MAX_TARGETS = 16
@@ -83,7 +83,7 @@ class Resolver:
         if uri.scheme not in ("sip", "sips") or not host:
             raise ResolveError(f"a {uri.scheme}: URI has no host to send to")
         try:
-            async with asyncio.timeout(RESOLVE_SECONDS):
+            async with asyncio.timeout(RESOLVE_S):
                 places = await self._places(uri, host, default_transport)
                 targets = await self._targets(places, uri.host)
         except TimeoutError:
@@ -176,8 +176,8 @@ class Resolver:
                 self._dns.nameservers = list(self._nameservers)
                 self._dns.port = self._port
             self._dns.cache = dns.resolver.LRUCache(CACHE_ANSWERS)
-            self._dns.timeout = ANSWER_SECONDS
-            self._dns.lifetime = QUERY_SECONDS
+            self._dns.timeout = ANSWER_S
+            self._dns.lifetime = QUERY_S
         return self._dns
 
 

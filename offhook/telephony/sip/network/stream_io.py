@@ -19,17 +19,17 @@ from offhook.telephony.sip.messages.grammar import SipError
 WRITE_BUFFER_BYTES = 256 * 1024
 """What may wait for one peer, also while the connection to it is being made: four of the longest
 messages. One that does not read so much is cut off."""
-CONNECT_SECONDS = 8.0
+CONNECT_S = 8.0
 """For a connection of ours, TLS included: the next target must have its turn before the caller
 gives up."""
-FIRST_MESSAGE_SECONDS = 30.0
+FIRST_MESSAGE_S = 30.0
 """A peer that has connected must have sent a message by then."""
-IDLE_SECONDS = 3900.0
+IDLE_S = 3900.0
 """Without a message: more than the hour for which a registration or a session usually lasts. A
 connection whose far end is gone is found out earlier, by the kernel's probes."""
-PING_SECONDS = (95.0, 120.0)
+PING_S = (95.0, 120.0)
 """Between our keep-alives on connections of ours (RFC 5626 §4.4.1), drawn anew each time."""
-PONG_SECONDS = 10.0
+PONG_S = 10.0
 """For the answer, of peers that have ever given one (RFC 5626 §4.4.1): others need not."""
 PING, PONG = b"\r\n\r\n", b"\r\n"
 TCP_PROBES = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
@@ -117,14 +117,14 @@ class StreamConnection(asyncio.Protocol):
         silent = now - self._active_at
         if self._pong_due is not None and now >= self._pong_due:
             self._give_up("no answer to a keep-alive")
-        elif not self._ours and not self._spoken and silent > FIRST_MESSAGE_SECONDS:
+        elif not self._ours and not self._spoken and silent > FIRST_MESSAGE_S:
             self._give_up("no message came")
-        elif silent > IDLE_SECONDS:
+        elif silent > IDLE_S:
             self._give_up("idle")
         elif self._ours and now >= self._ping_at:
-            self._ping_at = now + random.uniform(*PING_SECONDS)
+            self._ping_at = now + random.uniform(*PING_S)
             if self._answers_pings and self._pong_due is None:
-                self._pong_due = now + PONG_SECONDS
+                self._pong_due = now + PONG_S
             self._write_aside(PING)
 
     def _give_up(self, reason: str) -> None:
@@ -145,7 +145,7 @@ class StreamConnection(asyncio.Protocol):
             made.abort()
             return
         self._active_at = monotonic()
-        self._ping_at = self._active_at + random.uniform(*PING_SECONDS)
+        self._ping_at = self._active_at + random.uniform(*PING_S)
         probe(made.get_extra_info("socket"))
         for data in self._pending:
             made.write(data)

@@ -20,7 +20,7 @@ from loguru import logger
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.network.connection_errors import no_connection
 from offhook.telephony.sip.network.stream_io import (
-    CONNECT_SECONDS,
+    CONNECT_S,
     Connection,
     StreamConnection,
     client_context,
@@ -35,11 +35,11 @@ MAX_CONNECTIONS_PER_SOURCE = 100
 MAX_ROUTES = 500
 """Peers we connect to; beyond it the longest unused gives way, and when all are connected what
 needs another fails."""
-HANDSHAKE_SECONDS = 10.0
+HANDSHAKE_S = 10.0
 """For a peer's TLS handshake."""
-CHECK_SECONDS = 1.0
+CHECK_S = 1.0
 """How often all connections are looked at for what takes too long."""
-ACCEPT_PAUSE_SECONDS = 1.0
+ACCEPT_PAUSE_S = 1.0
 """When there are no file descriptors left."""
 BACKLOG = 256
 """Connections that wait in the kernel to be accepted."""
@@ -280,7 +280,7 @@ class Transports:
         transport, (host, port) = route.flow.transport, route.flow.remote
         self._faults.pop(route.flow.connection, None)
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(CONNECT_S):
                 tls = transport == "TLS"
                 context = await self._client_context(route.verify) if tls else None
                 await asyncio.get_running_loop().create_connection(
@@ -320,7 +320,7 @@ class Transports:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     logger.warning("x {}: cannot accept connections: {}", transport, error)
-                    await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+                    await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue  # a peer that has gone before it was accepted
             remote = host_port(address)
             source = _source(remote[0])
@@ -358,7 +358,7 @@ class Transports:
                 lambda: protocol,
                 accepted,
                 ssl=context,
-                ssl_handshake_timeout=None if context is None else HANDSHAKE_SECONDS,
+                ssl_handshake_timeout=None if context is None else HANDSHAKE_S,
             )
         except OSError as error:  # ssl.SSLError among them
             reason = str(error) or type(error).__name__
@@ -392,7 +392,7 @@ class Transports:
         self._connections[connection.flow.connection] = connection
         if self._check is None:
             loop = asyncio.get_running_loop()
-            self._check = loop.call_later(CHECK_SECONDS, self._check_all)
+            self._check = loop.call_later(CHECK_S, self._check_all)
 
     def _check_all(self) -> None:
         now = monotonic()
@@ -401,7 +401,7 @@ class Transports:
         self._check = None
         if self._connections:
             loop = asyncio.get_running_loop()
-            self._check = loop.call_later(CHECK_SECONDS, self._check_all)
+            self._check = loop.call_later(CHECK_S, self._check_all)
 
     def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

@@ -22,7 +22,7 @@ RECEIVE_BUFFER_BYTES = 1024 * 1024
 LOST = (errno.EAGAIN, errno.ENOBUFS, errno.EMSGSIZE, errno.EPERM)
 """Errors of one datagram, which count as its loss; others mean that there is no way to the peer."""
 
-ADDRESS_SECONDS = 10.0
+ADDRESS_S = 10.0
 """How long our address towards a peer is taken to stay the same: it is wanted for each message, and
 networks come and go seldom."""
 ADDRESSES_KEPT = 1000
@@ -41,7 +41,7 @@ def local_address_for(remote_host: str) -> str:
 
 
 class LocalAddresses:
-    """What `local_address_for` has found, kept for ADDRESS_SECONDS."""
+    """What `local_address_for` has found, kept for ADDRESS_S."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class LocalAddresses:
             if len(self._found) >= ADDRESSES_KEPT:
                 self._found.clear()
             address = self._find(remote_host)
-            self._found[remote_host] = address, now + ADDRESS_SECONDS
+            self._found[remote_host] = address, now + ADDRESS_S
         return address
 
 

@@ -10,8 +10,8 @@ from loguru import logger
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import MAX_MESSAGE_BYTES
 from offhook.telephony.sip.network.stream_io import (
-    FIRST_MESSAGE_SECONDS,
-    IDLE_SECONDS,
+    FIRST_MESSAGE_S,
+    IDLE_S,
     PONG,
     WRITE_BUFFER_BYTES,
     Owner,
@@ -19,9 +19,9 @@ from offhook.telephony.sip.network.stream_io import (
 )
 
 SUBPROTOCOL = "sip"
-HEARTBEAT_SECONDS = 30.0
+HEARTBEAT_S = 30.0
 """Between our WebSocket pings; a browser that does not answer within half of it is gone."""
-UPGRADE_SECONDS = 10.0
+UPGRADE_S = 10.0
 """From the connection to the upgrade; TLS has a limit of its own."""
 
 
@@ -75,9 +75,9 @@ class WebSocketConnection:
     def check(self, now: float) -> None:
         if self._transport is None:
             return
-        limit = IDLE_SECONDS
+        limit = IDLE_S
         if not self._spoken:
-            limit = FIRST_MESSAGE_SECONDS if self._open else UPGRADE_SECONDS
+            limit = FIRST_MESSAGE_S if self._open else UPGRADE_S
         if now - self._active_at > limit:
             logger.debug("x {} {}: idle", self.flow.transport, self.flow.remote)
             self.abort()
@@ -172,7 +172,7 @@ class WebSocketServer(web.Server):
         socket = web.WebSocketResponse(
             protocols=[SUBPROTOCOL],
             max_msg_size=MAX_MESSAGE_BYTES,
-            heartbeat=HEARTBEAT_SECONDS,
+            heartbeat=HEARTBEAT_S,
             compress=False,
         )
         await socket.prepare(request)

@@ -23,7 +23,7 @@ from offhook.telephony.sip.sessions.session_events import (
 )
 from offhook.telephony.sip.transactions.transaction import ServerTransaction
 
-DECISION_SECONDS = 20.0
+DECISION_S = 20.0
 """From an offer of the far end to our answer; the far end waits for 32 s."""
 
 
@@ -105,7 +105,7 @@ class Offers:
         if self.pending is not None:
             self.pending = None
             self._emit(OfferRefused(491, "the far end made an offer first"))
-        deadline = now + DECISION_SECONDS
+        deadline = now + DECISION_S
         self.theirs = RemoteOffer(place, sdp, deadline, transaction, response)
         self._emit(OfferReceived(sdp))
 

@@ -21,15 +21,15 @@ from offhook.telephony.sip.transactions.transaction import ServerTransaction
 
 SIPFRAG = "message/sipfrag;version=2.0"
 """RFC 3420."""
-FIRST_NOTIFY_SECONDS = 32.0
+FIRST_NOTIFY_S = 32.0
 """From the 202 to the first NOTIFY, which is sent at once and repeated for 64·T1 at most."""
-SUBSCRIPTION_SECONDS = 180.0
+SUBSCRIPTION_S = 180.0
 """From one NOTIFY to the next at the longest, and what we offer: a call that rings for longer
 than this is not going to be answered."""
-AFTER_END_SECONDS = 10.0
+AFTER_END_S = 10.0
 """From the end of the call to the last NOTIFY. The far end hangs up when the transfer is done, so
 what it has to say is on its way."""
-DECISION_SECONDS = 20.0
+DECISION_S = 20.0
 """From a REFER to our answer to it; the far end waits for 32 s."""
 MAX_FRAGMENT_BYTES = 256
 """Of a NOTIFY's body: the status line is at its beginning."""
@@ -82,7 +82,7 @@ class OutboundRefer:
             self._state = _State.CLOSED
             return ReferProgress(response.status, words(response), final=True)
         self._state = _State.ACCEPTED
-        self._wait(FIRST_NOTIFY_SECONDS, "the far end sent no word on the transfer", now)
+        self._wait(FIRST_NOTIFY_S, "the far end sent no word on the transfer", now)
         return ReferProgress(response.status, shown(response.reason), final=False)
 
     def notified(self, request: Request, now: float) -> ReferProgress | None:
@@ -98,7 +98,7 @@ class OutboundRefer:
                 return ReferProgress(408, f"the far end stopped reporting: {told}", final=True)
             return ReferProgress(status, reason, final=True)
         self._state = _State.ACCEPTED
-        self._wait(SUBSCRIPTION_SECONDS, "the far end did not say how the transfer ended", now)
+        self._wait(SUBSCRIPTION_S, "the far end did not say how the transfer ended", now)
         return ReferProgress(status, reason, final=False)
 
     def call_ended(self, now: float) -> ReferProgress | None:
@@ -107,7 +107,7 @@ class OutboundRefer:
             self._state = _State.CLOSED
             return ReferProgress(487, "the call ended before the transfer was accepted", final=True)
         if self._state is _State.ACCEPTED:
-            self._wait(AFTER_END_SECONDS, "the call ended, the far end did not say how", now)
+            self._wait(AFTER_END_S, "the call ended, the far end did not say how", now)
         return None
 
     def get_timer(self) -> float | None:
@@ -169,12 +169,12 @@ class InboundRefer:
             shown(request.headers.get("Referred-By") or ""),
         )
         silent = (request.headers.get("Refer-Sub") or "").strip().lower() == "false"
-        return cls(transaction, received, request.cseq.number, silent, now + DECISION_SECONDS)
+        return cls(transaction, received, request.cseq.number, silent, now + DECISION_S)
 
     def accept(self, now: float) -> list[tuple[str, str]]:
         """Headers of the 202."""
         self.accepted = True
-        self.until = now + SUBSCRIPTION_SECONDS
+        self.until = now + SUBSCRIPTION_S
         return [("Refer-Sub", "false")] if self.silent else []
 
     def notify_headers(self, status: int, now: float) -> list[tuple[str, str]]:

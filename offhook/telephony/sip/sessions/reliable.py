@@ -13,7 +13,7 @@ from offhook.telephony.sip.messages.message import Request, Response
 from offhook.telephony.sip.transactions.transaction import (
     T1,
     T2,
-    TRANSACTION_SECONDS,
+    TRANSACTION_S,
     ServerTransaction,
 )
 
@@ -40,7 +40,7 @@ class Repetition:
 
     @property
     def gives_up_at(self) -> float:
-        return self.started + TRANSACTION_SECONDS
+        return self.started + TRANSACTION_S
 
     def get_timer(self) -> float:
         return min(self.next_at, self.gives_up_at)

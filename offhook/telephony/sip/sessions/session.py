@@ -49,7 +49,7 @@ from offhook.telephony.sip.sessions.ending import (
 )
 from offhook.telephony.sip.sessions.incoming_invite import IncomingInvite
 from offhook.telephony.sip.sessions.offers import (
-    DECISION_SECONDS,
+    DECISION_S,
     Offers,
     PendingOffer,
     Place,
@@ -79,12 +79,12 @@ from offhook.telephony.sip.sessions.session_table import (
 )
 from offhook.telephony.sip.sessions.session_timer import SessionTimer
 from offhook.telephony.sip.transactions.transaction import (
-    TRANSACTION_SECONDS,
+    TRANSACTION_S,
     ClientTransaction,
     ServerTransaction,
 )
 
-LINGER_SECONDS = 2 * TRANSACTION_SECONDS
+LINGER_S = 2 * TRANSACTION_S
 """From the end of a call until it is forgotten, whatever is still unanswered."""
 _LATE_METHODS = ("BYE", "NOTIFY")
 """Requests that still have a meaning after the end of the call."""
@@ -600,7 +600,7 @@ class Session:
             if self._incoming is not None and self._incoming.reliable is not None:
                 self._incoming.reliable.stop()
         if self.state in OVER:
-            self._linger_deadline = now + LINGER_SECONDS
+            self._linger_deadline = now + LINGER_S
             if self.state is not SessionState.LEAVING:
                 self._success.stop()
             if not was_over:
@@ -622,7 +622,7 @@ class Session:
                 known = outgoing is not None and cause.sdp == outgoing.answer
                 self._events.append(Answered(None if known else cause.sdp))
             case Action.HOLD_ACK:
-                offers.theirs = RemoteOffer(Place.SUCCESS, cause.sdp, now + DECISION_SECONDS)
+                offers.theirs = RemoteOffer(Place.SUCCESS, cause.sdp, now + DECISION_S)
                 self._events.append(Answered(cause.sdp))
             case Action.ACK_ANSWER:
                 offers.agreed = True

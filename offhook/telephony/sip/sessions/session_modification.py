@@ -21,9 +21,9 @@ from offhook.telephony.sip.sessions.reliable import SuccessSender
 from offhook.telephony.sip.sessions.session_events import OfferRefused, RefreshDue, SessionEvent
 from offhook.telephony.sip.sessions.session_table import OVER, Event, Lifecycle, SessionState
 from offhook.telephony.sip.sessions.session_timer import Due, SessionTimer
-from offhook.telephony.sip.transactions.transaction import TRANSACTION_SECONDS, ServerTransaction
+from offhook.telephony.sip.transactions.transaction import TRANSACTION_S, ServerTransaction
 
-MAX_RETRY_AFTER_SECONDS = 10
+MAX_RETRY_AFTER_S = 10
 """Of the random Retry-After for a far end whose offers overlap (RFC 3261 §14.2)."""
 DIALOG_GONE = End.FAR_END + " does not know the call any more"
 
@@ -82,7 +82,7 @@ class SessionModification:
 
     def _track(self, sent: PendingRequest, now: float) -> None:
         if sent.request.method == "INVITE":
-            self._reinvite, self._reinvite_deadline = sent, now + TRANSACTION_SECONDS
+            self._reinvite, self._reinvite_deadline = sent, now + TRANSACTION_S
 
     def _capabilities(self) -> HeaderLines:
         """Headers of a re-INVITE or UPDATE. No 100rel: nothing rings here."""
@@ -152,7 +152,7 @@ class SessionModification:
         self._offers.ours = None
         if response.status == 491 and received and not self._retried:
             sdp = sent.request.body.decode("utf-8", "surrogateescape")
-            self._offers.pending = PendingOffer(sdp, now + self._glare_seconds(), retried=True)
+            self._offers.pending = PendingOffer(sdp, now + self._glare_s(), retried=True)
         else:
             self._emit(OfferRefused(response.status, words(response)))
 
@@ -164,7 +164,7 @@ class SessionModification:
             again.headers.set(name, value)
         self._track(self._requests.send(again, sent.dialog, now), now)
 
-    def _glare_seconds(self) -> float:
+    def _glare_s(self) -> float:
         """How long to wait after a 491, in steps of 10 ms: the owner of the Call-ID waits longer
         (§14.1)."""
         if self._owns_call_id:
@@ -204,7 +204,7 @@ class SessionModification:
             offers.receive_offer(Place.UPDATE, sdp, now, transaction)
 
     def _retry_later(self, transaction: ServerTransaction, now: float) -> None:
-        seconds = int(self._random() * (MAX_RETRY_AFTER_SECONDS + 1))
+        seconds = int(self._random() * (MAX_RETRY_AFTER_S + 1))
         self._requests.respond(transaction, 500, now, headers=[("Retry-After", str(seconds))])
 
     def accept(self, transaction: ServerTransaction, sdp: str | None, now: float) -> None:

@@ -11,9 +11,9 @@ from typing import Literal
 from offhook.telephony.sip.messages.message import Message, Request, Response
 
 Role = Literal["uac", "uas"]
-LEAST_SECONDS = 90
+LEAST_S = 90
 """RFC 4028 §4."""
-MOST_SECONDS = 86_400
+MOST_S = 86_400
 """A longer time asked for is taken as this: a day without a sign of life is as good as none."""
 RETRIES_MOST = 2
 """Answers to 422; every proxy on the way may ask for more once."""
@@ -60,7 +60,7 @@ class SessionTimer:
 
     def __init__(self, session_seconds: int, min_se: int) -> None:
         self._wanted = max(session_seconds, min_se) if session_seconds else 0
-        self._min_se = max(min_se, LEAST_SECONDS)
+        self._min_se = max(min_se, LEAST_S)
         self._their_min_se = 0
         self._retries = 0
         self._agreed: int | None = None
@@ -88,7 +88,7 @@ class SessionTimer:
             refresher = "uac" if self._we_refresh else "uas"
         seconds = max(self._agreed or self._wanted, self._their_min_se)
         headers = [("Session-Expires", str(SessionExpires(seconds, refresher)))]
-        if self._their_min_se or self._min_se > LEAST_SECONDS:
+        if self._their_min_se or self._min_se > LEAST_S:
             headers.append(("Min-SE", str(max(self._their_min_se, self._min_se))))
         return headers
 
@@ -150,7 +150,7 @@ class SessionTimer:
     def _start(self, seconds: int, we_refresh: bool, now: float) -> None:
         """§10: half the time for a refresh; the end comes a little early, so that both sides do
         not let go at the same moment."""
-        seconds = max(LEAST_SECONDS, seconds)  # less is the far end's mistake, and costs us most
+        seconds = max(LEAST_S, seconds)  # less is the far end's mistake, and costs us most
         self._agreed = seconds
         self._we_refresh = we_refresh
         self._refresh_at = now + seconds / 2 if we_refresh else None
@@ -181,4 +181,4 @@ def _seconds(text: str) -> int | None:
     number = text.partition(";")[0].strip()
     if not (number.isascii() and number.isdigit()):
         return None
-    return min(int(number), MOST_SECONDS) if len(number) <= 9 else MOST_SECONDS
+    return min(int(number), MOST_S) if len(number) <= 9 else MOST_S

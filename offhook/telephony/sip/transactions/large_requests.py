@@ -15,10 +15,10 @@ LARGE_BYTES = 1300
 """From here on, where nobody knows what the path carries."""
 VIA_BYTES = 100
 """The Via that is still to come, roughly."""
-ANSWER_SECONDS = 3.0
+ANSWER_S = 3.0
 """For a word by TCP, the connection included. A proxy says 100 after 0.2 s (§17.2.1); the caller
 hears nothing meanwhile."""
-AGAIN_SECONDS = 3600.0
+AGAIN_S = 3600.0
 """Until a far end that spoke no TCP is tried again."""
 
 
@@ -51,7 +51,7 @@ class LargeRequests:
 
     def begun(self, transaction: ClientTransaction, flow: Flow, now: float) -> None:
         """A request has gone by TCP that would have gone by `flow`."""
-        self._tries[transaction] = flow, now + ANSWER_SECONDS
+        self._tries[transaction] = flow, now + ANSWER_S
 
     def heard(self, transaction: ClientTransaction) -> None:
         """It has an answer."""
@@ -64,7 +64,7 @@ class LargeRequests:
         if flow is None:
             return None
         silent = {remote: until for remote, until in self._silent_until.items() if until > now}
-        self._silent_until = {**silent, flow.remote: now + AGAIN_SECONDS}
+        self._silent_until = {**silent, flow.remote: now + AGAIN_S}
         return None if transaction.cancelled else flow
 
     def get_timer(self) -> float | None:

@@ -19,11 +19,11 @@ T2 = 4.0
 """Seconds; the longest wait between two repeats of a non-INVITE request or a final response."""
 T4 = 5.0
 """Seconds; the longest that a message stays in the network."""
-TRANSACTION_SECONDS = 64 * T1
+TRANSACTION_S = 64 * T1
 """How long anybody waits for the other side: 32 s."""
-TRYING_SECONDS = 0.2
+TRYING_S = 0.2
 """From an INVITE to 100 Trying when the user has said nothing yet (§17.2.1)."""
-LATE_SECONDS = 7 * T1
+LATE_S = 7 * T1
 """From another request to 100 Trying: when the client's timer E has grown to T2 (RFC 4320 §4.1)."""
 
 Key = tuple[str, ...]
@@ -100,24 +100,24 @@ Row = tuple[TransactionState, tuple[Action | Timer, ...]]
 """The next state and what to do, a timer meaning: start it."""
 Table = Mapping[tuple[TransactionState, Event | Timer], Row]
 
-FIRST_SECONDS: Mapping[Timer, tuple[float, float | None]] = {
+FIRST_S: Mapping[Timer, tuple[float, float | None]] = {
     # over UDP, over streams; None: not used there (RFC 3261 table 4)
     Timer.A: (T1, None),
-    Timer.B: (TRANSACTION_SECONDS, TRANSACTION_SECONDS),
-    Timer.D: (TRANSACTION_SECONDS, 0.0),
+    Timer.B: (TRANSACTION_S, TRANSACTION_S),
+    Timer.D: (TRANSACTION_S, 0.0),
     Timer.E: (T1, None),
-    Timer.F: (TRANSACTION_SECONDS, TRANSACTION_SECONDS),
+    Timer.F: (TRANSACTION_S, TRANSACTION_S),
     Timer.G: (T1, None),
-    Timer.H: (TRANSACTION_SECONDS, TRANSACTION_SECONDS),
+    Timer.H: (TRANSACTION_S, TRANSACTION_S),
     Timer.I: (T4, 0.0),
-    Timer.J: (TRANSACTION_SECONDS, 0.0),
+    Timer.J: (TRANSACTION_S, 0.0),
     Timer.K: (T4, 0.0),
-    Timer.L: (TRANSACTION_SECONDS, TRANSACTION_SECONDS),  # RFC 6026 §8.7
-    Timer.M: (TRANSACTION_SECONDS, TRANSACTION_SECONDS),  # RFC 6026 §8.4
-    Timer.CANCEL: (TRANSACTION_SECONDS, TRANSACTION_SECONDS),  # RFC 3261 §9.1
-    Timer.LATE: (TRANSACTION_SECONDS, TRANSACTION_SECONDS),  # RFC 4320 §4.2
+    Timer.L: (TRANSACTION_S, TRANSACTION_S),  # RFC 6026 §8.7
+    Timer.M: (TRANSACTION_S, TRANSACTION_S),  # RFC 6026 §8.4
+    Timer.CANCEL: (TRANSACTION_S, TRANSACTION_S),  # RFC 3261 §9.1
+    Timer.LATE: (TRANSACTION_S, TRANSACTION_S),  # RFC 4320 §4.2
 }
-LONGEST_SECONDS: Mapping[Timer, float] = {Timer.A: inf, Timer.E: T2, Timer.G: T2}
+LONGEST_S: Mapping[Timer, float] = {Timer.A: inf, Timer.E: T2, Timer.G: T2}
 """Up to where a repeated timer doubles."""
 
 _S, _E, _T = TransactionState, Event, Timer

@@ -28,11 +28,11 @@ from offhook.telephony.sip.transactions.matching import (
     with_via,
 )
 from offhook.telephony.sip.transactions.transaction import (
-    FIRST_SECONDS,
+    FIRST_S,
     KEPT,
-    LATE_SECONDS,
-    LONGEST_SECONDS,
-    TRYING_SECONDS,
+    LATE_S,
+    LONGEST_S,
+    TRYING_S,
     Action,
     Alarm,
     ClientTransaction,
@@ -50,7 +50,7 @@ MAX_TRANSACTIONS = 10_000
 this is 150 calls a second, each with an INVITE and a BYE."""
 MAX_BYTES = 64 * 1024 * 1024
 """What the requests of server transactions may weigh together, for those with large bodies."""
-RETRY_AFTER_SECONDS = 10
+RETRY_AFTER_S = 10
 STOPPED_ALARMS = 1024
 """That many may lie in the heap besides before they are swept out."""
 
@@ -160,7 +160,7 @@ class Transactions:
         elif request.method == "CANCEL":
             self._receive_cancel(request, key, flow, way_back, now)
         elif len(self) >= MAX_TRANSACTIONS or self._bytes >= MAX_BYTES:
-            retry = [("Retry-After", str(RETRY_AFTER_SECONDS))]
+            retry = [("Retry-After", str(RETRY_AFTER_S))]
             self._refuse(request, way_back, 503, headers=retry)
         else:
             transaction = self._new_server(request, key, flow, way_back)
@@ -411,9 +411,9 @@ class Transactions:
     def _start_timer(self, transaction: Transaction, timer: Timer, now: float) -> None:
         if timer is Timer.TRYING:
             invite = transaction.request.method == "INVITE"
-            wait: float | None = TRYING_SECONDS if invite else LATE_SECONDS
+            wait: float | None = TRYING_S if invite else LATE_S
         else:
-            wait = FIRST_SECONDS[timer][transaction.flow.reliable]
+            wait = FIRST_S[timer][transaction.flow.reliable]
         if wait is None:
             return
         if wait == 0:
@@ -423,7 +423,7 @@ class Transactions:
 
     def _restart_timer(self, transaction: Transaction, fired: Alarm, now: float) -> None:
         """In Proceeding the longest wait holds at once (§17.1.2.2)."""
-        longest = LONGEST_SECONDS[fired.timer]
+        longest = LONGEST_S[fired.timer]
         wait = (
             longest
             if transaction.state is TransactionState.PROCEEDING

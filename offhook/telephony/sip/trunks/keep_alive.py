@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from offhook.telephony.sip.messages.flow import Flow
 
 KEEP_ALIVE = b"\r\n\r\n"
-KEEP_ALIVE_SECONDS = 25.0
+KEEP_ALIVE_S = 25.0
 """Between two: many NATs forget a way over UDP after 30 s of silence (RFC 5626 §4.4.2 draws from
 24 to 29 s)."""
 
@@ -21,7 +21,7 @@ class KeepAlives:
 
     def use(self, flows: Iterable[Flow], now: float) -> None:
         """These, and no others. One that is kept open already goes on as it was."""
-        self._due = {flow: self._due.get(flow, now + KEEP_ALIVE_SECONDS) for flow in flows}
+        self._due = {flow: self._due.get(flow, now + KEEP_ALIVE_S) for flow in flows}
 
     def get_timer(self) -> float | None:
         return min(self._due.values(), default=None)
@@ -29,5 +29,5 @@ class KeepAlives:
     def take_due(self, now: float) -> list[Flow]:
         """To whom to send one now."""
         due = [flow for flow, at in self._due.items() if at <= now]
-        self._due.update(dict.fromkeys(due, now + KEEP_ALIVE_SECONDS))
+        self._due.update(dict.fromkeys(due, now + KEEP_ALIVE_S))
         return due

@@ -24,29 +24,29 @@ from offhook.telephony.sip.trunks.registration_table import (
 )
 from offhook.telephony.sip.trunks.trunks import Trunk
 
-REFRESH_MARGIN_SECONDS = 70.0
+REFRESH_MARGIN_S = 70.0
 """s before the end of a binding at which it is refreshed: two servers may time out (32 s each,
 RFC 3261 §17.1.2.2) and a third still comes in time. Short bindings are refreshed at half time."""
 REFRESH_SPREAD = 0.1
 """The part of that time by which a refresh may be early, at random: registrations that began
 together, after a power cut, drift apart."""
-MIN_REFRESH_SECONDS = 1.0
+MIN_REFRESH_S = 1.0
 """s between two refreshes at the least, however short a life the registrar gives."""
-MOVE_SECONDS = 30.0
+MOVE_S = 30.0
 """s between two registrations because our address has changed: it may be another one with every
 packet, or the registrar may just say so."""
-MAX_EXPIRES_SECONDS = 86_400
+MAX_EXPIRES_S = 86_400
 """s; a registrar that gives more is asked again after a day all the same, and one that wants more
 (423) is not asked at all."""
-BACKOFF_FIRST_SECONDS = 5.0
+BACKOFF_FIRST_S = 5.0
 """s to wait after the first round in which no server took the registration; doubled each round.
 The formula is that of RFC 5626 §4.5, half of the time is random; its 30 s are long for a phone
 that nobody can call meanwhile."""
-BACKOFF_MAX_SECONDS = 300.0
-REFUSED_SECONDS = 600.0
+BACKOFF_MAX_S = 300.0
+REFUSED_S = 600.0
 """s until a registrar that said no is asked again. Passwords do get corrected, but those who ask
 too often with a wrong one get locked out."""
-MAX_RETRY_AFTER_SECONDS = 3600
+MAX_RETRY_AFTER_S = 3600
 """s, the longest Retry-After obeyed."""
 MAX_TARGETS = 16
 """Servers tried in one round."""
@@ -57,7 +57,7 @@ PASSING = frozenset({408, 429, 430, 480, 486, 491})
 """Refusals with nothing said against us: as good as a server that cannot be reached. All 5xx are
 too (RFC 3261 §21.5, RFC 3263 §4.3)."""
 
-_MAX_SECONDS = 2**32 - 1
+_MAX_S = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Registration:
         """Where the registrar saw our last request come from (RFC 3581)."""
         self._contact = contact
         self._asked_contact = contact  # in the last REGISTER
-        self._moved_at = -MOVE_SECONDS
+        self._moved_at = -MOVE_S
         self._old_contact: Uri | None = None  # to be taken away by the next
         self._user_agent = user_agent
         self._uniform = uniform
@@ -151,7 +151,7 @@ class Registration:
 
     def move(self, contact: Uri, now: float) -> None:
         """Our address has changed: the next REGISTER, at once if there is a binding, puts the new
-        contact in the place of the old one. MOVE_SECONDS lie between two moves."""
+        contact in the place of the old one. MOVE_S lie between two moves."""
         if contact == self._contact:
             return
         if self._expires_at is not None:
@@ -204,7 +204,7 @@ class Registration:
     def _meaning(self, response: Response, request: Request, now: float) -> Event:
         status = response.status
         if status < 300:
-            self._granted = min(self._life(response), MAX_EXPIRES_SECONDS)
+            self._granted = min(self._life(response), MAX_EXPIRES_S)
             if self._granted or self._state is RegistrationState.UNREGISTERING:
                 return Event.ACCEPTED
             self._detail = "the registrar took the request, but keeps no contact of ours"
@@ -215,7 +215,7 @@ class Registration:
         if status == 423 and self._state is not RegistrationState.UNREGISTERING:
             return self._ask_longer(response)
         if status in PASSING or 500 <= status < 600:
-            wait = _number(response.headers.get("Retry-After"), MAX_RETRY_AFTER_SECONDS)
+            wait = _number(response.headers.get("Retry-After"), MAX_RETRY_AFTER_S)
             if wait:
                 self._detail += f", asks us to wait for {wait} s"
                 self._busy_until[self._target] = now + wait
@@ -237,9 +237,9 @@ class Registration:
 
     def _ask_longer(self, response: Response) -> Event:
         """RFC 3261 §10.2.8."""
-        least = _number(response.headers.get("Min-Expires"), _MAX_SECONDS) or 0
+        least = _number(response.headers.get("Min-Expires"), _MAX_S) or 0
         self._longer += 1
-        if not self._expires < least <= MAX_EXPIRES_SECONDS or self._longer > MAX_LONGER:
+        if not self._expires < least <= MAX_EXPIRES_S or self._longer > MAX_LONGER:
             self._detail += f": {self._expires} s is too short for it, it wants {least} s"
             return Event.DENIED
         self._expires = least
@@ -303,9 +303,9 @@ class Registration:
         self._failures = 0
         self._detail = ""
         self._expires_at = now + life
-        ahead = max(life / 2, life - REFRESH_MARGIN_SECONDS)
+        ahead = max(life / 2, life - REFRESH_MARGIN_S)
         ahead *= self._uniform(1 - REFRESH_SPREAD, 1)
-        self._due = now + max(ahead, MIN_REFRESH_SECONDS)
+        self._due = now + max(ahead, MIN_REFRESH_S)
         if self._asked_contact == self._contact:
             self._old_contact = None
         else:  # we moved while the request was out
@@ -314,12 +314,12 @@ class Registration:
 
     def _hurry(self, now: float) -> None:
         """Another REGISTER now, for a contact that is new."""
-        self._moved_at = max(now, self._moved_at + MOVE_SECONDS)
+        self._moved_at = max(now, self._moved_at + MOVE_S)
         self._due = self._moved_at if self._due is None else min(self._due, self._moved_at)
 
     def _back_off(self, now: float) -> None:
         """RFC 5626 §4.5; longer when every server has asked for longer."""
-        longest = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2 ** min(self._failures, 16))
+        longest = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(self._failures, 16))
         self._failures += 1
         self._due = now + self._uniform(longest / 2, longest)
         if self._busy_until.keys() >= set(range(min(self.targets, MAX_TARGETS))):
@@ -327,7 +327,7 @@ class Registration:
 
     def _rest(self, now: float) -> None:
         self._expires_at = None
-        self._due = now + self._uniform(REFUSED_SECONDS, REFUSED_SECONDS * (1 + REFRESH_SPREAD))
+        self._due = now + self._uniform(REFUSED_S, REFUSED_S * (1 + REFRESH_SPREAD))
 
     def _lapse(self, now: float) -> None:
         self._expires_at = None
@@ -376,7 +376,7 @@ class Registration:
         default = self._expires if response.expires is None else response.expires
         contacts = response.contacts
         ours = [c for c in contacts if _same_place(c.uri, self._asked_contact)] or contacts
-        lives = [_number(c.parameter("expires"), _MAX_SECONDS) for c in ours]
+        lives = [_number(c.parameter("expires"), _MAX_S) for c in ours]
         return min((default if life is None else life for life in lives), default=default)
 
 

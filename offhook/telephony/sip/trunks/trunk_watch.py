@@ -19,10 +19,10 @@ from offhook.telephony.sip.messages.headers import CSeq, Headers, NameAddr
 from offhook.telephony.sip.messages.message import Request, Response
 from offhook.telephony.sip.trunks.trunks import Trunk
 
-ANSWER_SECONDS = 8.0
+ANSWER_S = 8.0
 """For an answer, after which the server is taken for gone; over UDP the question has been repeated
 four times by then. An answer that comes later still counts."""
-DOWN_SECONDS = 15.0
+DOWN_S = 15.0
 """Between two questions to a server that is down, if they are not more frequent anyway."""
 SPREAD = 0.1
 """The part of a pause by which it may be shorter, at random: trunks are not all asked at once."""
@@ -150,22 +150,22 @@ class TrunkWatch:
     def handle_timer(self, now: float) -> None:
         for server in self._servers:
             if server.until is not None and now >= server.until:
-                silent = f"{_name(server.flow)} has not answered for {ANSWER_SECONDS:g} s"
+                silent = f"{_name(server.flow)} has not answered for {ANSWER_S:g} s"
                 self._note(server, "down", silent, now)
             if server.due is not None and now >= server.due:
                 self._ask(server, now)
 
     def _note(self, server: _Server, reach: Reach, detail: str, now: float) -> None:
         server.reach, server.detail = reach, detail
-        pause = float(self._trunk.watch_seconds)
+        pause = float(self._trunk.watch_s)
         if reach == "down":
-            pause = min(pause, DOWN_SECONDS)
+            pause = min(pause, DOWN_S)
         server.until = None
         server.due = now + pause * self._uniform(1 - SPREAD, 1)
 
     def _ask(self, server: _Server, now: float) -> None:
         server.asked += 1
-        server.due, server.until = None, now + ANSWER_SECONDS
+        server.due, server.until = None, now + ANSWER_S
         ours, theirs = self._trunk.address_of_record, self._trunk.registrar
         headers = Headers(
             [

@@ -20,11 +20,11 @@ from offhook.telephony.sip.messages.uri import Uri
 
 CODECS = ("opus", "g722", "pcmu", "pcma")
 """Names of the codecs a trunk may carry."""
-OPTIONS_SECONDS = 60
+OPTIONS_S = 60
 """Between two questions whether a trunk's server is there."""
 MAX_IDENTITIES = 2
 """Values of a P-Asserted-Identity (RFC 3325 §9.1)."""
-MIN_SESSION_SECONDS = 90
+MIN_SESSION_S = 90
 """s, the shortest session interval there is (RFC 4028 §5)."""
 
 _NO_ADDRESSES: Mapping[str, Collection[str]] = {}
@@ -80,7 +80,7 @@ class Trunk:
     """Provisional responses are acknowledged (RFC 3262) where the far end supports it."""
     options_seconds: int | None = None
     """s between two questions (OPTIONS) whether the server is there; 0 asks nothing. None asks
-    every OPTIONS_SECONDS those that we do not register with."""
+    every OPTIONS_S those that we do not register with."""
     max_calls: int = 0
     """Lines of this trunk, both ways; 0 for no limit but that of all calls."""
 
@@ -94,8 +94,8 @@ class Trunk:
             raise self._wrong("a password needs a username")
         if not self.expires_seconds > 0:
             raise self._wrong(f"expires_seconds must be positive, not {self.expires_seconds}")
-        if self.session_seconds and self.session_seconds < MIN_SESSION_SECONDS:
-            raise self._wrong(f"session_seconds must be 0 or at least {MIN_SESSION_SECONDS}")
+        if self.session_seconds and self.session_seconds < MIN_SESSION_S:
+            raise self._wrong(f"session_seconds must be 0 or at least {MIN_SESSION_S}")
         for name in ("options_seconds", "max_calls"):
             if (getattr(self, name) or 0) < 0:
                 raise self._wrong(f"{name} must not be negative")
@@ -161,13 +161,13 @@ class Trunk:
         return self.domain or (self.server_uri.host if self.server else "")
 
     @property
-    def watch_seconds(self) -> int:
+    def watch_s(self) -> int:
         """s between two questions whether its server is there; 0 when none are asked."""
         if not self.server:
             return 0
         if self.options_seconds is not None:
             return self.options_seconds
-        return 0 if self.register else OPTIONS_SECONDS
+        return 0 if self.register else OPTIONS_S
 
     @property
     def registrar(self) -> Uri:

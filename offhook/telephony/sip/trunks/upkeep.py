@@ -68,7 +68,7 @@ class Upkeep:
         self._watches = {
             trunk.name: TrunkWatch(trunk, settings.user_agent)
             for trunk in settings.trunks
-            if trunk.watch_seconds
+            if trunk.watch_s
         }
         self._told_of: dict[str, TrunkState] = {}
         self._keep_alives = KeepAlives()
@@ -88,7 +88,7 @@ class Upkeep:
                     self._leaving.add(call_id)
                     registration.unregister(now)
         for name, trunk in new.items():
-            if trunk.watch_seconds and known.get(name) != trunk:
+            if trunk.watch_s and known.get(name) != trunk:
                 self._watches[name] = TrunkWatch(trunk, settings.user_agent)
 
     def use_targets(self, trunk: str, flows: Sequence[Flow], now: float) -> None:

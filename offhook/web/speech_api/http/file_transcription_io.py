@@ -21,7 +21,7 @@ from loguru import logger
 from offhook.media.codecs.downmix import ToMono
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import EngineError, Final, RecognizerStream, Word
-from offhook.pipeline.speech.streams.audio_chunks import SEARCH_SECONDS, split
+from offhook.pipeline.speech.streams.audio_chunks import SEARCH_S, split
 from offhook.web.speech_api.http.transcript import Segment
 
 if TYPE_CHECKING:  # imported when a file comes: a server that hears none does without
@@ -159,7 +159,7 @@ def read_pieces(
 
 def _enough(length: float) -> int:
     """Samples among which the best place for a cut is known."""
-    return int((length + min(SEARCH_SECONDS, length / 2)) * RATE_IN)
+    return int((length + min(SEARCH_S, length / 2)) * RATE_IN)
 
 
 def _first_cut(pcm: Pcm, length: float) -> int:

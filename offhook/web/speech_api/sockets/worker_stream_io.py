@@ -24,7 +24,7 @@ E = TypeVar("E")
 MAX_MESSAGE_BYTES = 1 << 20
 """What is longer than the protocol allows is refused in words up to here; beyond, the connection
 is closed with code 1009."""
-CLOSE_SECONDS = 5.0
+CLOSE_S = 5.0
 """A client that does not take its last messages in this time is left."""
 CLOSE_CODES = {
     ErrorCode.FULL: WSCloseCode.TRY_AGAIN_LATER,
@@ -232,7 +232,7 @@ async def opened(
         compress=False,
         autoping=False,  # a stream sees its pings: they keep it alive
         max_msg_size=max_bytes,
-        timeout=CLOSE_SECONDS,
+        timeout=CLOSE_S,
         protocols=protocols,
     )
     await socket.prepare(request)
@@ -267,14 +267,14 @@ async def _say_why(
 ) -> None:
     code = CLOSE_CODES.get(error.code, WSCloseCode.POLICY_VIOLATION)
     with suppress(ConnectionError, TimeoutError):
-        async with asyncio.timeout(CLOSE_SECONDS):
+        async with asyncio.timeout(CLOSE_S):
             await socket.send_str(in_words(error))
             await socket.close(code=code)
 
 
 async def _hang_up(request: web.Request, socket: web.WebSocketResponse) -> None:
     try:
-        async with asyncio.timeout(CLOSE_SECONDS):
+        async with asyncio.timeout(CLOSE_S):
             await socket.close()
     except TimeoutError:
         if request.transport is not None:

@@ -18,7 +18,7 @@ from aiohttp import web
 from offhook.media.leg import LegError
 from offhook.media.pcm import Pcm
 from offhook.pipeline.conversation.agents.agent_faults import (
-    FALL_BACK_SECONDS,
+    FALL_BACK_S,
     TABLE,
     Action,
     AgentFaults,
@@ -58,7 +58,7 @@ SECRET = "sk-proj-0123456789abcdefghijklmnop"
 WORDS = f"Incorrect API key provided: {SECRET}"
 """What no caller may read."""
 SHORT = Limits(first_token_seconds=2, between_tokens_seconds=1)
-HEARD_WITHIN_SECONDS = 8
+HEARD_WITHIN_S = 8
 WORD_PACKETS = 15
 PREFIX = "the price of it is"
 ENGLISH = SENTENCES["en"]
@@ -252,7 +252,7 @@ async def a_failing_model(
             began, said = monotonic(), leg.said
             prefix = PREFIX if place is Place.SPEAKING else ""
             await phone.until(lambda: leg.said > said + WORD_PACKETS * len(prefix.split()))
-            assert monotonic() - began < HEARD_WITHIN_SECONDS
+            assert monotonic() - began < HEARD_WITHIN_S
             await heard(phone, Occasion.BROKEN_OFF if prefix else Occasion.TROUBLE)
             assert phone.of(AgentTurn)[1].text.startswith(prefix)
             await recover(endpoint, names)
@@ -535,7 +535,7 @@ def test_all_tries_of_a_round_end_in_time() -> None:
     assert faults.failed(Fault.SERVER_ERROR, Place.START, 101.0).action is Action.SAY
     faults.begin(110.0, tool_round=False, greeting=False)
     assert faults.fell_back
-    faults.begin(101.0 + FALL_BACK_SECONDS, tool_round=False, greeting=False)
+    faults.begin(101.0 + FALL_BACK_S, tool_round=False, greeting=False)
     assert not faults.fell_back
 
 

@@ -330,7 +330,7 @@ def test_files_are_not_put_behind_a_batch_that_runs() -> None:
 
 H200 = Cost(batch_ms=4.5, encoder_token_ms=0.0022, prefill_token_ms=0.0023)
 """0.6B in bf16."""
-CHUNK_SECONDS = 27
+CHUNK_S = 27
 TEXT_PASSES = 40
 """That many batches say the text of such a chunk, beside people who speak."""
 
@@ -350,7 +350,7 @@ class Transcribing(Machine):
             self.starts[stream] = start
             self.speak(stream, start, 10)
         for _ in range(files):
-            file_of(self.s, CHUNK_SECONDS)
+            file_of(self.s, CHUNK_S)
 
     def answer(self, job: Job) -> None:
         if not job.live:
@@ -358,7 +358,7 @@ class Transcribing(Machine):
             said = not job.final or self.passes[job.stream] % TEXT_PASSES == 0
             self.s.done(job.stream, self.now, complete=said)
             if job.final and said:
-                self.s.audio(job.stream, CHUNK_SECONDS * 1000 * MS, self.now)
+                self.s.audio(job.stream, CHUNK_S * 1000 * MS, self.now)
                 self.s.finish(job.stream, self.now)
             return
         self.s.done(job.stream, self.now)
@@ -387,7 +387,7 @@ def test_live_updates_hardly_notice_files(starts: list[float], least: float) -> 
         machine.run(seconds)
         p95.append(sorted(machine.delays)[len(machine.delays) * 95 // 100])
     assert max(p95[1:]) <= 1.1 * p95[0]
-    assert machine.passes.total() / TEXT_PASSES * CHUNK_SECONDS / seconds > least
+    assert machine.passes.total() / TEXT_PASSES * CHUNK_S / seconds > least
 
 
 def test_on_a_slow_machine_files_wait_until_nobody_speaks() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.engine.tts.messages import Break, Ended, Reason, Spoken, Starved
 from offhook.pipeline.engine.tts.reply import (
-    FILE_SECONDS,
+    FILE_S,
     FILE_TOKENS,
     MAX_WAITING_CHARS,
     Given,
@@ -166,11 +166,11 @@ def test_the_engine_waits_for_whoever_takes_the_sound() -> None:
     made.end()
     given = len(tokens(made.words()))
     assert FILE_TOKENS <= given < FILE_TOKENS + 10
-    for second in range(FILE_SECONDS + 3):
+    for second in range(FILE_S + 3):
         made.receive(Spoken(1, speech(1.0), 0, given))
         more = made.words()
         given += len(tokens(more))
-        assert bool(more) == (second < FILE_SECONDS)
+        assert bool(more) == (second < FILE_S)
     assert not made.end_of_text
     for _ in range(40):
         made.speech()

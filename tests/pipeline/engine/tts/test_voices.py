@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_OUT, Pcm, dbfs
 from offhook.pipeline.engine.tts.voices import (
-    MAX_SECONDS,
+    MAX_S,
     Clone,
     CloneCache,
     Voice,
@@ -93,7 +93,7 @@ def test_silence_around_is_left_out() -> None:
 def test_a_long_recording_is_cut_in_a_pause() -> None:
     pcm = speech(45)
     reference = prepare(pcm, RATE_OUT)
-    assert 20 * RATE_OUT <= len(reference.pcm) <= MAX_SECONDS * RATE_OUT
+    assert 20 * RATE_OUT <= len(reference.pcm) <= MAX_S * RATE_OUT
     assert dbfs(reference.pcm[-RATE_OUT // 20 :]) < -60
     assert likeness(reference.pcm, pcm[: len(reference.pcm)]) > 0.9999
 
@@ -112,7 +112,7 @@ def test_a_reference_with_words_ends_with_a_pause(tail: float) -> None:
 
 def test_a_very_long_recording_is_not_read_to_its_end() -> None:
     hour = np.broadcast_to(speech(3)[:1000], (86_400, 1000)).reshape(-1)
-    assert len(prepare(hour, RATE_OUT).pcm) <= MAX_SECONDS * RATE_OUT
+    assert len(prepare(hour, RATE_OUT).pcm) <= MAX_S * RATE_OUT
 
 
 def test_words_are_one_line() -> None:
@@ -185,7 +185,7 @@ def test_anything_is_used_or_refused(blocks: list[tuple[int, int]], rate: int, t
         reference = prepare(pcm, rate, text)
     except VoiceError:
         return
-    assert 3 * RATE_OUT <= len(reference.pcm) <= MAX_SECONDS * RATE_OUT or len(pcm) > 30 * rate
+    assert 3 * RATE_OUT <= len(reference.pcm) <= MAX_S * RATE_OUT or len(pcm) > 30 * rate
 
 
 def test_digests_tell_apart_what_sounds_different() -> None:

@@ -22,7 +22,7 @@ from offhook.pipeline.engine.tts.voices import (
 from offhook.pipeline.engine.tts.voices_io import (
     MAX_CLONING,
     NO_CODES,
-    STRAY_SECONDS,
+    STRAY_S,
     Cloning,
     VoiceFolder,
     load_encoders,
@@ -423,9 +423,9 @@ def test_what_an_ended_process_left_is_swept(folder: VoiceFolder) -> None:
     stray, fresh = 64 * "1" + ".npz", 64 * "2" + ".npz"
     for name in (stray, fresh, "x.tmp"):
         (folder.path / name).write_bytes(b"half")
-    age(folder, stray, STRAY_SECONDS + 1)
-    age(folder, "x.tmp", STRAY_SECONDS + 1)
-    age(folder, f"{64 * 'a'}.npz", STRAY_SECONDS + 1)
+    age(folder, stray, STRAY_S + 1)
+    age(folder, "x.tmp", STRAY_S + 1)
+    age(folder, f"{64 * 'a'}.npz", STRAY_S + 1)
     put(folder, "bob", "b")
     assert files(folder) == {
         "anna.json",

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from offhook.telephony.carriers.auth.signatures import WINDOW_SECONDS, Refused, Seen, verify
+from offhook.telephony.carriers.auth.signatures import WINDOW_S, Refused, Seen, verify
 from offhook.telephony.carriers.settings import SIGNING
 from tests.telephony.carriers.auth.signing import (
     HOST,
@@ -129,11 +129,11 @@ def other_path(provider):
 
 
 def too_old(provider):
-    return Attempt(provider, now=NOW - WINDOW_SECONDS - 1).sign()
+    return Attempt(provider, now=NOW - WINDOW_S - 1).sign()
 
 
 def from_the_future(provider):
-    return Attempt(provider, now=NOW + WINDOW_SECONDS + 1).sign()
+    return Attempt(provider, now=NOW + WINDOW_S + 1).sign()
 
 
 def signed_for_http(provider):

@@ -5,23 +5,23 @@ from urllib.parse import quote
 import pytest
 
 from offhook.telephony.carriers.auth.signatures import Refused
-from offhook.telephony.carriers.auth.tickets import MAX_TICKETS, TICKET_SECONDS, Tickets
+from offhook.telephony.carriers.auth.tickets import MAX_TICKETS, TICKET_S, Tickets
 
 
 def test_a_ticket_works_once():
     tickets = Tickets()
     ticket = tickets.issue(0.0, "CA1")
     assert quote(ticket, safe="") == ticket
-    assert tickets.redeem(ticket, TICKET_SECONDS - 0.01) == "CA1"
+    assert tickets.redeem(ticket, TICKET_S - 0.01) == "CA1"
     with pytest.raises(Refused):
-        tickets.redeem(ticket, TICKET_SECONDS - 0.01)
+        tickets.redeem(ticket, TICKET_S - 0.01)
 
 
 def test_a_ticket_grows_old():
     tickets = Tickets()
     ticket = tickets.issue(0.0, "CA1")
     with pytest.raises(Refused):
-        tickets.redeem(ticket, TICKET_SECONDS)
+        tickets.redeem(ticket, TICKET_S)
     assert len(tickets) == 0
 
 
@@ -29,7 +29,7 @@ def test_one_that_waits_for_a_telephone_to_be_answered_is_good_for_longer():
     tickets = Tickets()
     ringing, brief = tickets.issue(0.0, "CA1", 180), tickets.issue(0.0, "CA2")
     with pytest.raises(Refused):
-        tickets.redeem(brief, TICKET_SECONDS)
+        tickets.redeem(brief, TICKET_S)
     assert tickets.redeem(ringing, 179) == "CA1"
 
 
@@ -48,5 +48,5 @@ def test_there_are_only_so_many():
         tickets.issue(1.0, "more")
     assert tickets.redeem(issued[0], 1.0) == 0
     tickets.issue(1.0, "more")
-    tickets.issue(TICKET_SECONDS, "later")
+    tickets.issue(TICKET_S, "later")
     assert len(tickets) == 2

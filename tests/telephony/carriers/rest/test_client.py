@@ -230,7 +230,7 @@ async def test_nor_is_one_that_is_small_when_packed(fake, rest):
 
 
 async def test_a_provider_that_does_not_answer_is_waited_for_so_long(fake, rest, monkeypatch):
-    monkeypatch.setattr(rest_io, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(rest_io, "ANSWER_S", 0.2)
     fake.silent.set()
     with pytest.raises(RestError, match=r"within 0\.2 s: it may have done what it was asked"):
         await rest("plivo").dial(TO, "", WEBHOOK)
@@ -238,7 +238,7 @@ async def test_a_provider_that_does_not_answer_is_waited_for_so_long(fake, rest,
 
 
 async def test_one_that_nobody_can_connect_to_says_where(session, monkeypatch, free_port):
-    monkeypatch.setattr(rest_io, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(rest_io, "RETRY_S", 0)
     one = Rest(settings_for("telnyx", f"http://127.0.0.1:{free_port}"), session)
     for ask in (one.dial(TO, "", WEBHOOK), one.hang_up("v3:x"), one.transfer("v3:x", TO)):
         with pytest.raises(
@@ -248,14 +248,14 @@ async def test_one_that_nobody_can_connect_to_says_where(session, monkeypatch, f
 
 
 async def test_a_name_that_nobody_has_says_so(session, monkeypatch):
-    monkeypatch.setattr(rest_io, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(rest_io, "RETRY_S", 0)
     one = Rest(settings_for("telnyx", "https://api.offhook.invalid"), session)
     with pytest.raises(RestError, match=r"DNS has no api\.offhook\.invalid"):
         await one.hang_up("v3:x")
 
 
 async def test_only_a_hang_up_is_tried_again(session, monkeypatch):
-    monkeypatch.setattr(rest_io, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(rest_io, "RETRY_S", 0)
     asked = 0
 
     async def drop(reader, writer):
@@ -279,7 +279,7 @@ async def test_only_a_hang_up_is_tried_again(session, monkeypatch):
 
 
 async def test_a_hang_up_succeeds_at_the_second_try(fake, rest, monkeypatch):
-    monkeypatch.setattr(rest_io, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(rest_io, "RETRY_S", 0)
 
     async def drop(request: web.Request) -> web.StreamResponse:
         request.transport.close()

@@ -77,15 +77,15 @@ def test_who_guesses_passwords_is_not_heard_for_a_while():
     sources.failed("10.0.0.1", 10.0)
     assert sources.verdict("10.0.0.1", "request", 10.0) is DROP
     assert sources.verdict("10.0.0.2", "request", 10.0) is PASS
-    assert sources.verdict("10.0.0.1", "request", 9.0 + module.PENALTY_SECONDS) is DROP
-    assert sources.verdict("10.0.0.1", "request", 10.0 + module.PENALTY_SECONDS) is PASS
+    assert sources.verdict("10.0.0.1", "request", 9.0 + module.PENALTY_S) is DROP
+    assert sources.verdict("10.0.0.1", "request", 10.0 + module.PENALTY_S) is PASS
 
 
 def test_a_phone_that_mistypes_now_and_then_is_forgiven():
     sources = RateLimiter(SETTINGS)
     for number in range(100):
-        sources.failed("10.0.0.1", number * module.FAILURE_SECONDS)
-    assert sources.verdict("10.0.0.1", "request", 100 * module.FAILURE_SECONDS) is PASS
+        sources.failed("10.0.0.1", number * module.FAILURE_S)
+    assert sources.verdict("10.0.0.1", "request", 100 * module.FAILURE_S) is PASS
 
 
 @pytest.mark.parametrize(

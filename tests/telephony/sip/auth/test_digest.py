@@ -434,7 +434,7 @@ def test_nonce_counts_may_overtake_one_another_but_not_come_twice():
 
 
 def test_an_old_nonce_is_stale_and_the_client_goes_on_by_itself():
-    server = DigestServer("offhook", BOTH, nonce_seconds=30)
+    server = DigestServer("offhook", BOTH, nonce_s=30)
     client = DigestClient("alice", "wonderland")
     again = asked(server, client, request(), 100.0)
     assert server.check(again, PASSWORDS.get, 100.0).ok

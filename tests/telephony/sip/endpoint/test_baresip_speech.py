@@ -34,7 +34,7 @@ CALLS = {
     "pcmu-dtls": ("pcmu", 8000, ";mediaenc=dtls_srtp", "udp"),
     "opus-sdes": ("opus/48000/2", 48000, ";mediaenc=srtp-mand", "tls"),
 }
-CALL_SECONDS = 4.5
+CALL_S = 4.5
 ALIKE = {8_000: 0.45, 16_000: 0.7, 48_000: 0.7}
 """Of the words, at least, by the codec's rate in Hz: PocketSphinx's model knows speech of 8 kHz
 bandwidth, and errs in some words of what a telephone leaves of it. Other sentences share none."""
@@ -99,7 +99,7 @@ async def spoken(tmp_path, name: str, ours: np.ndarray, theirs: np.ndarray) -> l
     async with endpoint(host, **settings) as (sip, _), phone.running():
         port = port_of(sip, transport.upper())
         await phone.dial(f"sip:agent@127.0.0.1:{port};transport={transport}")
-        await asyncio.sleep(CALL_SECONDS)
+        await asyncio.sleep(CALL_S)
         await phone.hang_up()
         await asyncio.wait_for(host.over.wait(), 5)
     files = [tmp_path / f"{name}-us.wav", tmp_path / f"{name}-them.wav"]

@@ -11,7 +11,7 @@ from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.network.resolver_io import Resolver, Target
 from offhook.telephony.sip.network.udp_io import (
-    ADDRESS_SECONDS,
+    ADDRESS_S,
     ADDRESSES_KEPT,
     LocalAddresses,
     local_address_for,
@@ -50,9 +50,9 @@ def test_our_address_towards_a_peer_is_looked_up_once_in_a_while():
         "10.0.0.2",
         "10.0.0.1",
     ]
-    now = ADDRESS_SECONDS - 0.1
+    now = ADDRESS_S - 0.1
     assert addresses.towards("a") == "10.0.0.1"
-    now = ADDRESS_SECONDS
+    now = ADDRESS_S
     assert addresses.towards("a") == "10.0.0.3"
     for number in range(3 * ADDRESSES_KEPT):
         addresses.towards(f"peer {number}")

@@ -176,7 +176,7 @@ async def test_the_old_far_end_is_heard_until_the_target_answers():
 
 
 async def test_after_a_transfer_that_failed_silence_is_still_noticed(monkeypatch):
-    monkeypatch.setattr(endpoint_io, "WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(endpoint_io, "WATCH_S", 0.05)
     async with in_a_call(media_timeout_seconds=0.3) as call:
         await call.refer()
         invite = await call.target.asked("INVITE")

@@ -72,7 +72,7 @@ def carrier(port, **options):
 
 
 async def test_a_registered_trunk_hears_from_our_socket_every_so_often(monkeypatch):
-    monkeypatch.setattr(keep_alive, "KEEP_ALIVE_SECONDS", 0.15)
+    monkeypatch.setattr(keep_alive, "KEEP_ALIVE_S", 0.15)
     server = await registrar()
     async with endpoint(trunks=(carrier(server.port),)) as (sip, _):
         await registered(sip)
@@ -114,7 +114,7 @@ async def test_an_address_from_the_settings_goes_before_what_the_registrar_sees(
 
 
 async def test_a_server_that_does_not_answer_is_passed_over_and_said_so(monkeypatch):
-    monkeypatch.setattr(trunk_watch, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(trunk_watch, "ANSWER_S", 0.3)
     dead = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     dead.bind((HOST, 0))
     async with udp_peer() as far:

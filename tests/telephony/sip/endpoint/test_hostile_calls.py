@@ -131,7 +131,7 @@ class DeafHost(ToneHost):
 
 
 async def test_a_browsers_line_that_never_comes_up_does_not_keep_its_call(monkeypatch):
-    monkeypatch.setattr(call_io, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(call_io, "ANSWER_S", 0.1)
     async with endpoint(DeafHost()) as (sip, host), udp_peer(sip) as far:
         with sound() as line:
             far.invite(line.sdp("111", BROWSER, protocol="UDP/TLS/RTP/SAVPF"))

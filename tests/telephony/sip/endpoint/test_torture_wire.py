@@ -28,7 +28,7 @@ OUTCOMES = {
 }
 CLOSED = 0
 """A stream whose messages cannot be told apart: without a Content-Length, with two (§18.3)."""
-QUIET_SECONDS = 0.2
+QUIET_S = 0.2
 """No answer in this time is none."""
 
 
@@ -65,7 +65,7 @@ async def statuses(receive) -> set[int]:
     found: set[int] = set()
     while True:
         try:
-            data = await asyncio.wait_for(receive(), 0.03 if found - {100} else QUIET_SECONDS)
+            data = await asyncio.wait_for(receive(), 0.03 if found - {100} else QUIET_S)
         except (TimeoutError, OSError):
             break
         if not data:

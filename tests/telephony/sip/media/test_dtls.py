@@ -224,7 +224,7 @@ async def test_a_far_end_that_never_answers_is_given_up(monkeypatch):
         while not client.failed:
             await asyncio.sleep(0.01)
     assert "did not answer" in client.failed[0]
-    assert len(client.sent) == 1 + len(dtls_io.HELLO_AGAIN_SECONDS)
+    assert len(client.sent) == 1 + len(dtls_io.HELLO_AGAIN_S)
 
 
 async def test_closed_it_says_nothing_more():
@@ -376,7 +376,7 @@ async def test_a_client_begins_where_other_packets_come_from():
 
 @pytest.mark.parametrize("role", ["client", "server"])
 async def test_a_handshake_that_does_not_come_is_said_soon(monkeypatch, role):
-    monkeypatch.setattr(dtls_io, "SLOW_SECONDS", 0.1)
+    monkeypatch.setattr(dtls_io, "SLOW_S", 0.1)
     network = {}
     port = Port(network, A, Dtls(fingerprints(), role), B)
     port.handshakes.receive(b"\x16\xfe\xfd" + bytes(10), C)
@@ -391,7 +391,7 @@ async def test_a_handshake_that_does_not_come_is_said_soon(monkeypatch, role):
 
 
 async def test_a_handshake_that_is_through_is_not_slow(monkeypatch):
-    monkeypatch.setattr(dtls_io, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(dtls_io, "SLOW_S", 0.5)
     network = {}
     server = Port(network, A, Dtls(fingerprints(), "server"), B)
     client = Port(network, B, Dtls(fingerprints(), "client"), A)

@@ -6,9 +6,9 @@ from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.message import Request, respond
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.refer import (
-    AFTER_END_SECONDS,
-    FIRST_NOTIFY_SECONDS,
-    SUBSCRIPTION_SECONDS,
+    AFTER_END_S,
+    FIRST_NOTIFY_S,
+    SUBSCRIPTION_S,
     InboundRefer,
     OutboundRefer,
     Replaces,
@@ -69,9 +69,9 @@ def test_a_target_that_does_not_answer_is_told_of() -> None:
 
 def test_without_any_notify_the_transfer_is_given_up_by_name() -> None:
     refer = accepted()
-    assert refer.get_timer() == FIRST_NOTIFY_SECONDS
-    assert refer.handle_timer(FIRST_NOTIFY_SECONDS - 0.1) is None
-    assert refer.handle_timer(FIRST_NOTIFY_SECONDS) == ReferProgress(
+    assert refer.get_timer() == FIRST_NOTIFY_S
+    assert refer.handle_timer(FIRST_NOTIFY_S - 0.1) is None
+    assert refer.handle_timer(FIRST_NOTIFY_S) == ReferProgress(
         408, "the far end sent no word on the transfer within 32 s", True
     )
 
@@ -79,7 +79,7 @@ def test_without_any_notify_the_transfer_is_given_up_by_name() -> None:
 def test_without_a_last_notify_the_transfer_is_given_up_by_name() -> None:
     refer = accepted()
     refer.notified(notify(b"SIP/2.0 100 Trying"), 1.0)
-    progress = refer.handle_timer(1.0 + SUBSCRIPTION_SECONDS)
+    progress = refer.handle_timer(1.0 + SUBSCRIPTION_S)
     assert progress == ReferProgress(
         408, "the far end did not say how the transfer ended within 180 s", True
     )
@@ -88,7 +88,7 @@ def test_without_a_last_notify_the_transfer_is_given_up_by_name() -> None:
 def test_the_last_word_may_come_after_the_call() -> None:
     refer = accepted()
     assert refer.call_ended(5.0) is None
-    assert refer.get_timer() == 5.0 + AFTER_END_SECONDS
+    assert refer.get_timer() == 5.0 + AFTER_END_S
     assert refer.notified(notify(b"SIP/2.0 200 OK"), 6.0) == ReferProgress(200, "OK", True)
 
 

@@ -8,8 +8,8 @@ from offhook.telephony.sip.messages.message import Request, parse_message, respo
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.session_events import Ended
 from offhook.telephony.sip.transactions.large_requests import (
-    AGAIN_SECONDS,
-    ANSWER_SECONDS,
+    AGAIN_S,
+    ANSWER_S,
     LARGE_BYTES,
 )
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
@@ -120,7 +120,7 @@ def test_where_nobody_listens_it_goes_by_udp_at_once_and_is_the_same_request():
 def test_where_tcp_is_taken_and_nothing_said_it_goes_by_udp_too():
     office = Office()
     office.calls()
-    sent = office.passes(ANSWER_SECONDS - 0.1)
+    sent = office.passes(ANSWER_S - 0.1)
     assert ways(sent) == [("INVITE", "TCP")]
     sent = office.passes(0.2)
     assert ways(sent) == [("INVITE", "UDP")]
@@ -134,7 +134,7 @@ def test_where_tcp_is_taken_and_nothing_said_it_goes_by_udp_too():
 def test_if_udp_has_no_answer_either_the_call_ends():
     office = Office()
     office.calls()
-    office.passes(ANSWER_SECONDS + 33)
+    office.passes(ANSWER_S + 33)
     [ended] = office.ends()
     assert (ended.status, ended.by) == (408, "timeout")
     assert office.agent.transactions == 0
@@ -155,7 +155,7 @@ def test_a_server_without_tcp_is_tried_again_after_an_hour():
     office = Office()
     office.calls()
     office.agent.flow_failed(TCP, office.now)
-    office.passes(AGAIN_SECONDS - 1)
+    office.passes(AGAIN_S - 1)
     office.calls()
     assert ways(office.sent()) == [("INVITE", "UDP")]
     office.passes(2)

@@ -19,7 +19,7 @@ from offhook.telephony.sip.transactions import transactions as module
 from offhook.telephony.sip.transactions.transaction import (
     T1,
     T2,
-    TRANSACTION_SECONDS,
+    TRANSACTION_S,
     ClientTransaction,
     ServerTransaction,
     TransactionState,
@@ -227,7 +227,7 @@ class Calls(World):
         response = self.open.get(transaction)
         if response is None:
             return
-        if self.now - since >= TRANSACTION_SECONDS:
+        if self.now - since >= TRANSACTION_S:
             del self.open[transaction]
             return
         self.sides["b"].respond(transaction, response, self.now)
@@ -393,9 +393,9 @@ def test_a_flood_of_distinct_requests_is_held_to_a_bound_and_passes(
     assert len(side) == 1000
     assert len(side._deadlines) == 2000
     assert len(side._seen) <= 1000
-    side.handle_timer(TRANSACTION_SECONDS)
+    side.handle_timer(TRANSACTION_S)
     side.messages_to_send()
-    assert flood(side, 1, TRANSACTION_SECONDS) == {0: 1}
+    assert flood(side, 1, TRANSACTION_S) == {0: 1}
     assert len(side) == 1
     assert side._bytes < 10_000
 

@@ -103,7 +103,7 @@ def test_it_is_refreshed_before_it_ends_in_the_same_call():
     peer = Registrar()
     first = peer.take()
     peer.accept(first)
-    assert peer.wait() == 300 - module.REFRESH_MARGIN_SECONDS
+    assert peer.wait() == 300 - module.REFRESH_MARGIN_S
     assert peer.state is RegistrationState.REFRESHING
     second = peer.take()
     assert second.call_id == first.call_id
@@ -157,7 +157,7 @@ def test_a_registrar_that_keeps_nothing_has_not_registered_us():
     peer.accept(peer.take(), f"<{CONTACT}>;expires=0", "<sip:1001@198.51.100.9>;expires=20")
     assert peer.state is RegistrationState.WAITING
     assert "keeps no contact" in peer.detail
-    assert peer.wait() == module.BACKOFF_FIRST_SECONDS
+    assert peer.wait() == module.BACKOFF_FIRST_S
     peer.accept(peer.take())
     assert peer.state is RegistrationState.REGISTERED
 
@@ -213,7 +213,7 @@ def test_a_challenge_is_answered_and_the_next_request_brings_the_answer_along():
 
 @pytest.mark.parametrize("says_so", [True, False])
 def test_a_nonce_that_has_become_stale_costs_one_more_request(says_so):
-    peer, server = Registrar(), DigestServer("sip.example.com", nonce_seconds=30)
+    peer, server = Registrar(), DigestServer("sip.example.com", nonce_s=30)
     first = peer.take()
     peer.answer(first, 401, *server.challenge(first, peer.now))
     peer.accept(peer.take())
@@ -239,7 +239,7 @@ def test_a_wrong_password_is_said_and_seldom_tried_again():
         "401 Unauthorized: username or password is wrong, or the realm is not the trunk's"
     )
     assert peer.nothing_to_send()
-    assert peer.wait() >= module.REFUSED_SECONDS
+    assert peer.wait() >= module.REFUSED_S
     assert not peer.nothing_to_send()
 
 
@@ -261,7 +261,7 @@ def test_a_refusal_ends_the_binding_and_is_not_argued_with(status):
     assert peer.detail.startswith(f"{status} Go Away")
     assert peer.registration.status.expires_at is None
     assert peer.nothing_to_send()
-    assert peer.wait() >= module.REFUSED_SECONDS
+    assert peer.wait() >= module.REFUSED_S
 
 
 def test_a_busy_registrar_is_left_alone_for_as_long_as_it_asks():
@@ -271,7 +271,7 @@ def test_a_busy_registrar_is_left_alone_for_as_long_as_it_asks():
     assert peer.detail == "503 Service Unavailable, asks us to wait for 120 s"
     assert peer.wait() == 120
     peer.answer(peer.take(), 503, ("Retry-After", "99999999999"))
-    assert peer.wait() == module.MAX_RETRY_AFTER_SECONDS
+    assert peer.wait() == module.MAX_RETRY_AFTER_S
     peer.accept(peer.take())
     assert peer.state is RegistrationState.REGISTERED
 
@@ -297,7 +297,7 @@ def test_a_new_round_does_not_begin_with_a_busy_server():
     peer.take()
     peer.registration.failed("timeout", peer.now)
     peer.answer(peer.take(), 503, ("Retry-After", "900"))
-    assert peer.wait() == module.BACKOFF_FIRST_SECONDS
+    assert peer.wait() == module.BACKOFF_FIRST_S
     peer.take()
     assert peer.target == 0
 
@@ -341,8 +341,8 @@ def test_waiting_times_are_spread():
     assert len(spread) == 40
     backoffs = sorted(spread)[:20]
     refreshes = sorted(spread)[20:]
-    assert backoffs[0] >= module.BACKOFF_FIRST_SECONDS / 2
-    assert backoffs[-1] <= module.BACKOFF_FIRST_SECONDS
+    assert backoffs[0] >= module.BACKOFF_FIRST_S / 2
+    assert backoffs[-1] <= module.BACKOFF_FIRST_S
     assert refreshes[0] >= 100 + 230 * (1 - module.REFRESH_SPREAD)
     assert refreshes[-1] <= 100 + 230
 
@@ -368,7 +368,7 @@ def test_a_binding_may_end_while_a_refresh_is_out():
     peer.accept(peer.take())
     peer.wait()
     refresh = peer.take()
-    assert peer.wait() == module.REFRESH_MARGIN_SECONDS
+    assert peer.wait() == module.REFRESH_MARGIN_S
     assert (peer.state, peer.registration.status.expires_at) == (
         RegistrationState.REGISTERING,
         None,
@@ -487,7 +487,7 @@ def test_an_address_that_changes_with_every_packet_does_not_keep_us_busy():
     peer = Registrar()
     peer.accept(peer.take())
     asked = 0
-    end = peer.now + 20 * module.MOVE_SECONDS
+    end = peer.now + 20 * module.MOVE_S
     while peer.now < end:
         seen = Uri.parse(f"sip:1001@203.0.113.5:{10000 + asked}")
         peer.registration.move(seen, peer.now)
@@ -564,7 +564,7 @@ def test_every_state_that_waits_for_a_response_knows_every_outcome():
 def test_whatever_happens_one_request_is_out_and_time_goes_on(steps):
     """No step of a registrar makes us send without end, stand still, or send two at once."""
     peer = Registrar(targets=2)
-    server = DigestServer("r", nonce_seconds=10)
+    server = DigestServer("r", nonce_s=10)
     out = peer.take()
     for what, status, number in steps:
         if what == "answer" and out is not None:

@@ -8,11 +8,11 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import with_raw_parameter
 from offhook.telephony.sip.messages.message import Request, Response, parse_message, respond
 from offhook.telephony.sip.messages.uri import Uri
-from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE_SECONDS, KeepAlives
+from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE_S, KeepAlives
 from offhook.telephony.sip.trunks.registration import Registration
 from offhook.telephony.sip.trunks.trunk_watch import (
-    ANSWER_SECONDS,
-    DOWN_SECONDS,
+    ANSWER_S,
+    DOWN_S,
     SPREAD,
     TrunkWatch,
 )
@@ -92,12 +92,12 @@ def test_a_server_is_asked_every_so_often_and_one_that_is_down_more_often():
     assert len(server.asked) == 1
     server.passes(1)
     assert len(server.asked) == 2
-    server.passes(ANSWER_SECONDS)
+    server.passes(ANSWER_S)
     assert server.state == "down"
     assert server.watch.state.detail == "198.51.100.1:5060 by UDP has not answered for 8 s"
-    server.passes(DOWN_SECONDS)
+    server.passes(DOWN_S)
     assert len(server.asked) == 3
-    server.passes(10 * (DOWN_SECONDS + ANSWER_SECONDS))
+    server.passes(10 * (DOWN_S + ANSWER_S))
     assert len(server.asked) == 13
     server.answers(FIRST)
     assert server.state == "up"
@@ -105,7 +105,7 @@ def test_a_server_is_asked_every_so_often_and_one_that_is_down_more_often():
 
 def test_an_answer_that_comes_late_counts():
     server = Server(FIRST)
-    server.passes(ANSWER_SECONDS + 1)
+    server.passes(ANSWER_S + 1)
     assert server.state == "down"
     server.answers(FIRST)
     assert server.state == "up"
@@ -113,7 +113,7 @@ def test_an_answer_that_comes_late_counts():
 
 def test_the_end_of_an_older_question_says_nothing_of_a_newer_one():
     server = Server(FIRST)
-    server.passes(ANSWER_SECONDS + DOWN_SECONDS)
+    server.passes(ANSWER_S + DOWN_S)
     [old, new] = [request for _, request, _ in server.asked]
     server.watch.failed(old, "", server.now)
     server.answers(FIRST)
@@ -130,7 +130,7 @@ def test_where_there_is_no_way_the_reason_is_said_at_once():
 def test_a_trunk_is_up_while_one_of_its_servers_is():
     server = Server(FIRST, SECOND)
     server.answers(SECOND)
-    server.passes(ANSWER_SECONDS)
+    server.passes(ANSWER_S)
     assert server.state == "up"
     assert server.watch.state.detail.startswith("1 of 2 servers down: 198.51.100.1:5060")
     assert server.watch.is_down(FIRST)
@@ -169,7 +169,7 @@ def test_trunks_are_not_all_asked_at_once():
 def test_a_way_is_kept_open_every_25_s():
     kept = KeepAlives()
     kept.use([FIRST], 0.0)
-    assert kept.get_timer() == KEEP_ALIVE_SECONDS == 25
+    assert kept.get_timer() == KEEP_ALIVE_S == 25
     assert not kept.take_due(24.9)
     assert kept.take_due(25.0) == [FIRST]
     kept.use([FIRST, SECOND], 40.0)  # what is kept open goes on as it was
@@ -291,11 +291,11 @@ def test_a_server_that_is_down_is_passed_over_while_another_is_up():
 
 
 def test_what_is_asked_has_its_default_and_can_be_off():
-    assert Trunk("a", server="b").watch_seconds == 60
-    assert Trunk("a", server="b", options_seconds=0).watch_seconds == 0
-    assert CARRIER.watch_seconds == 0
-    assert replace(CARRIER, options_seconds=30).watch_seconds == 30
-    assert Trunk("a", addresses=("10.0.0.1",)).watch_seconds == 0
+    assert Trunk("a", server="b").watch_s == 60
+    assert Trunk("a", server="b", options_seconds=0).watch_s == 0
+    assert CARRIER.watch_s == 0
+    assert replace(CARRIER, options_seconds=30).watch_s == 30
+    assert Trunk("a", addresses=("10.0.0.1",)).watch_s == 0
     office = Office(replace(PBX, options_seconds=0))
     office.passes(1000)
     assert not office.sent

@@ -421,7 +421,7 @@ async def test_a_client_that_takes_nothing_is_left(
     quick_server: Quick, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_stream_io, "MAX_UNTAKEN_S", 0.3)
-    monkeypatch.setattr(worker_stream_io, "CLOSE_SECONDS", 0.3)
+    monkeypatch.setattr(worker_stream_io, "CLOSE_S", 0.3)
     async with connected(quick_server) as socket:
         for _ in range(5):
             await socket.send_json({"input": "word " * 4000})
