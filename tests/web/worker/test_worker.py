@@ -27,10 +27,11 @@ from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecogni
 from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, Progress, Recognizer
 from offhook.pipeline.speech.remote import asr_protocol, worker_protocol
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
+from offhook.pipeline.speech.streams import utterance_queue
 from offhook.web.config.config import Asr, Config, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.http.listening_io import Address
-from offhook.web.speech_api.sockets import asr_stream_io, worker_stream_io
+from offhook.web.speech_api.sockets import worker_stream_io
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.worker import local_worker_io
 from offhook.web.worker.local_worker_io import on_demand
@@ -390,7 +391,7 @@ async def test_what_ends_a_stream_is_said_in_words(
     code: str,
     says: str,
 ) -> None:
-    monkeypatch.setattr(asr_stream_io, "MAX_UNHEARD_S", 2)
+    monkeypatch.setattr(utterance_queue, "MAX_UNHEARD_S", 2)
     if code == "idle":
         monkeypatch.setattr(worker_stream_io, "IDLE_S", 0.1)
     async with (
@@ -414,7 +415,7 @@ async def test_what_ends_a_stream_is_said_in_words(
 async def test_more_than_may_wait_is_read_when_a_final_makes_room(
     engine: PocketSphinxRecognizer, phrase: Pcm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asr_stream_io, "MAX_UNHEARD_S", 3)
+    monkeypatch.setattr(utterance_queue, "MAX_UNHEARD_S", 3)
     async with serving(lambda progress: Kept(engine)) as (client, _), talking(client) as socket:
         for _ in range(4):
             await socket.send_bytes(phrase.tobytes())

@@ -49,6 +49,7 @@ from offhook.pipeline.speech.remote.worker_protocol import (
     shown,
     table_of,
 )
+from offhook.pipeline.speech.streams.utterance_queue import MAX_UNHEARD_S
 from offhook.pipeline.speech.timing import STAGES, Stages
 
 PATH = "/ws/transcribe"
@@ -56,13 +57,6 @@ RATES = (8_000, 16_000, 24_000, 48_000)
 """Hz; what is not 16 000 is converted by the server."""
 MAX_AUDIO_BYTES = 1 << 18
 """Of one binary message: 8 s at 16 kHz. A longer one is the error `too_long`."""
-MAX_UNHEARD_S = 180
-"""Sound of one stream that no partial or final has covered yet. Beyond it the server reads no
-further until a final comes; when none is due, because nothing was flushed, it is the error
-`behind`."""
-MAX_WAITING_UTTERANCES = 64
-"""Of one stream, flushed and without a final. Beyond, the server reads no further until one
-comes."""
 MAX_STAGE_MS = 1e9
 """Of one stage of a text: what a server says beyond that is no time."""
 

@@ -41,7 +41,7 @@ from offhook.web.speech_api.realtime.turn_detector import (
     TurnStarted,
     TurnStopped,
 )
-from offhook.web.speech_api.sockets.utterances import InputResampler
+from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
 MAX_ERRORS = 100
 """A client that is wrong so often understands none of the answers: the session ends."""

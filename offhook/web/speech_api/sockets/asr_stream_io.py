@@ -1,10 +1,12 @@
 """A live stream to a recognizer: the protocol of `asr_protocol`, on any server of ours."""
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
+import numpy as np
 from aiohttp import web
 
 from offhook.media.pcm import RATE_IN, Pcm
@@ -16,8 +18,6 @@ from offhook.pipeline.speech.recognizer import (
 )
 from offhook.pipeline.speech.remote.asr_protocol import (
     MAX_AUDIO_BYTES,
-    MAX_UNHEARD_S,
-    MAX_WAITING_UTTERANCES,
     Cancel,
     Close,
     Flush,
@@ -29,14 +29,18 @@ from offhook.pipeline.speech.remote.asr_protocol import (
     server_text,
 )
 from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
+from offhook.pipeline.speech.streams import utterance_queue
+from offhook.pipeline.speech.streams.utterance_queue import Utterance, UtteranceQueue
 from offhook.pipeline.speech.timing import Stages
+from offhook.web.speech_api.sockets.input_resampler import InputResampler
 from offhook.web.speech_api.sockets.stream_host_io import StreamHost
-from offhook.web.speech_api.sockets.utterances import (
-    BufferedRecognizerStream,
-    InputResampler,
-    Utterances,
-)
 from offhook.web.speech_api.sockets.worker_stream_io import Refused, WorkerStream
+
+
+class ClientUtterance(Utterance):
+    """The engine keeps it."""
+
+    replays = False
 
 
 class RecognitionSession:
@@ -44,8 +48,7 @@ class RecognitionSession:
 
     def __init__(self, host: StreamHost) -> None:
         self._host = host
-        self._utterances = Utterances()
-        self._late = BufferedRecognizerStream()
+        self._queue = UtteranceQueue(ClientUtterance, bounded=False)
         self._hears: RecognizerStream | None = None
         self._told = asyncio.Event()
 
@@ -53,7 +56,7 @@ class RecognitionSession:
         """Raises EngineError, and what ends `stream` meanwhile."""
         recognizer = await stream.loaded(self._host.recognizer())
         self._hears = await recognizer.open(options)
-        self._late.begin(self._hears)
+        self._forward()
 
     async def close(self) -> None:
         if self._hears is not None:
@@ -62,29 +65,38 @@ class RecognitionSession:
     def feed(self, pcm: Pcm) -> None:
         """Take 16 kHz samples."""
         if len(pcm):
-            self._utterances.current().fed += len(pcm)
+            self._queue.feed(pcm, time.monotonic())
             self._host.count_audio(len(pcm) / RATE_IN)
-            self._late.feed(pcm)
+            self._forward()
 
     def flush(self) -> None:
-        self._utterances.flush(time.monotonic())
-        self._late.finish()
+        self._queue.finish(time.monotonic())
+        self._forward()
 
     def cancel(self) -> None:
         """The utterance in progress, if there is one."""
-        if self._utterances.cancel():
-            self._late.cancel()
+        if self._queue.open is not None:
+            self._queue.cancel()
+            if self._hears is not None:
+                self._hears.cancel()
+
+    def _forward(self) -> None:
+        """All that the engine has not been given."""
+        if self._hears is None:
+            return
+        for utterance in self._queue:
+            while (sound := utterance.next_to_send(sys.maxsize)) is not None:
+                if sound:
+                    self._hears.feed(np.frombuffer(sound, np.int16))
+                else:
+                    self._hears.finish()
 
     async def room(self) -> None:
         """Returns when there is room for more. Raises Refused when there will be none, because
         nothing was flushed."""
-        utterances = self._utterances
-        while (
-            utterances.unheard > MAX_UNHEARD_S * RATE_IN
-            or utterances.waiting >= MAX_WAITING_UTTERANCES
-        ):
-            if not utterances.waiting:
-                words = f"{MAX_UNHEARD_S} s of sound without a result: flush sooner"
+        while self._queue.full:
+            if not self._queue.waiting:
+                words = f"{utterance_queue.MAX_UNHEARD_S} s of sound without a result: flush sooner"
                 raise Refused(ErrorCode.BEHIND, words)
             self._told.clear()
             await self._told.wait()
@@ -93,13 +105,15 @@ class RecognitionSession:
         """Each with the number of its utterance. Raises EngineError."""
         assert self._hears is not None
         async for event in self._hears.events():
-            utterance = self._utterances.hear(event)
-            self._told.set()
+            utterance = self._queue.oldest
             if utterance is None:
-                continue
-            if isinstance(event, Final) and not event.continues and utterance.flushed_at:
-                self._host.final_sent(time.monotonic() - utterance.flushed_at)
-            yield utterance.number, event
+                continue  # of one that was cancelled
+            told = self._queue.receive(utterance, event)
+            self._told.set()
+            for each in told:
+                if isinstance(each, Final) and not each.continues:
+                    self._host.final_sent(time.monotonic() - utterance.finished_at)
+                yield utterance.number, each
 
 
 class LiveStream(WorkerStream):

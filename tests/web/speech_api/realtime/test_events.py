@@ -21,6 +21,7 @@ from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.speech.openai.recognizer_io import OpenAiRecognizer
 from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
+from offhook.pipeline.speech.streams import utterance_queue
 from offhook.pipeline.speech.vad.vad import WINDOW
 from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api.errors import ApiError
@@ -46,7 +47,7 @@ from offhook.web.speech_api.realtime.turn_detector import (
     TurnStarted,
     TurnStopped,
 )
-from offhook.web.speech_api.sockets import asr_stream_io, worker_stream_io
+from offhook.web.speech_api.sockets import worker_stream_io
 from tests.web.speech_api.conftest import Quick, Served, quickly_served, until
 from tests.web.speech_api.recordings import QUESTION, spoken
 
@@ -754,7 +755,7 @@ async def _until_closed(socket: Socket) -> Event:
 async def test_what_is_too_much_ends_the_session_in_words(
     quick_server: Quick, monkeypatch: pytest.MonkeyPatch, case: str, code: str, closed: int
 ) -> None:
-    monkeypatch.setattr(asr_stream_io, "MAX_UNHEARD_S", 3)
+    monkeypatch.setattr(utterance_queue, "MAX_UNHEARD_S", 3)
     if case == "idle":
         monkeypatch.setattr(worker_stream_io, "IDLE_S", 0.1)
     async with quick_server.client.ws_connect(PATH, params={"intent": "transcription"}) as socket:

@@ -13,17 +13,17 @@ from offhook.media.pcm import Pcm
 from offhook.pipeline.speech.recognizer import EngineError, Recognizer, StreamOptions
 from offhook.pipeline.speech.remote.asr_protocol import (
     MAX_AUDIO_BYTES,
-    MAX_WAITING_UTTERANCES,
     PATH,
     RATES,
 )
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.worker_protocol import MAX_TEXT_CHARS
+from offhook.pipeline.speech.streams import utterance_queue
 from offhook.web.config.config import Speech as Settings
 from offhook.web.config.config import SpeechKey
 from offhook.web.speech_api.server_io import EngineHandle as ServedEngine
 from offhook.web.speech_api.server_io import SpeechServer
-from offhook.web.speech_api.sockets import asr_stream_io, worker_stream_io
+from offhook.web.speech_api.sockets import worker_stream_io
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings
 from tests.web.speech_api.conftest import (
@@ -182,7 +182,7 @@ async def test_what_ends_a_stream_is_said_in_words(
     says: str,
     closed: int,
 ) -> None:
-    monkeypatch.setattr(asr_stream_io, "MAX_UNHEARD_S", 2)
+    monkeypatch.setattr(utterance_queue, "MAX_UNHEARD_S", 2)
     if code == "idle":
         monkeypatch.setattr(worker_stream_io, "IDLE_S", 0.1)
     async with talking(quick_server.client) as socket:
@@ -306,7 +306,7 @@ async def test_a_client_that_leaves_frees_the_engine_at_once(quick_server: Quick
 
 async def test_no_more_utterances_wait_than_are_kept(quick_server: Quick) -> None:
     quick_server.ears.slow_s = 0.002
-    count = 5 * MAX_WAITING_UTTERANCES
+    count = 5 * utterance_queue.MAX_WAITING
     waiting = 0
     async with talking(quick_server.client) as socket:
         await told(socket, "ready")
@@ -315,7 +315,7 @@ async def test_no_more_utterances_wait_than_are_kept(quick_server: Quick) -> Non
             assert (await told(socket, "final"))["utterance"] == number
             waiting = max(waiting, quick_server.ears.opened[0]._finals.qsize())
         await sending
-    assert 10 < waiting <= MAX_WAITING_UTTERANCES
+    assert 10 < waiting <= utterance_queue.MAX_WAITING
 
 
 async def _flush_often(socket: Socket, count: int) -> None:
