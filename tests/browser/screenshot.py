@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.browser.conftest import BROWSERS, HERE, microphone, serving
 
-SCRIPT = (7.0, "What are your opening hours?", 12.0, "Where are you?", 60.0)
+SCRIPT = (7.0, "Where are you?", 14.0, "What are your opening hours?", 60.0)
 
 
 async def main(picture: Path) -> None:
