@@ -375,7 +375,7 @@ def test_whatever_is_said_every_utterance_has_its_final(steps: list[str]) -> Non
                 case "finish":
                     stream.finish()
                     wanted += 1
-                case "cancel" if stream._utterances and not stream._utterances[-1].finished:
+                case "cancel" if stream.queue.open is not None:
                     stream.cancel()
         found: list[Final] = []
         events = stream.events()

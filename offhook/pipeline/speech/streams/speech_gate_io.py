@@ -9,11 +9,10 @@ first stream asks.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from time import monotonic
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +28,14 @@ from offhook.pipeline.speech.recognizer import (
     StreamOptions,
     Timing,
 )
-from offhook.pipeline.speech.streams.event_mailbox_io import EventMailbox
+from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream
 from offhook.pipeline.speech.streams.speech_gate import SpeechGate, Splices
-from offhook.pipeline.speech.timing import Arrivals
+from offhook.pipeline.speech.streams.utterance_queue import (
+    SAMPLES_PER_MS,
+    State,
+    Utterance,
+    UtteranceQueue,
+)
 from offhook.pipeline.speech.vad.onnx_io import OnnxModel
 
 WINDOW = 512
@@ -49,7 +53,6 @@ long noise leave it hard of hearing."""
 SILENT_DBFS = -60.0
 SILENT_WINDOWS = 4
 """After so many windows below that, none is judged until one is louder."""
-NOTHING = Partial("", 0, 0)
 
 Floats = npt.NDArray[np.float32]
 
@@ -175,15 +178,11 @@ class Judge:
 
 
 @dataclass(eq=False)
-class GatedUtterance:
-    """One that has no Final yet. In samples."""
+class GatedUtterance(Utterance):
+    """Its `pcm` is not judged yet; the engine keeps what it was given. In samples."""
 
-    start: int
-    """In the stream."""
+    replays: ClassVar[bool] = False
     gate: SpeechGate = field(default_factory=SpeechGate)
-    waiting: bytearray = field(default_factory=bytearray)
-    """Sound not judged yet."""
-    fed: int = 0
     judged: int = 0
     given: int = 0
     given_from: int = 0
@@ -192,21 +191,12 @@ class GatedUtterance:
     """Of the given, covered by the engine's events."""
     final_heard: int = 0
     """Of those, by Finals that do not end it."""
-    before: int = 0
-    """Of the fed, covered by those."""
-    finished: bool = False
-    ended: bool = False
-    """Finished and all judged."""
-    cancelled: bool = False
-    shown: Partial = NOTHING
     told: int = 0
-    """Of the fed, covered by what was told."""
-    arrivals: Arrivals | None = None
-    """For a `Timing`, where one is asked for."""
+    """Of the judged, covered by what was told."""
 
     @property
-    def covered(self) -> int:
-        """Of the fed: all that was judged, but what the engine has still to hear."""
+    def coverable(self) -> int:
+        """All that was judged, but what the engine has still to hear."""
         return max(self.told, self.judged - (self.given - self.heard))
 
     def timing(self, of_engine: Timing | None, final: bool) -> Timing | None:
@@ -218,90 +208,46 @@ class GatedUtterance:
         if final:
             timing = self.arrivals.final(started, done)
         else:
-            timing = self.arrivals.update(self.told, self.told, started, done)
+            covered = self.told - self.forgotten
+            timing = self.arrivals.update(covered, covered, started, done)
         if of_engine is None:
             return timing
         return replace(of_engine, begun=min(timing.begun, of_engine.begun))
 
 
-def _ms(samples: int) -> int:
-    return samples * 1000 // RATE_IN
-
-
-class GatedStream:
+class GatedStream(QueuedStream[GatedUtterance]):
     """A `RecognizerStream` before that of the engine."""
 
     def __init__(self, hears: RecognizerStream, judge: Judge, options: StreamOptions) -> None:
+        super().__init__("the gate", options, UtteranceQueue(GatedUtterance, timed=options.timing))
         self.ear = Ear()
         self._hears = hears
         self._judge = judge
-        self._update = options.update_ms * RATE_IN // 1000
-        self._timed = options.timing
-        self._utterances: deque[GatedUtterance] = deque()
-        """Oldest first; only the last can be in progress."""
+        self._update = options.update_ms * SAMPLES_PER_MS
         self._asked: tuple[GatedUtterance, Pcm] | None = None
         """The window that is being judged."""
-        self._samples = 0
         self._splices = Splices()
-        self._mailbox = EventMailbox()
-        self._listening = asyncio.create_task(self._listen(), name="gated stream")
+        self.run(self._listen(), "gated stream")
 
-    # --- the contract ---
-
-    def feed(self, pcm: Pcm) -> None:
-        if self._mailbox.closed or not len(pcm):
-            return
-        utterance = self._current()
-        utterance.waiting += pcm.tobytes()
-        utterance.fed += len(pcm)
-        if utterance.arrivals is not None:
-            utterance.arrivals.came(len(pcm), monotonic())
-        self._samples += len(pcm)
+    def changed(self) -> None:
+        self._end_complete()
         self._judge.listen(self)
 
-    def finish(self) -> None:
-        if not self._mailbox.closed:
-            utterance = self._current()
-            utterance.finished = True
-            if utterance.arrivals is not None:
-                utterance.arrivals.ended(monotonic())
-            self._end_complete()
-            self._judge.listen(self)
-
-    def cancel(self) -> None:
-        if not self._utterances:
-            return
-        utterance = self._utterances.pop()
-        utterance.cancelled = True
-        self._mailbox.drop_partial()
+    def withdraw(self, utterance: GatedUtterance) -> None:
         if utterance.given:
             self._hears.cancel()
 
-    def events(self) -> AsyncIterator[Partial | Final]:
-        """Raises EngineError when the engine broke."""
-        return self._mailbox.events()
-
     async def close(self) -> None:
-        self._mailbox.close()
         self._judge.forget(self)
-        self._utterances.clear()
-        self._listening.cancel()
-        await asyncio.gather(self._listening, return_exceptions=True)
+        await super().close()
         await self._hears.close()
-
-    def _current(self) -> GatedUtterance:
-        """The utterance in progress; a new one when there is none."""
-        if not self._utterances or self._utterances[-1].finished:
-            arrivals = Arrivals() if self._timed else None
-            self._utterances.append(GatedUtterance(self._samples, arrivals=arrivals))
-        return self._utterances[-1]
 
     # --- what is judged ---
 
     def next_row(self) -> Floats | None:
         """The model's next input; None when it waits for one's answer, or there is no sound."""
-        while not self._mailbox.closed and self._asked is None:
-            utterance = next((u for u in self._utterances if not u.ended), None)
+        while not self.mailbox.closed and self._asked is None:
+            utterance = next((u for u in self.queue if not u.finish_sent), None)
             if utterance is None or not self._take_window(utterance):
                 return None
             assert self._asked is not None
@@ -313,17 +259,15 @@ class GatedStream:
 
     def _take_window(self, utterance: GatedUtterance) -> bool:
         """False when there is none yet."""
-        size = len(utterance.waiting)
-        if size < 2 * WINDOW and not (utterance.finished and size):
+        size = len(utterance.pcm)
+        if size < 2 * WINDOW and not (utterance.state is State.FINISHED and size):
             return False
-        data = bytes(utterance.waiting[: 2 * WINDOW])
-        del utterance.waiting[: len(data)]
-        self._asked = utterance, np.frombuffer(data, np.int16)
+        self._asked = utterance, np.frombuffer(utterance.next_to_send(2 * WINDOW) or b"", np.int16)
         return True
 
     def judged(self, probability: float) -> None:
         """The answer to the last row."""
-        if not self._mailbox.closed:
+        if not self.mailbox.closed:
             self.ear.note(probability)
             self._place(probability)
 
@@ -331,13 +275,14 @@ class GatedStream:
         assert self._asked is not None
         utterance, pcm = self._asked
         self._asked = None
-        if utterance.cancelled:
+        if utterance.state is State.CANCELLED:
             return
         utterance.judged += len(pcm)
         given = utterance.gate.window(pcm, probability)
         if not utterance.given:
             utterance.given_from = self._splices.given
-        at = utterance.start + utterance.judged - sum(map(len, given))
+        begin = utterance.start - utterance.forgotten
+        at = begin + utterance.judged - sum(map(len, given))
         for piece in given:
             self._splices.give(at, len(piece))
             at += len(piece)
@@ -348,27 +293,24 @@ class GatedStream:
 
     def _tell_of_silence(self, utterance: GatedUtterance) -> None:
         """Of several utterances under way only the oldest is told of, as their order is."""
-        if utterance.gate.is_open or utterance is not self._utterances[0]:
+        if utterance.gate.is_open or utterance is not self.queue.oldest:
             return
-        if utterance.covered - utterance.told >= self._update:
+        if utterance.coverable - utterance.told >= self._update:
             self._show(utterance, replace(utterance.shown, timing=None))
 
     def _end_complete(self) -> None:
-        for utterance in self._utterances:
-            if utterance.ended:
+        """Those of which all is judged."""
+        for utterance in self.queue:
+            if utterance.finish_sent:
                 continue
-            if not utterance.finished or utterance.waiting or utterance is self._judging():
+            judging = self._asked is not None and self._asked[0] is utterance
+            if judging or utterance.pcm or utterance.next_to_send(WINDOW) is None:
                 break
-            utterance.ended = True
             if utterance.given:
                 self._hears.finish()
-        while self._utterances and self._utterances[0].ended and not self._utterances[0].given:
-            utterance = self._utterances.popleft()
-            timing = utterance.timing(None, final=True)
-            self._mailbox.put(Final("", _ms(utterance.fed - utterance.before), timing=timing))
-
-    def _judging(self) -> GatedUtterance | None:
-        return self._asked[0] if self._asked is not None else None
+            else:
+                timing = utterance.timing(None, final=True)
+                self.heard(utterance, Final("", utterance.audio_ms, timing=timing))
 
     # --- what the engine says ---
 
@@ -377,33 +319,27 @@ class GatedStream:
             async for event in self._hears.events():
                 self._receive(event)
         except EngineError as error:
-            self._mailbox.fail(error)
+            self.mailbox.fail(error)
 
     def _receive(self, event: Partial | Final) -> None:
-        utterance = self._utterances[0] if self._utterances else None
+        utterance = self.queue.oldest
         if utterance is None or not utterance.given:
             return  # of one that was cancelled
-        utterance.heard = utterance.final_heard + event.audio_ms * RATE_IN // 1000
+        utterance.heard = utterance.final_heard + event.audio_ms * SAMPLES_PER_MS
         if isinstance(event, Partial):
             self._show(utterance, event)
             return
         words = tuple(self._splices.in_stream(word, RATE_IN) for word in event.words)
-        if event.continues:
-            covered = utterance.covered
-            utterance.final_heard, utterance.shown = utterance.heard, NOTHING
-        else:
-            covered = utterance.fed
-            self._utterances.popleft()
+        all_of_it = utterance.forgotten + utterance.fed
+        utterance.told = utterance.coverable if event.continues else all_of_it
+        utterance.final_heard = utterance.heard
         self._splices.forget_before(utterance.given_from + utterance.heard)
-        audio_ms = _ms(covered) - _ms(utterance.before)
-        utterance.before = utterance.told = covered
+        audio_ms = (utterance.told - utterance.forgotten) // SAMPLES_PER_MS
         timing = utterance.timing(event.timing, final=not event.continues)
-        self._mailbox.put(replace(event, audio_ms=audio_ms, words=words, timing=timing))
-        self._end_complete()
+        self.heard(utterance, replace(event, audio_ms=audio_ms, words=words, timing=timing))
 
     def _show(self, utterance: GatedUtterance, partial: Partial) -> None:
-        utterance.told = utterance.covered
-        audio_ms = _ms(utterance.told) - _ms(utterance.before)
+        utterance.told = utterance.coverable
+        audio_ms = (utterance.told - utterance.forgotten) // SAMPLES_PER_MS
         timing = utterance.timing(partial.timing, final=False)
-        utterance.shown = replace(partial, audio_ms=audio_ms, timing=timing)
-        self._mailbox.put(utterance.shown)
+        self.heard(utterance, replace(partial, audio_ms=audio_ms, timing=timing))

@@ -36,10 +36,12 @@ from offhook.pipeline.speech.timing import Arrivals
 
 MAX_UTTERANCE_S = 60
 """A longer utterance is ended here and goes on as the next one: its first Final `continues`."""
-MAX_KEPT_S = 180
-"""Sound of one stream that is kept until its final."""
 MAX_UNHEARD_S = 180
 """Sound that a server has read of one stream and that no partial or final has covered yet."""
+MAX_KEPT_S = 270
+"""Sound of one stream that is kept until its final. A server that reads on up to MAX_UNHEARD_S may
+have read a message of 16 s beyond it, and an utterance of MAX_UTTERANCE_S more that partials cover:
+all of it must have room."""
 MAX_WAITING = 64
 """Utterances of one stream that are finished and have no final."""
 SAMPLES_PER_MS = RATE_IN // 1000

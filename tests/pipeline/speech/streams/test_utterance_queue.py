@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.recognizer import Final, Partial
+from offhook.pipeline.speech.remote.asr_protocol import MAX_AUDIO_BYTES, RATES
 from offhook.pipeline.speech.streams import utterance_queue
 from offhook.pipeline.speech.streams.utterance_queue import (
     LIFE_CYCLE,
@@ -222,6 +223,20 @@ def test_a_server_reads_no_more_when_it_is_full(monkeypatch: pytest.MonkeyPatch)
         assert not queue.full
         queue.finish(0.0)
     assert queue.full
+
+
+def test_what_a_server_reads_before_it_is_full_has_room_in_the_stream_behind_it() -> None:
+    client, kept = UtteranceQueue(SentOnce, bounded=False), UtteranceQueue(Utterance)
+    longest = np.zeros(MAX_AUDIO_BYTES // 2 * RATE_IN // min(RATES), np.int16)
+    second = np.zeros(RATE_IN, np.int16)
+    for seconds in range(utterance_queue.MAX_UTTERANCE_S):
+        assert client.feed(second, 0.0)
+        assert kept.feed(second, 0.0)
+        assert client.oldest is not None
+        client.receive(client.oldest, Partial("", 0, 1000 * seconds + 1000))
+    while not client.full:
+        pcm = longest if client.feed(second, 0.0) and client.full else second
+        assert kept.feed(pcm, 0.0)
 
 
 def test_every_row_of_the_life_cycle_leads_somewhere() -> None:
