@@ -1,13 +1,12 @@
-"""The OpenAPI 3.1 description of the speech API, served at /openapi.json; the schema of a speech
-request is generated from its model."""
+"""The OpenAPI 3.1 description of the speech API, served at /openapi.json; the
+schemas of requests are generated from their models."""
 
 from typing import Any
 
 from offhook import __version__
-from offhook.pipeline.speech.recognizer import MAX_CONTEXT_CHARS
 from offhook.web.speech_api.http.audio_encoder import FORMATS
 from offhook.web.speech_api.http.speech_request import MAX_INPUT_CHARS, VOICE_NAME, SpeechRequest
-from offhook.web.speech_api.http.transcript import FORMATS as TRANSCRIPT_FORMATS
+from offhook.web.speech_api.http.transcription_request import TranscriptionForm
 from offhook.web.speech_api.validation import schema
 
 Table = dict[str, Any]
@@ -43,21 +42,9 @@ REFUSALS = {
     "503": "all places are taken, or the engine cannot run: Retry-After says when to try again",
 }
 
-TRANSCRIPTION: Table = {
-    "type": "object",
-    "required": ["file"],
-    "additionalProperties": False,
-    "properties": {
-        "file": {"type": "string", "format": "binary"},
-        "model": {"type": "string"},
-        "language": {"type": "string", "description": "en, en-US, english; empty: found out"},
-        "prompt": {"type": "string", "maxLength": MAX_CONTEXT_CHARS},
-        "response_format": {"enum": list(TRANSCRIPT_FORMATS)},
-        "temperature": {"type": "number", "minimum": 0, "maximum": 1},
-        "stream": {"type": "boolean"},
-        "timestamp_granularities[]": {"type": "array", "items": {"enum": ["word", "segment"]}},
-    },
-}
+TRANSCRIPTION = schema(TranscriptionForm, form=True)
+TRANSCRIPTION["required"] = ["file"]
+TRANSCRIPTION["properties"]["file"] = {"type": "string", "format": "binary"}
 SPEECH = schema(SpeechRequest)
 VOICE: Table = {
     "type": "object",

@@ -21,6 +21,7 @@ EXPECTED = {
     "bool_type": "true or false",
     "int_type": "a whole number",
     "float_type": "a number",
+    "bool_parsing": "true or false",
 }
 """By pydantic's type of an error."""
 T = TypeVar("T")
@@ -60,20 +61,24 @@ def build(cls: type[T], table: Mapping[str, Any], *, lenient: bool = False) -> T
     return request
 
 
-def schema(cls: type[Any]) -> dict[str, Any]:
-    """The JSON Schema of what `build` takes."""
+def schema(cls: type[Any], *, form: bool = False) -> dict[str, Any]:
+    """The JSON Schema of what `build` takes; of a `form`, whose lists are named with []."""
     found = TypeAdapter(cls).json_schema()
-    for name, field in found["properties"].items():
+    found.setdefault("required", [])
+    for name, field in tuple(found["properties"].items()):
         field.pop("title", None)
         field.pop("default", None)
-        if name not in found["required"]:
+        if form and field.get("type") == "array":
+            found["properties"][f"{name}[]"] = found["properties"].pop(name)
+        elif not form and name not in found["required"]:
             found["properties"][name] = {"anyOf": [*field.pop("anyOf", [field]), {"type": "null"}]}
     return {**found, "additionalProperties": False}
 
 
 def _fault(cls: type[Any], error: ValidationError) -> ApiError:
     first = error.errors(include_url=False)[0]
-    name, value, context = str(first["loc"][0]), first.get("input"), first.get("ctx", {})
+    field, value, context = str(first["loc"][0]), first.get("input"), first.get("ctx", {})
+    name = field + "[]" * (len(first["loc"]) > 1)
     match first["type"]:
         case "missing":
             return ApiError(400, f"{name} is missing", name)
@@ -89,7 +94,7 @@ def _fault(cls: type[Any], error: ValidationError) -> ApiError:
         case kind if kind in EXPECTED and not (kind == "float_type" and type(value) is int):
             what = EXPECTED[kind]
         case _:
-            what = _range(cls, name)
+            what = _range(cls, field)
     words = f"{name} is {shown(value)}, not {what}"
     return ApiError(400, words, name, "invalid_value")
 
