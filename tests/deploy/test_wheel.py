@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,20 +24,26 @@ from tests.deploy.servers import ROOT, address, start
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
+DECLARED = {"base": PROJECT["project"]["dependencies"], **EXTRAS, **PROJECT["dependency-groups"]}
 TESTED = [extra for extra in EXTRAS if not extra.endswith("-official")]
 """Extras that are installed here."""
 NOT_LOCKED = {*PROJECT["tool"]["uv"]["exclude-dependencies"], "numba"}
 """Listed by packages that never import them here."""
-UNDER_ANOTHER = {"triton": "torch", "transformers": "qwen-tts"}
-"""Modules that come with a package of another name."""
+UNDER_ANOTHER = {
+    "annotated_types": "pydantic",
+    "pydantic_core": "pydantic",
+    "transformers": "qwen-tts",
+    "triton": "torch",
+}
+"""Modules of packages that always come with the listed one, in the version that it wants."""
 
 
 def test_every_module_that_is_imported_is_a_dependency() -> None:
     """Or an extra: nothing is there only because another package happens to need it."""
     listed = {
         canonicalize_name(Requirement(each).name)
-        for part in (PROJECT["project"]["dependencies"], *EXTRAS.values())
-        for each in part
+        for part in ("base", *EXTRAS)
+        for each in DECLARED[part]
     }
     provided = packages_distributions()
     for path in (ROOT / "offhook").rglob("*.py"):
@@ -49,6 +56,17 @@ def test_every_module_that_is_imported_is_a_dependency() -> None:
                     from_packages = provided.get(module, [module])
                     found = {canonicalize_name(each) for each in from_packages}
                     assert found & listed or UNDER_ANOTHER.get(module) in listed, (path, module)
+
+
+@pytest.mark.parametrize("part", DECLARED)
+def test_the_lock_has_what_is_declared(part: str) -> None:
+    """In versions that are allowed; or `make lock` was forgotten."""
+    entries = locked(part)
+    for requirement in map(Requirement, DECLARED[part]):
+        entry = entries[canonicalize_name(requirement.name)]
+        versions = re.findall(r"^[\w.-]+==([^ ;]+)", entry, re.MULTILINE)
+        assert versions
+        assert all(requirement.specifier.contains(version) for version in versions)
 
 
 @pytest.mark.parametrize("extra", ["base", *TESTED])
