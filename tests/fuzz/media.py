@@ -18,7 +18,7 @@ import numpy as np
 
 from offhook.media.leg import LegError
 from offhook.media.pcm import RATE_OUT, SAMPLES_IN, Pcm
-from offhook.telephony.sip.media import leg_io
+from offhook.telephony.sip.media import leg_io, rtp_transport_io
 from offhook.telephony.sip.media.latch import Address
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.offer_answer import MediaSettings, NotAcceptable, SdpError
@@ -298,6 +298,7 @@ def run(messages: int, seed: int, show: bool = False) -> Result:
     loop = VirtualLoop()
     with (
         mock.patch.object(leg_io, "monotonic", loop.time),
+        mock.patch.object(rtp_transport_io, "monotonic", loop.time),
         np.errstate(invalid="raise", divide="raise", over="raise"),
         asyncio.Runner(loop_factory=lambda: loop) as runner,
     ):

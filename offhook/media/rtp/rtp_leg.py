@@ -62,6 +62,8 @@ class RtpLeg(Leg):
         self.srtp_failures = 0
         """Packets that failed authentication or were replayed."""
         self.malformed_packets = 0
+        self.refused_packets = 0
+        """Packets from sources that are not believed."""
         self.last_packet_at = 0.0
         """When the last RTP or RTCP packet came, in the time of the ticks; 0 before the first."""
         self.sending = True

@@ -60,7 +60,7 @@ class AgentByEar:
 class SipCallerLeg(ScriptedCallerLeg, SipLeg):
     def use_address(self, address: str) -> None:
         """Ours, in the offer."""
-        self._address = address
+        self._transport.address = address
 
 
 class _Phone(SipEndpoint):

@@ -183,7 +183,7 @@ class FarEnd:
 
     async def play(self, leg, hz=440, seconds=0.6, via=None):
         for _ in range(round(seconds * 50)):
-            (via or self).sock.sendto(self.packet(hz), ("127.0.0.1", leg._sockets.port))
+            (via or self).sock.sendto(self.packet(hz), ("127.0.0.1", leg._transport.sockets.port))
             await asyncio.sleep(0.02)
 
     def heard(self):

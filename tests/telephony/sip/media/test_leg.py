@@ -152,7 +152,7 @@ async def test_reports_go_both_ways(ports, clock, frequent_reports, mux, securit
     await until(lambda: all(leg.statistics().round_trip_ms is not None for leg in (a, b)))
     assert a.statistics().round_trip_ms < 100
     assert a.malformed_packets + a.refused_packets + a.srtp_failures == 0
-    assert a._plan.rtcp_mux is mux
+    assert a._transport.plan.rtcp_mux is mux
 
 
 async def test_the_far_ends_goodbye_to_its_stream_ends_no_call(ports, clock):
@@ -190,7 +190,7 @@ async def test_silence_is_noticed_from_the_start_and_in_the_middle(ports, clock)
         assert leg.media_timeout(now + 61, 60, 30) == "mid-call"
         reporting = struct.pack("!BBHI", 0x80, 201, 1, phone.ssrc)
         before = leg.last_packet_at
-        leg._rtcp_received(reporting, (phone.address[0], phone.address[1] + 1))
+        leg._transport._rtcp_received(reporting, (phone.address[0], phone.address[1] + 1))
         assert leg.last_packet_at > before  # it is there, and silent
 
 
@@ -309,4 +309,4 @@ async def test_ports_are_given_back_even_if_the_signalling_fails(ports):
     leg.control.hang_up = mock.AsyncMock(side_effect=RuntimeError("lost"))
     with pytest.raises(RuntimeError, match="lost"):
         await leg.hang_up("done")
-    assert leg._sockets._release is None
+    assert leg._transport.sockets._release is None

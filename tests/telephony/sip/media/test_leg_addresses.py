@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from offhook.telephony.sip.media.dtls_io import local_fingerprint
 from offhook.telephony.sip.media.latch import LATCH_PACKETS
-from offhook.telephony.sip.media.leg_io import EARLY_PACKETS, SipLeg
+from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.offer_answer import MediaSettings
+from offhook.telephony.sip.media.rtp_transport_io import EARLY_PACKETS
 from tests.telephony.sip.ends import (
     NOWHERE,
     SUITES,
@@ -68,7 +69,7 @@ async def test_who_sprays_before_the_far_end_speaks_is_thrown_out_by_its_first_p
             attacker.ssrc, attacker.number = phone.ssrc, phone.number
         await attacker.play(leg, 3000, 0.3)
         assert leg.remote == attacker.address  # nobody could know better yet
-        phone.sock.sendto(phone.packet(), ("127.0.0.1", leg._sockets.port))
+        phone.sock.sendto(phone.packet(), ("127.0.0.1", leg._transport.sockets.port))
         await until(lambda: leg.remote == phone.address)
         stolen = len(attacker.received)
         await asyncio.gather(
@@ -84,7 +85,7 @@ async def test_blind_spraying_is_never_believed(ports, clock):
         for number in range(200):
             attacker.number = number * 331
             attacker.ssrc = number
-            attacker.sock.sendto(attacker.packet(3000), ("127.0.0.1", leg._sockets.port))
+            attacker.sock.sendto(attacker.packet(3000), ("127.0.0.1", leg._transport.sockets.port))
             await asyncio.sleep(0)
         await hears_nothing(leg)
         assert leg.remote == phone.address
@@ -189,7 +190,7 @@ async def test_not_more_than_half_a_second_is_kept_before_the_answer(ports, cloc
         clock.add(leg)
         leg.offer()
         for _ in range(EARLY_PACKETS + 20):
-            phone.sock.sendto(phone.packet(), ("127.0.0.1", leg._sockets.port))
+            phone.sock.sendto(phone.packet(), ("127.0.0.1", leg._transport.sockets.port))
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)
         leg.accept(phone.sdp())
@@ -202,7 +203,7 @@ async def test_reports_of_a_far_end_behind_a_nat_are_heard_and_answered(
     async with far_ends(2) as [phone, reporter]:
         leg = await answered(ports, clock, phone.sdp(NOWHERE))
         report = struct.pack("!BBHI", 0x80, 201, 1, phone.ssrc)
-        there = "127.0.0.1", leg._sockets.rtcp_port
+        there = "127.0.0.1", leg._transport.sockets.rtcp_port
         reporter.sock.sendto(report, there)
         await asyncio.sleep(0.05)
         assert leg.refused_packets == 1  # nobody knows that SSRC yet
@@ -219,10 +220,11 @@ async def test_reports_of_strangers_are_not_read(ports, clock):
         await phone.play(leg, 440, 0.2)
         attacker.sock.sendto(
             struct.pack("!BBHIBBHI", 0x80, 201, 1, 9, 0x81, 203, 1, phone.ssrc),
-            ("127.0.0.1", leg._sockets.rtcp_port),
+            ("127.0.0.1", leg._transport.sockets.rtcp_port),
         )
         attacker.sock.sendto(
-            struct.pack("!BBHI", 0x80, 201, 1, phone.ssrc), ("127.0.0.1", leg._sockets.port)
+            struct.pack("!BBHI", 0x80, 201, 1, phone.ssrc),
+            ("127.0.0.1", leg._transport.sockets.port),
         )
         await until(lambda: leg.refused_packets == 2)
 
@@ -257,7 +259,7 @@ async def test_garbage_from_anybody_disturbs_nothing(ports, clock, way):
         @given(datagrams, st.booleans(), st.booleans())
         def spray(data, own, rtcp):
             source = phone.address if own else ("127.0.0.1", 9)
-            (leg._rtcp_received if rtcp else leg._rtp_received)(data, source)
+            (leg._transport._rtcp_received if rtcp else leg._transport._rtp_received)(data, source)
 
         spray()
         assert leg.closed is None

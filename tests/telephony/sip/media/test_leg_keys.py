@@ -49,7 +49,7 @@ async def test_with_another_key_nothing_is_heard_or_sent_to(ports, clock):
         await attacker.play(leg, 3000, 0.2)
         assert leg.remote == (NOWHERE, phone.address[1])
         phone.srtp = SdesSrtp(suite, key, ours)
-        phone.sock.sendto(phone.packet(), ("127.0.0.1", leg._sockets.port))
+        phone.sock.sendto(phone.packet(), ("127.0.0.1", leg._transport.sockets.port))
         await until(lambda: leg.remote == phone.address)  # who has the key needs no second packet
         await asyncio.gather(plays(phone, leg, 440), attacker.play(leg, 3000))
         assert leg.remote == phone.address
@@ -64,7 +64,7 @@ async def test_a_packet_played_back_is_not_heard_again(ports, clock):
         ours = key_in(leg.answer(phone.sdp(extra=crypto(suite, key), protocol="RTP/SAVP")))
         phone.srtp = SdesSrtp(suite, key, ours)
         packets = [phone.packet() for _ in range(10)]
-        here = "127.0.0.1", leg._sockets.port
+        here = "127.0.0.1", leg._transport.sockets.port
         for data in packets:
             phone.sock.sendto(data, here)
         for data in packets:
@@ -187,7 +187,7 @@ async def test_dtls_behind_a_nat_works_if_the_far_end_begins(ports, clock):
     clock.add(a)
     clock.add(b)
     await talk(a, b)
-    assert b.remote == ("127.0.0.1", a._sockets.port)
+    assert b.remote == ("127.0.0.1", a._transport.sockets.port)
 
 
 async def test_a_hold_keeps_the_keys_of_dtls_and_another_address_makes_new_ones(ports, clock):
@@ -196,15 +196,15 @@ async def test_a_hold_keeps_the_keys_of_dtls_and_another_address_makes_new_ones(
 
     a, b = await call(ports, clock, security="dtls")
     await talk(a, b)
-    before = b._srtp
+    before = b._transport._srtp
     reoffer(a, b, held)
     assert b.held
     reoffer(a, b)
     await talk(a, b)
-    assert b._srtp is before
+    assert b._transport._srtp is before
     c = await new_leg(ports, "elsewhere", ("pcmu",), "required")
     offer_dtls(c)
     clock.add(c)
     c.accept(b.answer(c.offer()))
     await talk(c, b)
-    assert b._srtp is not before
+    assert b._transport._srtp is not before

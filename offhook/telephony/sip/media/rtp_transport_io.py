@@ -1,0 +1,283 @@
+"""The way of a SIP call's packets: RTP and RTCP on two UDP ports of its own, plain or under SRTP.
+
+A datagram goes from the socket to the leg in one call: the latch says whether its source is
+believed, SRTP whether it is authentic. The plan that offer and answer have made says which keys.
+"""
+
+from collections import deque
+from ipaddress import ip_address
+from time import monotonic
+
+from loguru import logger
+
+from offhook.media.end_reason import End
+from offhook.media.rtp.rtp_leg import RtpLeg
+from offhook.telephony.sip.media.dtls_io import Handshakes
+from offhook.telephony.sip.media.latch import Address, Latch, RtcpLatch
+from offhook.telephony.sip.media.offer_answer import Dtls, MediaPlan, Sdes
+from offhook.telephony.sip.media.rtp_ports_io import RtpPorts, RtpSockets
+from offhook.telephony.sip.media.srtp import SdesSrtp, SrtpError
+
+EARLY_PACKETS = 25
+"""Datagrams kept that come before the answer to our offer, half a second of sound: the far end may
+send as soon as it has the offer (RFC 3264 §5.1), and its first word often overtakes its 200."""
+OLD_KEYS_S = 2.0
+"""How long packets under the keys before are still accepted, for those that were under way."""
+
+
+class RtpTransport:
+    """Gives `leg` the packets that are believed, unprotected, and counts the others there."""
+
+    def __init__(self, leg: RtpLeg, address: str) -> None:
+        """`address` is ours as the far end should see it, in SDP."""
+        self.address = address
+        self.plan: MediaPlan | None = None
+        """None before the first answer."""
+        self._leg = leg
+        self.sockets: RtpSockets | None = None
+        self._early: deque[tuple[bool, bytes, Address, float]] = deque(maxlen=EARLY_PACKETS)
+        self._latch = Latch(None, False, ())
+        self._rtcp_latch = RtcpLatch(None, False)
+        self._told: Address | None = None
+        """In the far end's SDP, if it can be sent to."""
+        self._told_rtcp: Address | None = None
+        self._secure = False
+        self._srtp: SdesSrtp | None = None
+        """Of RTP; None too while DTLS has not agreed on keys."""
+        self._srtcp: SdesSrtp | None = None
+        self._old_keys: tuple[SdesSrtp, float] | None = None
+        """Those before, and until when they are good."""
+        self._handshakes: Handshakes | None = None
+        self._rtcp_handshakes: Handshakes | None = None
+
+    async def bind(self, ports: RtpPorts) -> RtpSockets:
+        """Open a pair of ports. Raises NoPorts."""
+        self.sockets = await ports.pair(self._rtp_received, self._rtcp_received)
+        return self.sockets
+
+    @property
+    def destination(self) -> Address | None:
+        """Where our RTP goes; None while that is not known."""
+        return self._latch.destination
+
+    @property
+    def protection(self) -> str:
+        """Key exchange and suite, "SDES AES_CM_128_HMAC_SHA1_80"; "" for plain RTP."""
+        if self._srtp is None or self.plan is None:
+            return ""
+        exchange = "DTLS" if isinstance(self.plan.security, Dtls) else "SDES"
+        return f"{exchange} {self._srtp.suite}"
+
+    def use(self, plan: MediaPlan, now: float) -> None:
+        """Send and receive as offer and answer have agreed, for the first time or anew."""
+        before, self.plan = self.plan, plan
+        if plan == before:
+            return
+        moved = self._use_addresses(plan, now)
+        # Without ICE a far end that moves makes another association (RFC 8842 §4).
+        if (
+            before is None
+            or before.security != plan.security
+            or (moved and isinstance(plan.security, Dtls))
+        ):
+            self._use_keys(plan, now)
+
+    def deliver_early(self) -> None:
+        """Give the leg, which is ready now, what came before the answer."""
+        for rtcp, data, source, came in self._early:
+            (self._receive_rtcp if rtcp else self._receive_rtp)(data, source, came)
+        self._early.clear()
+
+    def end_handshakes(self) -> None:
+        for handshakes in (self._handshakes, self._rtcp_handshakes):
+            if handshakes is not None:
+                handshakes.close()
+        self._handshakes = self._rtcp_handshakes = None
+
+    def close(self) -> None:
+        if self.sockets is not None:
+            self.sockets.close()
+
+    # --- addresses and keys ---
+
+    def _use_addresses(self, plan: MediaPlan, now: float) -> bool:
+        """Whether the far end is now elsewhere."""
+        before = self._told
+        nowhere = ip_address(plan.remote[0]).is_unspecified
+        if not nowhere or self._told is None:  # held by c=0.0.0.0, the far end is where it was
+            self._told = self._sendable(plan.remote)
+            self._told_rtcp = self._sendable(plan.remote_rtcp)
+        secure = plan.security is not None
+        arriving = frozenset((*plan.receive, *plan.events_in, *plan.comfort_noise))
+        self._latch.renew(self._told, secure, arriving, now)
+        self._rtcp_latch.renew(self._told_rtcp, secure)
+        return self._told != before
+
+    def _sendable(self, remote: Address) -> Address | None:
+        """What SDP says, unless that is nowhere, or some service of our own machine."""
+        theirs = ip_address(remote[0])
+        if theirs.is_unspecified or (theirs.is_loopback and not _is_loopback(self.address)):
+            return None
+        return remote
+
+    def _use_keys(self, plan: MediaPlan, now: float) -> None:
+        security = plan.security
+        self._secure = security is not None
+        self.end_handshakes()
+        match security:
+            case None:
+                self._srtp = self._srtcp = None
+            case Sdes(_, suite, local_key, remote_key):
+                make = SdesSrtp if self._srtp is None else self._srtp.renewed
+                self._replace_keys(make(suite, local_key, remote_key), now)
+                self._srtcp = self._srtp
+            case Dtls():
+                self._start_handshakes(security, plan.rtcp_mux)
+
+    def _replace_keys(self, keys: SdesSrtp, now: float) -> None:
+        if self._srtp is not None:
+            self._old_keys = self._srtp, now + OLD_KEYS_S
+        self._srtp = keys
+
+    def _start_handshakes(self, security: Dtls, mux: bool) -> None:
+        """One handshake on each port that is used (RFC 5764 §4.1)."""
+        assert self.sockets is not None
+        self._handshakes = Handshakes(
+            security,
+            self._latch.destination,
+            self.sockets.send_rtp,
+            self._use_dtls_keys,
+            lambda reason: self._leg.close(End.NOT_PROTECTED + f": {reason}"),
+            lambda words: logger.warning("{}: {}", self._leg.call_id, words),
+        )
+        if not mux:
+            self._rtcp_handshakes = Handshakes(
+                security,
+                self._rtcp_latch.destination,
+                self.sockets.send_rtcp,
+                self._use_dtls_rtcp_keys,
+                lambda reason: logger.debug("{}: no RTCP: {}", self._leg.call_id, reason),
+                lambda words: logger.debug("{}: no RTCP: {}", self._leg.call_id, words),
+            )
+
+    def _use_dtls_keys(self, keys: SdesSrtp, source: Address) -> None:
+        assert self.plan is not None
+        now = monotonic()
+        self._replace_keys(keys, now)
+        self._latch.authenticated(source, b"", now)
+        if self.plan.rtcp_mux:
+            self._srtcp = keys
+
+    def _use_dtls_rtcp_keys(self, keys: SdesSrtp, source: Address) -> None:
+        self._srtcp = keys
+        self._rtcp_latch.authenticated(source, monotonic())
+
+    # --- packets in ---
+
+    def _rtp_received(self, data: bytes, source: Address) -> None:
+        if self.plan is None:
+            self._early.append((False, data, source, monotonic()))
+        else:
+            self._receive_rtp(data, source, monotonic())
+
+    def _rtcp_received(self, data: bytes, source: Address) -> None:
+        if self.plan is None:
+            self._early.append((True, data, source, monotonic()))
+        else:
+            self._receive_rtcp(data, source, monotonic())
+
+    def _receive_rtp(self, data: bytes, source: Address, now: float) -> None:
+        if len(data) < 2 or data[0] >> 6 != 2:
+            self._receive_other(self._handshakes, data, source)
+        elif 192 <= data[1] <= 223:  # RTCP beside it (RFC 5761 §4)
+            if self._secure or source == self._latch.destination:
+                self._receive_report(data, now)
+            else:
+                self._leg.refused_packets += 1
+        elif not self._latch.accept(source, data, now):
+            self._leg.refused_packets += 1
+        elif not self._secure:
+            self._leg.receive_rtp(data, now)
+        elif self._srtp is None:  # DTLS has not agreed on keys
+            if self._handshakes is not None:
+                self._handshakes.heard(source)
+        elif (plain := self._unprotect(data, now)) is not None:
+            self._latch.authenticated(source, data, now)
+            self._leg.receive_rtp(plain, now)
+
+    def _unprotect(self, data: bytes, now: float) -> bytes | None:
+        assert self._srtp is not None
+        try:
+            return self._srtp.unprotect(data)
+        except SrtpError:
+            pass
+        if self._old_keys is not None:
+            old, until = self._old_keys
+            try:
+                if now < until:
+                    return old.unprotect(data)
+            except SrtpError:
+                pass
+        self._leg.srtp_failures += 1
+        return None
+
+    def _receive_rtcp(self, data: bytes, source: Address, now: float) -> None:
+        if len(data) < 2 or data[0] >> 6 != 2:
+            self._receive_other(self._rtcp_handshakes, data, source)
+        elif not self._rtcp_latch.accept(source, data, self._latch, now):
+            self._leg.refused_packets += 1
+        elif self._receive_report(data, now) and self._secure:
+            self._rtcp_latch.authenticated(source, now)
+
+    def _receive_report(self, data: bytes, now: float) -> bool:
+        """RTCP whose source is believed, or is to be proved."""
+        if self._secure:
+            if self._srtcp is None:
+                return False
+            try:
+                data = self._srtcp.unprotect_rtcp(data)
+            except SrtpError:
+                self._leg.srtp_failures += 1
+                return False
+        self._leg.receive_rtcp(data, now)
+        return True
+
+    def _receive_other(self, handshakes: Handshakes | None, data: bytes, source: Address) -> None:
+        """What else shares the port (RFC 7983 §7)."""
+        if handshakes is not None and data and 20 <= data[0] <= 63:
+            handshakes.receive(data, source)
+        elif handshakes is not None and data and data[0] < 4:  # STUN, which we do not speak here
+            handshakes.heard(source)
+        else:
+            self._leg.malformed_packets += 1
+
+    # --- packets out ---
+
+    def send_rtp(self, packet: bytes) -> None:
+        to, srtp = self._latch.destination, self._srtp
+        if to is None or self.sockets is None:
+            return
+        if srtp is not None:
+            self.sockets.send_rtp(srtp.protect(packet), to)
+        elif not self._secure:
+            self.sockets.send_rtp(packet, to)
+
+    def send_rtcp(self, packet: bytes) -> None:
+        if self.sockets is None or self.plan is None:
+            return
+        if self._secure:
+            if self._srtcp is None:
+                return
+            packet = self._srtcp.protect_rtcp(packet)
+        if self.plan.rtcp_mux:
+            if self._latch.destination is not None:
+                self.sockets.send_rtp(packet, self._latch.destination)
+        elif self._rtcp_latch.destination is not None:
+            self.sockets.send_rtcp(packet, self._rtcp_latch.destination)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:  # a name
+        return False
