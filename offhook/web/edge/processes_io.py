@@ -23,6 +23,7 @@ from typing import Any
 from loguru import logger
 
 from offhook.pipeline.conversation.bot_io import load_bot
+from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.web.config.config import Config, ConfigError, Server
 from offhook.web.edge import server_io
 from offhook.web.edge.edge_io import Edge
@@ -33,7 +34,7 @@ from offhook.web.http.listening_io import Runner
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run as run_loop
 from offhook.web.process.stop_io import Stop
-from offhook.web.worker.local_worker_io import local_workers
+from offhook.web.worker.local_worker_io import end_within, local_workers
 
 FIRST = 1
 """The number of the process that the others are started by."""
@@ -214,7 +215,7 @@ async def _free_port(server: Server) -> int:
 
 async def _keep_running(settings: Settings, stop: Stop, hive: Others) -> None:
     """Run another process, and again when it ends unasked."""
-    loop, pause = asyncio.get_running_loop(), RESTART_S
+    loop, retry = asyncio.get_running_loop(), RetryPolicy(first_s=RESTART_S, max_s=RESTART_MAX_S)
     while not stop.drain.is_set():
         began = loop.time()
         try:
@@ -224,10 +225,11 @@ async def _keep_running(settings: Settings, stop: Stop, hive: Others) -> None:
             how = f"does not start: {error}"
         if stop.drain.is_set():
             return
-        pause = RESTART_S if loop.time() - began > STEADY_S else pause
+        if loop.time() - began > STEADY_S:
+            retry.reset()
+        pause = retry.next_s()
         logger.error("process {} {}; again in {:g} s", settings.number, how, pause)
         await _first_of(asyncio.sleep(pause), stop.drain.wait())
-        pause = min(2 * pause, RESTART_MAX_S)
 
 
 async def _run_once(settings: Settings, stop: Stop, hive: Others) -> int | None:
@@ -255,10 +257,7 @@ async def _end(process: Process, drain_seconds: float, stop: Stop) -> None:
     limit = asyncio.sleep(drain_seconds + END_S)
     await _first_of(process.wait(), stop.end.wait(), limit)
     process.stdin.close()
-    await _first_of(process.wait(), asyncio.sleep(END_S))
-    if process.returncode is None:
-        process.kill()
-        await process.wait()
+    await end_within(process, END_S)
 
 
 async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:

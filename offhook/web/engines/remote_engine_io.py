@@ -17,6 +17,7 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     WorkerClient,
     is_hopeless,
 )
+from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.web.speech_api.server_io import EngineHandle
 
 TRIES = 4
@@ -74,7 +75,7 @@ class Elsewhere(Generic[E]):
 
     async def _load(self) -> None:
         """Raises EngineError."""
-        pause = RECONNECT_S
+        retry = RetryPolicy(first_s=RECONNECT_S)
         for tries_left in reversed(range(TRIES)):
             try:
                 await self._start()
@@ -87,8 +88,7 @@ class Elsewhere(Generic[E]):
                     raise EngineError(self._fault, "unloaded") from error
                 if hopeless:
                     raise
-            await asyncio.sleep(pause)
-            pause *= 2
+            await asyncio.sleep(retry.next_s())
         if not self.loaded:
             self.loaded = self._client is None or await self._is_ready()
 

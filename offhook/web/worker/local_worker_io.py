@@ -188,12 +188,16 @@ def _log_line(line: str) -> tuple[str, str, str]:
 
 
 async def _end(process: Process) -> None:
-    if process.returncode is not None:
-        return
-    with suppress(ProcessLookupError):
-        process.terminate()
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await end_within(process, END_S)
+
+
+async def end_within(process: Process, limit_s: float) -> None:
+    """Waits for a process that was told to end; kills it when it has not after `limit_s`."""
     try:
-        async with asyncio.timeout(END_S):
+        async with asyncio.timeout(limit_s):
             await process.wait()
     except TimeoutError:
         process.kill()

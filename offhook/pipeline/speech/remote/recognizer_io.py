@@ -39,7 +39,6 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     LOOK_S,
     LOST,
     PING_S,
-    RECONNECT_MAX_S,
     RECONNECT_S,
     SILENCE_S,
     START_TIMEOUT_S,
@@ -54,6 +53,7 @@ from offhook.pipeline.speech.remote.worker_client_io import (
 from offhook.pipeline.speech.remote.worker_protocol import Error, ProtocolError
 from offhook.pipeline.speech.streams.languages import UNKNOWN
 from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream
+from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.pipeline.speech.streams.utterance_queue import State, Utterance, UtteranceQueue
 
 GIVE_UP_S = 30.0
@@ -185,7 +185,7 @@ class RemoteStream(QueuedStream[WireUtterance]):
 
     async def _stay_connected(self) -> None:
         loop = asyncio.get_running_loop()
-        pause, said = RECONNECT_S, ""
+        retry, said = RetryPolicy(first_s=RECONNECT_S), ""
         lost: Exception = ConnectionError("it is not connected")
         lost_at = loop.time()
         while True:
@@ -195,7 +195,8 @@ class RemoteStream(QueuedStream[WireUtterance]):
                 connected = True
                 try:
                     await ready_of(socket)
-                    pause, said, ready = RECONNECT_S, "", True
+                    retry.reset()
+                    said, ready = "", True
                     await self._converse(socket)
                 finally:
                     with suppress(*LOST):
@@ -213,8 +214,7 @@ class RemoteStream(QueuedStream[WireUtterance]):
             self._forget_connection(lost)
             if hopeless or loop.time() - lost_at > GIVE_UP_S:
                 self._give_up(said, lost, [u for u in self.queue if u.state is State.FINISHED])
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, RECONNECT_MAX_S)
+            await asyncio.sleep(retry.next_s())
 
     def _forget_connection(self, error: Exception) -> None:
         hopeless = [u for u in self._on_wire.values() if not self.queue.lose(u)]

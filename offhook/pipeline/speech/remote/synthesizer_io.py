@@ -20,7 +20,6 @@ from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, Comma
 from offhook.pipeline.speech.remote.voices_io import RemoteClone, RemoteVoices
 from offhook.pipeline.speech.remote.worker_client_io import (
     LOST,
-    RECONNECT_MAX_S,
     RECONNECT_S,
     START_TIMEOUT_S,
     Refused,
@@ -30,6 +29,7 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     is_hopeless,
 )
 from offhook.pipeline.speech.remote.worker_protocol import ProtocolError
+from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, TextTooLong, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample
 
@@ -123,6 +123,7 @@ class RemoteSpeech:
         """Of connections, since the last word."""
         self._refused_at: float | None = None
         """When it was refused first, since the last sound."""
+        self._retry = RetryPolicy(first_s=RECONNECT_S)
         self._pause = 0.0
         """Seconds before a connection is tried again."""
         self._said = ""
@@ -189,6 +190,7 @@ class RemoteSpeech:
 
     async def hear(self, pcm: Pcm) -> None:
         """More sound. Waits until there is room."""
+        self._retry.reset()
         self._pause, self._said, self._refused_at = 0.0, "", None
         self._pieces.append(Speech(pcm, ""))
         self._untaken += len(pcm)
@@ -272,7 +274,7 @@ class RemoteSpeech:
         if (words := in_words(error)) != self._said:
             logger.warning("x the speech worker at {}: {}", self._connections.client.url, words)
             self._said = words
-        self._pause = min(max(RECONNECT_S, 2 * self._pause), RECONNECT_MAX_S)
+        self._pause = self._retry.next_s()
         return False
 
     def _fail(self, words: str, error: BaseException) -> None:

@@ -12,8 +12,7 @@ from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode, Pro
 
 UNIX = "unix:"
 RECONNECT_S = 0.05
-RECONNECT_MAX_S = 5.0
-"""The pause before a connection is tried again: twice as long each time."""
+"""The pause before a connection is tried again: twice as long each time, see RetryPolicy."""
 CONNECT_TIMEOUT_S = 30.0
 """A process that is being started answers after some seconds."""
 PING_S = 15.0

@@ -1,5 +1,7 @@
 """What came to nothing, and whether and when it is tried again."""
 
+import math
+
 from offhook.pipeline.speech.recognizer import EngineError, EngineFault, NotPossible
 
 RETRY_S = 0.1
@@ -37,17 +39,29 @@ class AttemptFailed(Exception):
 
 
 class RetryPolicy:
-    """Pauses between tries of one thing, and when to give it up. `now` in seconds of one clock."""
+    """Pauses between tries of one thing: `first_s`, then twice as long each time, `max_s` at most;
+    and when to give it up. `now` in seconds of one clock."""
 
-    def __init__(self, give_up_s: float) -> None:
-        self._give_up_s = give_up_s
-        self._pause = RETRY_S
+    def __init__(
+        self, give_up_s: float = math.inf, first_s: float = RETRY_S, max_s: float = RETRY_MAX_S
+    ) -> None:
+        self._give_up_s, self._first_s, self._max_s = give_up_s, first_s, max_s
+        self.reset()
+
+    def reset(self) -> None:
+        """It succeeded: the next failure is a first one."""
+        self._pause = self._first_s
         self._until: float | None = None
+
+    def next_s(self) -> float:
+        """How long to wait after one more failure, of what is never given up."""
+        pause = self._pause
+        self._pause = min(2 * pause, self._max_s)
+        return pause
 
     def pause_s(self, failed: AttemptFailed, now: float) -> float | None:
         """How long to wait before it is tried again; None: never."""
         if self._until is None:
             self._until = now + self._give_up_s
-        pause = max(self._pause, failed.after_s)
-        self._pause = min(2 * self._pause, RETRY_MAX_S)
+        pause = max(self.next_s(), failed.after_s)
         return None if failed.hopeless or now + pause > self._until else pause
