@@ -268,14 +268,16 @@ def http() -> str:
             text += f"## `{method.upper()} {path}`\n\n{operation['summary']}.\n\n"
             for kind, content in operation.get("requestBody", {}).get("content", {}).items():
                 schema = resolved(content["schema"])
-                needed = schema.get("required", [])
+                needed = dict.fromkeys(schema.get("required", ()), REQUIRED)
                 rows = [
                     (
                         f"`{name}`",
                         cell(schema_type(one)),
-                        cell(one.get("description", "") or ("required" if name in needed else "")),
+                        cell("; ".join(filter(None, (needed.get(name), one.get("description"))))),
                     )
-                    for name, one in schema["properties"].items()
+                    for name, one in sorted(
+                        schema["properties"].items(), key=lambda field: field[0] not in needed
+                    )
                 ]
                 text += f"Request, `{kind}`:\n\n" + table(("field", "type", ""), rows)
             answers = operation["responses"]["200"].get("content", {})
