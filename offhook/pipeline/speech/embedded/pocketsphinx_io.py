@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import sys
+import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -53,8 +54,13 @@ CLOSE_TIMEOUT_S = 2.0
 PING_S = 1.0
 """How often a worker that has utterances is asked whether it is there."""
 MAX_UNANSWERED = 5
-"""A worker that says nothing for so many pings hangs, and is killed; one that still loads, after
-START_TIMEOUT_S. They are counted, not timed: a server that stood still itself has sent none."""
+"""A worker that for so many pings says nothing and uses no CPU time hangs, and is killed; one that
+still loads, after START_TIMEOUT_S. They are counted, not timed: a server that stood still itself
+has sent none. One that works is only slow, as on a busy machine: it answers between two turns."""
+MAX_SILENT_CPU_S = 10.0
+"""CPU time that a worker may use without a word; a turn of decoding takes 0.3 s at most. Beyond, it
+is in an endless loop and counts as one that does nothing."""
+COMMAND = (sys.executable, "-m", "offhook.pipeline.speech.embedded.pocketsphinx_worker")
 
 
 class StableText:
@@ -101,6 +107,14 @@ class PlacedUtterance(Utterance):
         return Frame(self.frame_number, Kind.AUDIO if piece else Kind.FINISH, piece)
 
 
+def cpu_seconds(pid: int) -> float:
+    """The CPU time that a process has used; 0 where the system does not tell it by a clock."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)  # clock_getcpuclockid(3) of Linux
+    except OSError:
+        return 0.0
+
+
 class Worker(asyncio.SubprocessProtocol):
     """One child process and the utterances it listens to."""
 
@@ -113,7 +127,9 @@ class Worker(asyncio.SubprocessProtocol):
         self._ending = False
         self._spawning: asyncio.Task[None] | None = None
         self._unanswered = 0
-        """Pings since the worker said anything."""
+        """Pings since the worker said or did anything."""
+        self._cpu_s = self._cpu_s_at_word = 0.0
+        """Used until the last ping, and until the last ping before it said something."""
         self._next_ping: asyncio.TimerHandle | None = None
         self.hung = False
         self.utterances: dict[int, PlacedUtterance] = {}
@@ -125,9 +141,8 @@ class Worker(asyncio.SubprocessProtocol):
         self._spawning = asyncio.create_task(self._spawn(), name="pocketsphinx spawn")
 
     async def _spawn(self) -> None:
-        command = (sys.executable, "-m", "offhook.pipeline.speech.embedded.pocketsphinx_worker")
         try:
-            await asyncio.get_running_loop().subprocess_exec(lambda: self, *command, stderr=None)
+            await asyncio.get_running_loop().subprocess_exec(lambda: self, *COMMAND, stderr=None)
         except OSError as error:
             logger.error("x pocketsphinx worker does not start: {}", error)
             self.process_exited()
@@ -167,6 +182,7 @@ class Worker(asyncio.SubprocessProtocol):
         self._next_ping = None
         if not self.utterances or self._ending or self.exited.is_set():
             return
+        self._look_at_progress()
         patience = MAX_UNANSWERED if self.ready.is_set() else START_TIMEOUT_S / PING_S
         if self._unanswered >= patience:
             logger.error("x a pocketsphinx worker hangs: it is killed, and started again")
@@ -177,6 +193,12 @@ class Worker(asyncio.SubprocessProtocol):
         if self._stdin:
             self._stdin.write(bytes(Frame(0, Kind.PING)))
         self._ping_later()
+
+    def _look_at_progress(self) -> None:
+        used = cpu_seconds(self._process.get_pid()) if self._process else 0.0
+        if used > self._cpu_s and used - self._cpu_s_at_word < MAX_SILENT_CPU_S:
+            self._unanswered = 0
+        self._cpu_s = used
 
     def send(self, utterance: PlacedUtterance) -> None:
         """Write what is new of the utterance, as far as the pipe takes it."""
@@ -192,6 +214,7 @@ class Worker(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
         self._unanswered = 0
+        self._cpu_s_at_word = self._cpu_s
         try:
             for frame in self._reader.receive(cast(bytes, data)):
                 self._receive(frame)

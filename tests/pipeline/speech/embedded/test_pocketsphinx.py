@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -222,6 +223,47 @@ async def test_a_worker_that_is_only_idle_is_left_alone(
     assert final.text
     await asyncio.sleep(0.3)
     assert sum(recognizer.losses.values()) == lost
+
+
+BUSY_ONCE = """
+import sys, time
+from pathlib import Path
+from offhook.pipeline.speech.embedded import pocketsphinx_worker
+
+marker, seconds = Path(sys.argv[1]), float(sys.argv[2])
+decode = pocketsphinx_worker.Listener.decode
+
+def busy(listener):
+    if not marker.exists():
+        marker.touch()
+        begun = time.process_time()
+        while time.process_time() - begun < seconds:
+            pass
+    return decode(listener)
+
+pocketsphinx_worker.Listener.decode = busy
+pocketsphinx_worker.main()
+"""
+
+
+@pytest.mark.parametrize(("busy_s", "hung"), [("1.5", 0), ("inf", 1)])
+async def test_a_worker_that_is_only_slow_is_left_alone_and_an_endless_loop_is_ended(
+    phrase: Pcm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, busy_s: str, hung: int
+) -> None:
+    command = (sys.executable, "-c", BUSY_ONCE, str(tmp_path / "begun"), busy_s)
+    monkeypatch.setattr(pocketsphinx_io, "COMMAND", command)
+    monkeypatch.setattr(pocketsphinx_io, "PING_S", 0.2)
+    monkeypatch.setattr(pocketsphinx_io, "MAX_SILENT_CPU_S", 3.0)
+    recognizer = PocketSphinxRecognizer(processes=1)
+    await recognizer.start()
+    stream = await recognizer.open()
+    stream.feed(phrase)
+    stream.finish()
+    (final,) = await finals(stream, 1)
+    assert final.text
+    assert sum(recognizer.losses.values()) == recognizer.losses["hung"] == hung
+    await stream.close()
+    await recognizer.close()
 
 
 @in_module_loop
