@@ -40,7 +40,7 @@ from offhook.web.http.health_io import Health, add_health_routes
 from offhook.web.http.listening_io import Address, BodyTimeoutError, Runner, listener
 from offhook.web.page import page_io
 from offhook.web.process.stop_io import Stop
-from offhook.web.speech_api.disconnect_io import has_left
+from offhook.web.speech_api.disconnect_io import has_disconnected
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.routes_io import is_speech_route, mount
 from offhook.web.speech_api.server_io import GONE, answer_of
@@ -54,7 +54,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await _answer(request, handler)
     except ConnectionError:
-        if not has_left(request):
+        if not has_disconnected(request):
             raise
         return web.Response(status=GONE)  # the client left before the end of its request
 
@@ -108,7 +108,7 @@ async def offer(request: web.Request) -> web.Response:
     offer = parse_offer(await request.read())
     edge = request.app[EDGE]
     sdp, pc_id = await edge.offer(offer, request[GRANT].agent, peer_of(request))
-    if has_left(request):  # nobody will ever connect
+    if has_disconnected(request):  # nobody will ever connect
         await edge.cancel(pc_id)
         raise ConnectionError("the caller left before the answer")
     return web.json_response({"sdp": sdp, "type": "answer", "pc_id": pc_id})

@@ -1,9 +1,8 @@
-"""Who may begin now, who waits, and who is turned away before any work is done for them.
+"""Admission of requests and streams: which run, which wait, and which are rejected.
 
-Time is an argument, in seconds of any clock that does not go back. A request is received first,
-however long its body takes, and holds nothing of the engine meanwhile. Then it takes its turn: so
-many of a kind run at a time, so many wait in order, and the next is told when to come again.
-Streams never wait.
+Time is an argument, in seconds of a monotonic clock. A request is received first, however long its
+body takes, and uses nothing of the engine meanwhile. Then it is queued: so many of a kind run at a
+time, so many wait in order, and the next is rejected with Retry-After. Streams never wait.
 """
 
 import math
@@ -28,7 +27,7 @@ MINUTE_S = 60.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Of all who ask. See Speech in config."""
+    """Limits of the whole server: see Speech in config."""
 
     running: Mapping[Kind, int]
     queue: int
@@ -42,7 +41,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class KeyLimits:
-    """Of one key; 0: none."""
+    """Limits of one API key; 0: none."""
 
     max_requests: int = 0
     requests_per_minute: int = 0
@@ -55,7 +54,7 @@ class Ticket:
     kind: Kind
     key: str
     lane: Literal["receiving", "running", "waiting", "idle", "stream"]
-    your_turn: Callable[[], None]
+    on_start: Callable[[], None]
     began_at: float = 0.0
 
 
@@ -70,15 +69,15 @@ class RequestQueue:
         self.streams: set[Ticket] = set()
         self._took: deque[float] = deque(maxlen=RECENT)
 
-    def note(self, seconds: float) -> None:
+    def record(self, seconds: float) -> None:
         self._took.append(seconds)
 
-    def usual_s(self) -> float:
+    def mean_s(self) -> float:
         return sum(self._took) / len(self._took) if self._took else USUAL_S
 
 
-class OfKey:
-    """What one key is doing, and when it asked in the last minute."""
+class KeyUsage:
+    """Requests of one key: those in progress, and the times of those of the last minute."""
 
     def __init__(self, limits: KeyLimits) -> None:
         self.limits = limits
@@ -94,16 +93,16 @@ class Admission:
     def __init__(self, limits: Limits, keys: Mapping[str, KeyLimits]) -> None:
         self._limits = limits
         self.lanes: dict[Kind, RequestQueue] = {kind: RequestQueue() for kind in KINDS}
-        self._keys = {name: OfKey(of_key) for name, of_key in keys.items()}
-        self.left_at = -math.inf
-        """When the last request or stream ended."""
+        self._keys = {name: KeyUsage(usage) for name, usage in keys.items()}
+        self.idle_since = -math.inf
+        """When the last request or use by a stream ended."""
 
     def use_keys(self, keys: Mapping[str, KeyLimits]) -> None:
-        """Other keys, or other limits of theirs. What a key is doing stays counted."""
+        """Replaces the keys and their limits; requests in progress stay counted."""
         known, self._keys = self._keys, {}
         for name, limits in keys.items():
-            of_key = self._keys[name] = known.get(name) or OfKey(limits)
-            of_key.limits = limits
+            usage = self._keys[name] = known.get(name) or KeyUsage(limits)
+            usage.limits = limits
 
     @property
     def is_busy(self) -> bool:
@@ -112,8 +111,8 @@ class Admission:
             for lane in self.lanes.values()
         )
 
-    def come(self, kind: Kind, key: str, now: float) -> Ticket:
-        """A request, whose body is still to come. Raises ApiError 429, 503."""
+    def receive(self, kind: Kind, key: str, now: float) -> Ticket:
+        """Admits a request whose body is still to be received. Raises ApiError 429, 503."""
         lane = self.lanes[kind]
         self._check_room(kind)
         if len(lane.receiving) >= MAX_RECEIVING:
@@ -121,20 +120,20 @@ class Admission:
                 503,
                 f"{MAX_RECEIVING} {kind} requests are being received: try again later",
                 code="queue_full",
-                retry_after_s=_retry(lane.usual_s()),
+                retry_after_s=_retry(lane.mean_s()),
             )
         self._count(key, now)
         ticket = Ticket(kind, key, "receiving", _nothing)
         lane.receiving.add(ticket)
         return ticket
 
-    def ask(self, ticket: Ticket, now: float, your_turn: Callable[[], None]) -> None:
-        """It is received. `your_turn` is called when it may begin: now, or when others have ended.
+    def enqueue(self, ticket: Ticket, now: float, on_start: Callable[[], None]) -> None:
+        """It is received. `on_start` is called when it may begin: now, or when others have ended.
         Raises ApiError 503."""
         lane = self.lanes[ticket.kind]
         self._check_room(ticket.kind)
         lane.receiving.remove(ticket)
-        ticket.lane, ticket.your_turn = "waiting", your_turn
+        ticket.lane, ticket.on_start = "waiting", on_start
         lane.waiting.append(ticket)
         self._next(ticket.kind, now)
 
@@ -163,7 +162,7 @@ class Admission:
         lane = self.lanes[ticket.kind]
         lane.streams.remove(ticket)
         lane.idle.add(ticket)
-        ticket.lane, self.left_at = "idle", now
+        ticket.lane, self.idle_since = "idle", now
 
     def _check_streams(self, kind: Kind, has_room: bool = True) -> None:
         """Raises ApiError 503."""
@@ -174,14 +173,14 @@ class Admission:
                 f"all {most} streams are in use: try again later, or raise "
                 f"{self._limits.streams_setting}",
                 code="streams_full",
-                retry_after_s=_retry(lane.usual_s()),
+                retry_after_s=_retry(lane.mean_s()),
             )
 
-    def leave(self, ticket: Ticket, now: float) -> None:
-        """It is over, or does not wait any more."""
+    def release(self, ticket: Ticket, now: float) -> None:
+        """The request or stream has ended, or is not wanted any more."""
         lane = self.lanes[ticket.kind]
         if ticket.lane != "idle":
-            self.left_at = now
+            self.idle_since = now
         match ticket.lane:
             case "receiving":
                 lane.receiving.remove(ticket)
@@ -193,30 +192,29 @@ class Admission:
                 lane.streams.remove(ticket)
             case "running":
                 lane.running.remove(ticket)
-                lane.note(now - ticket.began_at)
+                lane.record(now - ticket.began_at)
         if ticket.key in self._keys:
             self._keys[ticket.key].busy -= 1
         self._next(ticket.kind, now)
 
     def headers(self, key: str, now: float) -> dict[str, str]:
-        """What a program with this key may still ask, as OpenAI says it; nothing without a
-        limit."""
-        of_key = self._keys.get(key)
-        if of_key is None or not (most := of_key.limits.requests_per_minute):
+        """OpenAI's rate-limit headers for this key; empty without a limit."""
+        usage = self._keys.get(key)
+        if usage is None or not (most := usage.limits.requests_per_minute):
             return {}
-        of_key.forget_before(now)
-        reset = MINUTE_S - (now - of_key.asked[0]) if of_key.asked else 0.0
+        usage.forget_before(now)
+        reset = MINUTE_S - (now - usage.asked[0]) if usage.asked else 0.0
         return {
             "x-ratelimit-limit-requests": str(most),
-            "x-ratelimit-remaining-requests": str(max(0, most - len(of_key.asked))),
+            "x-ratelimit-remaining-requests": str(max(0, most - len(usage.asked))),
             "x-ratelimit-reset-requests": f"{math.ceil(reset)}s",
         }
 
     def _check_room(self, kind: Kind) -> None:
-        """Raises ApiError 503 when a request could not even wait."""
+        """Raises ApiError 503 when the queue is full."""
         lane, most = self.lanes[kind], self._limits.running[kind]
         if len(lane.running) >= most and len(lane.waiting) >= self._limits.queue:
-            seconds = lane.usual_s() * (len(lane.waiting) + 1) / most
+            seconds = lane.mean_s() * (len(lane.waiting) + 1) / most
             raise ApiError(
                 503,
                 f"{most} {kind} requests run and {len(lane.waiting)} wait: try again later, or "
@@ -226,22 +224,22 @@ class Admission:
             )
 
     def _count(self, key: str, now: float) -> None:
-        """One more of this key. Raises ApiError 429."""
-        of_key = self._keys.get(key)
-        if of_key is None:
+        """Counts one more request of this key. Raises ApiError 429."""
+        usage = self._keys.get(key)
+        if usage is None:
             return
-        of_key.forget_before(now)
-        at_once, a_minute = of_key.limits.max_requests, of_key.limits.requests_per_minute
-        if at_once and of_key.busy >= at_once:
+        usage.forget_before(now)
+        at_once, a_minute = usage.limits.max_requests, usage.limits.requests_per_minute
+        if at_once and usage.busy >= at_once:
             words = f"the key {key!r} may have {at_once} requests at a time"
             raise ApiError(429, words, code="rate_limit_exceeded", retry_after_s=1)
-        if a_minute and len(of_key.asked) >= a_minute:
+        if a_minute and len(usage.asked) >= a_minute:
             words = f"the key {key!r} may ask {a_minute} times a minute"
-            wait = _retry(MINUTE_S - (now - of_key.asked[0]))
+            wait = _retry(MINUTE_S - (now - usage.asked[0]))
             raise ApiError(429, words, code="rate_limit_exceeded", retry_after_s=wait)
-        of_key.busy += 1
+        usage.busy += 1
         if a_minute:
-            of_key.asked.append(now)
+            usage.asked.append(now)
 
     def _next(self, kind: Kind, now: float) -> None:
         lane = self.lanes[kind]
@@ -249,7 +247,7 @@ class Admission:
             ticket = lane.waiting.popleft()
             ticket.lane, ticket.began_at = "running", now
             lane.running.add(ticket)
-            ticket.your_turn()
+            ticket.on_start()
 
 
 def _nothing() -> None:
@@ -265,18 +263,18 @@ def _retry(seconds: float) -> int:
 
 
 class ByteBudget:
-    """Bytes that may be kept for all requests together."""
+    """A bound on the bytes kept for all requests together."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.taken = 0
 
-    def take(self, more: int) -> None:
+    def reserve(self, more: int) -> None:
         """Raises ApiError 503."""
         if self.taken + more > self._most:
             words = f"all uploads together have {self._most >> 20} MB: try again later"
             raise ApiError(503, words, code="uploads_full", retry_after_s=RETRY_MAX_S)
         self.taken += more
 
-    def give_back(self, some: int) -> None:
+    def release(self, some: int) -> None:
         self.taken -= some

@@ -33,7 +33,7 @@ from offhook.web.http.access import Refusal
 from offhook.web.http.access_io import admit
 from offhook.web.http.listening_io import BodyTimeoutError
 from offhook.web.speech_api.admission import Admission, ByteBudget, KeyLimits, Kind, Limits, Ticket
-from offhook.web.speech_api.disconnect_io import ClientDisconnected, has_left, run
+from offhook.web.speech_api.disconnect_io import ClientDisconnected, has_disconnected, run
 from offhook.web.speech_api.errors import ApiError, engine_fault
 from offhook.web.speech_api.http.audio_encoder import Format
 from offhook.web.speech_api.http.speech_request import SpeechRequest, parse
@@ -90,16 +90,16 @@ class RequestContext:
         self.kind: Kind | None = None
         """Set when the request enters `SpeechServer.request` or `.stream`."""
         self.format = ""
-        """Of the answer's sound: a label of the time to encode it."""
+        """Audio format of the answer, which labels the metric of encoding."""
         self.audio_s = 0.0
-        """Sound heard or made: see SpeechServer.count_audio."""
+        """Seconds of sound recognised or synthesized: see SpeechServer.count_audio."""
         self.has_begun = False
-        """Its answer's head is on the way."""
+        """The head of its answer has been sent."""
         self._request = request
         self._continued = False
 
     async def proceed(self) -> None:
-        """Let the body come, when the client waits to be told (RFC 9110 §10.1.1)."""
+        """Sends 100 Continue when the client waits for it (RFC 9110 §10.1.1)."""
         expects = self._request.headers.get("Expect", "").lower() == "100-continue"
         if expects and not self._continued and self._request.version >= (1, 1):
             self._continued = True
@@ -275,12 +275,12 @@ class SpeechServer:
         is no room in the queue any more."""
         self._check_open()
         context.kind = kind
-        ticket = self.admission.come(kind, context.key, time.monotonic())
+        ticket = self.admission.receive(kind, context.key, time.monotonic())
 
         async def turn() -> None:
             context.stages.mark("received")
             come = asyncio.get_running_loop().create_future()
-            self.admission.ask(ticket, time.monotonic(), lambda: _set(come))
+            self.admission.enqueue(ticket, time.monotonic(), lambda: _set(come))
             await come
             context.stages.mark("queued")
 
@@ -288,7 +288,7 @@ class SpeechServer:
             await context.proceed()
             yield turn
         finally:
-            self.admission.leave(ticket, time.monotonic())
+            self.admission.release(ticket, time.monotonic())
 
     @contextmanager
     def stream(self, kind: Kind, context: RequestContext) -> Iterator[Ticket]:
@@ -300,7 +300,7 @@ class SpeechServer:
         try:
             yield ticket
         finally:
-            self.admission.leave(ticket, time.monotonic())
+            self.admission.release(ticket, time.monotonic())
 
     @contextmanager
     def in_use(self, ticket: Ticket) -> Iterator[None]:
@@ -321,15 +321,15 @@ class SpeechServer:
             raise ApiError(503, words, retry_after_s=RETRY_AFTER_S)
 
     def count_audio(self, context: RequestContext, seconds: float) -> None:
-        """So much more sound was heard or made for it."""
+        """Adds seconds of sound that were recognised or synthesized for the request."""
         if context.kind is not None:
             context.audio_s += seconds
             self.metrics.audio[context.kind].inc(seconds)
 
     # --- what was done ---
 
-    def note(self, request: web.Request, context: RequestContext, status: int) -> None:
-        """A request is over: into metrics and log."""
+    def record(self, request: web.Request, context: RequestContext, status: int) -> None:
+        """Records a finished request in metrics and log."""
         stages, endpoint = context.stages, _endpoint(request)
         stages.mark("done")
         labels = (endpoint, str(status))
@@ -393,7 +393,7 @@ def _endpoint(request: web.Request) -> str:
 
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Who may ask, and plain answers to what cannot be done."""
+    """Authorizes a request, runs its handler, and answers the errors that it raises."""
     server = request.app[SPEECH]
     context = RequestContext(request)
     request[CONTEXT] = context
@@ -406,13 +406,13 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         except ConnectionError:  # also Left
             return web.Response(status=GONE)
         finally:
-            server.note(request, context, status)
+            server.record(request, context, status)
 
 
 async def _answer(
     server: SpeechServer, request: web.Request, handler: Handler
 ) -> web.StreamResponse:
-    """Raises ConnectionError when the client has gone."""
+    """Raises ConnectionError when the client has disconnected."""
     context = request[CONTEXT]
     try:
         context.key = admit(request).key
@@ -423,7 +423,7 @@ async def _answer(
             context.stages.mark("first_byte")
         return response
     except Exception as error:
-        if isinstance(error, ConnectionError) and (context.has_begun or has_left(request)):
+        if isinstance(error, ConnectionError) and (context.has_begun or has_disconnected(request)):
             raise  # another is not the client's
         if isinstance(error, EngineBroken):
             server.engine_broke(error)
@@ -453,7 +453,7 @@ def answer_of(fault: ApiError, **headers: str) -> web.Response:
 
 
 def fault_of(error: Exception, request_id: str) -> ApiError:
-    """What the client is told. The words of an EngineError are for the caller to log."""
+    """The error that the client is sent; an EngineError's own words are only for the log."""
     match error:
         case ApiError():
             return error
@@ -482,7 +482,7 @@ def fault_of(error: Exception, request_id: str) -> ApiError:
 
 
 async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
-    """The headers that every answer has."""
+    """Adds the headers of every answer."""
     context = request.get(CONTEXT)
     if context is None:
         return

@@ -35,7 +35,7 @@ MAX_CRASHES = 4
 CRASH_WINDOW_S = 300.0
 """So many crashes in so long a time, or one error that a restart does not mend: given up."""
 GIVEN_UP_S = 60.0
-"""Who connects in this time is turned away; then it is tried once more."""
+"""Connections in this time are rejected; then the child is started once more."""
 END_S = 5.0
 """For the child to end when asked; then it is killed."""
 BACKLOG = 1024
@@ -46,7 +46,7 @@ LOG_LINE_BYTES = 1 << 16
 LAST_WORDS = 5
 """Lines of the child's that are kept for the error when it ends."""
 MAX_REQUEST_BYTES = 1 << 16
-TURNED_AWAY = (
+REJECTED = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
     b"Connection: close\r\nContent-Length: %d\r\n\r\n"
 )
@@ -72,7 +72,7 @@ class LocalWorker:
         while True:
             await self._until_wanted()
             if loop.time() < self._given_up_until:
-                self._turn_away()
+                self._reject()
                 continue
             status = await self._run_once()
             if status == 0:
@@ -90,14 +90,14 @@ class LocalWorker:
         finally:
             loop.remove_reader(self._listening)
 
-    def _turn_away(self) -> None:
-        """With an answer to the request that came, whatever it was: why there is no worker."""
+    def _reject(self) -> None:
+        """Answers the request of a waiting connection with the reason why there is no worker."""
         body = json.dumps({"error": self._why}).encode()
         with suppress(OSError), self._listening.accept()[0] as connection:
             connection.setblocking(False)
             with suppress(BlockingIOError):
                 connection.recv(MAX_REQUEST_BYTES)  # unread, it would break the connection
-            connection.send(TURNED_AWAY % len(body) + body)
+            connection.send(REJECTED % len(body) + body)
 
     def _crashed(self, status: int, now: float) -> float:
         """Seconds to wait before the child may be started again."""

@@ -156,7 +156,7 @@ class Worker(SpeechServer, Generic[E]):
             await asyncio.sleep(min(limit - unused, IDLE_CHECK_S))
 
     def _unused_s(self) -> float:
-        used_at = max(self._loaded_at, self.admission.left_at)
+        used_at = max(self._loaded_at, self.admission.idle_since)
         return 0.0 if self.admission.is_busy else time.monotonic() - used_at
 
     def engine_broke(self, error: EngineBroken) -> None:

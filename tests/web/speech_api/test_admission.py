@@ -25,11 +25,11 @@ def admission(running: int = 1, queue: int = 2, streams: int = 2, **keys: KeyLim
 
 def ask(door: Admission, kind: Kind, key: str, now: float, your_turn) -> Ticket:
     """A request whose body is there at once."""
-    ticket = door.come(kind, key, now)
+    ticket = door.receive(kind, key, now)
     try:
-        door.ask(ticket, now, your_turn)
+        door.enqueue(ticket, now, your_turn)
     except ApiError:
-        door.leave(ticket, now)
+        door.release(ticket, now)
         raise
     return ticket
 
@@ -54,19 +54,19 @@ def test_turns_come_in_the_order_in_which_they_were_asked_for():
     door, began = admission(), Began()
     tickets = {name: ask(door, "speech", "", 0.0, began(name)) for name in "abc"}
     assert began.names == ["a"]
-    door.leave(tickets["a"], 1.0)
+    door.release(tickets["a"], 1.0)
     assert began.names == ["a", "b"]
-    door.leave(tickets["b"], 2.0)
+    door.release(tickets["b"], 2.0)
     assert began.names == ["a", "b", "c"]
-    door.leave(tickets["c"], 3.0)
+    door.release(tickets["c"], 3.0)
     assert not door.is_busy
 
 
 def test_who_leaves_the_queue_is_passed_over():
     door, began = admission(), Began()
     tickets = {name: ask(door, "speech", "", 0.0, began(name)) for name in "abc"}
-    door.leave(tickets["b"], 0.5)
-    door.leave(tickets["a"], 1.0)
+    door.release(tickets["b"], 0.5)
+    door.release(tickets["a"], 1.0)
     assert began.names == ["a", "c"]
 
 
@@ -80,7 +80,7 @@ def test_the_two_kinds_do_not_wait_for_each_other():
 def test_beyond_the_queue_it_is_said_when_to_come_again():
     door, began = admission(running=2, queue=2), Began()
     for at in range(6):  # each took 3 s
-        door.leave(ask(door, "speech", "", 10.0 * at, began("")), 10.0 * at + 3)
+        door.release(ask(door, "speech", "", 10.0 * at, began("")), 10.0 * at + 3)
     for _ in range(4):
         ask(door, "speech", "", 100.0, began(""))
     error = refused(lambda: ask(door, "speech", "", 100.0, began("")))
@@ -91,7 +91,7 @@ def test_beyond_the_queue_it_is_said_when_to_come_again():
 def test_to_come_again_is_never_said_to_be_far_off_or_at_once():
     for took, least, most in ((0.001, 1, 1), (5000.0, RETRY_MAX_S, RETRY_MAX_S)):
         door = admission(queue=0)
-        door.leave(ask(door, "speech", "", 0.0, lambda: None), took)
+        door.release(ask(door, "speech", "", 0.0, lambda: None), took)
         ask(door, "speech", "", took, lambda: None)
         error = refused(lambda door=door, took=took: ask(door, "speech", "", took, lambda: None))
         assert least <= (error.retry_after_s or 0) <= most
@@ -102,7 +102,7 @@ def test_a_refused_request_leaves_nothing_behind():
     first = ask(door, "speech", "one", 0.0, lambda: None)
     for _ in range(20):
         refused(lambda: ask(door, "speech", "one", 0.0, lambda: None))
-    door.leave(first, 1.0)
+    door.release(first, 1.0)
     ask(door, "speech", "one", 1.0, lambda: None)  # the key has not used up its five
 
 
@@ -113,7 +113,7 @@ def test_streams_never_wait():
     error = refused(lambda: door.open("speech", "", 0.0))
     assert (error.status, error.code) == (503, "streams_full")
     assert error.retry_after_s
-    door.leave(first, 1.0)
+    door.release(first, 1.0)
     door.open("speech", "", 1.0)
 
 
@@ -128,14 +128,14 @@ def test_a_key_has_so_many_requests_at_a_time_waiting_ones_and_streams_included(
         "rate_limit_error",
     )
     ask(door, "speech", "other", 0.0, lambda: None)  # no limit of its own
-    door.leave(tickets.pop(), 1.0)
+    door.release(tickets.pop(), 1.0)
     ask(door, "speech", "one", 1.0, lambda: None)
 
 
 def test_a_key_asks_so_often_a_minute():
     door = admission(running=10, one=KeyLimits(requests_per_minute=3))
     for at in (0.0, 10.0, 20.0):
-        door.leave(ask(door, "speech", "one", at, lambda: None), at + 1)
+        door.release(ask(door, "speech", "one", at, lambda: None), at + 1)
     assert door.headers("one", 20.0) == {
         "x-ratelimit-limit-requests": "3",
         "x-ratelimit-remaining-requests": "0",
@@ -169,13 +169,13 @@ def test_whatever_comes_and_goes_turns_are_few_in_order_and_never_lost(running, 
                 assert len(there) == running + queue
         elif there:
             ticket = there.pop(who % len(there))
-            door.leave(ticket, float(number))
+            door.release(ticket, float(number))
         lane = door.lanes["speech"]
         assert len(lane.running) == min(running, len(there))
         assert len(lane.running) + len(lane.waiting) == len(there) <= running + queue
     assert began == sorted(began)
     for ticket in tuple(there):
-        door.leave(ticket, 1000.0)
+        door.release(ticket, 1000.0)
     assert not door.is_busy
 
 
@@ -184,41 +184,41 @@ def test_whatever_comes_and_goes_turns_are_few_in_order_and_never_lost(running, 
 
 def test_requests_that_are_being_received_take_no_turn():
     door, began = admission(running=1, queue=1), Began()
-    slow = [door.come("speech", "", 0.0) for _ in range(50)]
+    slow = [door.receive("speech", "", 0.0) for _ in range(50)]
     quick = ask(door, "speech", "", 0.0, began("quick"))
     assert began.names == ["quick"]
     assert door.is_busy
-    door.leave(quick, 1.0)
-    door.ask(slow[0], 2.0, began("slow"))
+    door.release(quick, 1.0)
+    door.enqueue(slow[0], 2.0, began("slow"))
     assert began.names == ["quick", "slow"]
     for ticket in slow:
-        door.leave(ticket, 3.0)
+        door.release(ticket, 3.0)
     assert not door.is_busy
 
 
 def test_requests_being_received_have_a_bound():
     door = admission()
-    there = [door.come("speech", "", 0.0) for _ in range(MAX_RECEIVING)]
-    error = refused(lambda: door.come("speech", "", 0.0))
+    there = [door.receive("speech", "", 0.0) for _ in range(MAX_RECEIVING)]
+    error = refused(lambda: door.receive("speech", "", 0.0))
     assert (error.status, error.code) == (503, "queue_full")
     assert error.retry_after_s
-    door.leave(there.pop(), 1.0)
-    door.come("speech", "", 1.0)
+    door.release(there.pop(), 1.0)
+    door.receive("speech", "", 1.0)
 
 
 def test_what_is_received_when_the_queue_has_filled_is_told_to_come_again():
     door = admission(running=1, queue=0)
-    late = door.come("speech", "", 0.0)
+    late = door.receive("speech", "", 0.0)
     ask(door, "speech", "", 0.0, lambda: None)
-    assert refused(lambda: door.ask(late, 1.0, lambda: None)).code == "queue_full"
-    door.leave(late, 1.0)
+    assert refused(lambda: door.enqueue(late, 1.0, lambda: None)).code == "queue_full"
+    door.release(late, 1.0)
 
 
 def test_uploads_together_have_so_much_room():
     room = ByteBudget(3 << 20)
-    room.take(2 << 20)
-    error = refused(lambda: room.take(2 << 20))
+    room.reserve(2 << 20)
+    error = refused(lambda: room.reserve(2 << 20))
     assert (error.status, error.code) == (503, "uploads_full")
-    room.give_back(1 << 20)
-    room.take(2 << 20)
+    room.release(1 << 20)
+    room.reserve(2 << 20)
     assert room.taken == 3 << 20

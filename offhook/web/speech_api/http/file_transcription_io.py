@@ -371,7 +371,7 @@ class FileHearing:
     async def heard(self) -> AsyncGenerator[Heard]:
         """Each piece when it is done. Raises FileError, EngineError."""
         while True:
-            while not self._ended and len(self._waiting) <= self._most_ahead():
+            while not self._ended and len(self._waiting) <= self._most_buffer():
                 await self._feed_next()
             if not self._waiting:
                 return
@@ -382,7 +382,7 @@ class FileHearing:
         """The stream is its owner's to close, before."""
         await self._reader.close()
 
-    def _most_ahead(self) -> int:
+    def _most_buffer(self) -> int:
         if not self._early:
             return PIECES_AHEAD
         return PIECES_AHEAD_EARLY if self._fed else 0

@@ -29,14 +29,14 @@ from offhook.web.speech_api.http.audio_encoder import (
     open_encoder,
 )
 from offhook.web.speech_api.http.speech_request import MAX_BODY_BYTES, SpeechRequest
-from offhook.web.speech_api.http.synthesis_io import Ahead, made_ahead, played, spoken
+from offhook.web.speech_api.http.synthesis_io import AudioBuffer, buffered, played, spoken
 from offhook.web.speech_api.reply_cache_io import REPLIES, ReplyCache, choose
 from offhook.web.speech_api.server_io import CONTEXT, SPEECH, RequestContext, SpeechServer, fault_of
 
 BODY_S = 20.0
 """For the whole body to come."""
 UNTAKEN_S = 60.0
-"""A client that takes nothing for so long is left."""
+"""A client that reads nothing for so long is disconnected."""
 IN_MEMORY_BYTES = 4 << 20
 """Of an answer that is sent at once; a longer one waits on disk."""
 BLOCK_BYTES = 1 << 18
@@ -47,13 +47,13 @@ TOKENS_PER_S = 12.5
 
 @dataclass
 class Reply:
-    """What is to be heard, and where it comes from."""
+    """The sound of an answer, and its source."""
 
     pieces: AsyncIterator[Speech]
     stream: SynthesizerStream | None = None
-    """That makes them; None: they were made before."""
+    """The engine's stream that makes the pieces; None: they come from the cache."""
     keep: Callable[[list[Speech]], None] | None = None
-    """What is told all of them, when they were made to the end."""
+    """Called with all pieces once the engine has made the last."""
 
 
 async def speech(request: web.Request) -> web.StreamResponse:
@@ -71,7 +71,7 @@ async def speech_pcm(request: web.Request) -> web.StreamResponse:
 async def _speak(
     request: web.Request, form: Format | None = None, *, always: bool = False
 ) -> web.StreamResponse:
-    """`form`: the only one here; `always`: it streams always."""
+    """`form`: the only format of this path; `always`: the path always streams."""
     server, context = request.app[SPEECH], request[CONTEXT]
     async with server.request("speech", context) as turn:
         wanted = server.request_to_speak(await _body(request), form)
@@ -165,15 +165,15 @@ async def respond(request: web.Request, wanted: SpeechRequest, reply: Reply) -> 
     server, context = request.app[SPEECH], request[CONTEXT]
     context.format = wanted.response_format
     try:
-        async with made_ahead(_noted(server, context, reply)) as ahead:
-            sounding = _Sounding(request, wanted, reply, ahead)
-            return await (sounding.as_made() if wanted.stream else sounding.at_once())
+        async with buffered(_measured(server, context, reply)) as buffer:
+            response = _Response(request, wanted, reply, buffer)
+            return await (response.as_made() if wanted.stream else response.at_once())
     finally:
         if reply.stream is not None:
             reply.stream.cancel()
 
 
-async def _noted(
+async def _measured(
     server: SpeechServer, context: RequestContext, reply: Reply
 ) -> AsyncIterator[Speech]:
     """The pieces, as they are made, timed and counted, and kept at the end. Raises ApiError,
@@ -194,16 +194,16 @@ async def _noted(
         reply.keep(made)
 
 
-class _Sounding:
+class _Response:
     """One answer."""
 
     def __init__(
-        self, request: web.Request, wanted: SpeechRequest, reply: Reply, ahead: Ahead
+        self, request: web.Request, wanted: SpeechRequest, reply: Reply, buffer: AudioBuffer
     ) -> None:
         self._request = request
-        self._asked: RequestContext = request[CONTEXT]
+        self._context: RequestContext = request[CONTEXT]
         self._wanted = wanted
-        self._ahead = ahead
+        self._buffer = buffer
         self._samples = 0
         events = wanted.stream_format == "sse"
         self._response = web.StreamResponse(
@@ -232,11 +232,11 @@ class _Sounding:
             if wanted.stream_format == "audio":
                 raise
             logger.warning("x speech: {}", error)
-            fault = {"type": "error", **fault_of(error, self._asked.id).as_dict()}
+            fault = {"type": "error", **fault_of(error, self._context.id).as_dict()}
             await self._write(b"event: error\n" + _event(fault))
             return self._response
         await self._send(await asyncio.to_thread(encoder.finish))
-        self._asked.stages.mark("encoded")
+        self._context.stages.mark("encoded")
         if wanted.stream_format == "sse":
             await self._write(_event(self._done()))
         return self._response
@@ -253,7 +253,7 @@ class _Sounding:
                 await asyncio.to_thread(encoder.write, sound)
                 sound = await self._next()
             await asyncio.to_thread(encoder.close)
-            self._asked.stages.mark("encoded")
+            self._context.stages.mark("encoded")
             self._response.content_length = file.seek(0, SEEK_END)
             await self._response.prepare(self._request)
             file.seek(0)
@@ -269,7 +269,7 @@ class _Sounding:
         return sound
 
     async def _next(self) -> Pcm | None:
-        sound = await self._ahead.take()
+        sound = await self._buffer.take()
         self._samples += 0 if sound is None else len(sound)
         return sound
 
@@ -281,7 +281,7 @@ class _Sounding:
         """Raises TimeoutError when the client does not take it."""
         async with asyncio.timeout(UNTAKEN_S):
             await self._response.write(data)
-        self._asked.stages.mark("first_byte")
+        self._context.stages.mark("first_byte")
 
     def _done(self) -> dict[str, Any]:
         seconds = self._samples / RATE_OUT / self._wanted.faster
@@ -292,7 +292,7 @@ class _Sounding:
             "type": "speech.audio.done",
             "usage": usage,
             "seconds": round(seconds, 3),
-            "latency": self._asked.stages.as_dict(),
+            "latency": self._context.stages.as_dict(),
         }
 
 

@@ -1,4 +1,4 @@
-"""A text on its way through an engine, which goes on while its sound is encoded and sent."""
+"""Synthesis of one text, which runs on while its sound is encoded and sent."""
 
 import asyncio
 from collections import deque
@@ -44,8 +44,8 @@ async def played(pieces: Sequence[Speech]) -> AsyncIterator[Speech]:
         yield piece
 
 
-class Ahead:
-    """Sound that was made and not yet taken."""
+class AudioBuffer:
+    """Synthesized sound between the engine and the encoder, bounded by AHEAD_S."""
 
     def __init__(self) -> None:
         self._waiting: deque[Pcm] = deque()
@@ -96,12 +96,12 @@ class Ahead:
 
 
 @asynccontextmanager
-async def made_ahead(pieces: AsyncIterator[Speech]) -> AsyncIterator[Ahead]:
-    """Inside, the pieces are made, as far ahead as there is room."""
-    ahead = Ahead()
-    filling = asyncio.create_task(ahead.fill(pieces), name="speech made ahead")
+async def buffered(pieces: AsyncIterator[Speech]) -> AsyncIterator[AudioBuffer]:
+    """Fills a buffer with the pieces while inside; the engine is held while it is full."""
+    buffer = AudioBuffer()
+    filling = asyncio.create_task(buffer.fill(pieces), name="speech made ahead")
     try:
-        yield ahead
+        yield buffer
     finally:
         filling.cancel()
         await asyncio.gather(filling, return_exceptions=True)

@@ -254,7 +254,7 @@ class _Events:
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
-        self._asked = request[CONTEXT]
+        self._context = request[CONTEXT]
         self.response = web.StreamResponse(
             headers={
                 "Content-Type": "text/event-stream",
@@ -270,7 +270,7 @@ class _Events:
         if not self.response.prepared or not isinstance(error, ApiError | EngineError):
             return False
         logger.warning("x transcription: {}", error)
-        await self.send({"type": "error", **fault_of(error, self._asked.id).as_dict()}, "error")
+        await self.send({"type": "error", **fault_of(error, self._context.id).as_dict()}, "error")
         return True
 
     async def send(self, table: dict[str, Any], event: str = "") -> None:
@@ -284,4 +284,4 @@ class _Events:
                 await self.response.write(data)
         except TimeoutError as error:
             raise ConnectionError(f"the client took nothing for {UNTAKEN_S:g} s") from error
-        self._asked.stages.mark("first_byte")
+        self._context.stages.mark("first_byte")

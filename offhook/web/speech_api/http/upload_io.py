@@ -67,7 +67,7 @@ async def receive(request: web.Request, most_bytes: int, room: ByteBudget) -> As
                 raise ApiError(400, "there is no file: give it in the field file", "file")
             yield upload
         finally:
-            room.give_back(form.kept)
+            room.release(form.kept)
 
 
 def _too_large(most_bytes: int) -> ApiError:
@@ -181,7 +181,7 @@ class _Form:
             size += len(block)
             if size > self._most_bytes:
                 raise _too_large(self._most_bytes)
-            self._room.take(len(block))
+            self._room.reserve(len(block))
             self.kept += len(block)
             waiting += block
             if len(waiting) >= WRITE_BYTES:

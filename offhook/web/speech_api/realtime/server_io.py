@@ -76,7 +76,7 @@ class RealtimeStream(LiveStream):
         await self.send(self._session.greet(time.time()))
         await super().run()
 
-    async def take(self, message: WSMessage) -> bool:
+    async def receive(self, message: WSMessage) -> bool:
         match message.type:
             case WSMsgType.TEXT:
                 await self._do_all(self._session.receive(message.data))
@@ -97,15 +97,15 @@ class RealtimeStream(LiveStream):
                     self._wanted.set_result(options)
                 case Feed(pcm):
                     for at in range(0, len(pcm), FEED_SAMPLES):
-                        self.hearing.feed(pcm[at : at + FEED_SAMPLES])
-                        await self.room()
+                        self.recognition.feed(pcm[at : at + FEED_SAMPLES])
+                        await self.wait_for_room()
                 case Finish():
-                    self.hearing.flush()
+                    self.recognition.flush()
                 case Cancel():
-                    self.hearing.cancel()
+                    self.recognition.cancel()
 
-    async def tell(self) -> None:
-        await self.hearing.open(self, await self._wanted)
-        async for number, event in self.hearing.events():
+    async def send_results(self) -> None:
+        await self.recognition.open(self, await self._wanted)
+        async for number, event in self.recognition.events():
             for text in self._session.hear(number, event):
                 await self.send(text)

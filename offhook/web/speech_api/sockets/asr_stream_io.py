@@ -91,7 +91,7 @@ class RecognitionSession:
                 else:
                     self._hears.finish()
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Returns when there is room for more. Raises Refused when there will be none, because
         nothing was flushed."""
         while self._queue.full:
@@ -119,24 +119,24 @@ class RecognitionSession:
 class LiveStream(WorkerStream):
     """One in which sound is heard as it comes."""
 
-    wants = "sound"
+    expects = "sound"
 
     def __init__(self, host: StreamHost, socket: web.WebSocketResponse) -> None:
         super().__init__(socket)
         self.host = host
-        self.hearing = RecognitionSession(host)
+        self.recognition = RecognitionSession(host)
 
     async def run(self) -> None:
         with self.host.in_use():
             try:
-                await self.both(self.listen(), self.tell())
+                await self.run_both(self.receive_all(), self.send_results())
             finally:
-                await self.hearing.close()
+                await self.recognition.close()
 
-    async def room(self) -> None:
-        await self.hearing.room()
+    async def wait_for_room(self) -> None:
+        await self.recognition.wait_for_room()
 
-    async def tell(self) -> None:
+    async def send_results(self) -> None:
         """What the engine says. Raises EngineError, Refused."""
         raise NotImplementedError
 
@@ -157,34 +157,34 @@ class AsrStream(LiveStream):
         super().__init__(host, socket)
         self._request = request
         self._observe = observe
-        self._ears = InputResampler(request.rate)
+        self._resampler = InputResampler(request.rate)
 
-    async def hear(self, data: bytes) -> None:
+    async def receive_bytes(self, data: bytes) -> None:
         if len(data) > MAX_AUDIO_BYTES:
             words = f"{len(data)} bytes of audio in one message, not at most {MAX_AUDIO_BYTES}"
             raise Refused(ErrorCode.TOO_LONG, words)
-        self.hearing.feed(self._ears.hear(parse_audio(data).pcm))
+        self.recognition.feed(self._resampler.hear(parse_audio(data).pcm))
 
-    def obey(self, text: str) -> bool:
+    def receive_text(self, text: str) -> bool:
         match parse_command(text):
             case Flush():
-                self._ears.forget()
-                self.hearing.flush()
+                self._resampler.forget()
+                self.recognition.flush()
             case Cancel():
-                self._ears.forget()
-                self.hearing.cancel()
+                self._resampler.forget()
+                self.recognition.cancel()
             case Close():
                 return False
         return True
 
-    async def tell(self) -> None:
+    async def send_results(self) -> None:
         options = self._request.options
-        await self.hearing.open(
+        await self.recognition.open(
             self, replace(options, timing=options.timing or self._observe is not None)
         )
         ready = Ready(self.host.engine, self.host.model, self._request.rate)
         await self.send(server_text(ready))
-        async for number, event in self.hearing.events():
+        async for number, event in self.recognition.events():
             await self.send(server_text(RecognitionResult(number, event, self._stages(event))))
 
     def _stages(self, event: Partial | Final) -> Stages | None:

@@ -18,9 +18,9 @@ from offhook.web.speech_api.sockets.worker_stream_io import (
     MAX_MESSAGE_BYTES,
     Refused,
     WorkerStream,
-    held,
-    opened,
     refusing,
+    run_socket,
+    upgraded,
 )
 
 MakeStream = Callable[[web.WebSocketResponse], WorkerStream]
@@ -51,13 +51,17 @@ class StreamHost:
         raises ApiError. Requests that cannot be served are rejected before the upgrade; but on an
         `internal` path of a worker on the socket, where our own clients read the reason."""
         if internal and self.server.engine_metrics is not None:
-            socket = await opened(self._request, max_bytes, protocols)
-            await held(self._request, socket, self._admit_and_run(prepare, socket), self._ended)
+            socket = await upgraded(self._request, max_bytes, protocols)
+            await run_socket(
+                self._request, socket, self._admit_and_run(prepare, socket), self._ended
+            )
             return socket
         make = prepare()
         with self.server.stream(self._kind, self._context) as self._ticket:
-            socket = await opened(self._request, max_bytes, protocols)
-            await held(self._request, socket, self._run(make(socket)), self._ended, error_text)
+            socket = await upgraded(self._request, max_bytes, protocols)
+            await run_socket(
+                self._request, socket, self._run(make(socket)), self._ended, error_text
+            )
         return socket
 
     async def _admit_and_run(

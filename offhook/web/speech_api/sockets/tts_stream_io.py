@@ -91,7 +91,7 @@ class Reply:
 class TtsStream(WorkerStream):
     """One connection. It uses the engine while a reply is being spoken."""
 
-    wants = "text"
+    expects = "text"
 
     def __init__(
         self,
@@ -116,14 +116,14 @@ class TtsStream(WorkerStream):
         self._synthesizer: Synthesizer
 
     async def run(self) -> None:
-        await self.both(self.listen(), self._speak_all())
+        await self.run_both(self.receive_all(), self._run_replies())
 
     # --- what the client says ---
 
-    async def hear(self, data: bytes) -> None:
+    async def receive_bytes(self, data: bytes) -> None:
         raise ProtocolError(f"{len(data)} bytes that are not text: this worker speaks")
 
-    def obey(self, text: str) -> bool:
+    def receive_text(self, text: str) -> bool:
         self._quiet_s = 0
         said = self._dialect.parse(text)
         self._news.set()
@@ -180,7 +180,7 @@ class TtsStream(WorkerStream):
 
     # --- what the engine says ---
 
-    async def _speak_all(self) -> None:
+    async def _run_replies(self) -> None:
         self._synthesizer = await self.loaded(self._host.synthesizer())
         await self._greet()
         while True:

@@ -25,7 +25,7 @@ MAX_MESSAGE_BYTES = 1 << 20
 """What is longer than the protocol allows is refused in words up to here; beyond, the connection
 is closed with code 1009."""
 CLOSE_S = 5.0
-"""A client that does not take its last messages in this time is left."""
+"""The longest wait for a client to read its last messages before the connection is aborted."""
 CLOSE_CODES = {
     ErrorCode.FULL: WSCloseCode.TRY_AGAIN_LATER,
     ErrorCode.STOPPING: WSCloseCode.GOING_AWAY,
@@ -80,7 +80,7 @@ class IdleTimer:
         self._since = self._loop.time()
 
     def stop(self) -> None:
-        """Nothing is under way any more."""
+        """Cancels the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -99,26 +99,26 @@ class IdleTimer:
 class WorkerStream(ABC):
     """One WebSocket from its beginning to its close."""
 
-    wants: str
-    """What is missing when a client is idle."""
+    expects: str
+    """What an idle client should send, for the error message."""
 
     def __init__(self, socket: web.WebSocketResponse) -> None:
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Given an exception, it ends the stream."""
+        """Set to an exception, it ends the stream."""
         self._socket = socket
-        self._to_hear = IdleTimer(IDLE_S, self._heard_nothing)
-        self._to_send = IdleTimer(MAX_UNTAKEN_S, self._sent_nothing)
+        self._receive_timer = IdleTimer(IDLE_S, self._receive_timed_out)
+        self._send_timer = IdleTimer(MAX_UNTAKEN_S, self._send_timed_out)
 
     def stop(self) -> None:
-        """The server ends: the client is told to connect again."""
+        """Ends the stream because the server stops; the client is told to connect again."""
         self._refuse(ErrorCode.STOPPING, "the server has stopped: connect again")
 
-    def _heard_nothing(self) -> None:
+    def _receive_timed_out(self) -> None:
         if not self.may_be_idle():
-            words = f"nothing came for {IDLE_S} s: send {self.wants}, or a ping"
+            words = f"nothing came for {IDLE_S} s: send {self.expects}, or a ping"
             self._refuse(ErrorCode.IDLE, words)
 
-    def _sent_nothing(self) -> None:
+    def _send_timed_out(self) -> None:
         self._refuse(ErrorCode.BEHIND, f"nothing was taken for {MAX_UNTAKEN_S} s")
 
     def _refuse(self, code: ErrorCode, words: str) -> None:
@@ -127,19 +127,19 @@ class WorkerStream(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Until the client closes. Raises Refused, EngineError; ConnectionError when the client
-        is gone."""
+        """Runs until the client closes. Raises Refused, EngineError, and ConnectionError when the
+        client has disconnected."""
 
-    async def hear(self, data: bytes) -> None:
-        """A binary message. Raises Refused, ProtocolError."""
+    async def receive_bytes(self, data: bytes) -> None:
+        """Handles a binary message. Raises Refused, ProtocolError."""
         raise ProtocolError(f"{len(data)} bytes that are not text")
 
-    def obey(self, text: str) -> bool:
-        """A text message; False when it ends the stream. Raises Refused, ProtocolError."""
+    def receive_text(self, text: str) -> bool:
+        """Handles a text message; False when it ends the stream. Raises Refused, ProtocolError."""
         raise ProtocolError("text is not understood here")
 
     def may_be_idle(self) -> bool:
-        """Whether the client may be quiet now, because it waits for us."""
+        """Whether the client may send nothing now, because it waits for the server."""
         return False
 
     async def loaded(self, loading: Awaitable[E]) -> E:
@@ -151,8 +151,8 @@ class WorkerStream(ABC):
             if waiting is not loading:
                 waiting.cancel()
 
-    async def both(self, *ways: Coroutine[Any, Any, None]) -> None:
-        """Until one of them ends or the stream is stopped; raises what it raised."""
+    async def run_both(self, *ways: Coroutine[Any, Any, None]) -> None:
+        """Runs both until one ends or the stream is stopped. Raises what that one raised."""
         tasks = [asyncio.create_task(way) for way in ways]
         try:
             await self._first_of(*tasks)
@@ -160,8 +160,8 @@ class WorkerStream(ABC):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._to_hear.stop()
-            self._to_send.stop()
+            self._receive_timer.stop()
+            self._send_timer.stop()
 
     async def _first_of(self, *tasks: asyncio.Future[Any]) -> None:
         waits = {*tasks, self.stopped}
@@ -169,49 +169,49 @@ class WorkerStream(ABC):
         for ended in done:
             ended.result()
 
-    async def listen(self) -> None:
-        """What the client says, until it closes. Raises Refused."""
+    async def receive_all(self) -> None:
+        """Reads the client's messages until it closes. Raises Refused."""
         with refusing():
             while True:
-                await self.room()
-                self._to_hear.begin()
+                await self.wait_for_room()
+                self._receive_timer.begin()
                 try:
                     message = await self._socket.receive()
                 finally:
-                    self._to_hear.end()
+                    self._receive_timer.end()
                 if message.type is WSMsgType.PING:
                     await self._sent(self._socket.pong(message.data))
-                elif message.type is not WSMsgType.PONG and not await self.take(message):
+                elif message.type is not WSMsgType.PONG and not await self.receive(message):
                     return
 
-    async def room(self) -> None:  # noqa: B027 - most have room always
-        """Returns when the next message can be read. Raises Refused when none ever can."""
+    async def wait_for_room(self) -> None:  # noqa: B027 - most have room always
+        """Returns when the next message may be read. Raises Refused when none ever may."""
 
-    async def take(self, message: WSMessage) -> bool:
-        """False when the client ends the stream. Raises Refused, ProtocolError."""
+    async def receive(self, message: WSMessage) -> bool:
+        """Handles a message; False when it ends the stream. Raises Refused, ProtocolError."""
         match message.type:
             case WSMsgType.BINARY:
-                await self.hear(message.data)
+                await self.receive_bytes(message.data)
             case WSMsgType.TEXT:
                 _check_length(message.data)
-                return self.obey(message.data)
+                return self.receive_text(message.data)
             case _:
                 return False
         return True
 
     async def send(self, message: str | bytes) -> None:
-        """Waits while the client takes nothing."""
+        """Sends one message; waits while the client reads nothing."""
         if isinstance(message, str):
             await self._sent(self._socket.send_str(message))
         else:
             await self._sent(self._socket.send_bytes(message))
 
     async def _sent(self, sending: Awaitable[None]) -> None:
-        self._to_send.begin()
+        self._send_timer.begin()
         try:
             await sending
         finally:
-            self._to_send.end()
+            self._send_timer.end()
 
 
 def _check_length(text: str) -> None:
@@ -223,10 +223,10 @@ def _check_length(text: str) -> None:
 # --- the WebSocket from its opening to its end ---
 
 
-async def opened(
+async def upgraded(
     request: web.Request, max_bytes: int = MAX_MESSAGE_BYTES, protocols: tuple[str, ...] = ()
 ) -> web.WebSocketResponse:
-    """The connection, upgraded; messages to it have up to `max_bytes`."""
+    """Upgrades the connection to a WebSocket; its messages have up to `max_bytes`."""
     socket = web.WebSocketResponse(
         # Sound gets hardly smaller by it, and each message would wait for its compression.
         compress=False,
@@ -239,40 +239,40 @@ async def opened(
     return socket
 
 
-async def held(
+async def run_socket(
     request: web.Request,
     socket: web.WebSocketResponse,
     conversation: Awaitable[None],
     ended: Callable[[str], object],
-    in_words: Callable[[Error], str] = Error.to_text,
+    error_text: Callable[[Error], str] = Error.to_text,
 ) -> None:
-    """Until the conversation is over, which raises Refused or ConnectionError when it ends ill.
-    Says so to the client, and hangs up. `ended` is told the error's code, or `none`."""
+    """Awaits the conversation, sends the client the error with which it was Refused, and closes the
+    socket. `ended` is called with the error's code, `gone` after a ConnectionError, or `none`."""
     code = "none"
     try:
         await conversation
     except Refused as refused:
         code = refused.error.code.value
         logger.info("x stream of {}: {}", request.remote or "a local client", refused)
-        await _say_why(socket, refused.error, in_words)
+        await _send_error(socket, refused.error, error_text)
     except ConnectionError:
         code = "gone"
     finally:
         ended(code)
-        await _hang_up(request, socket)
+        await _close(request, socket)
 
 
-async def _say_why(
-    socket: web.WebSocketResponse, error: Error, in_words: Callable[[Error], str]
+async def _send_error(
+    socket: web.WebSocketResponse, error: Error, error_text: Callable[[Error], str]
 ) -> None:
     code = CLOSE_CODES.get(error.code, WSCloseCode.POLICY_VIOLATION)
     with suppress(ConnectionError, TimeoutError):
         async with asyncio.timeout(CLOSE_S):
-            await socket.send_str(in_words(error))
+            await socket.send_str(error_text(error))
             await socket.close(code=code)
 
 
-async def _hang_up(request: web.Request, socket: web.WebSocketResponse) -> None:
+async def _close(request: web.Request, socket: web.WebSocketResponse) -> None:
     try:
         async with asyncio.timeout(CLOSE_S):
             await socket.close()
