@@ -71,6 +71,7 @@ class Server(Section):
     host: str = "127.0.0.1"
     """Only this machine can call unless told otherwise."""
     port: int = Field(7860, ge=0, le=65535)
+    """TCP port of HTTP and WebSockets, the page included; 0 for any free port."""
     processes: int = Field(1, ge=1, le=64)
     """Edge processes sharing the port; calls are spread over them."""
     max_calls: int = Field(20, ge=1, le=MAX_CALLS)
@@ -146,6 +147,7 @@ class Server(Section):
 
 class IceServer(Section):
     urls: str | list[str]
+    """URLs of one server, such as turn:turn.example.org or stun:stun.example.org."""
     username: str | None = None
     credential: str | None = Field(None, repr=False)
 
@@ -156,13 +158,19 @@ class WebRtc(Section):
     addresses: list[str] = []
     """Local addresses offered to callers; empty: all of this machine."""
     ping_timeout_seconds: float = Field(15, gt=0)
+    """A caller who has vanished is noticed after this."""
 
 
 class Opus(Section):
     bitrate: int = Field(32_000, ge=6_000, le=128_000)
+    """Bit rate of the audio that is sent, in bit/s."""
     complexity: int = Field(5, ge=0, le=10)
+    """Encoder complexity, from 0 (least CPU) to 10 (best quality)."""
     fec: bool = True
+    """Whether in-band forward error correction is sent (RFC 6716 §2.1.7)."""
     dtx: bool = True
+
+    """Whether packets stop while there is nothing to say."""
 
     def settings(self) -> "OpusSettings":
         from offhook.media.codecs.opus import (
@@ -320,13 +328,18 @@ class Tts(SpeechEngine):
 
 class Agent(Section):
     kind: Literal["frontdesk", "openai", "silent"] = "frontdesk"
+    """The built-in front desk, a language model, or an agent that only listens."""
     model: str = "gpt-4o-mini"
+    """The model's name at its server."""
     base_url: str = "https://api.openai.com/v1"
+    """URL of a server with OpenAI's chat API."""
     api_key: Secret = ""
+    """Bearer token for that server."""
     instructions: str = (
         "You are on a phone call. Answer in one or two short spoken sentences, without lists or "
         "markup. Greet the caller first."
     )
+    """The language model's system prompt."""
     transfers: list[str] = []
     """Numbers and SIP addresses, or patterns of them ("+4930*", "*" for all), that the model may
     transfer calls to. None unless said: callers can talk a model into calling at your cost."""
@@ -364,6 +377,7 @@ class SpeechKey(Section):
     name: str
     """In logs and metrics."""
     key: Secret
+    """The program sends it as a bearer token."""
     max_requests: int = Field(0, ge=0)
     """At a time; 0: no limit but that of all."""
     requests_per_minute: int = Field(0, ge=0)
@@ -384,7 +398,9 @@ class Speech(Section):
     streams: int = Field(64, ge=1)
     """WebSockets of each of the two at a time."""
     max_upload_mb: int = Field(512, ge=1)
+    """Largest file that is accepted, in MB."""
     max_audio_minutes: float = Field(240, gt=0)
+    """Longest file that is accepted, in minutes."""
     lenient: bool = False
     """Fields of requests that are not known are passed over, not refused."""
     aliases: dict[str, str] = {}
@@ -396,12 +412,16 @@ class Speech(Section):
     """An OpenAI-compatible chat server, http://host:port/v1, that puts what was heard into
     English; empty: only English is "translated"."""
     translate_model: str = ""
+    """The chat model's name at that server."""
     translate_api_key: Secret = ""
+    """Bearer token for that server."""
 
 
 class Recording(Section):
     enabled: bool = False
+    """Whether every call is recorded, the caller left and the agent right, with a timeline."""
     directory: Path = Path("recordings")
+    """Folder of the recordings."""
 
 
 class Tracing(Section):

@@ -44,7 +44,9 @@ class Log(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """The least severe level that is logged."""
     json_lines: bool = False
+    """Whether each line is a JSON object instead of text."""
     words: bool | None = None
     """Whether the log has what callers and the agent say. Unset: only with the levels DEBUG and
     TRACE. Keys pressed and long numbers are masked in any case."""

@@ -40,10 +40,13 @@ class Trunk:
     """A far end we know. SipError when the values do not fit together."""
 
     name: str
+    """The trunk's name in routes, logs and metrics."""
     addresses: tuple[str, ...] = ()
     """IP addresses and networks (CIDR) whose calls need no password."""
     username: str = ""
+    """User of our account there, or of a phone that calls us."""
     password: str = field(default="", repr=False)
+    """Password for digest authentication."""
     realm: str = ""
     """The realm we give the password to; "" for whichever asks."""
     server: str = ""
@@ -51,7 +54,9 @@ class Trunk:
     domain: str = ""
     """Host of From and To; "" for the server's host."""
     transport: Literal["UDP", "TCP", "TLS"] = "UDP"
+    """Transport to the server."""
     register: bool = False
+    """Whether we register with the server."""
     expires_seconds: int = 300
     """s, the registration's life that we ask for."""
     caller_id: str = ""
@@ -65,7 +70,9 @@ class Trunk:
     codecs: tuple[str, ...] = CODECS
     """In order of preference."""
     srtp: Literal["off", "optional", "required"] = "optional"
+    """Whether media is encrypted: never, if the far end can, or always."""
     tls_verify: bool = True
+    """Whether the server's certificate has to be valid."""
     headers: tuple[str, ...] = ()
     """Names of the INVITE's headers that are handed to the agent."""
     session_seconds: int = 1800
@@ -253,13 +260,20 @@ class SipSettings:
     host: str = "127.0.0.1"
     """An address of this machine; "0.0.0.0" for all of IPv4, "::" for all of IPv6 and IPv4."""
     udp: int | None = 5060
-    """Listening ports; None for no such transport, 0 for any free port."""
+    """Port of SIP over UDP. Of every transport: None (`false` in the configuration) for none, 0 for
+    any free port."""
     tcp: int | None = 5060
+    """Port of SIP over TCP."""
     tls: int | None = None
+    """Port of SIP over TLS, usually 5061; needs a certificate."""
     ws: int | None = None
+    """Port of SIP over WebSocket (RFC 7118)."""
     wss: int | None = None
+    """Port of SIP over secure WebSocket; needs a certificate."""
     certificate: Path | None = None
+    """Certificate chain (PEM) for tls and wss."""
     key: Path | None = None
+    """The certificate's private key (PEM)."""
     authorities: Path | None = None
     """Certificates (PEM) of those who sign for our trunks' servers, besides the system's."""
     public_address: str = ""
@@ -276,16 +290,22 @@ class SipSettings:
     allow_anonymous: bool = False
     """Everybody may call, without a password: a lab."""
     requests_per_second: float = 20.0
-    """Of one source; see sources.py."""
+    """Requests of one source address."""
     invites_per_second: float = 5.0
+    """INVITEs of one source address."""
     trace_messages: int = 2000
+    """Messages kept in memory for `offhook sip-trace`."""
     media_timeout_seconds: float = 30.0
     """s without a packet after which a call in which sound was heard ends."""
     initial_media_timeout_seconds: float = 60.0
     """s without a packet after the answer."""
     ring_seconds: float = 60.0
+    """How long an outgoing call rings before it is given up, in seconds."""
     max_calls: int = 200
+    """Calls of phones at a time; beyond it callers get 503 with Retry-After."""
     user_agent: str = "offhook"
+
+    """Value of the User-Agent and Server headers."""
 
     def __post_init__(self) -> None:
         self._check_ports()
