@@ -18,7 +18,6 @@ import os
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from random import Random
 from time import monotonic
@@ -29,6 +28,7 @@ import numpy as np
 from offhook.bench.phones.options import Options
 from offhook.bench.phones.rtp import HOST, Pace, Payloads, Sound, lines, offer, percentiles
 from offhook.bench.process import LoopLag, input_lines, say
+from offhook.media.tasks_io import TaskSet
 from offhook.telephony.sip.messages import sdp
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.headers import NameAddr
@@ -128,9 +128,9 @@ class Callers:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
         self._churning: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._cpu, self._wall = time.process_time(), monotonic()
-        self._spawn(self._lag.watch())
+        self._tasks.spawn(self._lag.watch(), "lag")
 
     # --- signalling ---
 
@@ -247,7 +247,7 @@ class Callers:
         """0: no more of that."""
         if self._churning is not None:
             self._churning.cancel()
-        self._churning = self._spawn(self._churn(calls)) if calls else None
+        self._churning = self._tasks.spawn(self._churn(calls), "churn") if calls else None
 
     async def empty(self) -> dict[str, Any]:
         self.churn(0)
@@ -285,19 +285,11 @@ class Callers:
     # --- life ---
 
     def spawn_attempt(self, calls: int) -> None:
-        self._spawn(self.attempt(calls))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        self._tasks.spawn(self.attempt(calls), "attempt")
 
     async def close(self) -> None:
         await self.empty()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         self._pace.stop()
         if self._timer is not None:
             self._timer.cancel()

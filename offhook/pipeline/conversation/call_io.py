@@ -32,6 +32,7 @@ from pipecat.workers.runner import WorkerRunner
 from offhook.media.end_reason import End, EndReason
 from offhook.media.leg import Leg, LegError
 from offhook.media.pcm import RATE_IN, RATE_OUT
+from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
 from offhook.pipeline.conversation.call_info import as_dict
 from offhook.pipeline.conversation.digits import Terms
@@ -141,7 +142,7 @@ class Call:
         self._transfer: asyncio.Task[LegError | None] | None = None
         self._transferred = False
         self._hold_limit: asyncio.Task[None] | None = None
-        self._saying: set[asyncio.Task[None]] = set()
+        self._saying = TaskSet()
         """Sentences that nobody waits for."""
         self.context = LLMContext(tools=self._agent.tools) if self._agent.tools else LLMContext()
         self._hearing: UserTurnController
@@ -213,9 +214,7 @@ class Call:
             await self.say(self.sentence(Occasion.CLOSING), instead=True)
 
     def _excuse(self, occasion: Occasion) -> None:
-        task = asyncio.create_task(self.say(self.sentence(occasion)), name=f"say {occasion}")
-        self._saying.add(task)
-        task.add_done_callback(self._saying.discard)
+        self._saying.spawn(self.say(self.sentence(occasion)), f"say {occasion}")
 
     async def transfer(self, target: str) -> None:
         """Hand the caller over to `target`, a number or SIP address, and end the agent's part.
@@ -357,10 +356,11 @@ class Call:
         transfer = self._transfer
         if transfer is not None:
             await asyncio.wait((transfer,), timeout=TRANSFER_ENDS_S)
-        for task in (transfer, self._hold_limit, *self._saying):
+        for task in (transfer, self._hold_limit):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
+        await self._saying.close()
 
     async def _end(self) -> None:
         reason = self.end_reason if self._transferred else self.leg.closed or self.end_reason

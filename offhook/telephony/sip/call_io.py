@@ -10,15 +10,16 @@ A call that comes in is answered at once, so it begins as answered.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from time import monotonic
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegError
+from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import CallHistory, CallProgress, DialError, State
 from offhook.telephony.call_record import Attempt, wall_clock
 from offhook.telephony.sip.media.keying import Profile
@@ -125,7 +126,7 @@ class SipCall:
         self._outcome: asyncio.Future[Answered | Ended] | None = None
         self._offered: asyncio.Future[None] | None = None
         self._direction: Literal["sendrecv", "sendonly"] = "sendrecv"
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._sounds_early = False
         """The line is ticked here, to be heard by who listens before the call is answered."""
         self._followed: Session | None = None
@@ -371,7 +372,7 @@ class SipCall:
         session, leg = self.session, self.leg
         assert session is not None
         if not isinstance(leg, SipLeg):
-            self._spawn(self._answer_webrtc(sdp))
+            self._tasks.spawn(self._answer_webrtc(sdp), f"sip {self.call_id}")
             return
         try:
             answer = leg.offer(self._direction) if sdp is None else leg.answer(sdp)
@@ -426,7 +427,7 @@ class SipCall:
         if fits and not self.transferring:
             self._followed, self._followed_end, self._early = session, None, None
             session.refers.accept(monotonic())
-            self._spawn(self._follow(session, asked))
+            self._tasks.spawn(self._follow(session, asked), f"sip {self.call_id}")
         else:
             session.refers.refuse(603, monotonic())
         self._phone.touched(session)
@@ -547,16 +548,9 @@ class SipCall:
 
     # --- tasks ---
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name=f"sip {self.call_id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def close(self) -> None:
         """All that is still under way for the call ends."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         self._move("ended", 0, self.reason or self._given_up)
 
 

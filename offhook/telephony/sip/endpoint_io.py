@@ -9,7 +9,7 @@ import asyncio
 import ssl
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from time import monotonic
@@ -21,6 +21,7 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegStatistics
+from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.call_io import SipCall
@@ -143,7 +144,7 @@ class SipEndpoint:
         self._timer_at: float | None = None
         self._working = False
         self._noise_traced_at = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._looking_up: dict[str, asyncio.Task[None]] = {}
         """Of the tasks those that look trunks up, by their names."""
         self._tls: ssl.SSLContext | None = None
@@ -176,7 +177,7 @@ class SipEndpoint:
                     port = bound[1]
         for trunk in s.trunks:
             self._look_up(trunk)
-        self._spawn(self._watch_media(), "sip media watch")
+        self._tasks.spawn(self._watch_media(), "sip media watch")
         listening = ", ".join(f"{t.lower()} {h}:{p}" for t, h, p in self.bound)
         logger.info("phones reach me by SIP at {}", listening or "no transport")
 
@@ -192,9 +193,7 @@ class SipEndpoint:
         while (self.calls or self._agent.busy) and monotonic() < deadline:
             await asyncio.sleep(0.02)
         await self._transfers.close()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         for call in tuple(self.calls.values()):
             await call.close()
         if self._timer is not None:
@@ -222,7 +221,7 @@ class SipEndpoint:
 
     def _look_up(self, trunk: Trunk) -> None:
         if trunk.server:
-            task = self._spawn(self._keep_looking_up(trunk), f"trunk {trunk.name}")
+            task = self._tasks.spawn(self._keep_looking_up(trunk), f"trunk {trunk.name}")
             self._looking_up[trunk.name] = task
 
     def _tls_context(self, settings: SipSettings) -> ssl.SSLContext:
@@ -323,7 +322,7 @@ class SipEndpoint:
                 words = f"is {reach}: {detail}" if detail else f"is {reach}"
                 log.log("WARNING" if detail else "INFO", "trunk {} {}", trunk, words)
             case Locate(hop):
-                self._spawn(self._locate(hop), "sip look-up")
+                self._tasks.spawn(self._locate(hop), "sip look-up")
 
     def _address_of(self, flow: Flow) -> tuple[str, int]:
         """Ours, for Via, Contact and SDP."""
@@ -416,7 +415,7 @@ class SipEndpoint:
         agent = self._agent_for(call.info)
         call.agent = agent or ""
         admitted = self._admit(call, session, agent)
-        self._spawn(self._take(call, event, admitted), f"sip call {call.call_id}")
+        self._tasks.spawn(self._take(call, event, admitted), f"sip call {call.call_id}")
 
     async def _take(self, call: SipCall, event: IncomingCall, admitted: bool) -> None:
         try:
@@ -515,7 +514,7 @@ class SipEndpoint:
         )
         call = self._new_call(trunk, info)
         call.ring_seconds, call.agent = dial.ring_seconds, dial.agent
-        self._spawn(self._place(call, target, headers), f"sip call {call.call_id}")
+        self._tasks.spawn(self._place(call, target, headers), f"sip call {call.call_id}")
         return call
 
     async def _place(self, call: SipCall, target: Uri, headers: Sequence[tuple[str, str]]) -> None:
@@ -710,12 +709,6 @@ class SipEndpoint:
                     silent = leg.media_timeout(now, *limits)
                     if silent is not None:
                         call.end(End.NO_SOUND if silent == "initial" else "the sound stopped")
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 def _header(name: str, value: str) -> tuple[str, str]:

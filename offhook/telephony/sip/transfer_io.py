@@ -21,6 +21,7 @@ from offhook.media.bridge import Bridge
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError
+from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.messages.flow import Flow
@@ -53,7 +54,7 @@ class Transfers:
     def __init__(self, phone: Phone, clock: PacketClock) -> None:
         self._phone = phone
         self._clock = clock
-        self._bridged: set[asyncio.Task[None]] = set()
+        self._bridges = TaskSet()
 
     async def transfer(self, call: SipCall, target: str) -> None:
         """Returns when `target` has the call. Raises LegError, with the line as it was."""
@@ -167,11 +168,8 @@ class Transfers:
         assert call.leg is not None
         assert second.leg is not None
         self._clock.add(second.leg)
-        task = asyncio.create_task(
-            self._while_both_are_up(call.leg, second), name=f"bridge {call.call_id}"
-        )
-        self._bridged.add(task)
-        task.add_done_callback(self._bridged.discard)
+        bridge = self._while_both_are_up(call.leg, second)
+        self._bridges.spawn(bridge, f"bridge {call.call_id}")
 
     async def _while_both_are_up(self, first: Leg, second: SipCall) -> None:
         assert second.leg is not None
@@ -189,6 +187,4 @@ class Transfers:
 
     async def close(self) -> None:
         """Every bridge ends."""
-        for task in tuple(self._bridged):
-            task.cancel()
-        await asyncio.gather(*self._bridged, return_exceptions=True)
+        await self._bridges.close()

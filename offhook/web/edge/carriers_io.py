@@ -22,6 +22,7 @@ from loguru import logger
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegError
+from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.auth.signatures import (
@@ -113,7 +114,7 @@ class Carriers:
         self._address = address
         self._host = host
         self._settings = settings
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = TaskSet()
         self._refused_at = -REFUSED_S
         self._http: aiohttp.ClientSession
 
@@ -138,9 +139,7 @@ class Carriers:
                 )
 
     async def close(self) -> None:
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         for carrier in self.by_name.values():
             if carrier.server is not None:
                 await carrier.server.close()
@@ -174,7 +173,7 @@ class Carriers:
                 leg.close(busy)
                 call.move("ended", 503, busy)
             else:
-                self._spawn(self._run(call, leg), f"call {call.call_id}")
+                self._tasks.spawn(self._run(call, leg), f"call {call.call_id}")
             return leg
 
         settings = carrier.settings
@@ -184,11 +183,6 @@ class Carriers:
         logger.info(
             "{} reaches me by AudioSocket at {}:{}", settings.name, *self.bound[settings.name]
         )
-
-    def _spawn(self, work: Any, name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     # --- calls ---
 
@@ -297,7 +291,7 @@ class Carriers:
                 variables=incoming.parameters,
             )
             call = self._new_call(carrier, info)
-            self._spawn(self._await_stream(call), f"stream of {call.call_id}")
+            self._tasks.spawn(self._await_stream(call), f"stream of {call.call_id}")
         call.provider_call_id = incoming.call_id
         try:
             ticket = self._ticket(carrier, call, incoming)
@@ -477,7 +471,7 @@ class Carriers:
         except (LegError, Refused) as fault:
             call.move("ended", 0, str(fault))
             raise DialError(0, str(fault)) from fault
-        self._spawn(self._await_news(call, ring_seconds), f"news of {call.call_id}")
+        self._tasks.spawn(self._await_news(call, ring_seconds), f"news of {call.call_id}")
         return call
 
     async def _await_news(self, call: CarrierCall, ring_seconds: float) -> None:

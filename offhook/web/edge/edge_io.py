@@ -127,7 +127,6 @@ class Edge:
         """What answers in the calls."""
         self._started: set[str] = set()
         """Of the calls those of which CallStarted was told, and so CallEnded will be."""
-        self._closing: set[asyncio.Task[None]] = set()
         self._recordings: RecordingWriter | None = None
         self._writer = ThreadPoolExecutor(1, "call records")
         self._engines: Engines
@@ -338,7 +337,7 @@ class Edge:
             await asyncio.sleep(GOODBYE_S)
         for leg in tuple(self.legs.values()):
             leg.close(reason)
-        await asyncio.gather(*self._calls.values(), *self._closing, return_exceptions=True)
+        await asyncio.gather(*self._calls.values(), return_exceptions=True)
         if self.sip is not None:
             await self.sip.close()
         if self.carriers is not None:

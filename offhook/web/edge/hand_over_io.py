@@ -10,12 +10,14 @@ The connection itself moves (SCM_RIGHTS over a Unix socket): its bytes do not pa
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
+from typing import cast
 
 from aiohttp import web
 from loguru import logger
+
+from offhook.media.tasks_io import TaskSet
 
 HAND_OVER_S = 2.0
 """For a sibling to take a connection."""
@@ -114,26 +116,19 @@ class _Adopter:
 
     def __init__(self, listener: socket.socket, server: web.Server) -> None:
         self._listener, self._server = listener, server
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     async def __aenter__(self) -> None:
-        self._spawn(self._accept(), "connections of siblings")
+        self._tasks.spawn(self._accept(), "connections of siblings")
 
     async def __aexit__(self, *exception: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._tasks.close()
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             sibling, _ = await loop.sock_accept(self._listener)
-            self._spawn(self._take(sibling), "a connection of a sibling")
+            self._tasks.spawn(self._take(sibling), "a connection of a sibling")
 
     async def _take(self, sibling: socket.socket) -> None:
         loop = asyncio.get_running_loop()

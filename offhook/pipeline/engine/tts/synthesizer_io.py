@@ -11,6 +11,7 @@ from time import monotonic
 
 from loguru import logger
 
+from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.engine.inference_io import Inference
 from offhook.pipeline.engine.tts.engine import TtsEngine
 from offhook.pipeline.engine.tts.loading_io import TtsLoading
@@ -72,7 +73,7 @@ class Qwen3Synthesizer:
         self._keeps_replies = models.audio_cache != NO_CACHE
         if models.audio_cache and self._keeps_replies:
             self.shared = SharedAudioCache(models.audio_cache, self.cache)
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asking = TaskSet()
         """Of the shared cache, one a reply at most."""
         self._replies: set[Qwen3Speech] = set()
         """Those that are not over."""
@@ -241,9 +242,7 @@ class Qwen3Speech:
                 self._play(known)
             elif synthesizer.shared is not None:
                 # Meanwhile the model goes on: whichever is first is heard.
-                task = asyncio.create_task(self._look_up(synthesizer.shared, key))
-                synthesizer._asking.add(task)
-                task.add_done_callback(synthesizer._asking.discard)
+                synthesizer._asking.spawn(self._look_up(synthesizer.shared, key), "look up a reply")
         self._write_words()
 
     async def _look_up(self, shared: SharedAudioCache, key: str) -> None:

@@ -17,7 +17,7 @@ No word is lost; the one in which it happened may be begun twice.
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from loguru import logger
 
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.speech.openai.answers import sound_fault, sound_rate, voice_names
 from offhook.pipeline.speech.openai.client_io import (
     BODY_TIMEOUT_S,
@@ -328,8 +329,8 @@ class OpenAiSpeech:
         self._text_news = asyncio.Event()
         self._sound_news = asyncio.Event()
         self._room = asyncio.Event()
-        self.tasks: set[asyncio.Task[None]] = set()
-        self._run(self._ask_for_all(), "openai synthesizer")
+        self.tasks = TaskSet()
+        self.tasks.spawn(self._ask_for_all(), "openai synthesizer")
 
     # --- the contract ---
 
@@ -393,7 +394,7 @@ class OpenAiSpeech:
             if clause.says_nothing:
                 clause.end()
                 continue
-            self._run(self._ask_for(clause), "openai clause")
+            self.tasks.spawn(self._ask_for(clause), "openai clause")
             await clause.begun.wait()
             if before is not None:
                 await before.over.wait()
@@ -441,8 +442,3 @@ class OpenAiSpeech:
             task.cancel()
         self._synthesizer.forget(self)
         self._sound_news.set()
-
-    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import aiohttp
 
 from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.speech.remote.tts_protocol import (
     PATH,
     Cancel,
@@ -71,14 +72,11 @@ class Connections:
         """Of the worker, as it said last."""
         self._spare: list[Connection] = []
         """The one used last at the end."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     def run(self, coroutine: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
         """A task that ends with `close` at the latest."""
-        task = asyncio.create_task(coroutine, name=f"speech worker {name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.spawn(coroutine, f"speech worker {name}")
 
     def take(self, options: VoiceOptions) -> "Connection | None":
         """One that waits."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
+from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import Speech
 from offhook.pipeline.speech.voice.audio_cache import AudioCache, pack, unpack
@@ -46,7 +47,7 @@ class SharedAudioCache:
             raise EngineError(f"the cache has no address of a Redis: {error}") from error
         self._near = near
         self._rests_until = 0.0
-        self._storing: set[asyncio.Task[None]] = set()
+        self._storing = TaskSet()
         self.shared_hits = 0
         self.failures = 0
 
@@ -74,9 +75,7 @@ class SharedAudioCache:
         self._near.put(key, pieces)
         if self._rests() or len(self._storing) >= MOST_STORING:
             return
-        task = asyncio.get_running_loop().create_task(self._store(key, pack(pieces)))
-        self._storing.add(task)
-        task.add_done_callback(self._storing.discard)
+        self._storing.spawn(self._store(key, pack(pieces)), "store a reply")
 
     async def close(self) -> None:
         """Wait for what is on its way, STORE_S at most."""

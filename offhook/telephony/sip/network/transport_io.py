@@ -9,7 +9,7 @@ import errno
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from itertools import count
@@ -17,6 +17,7 @@ from time import monotonic
 
 from loguru import logger
 
+from offhook.media.tasks_io import TaskSet
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.network.connection_errors import no_connection
 from offhook.telephony.sip.network.stream_io import (
@@ -112,7 +113,7 @@ class Transports:
         """Of routes, why there was no connection the last time, in words."""
         self._unnamed: dict[int, set[Flow]] = {}
         """Flows without an id that are carried by a connection of ours."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._check: asyncio.TimerHandle | None = None
         self._closing = False
 
@@ -165,10 +166,8 @@ class Transports:
             udp.close()
         for connection in tuple(self._connections.values()):
             connection.abort()
-        for task in self._tasks:
-            task.cancel()
         own = [listener.task for listener in self._listeners]
-        await asyncio.gather(*own, *self._tasks, return_exceptions=True)
+        await asyncio.gather(*own, self._tasks.close(), return_exceptions=True)
         for listener in self._listeners:
             listener.sock.close()
             if listener.websockets is not None:
@@ -273,7 +272,9 @@ class Transports:
         self._routes[number] = route
         connection = StreamConnection(route.flow, self, ours=True)
         self._add(connection)
-        self._spawn(self._connect(connection, route), f"SIP {route.flow.transport} connection")
+        self._tasks.spawn(
+            self._connect(connection, route), f"SIP {route.flow.transport} connection"
+        )
         return connection
 
     async def _connect(self, connection: StreamConnection, route: _Route) -> None:
@@ -335,7 +336,7 @@ class Transports:
             if transport == "TCP":
                 self._by_remote[remote] = flow
             serving = self._serve(flow, accepted, context, websockets)
-            self._spawn(serving, f"SIP {transport} handshake")
+            self._tasks.spawn(serving, f"SIP {transport} handshake")
 
     async def _serve(
         self,
@@ -402,8 +403,3 @@ class Transports:
         if self._connections:
             loop = asyncio.get_running_loop()
             self._check = loop.call_later(CHECK_S, self._check_all)
-
-    def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
