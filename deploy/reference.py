@@ -180,7 +180,7 @@ def configuration() -> str:
 
 
 def argument(action: argparse.Action) -> tuple[str, str]:
-    choices = f"{{{','.join(map(str, action.choices))}}}" if action.choices else ""
+    choices = f"{{{', '.join(map(str, action.choices))}}}" if action.choices else ""
     value = choices or (action.metavar if isinstance(action.metavar, str) else "")
     if not action.option_strings:
         return f"`{value or action.dest}`", cell((action.help or "") % vars(action))

@@ -49,8 +49,16 @@ def parser() -> argparse.ArgumentParser:
         help="where the server is, as http://localhost:7860 (default: where the configuration has "
         "this machine's)",
     )
-    call.add_argument("--say", dest="script", action=_InOrder, metavar="TEXT")
-    call.add_argument("--play", dest="script", action=_InOrder, metavar="FILE")
+    call.add_argument(
+        "--say",
+        dest="script",
+        action=_InOrder,
+        metavar="TEXT",
+        help="speak this line; lines and files are used in the order given",
+    )
+    call.add_argument(
+        "--play", dest="script", action=_InOrder, metavar="FILE", help="play this sound file"
+    )
     call.add_argument(
         "--interrupt-after",
         type=float,
