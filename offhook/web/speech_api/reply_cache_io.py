@@ -5,7 +5,6 @@ first, and neither waits for the engine nor wakes it. What is kept is sound, not
 reply serves all formats, and to encode it takes a hundredth of its length.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -13,8 +12,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, VoiceOptions
-from offhook.pipeline.speech.voice.audio_cache import AudioCache, reply_key
-from offhook.pipeline.speech.voice.audio_cache_io import SharedAudioCache
+from offhook.pipeline.speech.voice.audio_cache import reply_key
+from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache
 from offhook.pipeline.speech.voice_cloning import ClonesVoices
 from offhook.web.speech_api.http.speech_request import find_voice
 
@@ -58,12 +57,12 @@ async def choose(synthesizer: Synthesizer, name: str) -> Chosen:
     return Chosen(found, "", lasting=False)
 
 
-class ReplyCache:
-    """`url`: of a Redis, or "". Raises EngineError when it is none, or redis-py is missing."""
+class SpeechCache(ReplyCache):
+    """The replies of one speech server, whichever engine spoke them, and the voices that names
+    mean. `url` is that of a Redis, or "". Raises EngineError as `ReplyCache` does."""
 
     def __init__(self, url: str, registry: CollectorRegistry) -> None:
-        self._near = AudioCache(CACHE_BYTES)
-        self._shared = SharedAudioCache(url, self._near) if url else None
+        super().__init__(CACHE_BYTES, url)
         self._voices: dict[tuple[str, str], Chosen] = {}
         self._hits = Counter(
             "offhook_speech_cache_hits_total", "Replies found said before", registry=registry
@@ -89,19 +88,11 @@ class ReplyCache:
             return None
         return reply_key(f"speech API: {engine}, {chosen.identity}", text, options)
 
-    async def get(self, key: str) -> list[Speech] | None:
-        known = self._near.get(key)
-        if known is None and self._shared is not None:
-            known = await self._shared.get(key)
+    async def find(self, key: str) -> list[Speech] | None:
+        """The pieces of a reply, from memory or Redis; None when it is in neither."""
+        known = self.get(key) or await self.fetch(key)
         (self._misses if known is None else self._hits).inc()
         return known
 
-    def put(self, key: str, pieces: Sequence[Speech]) -> None:
-        (self._shared or self._near).put(key, pieces)
 
-    async def close(self) -> None:
-        if self._shared is not None:
-            await self._shared.close()
-
-
-REPLIES: web.AppKey[ReplyCache] = web.AppKey("replies", ReplyCache)
+REPLIES: web.AppKey[SpeechCache] = web.AppKey("replies", SpeechCache)

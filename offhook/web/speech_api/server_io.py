@@ -38,7 +38,7 @@ from offhook.web.speech_api.errors import ApiError, engine_fault
 from offhook.web.speech_api.http.audio_encoder import Format
 from offhook.web.speech_api.http.speech_request import SpeechRequest, parse
 from offhook.web.speech_api.metrics import SpeechMetrics
-from offhook.web.speech_api.reply_cache_io import ReplyCache
+from offhook.web.speech_api.reply_cache_io import SpeechCache
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.speech_api.sockets.worker_stream_io import WorkerStream
 from offhook.web.speech_api.stages import Stages
@@ -151,7 +151,7 @@ class SpeechServer:
         registry = registry or CollectorRegistry()
         self.metrics = SpeechMetrics(registry, self.admission)
         keeps = synthesizer is not None and audio_cache != NO_CACHE
-        self.replies = ReplyCache(audio_cache, registry) if keeps else None
+        self.replies = SpeechCache(audio_cache, registry) if keeps else None
 
     def use_keys(self, settings: Speech) -> None:
         """Replace the API keys' rate limits; the access policy decides which keys are valid."""

@@ -35,8 +35,8 @@ from offhook.pipeline.speech.synthesizer import (
     VoiceOptions,
 )
 from offhook.pipeline.speech.text.text_language import language_of
-from offhook.pipeline.speech.voice.audio_cache import AudioCache, reply_key
-from offhook.pipeline.speech.voice.audio_cache_io import SharedAudioCache
+from offhook.pipeline.speech.voice.audio_cache import reply_key
+from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache
 from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample
 
 CACHE_BYTES = 64 << 20
@@ -67,12 +67,8 @@ class Qwen3Synthesizer:
             self.name, lambda news: news[0].receive(news[1]), self._break
         )
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="voice encoder")
-        self.cache = AudioCache(CACHE_BYTES)
-        self.shared: SharedAudioCache | None = None
-        """Behind the cache, if there is one."""
         self._keeps_replies = models.audio_cache != NO_CACHE
-        if models.audio_cache and self._keeps_replies:
-            self.shared = SharedAudioCache(models.audio_cache, self.cache)
+        self.cache = ReplyCache(CACHE_BYTES, models.audio_cache if self._keeps_replies else "")
         self._asking = TaskSet()
         """Of the shared cache, one a reply at most."""
         self._replies: set[Qwen3Speech] = set()
@@ -164,8 +160,7 @@ class Qwen3Synthesizer:
         for task in self._asking:
             task.cancel()
         await self._inference.close()
-        if self.shared is not None:
-            await self.shared.close()
+        await self.cache.close()
         self._encoder.shutdown(wait=False, cancel_futures=True)
 
     async def _encode(self, reference: Reference) -> Clone:
@@ -240,13 +235,13 @@ class Qwen3Speech:
             known = synthesizer.cache.get(key)
             if known is not None:
                 self._play(known)
-            elif synthesizer.shared is not None:
+            elif synthesizer.cache.is_shared:
                 # Meanwhile the model goes on: whichever is first is heard.
-                synthesizer._asking.spawn(self._look_up(synthesizer.shared, key), "look up a reply")
+                synthesizer._asking.spawn(self._look_up(synthesizer.cache, key), "look up a reply")
         self._write_words()
 
-    async def _look_up(self, shared: SharedAudioCache, key: str) -> None:
-        known = await shared.get(key)
+    async def _look_up(self, cache: ReplyCache, key: str) -> None:
+        known = await cache.fetch(key)
         if known is not None and self._may_play:
             self._play(known)
 
@@ -295,7 +290,7 @@ class Qwen3Speech:
         if reason is not Reason.SPOKEN:
             logger.warning("{} ended a reply: {}", self._synthesizer.name, reason.name)
         elif text and speech and self._key is not None:
-            (self._synthesizer.shared or self._synthesizer.cache).put(self._key(text), speech)
+            self._synthesizer.cache.put(self._key(text), speech)
 
     def fail(self, error: EngineError) -> None:
         if not self._reply.over:

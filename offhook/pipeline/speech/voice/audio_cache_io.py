@@ -1,4 +1,4 @@
-"""Replies shared by several processes or machines through Redis, behind the cache in memory.
+"""The cache of replies: memory, and behind it a Redis that several processes or machines share.
 
 Redis is a help and never a need: while it fails or is slow, replies are spoken anew.
 """
@@ -30,31 +30,27 @@ MOST_STORING = 16
 """Replies on their way to Redis at once; of more, the later are not stored."""
 
 
-class SharedAudioCache:
-    """Redis behind an `AudioCache`. Raises EngineError when redis-py is not installed, or the
-    address is none."""
+class ReplyCache(AudioCache):
+    """Replies in memory, `limit_bytes` in all, and in the Redis at `url`, unless that is "". Raises
+    EngineError when redis-py is not installed, or the address is invalid."""
 
-    def __init__(self, url: str, near: AudioCache) -> None:
-        try:
-            from redis import asyncio as client
-        except ImportError as error:
-            raise EngineError("the cache in Redis needs redis-py: pip install redis") from error
-        try:
-            self._redis: Redis = client.Redis.from_url(
-                url, socket_connect_timeout=ANSWER_S, socket_timeout=STORE_S
-            )
-        except ValueError as error:
-            raise EngineError(f"the cache has no address of a Redis: {error}") from error
-        self._near = near
+    def __init__(self, limit_bytes: int, url: str = "") -> None:
+        super().__init__(limit_bytes)
+        self._redis = _client(url) if url else None
         self._rests_until = 0.0
         self._storing = TaskSet()
         self.shared_hits = 0
         self.failures = 0
 
-    async def get(self, key: str) -> list[Speech] | None:
-        """The pieces of a reply that memory has not, which then has them; None when Redis has not
-        either, or not in time."""
-        if self._rests():
+    @property
+    def is_shared(self) -> bool:
+        """There is a Redis."""
+        return self._redis is not None
+
+    async def fetch(self, key: str) -> list[Speech] | None:
+        """The pieces of a reply that is not in memory, from Redis, and keeps them in memory too;
+        None when Redis has none, or does not answer in time."""
+        if self._redis is None or self._rests():
             return None
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -67,25 +63,26 @@ class SharedAudioCache:
             self._failed(error)
             return None
         self.shared_hits += 1
-        self._near.put(key, pieces)
+        super().put(key, pieces)
         return pieces
 
     def put(self, key: str, pieces: Sequence[Speech]) -> None:
-        """Keep a reply in memory; it goes to Redis by and by."""
-        self._near.put(key, pieces)
-        if self._rests() or len(self._storing) >= MOST_STORING:
+        """Keeps a reply in memory, and stores it in Redis in the background."""
+        super().put(key, pieces)
+        if self._redis is None or self._rests() or len(self._storing) >= MOST_STORING:
             return
-        self._storing.spawn(self._store(key, pack(pieces)), "store a reply")
+        self._storing.spawn(self._store(self._redis, key, pack(pieces)), "store a reply")
 
     async def close(self) -> None:
-        """Wait for what is on its way, STORE_S at most."""
+        """Waits for replies being stored, STORE_S at most."""
         await asyncio.gather(*self._storing)
-        await self._redis.aclose()
+        if self._redis is not None:
+            await self._redis.aclose()
 
-    async def _store(self, key: str, packed: bytes) -> None:
+    async def _store(self, redis: "Redis", key: str, packed: bytes) -> None:
         try:
             async with asyncio.timeout(STORE_S):
-                await self._redis.set(PREFIX + key, packed, ex=TTL_S)
+                await redis.set(PREFIX + key, packed, ex=TTL_S)
         except Exception as error:
             self._failed(error)
 
@@ -99,3 +96,15 @@ class SharedAudioCache:
         if not self._rests():
             logger.warning(f"the cache in Redis fails and rests {REST_S:.0f} s: {error!r}")
         self._rests_until = time.monotonic() + REST_S
+
+
+def _client(url: str) -> "Redis":
+    """Raises EngineError."""
+    try:
+        from redis import asyncio as client
+    except ImportError as error:
+        raise EngineError("the cache in Redis needs redis-py: pip install redis") from error
+    try:
+        return client.Redis.from_url(url, socket_connect_timeout=ANSWER_S, socket_timeout=STORE_S)
+    except ValueError as error:
+        raise EngineError(f"the cache has no address of a Redis: {error}") from error

@@ -30,7 +30,7 @@ from offhook.web.speech_api.http.audio_encoder import (
 )
 from offhook.web.speech_api.http.speech_request import MAX_BODY_BYTES, SpeechRequest
 from offhook.web.speech_api.http.synthesis_io import AudioBuffer, buffered, played, spoken
-from offhook.web.speech_api.reply_cache_io import REPLIES, ReplyCache, choose
+from offhook.web.speech_api.reply_cache_io import REPLIES, SpeechCache, choose
 from offhook.web.speech_api.server_io import CONTEXT, SPEECH, RequestContext, SpeechServer, fault_of
 
 BODY_S = 20.0
@@ -115,7 +115,7 @@ async def _reply(
     server: SpeechServer,
     context: RequestContext,
     wanted: SpeechRequest,
-    cache: ReplyCache | None,
+    cache: SpeechCache | None,
     anew: bool,
 ) -> Reply:
     """Without the engine, if the voice is known to last and the reply is kept; `anew`: that is not
@@ -129,7 +129,7 @@ async def _reply(
     options = replace(wanted.voice_options(voice.name), cache=cache is not None and not anew)
     keep = None
     if cache is not None and (key := cache.key(_engine(server), wanted.input, voice, options)):
-        if not anew and (known := await cache.get(key)) is not None:
+        if not anew and (known := await cache.find(key)) is not None:
             return Reply(played(known))
         keep = partial(cache.put, key)
     synthesizer = await _loaded(server, context)

@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 from offhook.pipeline.engine.gpu_io import memory_bytes
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.timing import STAGES, Stages
-from offhook.pipeline.speech.voice.audio_cache import AudioCache, CacheCounts
-from offhook.pipeline.speech.voice.audio_cache_io import SharedAudioCache
+from offhook.pipeline.speech.voice.audio_cache import CacheCounts
+from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache
 
 FINAL_BUCKETS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5, 10, 30)
 STAGE_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -26,8 +26,7 @@ SAMPLED = 16
 class KeepsReplies(Protocol):
     """An engine that plays again what it said before."""
 
-    cache: AudioCache
-    shared: SharedAudioCache | None
+    cache: ReplyCache
 
 
 class EngineCollector(Collector):
@@ -55,9 +54,9 @@ class EngineCollector(Collector):
     def _replies(self) -> Iterable[Metric]:
         counts, used, shared, failed = CacheCounts(), 0, 0, 0
         if isinstance(self.engine, KeepsReplies):
-            counts, used = self.engine.cache.counts, self.engine.cache.bytes
-            if self.engine.shared is not None:
-                shared, failed = self.engine.shared.shared_hits, self.engine.shared.failures
+            cache = self.engine.cache
+            counts, used = cache.counts, cache.bytes
+            shared, failed = cache.shared_hits, cache.failures
         # What Redis had was first missed in memory.
         for name, text, count in (
             ("hits", "Replies found said before", counts.hits + shared),

@@ -17,7 +17,7 @@ from offhook.pipeline.engine.tts.synthesizer_io import Qwen3Speech, Qwen3Synthes
 from offhook.pipeline.engine.tts_models import TtsModels  # noqa: E402
 from offhook.pipeline.speech.recognizer import EngineBroken, EngineError, EngineFull  # noqa: E402
 from offhook.pipeline.speech.synthesizer import Speech, UnknownVoice, VoiceOptions  # noqa: E402
-from offhook.pipeline.speech.voice.audio_cache_io import SharedAudioCache  # noqa: E402
+from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache  # noqa: E402
 from offhook.pipeline.speech.voice_cloning import Sample  # noqa: E402
 from tests.pipeline.engine.tts import tiny_tts  # noqa: E402
 from tests.pipeline.speech.voice.test_audio_cache import redis_server  # noqa: E402
@@ -199,8 +199,7 @@ async def test_what_another_worker_said_is_not_made_again(
     await one.start()
     first = await say(one)
     await one.close()  # which ends when Redis has it
-    assert one.shared is not None
-    assert (one.shared.shared_hits, one.shared.failures) == (0, 0)
+    assert (one.cache.shared_hits, one.cache.failures) == (0, 0)
     step = TtsRunner.step
 
     def slow(runner: TtsRunner, steps: object) -> object:
@@ -214,11 +213,10 @@ async def test_what_another_worker_said_is_not_made_again(
     assert [piece.text for piece in again] == [piece.text for piece in first]
     assert np.array_equal(sound(again), sound(first))
     assert time.monotonic() - began < 0.5  # far less than the frames take
-    assert other.shared is not None
-    assert other.shared.shared_hits == 1
+    assert other.cache.shared_hits == 1
     assert not other._replies
     await say(other)
-    assert other.shared.shared_hits == 1  # now its own
+    assert other.cache.shared_hits == 1  # now its own
     await other.close()
 
 
@@ -227,11 +225,11 @@ async def test_a_shared_cache_that_answers_late_is_not_waited_for(
 ) -> None:
     answer = asyncio.Event()
 
-    async def get(cache: SharedAudioCache, key: str) -> list[Speech]:
+    async def fetch(cache: ReplyCache, key: str) -> list[Speech]:
         await answer.wait()
         return [Speech(np.ones(2400, np.int16), "the cat")]
 
-    monkeypatch.setattr(SharedAudioCache, "get", get)
+    monkeypatch.setattr(ReplyCache, "fetch", fetch)
     made = Qwen3Synthesizer(TtsModels(str(checkpoint), "cpu", str(tmp_path), redis_url))
     await made.start()
     stream = made.open(SEEDED)

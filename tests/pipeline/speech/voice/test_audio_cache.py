@@ -24,7 +24,7 @@ from offhook.pipeline.speech.voice.audio_cache import (
     size_bytes,
     unpack,
 )
-from offhook.pipeline.speech.voice.audio_cache_io import PREFIX, SharedAudioCache
+from offhook.pipeline.speech.voice.audio_cache_io import PREFIX, ReplyCache
 
 REPLIES = st.lists(
     st.builds(
@@ -175,39 +175,39 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 async def test_another_process_finds_the_reply(redis_url: str) -> None:
     pieces = reply(3)
-    cache = SharedAudioCache(redis_url, AudioCache(1 << 20))
-    assert await cache.get("k") is None
+    cache = ReplyCache(1 << 20, redis_url)
+    assert await cache.fetch("k") is None
     cache.put("k", pieces)
     await cache.close()
-    near = AudioCache(1 << 20)
-    other = SharedAudioCache(redis_url, near)
-    assert same(await other.get("k"), pieces)
-    assert same(near.get("k"), pieces)
+    other = ReplyCache(1 << 20, redis_url)
+    assert same(await other.fetch("k"), pieces)
+    assert same(other.get("k"), pieces)
     assert (other.shared_hits, other.failures) == (1, 0)
+    assert other._redis is not None
     remaining = await other._redis.ttl(PREFIX + "k")
     assert audio_cache_io.TTL_S - 60 < remaining <= audio_cache_io.TTL_S
     await other.close()
 
 
 async def test_a_damaged_reply_is_spoken_anew(redis_url: str) -> None:
-    cache = SharedAudioCache(redis_url, AudioCache(1 << 20))
+    cache = ReplyCache(1 << 20, redis_url)
+    assert cache._redis is not None
     await cache._redis.set(PREFIX + "bad", b"no reply")
-    assert await cache.get("bad") is None
+    assert await cache.fetch("bad") is None
     assert cache.failures == 1
     await cache.close()
 
 
 async def test_without_redis_the_memory_serves() -> None:
     pytest.importorskip("redis")
-    near = AudioCache(1 << 20)
-    cache = SharedAudioCache("redis://127.0.0.1:1/0", near)
+    cache = ReplyCache(1 << 20, "redis://127.0.0.1:1/0")
     begin = time.monotonic()
-    assert await cache.get("k") is None
+    assert await cache.fetch("k") is None
     cache.put("k", reply(1))
-    assert same(near.get("k"), reply(1))
+    assert same(cache.get("k"), reply(1))
     assert time.monotonic() - begin < 1
     assert cache.failures == 1
-    assert await cache.get("other") is None
+    assert await cache.fetch("other") is None
     assert cache.failures == 1, "a failed Redis is left alone for a while"
     await cache.close()
 
@@ -215,16 +215,16 @@ async def test_without_redis_the_memory_serves() -> None:
 def test_what_is_no_address_says_so() -> None:
     pytest.importorskip("redis")
     with pytest.raises(EngineError, match="no address of a Redis"):
-        SharedAudioCache("here:6379", AudioCache(1 << 20))
+        ReplyCache(1 << 20, "here:6379")
 
 
 async def test_a_silent_redis_keeps_nobody_waiting() -> None:
     pytest.importorskip("redis")
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         url = f"redis://127.0.0.1:{deaf.getsockname()[1]}/0"
-        cache = SharedAudioCache(url, AudioCache(1 << 20))
+        cache = ReplyCache(1 << 20, url)
         begin = time.monotonic()
-        assert await cache.get("k") is None
+        assert await cache.fetch("k") is None
         assert time.monotonic() - begin < 3 * audio_cache_io.ANSWER_S
         assert cache.failures == 1
         await asyncio.wait_for(cache.close(), 5)

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from offhook.pipeline.engine import gpu_io
 from offhook.pipeline.speech.synthesizer import Speech
-from offhook.pipeline.speech.voice.audio_cache import AudioCache
+from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache
 from offhook.web.speech_api.sockets import engine_metrics
 from offhook.web.speech_api.sockets.engine_metrics import WorkerMetrics
 
@@ -26,8 +26,7 @@ def samples(metrics: WorkerMetrics) -> dict[str, float]:
 
 class Engine:
     def __init__(self) -> None:
-        self.cache = AudioCache(1 << 20)
-        self.shared: SimpleNamespace | None = None
+        self.cache = ReplyCache(1 << 20)
 
 
 def test_before_an_engine_is_there_nothing_was_found() -> None:
@@ -53,7 +52,7 @@ def test_what_redis_had_is_no_miss() -> None:
     """Memory is asked first, and has counted it as one."""
     metrics, engine = WorkerMetrics("tts"), Engine()
     metrics.of_engine.engine = engine
-    engine.shared = SimpleNamespace(shared_hits=2, failures=1)
+    engine.cache.shared_hits, engine.cache.failures = 2, 1
     for key in "abc":
         engine.cache.get(key)
     said = samples(metrics)
