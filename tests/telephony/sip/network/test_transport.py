@@ -146,7 +146,15 @@ class Authority:
         self.folder = folder
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Test CA")])
-        own = self._sign(self.name, self.key, [x509.BasicConstraints(ca=True, path_length=None)])
+        own = self._sign(
+            self.name,
+            self.key,
+            [
+                x509.BasicConstraints(ca=True, path_length=None),
+                # Of the nine uses the sixth: it signs certificates.
+                x509.KeyUsage(*(use == 6 for use in range(1, 10))),
+            ],
+        )
         self.file = folder / "ca.pem"
         self.file.write_bytes(own.public_bytes(serialization.Encoding.PEM))
 
@@ -157,7 +165,12 @@ class Authority:
         extensions: list[x509.ExtensionType],
         days: int = 10,
     ) -> x509.Certificate:
+        """With the names of both keys: Python 3.13 verifies strictly, as RFC 5280 has it."""
         now = datetime.datetime.now(datetime.UTC)
+        names = (
+            x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()),
+        )
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -167,8 +180,9 @@ class Authority:
             .not_valid_before(now - datetime.timedelta(days=20))
             .not_valid_after(now + datetime.timedelta(days=days))
         )
-        for extension in extensions:
-            builder = builder.add_extension(extension, isinstance(extension, x509.BasicConstraints))
+        for extension in (*extensions, *names):
+            critical = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+            builder = builder.add_extension(extension, critical)
         return builder.sign(self.key, hashes.SHA256())
 
     def server(self, *names: str, days: int = 10, alpn: tuple[str, ...] = ()) -> ssl.SSLContext:
