@@ -480,7 +480,7 @@ async def test_a_client_that_leaves_frees_the_voice(cloning: CloningServer) -> N
 async def test_more_clones_than_can_wait_are_refused(cloning: CloningServer) -> None:
     cloning.voice.may_compute.clear()
     waiting = [asyncio.create_task(clone(cloning, "one two")) for _ in range(MAX_CLONING)]
-    await until(lambda: cloning.voice.cloning._context == MAX_CLONING)
+    await until(lambda: cloning.voice.cloning._asked == MAX_CLONING)
     body = form("audio_sample", BERT, name="bert", consent="true")
     async with cloning.client.post("/v1/audio/voices", data=body) as response:
         answer = await response.json()
