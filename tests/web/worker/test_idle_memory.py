@@ -14,7 +14,7 @@ import pytest
 
 from offhook.web.process.memory_io import _as_in_files
 
-MOST_MB = 120
+MOST_MB = 125
 START_S = 60
 
 pytestmark = pytest.mark.skipif(
