@@ -18,10 +18,10 @@ from loguru import logger
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
-from offhook.media.leg import CallInfo, Leg, LegError
+from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import CallHistory, CallProgress, DialError, State
-from offhook.telephony.call_record import Attempt, wall_clock
+from offhook.telephony.call_record import Attempt, CallRecord, wall_clock
 from offhook.telephony.sip.media.keying import Profile
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.media_plan import NotAcceptable
@@ -545,6 +545,41 @@ class SipCall:
     async def transfer(self, target: str) -> None:
         """Raises LegError."""
         await self._phone.transfer(self, target)
+
+    def record(self) -> CallRecord:
+        """The call detail record, once the call is over."""
+        ended, info = self.ended, self.info
+        line = self.leg.statistics() if self.leg is not None else LegStatistics()
+        leg = self.leg if isinstance(self.leg, SipLeg) else None
+        answered, ended_at = self.answered_at, self.ended_at or monotonic()
+        return CallRecord(
+            call_id=self.call_id,
+            edge=info.edge,
+            remote_call_id=self.session.call_id if self.session is not None else "",
+            direction=info.direction,
+            started=self.began_time,
+            ended=self.ended_time or "",
+            end_reason=self.reason or (ended.reason if ended is not None else ""),
+            ended_by=ended.by if ended is not None else "local",
+            status=200 if answered is not None else (ended.status if ended is not None else 0),
+            answered=self.answered_time,
+            duration_seconds=ended_at - answered if answered is not None else 0.0,
+            setup_ms=(answered - self.began_at) * 1000 if answered is not None else None,
+            trunk=info.trunk,
+            caller=info.caller,
+            called=info.called,
+            agent=self.agent,
+            transport=self.transport,
+            codec=leg.codec if leg is not None else "",
+            srtp=leg.srtp if leg is not None else "",
+            packets_sent=line.packets_sent,
+            packets_received=line.packets_received,
+            packets_lost=line.packets_lost,
+            jitter_ms=line.jitter_ms,
+            mos=line.mos,
+            transferred_to=self.transferred_to,
+            attempts=tuple(self.attempts),
+        )
 
     # --- tasks ---
 

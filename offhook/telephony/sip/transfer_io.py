@@ -24,6 +24,7 @@ from offhook.media.leg import Leg, LegError
 from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.dial_plan import request_uri
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.messages.uri import Uri
@@ -40,7 +41,6 @@ CANNOT = frozenset({403, 405, 408, 481, 489, 500, 501, 503, 603})
 class Phone(Protocol):
     """The endpoint, as transfers see it."""
 
-    def target_of(self, to: str, trunk: Trunk | None) -> Uri: ...
     async def ways_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]: ...
     async def place(self, call: SipCall, target: Uri, flows: Sequence[Flow]) -> None: ...
     def second_call(self, first: SipCall, target: Uri) -> SipCall: ...
@@ -63,7 +63,7 @@ class Transfers:
         if call.session is None or call.leg is None or call.state != "answered":
             raise LegError("there is no call to transfer")
         try:
-            uri = self._phone.target_of(target, call.trunk)
+            uri = request_uri(target, call.trunk)
         except SipError as error:
             raise LegError(str(error)) from error
         call.refer = asyncio.Queue()

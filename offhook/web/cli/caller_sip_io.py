@@ -71,7 +71,7 @@ class _Phone(SipEndpoint):
         self._leg = host.leg
 
     def new_leg(self, call_id: str, trunk: Trunk | None, flow: Flow) -> SipLeg:
-        self._leg.use_address(self._address_of(flow)[0])
+        self._leg.use_address(self.stack.address_of(flow)[0])
         return self._leg
 
 

@@ -10,7 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
 
-from offhook.telephony.sip import call_io, endpoint_io, transfer_io
+from offhook.telephony.sip import (
+    call_io,
+    endpoint_io,
+    server_lookup_io,
+    stack_io,
+    transfer_io,
+)
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.messages.framing import StreamFramer
 from offhook.telephony.sip.messages.headers import Headers
@@ -287,7 +293,7 @@ class Time:
 
     def __init__(self, monkeypatch: object) -> None:
         self._ahead = 0.0
-        for module in (endpoint_io, call_io, transfer_io):
+        for module in (endpoint_io, call_io, server_lookup_io, stack_io, transfer_io):
             monkeypatch.setattr(module, "monotonic", self.now)  # type: ignore[attr-defined]
         # Sound has not been silent for as long as this clock says.
         monkeypatch.setattr(endpoint_io, "WATCH_S", 1e6)  # type: ignore[attr-defined]
@@ -301,7 +307,7 @@ class Time:
         end = self.now() + seconds
         while (timer := sip.user_agent.get_timer()) is not None and timer <= end:
             self._ahead += max(0.0, timer - self.now())
-            sip._due()
+            sip.stack._due()
             await asyncio.sleep(0.003)
         self._ahead += max(0.0, end - self.now())
         await asyncio.sleep(0.003)

@@ -129,7 +129,7 @@ async def test_a_call_that_rings_is_given_up():
 
 async def test_a_call_that_is_given_up_before_it_is_known_where_to_is_not_made():
     async with with_phone(180) as (server, phone):
-        resolver, known = server.sip._resolver, asyncio.Event()
+        resolver, known = server.sip.lookup.resolver, asyncio.Event()
         resolve = resolver.resolve
 
         async def slowly(uri, transport):

@@ -38,7 +38,7 @@ def serving(folder: Path, **settings: str) -> TwoProcesses:
 
 def phone_port(server: TwoProcesses) -> int:
     lines = [line["message"] for line in server.lines()]
-    (said,) = [line for line in lines if "phones reach me by SIP at udp" in line]
+    (said,) = [line for line in lines if "listening for SIP at udp" in line]
     return int(said.partition(",")[0].rpartition(":")[2])
 
 

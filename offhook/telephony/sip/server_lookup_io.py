@@ -1,0 +1,141 @@
+"""Where the servers of the trunks and the next hops of calls are, by DNS (RFC 3263).
+
+The addresses of the trunks' servers are looked up again and again: a trunk that registers does so
+once its server is found.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from time import monotonic
+
+from loguru import logger
+
+from offhook.telephony.call_progress_io import DialError
+from offhook.telephony.sip.messages.flow import Flow
+from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.network.resolver_io import ResolveError, Resolver
+from offhook.telephony.sip.stack_io import SipStack
+from offhook.telephony.sip.trunks.registration import Registration
+from offhook.telephony.sip.trunks.trunk_watch import TrunkState
+from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
+
+RESOLVE_AGAIN_S = 300.0
+"""How often the addresses of the trunks' servers are looked up anew..."""
+RESOLVE_RETRY_S = 30.0
+"""...and after a look-up that failed."""
+
+
+class ServerLookup:
+    """Looks servers up for one stack."""
+
+    def __init__(self, stack: SipStack, ip_versions: Collection[int]) -> None:
+        """`ip_versions`: those of the addresses we listen on, 4 and 6; the sound goes by the same
+        kind of address."""
+        self.resolver = Resolver()
+        self._stack = stack
+        self._agent = stack.agent
+        self._ip_versions = ip_versions
+        self._settings = SipSettings()
+        self._errors: dict[str, str] = {}
+        """By the name of a trunk whose server has not been found yet."""
+        self._trunks: dict[str, asyncio.Task[None]] = {}
+        """The look-ups of trunks, by their names."""
+        self._hops: set[asyncio.Task[None]] = set()
+
+    def use(self, settings: SipSettings) -> None:
+        """Look up these trunks' servers; those that are as before go on."""
+        before = {trunk.name: trunk for trunk in self._settings.trunks}
+        there = {trunk.name: trunk for trunk in settings.trunks}
+        self._settings = settings
+        for name, trunk in before.items():
+            if there.get(name) != trunk:
+                self._errors.pop(name, None)
+                if (task := self._trunks.pop(name, None)) is not None:
+                    task.cancel()
+                    self._hops.add(task)
+                    task.add_done_callback(self._hops.discard)
+        for name, trunk in there.items():
+            if before.get(name) != trunk and trunk.server:
+                self._trunks[name] = asyncio.create_task(
+                    self._keep_looking_up(trunk), name=f"trunk {name}"
+                )
+
+    def trunk_states(self) -> list[TrunkState]:
+        """Of the trunks that have a server: whether there is a way for calls, and why not."""
+        return [
+            TrunkState(trunk.name, "down", self._errors[trunk.name])
+            if trunk.name in self._errors
+            else self._agent.upkeep.state(trunk)
+            for trunk in self._settings.trunks
+            if trunk.server
+        ]
+
+    def locate(self, hop: Uri) -> None:
+        """Tell the user agent where a next hop is, when it is found."""
+        task = asyncio.create_task(self._locate(hop), name="sip look-up")
+        self._hops.add(task)
+        task.add_done_callback(self._hops.discard)
+
+    async def close(self) -> None:
+        tasks = [*self._trunks.values(), *self._hops]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep_looking_up(self, trunk: Trunk) -> None:
+        registration: Registration | None = None
+        found = False
+        while True:
+            try:
+                flows = await self._find(trunk.server_uri, trunk)
+            except DialError as error:
+                logger.warning("trunk {}: {}", trunk.name, error)
+                if not found:
+                    self._errors[trunk.name] = str(error)
+                await asyncio.sleep(RESOLVE_RETRY_S)
+                continue
+            found = True
+            self._errors.pop(trunk.name, None)
+            self._agent.use_targets(trunk.name, flows, monotonic())
+            if trunk.register and registration is None:
+                contact = self._agent.contact(flows[0], trunk)
+                registration = Registration(trunk, contact, self._settings.user_agent)
+                self._agent.register(registration, monotonic())
+            self._stack.work()
+            await asyncio.sleep(RESOLVE_AGAIN_S)
+
+    async def ways_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]:
+        """To where a request for `target` goes first, in the order of trying. Raises DialError."""
+        flows = await self._find(target, trunk)
+        if trunk is None or not trunk.server:
+            return flows
+        return self._agent.upkeep.sorted(trunk, flows)
+
+    async def _find(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]:
+        """The same, whatever is known of the servers. Raises DialError."""
+        hop = trunk.server_uri if trunk is not None and trunk.server else target
+        usual = trunk.transport if trunk is not None else "UDP"
+        try:
+            targets = await self.resolver.resolve(hop, usual)
+        except ResolveError as error:
+            raise DialError(0, str(error)) from error
+        verify = trunk.tls_verify if trunk is not None else True
+        reachable = [t for t in targets if (6 if ":" in t.host else 4) in self._ip_versions]
+        if not reachable:
+            there, here = ("IPv4", "IPv6") if 6 in self._ip_versions else ("IPv6", "IPv4")
+            raise DialError(0, f"{hop.host} has only {there} addresses, and we listen on {here}")
+        return [
+            self._stack.transports.flow_to(t.transport, t.host, t.port, t.server_name, verify)
+            for t in reachable
+        ]
+
+    async def _locate(self, hop: Uri) -> None:
+        found = None
+        try:
+            found = (await self.ways_to(hop, None))[0]
+        except DialError as error:
+            logger.info("the next hop {} of a call: {}", hop.host, error)
+        finally:
+            self._agent.located(hop, found)
+        loop = asyncio.get_running_loop()
+        loop.call_later(RESOLVE_AGAIN_S, self._agent.located, hop, None)

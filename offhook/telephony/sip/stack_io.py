@@ -1,0 +1,152 @@
+"""The SIP stack of one process: the user agent with its sockets, timer and trace.
+
+A message comes in, the user agent says what it means and what is to be sent, and `work` does that
+at once, on the event loop.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from ipaddress import ip_address
+from time import monotonic
+
+from offhook.telephony.sip.messages.flow import Flow, TransportName
+from offhook.telephony.sip.messages.grammar import SipError
+from offhook.telephony.sip.network.stream_io import trusting
+from offhook.telephony.sip.network.transport_io import Transports
+from offhook.telephony.sip.network.udp_io import LocalAddresses, listening_hosts
+from offhook.telephony.sip.trace import Trace
+from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE
+from offhook.telephony.sip.trunks.trunks import SipSettings
+from offhook.telephony.sip.user_agent import Happening, UserAgent
+
+NOISE_TRACE_S = 1.0
+"""Between two messages of strangers that got no answer and are traced all the same: one is enough
+to see why, and a scanner's thousands must not wash out the calls."""
+
+
+class SipStack:
+    """`on_event` is called with each event of the user agent, in their order."""
+
+    def __init__(self, settings: SipSettings, on_event: Callable[[Happening], None]) -> None:
+        self.trace = Trace(settings.trace_messages)
+        self.bound: list[tuple[str, str, int]] = []
+        """Transport, host and port of each listener."""
+        self._settings = settings
+        self._on_event = on_event
+        self.transports = Transports(self._received, self._failed)
+        self.agent = UserAgent(settings, self.address_of, self.transports.flow_to)
+        self._local_addresses = LocalAddresses()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: float | None = None
+        self._working = False
+        self._noise_traced_at = 0.0
+        self._tls: ssl.SSLContext | None = None
+        """Of the listeners."""
+
+    async def start(self) -> None:
+        """Listen. Raises OSError, SipError."""
+        s = self._settings
+        if s.authorities is not None:
+            self.transports.trust(trusting(s.authorities))
+        self._tls = _tls_context(s) if s.tls is not None or s.wss is not None else None
+        ports: dict[TransportName, int | None] = {
+            "UDP": s.udp,
+            "TCP": s.tcp,
+            "TLS": s.tls,
+            "WS": s.ws,
+            "WSS": s.wss,
+        }
+        for transport, port in ports.items():
+            if port is not None:
+                secured = self._tls if transport in ("TLS", "WSS") else None
+                for host in listening_hosts(s.host):
+                    bound = await self.transports.listen(transport, host, port, secured)
+                    self.bound.append((transport, *bound))
+                    port = bound[1]
+
+    def use(self, settings: SipSettings) -> None:
+        """Use other trunks and rules, and read the certificate again. Listeners stay as they are.
+        Raises SipError, and then nothing has changed."""
+        if self._tls is not None:
+            _tls_context(settings)  # a pair that does not fit must not reach the one in use
+            self._tls.load_cert_chain(str(settings.certificate), str(settings.key))
+        self._settings = settings
+        self.agent.use(settings, monotonic())
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.transports.close()
+
+    def _received(self, data: bytes, flow: Flow) -> None:
+        now, dropped = monotonic(), self.agent.gate.dropped
+        self.agent.receive(data, flow, now)
+        noise = self.agent.gate.dropped != dropped
+        if not noise or now >= self._noise_traced_at + NOISE_TRACE_S:
+            self.trace.take(data, flow, sent=False, wall_time=time.time())
+            self._noise_traced_at = now if noise else self._noise_traced_at
+        self.work()
+
+    def _failed(self, flow: Flow) -> None:
+        self.agent.flow_failed(flow, monotonic(), self.transports.fault_of(flow))
+        self.work()
+
+    def work(self) -> None:
+        """Send what is to be sent, hand out what happened, and set the next timer."""
+        if self._working:  # what an event led to is done by the loop that handed it out
+            return
+        self._working = True
+        try:
+            while True:
+                for data, flow in self.agent.messages_to_send():
+                    self.trace.take(data, flow, sent=True, wall_time=time.time())
+                    self.transports.send(data, flow)
+                event = self.agent.next_event()
+                if event is None:
+                    break
+                self._on_event(event)
+        finally:
+            self._working = False
+        for flow in self.agent.upkeep.keep_alives_to_send(monotonic()):
+            self.transports.send(KEEP_ALIVE, flow)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        at = self.agent.get_timer()
+        if at == self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = at
+        if at is not None:
+            wait = max(0.0, at - monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._due)
+
+    def _due(self) -> None:
+        self._timer = self._timer_at = None
+        self.agent.handle_timer(monotonic())
+        self.work()
+
+    def address_of(self, flow: Flow) -> tuple[str, int]:
+        """Our host and port as the far end of a flow reaches them, for Via, Contact and SDP."""
+        public = self._settings.public_address
+        host = public if (":" in public) == (":" in flow.remote[0]) else ""
+        host = host or flow.local[0]
+        if not host or ip_address(host).is_unspecified:
+            host = self._local_addresses.towards(flow.remote[0])
+        ports = {transport: port for transport, _, port in self.bound}
+        port = ports.get(flow.transport) or flow.local[1]
+        # Of a connection of ours where we do not listen: the far end answers by it (RFC 5923).
+        return host, port or (5061 if flow.secure else 5060)
+
+
+def _tls_context(settings: SipSettings) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(str(settings.certificate), str(settings.key))
+    except (OSError, ssl.SSLError) as error:
+        raise SipError(f"the certificate cannot be used: {error}") from error
+    return context
