@@ -144,10 +144,11 @@ async def test_both_processes_end_with_a_call_up(server):
         server.process.terminate()
         with suppress(aiohttp.ClientError):  # two signals at once would be one
             await server.ready(503)
-        server.process.terminate()
+            server.process.terminate()
         await phone.asked("CANCEL")
         assert (await following)[-1] == "ended"
-        assert await asyncio.to_thread(server.process.wait, SOON) == 0
+        ended = await asyncio.to_thread(server.process.wait, SOON)
+        assert ended in (0, -signal.SIGTERM)  # the second may find Python on its way out
     with pytest.raises(ProcessLookupError):
         os.kill(server.line("started")["pid"], 0)
 

@@ -183,7 +183,7 @@ def test_words_come_in_order_and_count_in_the_streams_own_sound(small: Counted) 
 
 
 def test_words_nobody_can_align(small: Counted) -> None:
-    with pytest.raises(EngineError, match="asr_aligner"):
+    with pytest.raises(EngineError, match="aligner"):
         Heard(small).it.open(StreamOptions(words=True))
     asked: list[str] = []
     heard = Heard(small, align=lambda pcm, text, code, told: asked.append(code))
