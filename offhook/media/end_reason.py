@@ -82,6 +82,8 @@ class End(EndReason, ReprEnum):
     NOT_ALLOWED = "not allowed"
     OTHER = "another"
 
+    __repr__ = str.__repr__
+
     @property
     def end(self) -> "End":
         return self

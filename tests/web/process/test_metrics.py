@@ -146,3 +146,7 @@ def test_lines_are_told_by_mean_and_worst_and_silent_ones_do_not_count(line):
 def test_lateness_is_read_when_asked(line):
     line.late_ms = 12.5
     assert line.value("offhook_tick_lateness_seconds") == pytest.approx(0.0125)
+
+
+def test_a_reason_is_a_sentence_in_the_log() -> None:
+    assert f"reason={End.CALLER_HUNG_UP!r}" == "reason='the caller hung up'"
