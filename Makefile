@@ -20,7 +20,8 @@ qwen-tts-official: .venv-qwen-tts/.made
 
 # In two halves at once: one computes, the other mostly waits for calls that last as long as they last.
 FIRST := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/web/speech_api \
-	tests/deploy tests/bench tests/benchmarks tests/support $(wildcard tests/test_*.py)
+	tests/deploy tests/bench tests/benchmarks tests/support tests/fuzz \
+	$(addprefix tests/web/,config doctor engines http page process) $(wildcard tests/test_*.py)
 test: $(VENV)/.test lint audit
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -o cache_dir=$(VENV)/.first $(FIRST) \
 		>$(VENV)/first.log 2>&1 & first=$$!; \
