@@ -48,9 +48,9 @@ MAX_KEPT = 160
 MAX_STALE = 4096
 """Entries beyond twice the calls that a list of the user agent's may have."""
 CACHES = {
-    ".gate._sources._sources": MAX_SOURCES,
-    ".gate._sources._offenders": MAX_OFFENDERS,
-    ".gate._digest._used": MAX_NONCES,
+    ".access._rate_limiter._sources": MAX_SOURCES,
+    ".access._rate_limiter._offenders": MAX_OFFENDERS,
+    ".access._digest._used": MAX_NONCES,
     "._located": LOCATED_LIMIT,
     "._looked_up": LOOKUPS_LIMIT,
     ".upkeep._registrations[]._digest._nonces": MAX_REALMS,
@@ -368,8 +368,8 @@ def run(messages: int, seed: int, show: bool = False) -> Result:
         result.messages += epoch.received
         for desk in epoch.desks:
             result.counts["malformed"] += desk.agent.counts.malformed
-            result.counts["dropped"] += desk.agent.gate.dropped
-            result.counts["refused"] += desk.agent.gate.refused
+            result.counts["dropped"] += desk.agent.access.dropped
+            result.counts["refused"] += desk.agent.access.refused
         del epoch
         if not resident and result.messages >= messages // 10:
             resident = resident_kb()

@@ -40,10 +40,15 @@ def test_damaged_messages_are_read_or_refused_in_no_time(seed: int) -> None:
     seeds = [*TYPICAL.values(), *TORTURE.values()]
     for _ in range(800):
         data = damage(seeds, chance)
-        started = thread_time()
-        read(data)
-        frame(data, chance)
-        assert thread_time() - started < 0.05, data
+        took = []
+        for _ in range(3):  # in one of them the garbage collector may have its turn
+            started = thread_time()
+            read(data)
+            frame(data, chance)
+            took.append(thread_time() - started)
+            if took[-1] < 0.05:
+                break
+        assert min(took) < 0.05, data
 
 
 def test_a_run_of_damaged_messages_is_told_in_numbers() -> None:

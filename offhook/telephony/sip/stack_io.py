@@ -81,9 +81,9 @@ class SipStack:
         await self.transports.close()
 
     def _received(self, data: bytes, flow: Flow) -> None:
-        now, dropped = monotonic(), self.agent.gate.dropped
+        now, dropped = monotonic(), self.agent.access.dropped
         self.agent.receive(data, flow, now)
-        noise = self.agent.gate.dropped != dropped
+        noise = self.agent.access.dropped != dropped
         if not noise or now >= self._noise_traced_at + NOISE_TRACE_S:
             self.trace.take(data, flow, sent=False, wall_time=time.time())
             self._noise_traced_at = now if noise else self._noise_traced_at

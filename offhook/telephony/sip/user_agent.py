@@ -1,8 +1,8 @@
 """All SIP of one process: whose a message is, and what is answered by itself.
 
 Sans-io: messages come in with the way they came by, messages with the way they go come out, and in
-between is what happened: calls, and registrations. A request goes by the gate, then to its session;
-one that begins something is looked at in the order of RFC 3261 §8.2, and has a transaction only
+between is what happened: calls, and registrations. A request passes the access policy, then goes to
+its session; one that begins something is looked at in the order of RFC 3261 §8.2, and has a transaction only
 when it is an INVITE:
 
     a method that is not ours     405, 501
@@ -134,7 +134,7 @@ class UserAgent:
         self._address_of = address_of
         self._flow_to = flow_to
         self._transactions = Transactions(self._sent_by)
-        self.gate = AccessPolicy(settings, self._call_of, self._transactions.follows)
+        self.access = AccessPolicy(settings, self._call_of, self._transactions.follows)
         self._lines: dict[tuple[str, str], Line] = {}
         """By Call-ID and our own tag."""
         self._ringing: dict[Key, Line] = {}
@@ -179,7 +179,7 @@ class UserAgent:
         except MessageError as error:
             self.counts.malformed += 1
             request = error.request
-            if request is not None and self.gate.judge_malformed(flow, now):
+            if request is not None and self.access.authorize_malformed(flow, now):
                 self._answer(request, flow, error.status, error.reason)
             return
         if isinstance(message, Response):
@@ -187,7 +187,7 @@ class UserAgent:
             self._transactions.receive(message, flow, now)
         else:
             _count(self.counts.requests, message.method if message.method in KNOWN else "other")
-            judged = self.gate.judge(message, flow, now)
+            judged = self.access.authorize(message, flow, now)
             if isinstance(judged, Refusal):
                 self._answer(message, flow, judged.status, "", judged.headers)
             if judged is not True:
@@ -280,7 +280,7 @@ class UserAgent:
     def use_targets(self, trunk: str, flows: Sequence[Flow], now: float) -> None:
         """Where a trunk's server is, in the order of trying: its calls are known by these
         addresses, and its registration goes there."""
-        self.gate.trust(trunk, {flow.remote[0] for flow in flows})
+        self.access.trust(trunk, {flow.remote[0] for flow in flows})
         self.upkeep.use_targets(trunk, flows, now)
         self._work(now)
 
@@ -325,7 +325,7 @@ class UserAgent:
     def use(self, settings: SipSettings, now: float) -> None:
         """Other trunks and other rules, from now on; sessions go on as they began."""
         self._settings = settings
-        self.gate.use(settings)
+        self.access.use(settings)
         self.upkeep.use(settings, now)
 
     def _session_settings(self, trunk: Trunk | None, ring_seconds: float | None) -> SessionSettings:
@@ -467,7 +467,7 @@ class UserAgent:
                 self._reply(transaction, found, now)
                 return
             replaced = found
-        trunk = self.gate.trunk_of(request, flow)
+        trunk = self.access.trunk_of(request, flow)
         line = Line(self, flow, trunk, self._begin)
         contact, settings = self.contact(flow, trunk), self._session_settings(trunk, None)
         session = Session.incoming(line, transaction, request, contact, settings, now)
@@ -498,7 +498,7 @@ class UserAgent:
         return 486 if named.early_only else line.of
 
     def _may_replace(self, line: Line, request: Request, flow: Flow) -> bool:
-        return self.gate.is_party(line, flow) or self.gate.trunk_of(request, flow) is line.trunk
+        return self.access.is_party(line, flow) or self.access.trunk_of(request, flow) is line.trunk
 
     def _take_response(
         self, transaction: ClientTransaction, response: Response, now: float

@@ -65,8 +65,8 @@ class PhoneCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         agent = self._sip.user_agent
-        counts, gate = agent.counts, agent.gate
-        strangers = {"dropped": gate.dropped, "refused": gate.refused}
+        counts, access = agent.counts, agent.access
+        strangers = {"dropped": access.dropped, "refused": access.refused}
         yield _counter("requests", "Requests received", "method", counts.requests)
         yield _counter("responses", "Responses sent and received", "class", counts.responses)
         yield _counter("strangers", "Requests of nobody we know", "outcome", strangers)

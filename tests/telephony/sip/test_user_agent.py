@@ -149,7 +149,7 @@ def test_strangers_get_no_answer_and_leave_no_trace():
         assert not ask(ua, message(method, body="", source=STRANGER), STRANGER)
     assert not events(ua)
     assert ua.transactions == 0
-    assert ua.gate.dropped == 6
+    assert ua.access.dropped == 6
 
 
 def test_strangers_may_be_refused_instead():
@@ -185,7 +185,7 @@ def test_who_calls_too_often_is_not_listened_to():
         statuses += [a.status for a in ask(ua, data, STRANGER, now=number / 1000)]
     assert statuses.count(401) < 30
     assert len(statuses) < 40
-    assert ua.gate.dropped > 150
+    assert ua.access.dropped > 150
 
 
 def test_keep_alives_are_not_messages():

@@ -62,7 +62,7 @@ class AccessPolicy:
         self._settings = settings
         self._call_of = call_of
         self._follows = follows
-        self._sources = RateLimiter(settings)
+        self._rate_limiter = RateLimiter(settings)
         self._digest = DigestServer(settings.public_address or settings.host)
         self._challenges = any(t.password and not t.register for t in settings.trunks)
         self._addresses: dict[str, Collection[str]] = {}
@@ -75,7 +75,7 @@ class AccessPolicy:
         """Other trunks, and other rules for strangers."""
         self._settings = settings
         self._challenges = any(t.password and not t.register for t in settings.trunks)
-        self._sources.use(settings)
+        self._rate_limiter.use(settings)
         there = {trunk.name for trunk in settings.trunks}
         for gone in self._addresses.keys() - there:
             self.trust(gone, ())
@@ -83,9 +83,9 @@ class AccessPolicy:
     def trust(self, trunk: str, addresses: Collection[str]) -> None:
         """A trunk's server has these addresses: what comes from them is the trunk's."""
         self._addresses[trunk] = addresses
-        self._sources.trust(a for each in self._addresses.values() for a in each)
+        self._rate_limiter.trust(a for each in self._addresses.values() for a in each)
 
-    def judge(self, request: Request, flow: Flow, now: float) -> Refusal | bool:
+    def authorize(self, request: Request, flow: Flow, now: float) -> Refusal | bool:
         """Whether the request comes in, or what to answer it; False is no answer at all."""
         judged = self._judge(request, flow, now)
         if judged is False:
@@ -94,13 +94,13 @@ class AccessPolicy:
             self.refused += 1
         return judged
 
-    def judge_malformed(self, flow: Flow, now: float) -> bool:
+    def authorize_malformed(self, flow: Flow, now: float) -> bool:
         """Whether a request that cannot be understood is told so."""
         if not _by_browser(flow) and is_known(
             self._settings.trunks, flow.remote[0], self._addresses
         ):
             return True
-        heard = self._sources.verdict(flow.remote[0], "request", now)
+        heard = self._rate_limiter.check(flow.remote[0], "request", now)
         if heard is Verdict.PASS and self._settings.allow_anonymous:
             return True
         self.dropped += 1
@@ -132,7 +132,7 @@ class AccessPolicy:
             return True
         proof = bool(self._digest.claimed(request))
         kind: RequestKind = "invite" if request.method == "INVITE" and not proof else "request"
-        heard = self._sources.verdict(source, kind, now)
+        heard = self._rate_limiter.check(source, kind, now)
         if heard is Verdict.DROP:
             return False
         if own or self._follows(request, flow):
@@ -194,7 +194,7 @@ class AccessPolicy:
         if verdict.ok:
             return True
         if verdict.username and not verdict.stale:
-            self._sources.failed(source, now)
+            self._rate_limiter.failed(source, now)
         return Refusal(401, self._digest.challenge(request, now, verdict.stale, source))
 
 

@@ -92,7 +92,7 @@ class RateLimiter:
         """The addresses that the trunks' servers have now: these are not limited either."""
         self._trusted = frozenset(addresses)
 
-    def verdict(self, source: str, kind: RequestKind, now: float) -> Verdict:
+    def check(self, source: str, kind: RequestKind, now: float) -> Verdict:
         """Counts one request of `source`, a numeric address, and says what to do with it."""
         key = _key(source)
         if source in self._trusted or key in self._trusted:

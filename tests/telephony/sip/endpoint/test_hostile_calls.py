@@ -213,5 +213,5 @@ async def test_a_scanner_does_not_wash_the_calls_out_of_the_trace():
     async with endpoint(trunks=trunks) as (sip, _), udp_peer(sip) as scanner:
         for _ in range(300):
             scanner.ask("OPTIONS")
-        await until(lambda: sip.user_agent.gate.dropped == 300)
+        await until(lambda: sip.user_agent.access.dropped == 300)
         assert 1 <= len(sip.trace.as_dicts()) < 5
