@@ -2,8 +2,8 @@
 
 Sans-io: messages come in with the way they came by, messages with the way they go come out, and in
 between is what happened: calls, and registrations. A request passes the access policy, then goes to
-its session; one that begins something is looked at in the order of RFC 3261 §8.2, and has a transaction only
-when it is an INVITE:
+its session; one that begins something is looked at in the order of RFC 3261 §8.2, and has a
+transaction only when it is an INVITE:
 
     a method that is not ours     405, 501
     another scheme                416
