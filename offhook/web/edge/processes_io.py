@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from offhook.web.edge.siblings_io import NumberedEdge, Siblings, socket_path, st
 from offhook.web.http.listening_io import Runner
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run as run_loop
-from offhook.web.process.stop_io import Stop
+from offhook.web.process.stop_io import Stop, first_of
 from offhook.web.worker.local_worker_io import end_within, local_workers
 
 FIRST = 1
@@ -229,7 +229,7 @@ async def _keep_running(settings: Settings, stop: Stop, hive: Others) -> None:
             retry.reset()
         pause = retry.next_s()
         logger.error("process {} {}; again in {:g} s", settings.number, how, pause)
-        await _first_of(asyncio.sleep(pause), stop.drain.wait())
+        await first_of(asyncio.sleep(pause), stop.drain.wait())
 
 
 async def _run_once(settings: Settings, stop: Stop, hive: Others) -> int | None:
@@ -243,7 +243,7 @@ async def _run_once(settings: Settings, stop: Stop, hive: Others) -> int | None:
     line = logger.bind(started=settings.number, pid=process.pid)
     line.info("process {} started (pid {})", settings.number, process.pid)
     hive.running.add(process)
-    await _first_of(process.wait(), stop.drain.wait())
+    await first_of(process.wait(), stop.drain.wait())
     hive.running.discard(process)
     if stop.drain.is_set():
         await _end(process, settings.config.server.drain_seconds, stop)
@@ -255,13 +255,6 @@ async def _end(process: Process, drain_seconds: float, stop: Stop) -> None:
     assert process.stdin is not None
     process.stdin.write(b"drain\n")
     limit = asyncio.sleep(drain_seconds + END_S)
-    await _first_of(process.wait(), stop.end.wait(), limit)
+    await first_of(process.wait(), stop.end.wait(), limit)
     process.stdin.close()
     await end_within(process, END_S)
-
-
-async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    tasks = [asyncio.create_task(wait) for wait in waits]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
