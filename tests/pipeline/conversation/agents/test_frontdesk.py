@@ -518,6 +518,7 @@ def test_a_first_sentence_gets_a_sensible_answer(said: str, answer: str) -> None
         ("to argue", "who are you"),
         ("where the shop", "where is your shop"),
         ("stop what are you reopening hours", "stop what are your opening hours"),
+        ("are you then on sunday", "are you open on sunday"),
     ],
 )
 def test_what_pocketsphinx_wrote_is_understood(heard: str, said: str) -> None:
