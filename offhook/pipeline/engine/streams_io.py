@@ -1,6 +1,7 @@
 """An engine of recognition as a `Recognizer`: one inference thread, streams on the event loop."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from time import monotonic
 from typing import Protocol
@@ -55,7 +56,7 @@ class EngineRecognizer:
     ) -> None:
         self.name = name
         self._load = load
-        self.inference: Inference[tuple[int, Partial | Final]] = Inference(
+        self.inference: Inference[tuple[int, Partial | Final | None]] = Inference(
             name, self._deliver, self._break
         )
         self._streams: dict[int, EngineStream] = {}
@@ -92,11 +93,11 @@ class EngineRecognizer:
     def remove(self, number: int) -> None:
         self._streams.pop(number, None)
 
-    def _deliver(self, news: tuple[int, Partial | Final]) -> None:
+    def _deliver(self, news: tuple[int, Partial | Final | None]) -> None:
         number, event = news
         stream = self._streams.get(number)
         if stream is not None:
-            stream.mailbox.put(event)
+            stream.receive(event)
 
     def _break(self, error: EngineBroken) -> None:
         """The thread is gone: no stream gets another word."""
@@ -135,6 +136,18 @@ class EngineStream:
         self.mailbox = EventMailbox()
         self._recognizer = recognizer
         self._number = number
+        self._ends: deque[bool] = deque()
+        """Of the utterances that are over for the speaker and not for the engine, oldest first:
+        True has its final to come; False was cancelled, and what comes of it was under way."""
+
+    def receive(self, event: Partial | Final | None) -> None:
+        """The engine's next event, which is of the oldest utterance; None: one was cancelled."""
+        if event is None:
+            self._ends.remove(False)
+        elif not self._ends or self._ends[0]:
+            if self._ends and isinstance(event, Final) and not event.continues:
+                self._ends.popleft()
+            self.mailbox.put(event)
 
     def feed(self, pcm: Pcm) -> None:
         samples = pcm.copy()  # the caller may use its buffer again
@@ -151,11 +164,18 @@ class EngineStream:
 
     def finish(self) -> None:
         came = monotonic()
+        self._ends.append(True)
         self._order(lambda: self._hears.finish(self._number, came))
 
     def cancel(self) -> None:
         self.mailbox.drop_partial()
-        self._order(lambda: self._hears.cancel(self._number))
+        self._ends.append(False)
+
+        def order() -> None:
+            self._hears.cancel(self._number)
+            self._recognizer.inference.post((self._number, None))
+
+        self._order(order)
 
     def _order(self, order: Order) -> None:
         if not self.mailbox.closed:
