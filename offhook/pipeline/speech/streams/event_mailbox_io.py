@@ -5,13 +5,12 @@ from collections import deque
 from collections.abc import AsyncIterator
 from time import monotonic
 
-from loguru import logger
-
 from offhook.pipeline.speech.recognizer import EngineError, Final, Partial
 from offhook.pipeline.speech.timing import routed
 
 MAX_EVENTS = 256
-"""Events of one stream nobody has taken; beyond, the oldest are dropped, and the log says so."""
+"""Events of one stream that nobody has taken. They are finals, but for the newest, so none may be
+dropped: with one more the stream fails."""
 
 
 class EventMailbox:
@@ -20,7 +19,7 @@ class EventMailbox:
     def __init__(self) -> None:
         self.closed = False
         self.error: EngineError | None = None
-        self._events: deque[Partial | Final] = deque(maxlen=MAX_EVENTS)
+        self._events: deque[Partial | Final] = deque()
         self._news = asyncio.Event()
 
     def put(self, event: Partial | Final) -> None:
@@ -29,9 +28,7 @@ class EventMailbox:
         if self.error is None:
             self.drop_partial()
             if len(self._events) == MAX_EVENTS:
-                logger.warning(
-                    "{} events of a recognizer's stream are unread: one is lost", MAX_EVENTS
-                )
+                return self.fail(EngineError(f"{MAX_EVENTS} events of a stream are unread"))
             self._events.append(routed(event, monotonic()))
             self._news.set()
 

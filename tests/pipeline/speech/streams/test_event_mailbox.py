@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loguru import logger
 
 from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, Timing
 from offhook.pipeline.speech.streams.event_mailbox_io import MAX_EVENTS, EventMailbox
@@ -131,17 +130,20 @@ async def test_close_ends_a_reader_who_waits() -> None:
     assert await asyncio.wait_for(reading, SOON) == []
 
 
-async def test_beyond_the_bound_the_oldest_are_dropped_and_that_is_logged() -> None:
+async def test_beyond_the_bound_the_stream_fails_and_no_final_is_lost_unsaid() -> None:
     mailbox = EventMailbox()
-    logged: list[str] = []
-    sink = logger.add(lambda line: logged.append(str(line)), format="{level}: {message}")
     for number in range(MAX_EVENTS + 2):
         mailbox.put(final(str(number)))
-    logger.remove(sink)
-    assert len(logged) == 2
-    assert logged[0].startswith(f"WARNING: {MAX_EVENTS} events")
-    events = await unread(mailbox)
-    assert [event.text for event in events] == [str(n) for n in range(2, MAX_EVENTS + 2)]
+        mailbox.put(partial("more"))
+    read: list[str] = []
+
+    async def read_all() -> None:
+        async for event in mailbox.events():
+            read.append(event.text)
+
+    with pytest.raises(EngineError, match=f"{MAX_EVENTS} events"):
+        await asyncio.wait_for(read_all(), SOON)
+    assert read == [str(number) for number in range(MAX_EVENTS)]
 
 
 async def test_a_timing_says_when_the_event_was_put() -> None:
