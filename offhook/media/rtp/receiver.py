@@ -68,7 +68,6 @@ class ReceiverStats:
     """Packets that had not come when they were due, and have not come since."""
     late: int = 0
     """Packets discarded because they came too late, too early, or too many at once."""
-    duplicate: int = 0
     malformed: int = 0
     """Packets their codec refused."""
     fec_recovered: int = 0
@@ -87,16 +86,6 @@ class ReceiverStats:
     """The slack now aimed at."""
     wait_ms: float = 0.0
     """Wall time from the arrival to the pull of the last packet."""
-    delay_sum_ms: float = 0.0
-    wait_sum_ms: float = 0.0
-
-    @property
-    def delay_mean_ms(self) -> float:
-        return self.delay_sum_ms / max(1, self.played_packets)
-
-    @property
-    def wait_mean_ms(self) -> float:
-        return self.wait_sum_ms / max(1, self.played_packets)
 
 
 class AudioReceiver:
@@ -254,8 +243,6 @@ class AudioReceiver:
         if arrival is Arrival.LATE:
             stats.late += 1
             stats.lost = max(0, stats.lost - 1)  # it was given up as lost
-        elif arrival is Arrival.DUPLICATE:
-            stats.duplicate += 1
         elif arrival is Arrival.ASTRAY:
             stats.late += 1
         elif arrival is Arrival.RESTARTED:
@@ -352,8 +339,6 @@ class AudioReceiver:
         stats.delay_ms = (self._slack + ahead) * 1000
         stats.wait_ms = (now - packet.arrived + ahead) * 1000
         stats.target_ms = buffer.target * 1000
-        stats.delay_sum_ms += stats.delay_ms
-        stats.wait_sum_ms += stats.wait_ms
         stats.played_packets += 1
 
     def _fill_gap(self, head: Queued, ticks: int, now: float) -> Pcm | None:

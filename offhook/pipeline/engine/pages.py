@@ -4,10 +4,7 @@ The cache itself is the model's; here are only numbers. Page 0 is scratch: paddi
 write there, so nobody owns it.
 """
 
-from collections.abc import Iterable, Sequence
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Iterable
 
 PAGE_SIZE = 64
 """Tokens. A stream wastes half a page on average: 32 of about 500 tokens."""
@@ -54,12 +51,3 @@ class Pages:
             assert self._taken[page], f"page {page} is not taken"
             self._taken[page] = 0
             self._free.append(page)
-
-
-def slots_for(
-    pages: Sequence[int], start: int, end: int, page_size: int = PAGE_SIZE
-) -> npt.NDArray[np.int64]:
-    """Where positions [start, end) of the stream that owns `pages` lie in the flat cache:
-    page * page_size + offset, int64 [end - start]."""
-    positions = np.arange(start, end, dtype=np.int64)
-    return np.asarray(pages, np.int64)[positions // page_size] * page_size + positions % page_size

@@ -28,8 +28,6 @@ RANGE = 8.0
 SECOND_FRAMES = RATE_IN // HOP
 SECOND_SAMPLES = (SECOND_FRAMES - 1) * HOP + WINDOW
 """All that the frames of one second reach over: 16 240."""
-LOOK_AHEAD = WINDOW // 2 - HOP
-"""Samples of the next second that the last frame of a second reaches over: 40."""
 MIN_SAMPLES = RATE_IN // 2
 """The model is never given less; a shorter utterance is followed by zeros (`lengthen`)."""
 
@@ -90,12 +88,6 @@ def _hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
 def frame_count(samples: int) -> int:
     """Frames of an utterance of so many samples (at least MIN_SAMPLES)."""
     return samples // HOP
-
-
-def final_seconds(samples: int) -> int:
-    """Seconds whose frames more sound will not change. A second is final not when it is over but
-    LOOK_AHEAD samples later: until then its last frame holds reflected sound."""
-    return max(0, samples - LOOK_AHEAD) // RATE_IN
 
 
 def lengthen(pcm: Pcm) -> Pcm:

@@ -174,8 +174,9 @@ def _operator(arguments: Namespace) -> tuple[str, str]:
 def _transcribe(arguments: Namespace) -> int:
     from offhook.pipeline.speech.recognizer import StreamOptions
     from offhook.web.cli.transcribe_io import CAPTIONS, Bar, Transcription, transcribe_all
+    from offhook.web.config.config import Asr
     from offhook.web.engines.engines_io import open_recognizer
-    from offhook.web.engines.remote_engines_io import recognizer_at
+    from offhook.web.engines.remote_engines_io import recognizer_of
     from offhook.web.process.logs import Log, set_up
     from offhook.web.speech_api.http.transcript import Segment
 
@@ -199,7 +200,9 @@ def _transcribe(arguments: Namespace) -> int:
 
     async def transcribe() -> list[str]:
         recognizer = (
-            recognizer_at(a.url, a.api_key, a.engine, a.model)
+            recognizer_of(
+                Asr.model_construct(url=a.url, api_key=a.api_key, engine=a.engine, model=a.model)
+            )
             if a.url
             else open_recognizer(a.engine, _asr_models(a), Bar("loading:").loading)
         )
@@ -224,8 +227,9 @@ def _speak(arguments: Namespace) -> int:
         speak,
     )
     from offhook.web.cli.transcribe_io import Bar
+    from offhook.web.config.config import Tts
     from offhook.web.engines.engines_io import open_synthesizer
-    from offhook.web.engines.remote_engines_io import synthesizer_at
+    from offhook.web.engines.remote_engines_io import synthesizer_of
     from offhook.web.process.logs import Log, set_up
 
     set_up(Log(level="WARNING"))
@@ -240,7 +244,9 @@ def _speak(arguments: Namespace) -> int:
 
     async def say() -> Spoken:
         synthesizer: Synthesizer = (
-            synthesizer_at(a.url, a.api_key, a.engine, a.model)
+            synthesizer_of(
+                Tts.model_construct(url=a.url, api_key=a.api_key, engine=a.engine, model=a.model)
+            )
             if a.url
             else open_synthesizer(a.engine, _tts_models(a), Bar("loading:").loading)
         )

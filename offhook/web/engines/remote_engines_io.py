@@ -8,49 +8,26 @@ from offhook.pipeline.speech.recognizer import Recognizer
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
-from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS
 from offhook.pipeline.speech.synthesizer import Synthesizer
-from offhook.web.config.config import OPENAI, Asr, AsrEngine, Tts, TtsEngine
+from offhook.web.config.config import OPENAI, Asr, Tts
 from offhook.web.engines.engines_io import EMBEDDED
 from offhook.web.engines.remote_engine_io import Elsewhere
 
 E = TypeVar("E", Recognizer, Synthesizer)
 
 
-def recognizer_at(
-    url: str,
-    api_key: str,
-    engine: AsrEngine,
-    model: str = "",
-    max_requests: int = MAX_REQUESTS,
-) -> RemoteRecognizer | OpenAiRecognizer:
-    """What is at that address, not started yet; `engine`: openai, or what its worker should run."""
-    if engine == OPENAI:
-        return OpenAiRecognizer(url, api_key, model, max_requests)
-    return RemoteRecognizer(url, api_key, "" if engine in EMBEDDED else engine)
-
-
-def synthesizer_at(
-    url: str,
-    api_key: str,
-    engine: TtsEngine,
-    model: str = "",
-    max_requests: int = MAX_REQUESTS,
-) -> RemoteSynthesizer | OpenAiSynthesizer:
-    """As recognizer_at."""
-    if engine == OPENAI:
-        return OpenAiSynthesizer(url, api_key, model, max_requests)
-    return RemoteSynthesizer(url, api_key, "" if engine in EMBEDDED else engine)
-
-
 def recognizer_of(asr: Asr) -> RemoteRecognizer | OpenAiRecognizer:
-    """What is at its url, not started yet."""
-    return recognizer_at(asr.url, asr.api_key, asr.engine, asr.model, asr.max_requests)
+    """What is at its url, not started yet; `engine`: openai, or what its worker should run."""
+    if asr.engine == OPENAI:
+        return OpenAiRecognizer(asr.url, asr.api_key, asr.model, asr.max_requests)
+    return RemoteRecognizer(asr.url, asr.api_key, "" if asr.engine in EMBEDDED else asr.engine)
 
 
 def synthesizer_of(tts: Tts) -> RemoteSynthesizer | OpenAiSynthesizer:
     """What is at its url, not started yet."""
-    return synthesizer_at(tts.url, tts.api_key, tts.engine, tts.model, tts.max_requests)
+    if tts.engine == OPENAI:
+        return OpenAiSynthesizer(tts.url, tts.api_key, tts.model, tts.max_requests)
+    return RemoteSynthesizer(tts.url, tts.api_key, "" if tts.engine in EMBEDDED else tts.engine)
 
 
 def elsewhere_at(kind: str, settings: Asr | Tts, engine: E) -> Elsewhere[E]:

@@ -1,11 +1,10 @@
 """Pages: nobody ever holds another's."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offhook.pipeline.engine.pages import OutOfPages, Pages, slots_for
+from offhook.pipeline.engine.pages import OutOfPages, Pages
 
 
 @given(st.lists(st.integers(-20, 12), max_size=60))
@@ -43,16 +42,3 @@ def test_a_page_given_back_twice_is_noticed() -> None:
 
 def test_pages_needed() -> None:
     assert [Pages(9).needed(n) for n in (0, 1, 64, 65)] == [0, 1, 1, 2]
-
-
-@given(
-    st.lists(st.integers(1, 500), min_size=1, max_size=8, unique=True),
-    st.integers(0, 511),
-    st.integers(0, 511),
-)
-def test_slots_walk_through_the_pages(pages: list[int], a: int, b: int) -> None:
-    end = min(max(a, b), 64 * len(pages))
-    start = min(a, b, end)
-    slots = slots_for(pages, start, end)
-    assert slots.dtype == np.int64
-    assert slots.tolist() == [64 * pages[p // 64] + p % 64 for p in range(start, end)]

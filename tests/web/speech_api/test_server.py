@@ -13,9 +13,9 @@ import pytest
 from loguru import logger
 
 from offhook.media.pcm import RATE_IN
-from offhook.web.config.config import Config, Server, SpeechKey
+from offhook.web.config.config import Asr, Config, Server, SpeechKey, Tts
 from offhook.web.config.config import Speech as Settings
-from offhook.web.engines.remote_engines_io import recognizer_at, synthesizer_at
+from offhook.web.engines.remote_engines_io import recognizer_of, synthesizer_of
 from offhook.web.speech_api.disconnect_io import LOOK_S
 from offhook.web.speech_api.server_io import SpeechServer, fault_of
 from tests.web.speech_api.conftest import Quick, at_once, listening, quickly_served, until
@@ -471,7 +471,10 @@ async def test_names_of_other_servers_mean_what_the_configuration_says():
 
 async def test_an_address_as_openais_clients_have_it_is_that_of_a_worker_too(quick_server: Quick):
     url = f"{quick_server.url}/v1"
-    engines = recognizer_at(url, "", "pocketsphinx"), synthesizer_at(f"{url}/", "", "auto")
+    engines = (
+        recognizer_of(Asr.model_construct(url=url)),
+        synthesizer_of(Tts.model_construct(url=f"{url}/")),
+    )
     for engine in engines:
         await engine.start()
         assert engine.name == "scripted"

@@ -171,15 +171,6 @@ class TtsEngine:
     def pages_left(self) -> int:
         return self._beginnings.pages_left
 
-    @property
-    def prefix_hits(self) -> int:
-        """Streams whose voice was hot when they came."""
-        return self._beginnings.hits
-
-    @property
-    def prefix_misses(self) -> int:
-        return self._beginnings.misses
-
     # --- one turn ---
 
     def turn(self, now: float) -> bool:

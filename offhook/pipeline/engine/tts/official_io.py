@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.pipeline.engine.tts.prompts import LANGUAGES
 from offhook.pipeline.engine.tts_models import TtsModels
 from offhook.pipeline.models.hub_io import find
 from offhook.pipeline.speech.embedded.embedded_speech_io import EmbeddedSpeech, written_words
@@ -27,19 +28,6 @@ OF_ANOTHER_CODEC = ("sox", "torchaudio", "torchaudio.compliance", "torchaudio.co
 """What the package imports for a codec of 25 Hz, which no model that can be had uses."""
 FRAMES_PER_CHAR, MORE_FRAMES = 3, 50
 """Of 80 ms, at most: a voice that finds no end shall not go on for minutes."""
-NAMES = {
-    "de": "german",
-    "en": "english",
-    "es": "spanish",
-    "fr": "french",
-    "it": "italian",
-    "ja": "japanese",
-    "ko": "korean",
-    "pt": "portuguese",
-    "ru": "russian",
-    "zh": "chinese",
-}
-"""Of the languages, in the package."""
 NO_SOUND = np.zeros(0, np.int16)
 KINDS = ("custom_voice", "voice_design")
 
@@ -73,7 +61,7 @@ class OfficialSynthesizer:
         if options.voice and options.voice.lower() not in self._voices:
             names = ", ".join(self._voices) or "none"
             raise UnknownVoice(f"{self.name} has no voice {options.voice!r}, only {names}")
-        if options.language and NAMES.get(options.language) not in self._languages:
+        if options.language and LANGUAGES.get(options.language) not in self._languages:
             raise ValueError(f"{self.name} does not speak {options.language!r}")
         if options.speed != 1.0:
             raise ValueError(f"{self.name} speaks at its own speed only")
@@ -124,7 +112,7 @@ class OfficialSynthesizer:
         if options.seed is not None:
             torch.manual_seed(options.seed % (1 << 63))
         given: dict[str, Any] = {
-            "language": NAMES.get(options.language, "auto"),
+            "language": LANGUAGES.get(options.language, "auto"),
             "max_new_tokens": FRAMES_PER_CHAR * len(clause) + MORE_FRAMES,
         }
         try:

@@ -40,9 +40,6 @@ class SegmentPrefill:
     def __init__(self, runner: RunnerProtocol, prefix_pages: int) -> None:
         self.slots = runner.slots - PREFIX_SLOTS
         """For streams: 1..slots."""
-        self.hits = 0
-        """Streams whose voice was hot when they came."""
-        self.misses = 0
         self._runner = runner
         self._pages = Pages(runner.pages)
         self._prefixes = VoicePrefixes(self._pages.allocate(prefix_pages))
@@ -66,9 +63,6 @@ class SegmentPrefill:
         """Somebody will speak with it."""
         if self._prefixes.find(voice.key, self._launch) is None:
             self._cold[voice.key] = voice
-            self.misses += 1
-        else:
-            self.hits += 1
 
     def release(self, stream: Stream) -> None:
         """It needs its pages no more."""

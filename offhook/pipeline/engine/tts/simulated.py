@@ -59,22 +59,6 @@ Ends = Callable[[SimulatedSegment], bool]
 """Whether the model ends the segment in the frame whose text was added last."""
 
 
-def ends_after(frames_per_token: float, tts_eos: int) -> Ends:
-    """The model speaks so many frames a token, and ends when it knows that the text does."""
-
-    def ends(segment: SimulatedSegment) -> bool:
-        texts = segment.texts
-        if segment.context and segment.context[-1].text == tts_eos:
-            beside = segment.context[-1].codec
-            tokens = sum(row.codec == beside for row in segment.context) - 1
-            return len(texts) > frames_per_token * tokens
-        if tts_eos not in texts:
-            return False
-        return len(texts) > frames_per_token * texts.index(tts_eos)
-
-    return ends
-
-
 class Simulated(Generic[T]):
     """See `speaking.Launched`."""
 

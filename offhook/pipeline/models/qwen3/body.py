@@ -76,11 +76,6 @@ class KVCache:
         self.v = torch.zeros(shape, device=device, dtype=dtype)
         self.layer_stride = torch.tensor([self.k.stride(0)], device=device)
 
-    @property
-    def bytes_per_token(self) -> int:
-        layers, _, _, heads, channels = self.k.shape
-        return 2 * layers * heads * channels * self.k.element_size()
-
 
 @dataclass
 class Batch:

@@ -12,7 +12,7 @@ positions are equal and are plain RoPE.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -147,11 +147,6 @@ QWEN3_ASR_0_6B = AsrConfig(
 QWEN3_ASR_1_7B = AsrConfig(
     EncoderConfig(d_model=1024, layers=24, heads=16, ffn=4096, output_dim=2048),
     AsrDecoderConfig(hidden_size=2048, ffn=6144, layers=28, heads=16, kv_heads=8, head_dim=128),
-)
-QWEN3_FORCED_ALIGNER_0_6B = AsrConfig(
-    replace(QWEN3_ASR_1_7B.encoder, output_dim=1024),
-    replace(QWEN3_ASR_0_6B.decoder, vocab_size=152064, tied=False),
-    classes=5000,
 )
 
 

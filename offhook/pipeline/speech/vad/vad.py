@@ -130,11 +130,6 @@ class SpeechDetector:
         return self._now
 
     @property
-    def noise_floor(self) -> float:
-        """dBFS."""
-        return self._floor.level
-
-    @property
     def silence_ms(self) -> int:
         """Since the last voiced window; 0 while it is the newest one. Counts from the first
         sample when nobody has spoken yet."""

@@ -68,7 +68,6 @@ class CacheCounts:
     hits: int = 0
     misses: int = 0
     evicted: int = 0
-    too_large: int = 0
 
 
 class AudioCache:
@@ -98,7 +97,6 @@ class AudioCache:
         """Keep a reply that has been spoken to its end."""
         size = size_bytes(pieces)
         if size > self.limit_bytes // 4:
-            self.counts.too_large += 1
             return
         if (old := self._replies.pop(key, None)) is not None:
             self.bytes -= size_bytes(old)

@@ -110,11 +110,6 @@ class Message:
         return media_type(self.headers.get("Content-Type") or "")
 
     @property
-    def content_disposition(self) -> str:
-        """How the body is meant, in lower case, without parameters; "" when it is not said."""
-        return media_type(self.headers.get("Content-Disposition") or "")
-
-    @property
     def supported(self) -> list[str]:
         """Option tags in lower case."""
         return [tag.lower() for tag in self.headers.all("Supported")]

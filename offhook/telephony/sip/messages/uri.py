@@ -26,9 +26,6 @@ _PASSWORD = _MARK + "&=+$,"
 _PARAMETER = _MARK + "[]/:&+$"
 _HEADER = _MARK + "[]/?:+$"
 
-_COMPARED_ALWAYS = ("user", "ttl", "method", "maddr", "transport")
-"""Parameters that keep two URIs from matching also when only one of them has it (§19.1.4)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Uri:
@@ -119,30 +116,6 @@ class Uri:
         user = self.opaque if self.user is None else self.user.partition(";")[0]
         dialled = user.translate(_VISUAL_SEPARATORS)
         return dialled if _DIALLED.fullmatch(dialled) else user
-
-    def matches(self, other: "Uri") -> bool:
-        """Whether both name the same resource (RFC 3261 §19.1.4; RFC 3966 §4 for tel:)."""
-        if self.scheme != other.scheme:
-            return False
-        if self.scheme not in ("sip", "sips"):
-            return self.number == other.number and set(self.parameters) == set(other.parameters)
-        if (self.user, self.password, self.host, self.port) != (
-            other.user,
-            other.password,
-            other.host,
-            other.port,
-        ):
-            return False
-        mine, theirs = _comparable(self.parameters), _comparable(other.parameters)
-        if any(mine.get(name) != theirs.get(name) for name in _COMPARED_ALWAYS):
-            return False
-        if any(mine[name] != theirs[name] for name in mine.keys() & theirs.keys()):
-            return False
-        return _comparable(self.headers) == _comparable(other.headers)
-
-
-def _comparable(pairs: Params) -> dict[str, str]:
-    return {name.lower(): (value or "").lower() for name, value in pairs}
 
 
 def _parse_parameters(text: str) -> Params:

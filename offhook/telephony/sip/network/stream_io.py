@@ -208,12 +208,3 @@ def trusting(authorities: Path) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         raise SipError(f"the authorities in {authorities}: {error}") from error
     return context
-
-
-def server_context(certificate: Path, key: Path, alpn: Sequence[str] = ()) -> ssl.SSLContext:
-    """For TLS and WSS listeners. Raises OSError, ssl.SSLError for files that do not fit."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    if alpn:
-        context.set_alpn_protocols(list(alpn))
-    return context

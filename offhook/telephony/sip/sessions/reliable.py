@@ -95,11 +95,6 @@ class ReliableSender:
         self._acknowledged: int | None = None
 
     @property
-    def outstanding(self) -> Response | None:
-        """What no PRACK has come for."""
-        return self._out.response if self._out else None
-
-    @property
     def blocks_answer(self) -> bool:
         """A 2xx must wait: a session description is on its way unacknowledged (RFC 3262 §3)."""
         out = [self._out.response] if self._out else []

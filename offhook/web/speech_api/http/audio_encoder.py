@@ -24,10 +24,6 @@ MEDIA_TYPES: dict[Format, str] = {
     "wav": "audio/wav",
     "pcm": f"audio/pcm;rate={RATE_OUT};encoding=signed-integer;bits=16;channels=1",
 }
-DELAY_MS: dict[Format, int] = {"mp3": 94, "opus": 47, "aac": 128, "flac": 20, "wav": 0, "pcm": 0}
-"""The most sound that is in the encoder and not yet in the file, rounded up: what a listener to the
-file as it grows is behind the voice. Frames are 24, 20, 43 and 20 ms; of Opus one page waits until
-the next is begun."""
 ENDLESS = 0xFFFFFFFF
 """The length in a WAV header of sound whose end is not known yet."""
 _WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")

@@ -20,12 +20,7 @@ from offhook.pipeline.engine.tts.messages import (
     Starved,
 )
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
-from offhook.pipeline.engine.tts.simulated import (
-    Ends,
-    SimulatedRunner,
-    SimulatedSegment,
-    ends_after,
-)
+from offhook.pipeline.engine.tts.simulated import Ends, SimulatedRunner, SimulatedSegment
 
 CODEC_EOS, TTS_EOS, TTS_PAD = 2150, 8001, 8000
 CONFIG: Any = SimpleNamespace(codec_eos=CODEC_EOS, tts_eos=TTS_EOS, tts_pad=TTS_PAD)
@@ -53,6 +48,22 @@ VOICES = [
     VoicePrompt("read ahead", tuple(PromptPosition(i) for i in range(400, 412)), beside_text=7),
 ]
 PREFIX_PAGES = 8
+
+
+def ends_after(frames_per_token: float, tts_eos: int) -> Ends:
+    """The model speaks so many frames a token, and ends when it knows that the text does."""
+
+    def ends(segment: SimulatedSegment) -> bool:
+        texts = segment.texts
+        if segment.context and segment.context[-1].text == tts_eos:
+            beside = segment.context[-1].codec
+            tokens = sum(row.codec == beside for row in segment.context) - 1
+            return len(texts) > frames_per_token * tokens
+        if tts_eos not in texts:
+            return False
+        return len(texts) > frames_per_token * texts.index(tts_eos)
+
+    return ends
 
 
 class Stage:

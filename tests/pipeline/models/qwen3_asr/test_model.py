@@ -134,7 +134,7 @@ def test_any_split_gives_the_same_mel_and_stem(
             scaled[..., frames:] = 0
             now.append(model.encoder.convolve(scaled)[0])
         heard = [*kept, *now]
-        kept = heard[: mel.final_seconds(end)]
+        kept = heard[: max(0, end - 40) // 16_000]
     tokens = model.config.encoder.tokens(mel.frame_count(samples))
     torch.testing.assert_close(torch.cat(heard)[:tokens], stem(model, pcm), atol=1e-4, rtol=0)
 

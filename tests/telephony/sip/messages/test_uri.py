@@ -115,38 +115,6 @@ def test_the_number_has_no_visual_separators(text: str, number: str) -> None:
     assert Uri.parse(text).number == number
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("sip:%61nn@h;transport=TCP", "sip:ann@H;Transport=tcp"),
-        ("sip:ann@h;lr;x=1", "sip:ann@h;x=1"),
-        ("sip:ann@h?Subject=a&Priority=b", "sip:ann@h?priority=B&subject=A"),
-        ("tel:+1-555-0100", "tel:+1(555)0100"),
-    ],
-)
-def test_uris_that_name_the_same_match(one: str, other: str) -> None:
-    assert Uri.parse(one).matches(Uri.parse(other))
-    assert Uri.parse(other).matches(Uri.parse(one))
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("sip:ANN@h", "sip:ann@h"),
-        ("sip:ann@h", "sips:ann@h"),
-        ("sip:ann@h", "sip:ann@h:5060"),
-        ("sip:ann@h", "sip:ann@h;transport=udp"),
-        ("sip:ann@h", "sip:ann@h;user=phone"),
-        ("sip:ann@h;x=1", "sip:ann@h;x=2"),
-        ("sip:ann@h", "sip:ann@h?Subject=a"),
-        ("tel:+15550100", "tel:+15550101"),
-    ],
-)
-def test_uris_that_name_something_else_do_not_match(one: str, other: str) -> None:
-    assert not Uri.parse(one).matches(Uri.parse(other))
-    assert not Uri.parse(other).matches(Uri.parse(one))
-
-
 @given(
     st.text(alphabet=st.characters(exclude_categories=["Cs"])),
     st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1),
@@ -164,4 +132,3 @@ def test_any_text_is_a_uri_that_writes_itself_or_is_refused(text: str) -> None:
         except SipError:
             continue
         assert Uri.parse(str(uri)) == uri
-        assert uri.matches(uri)

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import MAX_MESSAGE_BYTES
 from offhook.telephony.sip.network import stream_io, transport_io, websocket_io
-from offhook.telephony.sip.network.stream_io import client_context, server_context
+from offhook.telephony.sip.network.stream_io import client_context
 from offhook.telephony.sip.network.transport_io import Transports, local_address_for
 from tests.telephony.sip.phones import free_port
 
@@ -205,7 +205,10 @@ class Authority:
                 serialization.NoEncryption(),
             )
         )
-        return server_context(certificate, key_file, alpn)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key_file)
+        context.set_alpn_protocols(list(alpn))
+        return context
 
     def trusting(self, alpn: tuple[str, ...] = ()) -> ssl.SSLContext:
         context = client_context(alpn=alpn)
