@@ -9,15 +9,13 @@ first stream asks.
 """
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from offhook.media.pcm import RATE_IN, Pcm, dbfs
+from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
     EngineError,
@@ -36,25 +34,12 @@ from offhook.pipeline.speech.streams.utterance_queue import (
     Utterance,
     UtteranceQueue,
 )
-from offhook.pipeline.speech.vad.onnx_io import OnnxModel
+from offhook.pipeline.speech.vad.vad import WINDOW
+from offhook.pipeline.speech.vad.vad_io import VadBatch
 
-WINDOW = 512
-CONTEXT = 64
-STATE = 128
-BATCH = 64
-"""Streams judged at once, at most."""
 BY_THE_LOOP = 4
-"""So few are judged on the event loop: that takes 0.3 ms, and to go to the thread and come back as
-long again."""
-QUIET_PROBABILITY = 0.1
-QUIET_WINDOWS = 125
-"""After 4 s of nothing like speech the model's memory is made fresh, as in `vad_io`: music and
-long noise leave it hard of hearing."""
-SILENT_DBFS = -60.0
-SILENT_WINDOWS = 4
-"""After so many windows below that, none is judged until one is louder."""
-
-Floats = npt.NDArray[np.float32]
+"""So few windows are judged on the event loop: that takes 0.3 ms, and to go to the thread and come
+back as long again."""
 
 
 class GatedRecognizer:
@@ -63,7 +48,7 @@ class GatedRecognizer:
     def __init__(self, engine: Recognizer) -> None:
         self.name = engine.name
         self.engine = engine
-        self._judge: Judge | None = None
+        self._vad: VadBatch | None = None
 
     async def start(self) -> None:
         await self.engine.start()
@@ -73,108 +58,20 @@ class GatedRecognizer:
         """Raises EngineError, also when there is no model to judge with."""
         if not options.gate:
             return await self.engine.open(options)
-        if self._judge is None:
+        if self._vad is None:
             try:
-                judge = await asyncio.to_thread(Judge)
+                vad = await asyncio.to_thread(VadBatch, BY_THE_LOOP)
             except (ImportError, OSError) as error:
                 words = f"gate needs onnxruntime and pipecat-ai here ({error})"
                 raise EngineError(words) from error
-            self._judge = self._judge or judge
+            self._vad = self._vad or vad
         stream = await self.engine.open(replace(options, gate=False))
-        return GatedStream(stream, self._judge, options)
+        return GatedStream(stream, self._vad, options)
 
     async def close(self) -> None:
         await self.engine.close()
-        if self._judge is not None:
-            await self._judge.close()
-
-
-@dataclass(eq=False)
-class Ear:
-    """What the model carries from window to window of one stream."""
-
-    state: Floats = field(default_factory=lambda: np.zeros((2, 1, STATE), np.float32))
-    context: Floats = field(default_factory=lambda: np.zeros(CONTEXT, np.float32))
-    quiet: int = 0
-    """Windows since something was a little like speech, or the memory was made fresh."""
-    silent: int = 0
-    """Windows in a row that were silent."""
-
-    def take(self, pcm: Pcm) -> Floats | None:
-        """The model's input; None when it need not be asked: there is nothing to hear."""
-        samples = pcm * np.float32(1 / 32768)
-        row = np.concatenate((self.context, samples))
-        self.context = samples[-CONTEXT:]
-        self.silent = self.silent + 1 if dbfs(pcm) < SILENT_DBFS else 0
-        if self.silent <= SILENT_WINDOWS:
-            return row
-        self.note(0.0)
-        return None
-
-    def note(self, probability: float) -> None:
-        self.quiet = self.quiet + 1 if probability < QUIET_PROBABILITY else 0
-        if self.quiet >= QUIET_WINDOWS:
-            self.state = np.zeros((2, 1, STATE), np.float32)
-            self.quiet = self.silent = 0
-
-
-class Judge:
-    """The model and its thread. Building it loads the model: 30 ms. Raises ImportError, OSError."""
-
-    def __init__(self) -> None:
-        self._model = OnnxModel("pipecat.audio.vad.data", "silero_vad.onnx")
-        self._model.load()
-        self._rate = np.array(RATE_IN, np.int64)
-        self._thread = ThreadPoolExecutor(1, "speech gate")
-        self._ready: dict[GatedStream, None] = {}
-        """Streams that may have a window, those that wait longest first."""
-        self._busy = False
-
-    def listen(self, stream: "GatedStream") -> None:
-        """It has more to judge."""
-        self._ready[stream] = None
-        self._judge_next()
-
-    def forget(self, stream: "GatedStream") -> None:
-        self._ready.pop(stream, None)
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._thread.shutdown)
-
-    def _judge_next(self) -> None:
-        """A window of each stream that has one, in the thread."""
-        batch: list[tuple[GatedStream, Floats]] = []
-        while not self._busy and self._ready and len(batch) < BATCH:
-            stream = next(iter(self._ready))
-            del self._ready[stream]
-            if (row := stream.next_row()) is not None:
-                batch.append((stream, row))
-        if batch:
-            self._busy = True
-            rows = np.stack([row for _, row in batch])
-            states = np.concatenate([stream.ear.state for stream, _ in batch], axis=1)
-            streams = [stream for stream, _ in batch]
-            loop = asyncio.get_running_loop()
-            if len(batch) <= BY_THE_LOOP:
-                loop.call_soon(self._tell, streams, *self._run(rows, states))
-                return
-            job = loop.run_in_executor(self._thread, self._run, rows, states)
-            job.add_done_callback(
-                lambda done: None if done.cancelled() else self._tell(streams, *done.result())
-            )
-
-    def _run(self, rows: Floats, states: Floats) -> tuple[Floats, Floats]:
-        inputs = {"input": rows, "state": states, "sr": self._rate}
-        output, states = self._model.run(inputs)
-        return output[:, 0], states
-
-    def _tell(self, streams: "list[GatedStream]", probabilities: Floats, states: Floats) -> None:
-        self._busy = False
-        for place, stream in enumerate(streams):
-            stream.ear.state = states[:, place : place + 1].copy()
-            stream.judged(float(probabilities[place]))
-            self._ready[stream] = None
-        self._judge_next()
+        if self._vad is not None:
+            await self._vad.close()
 
 
 @dataclass(eq=False)
@@ -218,11 +115,11 @@ class GatedUtterance(Utterance):
 class GatedStream(QueuedStream[GatedUtterance]):
     """A `RecognizerStream` before that of the engine."""
 
-    def __init__(self, hears: RecognizerStream, judge: Judge, options: StreamOptions) -> None:
+    def __init__(self, hears: RecognizerStream, vad: VadBatch, options: StreamOptions) -> None:
         super().__init__("the gate", options, UtteranceQueue(GatedUtterance, timed=options.timing))
-        self.ear = Ear()
         self._hears = hears
-        self._judge = judge
+        self._vad = vad
+        vad.watch(self)
         self._update = options.update_ms * SAMPLES_PER_MS
         self._asked: tuple[GatedUtterance, Pcm] | None = None
         """The window that is being judged."""
@@ -231,47 +128,33 @@ class GatedStream(QueuedStream[GatedUtterance]):
 
     def changed(self) -> None:
         self._end_complete()
-        self._judge.listen(self)
+        self._vad.ready(self)
+        self._vad.judge()
 
     def withdraw(self, utterance: GatedUtterance) -> None:
         if utterance.given:
             self._hears.cancel()
 
     async def close(self) -> None:
-        self._judge.forget(self)
+        self._vad.forget(self)
         await super().close()
         await self._hears.close()
 
     # --- what is judged ---
 
-    def next_row(self) -> Floats | None:
-        """The model's next input; None when it waits for one's answer, or there is no sound."""
-        while not self.mailbox.closed and self._asked is None:
-            utterance = next((u for u in self.queue if not u.finish_sent), None)
-            if utterance is None or not self._take_window(utterance):
-                return None
-            assert self._asked is not None
-            _, pcm = self._asked
-            if (row := self.ear.take(np.pad(pcm, (0, WINDOW - len(pcm))))) is not None:
-                return row
-            self._place(0.0)
-        return None
-
-    def _take_window(self, utterance: GatedUtterance) -> bool:
-        """False when there is none yet."""
+    def next_window(self) -> Pcm | None:
+        utterance = next((u for u in self.queue if not u.finish_sent), None)
+        if utterance is None:
+            return None
         size = len(utterance.pcm)
         if size < 2 * WINDOW and not (utterance.state is State.FINISHED and size):
-            return False
-        self._asked = utterance, np.frombuffer(utterance.next_to_send(2 * WINDOW) or b"", np.int16)
-        return True
+            return None
+        pcm = np.frombuffer(utterance.next_to_send(2 * WINDOW) or b"", np.int16)
+        self._asked = utterance, pcm
+        self._vad.ready(self)
+        return np.pad(pcm, (0, WINDOW - len(pcm)))
 
-    def judged(self, probability: float) -> None:
-        """The answer to the last row."""
-        if not self.mailbox.closed:
-            self.ear.note(probability)
-            self._place(probability)
-
-    def _place(self, probability: float) -> None:
+    def receive_probability(self, probability: float, level: float) -> None:
         assert self._asked is not None
         utterance, pcm = self._asked
         self._asked = None

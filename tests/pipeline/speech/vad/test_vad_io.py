@@ -8,7 +8,6 @@ import pytest
 
 from offhook.media.pcm import SAMPLES_IN, Pcm, dbfs
 from offhook.pipeline.speech.vad.vad_io import (
-    MAX_CALLS,
     MAX_LATE_WINDOWS,
     QUIET_WINDOWS,
     SILENT_WINDOWS,
@@ -131,7 +130,7 @@ async def test_long_silence_makes_the_state_fresh(batch: VadBatch) -> None:
     assert np.array_equal(found, fresh[SILENT_WINDOWS:][: len(found)])
 
 
-async def test_slot_is_fresh_for_the_next_call(batch: VadBatch) -> None:
+async def test_the_state_is_fresh_for_the_next_call(batch: VadBatch) -> None:
     sound = hum(0.5, 9)
     first = Call(batch)
     await play(batch, [first], [hum(1.0, 3)])
@@ -181,11 +180,3 @@ async def test_more_than_a_second_late_drops_the_oldest_and_counts(batch: VadBat
     assert call.ends == list(range(call.ends[0], len(sound) + 1, WINDOW))
     newest = sound[call.ends[-1] - WINDOW : call.ends[-1]]
     assert call.levels[-1] == pytest.approx(dbfs(newest), abs=0.01)
-
-
-async def test_no_slot_left_is_said(batch: VadBatch) -> None:
-    streams = [batch.open(lambda *_: None) for _ in range(MAX_CALLS)]
-    with pytest.raises(RuntimeError, match="slots are taken"):
-        batch.open(lambda *_: None)
-    streams[7].close()
-    batch.open(lambda *_: None)
