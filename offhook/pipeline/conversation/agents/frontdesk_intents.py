@@ -57,7 +57,7 @@ class Answer(NamedTuple):
     kind: Literal["control", "question", "chat"] = "chat"
 
 
-class Asked(NamedTuple):
+class Prompt(NamedTuple):
     """A step: its question, and the kinds of intents that are understood in answer to it."""
 
     question: str
@@ -75,7 +75,7 @@ class Asked(NamedTuple):
 
 _TABLE = tomllib.loads((resources.files(__package__) / "frontdesk_dialog.toml").read_text())
 INTENTS = {name: Answer(**row) for name, row in _TABLE["intents"].items()}
-STEPS = {step: Asked(**_TABLE["steps"][step.value]) for step in Step}
+STEPS = {step: Prompt(**_TABLE["steps"][step.value]) for step in Step}
 _EXAMPLES = [
     (name, text.split()) for name, row in INTENTS.items() for text in (*row.said, *row.misheard)
 ]
