@@ -190,13 +190,13 @@ def _transcribe(arguments: Namespace) -> int:
 
     def say(segment: Segment) -> None:
         if a.format == "text":
-            print(segment.in_words() if a.words else segment.text, flush=True)
+            print(segment.labels() if a.words else segment.text, flush=True)
 
     def show(transcription: Transcription) -> None:
         if a.format == "json":
             print(json.dumps(transcription.as_dict(), ensure_ascii=False), flush=True)
         elif a.format in CAPTIONS:
-            print(transcription.transcript.told(a.format), end="", flush=True)
+            print(transcription.transcript.render(a.format), end="", flush=True)
 
     async def transcribe() -> list[str]:
         recognizer = (

@@ -15,7 +15,7 @@ from offhook.web.speech_api.http.file_transcription_io import (
     CAPTION_S,
     PIECE_S,
     FileError,
-    FileHearing,
+    FileTranscription,
     read_pieces,
 )
 from offhook.web.speech_api.http.transcript import Segment, Transcript
@@ -99,18 +99,18 @@ async def _hear(
 ) -> None:
     """Raises FileError, EngineError."""
     bar = Bar(result.file)
-    hearing = FileHearing(stream, read_pieces(path, (piece_s,)))
+    file = FileTranscription(stream, read_pieces(path, (piece_s,)))
     try:
-        async for heard in hearing.heard():
-            segment = heard.segment
+        async for progress in file.segments():
+            segment = progress.segment
             result.transcript.add(segment)
             bar.clear()
             if segment.text:
                 say(segment)
-            bar.show(heard.done, f"{int(segment.end) // 60}:{int(segment.end) % 60:02}")
+            bar.show(progress.done, f"{int(segment.end) // 60}:{int(segment.end) % 60:02}")
     finally:
         bar.clear()
-        await hearing.close()
+        await file.close()
 
 
 async def transcribe_all(

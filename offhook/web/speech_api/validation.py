@@ -2,28 +2,33 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, Le
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from offhook.web.speech_api.errors import ApiError, unknown_field
 
-STRICT = ConfigDict(strict=True)
+STRICT = ConfigDict(strict=True, hide_input_in_errors=True)
 SHOWN_CHARS = 80
 """Of a wrong value, in the message about it."""
 PLAIN = "^[^\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f]*$"
 """Text without control characters."""
 EXPECTED = {
     "string_type": "a string",
+    "string_unicode": "a string",
+    "tuple_type": "an array",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
     "bool_type": "true or false",
     "int_type": "a whole number",
     "float_type": "a number",
     "bool_parsing": "true or false",
 }
 """By pydantic's type of an error."""
+TOO_LONG = "string_above_max_length"
 T = TypeVar("T")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -77,31 +82,40 @@ def schema(cls: type[Any], *, form: bool = False) -> dict[str, Any]:
 
 def _fault(cls: type[Any], error: ValidationError) -> ApiError:
     first = error.errors(include_url=False)[0]
-    field, value, context = str(first["loc"][0]), first.get("input"), first.get("ctx", {})
+    field = str(first["loc"][0])
     name = field + "[]" * (len(first["loc"]) > 1)
-    match first["type"]:
+    words, code = describe(first, name, cls.__pydantic_fields__[field].metadata)
+    return ApiError(400, words, name, code)
+
+
+def describe(
+    error: ErrorDetails, name: str, metadata: Sequence[Any] = ()
+) -> tuple[str, str | None]:
+    """What is wrong with the field that the client knows as `name`, and OpenAI's code of it.
+    `metadata`: the field's, for the bounds of a number."""
+    value, context = error["input"], error.get("ctx", {})
+    match error["type"]:
         case "missing":
-            return ApiError(400, f"{name} is missing", name)
+            return f"{name} is missing", None
         case "value_error":
-            return ApiError(400, f"{name} {context['error']}", name)
+            return f"{name} {context['error']}", None
         case "string_too_long" | "too_long":
-            words = f"{name} has {len(str(value))} characters, not at most {context['max_length']}"
-            return ApiError(400, words, name, "string_above_max_length")
+            size = f"{len(value)} {'items' if isinstance(value, list) else 'characters'}"
+            return f"{name} has {size}, not at most {context['max_length']}", TOO_LONG
         case "expected":
             what = context["what"]
+        case "greater_than_equal" if not metadata:
+            what = f"at least {context['ge']:g}"
+        case "less_than_equal" if not metadata:
+            what = f"at most {context['le']:g}"
         case "literal_error":
             what = " or ".join(re.findall(r"'([^']*)'", context["expected"]))
         case kind if kind in EXPECTED and not (kind == "float_type" and type(value) is int):
             what = EXPECTED[kind]
         case _:
-            what = _range(cls, field)
-    words = f"{name} is {shown(value)}, not {what}"
-    return ApiError(400, words, name, "invalid_value")
-
-
-def _range(cls: type[Any], name: str) -> str:
-    limits = {type(each): each for each in cls.__pydantic_fields__[name].metadata}
-    return f"{limits[Ge].ge:g}..{limits[Le].le:g}"
+            limits = {type(each): each for each in metadata}
+            what = f"{limits[Ge].ge:g}..{limits[Le].le:g}" if limits else "a number"
+    return f"{name} is {shown(value)}, not {what}", "invalid_value"
 
 
 def shown(value: Any) -> str:

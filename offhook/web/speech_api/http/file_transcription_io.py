@@ -1,5 +1,5 @@
 """Any audio or video file to text: piece by piece as it is decoded, each as one utterance of a
-recogniser's stream.
+recognizer's stream.
 
 A file is cut at quiet places and is never in memory as a whole. What somebody sends is hostile:
 only formats that are one file are read (a playlist names others), and how long the sound is, is
@@ -30,23 +30,23 @@ if TYPE_CHECKING:  # imported when a file comes: a server that hears none does w
 
 
 PIECE_S = 27.0
-"""s of a piece when only the whole text is wanted: what the engine hears best and fastest."""
+"""s of a piece when only the whole text is wanted: the length that engines transcribe best."""
 CAPTION_S = 10.0
-"""When times are wanted, which without times of words are those of the pieces."""
+"""s of a piece when times are wanted: of an engine without times of words, those of the pieces."""
 EARLY_S = (2.0, 4.0, 8.0)
-"""When the text is wanted as it comes: the first pieces, and the last of them again and again. Of
-PocketSphinx' words (42 s of read speech) 38 % are wrong in pieces of 2 s only, 22 % in growing
-ones, 23 % in pieces of 8 s, 27 % in pieces of 27 s."""
+"""s of the first pieces, and of all that follow them, when text is streamed. Of PocketSphinx' words
+(42 s of read speech) 38 % are wrong in pieces of 2 s only, 22 % in growing ones, 23 % in pieces of
+8 s, 27 % in pieces of 27 s."""
 LEAST_S = 1.0
 """s. A last piece that would be shorter stays with the one before."""
 PIECES_AHEAD = 3
-"""Pieces given to the engine beyond the one whose text is next, so that it never waits."""
+"""Pieces given to the engine beyond the one whose text is next, so that the engine never waits."""
 PIECES_AHEAD_EARLY = 1
-"""When the text is wanted as it comes; and none before the first text is there. An engine may hear
-them at the same time, each the later."""
+"""The same when text is streamed; none before the first text is there, for engines that work on
+several at a time end each later."""
 FEED_SAMPLES = RATE_IN
 SILENCE_PEAK = 4
-"""A piece with no sample beyond it (-78 dB) is silence, and no engine's business."""
+"""A piece with no sample beyond it (-78 dB) is silence and is not given to the engine."""
 MIN_RATE, MAX_RATE = 1_000, 768_000
 """Hz. Each sample of a file of 1 Hz would become 16 000."""
 MAX_FAULTS = 1_000
@@ -78,8 +78,8 @@ FORMATS = (
     *("rm", "roq", "rpl", "rso", "s337m", "sds", "shn", "smjpeg", "smk", "sol", "sox", "spdif"),
     *("swf", "tak", "truehd", "tta", "voc", "vqf", "w64", "wav", "wsd", "wtv", "wv", "xa", "xwma"),
 )
-"""FFmpeg's names of what is read. Not among them: what names other files or hosts (hls, dash,
-concat, imf, sdp, image2), devices, and texts that are drawn."""
+"""FFmpeg's names of the formats that are read. Not among them: formats that name other files or
+hosts (hls, dash, concat, imf, sdp, image2), devices, and texts that are drawn."""
 
 
 class FileError(ValueError):
@@ -99,6 +99,8 @@ class RawPcm:
 
 @dataclass
 class Piece:
+    """Audio of a file between two quiet places."""
+
     start: int
     """In samples of the file."""
     pcm: Pcm
@@ -120,8 +122,8 @@ def read_pieces(
     raw: RawPcm | None = None,
     most_s: float = math.inf,
 ) -> Generator[Piece]:
-    """The sound of a file at 16 kHz, cut at quiet places into pieces about as long as `lengths`
-    says, in s; the last length holds from there on. Silence does not count as a first piece.
+    """The audio of a file at 16 kHz, cut at quiet places into pieces of about `lengths` in s, of
+    which the last one repeats. A silent piece uses up no length.
     Raises FileError, also for more than `most_s` seconds of sound."""
     wanted = itertools.chain(lengths, itertools.repeat(lengths[-1]))
     length, start = next(wanted), 0
@@ -142,11 +144,11 @@ def read_pieces(
         size += len(block)
         if start + len(waiting) + size > most_s * RATE_IN:
             raise _too_long(path, most_s)
-        if len(waiting) + size <= _enough(length):
+        if len(waiting) + size <= _samples_to_search(length):
             continue
         waiting = np.concatenate((waiting, *blocks))
         blocks, size = [], 0
-        while len(waiting) > _enough(length):
+        while len(waiting) > _samples_to_search(length):
             yield cut(_first_cut(waiting, length))
         waiting = waiting.copy()
     waiting = np.concatenate((waiting, *blocks))
@@ -157,13 +159,13 @@ def read_pieces(
         yield cut(until if len(waiting) - until >= LEAST_S * RATE_IN else len(waiting))
 
 
-def _enough(length: float) -> int:
-    """Samples among which the best place for a cut is known."""
+def _samples_to_search(length: float) -> int:
+    """Samples that must be there to find the best place for a cut at about `length` s."""
     return int((length + min(SEARCH_S, length / 2)) * RATE_IN)
 
 
 def _first_cut(pcm: Pcm, length: float) -> int:
-    return split(pcm[: _enough(length) + 1], length)[0][1]
+    return split(pcm[: _samples_to_search(length) + 1], length)[0][1]
 
 
 def _too_long(path: Path, most_s: float) -> FileError:
@@ -173,9 +175,9 @@ def _too_long(path: Path, most_s: float) -> FileError:
 def decoded(
     path: Path, rate: int | None = None, raw: RawPcm | None = None, most_s: float = math.inf
 ) -> Generator[tuple[Pcm, int, float | None]]:
-    """Blocks at `rate` Hz, or that of the file, each with its rate and the file's length in s if
-    it says so. Of a file that is cut off or damaged, what can be decoded. Raises FileError, at once
-    for a file that turns out to have more than `most_s` seconds by its packets."""
+    """Blocks of mono audio, each with its rate in Hz (`rate`, or the file's own) and the file's
+    length in s, if its header has it; of a damaged file, what can be decoded. Raises FileError, at
+    once for a file that has more than `most_s` seconds by its packets."""
     import av
 
     with opened(path, raw) as container:
@@ -187,7 +189,7 @@ def decoded(
 
 
 def opened(path: Path, raw: RawPcm | None = None) -> "InputContainer":
-    """Raises FileError."""
+    """The file as a container of FFmpeg's with at least one audio track. Raises FileError."""
     import av
 
     options = {"format_whitelist": ",".join((*FORMATS, *(["s16le"] if raw else [])))}
@@ -223,7 +225,7 @@ def _reason(error: Exception) -> str:
 def _blocks(
     path: Path, container: "InputContainer", rate: int | None
 ) -> Generator[tuple[Pcm, int]]:
-    """What can be decoded of the first audio track. Raises FileError when nothing can."""
+    """Blocks of the first audio track and their rate. Raises FileError when none can be decoded."""
     import av
 
     converter, faults, good = Converter(rate), list[str](), 0
@@ -254,19 +256,20 @@ def _blocks(
 
 
 class Converter:
-    """Sound of any kind, which may change, to int16 mono at `rate` Hz, or its own."""
+    """Frames of any sample format, layout and rate, which may change, to int16 mono at `rate` Hz
+    or, without one, at their own."""
 
     def __init__(self, rate: int | None) -> None:
         self._wanted = rate
         self._mono: ToMono | None = None
         self._of: tuple[str, str, int] | None = None
         self.rate = rate or 0
-        """Of what was converted last."""
+        """Hz of the blocks that were converted last."""
         self.seconds = 0.0
-        """Converted."""
+        """Length of the frames converted so far."""
 
     def convert(self, frame: "av.AudioFrame") -> list[Pcm]:
-        """Raises ValueError, av.FFmpegError."""
+        """The blocks of a frame. Raises ValueError, av.FFmpegError."""
         import av
 
         blocks: list[Pcm] = []
@@ -287,14 +290,14 @@ class Converter:
             raise
 
     def end(self) -> list[Pcm]:
-        """What is still within. Raises av.FFmpegError."""
+        """The rest, which the resampler held back. Raises av.FFmpegError."""
         mono, self._mono, self._of = self._mono, None, None
         return mono.convert(None) if mono is not None else []
 
 
 def _counted(path: Path, raw: RawPcm | None, most_s: float) -> float:
-    """The file's length in s by its packets, none of which is decoded: headers lie, or do not
-    know. Raises FileError when it is too long."""
+    """The file's length in s by its packets, none of which is decoded: a header may be wrong.
+    Raises FileError when it is too long."""
     import av
 
     seconds = 0.0
@@ -311,44 +314,46 @@ def _counted(path: Path, raw: RawPcm | None, most_s: float) -> float:
 
 
 class PieceReader:
-    """Pieces made in a thread, one at a time."""
+    """Reads pieces in a thread, one at a time."""
 
     def __init__(self, pieces: Generator[Piece]) -> None:
         self._pieces = pieces
         self._step: asyncio.Future[Piece | None] | None = None
 
     async def next(self) -> Piece | None:
-        """None at the end. Raises FileError."""
+        """The next piece; None at the end. Raises FileError."""
         loop = asyncio.get_running_loop()
         self._step = loop.run_in_executor(None, next, self._pieces, None)
         return await asyncio.shield(self._step)
 
     async def close(self) -> None:
-        """Ends it after the piece it is at."""
+        """Waits for the piece that is being read and ends the reading."""
         if self._step is not None:
             await asyncio.wait((self._step,))
             self._step.exception()
         await asyncio.to_thread(self._pieces.close)
 
 
-# --- hearing ---
+# --- transcription ---
 
 
 @dataclass(frozen=True)
-class Heard:
+class SegmentProgress:
+    """A segment that is done, and how far the file is."""
+
     segment: Segment
     total: float | None
     """The file's length in s, where it says so."""
 
     @property
     def done(self) -> float | None:
-        """Which part of the file is heard, 0..1."""
+        """The fraction of the file that is done, 0..1; None: its length is not known."""
         return min(1.0, self.segment.end / self.total) if self.total else None
 
 
-class FileHearing:
-    """One file into one stream: an utterance a piece, some pieces ahead of the text. `early`: the
-    first text is to come soon."""
+class FileTranscription:
+    """One file through one stream: an utterance a piece, some pieces ahead of the text. `early`:
+    text is streamed, and the first of it is to come soon."""
 
     def __init__(
         self, stream: RecognizerStream, pieces: Generator[Piece], *, early: bool = False
@@ -357,7 +362,7 @@ class FileHearing:
         self._events = stream.events()
         self._reader = PieceReader(pieces)
         self._waiting: deque[Piece] = deque()
-        """Whose text is not there; the first is the next."""
+        """Pieces without text yet, oldest first."""
         self._early = early
         self._fed = 0
         """Samples given to the stream up to the next piece: times of words count from the
@@ -365,24 +370,24 @@ class FileHearing:
         self._ended = False
 
     async def begin(self) -> None:
-        """Read the first piece, and so know that there is sound. Raises FileError."""
+        """Reads the first piece, which shows that there is audio in the file. Raises FileError."""
         await self._feed_next()
 
-    async def heard(self) -> AsyncGenerator[Heard]:
-        """Each piece when it is done. Raises FileError, EngineError."""
+    async def segments(self) -> AsyncGenerator[SegmentProgress]:
+        """The segment of each piece when it is done. Raises FileError, EngineError."""
         while True:
-            while not self._ended and len(self._waiting) <= self._most_buffer():
+            while not self._ended and len(self._waiting) <= self._pieces_ahead():
                 await self._feed_next()
             if not self._waiting:
                 return
             piece = self._waiting.popleft()
-            yield Heard(await self._text_of(piece), piece.total)
+            yield SegmentProgress(await self._text_of(piece), piece.total)
 
     async def close(self) -> None:
-        """The stream is its owner's to close, before."""
+        """Ends the reading; the stream must have been closed by its owner before."""
         await self._reader.close()
 
-    def _most_buffer(self) -> int:
+    def _pieces_ahead(self) -> int:
         if not self._early:
             return PIECES_AHEAD
         return PIECES_AHEAD_EARLY if self._fed else 0
@@ -414,7 +419,7 @@ class FileHearing:
         return Segment(start, end, text, words, said[0].language if said else "")
 
     async def _finals(self) -> list[Final]:
-        """All of one utterance. Raises EngineError."""
+        """The finals of one utterance, which may be several. Raises EngineError."""
         finals: list[Final] = []
         async for event in self._events:
             if isinstance(event, Final):

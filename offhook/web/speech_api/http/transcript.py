@@ -1,9 +1,9 @@
-"""What a file says, and the shapes it is told in: text, SubRip, WebVTT and OpenAI's JSON.
+"""The transcript of a file and its formats: text, SubRip, WebVTT and OpenAI's JSON.
 
-The shapes are those of OpenAI's transcriptions (openapi.yaml of 2026). Of a verbose segment it
-wants figures that only Whisper has; here they are neutral, so that nobody's filter drops a segment:
+The shapes are those of OpenAI's transcriptions (openapi.yaml of 2026). A verbose
+segment has figures that only Whisper has; here they are neutral, so that no filter drops a segment:
 `tokens` is empty, `temperature`, `avg_logprob` and `no_speech_prob` are 0. `compression_ratio` is
-reckoned as Whisper does, `seek` is the segment's start in frames of 10 ms.
+computed as Whisper does, `seek` is the segment's start in frames of 10 ms.
 """
 
 import math
@@ -25,12 +25,12 @@ Task = Literal["transcribe", "translate"]
 Granularity = Literal["word", "segment"]
 
 PHRASE_S = 7.0
-"""s. A segment whose words have times is told in phrases no longer than what a caption is shown."""
+"""s of the longest phrase that a segment is cut into, if its words have times: one caption."""
 LINE_CHARS = 42
 LINES = 2
-"""The most that is read at a glance."""
+"""Of one caption, the most that is read at a glance."""
 PAUSE_S = 0.8
-"""s between two words that part phrases."""
+"""s of silence between two words after which a new phrase begins."""
 SHOWN_S = 1.0
 """s that a caption stays, if the next one lets it."""
 
@@ -41,7 +41,7 @@ _UNSPACED = re.compile("[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff00-\uffef]")
 
 @dataclass(frozen=True)
 class Segment:
-    """One piece and its text; times in seconds of the file."""
+    """A piece of the file and its text; times in seconds of the file."""
 
     start: float
     end: float
@@ -51,9 +51,9 @@ class Segment:
     language: str = ""
     """ISO 639 code; empty when nothing was said."""
 
-    def in_words(self) -> str:
-        """A line a word: begin and end in seconds of the file, and the word; what has no times of
-        its own, in one line. (What Audacity imports as labels.)"""
+    def labels(self) -> str:
+        """A line for each word: begin and end in seconds of the file, and the word; one line for a
+        segment whose words have no times. Audacity imports it as labels."""
         timed = [(w.start_ms / 1000, w.end_ms / 1000, w.text) for w in self.words]
         lines = timed or [(self.start, self.end, self.text)]
         return "\n".join(f"{start:.3f}\t{end:.3f}\t{text}" for start, end, text in lines)
@@ -62,12 +62,12 @@ class Segment:
 @dataclass
 class Transcript:
     duration: float = 0.0
-    """Seconds of sound heard so far."""
+    """Seconds of audio transcribed so far."""
     segments: list[Segment] = field(default_factory=list)
     text: str = ""
 
     def add(self, segment: Segment) -> str:
-        """The next segment; returns what it adds to the text."""
+        """Adds the next segment and returns what it adds to the text."""
         before = len(self.text)
         self.segments.append(segment)
         self.duration = segment.end
@@ -76,16 +76,16 @@ class Transcript:
 
     @property
     def language(self) -> str:
-        """The one most was said in; empty when nothing was said."""
+        """The language of most of the text; empty when nothing was said."""
         said: Counter[str] = Counter()
         for segment in self.segments:
             said[segment.language] += len(segment.text)
         return max(said, key=lambda language: said[language]) if said.total() else ""
 
-    def told(
+    def render(
         self, form: Format, wanted: Collection[Granularity] = (), task: Task = "transcribe"
     ) -> str | dict[str, Any]:
-        """In that format: a text, or what is to become JSON."""
+        """The transcript in `form`: a text, or a JSON object."""
         match form:
             case "json":
                 return {"text": self.text, "usage": self.usage()}
@@ -109,11 +109,11 @@ class Transcript:
         if "segment" in wanted or not wanted:
             table["segments"] = [_verbose_segment(n, phrase) for n, phrase in enumerate(phrases)]
         if "word" in wanted:
-            table["words"] = [told_word(word) for s in self.segments for word in s.words]
+            table["words"] = [openai_word(word) for s in self.segments for word in s.words]
         return {**table, "usage": self.usage()}
 
     def usage(self) -> dict[str, Any]:
-        """Whole seconds begun, as OpenAI counts them."""
+        """The audio in seconds, rounded up, as OpenAI counts it."""
         return {"type": "duration", "seconds": math.ceil(self.duration)}
 
 
@@ -133,12 +133,12 @@ def _verbose_segment(number: int, segment: Segment) -> dict[str, Any]:
     }
 
 
-def told_word(word: Word) -> dict[str, Any]:
+def openai_word(word: Word) -> dict[str, Any]:
     return {"word": word.text, "start": word.start_ms / 1000, "end": word.end_ms / 1000}
 
 
 def name_of(language: str) -> str:
-    """As OpenAI names languages: "english"; the code where we know no name."""
+    """OpenAI's name of a language, as "english"; its code where no name is known."""
     return NAMES.get(language, language).lower()
 
 
@@ -155,8 +155,8 @@ def joined(texts: Iterable[str]) -> str:
 
 
 def phrases_of(segment: Segment) -> list[Segment]:
-    """The segment in phrases that a caption can hold, where its words have times; else as it is.
-    Nothing when nothing was said."""
+    """The segment cut into phrases that fit a caption; uncut if its words have no times. Empty if
+    nothing was said."""
     if not segment.text:
         return []
     slices = _slices(segment)
@@ -164,7 +164,7 @@ def phrases_of(segment: Segment) -> list[Segment]:
         return [segment]
     phrases: list[list[tuple[Word, str]]] = [[]]
     for word, text in slices:
-        if phrases[-1] and _parts(phrases[-1], word, text):
+        if phrases[-1] and _starts_phrase(phrases[-1], word, text):
             phrases.append([])
         phrases[-1].append((word, text))
     return [
@@ -179,7 +179,7 @@ def phrases_of(segment: Segment) -> list[Segment]:
     ]
 
 
-def _parts(phrase: list[tuple[Word, str]], word: Word, text: str) -> bool:
+def _starts_phrase(phrase: list[tuple[Word, str]], word: Word, text: str) -> bool:
     """Whether a new phrase begins with `word`."""
     first, last = phrase[0][0], phrase[-1][0]
     said = "".join(text for _, text in phrase)
@@ -209,7 +209,7 @@ def _slices(segment: Segment) -> list[tuple[Word, str]]:
 
 
 def _captions(segments: Iterable[Segment]) -> Iterator[tuple[int, int, list[str]]]:
-    """Begin and end in ms, and lines."""
+    """Each caption's begin and end in ms, and its lines."""
     phrases = [phrase for segment in segments for phrase in phrases_of(segment)]
     for phrase, following in zip_longest(phrases, phrases[1:]):
         start, end = round(phrase.start * 1000), round(phrase.end * 1000)
@@ -224,7 +224,7 @@ def _lines(text: str) -> list[str]:
 
 
 def srt(segments: Iterable[Segment]) -> str:
-    """SubRip."""
+    """The captions as a SubRip file."""
     blocks = []
     for number, (start, end, lines) in enumerate(_captions(segments), 1):
         text = "\n".join(lines).replace("-->", "->")
@@ -233,7 +233,7 @@ def srt(segments: Iterable[Segment]) -> str:
 
 
 def vtt(segments: Iterable[Segment]) -> str:
-    """WebVTT."""
+    """The captions as a WebVTT file."""
     blocks = ["WEBVTT\n"]
     for start, end, lines in _captions(segments):
         text = "\n".join(lines).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -31,11 +31,11 @@ from offhook.web.speech_api.http.file_transcription_io import (
     EARLY_S,
     PIECE_S,
     FileError,
-    FileHearing,
-    Heard,
+    FileTranscription,
+    SegmentProgress,
     read_pieces,
 )
-from offhook.web.speech_api.http.transcript import Segment, Task, Transcript, name_of, told_word
+from offhook.web.speech_api.http.transcript import Segment, Task, Transcript, name_of, openai_word
 from offhook.web.speech_api.http.transcription_request import TranscriptionRequest, parse
 from offhook.web.speech_api.http.translation_io import Translator
 from offhook.web.speech_api.http.upload_io import Upload, receive
@@ -63,27 +63,27 @@ async def _transcribe(request: web.Request, task: Task) -> web.StreamResponse:
     async with _opened(request, task) as job:
         if job.wanted.stream:
             return await _deltas(request, job)
-        async with aclosing(job.run()) as heard:
-            async for _ in heard:
+        async with aclosing(job.run()) as segments:
+            async for _ in segments:
                 pass
-        told = job.transcript.told(job.wanted.format, job.wanted.granularities, task)
-        if isinstance(told, str):
-            return web.Response(text=told, content_type=TYPES[job.wanted.format], charset="utf-8")
-        return web.json_response(told, dumps=_json)
+        body = job.transcript.render(job.wanted.format, job.wanted.granularities, task)
+        if isinstance(body, str):
+            return web.Response(text=body, content_type=TYPES[job.wanted.format], charset="utf-8")
+        return web.json_response(body, dumps=_json)
 
 
 async def transcriptions_stream(request: web.Request) -> web.StreamResponse:
     """An event a segment, as it is done."""
     async with _opened(request, "transcribe", by_segment=True) as job:
-        events, count, told_at = _Events(request), 0, 0.0
-        async with events, aclosing(job.run()) as heard:
-            async for segment, _, news in heard:
+        events, count, sent_at = _Events(request), 0, 0.0
+        async with events, aclosing(job.run()) as segments:
+            async for segment, _, progress in segments:
                 if segment.text:
                     await events.send(_segment(count, segment), "segment")
                     count += 1
-                if time.monotonic() - told_at >= PROGRESS_S:
-                    told_at = time.monotonic()
-                    await events.send(_progress(news), "progress")
+                if time.monotonic() - sent_at >= PROGRESS_S:
+                    sent_at = time.monotonic()
+                    await events.send(_progress(progress), "progress")
             await events.send(_done(job), "done")
         return events.response
 
@@ -92,8 +92,8 @@ async def _deltas(request: web.Request, job: "_Job") -> web.StreamResponse:
     """As OpenAI streams a transcription. The length goes beside the text: `usage` of this event is
     of tokens there, which are not counted here, and programs that check types would stumble."""
     events = _Events(request)
-    async with events, aclosing(job.run()) as heard:
-        async for _, added, _ in heard:
+    async with events, aclosing(job.run()) as segments:
+        async for _, added, _ in segments:
             if added:
                 await events.send({"type": "transcript.text.delta", "delta": added})
         done = {"type": "transcript.text.done", "text": job.transcript.text}
@@ -109,14 +109,14 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "end": round(segment.end, 3),
         "text": segment.text,
         "language": segment.language,
-        "words": [told_word(word) for word in segment.words],
+        "words": [openai_word(word) for word in segment.words],
     }
 
 
-def _progress(heard: Heard) -> dict[str, Any]:
-    total = None if heard.total is None else round(heard.total, 3)
-    done = None if heard.done is None else round(heard.done, 4)
-    seconds = round(heard.segment.end, 3)
+def _progress(progress: SegmentProgress) -> dict[str, Any]:
+    total = None if progress.total is None else round(progress.total, 3)
+    done = None if progress.done is None else round(progress.done, 4)
+    seconds = round(progress.segment.end, 3)
     return {"type": "progress", "fraction": done, "seconds": seconds, "duration": total}
 
 
@@ -141,28 +141,28 @@ class _Job:
     context: RequestContext
     wanted: TranscriptionRequest
     upload: Upload
-    hearing: FileHearing
+    file: FileTranscription
     translator: Translator | None
     transcript: Transcript = field(default_factory=Transcript)
 
-    async def run(self) -> AsyncGenerator[tuple[Segment, str, Heard]]:
+    async def run(self) -> AsyncGenerator[tuple[Segment, str, SegmentProgress]]:
         """Each piece: its segment, what it adds to the text, and how far the file is. Raises
         ApiError, EngineError."""
         logged_at = time.monotonic()
         try:
-            async with aclosing(self.hearing.heard()) as pieces:
-                async for heard in pieces:
+            async with aclosing(self.file.segments()) as pieces:
+                async for progress in pieces:
                     self.context.stages.mark("first")
-                    segment, began = heard.segment, self.transcript.duration
+                    segment, began = progress.segment, self.transcript.duration
                     if self.translator is not None:
                         segment = await self.translator.translated(segment)
                     self.server.count_audio(self.context, segment.end - began)
                     added = self.transcript.add(segment)
                     if time.monotonic() - logged_at >= LOG_S:
                         logged_at = time.monotonic()
-                        part = "" if heard.done is None else f", {heard.done:.0%}"
+                        part = "" if progress.done is None else f", {progress.done:.0%}"
                         logger.info("heard {:.0f} s of a file{}", segment.end, part)
-                    yield segment, added, heard
+                    yield segment, added, progress
         except FileError as error:
             raise _bad_file(error, self.upload) from error
         self.context.stages.mark("inferred")
@@ -189,23 +189,23 @@ async def _opened(
         stream = await _stream(recognizer, wanted)
         most_s = 60 * settings.max_audio_minutes
         pieces = read_pieces(upload.path, _lengths(wanted), upload.raw, most_s)
-        hearing = FileHearing(stream, pieces, early=wanted.stream)
+        file = FileTranscription(stream, pieces, early=wanted.stream)
         try:
             async with Translator(settings) as translator:
-                await hearing.begin()
+                await file.begin()
                 yield _Job(
                     server,
                     context,
                     wanted,
                     upload,
-                    hearing,
+                    file,
                     translator if task == "translate" else None,
                 )
         except FileError as error:
             raise _bad_file(error, upload) from error
         finally:
             await stream.close()
-            await hearing.close()
+            await file.close()
 
 
 def _lengths(wanted: TranscriptionRequest) -> Sequence[float]:

@@ -1,4 +1,4 @@
-"""WS /v1/realtime: transcription as vLLM's and OpenAI's clients ask for it, on any recognizer."""
+"""WS /v1/realtime: transcription by the protocols of vLLM and OpenAI, on any recognizer."""
 
 import asyncio
 import time
@@ -9,18 +9,17 @@ from aiohttp import WSMessage, WSMsgType, web
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
 from offhook.web.speech_api.errors import ApiError
-from offhook.web.speech_api.realtime.events import MAX_EVENT_CHARS
+from offhook.web.speech_api.realtime.client_events import MAX_EVENT_CHARS, Dialect
 from offhook.web.speech_api.realtime.session import (
     MAX_ERRORS,
+    Action,
     Begin,
     Cancel,
-    Do,
     Feed,
     Finish,
     RealtimeSession,
     Send,
 )
-from offhook.web.speech_api.realtime.settings import Dialect
 from offhook.web.speech_api.sockets.asr_stream_io import LiveStream
 from offhook.web.speech_api.sockets.stream_host_io import MakeStream, StreamHost
 from offhook.web.speech_api.sockets.transcribe_socket_io import stream_request
@@ -30,9 +29,9 @@ PATH = "/v1/realtime"
 PROTOCOLS = ("realtime",)
 """What OpenAI's clients in browsers ask for."""
 MAX_MESSAGE_BYTES = 2 * MAX_EVENT_CHARS
-"""A longer event is refused in words up to here; beyond, the connection is closed with 1009."""
+"""A longer event is answered by an error up to here; beyond, the connection is closed (1009)."""
 FEED_SAMPLES = 1 << 14
-"""Given to the engine before it is looked whether there is room for more: 1 s."""
+"""Fed to the recognizer before there is a check that it has room for more: 1 s."""
 
 
 async def realtime(request: web.Request) -> web.StreamResponse:
@@ -44,7 +43,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
         raise ApiError(400, "intent: this server knows transcription only", "intent")
     wanted = stream_request(query)
     if "rate" in query:
-        raise ApiError(400, "rate is said in a session's audio.input.format", "rate")
+        raise ApiError(400, "rate belongs in audio.input.format of a session.update", "rate")
     if model:
         server.check_model("transcription", model)
     session = RealtimeSession(
@@ -62,7 +61,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
 
 
 class RealtimeStream(LiveStream):
-    """The engine is asked for when the first sound comes, for until then it can be said how."""
+    """The recognizer is opened when the first audio comes: until then the client may set it."""
 
     def __init__(
         self, host: StreamHost, socket: web.WebSocketResponse, session: RealtimeSession
@@ -70,31 +69,31 @@ class RealtimeStream(LiveStream):
         super().__init__(host, socket)
         self._session = session
         loop = asyncio.get_running_loop()
-        self._wanted: asyncio.Future[StreamOptions] = loop.create_future()
+        self._options: asyncio.Future[StreamOptions] = loop.create_future()
 
     async def run(self) -> None:
-        await self.send(self._session.greet(time.time()))
+        await self.send(self._session.created(time.time()))
         await super().run()
 
     async def receive(self, message: WSMessage) -> bool:
         match message.type:
             case WSMsgType.TEXT:
-                await self._do_all(self._session.receive(message.data))
+                await self._perform(self._session.receive(message.data))
             case WSMsgType.BINARY:
-                await self._do_all(self._session.receive_bytes(message.data))
+                await self._perform(self._session.receive_bytes(message.data))
             case _:
                 return False
         if self._session.is_over:
             raise Refused(ErrorCode.BAD_REQUEST, f"{MAX_ERRORS} events were wrong")
         return True
 
-    async def _do_all(self, dos: Sequence[Do]) -> None:
-        for do in dos:
-            match do:
+    async def _perform(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
                 case Send(text):
                     await self.send(text)
                 case Begin(options):
-                    self._wanted.set_result(options)
+                    self._options.set_result(options)
                 case Feed(pcm):
                     for at in range(0, len(pcm), FEED_SAMPLES):
                         self.recognition.feed(pcm[at : at + FEED_SAMPLES])
@@ -105,7 +104,7 @@ class RealtimeStream(LiveStream):
                     self.recognition.cancel()
 
     async def send_results(self) -> None:
-        await self.recognition.open(self, await self._wanted)
+        await self.recognition.open(self, await self._options)
         async for number, event in self.recognition.events():
-            for text in self._session.hear(number, event):
+            for text in self._session.recognized(number, event):
                 await self.send(text)

@@ -1,39 +1,34 @@
-"""One session of WS /v1/realtime: events in; out come events to send and what to do with the sound.
+"""One session of WS /v1/realtime: events of client and engine in, actions out. Sans-io."""
 
-Sans-io: texts and the engine's events in, `Do`s out. The messages are in `realtime`.
-"""
-
-import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
-from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode
+from offhook.pipeline.speech.remote.worker_protocol import Error
 from offhook.web.speech_api.errors import ApiError
-from offhook.web.speech_api.realtime.events import (
+from offhook.web.speech_api.realtime import server_events
+from offhook.web.speech_api.realtime.client_events import (
     Append,
     Clear,
     ClientEvent,
     Commit,
-    Name,
-    Update,
-    Usage,
-    Words,
-    parse,
-    to_text,
-)
-from offhook.web.speech_api.realtime.settings import (
-    USUAL_FORMAT,
     Dialect,
+    SessionUpdate,
+    parse,
+)
+from offhook.web.speech_api.realtime.server_events import TranscriptDeltas, new_id
+from offhook.web.speech_api.realtime.session_object import (
+    Audio,
+    AudioFormat,
+    AudioInput,
     EventError,
     ServerVad,
-    Settings,
-    Table,
-    updated,
-    with_language,
+    Session,
+    Transcription,
+    merged,
 )
 from offhook.web.speech_api.realtime.turn_detector import (
     TurnDetector,
@@ -44,138 +39,141 @@ from offhook.web.speech_api.realtime.turn_detector import (
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
 MAX_ERRORS = 100
-"""A client that is wrong so often understands none of the answers: the session ends."""
+"""Events in a row that are wrong; after so many the session ends."""
+USUAL: dict[Dialect, dict[str, Any]] = {
+    Dialect.VLLM: {"format": AudioFormat(rate=RATE_IN), "turn_detection": None},
+    Dialect.OPENAI: {"format": AudioFormat(), "turn_detection": ServerVad()},
+}
 
-_SERVER_FAULTS = {code.value for code in (ErrorCode.ENGINE, ErrorCode.FULL, ErrorCode.STOPPING)}
 
-
-# --- what is to be done ---
+# --- actions ---
 
 
 @dataclass(frozen=True)
 class Send:
+    """Send the client a message."""
+
     text: str
 
 
 @dataclass(frozen=True)
 class Begin:
-    """The engine is wanted from now on, so."""
+    """Open a stream of the recognizer."""
 
     options: StreamOptions
 
 
 @dataclass(frozen=True, eq=False)
 class Feed:
-    """16 kHz."""
+    """Give the stream audio."""
 
     pcm: Pcm
+    """16 kHz."""
 
 
 @dataclass(frozen=True)
 class Finish:
-    """The utterance is complete."""
+    """End the utterance: its final text is wanted."""
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """The utterance is not wanted."""
+    """Drop the utterance."""
 
 
-Do = Send | Begin | Feed | Finish | Cancel
+Action = Send | Begin | Feed | Finish | Cancel
 
 
 # --- policy ---
 
 
 class RealtimeState(Enum):
-    IDLE = auto()
-    """Nothing is waiting to be committed."""
-    HEARING = auto()
+    """Of the input audio buffer."""
+
+    EMPTY = auto()
+    OPEN = auto()
+    """It has an item that is not committed."""
 
 
-class On(Enum):
+class Trigger(Enum):
+    """What changes the state: a client event or an event of the turn detector."""
+
     APPEND = auto()
     COMMIT = auto()
     FINAL = auto()
-    """A commit that says it is."""
+    """A commit with `final`."""
     CLEAR = auto()
     START = auto()
-    """The turn detector's."""
     STOP = auto()
 
 
-Action = Callable[["RealtimeSession"], Iterator[Do]]
+Handler = Callable[["RealtimeSession"], Iterator[Action]]
 
 
-def _begin(session: "RealtimeSession") -> Iterator[Do]:
+def _begin(session: "RealtimeSession") -> Iterator[Action]:
     return session.begin_item()
 
 
-def _nothing(session: "RealtimeSession") -> Iterator[Do]:
+def _nothing(session: "RealtimeSession") -> Iterator[Action]:
     return iter(())
 
 
-def _finish(session: "RealtimeSession") -> Iterator[Do]:
-    yield from session.cut()
+def _finish(session: "RealtimeSession") -> Iterator[Action]:
+    yield from session.end_audio()
     yield from session.finish_item()
 
 
-def _committed(session: "RealtimeSession") -> Iterator[Do]:
+def _commit(session: "RealtimeSession") -> Iterator[Action]:
     yield from session.commit_item()
-    yield from session.cut()
-    yield from session.finish_item()
+    yield from _finish(session)
 
 
-def _turn_over(session: "RealtimeSession") -> Iterator[Do]:
+def _end_turn(session: "RealtimeSession") -> Iterator[Action]:
     yield from session.commit_item()
     yield from session.finish_item()
 
 
-def _drop(session: "RealtimeSession") -> Iterator[Do]:
+def _clear(session: "RealtimeSession") -> Iterator[Action]:
     yield from session.drop_item()
-    yield from session.say("input_audio_buffer.cleared")
+    yield session.event("input_audio_buffer.cleared")
 
 
-def _empty(session: "RealtimeSession") -> Iterator[Do]:
-    words = "nothing to commit: no sound was appended since the last"
+def _empty(session: "RealtimeSession") -> Iterator[Action]:
+    words = "nothing to commit: no audio was appended since the last commit"
     raise EventError(words, "input_audio_buffer_commit_empty")
 
 
-def _unknown(session: "RealtimeSession") -> Iterator[Do]:
+def _unknown(session: "RealtimeSession") -> Iterator[Action]:
     raise EventError("this dialect has no input_audio_buffer.clear", "unknown_event", "type")
 
 
-def _final_is_vllms(session: "RealtimeSession") -> Iterator[Do]:
+def _final_is_vllms(session: "RealtimeSession") -> Iterator[Action]:
     raise EventError("final is not known here", "unknown_parameter", "final")
 
 
-_VLLM, _OPENAI, _IDLE, _HEARING = (
-    Dialect.VLLM,
-    Dialect.OPENAI,
-    RealtimeState.IDLE,
-    RealtimeState.HEARING,
-)
-POLICY: dict[tuple[Dialect, RealtimeState, On], tuple[RealtimeState, Action]] = {
-    # vLLM: a commit begins to hear, a final one ends it; sound may also come before the first.
-    (_VLLM, _IDLE, On.APPEND): (_HEARING, _begin),
-    (_VLLM, _IDLE, On.COMMIT): (_HEARING, _begin),
-    (_VLLM, _IDLE, On.FINAL): (_IDLE, _empty),  # vLLM would say nothing, for ever
-    (_VLLM, _IDLE, On.CLEAR): (_IDLE, _unknown),
-    (_VLLM, _HEARING, On.APPEND): (_HEARING, _nothing),
-    (_VLLM, _HEARING, On.COMMIT): (_HEARING, _nothing),  # it hears already: vLLM passes it over too
-    (_VLLM, _HEARING, On.FINAL): (_IDLE, _finish),
-    (_VLLM, _HEARING, On.CLEAR): (_HEARING, _unknown),
+_VLLM, _OPENAI = Dialect.VLLM, Dialect.OPENAI
+_EMPTY, _OPEN = RealtimeState.EMPTY, RealtimeState.OPEN
+POLICY: dict[tuple[Dialect, RealtimeState, Trigger], tuple[RealtimeState, Handler]] = {
+    # vLLM: a commit opens an item, a final one ends it; audio may also come before the first.
+    (_VLLM, _EMPTY, Trigger.APPEND): (_OPEN, _begin),
+    (_VLLM, _EMPTY, Trigger.COMMIT): (_OPEN, _begin),
+    (_VLLM, _EMPTY, Trigger.FINAL): (_EMPTY, _empty),  # vLLM never answers it
+    (_VLLM, _EMPTY, Trigger.CLEAR): (_EMPTY, _unknown),
+    (_VLLM, _OPEN, Trigger.APPEND): (_OPEN, _nothing),
+    (_VLLM, _OPEN, Trigger.COMMIT): (_OPEN, _nothing),  # ignored by vLLM, too
+    (_VLLM, _OPEN, Trigger.FINAL): (_EMPTY, _finish),
+    (_VLLM, _OPEN, Trigger.CLEAR): (_OPEN, _unknown),
     # OpenAI: a commit ends what was appended; with server_vad, so does the end of a turn.
-    (_OPENAI, _IDLE, On.APPEND): (_HEARING, _begin),
-    (_OPENAI, _IDLE, On.COMMIT): (_IDLE, _empty),
-    (_OPENAI, _IDLE, On.FINAL): (_IDLE, _final_is_vllms),
-    (_OPENAI, _IDLE, On.CLEAR): (_IDLE, _drop),
-    (_OPENAI, _IDLE, On.START): (_HEARING, _begin),
-    (_OPENAI, _HEARING, On.APPEND): (_HEARING, _nothing),
-    (_OPENAI, _HEARING, On.COMMIT): (_IDLE, _committed),
-    (_OPENAI, _HEARING, On.FINAL): (_HEARING, _final_is_vllms),
-    (_OPENAI, _HEARING, On.CLEAR): (_IDLE, _drop),
-    (_OPENAI, _HEARING, On.STOP): (_IDLE, _turn_over),
+    (_OPENAI, _EMPTY, Trigger.APPEND): (_OPEN, _begin),
+    (_OPENAI, _EMPTY, Trigger.COMMIT): (_EMPTY, _empty),
+    (_OPENAI, _EMPTY, Trigger.FINAL): (_EMPTY, _final_is_vllms),
+    (_OPENAI, _EMPTY, Trigger.CLEAR): (_EMPTY, _clear),
+    (_OPENAI, _EMPTY, Trigger.START): (_OPEN, _begin),
+    (_OPENAI, _OPEN, Trigger.APPEND): (_OPEN, _nothing),
+    (_OPENAI, _OPEN, Trigger.COMMIT): (_EMPTY, _commit),
+    (_OPENAI, _OPEN, Trigger.FINAL): (_OPEN, _final_is_vllms),
+    (_OPENAI, _OPEN, Trigger.CLEAR): (_EMPTY, _clear),
+    (_OPENAI, _OPEN, Trigger.STOP): (_EMPTY, _end_turn),
 }
 
 
@@ -184,21 +182,16 @@ POLICY: dict[tuple[Dialect, RealtimeState, On], tuple[RealtimeState, Action]] = 
 
 @dataclass
 class Item:
-    """One utterance, as it is told."""
+    """One utterance."""
 
     id: str
-    words: Words = field(default_factory=Words)
+    transcript: TranscriptDeltas = field(default_factory=TranscriptDeltas)
     samples: int = 0
     """At 16 kHz, for the usage."""
 
 
-def _new_id(kind: str) -> str:
-    return f"{kind}_{secrets.token_hex(12)}"
-
-
 class RealtimeSession:
-    """`check_model` raises ApiError for a model that is not here; `lenient`: fields that are not
-    known are passed over."""
+    """The state of one session, whatever the dialect of its client."""
 
     def __init__(
         self,
@@ -209,258 +202,233 @@ class RealtimeSession:
         *,
         lenient: bool = False,
     ) -> None:
-        self._lenient = lenient
-        self._decided = dialect is not None
-        self._turns: TurnDetector | None = None
-        self._speak(dialect or Dialect.VLLM, Settings(USUAL_FORMAT[Dialect.VLLM], options, model))
-        self._named = bool(model)
-        """vLLM wants that before a commit."""
+        """`dialect`: None if the first `session.update` decides. `options` and `model` are those of
+        the address. `check_model` raises ApiError for a model that is not served. `lenient`:
+        unknown fields are ignored."""
         self._check_model = check_model
-        self._id = _new_id("sess")
-        self._state = RealtimeState.IDLE
-        self._begun = False
-        """The engine was asked for: how it hears stays so."""
+        self._lenient = lenient
+        self._options = options
+        self._dialect_known = dialect is not None
+        self._resampler = InputResampler(RATE_IN)
+        self._turns: TurnDetector | None = None
+        transcription = Transcription(model=model or None, language=options.language)
+        self._input = AudioInput(format=AudioFormat(rate=RATE_IN), transcription=transcription)
+        self._set_dialect(dialect or Dialect.VLLM)
+        self._model_known = bool(model)
+        """vLLM wants that before a commit."""
+        self._id = new_id("sess")
+        self._state = RealtimeState.EMPTY
+        self._began = False
+        """The recognizer's stream is open: its options stay."""
         self._current: Item | None = None
         self._items: dict[int, Item] = {}
-        """Without a final; by the number of the utterance."""
+        """Without a final transcript, by the number of the utterance."""
         self._count = 0
         self._last_id: str | None = None
         self._errors = 0
 
-    def greet(self, time_s: float) -> str:
-        """The first event, as both dialects know it; `time_s` in seconds since 1970."""
-        event = {**self._event("session.created"), "id": self._id, "created": int(time_s)}
-        return to_text({**event, "session": self._session()})
+    def created(self, time_s: float) -> str:
+        """The first event, which suits both dialects; `time_s` in seconds since 1970."""
+        fields = {"id": self._id, "created": int(time_s)}
+        return server_events.event("session.created", **fields, session=self._session())
 
     @property
     def is_over(self) -> bool:
-        """It was wrong too often in a row."""
+        """MAX_ERRORS events in a row were wrong."""
         return self._errors >= MAX_ERRORS
 
-    def receive(self, text: str) -> list[Do]:
-        """A message of the client's."""
-        said = parse(text, lenient=self._lenient)
-        done: list[Do] = []
+    def receive(self, text: str) -> list[Action]:
+        """Handles a text message of the client; never raises."""
+        actions: list[Action] = []
+        event_id = None
         try:
-            if isinstance(said.event, EventError):
-                raise said.event
-            for do in self._obey(said.event):
-                done.append(do)
+            event = parse(text, lenient=self._lenient)
+            event_id = event.event_id
+            for action in self._handle(event):
+                actions.append(action)
             self._errors = 0
         except EventError as error:
             self._errors += 1
-            done.append(Send(self._error_text(str(error), error.code, error.param, said.id)))
-        return done
+            error.event_id = error.event_id or event_id
+            actions.append(Send(server_events.error(self._dialect, error)))
+        return actions
 
-    def receive_bytes(self, data: bytes) -> list[Do]:
-        """A binary message, which is none."""
+    def receive_bytes(self, data: bytes) -> list[Action]:
+        """Handles a binary message, which is always an error."""
         self._errors += 1
-        words = f"{len(data)} bytes that are not text: sound comes in input_audio_buffer.append"
-        return [Send(self._error_text(words, "invalid_audio", None, None))]
+        words = f"{len(data)} bytes that are not text: audio comes in input_audio_buffer.append"
+        return [Send(server_events.error(self._dialect, EventError(words, "invalid_audio")))]
 
-    def hear(self, number: int, event: Partial | Final) -> list[str]:
-        """What the engine says of an utterance."""
+    def recognized(self, number: int, event: Partial | Final) -> list[str]:
+        """The events that tell the client of the recognizer's event of utterance `number`."""
         item = self._items.get(number)
         if item is None:
             return []
         if isinstance(event, Partial):
-            return self._delta(item, item.words.stable(event.text[: event.stable_chars]))
-        told = self._delta(item, item.words.final(event.text))
-        if event.continues:
-            return told
-        del self._items[number]
-        text, usage = item.words.text, Usage(item.samples / RATE_IN).as_dict()
-        if self._dialect is Dialect.VLLM:
-            return [*told, to_text({"type": "transcription.done", "text": text, "usage": usage})]
-        done = self._of_item("completed", item, transcript=text, usage=usage)
-        return [*told, done]
+            delta = item.transcript.partial(event.text[: event.stable_chars])
+        else:
+            delta = item.transcript.final(event.text)
+        send = [server_events.transcription(self._dialect, item.id, delta=delta)] if delta else []
+        if isinstance(event, Final) and not event.continues:
+            del self._items[number]
+            text, audio_s = item.transcript.text, item.samples / RATE_IN
+            send.append(
+                server_events.transcription_completed(self._dialect, item.id, text, audio_s)
+            )
+        return send
 
     def error_text(self, error: Error) -> str:
-        """The end of the session, with what the server says of it."""
-        return self._error_text(error.message, error.code.value, None, None)
+        """The last event of a session that the server ends."""
+        return server_events.error(self._dialect, EventError(error.message, error.code.value))
 
-    # --- the client's events ---
+    # --- client events ---
 
-    def _obey(self, event: ClientEvent) -> Iterator[Do]:
+    def _handle(self, event: ClientEvent) -> Iterator[Action]:
         match event:
-            case Name(model, language, prompt):
+            case SessionUpdate(session=None):
                 self._choose(Dialect.VLLM, "a session is set by its session object")
-                settings = replace(self._settings, model=model, prompt=prompt)
-                if language is not None:
-                    settings = with_language(settings, language, "language")
-                self._set(settings)
-                self._named = True
-            case Update(session):
-                self._choose(Dialect.OPENAI, "a session of vLLM's way is set by model")
-                self._set(updated(self._settings, session, lenient=self._lenient))
-                yield from self.say("session.updated", session=self._session())
-            case Append(audio):
-                yield from self._append(self._settings.format.decode(audio))
-            case Commit(final):
-                if self._dialect is Dialect.VLLM and not self._named:
+                given = event.model_dump(include={"model", "prompt", "language"}, exclude_none=True)
+                transcription = self._input.transcription.model_copy(update=given)
+                self._set(self._input.model_copy(update={"transcription": transcription}))
+                self._model_known = True
+            case SessionUpdate(session=Session(audio=Audio(input=changes))):
+                self._choose(Dialect.OPENAI, "a session of vLLM's is set by model")
+                self._set(merged(self._input, changes))
+                yield self.event("session.updated", session=self._session())
+            case Append():
+                yield from self._append(self._input.format.decode(event.audio))
+            case Commit():
+                if self._dialect is Dialect.VLLM and not self._model_known:
                     words = "name the model in a session.update before the commit"
                     raise EventError(words, "model_not_validated")
-                yield from self._on(On.FINAL if final else On.COMMIT)
+                yield from self._on(Trigger.FINAL if event.final else Trigger.COMMIT)
             case Clear():
-                yield from self._on(On.CLEAR)
+                yield from self._on(Trigger.CLEAR)
 
     def _choose(self, dialect: Dialect, otherwise: str) -> None:
-        """The first session.update decides, unless sound was heard by then, or the address did."""
-        if dialect is self._dialect:
-            self._decided = True
-            return
-        if self._decided or self._begun:
-            raise EventError(otherwise, "invalid_value", "session")
-        self._decided = True
-        self._speak(dialect, self._settings)
+        """The first session.update decides, unless audio came before it, or the address did."""
+        if dialect is not self._dialect:
+            if self._dialect_known or self._began:
+                raise EventError(otherwise, "invalid_value", "session")
+            self._set_dialect(dialect)
+        self._dialect_known = True
 
-    def _speak(self, dialect: Dialect, settings: Settings) -> None:
-        """With what is usual in the dialect."""
-        turns = ServerVad() if dialect is Dialect.OPENAI else None
+    def _set_dialect(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._settings = replace(settings, format=USUAL_FORMAT[dialect], turns=turns)
-        self._ears = InputResampler(self._settings.format.rate)
-        self._turns = TurnDetector(turns) if turns is not None else None
+        self._configure(self._input.model_copy(update=USUAL[dialect]))
 
-    def _name_model(self, name: str) -> None:
-        try:
-            self._check_model(name)
-        except ApiError as error:
-            outer = "session.audio.input.transcription." if self._dialect is Dialect.OPENAI else ""
-            place = f"{outer}model"
-            raise EventError(str(error), error.code or "invalid_value", place) from error
-
-    def _set(self, settings: Settings) -> None:
-        before = self._settings
-        settings.stream_options  # noqa: B018 - raises when they do not fit together
-        if settings.model:
-            self._name_model(settings.model)
-        fixed = replace(before, turns=settings.turns, model=settings.model)
-        if self._begun and settings != fixed:
-            words = "how it is heard cannot change once sound has come: open another session"
+    def _set(self, new: AudioInput) -> None:
+        """Raises EventError, and then nothing has changed."""
+        old = self._input
+        new.transcription.stream_options(self._options)
+        if new.transcription.model:
+            self._check(new.transcription.model)
+        free = {"model": new.transcription.model}
+        fixed = old.model_copy(
+            update={
+                "turn_detection": new.turn_detection,
+                "transcription": old.transcription.model_copy(update=free),
+            }
+        )
+        if self._began and new != fixed:
+            words = "the audio input cannot change once audio has come: open another session"
             raise EventError(words, "session_begun", "session.audio.input")
-        if settings.turns != before.turns and self._state is RealtimeState.HEARING:
+        if new.server_vad != old.server_vad and self._state is RealtimeState.OPEN:
             words = "turn_detection cannot change within a turn: commit it first"
             raise EventError(words, "session_begun", "session.audio.input.turn_detection")
-        if settings.format != before.format:
-            self._ears = InputResampler(settings.format.rate)
-        if settings.turns != before.turns:
-            self._turns = TurnDetector(settings.turns) if settings.turns is not None else None
-        self._settings = settings
+        self._configure(new)
 
-    def _append(self, sound: Pcm) -> Iterator[Do]:
-        pcm = self._ears.hear(sound)
+    def _check(self, model: str) -> None:
+        try:
+            self._check_model(model)
+        except ApiError as error:
+            outer = "session.audio.input.transcription." * (self._dialect is Dialect.OPENAI)
+            raise EventError(str(error), error.code or "invalid_value", f"{outer}model") from error
+
+    def _configure(self, new: AudioInput) -> None:
+        old, self._input = self._input, new
+        if new.format != old.format:
+            self._resampler = InputResampler(new.format.rate)
+        if (vad := new.server_vad) != old.server_vad:
+            self._turns = TurnDetector(vad) if vad is not None else None
+
+    def _append(self, audio: Pcm) -> Iterator[Action]:
+        pcm = self._resampler.process(audio)
         if self._turns is None:
-            if len(sound):
-                yield from self._on(On.APPEND)
+            if len(audio):
+                yield from self._on(Trigger.APPEND)
                 yield from self._feed(pcm)
             return
         for event in self._turns.hear(pcm):
             match event:
                 case TurnStarted(at_ms):
-                    yield from self._on(On.START)
-                    yield from self._say_turn("speech_started", audio_start_ms=at_ms)
+                    yield from self._on(Trigger.START)
+                    yield self._turn_event("speech_started", audio_start_ms=at_ms)
                 case TurnSound(pcm):
                     yield from self._feed(pcm)
                 case TurnStopped(at_ms):
-                    yield from self._say_turn("speech_stopped", audio_end_ms=at_ms)
-                    yield from self._on(On.STOP)
+                    yield self._turn_event("speech_stopped", audio_end_ms=at_ms)
+                    yield from self._on(Trigger.STOP)
 
-    def _on(self, event: On) -> Iterator[Do]:
-        state, action = POLICY[self._dialect, self._state, event]
-        yield from action(self)
+    def _on(self, trigger: Trigger) -> Iterator[Action]:
+        state, handler = POLICY[self._dialect, self._state, trigger]
+        yield from handler(self)
         self._state = state
 
-    # --- actions ---
+    # --- what the policy's handlers do ---
 
-    def begin_item(self) -> Iterator[Do]:
-        if not self._begun:
-            yield Begin(self._settings.stream_options)
-            self._begun = True
-        self._current = self._items[self._count] = Item(_new_id("item"))
+    def begin_item(self) -> Iterator[Action]:
+        """Opens an item."""
+        if not self._began:
+            yield Begin(self._input.transcription.stream_options(self._options))
+            self._began = True
+        self._current = self._items[self._count] = Item(new_id("item"))
         self._count += 1
 
-    def cut(self) -> Iterator[Do]:
-        """What comes now does not belong to what was."""
+    def end_audio(self) -> Iterator[Action]:
+        """Feeds what is left in the turn detector; the audio that comes next is not connected."""
         if self._turns is not None:
             yield from self._feed(self._turns.end())
-        self._ears.forget()
+        self._resampler.reset()
 
-    def finish_item(self) -> Iterator[Do]:
+    def finish_item(self) -> Iterator[Action]:
+        """Closes the item; its transcript will come."""
         self._current = None
         yield Finish()
 
-    def commit_item(self) -> Iterator[Do]:
+    def commit_item(self) -> Iterator[Action]:
+        """Tells the client that the item is part of the conversation."""
         assert self._current is not None
         item, previous = self._current.id, self._last_id
         self._last_id = item
-        yield from self.say("input_audio_buffer.committed", item_id=item, previous_item_id=previous)
-        message = {
-            "id": item,
-            "object": "realtime.item",
-            "type": "message",
-            "status": "completed",
-            "role": "user",
-            "content": [{"type": "input_audio", "transcript": None}],
-        }
-        for event in ("conversation.item.added", "conversation.item.done"):
-            yield from self.say(event, previous_item_id=previous, item=message)
+        yield self.event("input_audio_buffer.committed", item_id=item, previous_item_id=previous)
+        message = server_events.user_message(item)
+        for kind in ("conversation.item.added", "conversation.item.done"):
+            yield self.event(kind, previous_item_id=previous, item=message)
 
-    def drop_item(self) -> Iterator[Do]:
+    def drop_item(self) -> Iterator[Action]:
+        """Drops the item, if there is one."""
         if self._turns is not None:
             self._turns.end()
-        self._ears.forget()
+        self._resampler.reset()
         if self._current is not None:
             del self._items[self._count - 1]
-            self._count -= not self._current.samples  # an utterance begins with its first sound
+            self._count -= not self._current.samples  # an utterance begins with its first audio
             self._current = None
             yield Cancel()
 
-    def _feed(self, pcm: Pcm) -> Iterator[Do]:
+    def event(self, kind: str, **fields: Any) -> Send:
+        """Sends an event of OpenAI's."""
+        return Send(server_events.event(kind, **fields))
+
+    def _turn_event(self, kind: str, **fields: int) -> Send:
+        assert self._current is not None
+        return self.event(f"input_audio_buffer.{kind}", item_id=self._current.id, **fields)
+
+    def _feed(self, pcm: Pcm) -> Iterator[Action]:
         if len(pcm) and self._current is not None:
             self._current.samples += len(pcm)
             yield Feed(pcm)
 
-    # --- what is told ---
-
-    def say(self, kind: str, **fields: Any) -> Iterator[Do]:
-        yield Send(to_text({**self._event(kind), **fields}))
-
-    def _say_turn(self, kind: str, **fields: int) -> Iterator[Do]:
-        assert self._current is not None
-        yield from self.say(f"input_audio_buffer.{kind}", item_id=self._current.id, **fields)
-
-    def _event(self, kind: str) -> Table:
-        return {"type": kind, "event_id": _new_id("event")}
-
-    def _session(self) -> Table:
-        return {
-            "id": self._id,
-            "object": "realtime.transcription_session",
-            "type": "transcription",
-            "audio": self._settings.as_dict(),
-            "include": None,
-        }
-
-    def _delta(self, item: Item, delta: str) -> list[str]:
-        if not delta:
-            return []
-        if self._dialect is Dialect.VLLM:
-            return [to_text({"type": "transcription.delta", "delta": delta})]
-        return [self._of_item("delta", item, delta=delta)]
-
-    def _of_item(self, kind: str, item: Item, **fields: object) -> str:
-        event = self._event(f"conversation.item.input_audio_transcription.{kind}")
-        return to_text({**event, "item_id": item.id, "content_index": 0, **fields})
-
-    def _error_text(self, message: str, code: str, param: str | None, event_id: str | None) -> str:
-        if self._dialect is Dialect.VLLM:
-            return to_text({"type": "error", "error": message, "code": code})
-        error = {
-            "type": "server_error" if code in _SERVER_FAULTS else "invalid_request_error",
-            "code": code,
-            "message": message,
-            "param": param,
-            "event_id": event_id,
-        }
-        return to_text({**self._event("error"), "error": error})
+    def _session(self) -> dict[str, Any]:
+        return server_events.session(self._id, self._input)

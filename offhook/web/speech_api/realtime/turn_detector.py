@@ -19,7 +19,7 @@ from offhook.pipeline.speech.vad.vad import (
     SpeechStart,
     SpeechStop,
 )
-from offhook.web.speech_api.realtime.settings import ServerVad
+from offhook.web.speech_api.realtime.session_object import ServerVad
 
 MARGIN_DB = 20.0
 """How far a voice stands out of the noise at a threshold of 1."""

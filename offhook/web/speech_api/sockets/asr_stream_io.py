@@ -163,15 +163,15 @@ class AsrStream(LiveStream):
         if len(data) > MAX_AUDIO_BYTES:
             words = f"{len(data)} bytes of audio in one message, not at most {MAX_AUDIO_BYTES}"
             raise Refused(ErrorCode.TOO_LONG, words)
-        self.recognition.feed(self._resampler.hear(parse_audio(data).pcm))
+        self.recognition.feed(self._resampler.process(parse_audio(data).pcm))
 
     def receive_text(self, text: str) -> bool:
         match parse_command(text):
             case Flush():
-                self._resampler.forget()
+                self._resampler.reset()
                 self.recognition.flush()
             case Cancel():
-                self._resampler.forget()
+                self._resampler.reset()
                 self.recognition.cancel()
             case Close():
                 return False

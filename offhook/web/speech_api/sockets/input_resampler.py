@@ -1,4 +1,4 @@
-"""Sound of a client at any rate to 16 kHz. Sans-io."""
+"""A client's audio to 16 kHz. Sans-io."""
 
 from math import gcd
 
@@ -9,19 +9,20 @@ from offhook.media.pcm import RATE_IN, Pcm
 
 
 class InputResampler:
-    """Sound at the client's rate to 16 kHz, in whatever pieces it comes."""
+    """Resamples a stream of audio to 16 kHz, whatever the size of its pieces."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
         self._step = max(1, rate // gcd(rate, RATE_IN))
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
-        """The next sound does not follow the last."""
+    def reset(self) -> None:
+        """The next audio is not connected to the last."""
         self._rest = np.zeros(0, np.int16)
         self._resampler = Resampler(self._rate, RATE_IN) if self._rate != RATE_IN else None
 
-    def hear(self, pcm: Pcm) -> Pcm:
+    def process(self, pcm: Pcm) -> Pcm:
+        """The next samples at 16 kHz; a few may be kept until more come."""
         if self._resampler is None:
             return pcm
         waiting = np.concatenate((self._rest, pcm))

@@ -21,10 +21,10 @@ from offhook.web.speech_api.http.file_transcription_io import (
     EARLY_S,
     PIECE_S,
     FileError,
-    FileHearing,
-    Heard,
+    FileTranscription,
     Piece,
     RawPcm,
+    SegmentProgress,
     read_pieces,
 )
 from tests.web.speech_api.conftest import ScriptedHearing, ScriptedRecognizer, until
@@ -269,11 +269,11 @@ def test_damaged_files_are_heard_or_refused(tmp_path: Path) -> None:
 
 async def hear(
     path: Path, engine: ScriptedRecognizer, *, early: bool = False
-) -> tuple[list[Heard], ScriptedHearing]:
+) -> tuple[list[SegmentProgress], ScriptedHearing]:
     stream = await engine.open()
-    hearing = FileHearing(stream, read_pieces(path, EARLY_S), early=early)
+    hearing = FileTranscription(stream, read_pieces(path, EARLY_S), early=early)
     try:
-        return [heard async for heard in hearing.heard()], stream
+        return [heard async for heard in hearing.segments()], stream
     finally:
         await stream.close()
         await hearing.close()
@@ -306,8 +306,8 @@ async def test_hours_of_silence_cost_the_engine_nothing(tmp_path: Path) -> None:
 async def test_the_first_text_does_not_wait_for_more_of_the_file(tmp_path: Path) -> None:
     path = write_wav(tmp_path / "a.wav", NOISE)
     stream = await ScriptedRecognizer().open()
-    hearing = FileHearing(stream, read_pieces(path, EARLY_S), early=True)
-    heard = hearing.heard()
+    hearing = FileTranscription(stream, read_pieces(path, EARLY_S), early=True)
+    heard = hearing.segments()
     first = await anext(heard)
     assert stream.samples == int(first.segment.end * RATE_IN)
     await anext(heard)
@@ -327,8 +327,8 @@ async def test_an_engine_that_breaks_is_an_error_and_no_hang(tmp_path: Path) -> 
 async def test_an_engine_whose_stream_ends_is_an_error_and_no_hang(tmp_path: Path) -> None:
     path = write_wav(tmp_path / "a.wav", NOISE[: 2 * RATE_IN])
     stream = await ScriptedRecognizer(slow_s=60).open()
-    hearing = FileHearing(stream, read_pieces(path, EARLY_S))
-    reading = asyncio.create_task(anext(hearing.heard()))
+    hearing = FileTranscription(stream, read_pieces(path, EARLY_S))
+    reading = asyncio.create_task(anext(hearing.segments()))
     await until(lambda: hearing._ended)
     await stream.close()
     with pytest.raises(EngineError, match="ended before"):
@@ -349,7 +349,7 @@ async def test_to_stop_waits_for_the_piece_in_the_making_only(tmp_path: Path) ->
             closed.set()
 
     stream = await ScriptedRecognizer().open()
-    hearing = FileHearing(stream, slow())
+    hearing = FileTranscription(stream, slow())
     task = asyncio.create_task(hearing.begin())
     await asyncio.to_thread(begun.wait, 5)
     task.cancel()

@@ -151,10 +151,10 @@ def transcript(*segments: Segment) -> Transcript:
 
 def test_json_is_what_openais_types_take() -> None:
     heard = transcript(SAID, Segment(6.0, 9.0, ""))
-    plain = heard.told("json")
+    plain = heard.render("json")
     assert plain == {"text": SAID.text, "usage": {"type": "duration", "seconds": 9}}
     Transcription.model_validate(plain)
-    verbose = TranscriptionVerbose.model_validate(heard.told("verbose_json", {"word", "segment"}))
+    verbose = TranscriptionVerbose.model_validate(heard.render("verbose_json", {"word", "segment"}))
     assert (verbose.language, verbose.duration, verbose.text) == ("english", 9.0, SAID.text)
     assert verbose.segments is not None
     assert [segment.id for segment in verbose.segments] == list(range(len(verbose.segments)))
@@ -162,7 +162,7 @@ def test_json_is_what_openais_types_take() -> None:
     assert verbose.words is not None
     assert [w.word for w in verbose.words] == [w.text for w in SAID.words]
     assert verbose.words[2].start == 0.6
-    translated = heard.told("verbose_json", task="translate")
+    translated = heard.render("verbose_json", task="translate")
     TranslationVerbose.model_validate(translated)
     assert isinstance(translated, dict)
     assert translated["task"] == "translate"
@@ -176,13 +176,13 @@ def test_times_are_as_fine_as_they_are_asked_for() -> None:
         (("word",), {"words"}),
         (("word", "segment"), {"words", "segments"}),
     ]:
-        told = heard.told("verbose_json", wanted)
+        told = heard.render("verbose_json", wanted)
         assert isinstance(told, dict)
         assert told.keys() & {"segments", "words"} == there
 
 
 def test_text_ends_with_a_line_end() -> None:
-    assert transcript(SAID).told("text") == SAID.text + "\n"
+    assert transcript(SAID).render("text") == SAID.text + "\n"
 
 
 @pytest.mark.parametrize(
@@ -206,4 +206,4 @@ def test_the_language_is_the_one_most_was_said_in() -> None:
     german = Segment(0, 1, "Ja", (), "de")
     assert transcript(Segment(0, 5, ""), german, SAID).language == "en"
     assert transcript(Segment(0, 5, "")).language == ""
-    assert transcript(Segment(0, 1, "qo", (), "tlh")).told("verbose_json") is not None
+    assert transcript(Segment(0, 1, "qo", (), "tlh")).render("verbose_json") is not None

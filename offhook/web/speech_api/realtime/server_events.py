@@ -1,0 +1,119 @@
+"""The server events of WS /v1/realtime as the text of messages, in both dialects."""
+
+import json
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
+from offhook.web.speech_api.http.transcript import joined
+from offhook.web.speech_api.realtime.client_events import Dialect
+from offhook.web.speech_api.realtime.session_object import AudioInput, EventError
+
+SERVER_ERRORS = {code.value for code in (ErrorCode.ENGINE, ErrorCode.FULL, ErrorCode.STOPPING)}
+
+
+def new_id(kind: str) -> str:
+    """A new id as OpenAI's look: item_0123…"""
+    return f"{kind}_{secrets.token_hex(12)}"
+
+
+def event(kind: str, **fields: Any) -> str:
+    """An event of OpenAI's."""
+    return json.dumps({"type": kind, "event_id": new_id("event"), **fields})
+
+
+def session(session_id: str, audio_input: AudioInput) -> dict[str, Any]:
+    """The session object, with what is in effect."""
+    return {
+        "id": session_id,
+        "object": "realtime.transcription_session",
+        "type": "transcription",
+        "audio": {"input": audio_input.model_dump()},
+        "include": None,
+    }
+
+
+def user_message(item_id: str) -> dict[str, Any]:
+    """The item of a committed utterance, whose transcript comes later."""
+    return {
+        "id": item_id,
+        "object": "realtime.item",
+        "type": "message",
+        "status": "completed",
+        "role": "user",
+        "content": [{"type": "input_audio", "transcript": None}],
+    }
+
+
+def transcription(dialect: Dialect, item_id: str, *, delta: str) -> str:
+    """More of the transcript of an item."""
+    if dialect is Dialect.VLLM:
+        return json.dumps({"type": "transcription.delta", "delta": delta})
+    kind = "conversation.item.input_audio_transcription.delta"
+    return event(kind, item_id=item_id, content_index=0, delta=delta)
+
+
+def transcription_completed(dialect: Dialect, item_id: str, transcript: str, audio_s: float) -> str:
+    """The whole transcript of an item. Usage is counted in seconds of audio."""
+    usage = {"type": "duration", "seconds": round(audio_s, 3)}
+    if dialect is Dialect.VLLM:
+        return json.dumps({"type": "transcription.done", "text": transcript, "usage": usage})
+    kind = "conversation.item.input_audio_transcription.completed"
+    return event(kind, item_id=item_id, content_index=0, transcript=transcript, usage=usage)
+
+
+def error(dialect: Dialect, error: EventError) -> str:
+    """The answer to an event that is wrong, or the reason why the session ends."""
+    if dialect is Dialect.VLLM:
+        return json.dumps({"type": "error", "error": str(error), "code": error.code})
+    kind = "server_error" if error.code in SERVER_ERRORS else "invalid_request_error"
+    table = {"type": kind, "code": error.code, "message": str(error), "param": error.param}
+    return event("error", error={**table, "event_id": error.event_id})
+
+
+@dataclass
+class TranscriptDeltas:
+    """The transcript of one item as deltas, which take nothing back.
+
+    Where the engine's final text differs from its stable partials, what was sent stays and the rest
+    follows; the completed transcript is the engine's.
+    """
+
+    sent: str = ""
+    finals: list[str] = field(default_factory=list)
+    """Texts of the parts of an utterance longer than the engine takes."""
+
+    def partial(self, stable: str) -> str:
+        """The delta after text that the engine does not take back any more; may be empty."""
+        return self._delta(joined((*self.finals, stable)))
+
+    def final(self, text: str) -> str:
+        """The delta after the final text of a part; may be empty."""
+        if text:
+            self.finals.append(text)
+        whole = self.text
+        if not whole.startswith(self.sent):
+            whole = self.sent + _rest(self.sent, whole)
+        return self._delta(whole)
+
+    @property
+    def text(self) -> str:
+        """The final text so far."""
+        return joined(self.finals)
+
+    def _delta(self, text: str) -> str:
+        if not text.startswith(self.sent):
+            return ""
+        delta = text[len(self.sent) :]
+        self.sent = text
+        return delta
+
+
+def _rest(sent: str, whole: str) -> str:
+    """What `whole` has beyond `sent`: by words where there are any, else (Chinese, Japanese, Thai)
+    by characters."""
+    if " " not in sent + whole:
+        return whole[len(sent) :]
+    rest = " ".join(whole.split()[len(sent.split()) :])
+    return f" {rest}" if rest and not sent.endswith(" ") else rest
