@@ -49,8 +49,8 @@ from offhook.pipeline.engine.asr.loading_io import (
 )
 from offhook.pipeline.engine.asr.recognition import Recognition
 from offhook.pipeline.engine.asr.runner import TOKEN_LADDER
-from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, Words
-from offhook.pipeline.engine.asr.word_times_io import Order
+from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, WordTokenizer
+from offhook.pipeline.engine.asr.word_times_io import Command
 from offhook.pipeline.engine.asr_models import AsrModels, Device
 from offhook.pipeline.engine.capacity import PAGES_PER_STREAM
 from offhook.pipeline.engine.streams_io import EngineRecognizer
@@ -60,7 +60,7 @@ from offhook.pipeline.speech.recognizer import Final, Partial, RecognizerStream
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg, use_addresses
-from offhook.web.process.loop_io import run, spare_what_is_loaded
+from offhook.web.process.loop_io import freeze_loaded_objects, run
 
 Tell = Callable[[int, Partial | Final], None]
 
@@ -79,9 +79,9 @@ class RandomWeights(Loading):
         super().__init__(AsrModels("random weights", device), lambda fraction, doing: None)
         self._config, self._streams = config, max(streams, COST_STREAMS)
 
-    def load(self, tell: Tell, order: Callable[[Order], None]) -> Recognition:
+    def load(self, tell: Tell, submit: Callable[[Command], None]) -> Recognition:
         torch.set_num_threads(1)
-        weights, words = random_model(self._config, self.device, self._dtype), Words()
+        weights, words = random_model(self._config, self.device, self._dtype), WordTokenizer()
         pages = self._streams * PAGES_PER_STREAM + 1
         runner = SimulatedRunner(weights, self._streams, pages, words, Simulation())
         runner.warm_up()
@@ -308,7 +308,7 @@ async def bench(
     began = time.perf_counter()
     await recognizer.start()
     server = Server(recognizer)
-    spare_what_is_loaded()
+    freeze_loaded_objects()
     path = "WebRTC on loopback: ICE, DTLS, SRTP, RTP, jitter buffer, Opus"
     weights = "random, so texts are simulated; recogniser in a thread of the server's process"
     took = round(time.perf_counter() - began, 1)

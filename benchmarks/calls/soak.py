@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 import aiohttp
 
 from offhook.bench.edge import WORDS, percentiles
-from offhook.bench.memory import Held
+from offhook.bench.memory import HeapUsage
 from offhook.bench.process import START_S, Child, Footprint, child, get_json
 from offhook.web.config.config import Log
 from offhook.web.process.logs import set_up
@@ -62,7 +62,7 @@ class Sample:
 class Rest:
     """The server without calls."""
 
-    held: Held
+    held: HeapUsage
     calls: int
     """Placed so far."""
     turns: int
@@ -169,8 +169,8 @@ class Server:
         lag = stats["lag_ms"]["p99"]
         return Sample(at_s, state["calls"], **footprint, tasks=stats["tasks"], lag_p99_ms=lag)
 
-    async def held(self) -> Held:
-        return Held(**await get_json(self._http, f"{self.url}/memory"))
+    async def held(self) -> HeapUsage:
+        return HeapUsage(**await get_json(self._http, f"{self.url}/memory"))
 
     async def until(self, seconds: float, reached: Callable[[Sample], bool]) -> float | None:
         """How long it took; None when it did not come to it."""

@@ -33,7 +33,7 @@ from offhook.bench.process import LoopLag, input_lines, say
 from offhook.media.pcm import PACKET_MS
 from offhook.web.config.config import Log
 from offhook.web.process.logs import set_up
-from offhook.web.process.loop_io import run, spare_what_is_loaded
+from offhook.web.process.loop_io import freeze_loaded_objects, run
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import CONNECT_S, Refused
 
@@ -52,7 +52,7 @@ class Spoken:
 
 
 @dataclass
-class Counts:
+class CallCounters:
     """What the callers saw since the last "measure"."""
 
     calls: int = 0
@@ -184,7 +184,7 @@ class Callers:
         self, application: Application, rate: float, said: list[list[Spoken]], http: Any
     ) -> None:
         """`rate`: calls placed a second."""
-        self.counts = Counts()
+        self.counts = CallCounters()
         self._application, self._rate, self._said = application, rate, said
         self._http: aiohttp.ClientSession = http
         self._chance = Random(1)
@@ -297,7 +297,7 @@ class Callers:
     def measure(self) -> None:
         for call in self._calls:
             self._take(call)
-        self.counts = Counts()
+        self.counts = CallCounters()
         self._late = []
         self._lag.take_ms()
         self._cpu, self._wall = time.process_time(), monotonic()
@@ -322,18 +322,18 @@ async def work(application: Application, rate: float, pause: float) -> None:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
         callers = Callers(application, rate, said, http)
         clock = asyncio.create_task(callers.run())
-        spare_what_is_loaded()
+        freeze_loaded_objects()
         say({"ready": True})
         try:
             reader = await input_lines()
             while line := (await reader.readline()).split():
-                await _obey(callers, line[0].decode(), [int(word) for word in line[1:]])
+                await _execute(callers, line[0].decode(), [int(word) for word in line[1:]])
         finally:
             await callers.empty()
             clock.cancel()
 
 
-async def _obey(callers: Callers, command: str, numbers: list[int]) -> None:
+async def _execute(callers: Callers, command: str, numbers: list[int]) -> None:
     match command, numbers:
         case "fill", [calls]:
             say(await callers.fill(calls))

@@ -16,7 +16,7 @@ from pathlib import Path
 from aiohttp import web
 
 from offhook.bench.edge_server import EchoEdge
-from offhook.bench.phones.server import Lines, VadEdge, counted, edge_of
+from offhook.bench.phones.server import LineStats, VadEdge, counted, edge_of
 from offhook.bench.process import LoopLag, stats_route, stay
 from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
 from offhook.telephony.carriers.settings import CarrierSettings
@@ -32,7 +32,7 @@ SECRET = "0123456789abcdef0123456789abcdef"
 TWILIO = CarrierSettings("twilio", account="AC0123456789abcdef0123456789abcdef", secret=SECRET)
 
 
-def carriers_route(app: web.Application, edge: Edge, lines: Lines) -> None:
+def carriers_route(app: web.Application, edge: Edge, lines: LineStats) -> None:
     """GET /carried: what the lines heard, and how long their marks take."""
 
     async def carried(request: web.Request) -> web.Response:

@@ -27,7 +27,7 @@ from offhook.pipeline.engine.asr.loading_io import MAX_BATCH, measured_cost
 from offhook.pipeline.engine.asr.passes import SECOND_SAMPLES, Pass, Second, Span, Stem
 from offhook.pipeline.engine.asr.runner import TOKEN_LADDER, WINDOW_TOKENS, Runner
 from offhook.pipeline.engine.asr.scheduler import FIRST_UPDATE_MS
-from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, Words
+from offhook.pipeline.engine.asr.simulated import SimulatedRunner, Simulation, WordTokenizer
 from offhook.pipeline.engine.graphs import Pending
 from offhook.pipeline.models.qwen3_asr.checkpoint import random_model
 from offhook.pipeline.models.qwen3_asr.model import QWEN3_ASR_0_6B, QWEN3_ASR_1_7B, AsrConfig
@@ -57,7 +57,7 @@ def make_runner(
     model: str, streams: int, pages: int, simulation: Simulation, graphs: bool = True
 ) -> SimulatedRunner:
     weights = random_model(MODELS[model], "cuda", torch.bfloat16)
-    runner = SimulatedRunner(weights, streams, pages, Words(), simulation, graphs)
+    runner = SimulatedRunner(weights, streams, pages, WordTokenizer(), simulation, graphs)
     began = time.perf_counter()
     runner.warm_up()
     runner.synchronize()
@@ -72,7 +72,7 @@ def make_engine(
 ) -> AsrEngine:
     cost = measured_cost(runner)
     most = (MAX_BATCH, TOKEN_LADDER[-1])
-    return AsrEngine(runner, Words(), runner.pages, cost, live, files, *most, tell)
+    return AsrEngine(runner, WordTokenizer(), runner.pages, cost, live, files, *most, tell)
 
 
 def say(what: str, **fields: Any) -> None:
@@ -210,7 +210,7 @@ def exact(runner: SimulatedRunner, model: str) -> None:
     """Relative differences in bf16: a batch against each stream alone, graphs against kernels
     launched one by one."""
     eager = SimulatedRunner(
-        runner.model, runner.streams, runner.pages, Words(), Simulation(), graphs=False
+        runner.model, runner.streams, runner.pages, WordTokenizer(), Simulation(), graphs=False
     )
     eager.warm_up()
     passes = average_passes(runner, 8)

@@ -254,7 +254,7 @@ def one_thread(bench: Bench) -> Iterator[Row]:
 def affinity(bench: Bench) -> Iterator[Row]:
     """An update by a thread on the CPUs of the GPU's NUMA node, or wherever it is put."""
     allowed = os.sched_getaffinity(0)
-    near = affinity_io.near(affinity_io.pci_address(bench.device)) & allowed
+    near = affinity_io.numa_cpus(affinity_io.pci_address(bench.device)) & allowed
     if not near or near == allowed:
         raise Skip(
             f"one NUMA node, or not known which is the GPU's: no effect ({len(allowed)} CPUs)"

@@ -165,10 +165,10 @@ def stages(machine: Machine, repeats: int, as_json: bool) -> None:
                 runner.decode([Piece(s.slot, 0, frames) for s in steps])()
                 row[f"codec_{frames}_ms"] = gpu_ms(stage, repeats)
         table.row(**row)
-    _beginnings(runner, repeats, as_json)
+    _prefill(runner, repeats, as_json)
 
 
-def _beginnings(runner: TtsRunner, repeats: int, as_json: bool) -> None:
+def _prefill(runner: TtsRunner, repeats: int, as_json: bool) -> None:
     """What a stream needs before its first frame."""
     runner.assign(1, [1, 2])
     rows = [PromptPosition(i, i) for i in range(PREFIX_ROWS)]

@@ -28,7 +28,7 @@ from offhook.pipeline.engine.tts.messages import (
     Spoken,
 )
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
-from offhook.pipeline.speech.recognizer import EngineBroken, EngineFull
+from offhook.pipeline.speech.recognizer import EngineFailed, EngineOverloaded
 
 POLL_S = 0.01
 """Between two looks at whether a run is over."""
@@ -231,7 +231,7 @@ class Serving(ABC):
         seed = len(self._speaking) + self.engine.counters.segments
         try:
             reply.number = self.engine.open(voice, Sampling(), seed, reply.live)
-        except EngineFull:
+        except EngineOverloaded:
             reply.refused = True  # the engine knows no such number, and ignores what follows
             return
         reply.opened = self.now()
@@ -287,7 +287,7 @@ class Served(Serving):
     def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._fault = self._fault or context.get("exception") or RuntimeError(context["message"])
 
-    def _break(self, error: EngineBroken) -> None:
+    def _break(self, error: EngineFailed) -> None:
         self._fault = error
 
     def now(self) -> float:
@@ -297,7 +297,7 @@ class Served(Serving):
         self._loop.call_later(max(0.0, when - monotonic()), do)
 
     def order(self, do: Callable[[], None]) -> None:
-        self._inference.order(do)
+        self._inference.submit(do)
 
     def run(self, seconds: float, over: Callable[[], bool] = never) -> None:
         self._runner.run(self._until(monotonic() + seconds, over))

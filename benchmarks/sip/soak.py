@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.calls.soak import NOISE_KB, PARTS, RSS_GROWTH
-from offhook.bench.memory import Held
+from offhook.bench.memory import HeapUsage
 from offhook.bench.phones.load import warm_up
 from offhook.bench.phones.pair import Pair, pair
 
@@ -52,7 +52,7 @@ class Rest:
     settled_s: float | None
     """From the last hang-up to nothing going on any more; None: never."""
     sample: Sample
-    held: Held
+    held: HeapUsage
 
 
 @dataclass

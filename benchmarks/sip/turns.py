@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from offhook.bench.phones.rtp import percentiles
-from offhook.bench.transcript import Said, recognise, words, words_beyond
+from offhook.bench.transcript import WordEnd, recognise, words, words_beyond
 from offhook.bench.turns import ASK, CONVERSATION, EARLY_TICKS, server
 from offhook.media.pcm import PACKET_MS, Pcm, dbfs
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
@@ -190,7 +190,7 @@ class BargeIns(ScriptedCall):
         cut_ms = loud[-1] * PACKET_MS if loud else 0
         found = list((await recognise(self._recognizer, np.concatenate(heard))).words)
         trial.heard = " ".join(word.text for word in found)
-        said = [Said(word, None) for word in words(f"{trial.context} {unheard}")]
+        said = [WordEnd(word, None) for word in words(f"{trial.context} {unheard}")]
         trial.words_off = words_beyond(len(words(trial.context)), found, said, cut_ms)
 
 

@@ -18,7 +18,7 @@ import aiohttp
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from offhook.bench.load import Counts, Manner
+from offhook.bench.load import CallCounters, Manner
 from offhook.bench.process import Child, ChildError, Footprint, child, get_json
 from offhook.web.config.config import Log
 from offhook.web.process.logs import set_up
@@ -210,11 +210,11 @@ async def _tick_late_ms(http: aiohttp.ClientSession) -> float:
     return round(max(late) * 1000, 1)
 
 
-def _together(parts: list[dict[str, Any]]) -> Counts:
+def _together(parts: list[dict[str, Any]]) -> CallCounters:
     """Sums of the counts, and the lists one after another."""
-    total = Counts()
+    total = CallCounters()
     for part in parts:
-        for item in fields(Counts):
+        for item in fields(CallCounters):
             setattr(total, item.name, getattr(total, item.name) + part[item.name])
     return total
 

@@ -34,9 +34,9 @@ from offhook.bench.speech.http_load import (
     Answer,
     Cost,
     Failed,
-    Material,
+    LoadInputs,
+    Overloaded,
     Requests,
-    TurnedAway,
     in_formats,
     long_recording,
     sweep,
@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
 # --- what is said and heard ---
 
 
-async def material(say: bool) -> Material:
+async def material(say: bool) -> LoadInputs:
     recordings = [] if say else recorded()
     if not recordings:
         from offhook.web.cli.caller_io import spoken  # with WebRTC and all
@@ -106,7 +106,7 @@ async def material(say: bool) -> Material:
                 recordings.append(_at_16k(await spoken(synthesizer, text)))
         finally:
             await synthesizer.close()
-    return Material(texts(), recordings)
+    return LoadInputs(texts(), recordings)
 
 
 def _at_16k(pcm: Pcm) -> Pcm:
@@ -148,7 +148,7 @@ async def _warm(ask: Callable[[int], Awaitable[Answer]], name: str) -> None:
             async with asyncio.timeout(START_S):
                 await ask(0)
             return
-        except TurnedAway as away:
+        except Overloaded as away:
             words = "it turns us away"
             await asyncio.sleep(away.retry_after_s)
         except aiohttp.ClientConnectorError as error:
@@ -186,7 +186,7 @@ async def _sweeps(requests: Requests, a: argparse.Namespace) -> None:
             _say_errors(tally.said)
 
 
-async def _live(http: aiohttp.ClientSession, known: Material, a: argparse.Namespace) -> None:
+async def _live(http: aiohttp.ClientSession, known: LoadInputs, a: argparse.Namespace) -> None:
     progress("loading")
     await _warm(Requests(http, known).transcription_socket, "transcribe-socket")
     note = f"real time, a file of {a.file:g} s, {a.server}"
@@ -202,7 +202,7 @@ async def _live(http: aiohttp.ClientSession, known: Material, a: argparse.Namesp
 
 
 async def _beside(
-    http: aiohttp.ClientSession, known: Material, sound: Pcm, a: argparse.Namespace
+    http: aiohttp.ClientSession, known: LoadInputs, sound: Pcm, a: argparse.Namespace
 ) -> tuple[float, Live]:
     """Seconds of the file, and what the streams found meanwhile."""
     transcribing = asyncio.create_task(transcribe_file(http, sound))

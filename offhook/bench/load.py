@@ -67,7 +67,7 @@ CLOCK_RATE = 48_000
 
 
 @dataclass
-class Counts:
+class CallCounters:
     """What the callers of one process saw since the last "measure"."""
 
     packets: int = 0
@@ -92,7 +92,7 @@ class Counts:
 class AgentSound:
     """What one call hears of the agent."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: CallCounters) -> None:
         self.counts = counts
         self.began_at = 0.0
         """When the first packet of the last reply came."""
@@ -181,7 +181,12 @@ class LoadLeg(ReplayLeg):
     """A call of the load. `lines` and `silence` are payloads."""
 
     def __init__(
-        self, number: int, manner: Manner, lines: list[Packets], silence: Packets, counts: Counts
+        self,
+        number: int,
+        manner: Manner,
+        lines: list[Packets],
+        silence: Packets,
+        counts: CallCounters,
     ) -> None:
         super().__init__(f"load {number}")
         self.sound = AgentSound(counts)
@@ -329,7 +334,7 @@ class Load:
         self._legs: list[LoadLeg] = []
         self._lag = LoopLag()
         self._cpu = self._wall = 0.0
-        self.counts = Counts()
+        self.counts = CallCounters()
         self.refusals = 0
         """Attempts that the server refused or that did not connect, each tried again."""
 
@@ -366,7 +371,7 @@ class Load:
         self.counts.hung_up += 1
 
     def measure(self) -> None:
-        self.counts = Counts()
+        self.counts = CallCounters()
         for leg in self._legs:
             leg.sound.end_reply()
             leg.sound.counts = self.counts

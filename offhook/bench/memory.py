@@ -31,7 +31,7 @@ class _MallInfo(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Held:
+class HeapUsage:
     malloc_bytes: int
     """Allocated from malloc and not freed: the libraries', and Python's larger objects."""
     small_blocks: int
@@ -46,7 +46,7 @@ class Held:
         return self.malloc_bytes + SMALL_BLOCK_BYTES * self.small_blocks
 
 
-def held() -> Held:
+def held() -> HeapUsage:
     """Of this process; takes tens of ms. Raises OSError or AttributeError without glibc 2.33."""
     libc = ctypes.CDLL("libc.so.6")
     for _ in range(3):  # finalizers make garbage of their own
@@ -55,7 +55,7 @@ def held() -> Held:
     libc.mallinfo2.restype = _MallInfo
     info = libc.mallinfo2()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return Held(
+    return HeapUsage(
         info.uordblks + info.hblkhd,
         sys.getallocatedblocks(),
         len(gc.get_objects()),

@@ -31,7 +31,7 @@ from loguru import logger
 from offhook.bench.own_server import free_port, started
 from offhook.bench.process import ChildError, child
 from offhook.bench.speech.http_live import transcribe_file
-from offhook.bench.speech.http_load import Failed, Material, Requests, TurnedAway, long_recording
+from offhook.bench.speech.http_load import Failed, LoadInputs, Overloaded, Requests, long_recording
 from offhook.bench.speech.stream_callers import FINALS_S, READY_S, Plan, said
 from offhook.bench.speech.stream_result import FIRST_COLUMNS, LATER_COLUMNS, Result
 from offhook.bench.speech.table import Table, percentile, progress
@@ -150,7 +150,7 @@ async def _files(http: aiohttp.ClientSession, a: argparse.Namespace) -> None:
     """One at a time, sent at once: as a form, and on the socket of those that are not live."""
     recordings = [np.frombuffer(line, np.int16) for line in said()]
     clip = long_recording(recordings, a.file)
-    requests = Requests(http, Material((), [clip]))
+    requests = Requests(http, LoadInputs((), [clip]))
 
     async def on_socket() -> float:
         return (await requests.transcription_socket(0)).total
@@ -172,7 +172,7 @@ async def _times(ask: Callable[[], Awaitable[float]]) -> tuple[list[float], Coun
     for number in range(1 + FILES):
         try:
             seconds = await ask()
-        except (aiohttp.ClientError, Failed, TurnedAway, OSError) as error:
+        except (aiohttp.ClientError, Failed, Overloaded, OSError) as error:
             errors[str(error) or type(error).__name__] += 1
         else:
             took += [seconds] if number else []

@@ -24,7 +24,7 @@ CHANCE_LETTERS = 2
 
 
 @dataclass(frozen=True)
-class Said:
+class WordEnd:
     """One word of the agent."""
 
     text: str
@@ -86,7 +86,7 @@ def _ends(reference: Sequence[str]) -> Iterator[int]:
     return accumulate(len(word) for word in reference)
 
 
-def words_beyond(context: int, heard: Sequence[Word], said: Sequence[Said], cut_ms: int) -> int:
+def words_beyond(context: int, heard: Sequence[Word], said: Sequence[WordEnd], cut_ms: int) -> int:
     """Words in the context less those in the sound, which is silent from `cut_ms` on; `said` is the
     whole reply, and when each word was over as far as it came. The word in which the sound was cut
     may count or not."""
@@ -100,7 +100,7 @@ def words_beyond(context: int, heard: Sequence[Word], said: Sequence[Said], cut_
     return context - max(most - cut_short, min(context, most))
 
 
-def mark_errors(heard: Sequence[Word], said: Sequence[Said]) -> list[int]:
+def mark_errors(heard: Sequence[Word], said: Sequence[WordEnd]) -> list[int]:
     """ms by which the server took a word for said after its end in the sound, of every word that
     was recognised as it is."""
     alike = SequenceMatcher(None, [w.text for w in said], [w.text for w in heard], autojunk=False)

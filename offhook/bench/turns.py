@@ -23,7 +23,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from offhook.bench.transcript import Said, mark_errors, recognise, words, words_beyond
+from offhook.bench.transcript import WordEnd, mark_errors, recognise, words, words_beyond
 from offhook.media.pcm import PACKET_MS, RATE_OUT, Pcm, dbfs
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.recognizer import Word
@@ -62,7 +62,7 @@ class Trial:
     heard: str = ""
     """The words that stayed in the context."""
     unheard: str = ""
-    said: list[Said] = field(default_factory=list)
+    said: list[WordEnd] = field(default_factory=list)
     """All of the reply, times from the tick it was first waited for."""
     recognised: list[Word] = field(default_factory=list)
     """The words found in what arrived, with their times in it."""
@@ -204,7 +204,7 @@ class Trials(ScriptedCall):
         loud = [tick for tick, pcm in enumerate(heard, 1) if dbfs(pcm) > AUDIBLE_DBFS]
         trial.cut_ms = loud[-1] * PACKET_MS if loud else 0
         reply, ends = words(f"{trial.heard} {trial.unheard}"), self._word_ends(reply_from)
-        trial.said = [Said(word, end) for word, end in zip_longest(reply, ends[: len(reply)])]
+        trial.said = [WordEnd(word, end) for word, end in zip_longest(reply, ends[: len(reply)])]
         trial.recognised = list((await recognise(self._recognizer, np.concatenate(heard))).words)
         context = len(words(trial.heard))
         trial.words_off = words_beyond(context, trial.recognised, trial.said, trial.cut_ms)

@@ -26,8 +26,8 @@ def reply(words: int = 5) -> Pcm:
     return np.tile(word_sound(), words)
 
 
-def heard(packets: list[RtpPacket], late: dict[int, float] | None = None) -> load.Counts:
-    counts = load.Counts()
+def heard(packets: list[RtpPacket], late: dict[int, float] | None = None) -> load.CallCounters:
+    counts = load.CallCounters()
     sound = load.AgentSound(counts)
     for i, packet in enumerate(packets):
         sound.take(packet, 10 + packet.timestamp / 48_000 + (late or {}).get(i, 0.0))

@@ -11,14 +11,14 @@ import pytest
 from offhook.bench import http
 from offhook.bench.speech import http_live
 from offhook.bench.speech.http_live import live_run, transcribe_file
-from offhook.bench.speech.http_load import Material, Requests, long_recording, sweep
+from offhook.bench.speech.http_load import LoadInputs, Requests, long_recording, sweep
 from offhook.media.pcm import RATE_IN
 from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api.http.audio_encoder import FORMATS
 from tests.web.speech_api.conftest import WORD_S, Quick, quickly_served, until
 
 RECORDINGS = [np.full(RATE_IN // 2, level, np.int16) for level in (500, 900)]
-KNOWN = Material(["one two three", "four five"], RECORDINGS)
+KNOWN = LoadInputs(["one two three", "four five"], RECORDINGS)
 
 
 @pytest.fixture

@@ -19,14 +19,14 @@ from benchmarks.sip import world as sip_world
 from benchmarks.sip.soak import Rest, Sample, Soak
 from benchmarks.sip.turns import ServerLog
 from offhook.bench import sip
-from offhook.bench.memory import Held
+from offhook.bench.memory import HeapUsage
 from offhook.bench.phones import callers as sip_callers
 from offhook.bench.phones import load as sip_load
 from offhook.bench.phones.callers import Callers
 from offhook.bench.phones.options import Options, request
-from offhook.bench.phones.pair import Spent, Usage, open_ports
+from offhook.bench.phones.pair import ResourceUse, Usage, open_ports
 from offhook.bench.phones.rtp import HOST, Heard, Sound, encode, percentiles
-from offhook.bench.phones.server import COUNTED, Lines
+from offhook.bench.phones.server import COUNTED, LineStats
 from offhook.media.codecs.g711 import PcmuDecoder
 from offhook.media.leg import Leg
 from offhook.media.pcm import RATE_OUT
@@ -168,7 +168,7 @@ async def test_a_call_that_the_server_ends_is_cut() -> None:
 async def test_a_command_that_there_is_none_of_is_not_passed_over() -> None:
     callers = await callers_of(9)
     with pytest.raises(ValueError, match="no such command"):
-        await sip_callers._obey(callers, (HOST, 9), "churn", [])
+        await sip_callers._execute(callers, (HOST, 9), "churn", [])
     await callers.close()
 
 
@@ -208,7 +208,7 @@ def test_what_a_server_spent_is_the_difference_of_two_looks() -> None:
         "packets_late": 1001,
         "concealed_ms": 1080,
     }
-    spent = Spent.between(USAGE, replace(USAGE, wall_s=14.0, cpu_s=2.0, lines=lines))
+    spent = ResourceUse.between(USAGE, replace(USAGE, wall_s=14.0, cpu_s=2.0, lines=lines))
     assert spent.cpu_percent == 25.0
     assert (spent.lost, spent.late, spent.concealed_percent) == (3, 1, 0.4)
     assert (spent.mos_mean, spent.mos_least) == (4.2, 4.0)
@@ -216,7 +216,7 @@ def test_what_a_server_spent_is_the_difference_of_two_looks() -> None:
 
 async def test_lines_are_counted_while_they_are_up_and_after() -> None:
     async with endpoint() as (server, host):
-        lines = Lines()
+        lines = LineStats()
         callers = await callers_of(port_of(server, "UDP"))
         try:
             await callers.fill(2)
@@ -243,7 +243,7 @@ def test_the_ports_of_a_process_are_those_it_has_open() -> None:
 
 
 SAMPLE = Sample(0.0, 0, 0, 0, 6, 200.0, 7, 30, 0, 1.0, 1.0)
-HELD = Held(malloc_bytes=90 << 20, small_blocks=500_000, objects=160_000, rss_mb=120.0)
+HELD = HeapUsage(malloc_bytes=90 << 20, small_blocks=500_000, objects=160_000, rss_mb=120.0)
 
 
 def soaked(grown: int = 0, **after: Any) -> Soak:
@@ -309,7 +309,7 @@ def test_more_calls_than_a_process_holds_are_not_asked_for(
 
 
 def row_of(cpu_percent: float) -> sip_load.Row:
-    spent = Spent.between(USAGE, replace(USAGE, wall_s=11.0, cpu_s=1 + cpu_percent / 100))
+    spent = ResourceUse.between(USAGE, replace(USAGE, wall_s=11.0, cpu_s=1 + cpu_percent / 100))
     own = {"cpu_percent": 5.0, "sends_late_ms": {}, "lag_ms": {}}
     late = {"20": 0.0, "40": 0.0}
     return sip_load.Row(

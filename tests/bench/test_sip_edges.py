@@ -10,7 +10,7 @@ from offhook.bench import sip
 from offhook.bench.phones import kamailio as sip_kamailio
 from offhook.bench.phones import load as sip_load
 from offhook.bench.phones.kamailio import KamailioError, kamailio
-from offhook.bench.phones.pair import Look, Shares, Spent, Usage, cpus
+from offhook.bench.phones.pair import CpuShares, ResourceUse, Snapshot, Usage, cpus
 from offhook.bench.phones.server import COUNTED
 from tests.telephony.sip.phones import needs_kamailio
 
@@ -28,12 +28,12 @@ def test_two_edges_are_one_server_that_is_as_late_as_the_later() -> None:
 
 
 def test_what_each_did_stands_beside_the_sum() -> None:
-    first = Look([ONE, OTHER], proxy_cpu_s=1.0)
-    last = Look(
+    first = Snapshot([ONE, OTHER], proxy_cpu_s=1.0)
+    last = Snapshot(
         [replace(ONE, wall_s=14.0, cpu_s=2.0), replace(OTHER, wall_s=14.5, cpu_s=3.4)], 1.08
     )
-    assert Shares.between(first, last) == Shares([2, 3], [25.0, 10.0], 2.0)
-    assert Spent.between(first.whole, last.whole).cpu_percent == 35.0
+    assert CpuShares.between(first, last) == CpuShares([2, 3], [25.0, 10.0], 2.0)
+    assert ResourceUse.between(first.whole, last.whole).cpu_percent == 35.0
 
 
 def test_edges_have_cores_of_their_own_where_there_are_enough(
@@ -96,7 +96,7 @@ async def test_calls_are_measured_over_both(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_the_option_nothing_is_said_of_shares() -> None:
     row: Any = sip_load.Row(
         *("vad", "held", 5, 5, 1.0, 0, {}, {}, 0, 0, 9, 0, {}, {}),
-        *(Spent.between(ONE, replace(ONE, wall_s=11.0)), 0.5, None, {}),
+        *(ResourceUse.between(ONE, replace(ONE, wall_s=11.0)), 0.5, None, {}),
     )
     assert "shares" not in sip_load.as_dict(row)
 

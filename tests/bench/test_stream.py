@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from offhook.bench import stream
 from offhook.bench.speech.recordings import VOWELS_S, babbled, phrases
-from offhook.bench.speech.stream_callers import Failed, Notes, Plan
+from offhook.bench.speech.stream_callers import Failed, LatencyRecorder, Plan
 from offhook.bench.speech.stream_result import PARTS, Result
 from offhook.media.pcm import RATE_IN
 from tests.pipeline.speech.test_timing import Timed, worker
@@ -20,9 +20,9 @@ PLAN = Plan("http://x", "", 0, 1, update_ms=80, chunk_ms=20, at=0.0, stagger_s=0
 STAGES = {"buffering_ms": 60.0, "queued_ms": 4.0, "gpu_ms": 5.0, "routed_ms": 2.0, "sent_ms": 1.0}
 
 
-def said(result: Result, seconds: float = 1.0, counts: bool = True) -> Notes:
+def said(result: Result, seconds: float = 1.0, counts: bool = True) -> LatencyRecorder:
     """One utterance that begins at 10 s, of which each piece left when it was spoken."""
-    notes = Notes(PLAN, result)
+    notes = LatencyRecorder(PLAN, result)
     utterance = notes.begin(10.0, counts)
     utterance.sent = [10 + 0.02 * (at + 1) for at in range(round(seconds / 0.02))]
     utterance.flushed = 10 + seconds

@@ -2,7 +2,7 @@
 
 import pytest
 
-from offhook.bench.transcript import Said, mark_errors, reached, words, words_beyond
+from offhook.bench.transcript import WordEnd, mark_errors, reached, words, words_beyond
 from offhook.pipeline.speech.recognizer import Word
 
 TEXT = "We are a small bicycle shop by the harbour. It was founded by two sisters"
@@ -10,10 +10,10 @@ REPLY = words(TEXT)
 WORD_MS = 300
 
 
-def said(count: int) -> list[Said]:
+def said(count: int) -> list[WordEnd]:
     """The reply of which `count` words were over."""
     ends = [(i + 1) * WORD_MS if i < count else None for i in range(len(REPLY))]
-    return [Said(word, end) for word, end in zip(REPLY, ends, strict=True)]
+    return [WordEnd(word, end) for word, end in zip(REPLY, ends, strict=True)]
 
 
 def heard(text: str, end_ms: int | None = None) -> list[Word]:
@@ -73,7 +73,7 @@ def test_nothing_heard() -> None:
 
 
 def test_marks_are_compared_with_the_ends_of_the_same_words() -> None:
-    late = [Said(s.text, s.end_ms and s.end_ms + 40) for s in said(6)]
+    late = [WordEnd(s.text, s.end_ms and s.end_ms + 40) for s in said(6)]
     found = heard("we are a small icicle shop by")
     assert mark_errors(found, said(6)) == [0] * 5
     assert mark_errors(found, late) == [40] * 5

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.calls.soak import Left, Rest
-from offhook.bench.memory import Held, held
+from offhook.bench.memory import HeapUsage, held
 
-HEALTHY = Held(malloc_bytes=90 << 20, small_blocks=570_000, objects=160_000, rss_mb=250.0)
+HEALTHY = HeapUsage(malloc_bytes=90 << 20, small_blocks=570_000, objects=160_000, rss_mb=250.0)
 CALLS, TURNS = 130, 1400
 """What 20 callers do in two thirds of ten minutes."""
 

@@ -40,7 +40,7 @@ from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.user_agent import SessionHappened, UserAgent
 from offhook.web.config.config import Log
 from offhook.web.process.logs import set_up
-from offhook.web.process.loop_io import run, spare_what_is_loaded
+from offhook.web.process.loop_io import freeze_loaded_objects, run
 
 SETTLE_S = 10.0
 """For the last answers to come; what has none by then is given up."""
@@ -49,7 +49,7 @@ LATE_MS = (20, 40)
 
 
 @dataclass
-class Counts:
+class CallCounters:
     """What the callers saw since the last "measure"."""
 
     calls: int = 0
@@ -93,7 +93,7 @@ class Counts:
 
 
 @dataclass(eq=False)
-class Placed:
+class PlacedCall:
     """One call of ours."""
 
     session: Session
@@ -107,15 +107,15 @@ class Callers:
 
     def __init__(self, server: tuple[str, int], rate: float, said: list[Payloads]) -> None:
         """`rate`: calls placed a second."""
-        self.counts = Counts()
+        self.counts = CallCounters()
         self._server = server
         self._rate = rate
         self._said = said
         self._chance = Random(1)
         self._pace = Pace()
         self._lag = LoopLag()
-        self._calls: dict[Session, Placed] = {}
-        self._up: deque[Placed] = deque()
+        self._calls: dict[Session, PlacedCall] = {}
+        self._up: deque[PlacedCall] = deque()
         """The oldest first."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         sock.setblocking(False)
@@ -188,7 +188,7 @@ class Callers:
                     self.counts.cut += 1
                 self._forget(call)
 
-    def _forget(self, call: Placed) -> None:
+    def _forget(self, call: PlacedCall) -> None:
         del self._calls[call.session]
         if call.up:
             self._up.remove(call)
@@ -210,10 +210,10 @@ class Callers:
             offer(sound.port),
             monotonic(),
         )
-        self._calls[session] = Placed(session, sound, monotonic())
+        self._calls[session] = PlacedCall(session, sound, monotonic())
         self._work()
 
-    def hang_up(self, call: Placed) -> None:
+    def hang_up(self, call: PlacedCall) -> None:
         call.session.hang_up(monotonic())
         self._agent.touched(call.session, monotonic())
         self._work()
@@ -261,15 +261,15 @@ class Callers:
     # --- counts ---
 
     def measure(self) -> None:
-        self._take_sounds()
-        self.counts = Counts()
+        self._read_sockets()
+        self.counts = CallCounters()
         self._pace.take_late_ms()
         self._lag.take_ms()
         self._cpu, self._wall = time.process_time(), monotonic()
 
     def report(self) -> dict[str, Any]:
         cpu, wall = time.process_time() - self._cpu, monotonic() - self._wall
-        self._take_sounds()
+        self._read_sockets()
         own = {
             "cpu_percent": round(100 * cpu / wall, 1),
             "sends_late_ms": self._pace.take_late_ms(),
@@ -277,7 +277,7 @@ class Callers:
         }
         return {"up": len(self._up), **self.counts.as_dict(), "own": own}
 
-    def _take_sounds(self) -> None:
+    def _read_sockets(self) -> None:
         for call in self._up:
             call.sound.drain()
             self.counts.take(call.sound)
@@ -298,17 +298,17 @@ class Callers:
 
 async def work(server: tuple[str, int], rate: float, pause: float) -> None:
     callers = Callers(server, rate, await lines(pause))
-    spare_what_is_loaded()
+    freeze_loaded_objects()
     say({"ready": True})
     try:
         reader = await input_lines()
         while line := (await reader.readline()).split():
-            await _obey(callers, server, line[0].decode(), [int(word) for word in line[1:]])
+            await _execute(callers, server, line[0].decode(), [int(word) for word in line[1:]])
     finally:
         await callers.close()
 
 
-async def _obey(
+async def _execute(
     callers: Callers, server: tuple[str, int], command: str, numbers: list[int]
 ) -> None:
     match command, numbers:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from offhook.bench.phones.pair import Pair, Shares, Spent, pair
+from offhook.bench.phones.pair import CpuShares, Pair, ResourceUse, pair
 
 SETTLE_S = 3.0
 """From the last call set up to the first count."""
@@ -41,12 +41,12 @@ class Row:
     late_ms: dict[str, float]
     late_percent: dict[str, float]
     """Of the packets, by how many ms they were later than the most punctual of their call."""
-    spent: Spent
+    spent: ResourceUse
     cpu_per_call_percent: float
     mb_per_call: float | None
     own: dict[str, Any]
     """The callers': share of a core, how late they sent, how late their loop was."""
-    shares: Shares | None = None
+    shares: CpuShares | None = None
     """Where there are several edges; all else is then of their sum, or of the latest."""
 
 
@@ -85,7 +85,7 @@ async def _row(
     await asyncio.sleep(seconds)
     report = await both.ask("report")
     last = await both.look()
-    spent = Spent.between(first.whole, last.whole)
+    spent = ResourceUse.between(first.whole, last.whole)
     packets = max(1, report["packets"])
     return Row(
         server=server,
@@ -106,7 +106,7 @@ async def _row(
         cpu_per_call_percent=round(spent.cpu_percent / max(1, report["up"]), 3),
         mb_per_call=mb_per_call,
         own=report["own"],
-        shares=Shares.between(first, last) if both.proxy is not None else None,
+        shares=CpuShares.between(first, last) if both.proxy is not None else None,
     )
 
 

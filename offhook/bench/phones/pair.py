@@ -18,7 +18,7 @@ from typing import Any
 
 import aiohttp
 
-from offhook.bench.memory import Held
+from offhook.bench.memory import HeapUsage
 from offhook.bench.phones.kamailio import Kamailio, kamailio
 from offhook.bench.phones.server import RTP_PORTS
 from offhook.bench.process import Child, Footprint, child, get_json
@@ -60,7 +60,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """At all processes of a server at one moment."""
 
     edges: list[Usage]
@@ -73,7 +73,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Shares:
+class CpuShares:
     """Which process did how much, where there are several edges."""
 
     calls: list[int]
@@ -84,7 +84,7 @@ class Shares:
     """...and of Kamailio."""
 
     @classmethod
-    def between(cls, first: Look, last: Look) -> "Shares":
+    def between(cls, first: Snapshot, last: Snapshot) -> "CpuShares":
         pairs = list(zip(first.edges, last.edges, strict=True))
         wall = last.whole.wall_s - first.whole.wall_s
         return cls(
@@ -95,7 +95,7 @@ class Shares:
 
 
 @dataclass(frozen=True)
-class Spent:
+class ResourceUse:
     """What a server did between two looks at it."""
 
     cpu_percent: float
@@ -113,7 +113,7 @@ class Spent:
     lag_p99_ms: float
 
     @classmethod
-    def between(cls, first: Usage, last: Usage) -> "Spent":
+    def between(cls, first: Usage, last: Usage) -> "ResourceUse":
         lines = {name: last.lines[name] - first.lines[name] for name in last.lines}
         mos = last.mos or [0.0]
         return cls(
@@ -154,16 +154,16 @@ class Pair:
     """Where there are several."""
     callers: Child = field(init=False)
 
-    async def look(self) -> Look:
+    async def look(self) -> Snapshot:
         proxy_cpu_s = self.proxy.cpu_s() if self.proxy is not None else 0.0
-        return Look([await edge.usage() for edge in self.edges], proxy_cpu_s)
+        return Snapshot([await edge.usage() for edge in self.edges], proxy_cpu_s)
 
     async def usage(self) -> Usage:
         return (await self.look()).whole
 
-    async def held(self) -> Held:
+    async def held(self) -> HeapUsage:
         """Of the first edge. Collects its garbage first."""
-        return Held(**await get_json(self.edges[0].http, "/memory"))
+        return HeapUsage(**await get_json(self.edges[0].http, "/memory"))
 
     def footprint(self) -> Footprint:
         """Of the edges."""

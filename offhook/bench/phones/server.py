@@ -34,7 +34,7 @@ RTP_PORTS = (16_384, 32_767)
 COUNTED = ("heard_ms", "packets_received", "packets_lost", "packets_late", "concealed_ms")
 
 
-class Lines:
+class LineStats:
     """What all calls of a process heard, those that ended included."""
 
     def __init__(self) -> None:
@@ -100,9 +100,9 @@ def edge_of(kind: str, config: Config) -> Edge:
     return ScriptedEdge(config, WORDS)
 
 
-def counted(edge: Edge) -> Lines:
+def counted(edge: Edge) -> LineStats:
     """From now on every line of the edge is counted."""
-    lines, converse = Lines(), edge._converse
+    lines, converse = LineStats(), edge._converse
 
     async def counting(leg: Leg, agent: AgentSettings) -> None:
         lines.enter(leg)
@@ -115,7 +115,7 @@ def counted(edge: Edge) -> Lines:
     return lines
 
 
-def sip_route(app: web.Application, edge: Edge, lines: Lines) -> None:
+def sip_route(app: web.Application, edge: Edge, lines: LineStats) -> None:
     """GET /sip: the port of SIP, what the lines heard, what the endpoint holds."""
 
     async def sip(request: web.Request) -> web.Response:

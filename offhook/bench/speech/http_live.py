@@ -138,7 +138,7 @@ async def live_run(
 
 
 async def transcribe_file(http: aiohttp.ClientSession, pcm: Pcm) -> float:
-    """Seconds that it took. Raises TurnedAway, Failed."""
+    """Seconds that it took. Raises Overloaded, Failed."""
     form = aiohttp.FormData({"model": "whisper-1", "response_format": "json"})
     form.add_field("file", wav_of(pcm), filename="long.wav", content_type="audio/wav")
     began = time.monotonic()

@@ -36,7 +36,7 @@ BROKEN = ('"engine_error"', '"engine_unavailable"')
 
 
 @dataclass(frozen=True)
-class Material:
+class LoadInputs:
     """What is said and what is heard."""
 
     texts: Sequence[str]
@@ -44,7 +44,7 @@ class Material:
     """16 kHz."""
 
 
-class TurnedAway(Exception):
+class Overloaded(Exception):
     def __init__(self, retry_after_s: float) -> None:
         super().__init__("turned away")
         self.retry_after_s = retry_after_s
@@ -119,9 +119,9 @@ class Stopwatch:
 
 
 class Requests:
-    """The kinds of requests. Each raises TurnedAway, Failed, and what aiohttp does."""
+    """The kinds of requests. Each raises Overloaded, Failed, and what aiohttp does."""
 
-    def __init__(self, http: aiohttp.ClientSession, material: Material) -> None:
+    def __init__(self, http: aiohttp.ClientSession, material: LoadInputs) -> None:
         self.http = http
         self._texts = material.texts
         self._recordings = material.recordings
@@ -198,7 +198,7 @@ class Requests:
 
 async def in_formats(http: aiohttp.ClientSession) -> AsyncIterator[dict[str, Any]]:
     """A row for each format of one reply, which the server has kept: so its time is that of the
-    format. Raises TurnedAway, Failed."""
+    format. Raises Overloaded, Failed."""
     body = {"input": " ".join(SENTENCES[:6])}
     sizes: dict[str, int] = {}
     first = ("pcm", "wav")  # which the others are told beside
@@ -220,18 +220,18 @@ async def in_formats(http: aiohttp.ClientSession) -> AsyncIterator[dict[str, Any
 
 
 async def check(response: aiohttp.ClientResponse) -> None:
-    """Raises TurnedAway, Failed."""
+    """Raises Overloaded, Failed."""
     if response.status == 200:
         return
     text = await response.text()
     if response.status in TURNED_AWAY and not any(code in text for code in BROKEN):
-        raise TurnedAway(_seconds(response.headers.get("Retry-After", "")))
+        raise Overloaded(_seconds(response.headers.get("Retry-After", "")))
     raise Failed(f"{response.status}: {text[:200]}")
 
 
 def _refuse_socket(event: dict[str, Any]) -> None:
     if event.get("code") == "full":
-        raise TurnedAway(RETRY_S)
+        raise Overloaded(RETRY_S)
     raise Failed(str(event.get("message")))
 
 
@@ -262,7 +262,7 @@ async def _client(
         try:
             async with asyncio.timeout(REQUEST_S):
                 tally.answers.append(await ask(next(numbers)))
-        except TurnedAway as away:
+        except Overloaded as away:
             tally.turned_away += 1
             wait = away.retry_after_s
         except aiohttp.WSServerHandshakeError as error:

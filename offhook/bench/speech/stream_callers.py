@@ -76,7 +76,7 @@ def stages_of(event: Mapping[str, Any]) -> dict[str, float]:
     return {name: told.get(f"{name}_ms", 0.0) for name in STAGES}
 
 
-class Notes:
+class LatencyRecorder:
     """What one caller's utterances came to. Times are given."""
 
     def __init__(self, plan: Plan, result: Result) -> None:
@@ -156,7 +156,7 @@ class Caller:
         self._lines = lines
         self._plan = plan
         self._result = result
-        self._notes = Notes(plan, result)
+        self._notes = LatencyRecorder(plan, result)
         self._random = Random(number)
         self._said_all = False
 

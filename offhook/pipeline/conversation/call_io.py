@@ -35,7 +35,7 @@ from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
 from offhook.pipeline.conversation.call_info import as_dict
-from offhook.pipeline.conversation.digits import Terms
+from offhook.pipeline.conversation.digits import GatherOptions
 from offhook.pipeline.conversation.events import (
     AgentFailed,
     AgentTurn,
@@ -273,7 +273,7 @@ class Call:
         self._return("on hold")
         self.emit(CallResumed(self.leg.heard_ms, "agent"))
 
-    def gather(self, terms: Terms) -> None:
+    def gather(self, terms: GatherOptions) -> None:
         """How the next keys of the caller make a turn."""
         self._hearing.digits.expect(terms)
 

@@ -17,7 +17,7 @@ from pipecat.services.llm_service import FunctionCallParams
 from offhook.media.leg import LegError
 from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Limits, Place
 from offhook.pipeline.conversation.call_io import Call
-from offhook.pipeline.conversation.digits import INTER_KEY_ASKED_MS, Terms
+from offhook.pipeline.conversation.digits import INTER_KEY_ASKED_MS, GatherOptions
 
 Tool = Callable[..., Awaitable[None]]
 
@@ -146,7 +146,7 @@ def gather_digits_tool(call: Call) -> Tool:
         """
         try:
             # Before the words are over: callers who know them do not wait for them.
-            call.gather(Terms(int(count or 0), str(finish_key or ""), INTER_KEY_ASKED_MS))
+            call.gather(GatherOptions(int(count or 0), str(finish_key or ""), INTER_KEY_ASKED_MS))
         except (TypeError, ValueError) as error:  # models write what they like
             await params.result_callback({"error": str(error)})
             return

@@ -19,7 +19,7 @@ MAX_KEYS = 40
 
 
 @dataclass(frozen=True)
-class Terms:
+class GatherOptions:
     """How an entry ends. The defaults are for keys that nobody asked for."""
 
     count: int = 0
@@ -83,7 +83,7 @@ class Digits:
 
     def __init__(self) -> None:
         self.state = DigitState.EMPTY
-        self._terms = Terms()
+        self._options = GatherOptions()
         self._habit = ""
         """The finish key of the entry that ended by its count."""
         self._keys = ""
@@ -95,19 +95,19 @@ class Digits:
         """An entry has begun and is not complete."""
         return self.state is DigitState.COLLECTING
 
-    def expect(self, terms: Terms) -> None:
+    def expect(self, options: GatherOptions) -> None:
         """How the next entry ends, or the one that has begun; the one after it ends as usual."""
-        self._terms = terms
-        if self.collecting and terms.count and len(self._keys) >= terms.count:
+        self._options = options
+        if self.collecting and options.count and len(self._keys) >= options.count:
             self.state = DigitState.COUNTED
             self._end()
 
     def press(self, key: str, now: int) -> bool:
         """One of KEYS was pressed. False: it meant nothing."""
-        finish_key = self._habit if self.state is DigitState.COUNTED else self._terms.finish_key
+        finish_key = self._habit if self.state is DigitState.COUNTED else self._options.finish_key
         if key == finish_key:
             event = Event.FINISH_KEY
-        elif len(self._keys) + 1 >= (self._terms.count or MAX_KEYS):
+        elif len(self._keys) + 1 >= (self._options.count or MAX_KEYS):
             event = Event.LAST_KEY
         else:
             event = Event.KEY
@@ -125,7 +125,7 @@ class Digits:
         return self._entries.pop(0) if self._entries else None
 
     def _apply(self, event: Event, key: str, now: int) -> tuple[Action, ...]:
-        wait = self._terms.inter_key_ms
+        wait = self._options.inter_key_ms
         self.state, actions = TABLE[self.state, event]
         if Action.ADD in actions:
             self._keys += key
@@ -136,8 +136,8 @@ class Digits:
 
     def _end(self) -> None:
         self._entries.append(self._keys)
-        self._habit = self._terms.finish_key
-        self._keys, self._terms = "", Terms()
+        self._habit = self._options.finish_key
+        self._keys, self._options = "", GatherOptions()
 
 
 def as_text(keys: str) -> str:

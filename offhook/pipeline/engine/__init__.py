@@ -1,1 +1,1 @@
-"""What runs a speech model for many calls at once: streams, pages, schedule, graphs."""
+"""Speech model inference shared by many calls: streams, KV pages, scheduling and CUDA graphs."""

@@ -1,7 +1,7 @@
-"""Where the inference thread runs: on the CPUs next to its GPU, and how many threads help it.
+"""CPU affinity and thread counts of the inference thread.
 
-On a machine of several NUMA nodes the GPU hangs on one of them; page-locked buffers that another
-node fills, and launches from there, cross the link between the nodes every time.
+On a multi-socket machine the GPU is attached to one NUMA node. Launches and page-locked buffers
+from another node cross the inter-socket link every time, so the thread stays on the GPU's node.
 """
 
 import os
@@ -17,17 +17,17 @@ THREAD_CAPS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def cap_threads(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Before torch is imported: a library that makes threads of its own makes one, unless the user
-    has set how many. The inference thread sets torch's own number itself."""
+    """Limits native thread pools to one thread each, unless the user has set the variable. Call it
+    before importing torch; the inference thread sets torch's own thread count itself."""
     for name in THREAD_CAPS:
         environment.setdefault(name, "1")
 
 
-def stay_near(device: "torch.device") -> frozenset[int]:
-    """Keep the calling thread, and those it starts, on the CPUs of the GPU's NUMA node, as far as
-    it may run there; returns them. Empty: the thread was left as it is, because there is no GPU,
-    one node, or nothing known of them."""
-    cpus = near(pci_address(device))
+def pin_to_numa_node(device: "torch.device") -> frozenset[int]:
+    """Pins the calling thread and the threads it starts to the CPUs of the GPU's NUMA node and
+    returns those CPUs. Returns an empty set, changing nothing, without a GPU, on a single-node
+    machine, or if the topology is unknown."""
+    cpus = numa_cpus(pci_address(device))
     if not cpus:
         return cpus
     allowed = cpus & os.sched_getaffinity(0)
@@ -37,7 +37,8 @@ def stay_near(device: "torch.device") -> frozenset[int]:
 
 
 def pci_address(device: "torch.device") -> str:
-    """As in /sys/bus/pci/devices: "0000:17:00.0"; empty for a CPU, or a torch that does not say."""
+    """Returns the device's address as in /sys/bus/pci/devices, e.g. "0000:17:00.0"; empty for a CPU
+    or if torch does not expose it."""
     if device.type != "cuda":
         return ""
     import torch
@@ -48,14 +49,14 @@ def pci_address(device: "torch.device") -> str:
     return f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
 
 
-def near(address: str, sysfs: Path = SYSFS) -> frozenset[int]:
-    """CPUs of the NUMA node that the PCI device hangs on. Empty when all CPUs are, or when the
-    kernel does not say."""
+def numa_cpus(address: str, sysfs: Path = SYSFS) -> frozenset[int]:
+    """Returns the CPUs of the NUMA node of a PCI device; empty if that is all CPUs or the kernel
+    does not report it."""
     try:
         if not address or len(_read(sysfs / "devices/system/node/online")) < 2:
             return frozenset()
         node = (sysfs / "bus/pci/devices" / address / "numa_node").read_text()
-        # -1: the firmware has not said, and there is no such folder.
+        # The firmware reports -1 when it does not know the node; that folder does not exist.
         return _read(sysfs / f"devices/system/node/node{int(node)}/cpulist")
     except (OSError, ValueError):
         return frozenset()
@@ -66,7 +67,7 @@ def _read(path: Path) -> frozenset[int]:
 
 
 def parse_list(text: str) -> frozenset[int]:
-    """The kernel's lists of numbers, as "0-3,8". Raises ValueError."""
+    """Parses a kernel CPU list such as "0-3,8". Raises ValueError if it is malformed."""
     numbers: set[int] = set()
     for part in text.strip().split(","):
         if part:

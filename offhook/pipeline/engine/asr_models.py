@@ -1,4 +1,4 @@
-"""Which models recognise speech here."""
+"""Selects the speech recognition models."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,19 +9,20 @@ Precision = Literal["bf16", "fp8-weights", "int8-weights"]
 
 @dataclass(frozen=True)
 class AsrModels:
-    """What is loaded, and where. Each model is a folder or the name of a hub repository,
-    which may end with a revision: "Qwen/Qwen3-ASR-0.6B@main"."""
+    """The models to load and their device. Each model is a folder or a hub repository, optionally
+    with a revision: "Qwen/Qwen3-ASR-0.6B@main"."""
 
     model: str
     device: Device = "auto"
     final_model: str = ""
-    """What has the last word, while `model` tells what is heard so far; empty: `model` too."""
+    """Model of the final texts while `model` makes the partials; empty: `model` makes both."""
     aligner: str = ""
-    """For the times of words; empty: none are to be had."""
+    """Forced aligner for word times; empty: word times are unavailable."""
     precision: Precision = "bf16"
-    """Of the decoders' weights, see models.quantize. bf16 is fp32 on a CPU."""
+    """Weight format of the decoders, see `models.qwen3_asr.quantize`. bf16 means fp32 on a CPU."""
     max_batch_latency_ms: float = 0.0
-    """How long a chunk may wait for others, so that they share a batch; of Nemotron alone. What
-    comes while a batch runs shares the next in any case: waiting only costs time."""
+    """Time in ms that a chunk may wait to share a batch; Nemotron only. Chunks that arrive while a
+    batch runs share the next one anyway, so this only adds latency."""
     hub: str = ""
-    """Where models come from: a mirror of the Hugging Face hub, or "modelscope"; empty: the hub."""
+    """Download source: the URL of a Hugging Face hub mirror or "modelscope"; empty: the hub
+    itself."""

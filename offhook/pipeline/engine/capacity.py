@@ -1,4 +1,4 @@
-"""How many streams the memory of a GPU holds."""
+"""Computes how many streams fit in the memory of a GPU."""
 
 from typing import TYPE_CHECKING
 
@@ -10,19 +10,20 @@ if TYPE_CHECKING:
     from offhook.pipeline.models.qwen3.body import DecoderConfig
 
 MAX_STREAMS = 1024
-"""Live streams, where memory allows as many."""
+"""Upper limit of live recognition streams."""
 MAX_FILES = 16
 PAGES_PER_STREAM = 8
-"""KV cache a stream may use: half a minute of sound. Most utterances need three."""
+"""Average KV pages of a recognition stream: half a minute of audio; most utterances need three."""
 STREAM_BYTES = 4 << 20
-"""Of a stream's mel, stem and encoder output on the device, at most."""
+"""Upper bound in bytes of a stream's mel, stem and encoder output on the device."""
 MEMORY_SHARE = 0.85
-"""Of the memory left after loading; the rest is for graphs and their workspace."""
+"""Share of the memory free after loading that streams may use; the rest is for CUDA graphs and
+their workspace."""
 
 
 def capacity(free: int, c: "DecoderConfig") -> tuple[int, int]:
-    """Live streams and KV pages, of `free` bytes after the weights. Raises EngineError when there
-    is no room for one."""
+    """Returns the live streams and KV pages that fit in `free` bytes after loading the weights.
+    Raises EngineError if not even one fits."""
     each = PAGES_PER_STREAM * page_bytes(c) + STREAM_BYTES
     streams = min(MAX_STREAMS, int(MEMORY_SHARE * free / each) - MAX_FILES)
     if streams < 1:
@@ -31,7 +32,7 @@ def capacity(free: int, c: "DecoderConfig") -> tuple[int, int]:
 
 
 def page_bytes(c: "DecoderConfig") -> int:
-    """Of one page of keys and values in bf16."""
+    """Returns the bytes of one page of keys and values in bf16."""
     return 2 * c.layers * c.kv_heads * c.head_dim * PAGE_SIZE * 2
 
 
@@ -42,8 +43,8 @@ def _too_little(free: int, wanted: float) -> EngineError:
 
 
 def nemotron_capacity(free: int, c: "NemotronConfig") -> int:
-    """Live streams, of `free` bytes after the weights, beside MAX_FILES. Raises EngineError when
-    there is no room for one."""
+    """Returns the live streams that fit in `free` bytes after loading the weights, besides
+    MAX_FILES files. Raises EngineError if not even one fits."""
     e = c.encoder
     caches = e.layers * (2 * c.ring + e.conv_kernel - 1) * e.hidden_size
     heard = c.predictor_size * (max(c.lookaheads) + 2 + 2 * c.predictor_layers)
@@ -57,17 +58,18 @@ def nemotron_capacity(free: int, c: "NemotronConfig") -> int:
 # --- speaking ---
 
 MAX_VOICES = 1024
-"""Streams that speak at once, where memory allows as many; a batch takes half of them."""
+"""Upper limit of concurrent synthesis streams; a batch holds half of them."""
 PAGES_PER_VOICE = 8
-"""KV cache a stream may use, on average: what 60 words may need. Segments are shorter where that
-is too little."""
+"""Average KV pages of a synthesis stream, enough for about 60 words. With less, segments are
+shorter."""
 PREFIX_PAGES = 64
-"""For the beginnings that voices share."""
+"""Pages for the prompt prefixes shared by streams of the same voice."""
 
 
 def voice_capacity(free: int, c: "DecoderConfig", state: int) -> tuple[int, int]:
-    """Streams and KV pages, of `free` bytes after the weights; `state`: bytes of the codec's state
-    of one stream. Raises EngineError when there is no room for one."""
+    """Returns the synthesis streams and KV pages that fit in `free` bytes after loading the
+    weights; `state` is the size in bytes of one stream's codec state. Raises EngineError if not
+    even one fits."""
     page = page_bytes(c)
     each = PAGES_PER_VOICE * page + state
     room = MEMORY_SHARE * free - PREFIX_PAGES * page

@@ -1,19 +1,19 @@
-"""Where a model runs, and how torch is set for it."""
+"""Selects the device of a model and configures torch for it."""
 
 import os
 
 import torch
 
-from offhook.pipeline.engine.affinity_io import stay_near
+from offhook.pipeline.engine.affinity_io import pin_to_numa_node
 from offhook.pipeline.engine.asr_models import Device
 from offhook.pipeline.speech.recognizer import EngineError
 
 CPU_THREADS = 4
-"""At most; a thread on the other half of a core only waits for the first."""
+"""Maximum threads of torch on a CPU; a hyperthread sibling does not help."""
 
 
 def choose_device(device: Device) -> torch.device:
-    """Raises EngineError when there is none."""
+    """Returns the torch device of a setting. Raises EngineError if it does not exist."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device == "cuda" and not torch.cuda.is_available():
@@ -22,17 +22,17 @@ def choose_device(device: Device) -> torch.device:
 
 
 def dtype_of(device: torch.device) -> torch.dtype:
-    """What the models of this device compute in."""
+    """Returns the compute type of models on the device."""
     return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
 def threads(device: torch.device) -> int:
-    """That torch computes with."""
+    """Returns the number of threads that torch uses."""
     return 1 if device.type == "cuda" else max(1, min(CPU_THREADS, (os.cpu_count() or 1) // 2))
 
 
 def claim_thread(device: torch.device) -> None:
-    """Make the calling thread the one that runs models on this device."""
-    stay_near(device)
-    torch.backends.cuda.matmul.allow_tf32 = False  # what is left in fp32 is to be exact
+    """Prepares the calling thread to run models on this device."""
+    pin_to_numa_node(device)
+    torch.backends.cuda.matmul.allow_tf32 = False  # what remains in fp32 must be exact
     torch.set_num_threads(threads(device))

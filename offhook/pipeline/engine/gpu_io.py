@@ -1,7 +1,7 @@
-"""What the speech engines find on this machine, for `offhook doctor`.
+"""Reports what the speech engines find on this machine, for `offhook doctor`.
 
-`python -m offhook.pipeline.engine.gpu_io MODEL` prints a `Machine` as JSON: whoever asks needs no
-torch in a process of its own.
+`python -m offhook.pipeline.engine.gpu_io MODEL` prints a `Machine` as JSON, so that the caller does
+not have to import torch.
 """
 
 import json
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 class Machine:
     torch: str
     triton: str = ""
-    """Versions; empty when not installed."""
+    """Package versions; empty if not installed."""
     flash_attn: str = ""
     gpu: str = ""
-    """Empty when torch sees none; then the rest means nothing."""
+    """GPU name; empty if torch sees none, in which case the fields below are meaningless."""
     free_bytes: int = 0
     total_bytes: int = 0
     streams: int = 0
-    """That fit beside the model; 0 with the reason in `lacks`."""
+    """Streams that fit beside the model; 0 with the reason in `lacks`."""
     lacks: str = ""
     near_cpus: int = 0
-    """So many are on the GPU's NUMA node; 0 when there is one node, or it is not known."""
+    """CPUs on the GPU's NUMA node; 0 on a single-node machine or if unknown."""
 
 
 def look(model: str) -> Machine:
-    """`model`: a folder, or the name of a hub repository, which is not downloaded. Takes seconds:
-    imports torch and opens the GPU."""
+    """Examines the GPU for `model`, a folder or a hub repository, which is not downloaded. Takes
+    seconds, since it imports torch and opens the GPU."""
     import torch
 
     versions = (torch.__version__, _version("triton"), _version("flash-attn"))
@@ -52,7 +52,7 @@ def look(model: str) -> Machine:
     device = torch.device("cuda")
     free, total = torch.cuda.mem_get_info(device)
     streams, lacks = _streams(model, free)
-    near = affinity_io.near(affinity_io.pci_address(device))
+    numa_cpus = affinity_io.numa_cpus(affinity_io.pci_address(device))
     return Machine(
         *versions,
         torch.cuda.get_device_name(device),
@@ -60,14 +60,14 @@ def look(model: str) -> Machine:
         total,
         streams,
         lacks,
-        len(near),
+        len(numa_cpus),
     )
 
 
 def memory_bytes() -> dict[str, int]:
-    """Of the GPU, by what it is: what torch uses of it in this process ("allocated"), that and what
-    it keeps for later ("reserved"), what all processes leave ("free"), all of it ("total"). Empty
-    where this process has opened none; opens none, and imports nothing."""
+    """Returns GPU memory in bytes: "allocated" and "reserved" by torch in this process, "free" on
+    the device, and "total". Returns nothing, opening no GPU and importing nothing, if this process
+    has none open."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return {}
@@ -77,7 +77,7 @@ def memory_bytes() -> dict[str, int]:
 
 
 def _streams(model: str, free: int) -> tuple[int, str]:
-    """How many fit, and if none, why."""
+    """Returns how many streams fit, and the reason if none do."""
     from offhook.pipeline.models.nemotron.model import Nemotron, NemotronConfig
     from offhook.pipeline.models.qwen3_asr.model import AsrConfig, Qwen3Asr
 
@@ -96,7 +96,7 @@ def _streams(model: str, free: int) -> tuple[int, str]:
 
 
 def _config(model: str) -> "AsrConfig | NemotronConfig | TtsConfig":
-    """Raises EngineError."""
+    """Reads the model's configuration. Raises EngineError."""
     from offhook.pipeline.models.nemotron import checkpoint as nemotron
     from offhook.pipeline.models.qwen3_asr.model import QWEN3_ASR_0_6B, QWEN3_ASR_1_7B, AsrConfig
     from offhook.pipeline.models.qwen3_tts.model import QWEN3_TTS_0_6B, QWEN3_TTS_1_7B, TtsConfig
@@ -124,7 +124,7 @@ def _config(model: str) -> "AsrConfig | NemotronConfig | TtsConfig":
 
 
 def _weights_bytes(make: "Callable[[], nn.Module]") -> int:
-    """In bf16."""
+    """Returns the size of the weights in bf16."""
     import torch
 
     with torch.device("meta"):
@@ -133,7 +133,7 @@ def _weights_bytes(make: "Callable[[], nn.Module]") -> int:
 
 
 def _voice_bytes(config: "TtsConfig") -> tuple[int, int]:
-    """Of the weights, and of the state of one stream, in bf16."""
+    """Returns the bytes of the weights and of one stream's state, in bf16."""
     import torch
 
     from offhook.pipeline.models.qwen3_tts.codec import QWEN3_CODEC, Codec

@@ -1,8 +1,8 @@
-"""A stage of the model: integers in, a tensor out, captured as a CUDA graph once per size.
+"""Model stages captured as CUDA graphs: integers in, a tensor out, one graph per size.
 
-What a batch is made of - which stream, which page, which token - reaches the device as one buffer
-of integers in one copy. A stage is a plain function of the tensors cut from that buffer. On a GPU
-it is captured for a ladder of sizes and replayed; on a CPU the same function runs as it is.
+The description of a batch (streams, pages, tokens) reaches the device as one integer buffer in one
+copy. A stage is a plain function of tensors cut from that buffer. On a GPU it is captured for a
+ladder of sizes and replayed; on a CPU the same function runs directly.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,18 +17,18 @@ from torch import Tensor
 Ints = NDArray[np.int64]
 Fields = dict[str, Tensor]
 WARM_UP_RUNS = 2
-"""Before a capture: Triton compiles and cuBLAS takes its workspace."""
+"""Runs before a capture, in which Triton compiles and cuBLAS allocates its workspace."""
 
 
 class Size(NamedTuple):
-    """How much a stage is built for; what the numbers mean is the stage's affair."""
+    """The capacity of a captured stage; each stage defines what the numbers count."""
 
     items: int
     groups: int = 0
 
 
 class _Host:
-    """The integers of one size in host memory, page-locked for a GPU, cut in fields."""
+    """One size's integers in host memory, page-locked for a GPU, split into fields."""
 
     def __init__(self, layout: dict[str, int], pinned: bool) -> None:
         self.tensor = torch.zeros(_length(layout), dtype=torch.int64, pin_memory=pinned)
@@ -38,13 +38,13 @@ class _Host:
 
     def clear(self) -> None:
         if self.copied is not None:
-            self.copied.synchronize()  # the copy before may still be reading
+            self.copied.synchronize()  # the previous copy may still be reading
         self.tensor.zero_()
 
 
 def _cuts(layout: dict[str, int]) -> Iterator[tuple[str, slice]]:
-    """Where each field lies. All begin at 16 bytes: Triton would compile a kernel anew for every
-    pointer that does not."""
+    """Yields the slice of each field. All are 16-byte aligned; otherwise Triton would compile
+    another kernel variant."""
     at = 0
     for name, count in layout.items():
         yield name, slice(at, at + count)
@@ -56,8 +56,8 @@ def _length(layout: dict[str, int]) -> int:
 
 
 class _Captured:
-    """One size on a GPU. Two host buffers take turns, so that a launch can be prepared while the
-    one before it runs."""
+    """One captured size on a GPU, with two alternating host buffers, so that a launch can be
+    prepared while the previous one runs."""
 
     def __init__(self, layout: dict[str, int], device: torch.device) -> None:
         self._hosts = (_Host(layout, True), _Host(layout, True))
@@ -79,10 +79,10 @@ class _Captured:
 
 
 class Stage:
-    """One function of integers, at the sizes it is captured for.
+    """A function of integer tensors, captured at several sizes.
 
-    ``run(fields)`` must launch the same kernels whatever the integers are; fields not filled are 0,
-    which every stage understands as scratch. `sizes` ascend; empty (CPU): every size is exact.
+    `run(fields)` must launch the same kernels for any integers; unset fields are 0, which every
+    stage treats as scratch. `sizes` are ascending; empty (CPU) means that every size is exact.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Stage:
         self._layout = layout
         self._device = device
         self.last_graph: torch.cuda.CUDAGraph | None = None
-        """Launched last; to be timed by itself."""
+        """The graph launched last, for timing it separately."""
         self._captured: dict[Size, _Captured] = {}
         self._host: _Host | None = None
 
@@ -108,7 +108,7 @@ class Stage:
         return self.sizes[-1] if self.sizes else None
 
     def fit(self, wanted: Size) -> Size:
-        """The smallest size that holds `wanted`. Raises ValueError when none does."""
+        """Returns the smallest size that holds `wanted`. Raises ValueError if none does."""
         if not self.sizes:
             return wanted
         for size in self.sizes:
@@ -117,7 +117,7 @@ class Stage:
         raise ValueError(f"{self.name}: {wanted} is larger than the largest size {self.sizes[-1]}")
 
     def fields(self, size: Size) -> dict[str, Ints]:
-        """The host's integers for the next launch of this size, all 0, to be filled in."""
+        """Returns the zeroed host integers for the next launch of this size, to be filled in."""
         if self.sizes:
             host = self._captured[size].next_host()
             host.clear()
@@ -126,7 +126,8 @@ class Stage:
         return host.fields
 
     def launch(self, size: Size) -> Tensor:
-        """Run on the current CUDA stream; the next launch of the size overwrites the result."""
+        """Launches on the current CUDA stream and returns the result, which the next launch of this
+        size overwrites."""
         if not self.sizes:
             assert self._host is not None
             cuts = _cuts(self._layout(size))
@@ -141,8 +142,8 @@ class Stage:
         return captured.out
 
     def capture(self, size: Size, pool: Any, graphs: bool = True) -> None:
-        """Make ready for `size` on the current CUDA stream, which is not the default one. Without
-        `graphs` the size is run kernel by kernel (to compare)."""
+        """Captures `size` on the current CUDA stream, which must not be the default one. Without
+        `graphs` the kernels are launched one by one, for comparison."""
         captured = self._captured[size] = _Captured(self._layout(size), self._device)
         for _ in range(WARM_UP_RUNS):
             self._run(captured.fields, size)
@@ -154,7 +155,7 @@ class Stage:
 
 
 def on(stream: "torch.cuda.Stream | None") -> AbstractContextManager[object]:
-    """Launches go to the stream; None: a CPU."""
+    """Returns a context in which launches go to the stream; None for a CPU."""
     return torch.cuda.stream(stream) if stream is not None else nullcontext()
 
 
@@ -163,13 +164,13 @@ def capture_all(
     graphs: bool,
     progress: Callable[[float, str], None],
 ) -> None:
-    """Make every size of the stages ready, each on its CUDA stream; stages of one stream share
-    memory. Without `graphs`: see `Stage.capture`."""
+    """Captures every size of the stages, each on its CUDA stream; stages on the same stream share
+    memory. For `graphs` see `Stage.capture`."""
     total = sum(len(stage.sizes) for stage, _ in stages)
     done = 0
     pools = {id(s): torch.cuda.graph_pool_handle() for _, s in stages if s is not None}
     for stage, stream in stages:
-        for size in reversed(stage.sizes):  # the largest first: the others fit in its memory
+        for size in reversed(stage.sizes):  # largest first: the others fit in its memory
             progress(done / total, f"{stage.name} for {size.items}")
             with on(stream):
                 stage.capture(size, pools[id(stream)], graphs)
@@ -178,7 +179,7 @@ def capture_all(
 
 
 class Pending:
-    """A result on its way to `host`, page-locked memory that nothing else uses meanwhile."""
+    """A result being copied to `host`, page-locked memory that nothing else uses meanwhile."""
 
     def __init__(self, values: Tensor, host: Tensor) -> None:
         self._host = host[: values.shape[0]]
@@ -195,7 +196,7 @@ class Pending:
         return self._event is None or self._event.query()
 
     def numpy(self) -> NDArray[np.generic]:
-        """Waits for the device."""
+        """Waits for the device and returns the array."""
         if self._event is not None:
             self._event.synchronize()
         return self._host.numpy()

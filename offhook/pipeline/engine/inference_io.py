@@ -1,7 +1,7 @@
-"""The inference thread: it alone touches a model, its engine and the CUDA context.
+"""The inference thread, the only one to touch a model, its engine and the CUDA context.
 
-What streams say reaches it as orders through one queue; what the engine tells comes back in one
-wake-up of the event loop for all that is known at that moment.
+Streams reach it through one command queue; its events return in one wake-up of the event loop for
+all that are available at that time.
 """
 
 import asyncio
@@ -14,43 +14,45 @@ from typing import Generic, Protocol, TypeVar
 
 from loguru import logger
 
-from offhook.pipeline.speech.recognizer import EngineBroken, EngineError
+from offhook.pipeline.speech.recognizer import EngineError, EngineFailed
 
 CLOSE_S = 10.0
 
-Order = Callable[[], None]
-News = TypeVar("News")
+Command = Callable[[], None]
+EventT = TypeVar("EventT")
 
 
 class Engine(Protocol):
     def turn(self, clock: Callable[[], float]) -> bool:
-        """One batch; False: there is nothing to do. `clock` tells the time in s."""
+        """Runs one batch and returns whether there was one; `clock` returns monotonic seconds."""
 
     def timer(self) -> float | None:
-        """When there will be something to do by itself; None: never."""
+        """Returns when the engine has work without further input, in s; None for never."""
 
 
-class Inference(Generic[News]):
-    """An engine in a thread of its own. `deliver` and `broke` are called on the event loop: with
-    all the news since the last wake-up, and once, when the thread broke, as after an error of
-    CUDA."""
+class Inference(Generic[EventT]):
+    """Runs an engine in its own thread. On the event loop, `deliver` is called for every event and
+    `on_failure` once if the thread fails, e.g. after a CUDA error."""
 
     def __init__(
-        self, name: str, deliver: Callable[[News], None], broke: Callable[[EngineBroken], None]
+        self,
+        name: str,
+        deliver: Callable[[EventT], None],
+        on_failure: Callable[[EngineFailed], None],
     ) -> None:
         self._name = name
         self._deliver_one = deliver
-        self._broke = broke
-        self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
-        self._told: deque[News] = deque()
+        self._on_failure = on_failure
+        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._events: deque[EventT] = deque()
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread | None = None
-        self.failed: EngineBroken | None = None
+        self.failed: EngineFailed | None = None
 
     # --- on the event loop ---
 
     async def start(self, load: Callable[[], Engine]) -> None:
-        """`load` and serve in the thread; returns when it is loaded. Raises EngineError."""
+        """Starts the thread and waits until `load` has returned the engine. Raises EngineError."""
         self._loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(
@@ -59,41 +61,42 @@ class Inference(Generic[News]):
         self._thread.start()
         await ready
 
-    def order(self, order: Order) -> None:
-        """Have the thread do it, after what was ordered before. Raises EngineBroken."""
+    def submit(self, command: Command) -> None:
+        """Queues a command for the thread. Raises EngineFailed if the thread has failed."""
         if self.failed is not None:
             raise self.failed
-        self._orders.put(order)
+        self._commands.put(command)
 
     async def close(self) -> None:
-        """End the thread, after the batch it is at."""
-        self._orders.put(None)
+        """Stops the thread after its current batch."""
+        self._commands.put(None)
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, CLOSE_S)
 
     def _deliver(self) -> None:
-        while self._told:
-            self._deliver_one(self._told.popleft())
+        while self._events:
+            self._deliver_one(self._events.popleft())
 
-    def _break(self, error: EngineBroken) -> None:
+    def _break(self, error: EngineFailed) -> None:
         self.failed = error
-        self._broke(error)
+        self._on_failure(error)
 
     # --- in any thread ---
 
-    def put(self, order: Order) -> None:
-        """As `order`, without a word when nobody serves any more."""
-        self._orders.put(order)
+    def put(self, command: Command) -> None:
+        """Queues a command, from any thread; it is dropped silently if the thread has ended."""
+        self._commands.put(command)
 
     # --- in the inference thread ---
 
-    def post(self, news: News) -> None:
-        self._told.append(news)
-        if len(self._told) == 1:
+    def post(self, event: EventT) -> None:
+        """Sends an event to `deliver` on the event loop."""
+        self._events.append(event)
+        if len(self._events) == 1:
             self.call_soon(self._deliver)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """On the event loop."""
+        """Calls `callback` on the event loop."""
         self._loop.call_soon_threadsafe(callback)
 
     def _run(self, load: Callable[[], Engine], ready: "asyncio.Future[None]") -> None:
@@ -110,15 +113,15 @@ class Inference(Generic[News]):
             self._serve(engine)
         except Exception as error:
             logger.exception("{} broke", self._name)
-            broken = EngineBroken(f"{self._name} broke: {error}")
+            broken = EngineFailed(f"{self._name} broke: {error}")
             self._loop.call_soon_threadsafe(self._break, broken)
 
     def _serve(self, engine: Engine) -> None:
-        """Orders and batches, until None is ordered."""
+        """Runs commands and batches until the command None."""
         while True:
             try:
-                while (order := self._orders.get_nowait()) is not None:
-                    order()
+                while (command := self._commands.get_nowait()) is not None:
+                    command()
                 return
             except queue.Empty:
                 pass
@@ -127,9 +130,9 @@ class Inference(Generic[News]):
             timer = engine.timer()
             try:
                 wait = None if timer is None else max(0.0, timer - monotonic())
-                order = self._orders.get(timeout=wait)
+                command = self._commands.get(timeout=wait)
             except queue.Empty:
                 continue
-            if order is None:
+            if command is None:
                 return
-            order()
+            command()

@@ -1,11 +1,11 @@
-"""One bar of progress for several models: all are read, then all are warmed up."""
+"""One progress bar for several models: all are loaded first, then all are warmed up."""
 
 from collections.abc import Callable
 
 from offhook.pipeline.speech.recognizer import Progress
 
 LOAD_SHARE = 0.7
-"""Of the bar: reading weights; the rest is warming up."""
+"""Share of the bar for loading weights; the rest is for warm-up."""
 
 
 class Bar:
@@ -15,7 +15,8 @@ class Bar:
         self._read_share = LOAD_SHARE / models
 
     def reading(self, model: str) -> Callable[[int, int], None]:
-        """Of the next model, told (bytes done, bytes in all)."""
+        """Returns the callback for loading the next model; it is called with (bytes done, total
+        bytes)."""
         begin, self._begin = self._begin, self._begin + self._read_share
         self._progress(begin, f"reading {model}")
 
@@ -26,7 +27,8 @@ class Bar:
         return read
 
     def warming(self, share: float = 1.0) -> Progress:
-        """Of the next one, which is so much of the warming up."""
+        """Returns the callback for warming up the next model, which takes this share of the
+        warm-up."""
         begin, width = self._begin, (1 - LOAD_SHARE) * share
         self._begin += width
         return lambda fraction, what: self._progress(

@@ -1,4 +1,5 @@
-"""An engine of recognition as a `Recognizer`: one inference thread, streams on the event loop."""
+"""A recognition engine as a `Recognizer`: one inference thread, with its streams on the event
+loop."""
 
 import asyncio
 from collections import deque
@@ -7,12 +8,12 @@ from time import monotonic
 from typing import Protocol
 
 from offhook.media.pcm import Pcm
-from offhook.pipeline.engine.inference_io import Inference, Order
+from offhook.pipeline.engine.inference_io import Command, Inference
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
     AudioOverrun,
-    EngineBroken,
     EngineError,
+    EngineFailed,
     Final,
     Partial,
     StreamOptions,
@@ -23,16 +24,16 @@ Tell = Callable[[int, Partial | Final], None]
 
 
 class StreamingEngine(Protocol):
-    """Streams in, events out. All methods are called by the inference thread. Times are s of
-    time.monotonic()."""
+    """Audio streams in, recognition events out. All methods are called by the inference thread;
+    times are time.monotonic() in s."""
 
     def open(self, options: StreamOptions) -> int:
-        """A stream's number. Raises EngineError."""
+        """Opens a stream and returns its number. Raises EngineError."""
 
-    def feed(self, number: int, pcm: Pcm, came: float) -> None:
-        """Samples that came at this time. Raises AudioOverrun."""
+    def feed(self, number: int, pcm: Pcm, arrived_at: float) -> None:
+        """Adds samples that arrived at this time. Raises AudioOverrun."""
 
-    def finish(self, number: int, came: float) -> None: ...
+    def finish(self, number: int, arrived_at: float) -> None: ...
 
     def cancel(self, number: int) -> None: ...
 
@@ -44,15 +45,15 @@ class StreamingEngine(Protocol):
 
 
 class EngineRecognizer:
-    """The models on one device, for all streams of the process.
+    """The recognition models on one device, shared by all streams of the process.
 
-    `load(tell, order)` makes the engine, in the thread that is to run it; `order` is how another
-    thread has that one do something. When the thread breaks, as after an error of CUDA, all streams
-    raise EngineBroken, and so does whatever is asked for later.
+    `load(tell, submit)` builds the engine in its own thread; `submit` runs a command in that
+    thread. When the thread fails, e.g. after a CUDA error, all streams and later calls raise
+    EngineFailed.
     """
 
     def __init__(
-        self, name: str, load: Callable[[Tell, Callable[[Order], None]], StreamingEngine]
+        self, name: str, load: Callable[[Tell, Callable[[Command], None]], StreamingEngine]
     ) -> None:
         self.name = name
         self._load = load
@@ -61,7 +62,7 @@ class EngineRecognizer:
         )
         self._streams: dict[int, EngineStream] = {}
         self._opening: set[asyncio.Future[int]] = set()
-        self.hears: StreamingEngine
+        self.engine: StreamingEngine
 
     # --- on the event loop ---
 
@@ -72,13 +73,13 @@ class EngineRecognizer:
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "EngineStream":
         opened: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-        def order() -> None:
+        def command() -> None:
             try:
-                self._answer(opened, self.hears.open(options))
+                self._answer(opened, self.engine.open(options))
             except EngineError as error:
                 self._answer(opened, error)
 
-        self.inference.order(order)
+        self.inference.submit(command)
         self._opening.add(opened)
         try:
             number = await opened
@@ -93,14 +94,14 @@ class EngineRecognizer:
     def remove(self, number: int) -> None:
         self._streams.pop(number, None)
 
-    def _deliver(self, news: tuple[int, Partial | Final | None]) -> None:
-        number, event = news
+    def _deliver(self, item: tuple[int, Partial | Final | None]) -> None:
+        number, event = item
         stream = self._streams.get(number)
         if stream is not None:
             stream.receive(event)
 
-    def _break(self, error: EngineBroken) -> None:
-        """The thread is gone: no stream gets another word."""
+    def _break(self, error: EngineFailed) -> None:
+        """Fails every stream after the inference thread has failed."""
         for opening in self._opening:
             if not opening.done():
                 opening.set_exception(error)
@@ -113,14 +114,14 @@ class EngineRecognizer:
         def deliver(number: int, event: Partial | Final) -> None:
             self.inference.post((number, event))
 
-        self.hears = self._load(deliver, self.inference.put)
-        return self.hears
+        self.engine = self._load(deliver, self.inference.put)
+        return self.engine
 
     def _answer(self, future: "asyncio.Future[int]", value: int | EngineError) -> None:
         def answer() -> None:
             if future.done():
                 if isinstance(value, int):
-                    self.inference.put(lambda: self.hears.close(value))
+                    self.inference.put(lambda: self.engine.close(value))
             elif isinstance(value, int):
                 future.set_result(value)
             else:
@@ -130,7 +131,7 @@ class EngineRecognizer:
 
 
 class EngineStream:
-    """One speaker's stream; see `RecognizerStream`."""
+    """One stream of an `EngineRecognizer`; implements `RecognizerStream`."""
 
     def __init__(self, recognizer: EngineRecognizer, number: int) -> None:
         self.mailbox = EventMailbox()
@@ -151,47 +152,47 @@ class EngineStream:
 
     def feed(self, pcm: Pcm) -> None:
         samples = pcm.copy()  # the caller may use its buffer again
-        came = monotonic()
+        arrived_at = monotonic()
 
-        def order() -> None:
+        def command() -> None:
             try:
-                self._hears.feed(self._number, samples, came)
+                self._engine.feed(self._number, samples, arrived_at)
             except AudioOverrun as error:
                 reason = EngineError(f"sound came faster than it was heard: {error}")
                 self._recognizer.inference.call_soon(lambda: self.mailbox.fail(reason))
 
-        self._order(order)
+        self._submit(command)
 
     def finish(self) -> None:
-        came = monotonic()
+        arrived_at = monotonic()
         self._ends.append(True)
-        self._order(lambda: self._hears.finish(self._number, came))
+        self._submit(lambda: self._engine.finish(self._number, arrived_at))
 
     def cancel(self) -> None:
         self.mailbox.drop_partial()
         self._ends.append(False)
 
-        def order() -> None:
-            self._hears.cancel(self._number)
+        def command() -> None:
+            self._engine.cancel(self._number)
             self._recognizer.inference.post((self._number, None))
 
-        self._order(order)
+        self._submit(command)
 
-    def _order(self, order: Order) -> None:
+    def _submit(self, command: Command) -> None:
         if not self.mailbox.closed:
-            self._recognizer.inference.order(order)
+            self._recognizer.inference.submit(command)
 
     @property
-    def _hears(self) -> StreamingEngine:
-        return self._recognizer.hears
+    def _engine(self) -> StreamingEngine:
+        return self._recognizer.engine
 
     def events(self) -> AsyncIterator[Partial | Final]:
-        """Raises EngineError when the engine broke."""
+        """Yields the stream's events. Raises EngineFailed if the engine fails."""
         return self.mailbox.events()
 
     async def close(self) -> None:
         if not self.mailbox.closed:
             if self._recognizer.inference.failed is None:
-                self._order(lambda: self._hears.close(self._number))
+                self._submit(lambda: self._engine.close(self._number))
             self.mailbox.close()
             self._recognizer.remove(self._number)

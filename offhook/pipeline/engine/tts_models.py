@@ -1,4 +1,4 @@
-"""Which models speak here."""
+"""Selects the speech synthesis model."""
 
 from dataclasses import dataclass
 
@@ -6,21 +6,20 @@ from offhook.pipeline.engine.asr_models import Device
 
 VOICES = "~/.local/share/offhook/voices"
 NO_CACHE = "off"
-"""In place of a Redis's address: no reply is kept, here or elsewhere."""
+"""Disables the reply cache, in place of a Redis URL."""
 
 
 @dataclass(frozen=True)
 class TtsModels:
-    """What is loaded, and where."""
+    """The model to load, and its settings."""
 
     model: str
-    """A folder or the name of a hub repository, which may end with a revision: talker, code
-    predictor and codec."""
+    """Folder or hub repository, optionally with a revision, of talker, code predictor and codec."""
     device: Device = "auto"
     voices: str = ""
-    """Folder of the voices that were cloned or described; empty: the usual one, VOICES."""
+    """Folder of cloned and described voices; empty: the default, VOICES."""
     audio_cache: str = ""
-    """A Redis with the short replies of all workers, redis://host:port/db or unix:///path; empty:
-    this process remembers its own; "off": nothing is remembered."""
+    """URL of a Redis with the short replies of all workers, redis://host:port/db or unix:///path;
+    empty: a cache in this process; "off": no cache."""
     hub: str = ""
-    """As `AsrModels.hub`."""
+    """Download source, see `AsrModels.hub`."""

@@ -1,8 +1,8 @@
-"""Checkpoints in a folder (`hub_io.find`): their tensors, read into a model's.
+"""Reads tensors of a checkpoint folder (see `hub_io.find`) into a model.
 
-Weights come from safetensors alone, one file or shards with an index; a pickle is never opened.
-What a model keeps in one tensor (q, k, v; gate, up) is written part by part into its place, so a
-model is never in memory twice.
+Weights are read from safetensors only, one file or shards with an index; pickles are never opened.
+Fused parameters (q, k, v; gate, up) are filled part by part in place, so a model is never in memory
+twice.
 """
 
 import json
@@ -22,11 +22,11 @@ Module = TypeVar("Module", bound=nn.Module)
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 NAMED_IN_ERRORS = 4
-"""Tensors; a wrong checkpoint lacks hundreds."""
+"""Maximum tensor names in an error message; a wrong checkpoint lacks hundreds."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Raises EngineError when there is no such file or it holds no object."""
+    """Reads a JSON object. Raises EngineError if the file is missing or holds anything else."""
     try:
         value = json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
@@ -42,7 +42,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def find_tensors(folder: Path) -> dict[str, Path]:
-    """Every tensor of the checkpoint with the file it is in. Raises EngineError."""
+    """Maps every tensor name of the checkpoint to its file. Raises EngineError."""
     if (folder / INDEX).is_file():
         names = set(read_json(folder / INDEX).get("weight_map", {}).values())
         if not names or not all(isinstance(n, str) and Path(n).name == n for n in names):
@@ -63,7 +63,7 @@ def find_tensors(folder: Path) -> dict[str, Path]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """A file of safetensors. Raises EngineError when it is broken."""
+    """Opens a safetensors file. Raises EngineError if it is damaged."""
     try:
         with safe_open(path, framework="pt") as file:
             yield file
@@ -74,10 +74,10 @@ def opened(path: Path) -> Iterator[Any]:
 def fill(
     folder: Path, places: Mapping[str, Tensor], ours: Callable[[str], bool] = lambda name: True
 ) -> None:
-    """Copies tensors of a checkpoint to their places.
+    """Copies tensors of a checkpoint into `places`.
 
-    ours: whether a tensor that has no place is one too many; others are somebody else's. Raises
-    EngineError, naming the tensors, when some are missing, too many, or of another size.
+    `ours` returns whether a tensor without a place is an error; others are ignored. Raises
+    EngineError naming the tensors that are missing, unexpected or of the wrong shape.
     """
     sources = find_tensors(folder)
     _check_names(folder, places.keys(), {n for n in sources if n in places or ours(n)})
@@ -96,7 +96,7 @@ def _copy(file: Any, name: str, place: Tensor, path: Path) -> None:
 def check_tensor(
     path: Path, name: str, found: Sequence[int], dtype: torch.dtype, wanted: Sequence[int]
 ) -> None:
-    """Raises EngineError when a tensor is not of the size wanted, or not of floats."""
+    """Raises EngineError if a tensor does not have the wanted shape or is not floating-point."""
     if list(found) != list(wanted):
         raise EngineError(f"{path}: {name} is {list(found)}, config.json makes it {list(wanted)}")
     if not dtype.is_floating_point:
@@ -112,7 +112,7 @@ def _check_names(folder: Path, wanted: Set[str], found: Set[str]) -> None:
 
 
 def build(module: Callable[[], Module], device: torch.device | str, dtype: torch.dtype) -> Module:
-    """A module on a device, its parameters in `dtype`, for inference."""
+    """Builds a module on a device with parameters in `dtype`, for inference."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -123,7 +123,8 @@ def build(module: Callable[[], Module], device: torch.device | str, dtype: torch
 
 
 def randomise(module: nn.Module, device: torch.device | str, seed: int) -> None:
-    """Fills in weights that cost what real ones cost, for benchmarks; such a model babbles."""
+    """Fills in random weights that cost as much as real ones, for benchmarks; the output is
+    meaningless."""
     generator = torch.Generator(device).manual_seed(seed)
     for name, parameter in module.named_parameters():
         if name.rpartition(".")[2].startswith("bias"):
@@ -133,7 +134,8 @@ def randomise(module: nn.Module, device: torch.device | str, seed: int) -> None:
 
 
 def layer_places(name: str, layer: Any) -> Iterator[tuple[str, Tensor]]:
-    """Where the tensors of a `qwen3.DecoderLayer` go, by the names that all checkpoints use."""
+    """Yields where the tensors of a `qwen3.DecoderLayer` go, by the names that all checkpoints
+    share."""
     yield f"{name}.input_layernorm.weight", layer.attention_norm
     for part, weight in zip("qkv", layer.qkv.weight.split(layer.widths), strict=True):
         yield f"{name}.self_attn.{part}_proj.weight", weight

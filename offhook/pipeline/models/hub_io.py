@@ -1,9 +1,8 @@
-"""Models from a hub, into a cache on this machine: the Hugging Face hub, a mirror of it, or
-ModelScope.
+"""Downloads models into a local cache from the Hugging Face hub, a mirror of it, or ModelScope.
 
-A name may end with a revision, "Qwen/Qwen3-ASR-0.6B@main": a branch, a tag or a commit. Without one
-the models in PINNED come in the revision they were tested with, and others as they are now. Every
-file that comes is compared with the hash that the hub tells.
+A name may end with a revision (a branch, tag or commit): "Qwen/Qwen3-ASR-0.6B@main". Without one,
+models in PINNED use the revision they were tested with, others the latest. Every downloaded file is
+checked against the hub's hash.
 """
 
 import fcntl
@@ -26,10 +25,10 @@ from urllib.parse import quote, urlencode
 from offhook.pipeline.speech.recognizer import EngineError
 
 Progress = Callable[[int, int], None]
-"""(bytes done, bytes in all); the second grows while files are being found."""
+"""Called with (bytes done, total bytes); the total grows while files are discovered."""
 
 FILES = ["*.json", "*.safetensors", "merges.txt"]
-"""Of a repository, also in its folders."""
+"""Files needed from a repository, also in its subfolders."""
 PINNED = {
     "Qwen/Qwen3-ASR-0.6B": "5eb144179a02acc5e5ba31e748d22b0cf3e303b0",
     "Qwen/Qwen3-ASR-0.6B-hf": "7f1569a48a89f3e3f4dc3a5c9d28bddd903bc76c",
@@ -45,35 +44,35 @@ PINNED = {
     "nvidia/nemotron-3.5-asr-streaming-0.6b": "ea30d66debe3740a08b573244286791d423d6b3e",
     "nvidia/nemotron-speech-streaming-en-0.6b": "ebe59e5a817142986528bbbee5dba8db7b38ed50",
 }
-"""Commits of the Hugging Face hub; ModelScope has others."""
+"""Pinned commits on the Hugging Face hub; ModelScope has others."""
 MODELSCOPE = "modelscope"
 MODELSCOPE_URL = "https://www.modelscope.cn"
 MODELSCOPE_CACHE = "~/.cache/modelscope"
-"""Unless the environment variable of this name says otherwise."""
+"""Default cache folder; the environment variable of this name overrides it."""
 LISTING = ".offhook-files.json"
-"""In a folder from ModelScope: the hashes of the files that have come."""
+"""In a folder from ModelScope: the hashes of the downloaded files."""
 LOCK = ".offhook-lock"
 TIMEOUT_S = 30.0
-"""Without a byte."""
+"""Time in s without data before a download is retried."""
 ATTEMPTS = 4
-"""To get more of a file, before it is given up."""
+"""Attempts to continue a download before it fails."""
 CHUNK_BYTES = 1 << 20
 MTIME_S = 2.0
-"""To which the time of a file may be exact."""
+"""Resolution in s of file modification times."""
 
 
 def repository(model: str) -> tuple[str, str]:
-    """Name and revision, which may be empty: "Qwen/Qwen3-ASR-0.6B@main"."""
+    """Splits "Qwen/Qwen3-ASR-0.6B@main" into name and revision, which may be empty."""
     name, _, revision = model.partition("@")
     return name, revision
 
 
 def find(model: str, progress: Progress = lambda done, total: None, hub: str = "") -> Path:
-    """The folder of a model: `model` itself when it is one, else the repository of this name,
-    downloaded as far as it is not in the cache yet.
+    """Returns the folder of a model: `model` itself if it is a folder, else the repository of this
+    name, downloading what is not cached.
 
-    hub: the address of a mirror of the Hugging Face hub, or "modelscope"; empty: the hub itself,
-    or what the environment variable HF_ENDPOINT names. Raises EngineError, saying what to do.
+    `hub` is the URL of a Hugging Face hub mirror, or "modelscope"; empty: the hub itself or
+    HF_ENDPOINT. Raises EngineError with advice on what to do.
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
@@ -160,7 +159,7 @@ def _refused_by_hub(name: str, site: str) -> str:
 
 
 def _status(error: BaseException | None) -> int:
-    """Of the answer that an error is about; 0: none."""
+    """Returns the HTTP status that an error refers to; 0 if none."""
     while error is not None:
         status = getattr(getattr(error, "response", None), "status_code", 0)
         if status:
@@ -170,15 +169,15 @@ def _status(error: BaseException | None) -> int:
 
 
 def _check_blob(path: Path, name: str) -> None:
-    """A file of the hub's cache is a link to what is named by its hash: SHA-256 of large files,
-    that of Git of others. Raises EngineError."""
+    """Checks a cached file, a link to a blob named by its hash: SHA-256 for large files, Git's
+    SHA-1 for others. Raises EngineError."""
     blob = path.resolve()
     digest = blob.name
     if len(digest) == hashlib.sha256().digest_size * 2:
         found = _digest(blob, hashlib.sha256())
     elif len(digest) == hashlib.sha1().digest_size * 2:
         found = _digest(blob, hashlib.sha1(f"blob {blob.stat().st_size}\0".encode()))
-    else:  # no link, where a file system has none
+    else:  # no link, on a file system without them
         return
     if found != digest:
         path.unlink()
@@ -202,15 +201,15 @@ def _digest(path: Path, known: Any) -> str:
 
 
 def _reporting(progress: Progress) -> type[Any]:
-    """A progress bar that draws nothing and tells `progress` of the bytes. The hub makes one for
-    what comes in and one for what is written; the further of them counts."""
+    """Returns a tqdm class that draws nothing and reports bytes to `progress`. The hub library
+    creates one bar for receiving and one for writing; the one further ahead counts."""
     from tqdm import tqdm  # type: ignore[import-untyped]
 
     bars: list[Any] = []
 
     class Bar(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **{**kwargs, "file": _Nowhere(), "disable": False})
+            super().__init__(*args, **{**kwargs, "file": _NullStream(), "disable": False})
             if self.unit == "B":
                 bars.append(self)
 
@@ -224,7 +223,7 @@ def _reporting(progress: Progress) -> type[Any]:
     return Bar
 
 
-class _Nowhere(io.TextIOBase):
+class _NullStream(io.TextIOBase):
     def write(self, text: str) -> int:
         return len(text)
 
@@ -245,10 +244,10 @@ def _from_modelscope(name: str, revision: str, progress: Progress) -> Path:
     folder = cache / "offhook" / name / quote(revision, safe="")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may want the same
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another worker may download the same model
         try:
             files = _listed(name, revision)
-        except OSError as error:  # of the network; what is here may do
+        except OSError as error:  # no network: the cached copy may suffice
             if _known(folder).complete:
                 return folder
             raise EngineError(
@@ -286,7 +285,7 @@ def _add(progress: Progress, done: int, total: int, come: int) -> None:
 
 @dataclass
 class _Known:
-    """What has come of a revision."""
+    """The downloaded files of a revision."""
 
     files: dict[str, str] = field(default_factory=dict)
     """Paths to hashes."""
@@ -304,7 +303,7 @@ def _known(folder: Path) -> _Known:
 
 
 def _listed(name: str, revision: str) -> list[_File]:
-    """The files that are needed. Raises EngineError, and OSError when there is no answer."""
+    """Returns the needed files. Raises EngineError, and OSError if the hub does not respond."""
     asked = urlencode({"Revision": revision, "Recursive": "true"})
     try:
         with _open(f"/api/v1/models/{quote(name)}/repo/files?{asked}") as answer:
@@ -329,7 +328,7 @@ def _listed(name: str, revision: str) -> list[_File]:
 
 
 def _fetch(name: str, revision: str, file: _File, path: Path, come: Callable[[int], None]) -> None:
-    """A file, behind what has come of it before. Raises EngineError."""
+    """Downloads a file, continuing a partial download. Raises EngineError."""
     part = path.with_name(path.name + ".part")
     left = ATTEMPTS
     while (have := part.stat().st_size if part.is_file() else 0) < file.size or not part.is_file():

@@ -1,4 +1,4 @@
-"""The contract of speech recognition: what every engine offers and the call relies on."""
+"""The speech recognition interface that every engine implements."""
 
 import re
 from collections.abc import AsyncIterator, Callable
@@ -8,41 +8,42 @@ from typing import Literal, Protocol
 from offhook.media.pcm import Pcm
 
 UPDATE_MS_MIN, UPDATE_MS, UPDATE_MS_MAX = 80, 400, 1120
-"""The least, the usual and the most sound between two partials."""
+"""Minimum, default and maximum audio in ms between two partials."""
 MAX_CONTEXT_CHARS = 4000
-"""More context costs every update time and helps no name to be heard."""
+"""Maximum length of the context; more slows down every update without improving recognition."""
 LANGUAGE_TAG = re.compile("([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?(?:[-_]([A-Za-z]{2}|[0-9]{3}))?")
-"""Language, script and region of a tag of BCP 47; no other subtags are used for speech."""
+"""Matches language, script and region of a BCP 47 tag; other subtags are not used for speech."""
 
 Loss = Literal["crashed", "hung"]
-"""How a recogniser's process was lost; its utterances are heard again by another."""
+"""How a recognizer process was lost; another one recognizes its utterances again."""
 
 Progress = Callable[[float, str], None]
-"""Told while an engine loads: the fraction done, 0..1, and what is being done, in words."""
+"""Called while an engine loads with the fraction done, 0..1, and a description of the step."""
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """How one stream is to be heard. Raises ValueError for what no engine can do."""
+    """Options of a recognition stream. Raises ValueError for what no engine supports."""
 
     update_ms: int = UPDATE_MS
-    """Sound between two partials, 80..1120 ms. An engine that updates in steps of its own keeps to
-    those, and takes the largest of them that is not over this."""
+    """Audio between two partials, 80..1120 ms. An engine with fixed steps uses the largest that
+    does not exceed this."""
     context: str = ""
-    """Names and words to expect, or what the talk is about; engines that cannot use it do not."""
+    """Names and words to expect, or the topic; engines without this feature ignore it."""
     language: str | None = None
-    """A tag of BCP 47, as "en" or "pt-BR", in any case; None: found out by the engine. An engine
-    that does not know the region takes the language (lookup of RFC 4647 section 3.4)."""
+    """BCP 47 tag such as "en" or "pt-BR", in any case; None: detected. An engine that does not know
+    the region uses the language (lookup, RFC 4647 section 3.4)."""
     words: bool = False
-    """Whether `Final.words` is needed; an engine that has the times anyway may always give them."""
+    """Whether `Final.words` is needed; engines that have word times anyway may always return
+    them."""
     live: bool = True
-    """Somebody waits for the words as they are spoken. Otherwise the sound is a file: streams that
-    are live come first, and partials may be left out."""
+    """Whether words are awaited as they are spoken. Otherwise the audio is a file: live streams
+    have priority and partials may be omitted."""
     gate: bool = False
-    """Only sound with speech in it goes to the engine; of the rest the text is empty at once.
-    Whoever opens engines sees to it (`speech_gate_io`), the engines do not."""
+    """Whether only audio with speech reaches the engine; the text of the rest is empty. Implemented
+    by `speech_gate_io` rather than by engines."""
     timing: bool = False
-    """Whether events are to tell their `Timing`; engines that are not asked make none."""
+    """Whether events carry a `Timing`."""
 
     def __post_init__(self) -> None:
         if not UPDATE_MS_MIN <= self.update_ms <= UPDATE_MS_MAX:
@@ -53,20 +54,21 @@ class StreamOptions:
             object.__setattr__(self, "language", canonical_tag(self.language))
 
     def demands(self) -> str:
-        """What it asks of the engine beyond hearing, in words: "the language 'fr'"; else empty."""
+        """Describes the options that an engine may not support, e.g. "the language 'fr'"; empty if
+        none."""
         language = f"the language {self.language!r}" if self.language else ""
         parts = (language, "times of words" * self.words, "a prompt" * bool(self.context))
         return " and ".join(filter(None, parts))
 
     @property
     def language_code(self) -> str | None:
-        """The ISO 639 code of `language`: "pt" of "pt-BR"."""
+        """The ISO 639 code of `language`: "pt" for "pt-BR"."""
         return self.language and self.language.partition("-")[0]
 
 
 def canonical_tag(text: str) -> str:
-    """A language tag with its usual separators and case (RFC 5646 section 2.1.1): "pt_br" is
-    "pt-BR". Raises ValueError for what is none."""
+    """Normalizes separators and case of a language tag (RFC 5646 section 2.1.1): "pt_br" becomes
+    "pt-BR". Raises ValueError if it is not a tag."""
     tag = LANGUAGE_TAG.fullmatch(text)
     if tag is None:
         raise ValueError(f"language is {text[:50]!r}, not a code such as 'en' or 'pt-BR'")
@@ -79,7 +81,7 @@ DEFAULT_OPTIONS = StreamOptions()
 
 @dataclass(frozen=True)
 class Word:
-    """One recognised or spoken word; times in ms of the stream's own audio."""
+    """A recognized or spoken word; times in ms of the stream's own audio."""
 
     text: str
     start_ms: int
@@ -88,114 +90,117 @@ class Word:
 
 @dataclass(frozen=True)
 class Timing:
-    """When the newest sound behind a text was where, in s of time.monotonic()."""
+    """Times in s of time.monotonic() at which the newest audio of a text passed each stage."""
 
     begun: float
-    """The first sound of this update came; the last update had everything before it."""
+    """The first audio of this update arrived."""
     buffered: float
-    """All the sound that the update needed was there, or its end had been asked for."""
+    """All audio that the update needed had arrived, or the utterance had been ended."""
     started: float
-    """Its batch began."""
+    """Its batch started."""
     done: float
     """The model was done."""
     routed: float = 0.0
-    """The event was in the stream's mailbox on the event loop; 0: not there yet."""
+    """The event reached the stream's mailbox on the event loop; 0: not yet."""
 
 
 @dataclass(frozen=True)
 class Partial:
-    """What is heard so far of the utterance. The first `stable_chars` are never taken back."""
+    """The text of an utterance so far. Its first `stable_chars` characters never change."""
 
     text: str
     stable_chars: int
     audio_ms: int
-    """How much audio of this utterance the text covers."""
+    """Audio of the utterance that the text covers, in ms."""
     timing: Timing | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
 class Final:
-    """The utterance as finally heard; text is empty when there were no words."""
+    """The final text of an utterance; empty if it has no words."""
 
     text: str
     audio_ms: int
     words: tuple[Word, ...] = field(default=())
     language: str = "en"
-    """ISO 639 code; "und": not determined."""
+    """ISO 639 code; "und": undetermined."""
     continues: bool = False
-    """Nobody asked for it: the utterance grew beyond a bound of the engine, and goes on."""
+    """Whether the utterance continues: it was split because it exceeded a limit of the engine."""
     timing: Timing | None = field(default=None, compare=False)
     lost: bool = field(default=False, compare=False)
-    """The engine could not hear it, whatever was tried: its words are for the speaker to say
-    again."""
+    """Whether recognition failed despite all retries, so the speaker has to repeat the words."""
 
 
 class RecognizerStream(Protocol):
-    """One utterance after another of one caller.
+    """Recognizes one utterance after another of one speaker.
 
-    ``feed`` audio, then ``finish`` to end the utterance; its `Final` is the last event of it, and
-    the next ``feed`` begins the next utterance. ``cancel`` drops the utterance: no Final comes.
-    ``close`` ends the stream and with it the iteration of events, which raises EngineError when the
-    engine cannot go on. An utterance longer than the engine bears comes in several Finals, all but
-    the last with `continues`.
+    Call `feed` with audio, then `finish` to end the utterance; its `Final` is its last event, and
+    the next `feed` starts the next utterance. `cancel` discards the utterance without a Final.
+    `close` ends the stream and the iteration of events, which raises EngineError if the engine
+    fails. An utterance that exceeds an engine's limit comes in several Finals, all but the last
+    with `continues`.
     """
 
     def feed(self, pcm: Pcm) -> None:
-        """Take 16 kHz samples. Never blocks; an engine that falls behind drops nothing but
-        answers later."""
+        """Adds 16 kHz int16 samples. Never blocks; an engine under load answers later but drops
+        nothing."""
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        """Ends the utterance; its `Final` follows."""
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Discards the utterance in progress, if any."""
 
-    def events(self) -> AsyncIterator[Partial | Final]: ...
+    def events(self) -> AsyncIterator[Partial | Final]:
+        """Yields the events in order until `close`. Raises EngineError if the engine fails."""
 
     async def close(self) -> None: ...
 
 
 class Recognizer(Protocol):
-    """An engine, shared by all calls of the process."""
+    """A speech recognition engine, shared by all calls of the process."""
 
     name: str
 
     async def start(self) -> None:
-        """Load and warm up; raises EngineError saying what is missing and what to do."""
+        """Loads and warms up. Raises EngineError saying what is missing and how to fix it."""
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> RecognizerStream:
-        """A stream for one speaker. Raises NotPossible when it cannot be heard as asked;
-        EngineFull, EngineError."""
+        """Opens a stream for one speaker. Raises UnsupportedRequest, EngineOverloaded,
+        EngineError."""
 
     async def close(self) -> None: ...
 
 
 EngineFault = Literal["failed", "unloaded", "loading", "unreachable", "timeout", "refused", "full"]
-"""Why an engine does not do its work, as anybody may be told: see `web.speech.errors`."""
+"""Why an engine fails, as reported to clients; see `web.speech_api.errors`."""
 
 
 class EngineError(RuntimeError):
-    """An engine cannot run. The message says why and what to do next to whoever runs the server: it
-    may name addresses and quote another server. Whoever asked for speech is told `fault`."""
+    """Raised when an engine cannot run. The message tells the operator why and what to do; it may
+    contain addresses and quote another server. Clients are only told `fault`."""
 
     def __init__(self, message: str = "", fault: EngineFault = "failed") -> None:
         super().__init__(message)
         self.fault = fault
 
 
-class NotPossible(EngineError, ValueError):
-    """The engine runs and cannot do what was asked for, as a language that it does not know. The
-    message is for whoever asked: it quotes no other server."""
+class UnsupportedRequest(EngineError, ValueError):
+    """Raised when the engine does not support the request, e.g. an unknown language. The message is
+    safe for clients."""
 
 
-class EngineBroken(EngineError):
-    """An engine that was running cannot go on: only a new process helps."""
+class EngineFailed(EngineError):
+    """Raised when a running engine has failed for good; only a new process helps."""
 
 
-class EngineFull(EngineError):
-    """It has as many streams as it can have: one more when another has ended."""
+class EngineOverloaded(EngineError):
+    """Raised when the engine has its maximum number of streams; another may be opened when one
+    ends."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message, "full")
 
 
 class AudioOverrun(ValueError):
-    """More audio was fed to an engine's stream than may wait there."""
+    """Raised when more audio is fed to an engine's stream than it buffers."""

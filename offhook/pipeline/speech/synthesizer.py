@@ -1,4 +1,5 @@
-"""The contract of speech synthesis: text in as it comes, sound out with the words marked."""
+"""The speech synthesis interface that every engine implements: streaming text in, audio with word
+marks out."""
 
 import re
 from collections.abc import AsyncIterator
@@ -14,39 +15,40 @@ MAX_SEED = (1 << 63) - 1
 
 
 class UnknownVoice(ValueError):
-    """The engine has no voice of that name."""
+    """Raised when the engine has no voice of that name."""
 
 
 class TextTooLong(ValueError):
-    """More text waits to be spoken than anybody will listen to."""
+    """Raised when too much text is waiting to be spoken."""
 
 
 @dataclass(frozen=True)
 class VoiceOptions:
-    """How one reply is to sound. Raises ValueError for what no engine can do."""
+    """Options of one reply. Raises ValueError for what no engine supports."""
 
     voice: str = ""
-    """One of the engine's `voices()`; empty: its usual one."""
+    """One of the engine's `voices()`; empty: its default."""
     language: str = ""
-    """ISO 639 code of two or three letters, as "en"; empty: found out from the text."""
+    """ISO 639 code of two or three letters, e.g. "en"; empty: detected from the text."""
     instructions: str = ""
-    """How to speak, in words, as "whispering, in a hurry"; engines that cannot do not."""
+    """How to speak, in words, e.g. "whispering, in a hurry"; engines without this feature ignore
+    it."""
     speed: float = 1.0
-    """0.5..2: 2 is twice as fast, at the same pitch."""
+    """Speaking rate, 0.5..2: 2 is twice as fast, at the same pitch."""
     normalise: bool = True
-    """Numbers, dates and signs are read as words. Without, the text is words already. Engines
-    that read them by themselves always do."""
+    """Whether numbers, dates and symbols are expanded to words. Engines that do so by themselves
+    always do."""
     live: bool = True
-    """Somebody listens as it is spoken. Otherwise the sound goes to a file: replies that are live
-    come first."""
+    """Whether someone listens as it is spoken. Otherwise the audio goes to a file, and live replies
+    have priority."""
     seed: int | None = None
-    """The same text and seed give the same sound; None: another each time. Engines that draw no
-    random numbers do not need it."""
+    """The same text and seed give the same audio; None: varies. Engines without random sampling
+    ignore it."""
     whole_text: bool = False
-    """All of the text is there, so `write` and `end` come at once: an engine may read ahead before
-    it speaks. Otherwise it speaks as the text comes."""
+    """Whether all text is known in advance (`write` and `end` follow at once), so that the engine
+    may read ahead before speaking. Otherwise it speaks as text arrives."""
     cache: bool = True
-    """A reply that was kept may be played, and this one kept, by an engine that keeps any."""
+    """Whether an engine with a reply cache may use it for this reply."""
 
     def __post_init__(self) -> None:
         if len(self.voice) > MAX_VOICE_CHARS:
@@ -61,7 +63,8 @@ class VoiceOptions:
             raise ValueError(f"seed is {self.seed}, not 0..{MAX_SEED}")
 
     def demands(self) -> str:
-        """What it asks of the engine beyond speaking, in words: "the voice 'amy'"; else empty."""
+        """Describes the options that an engine may not support, e.g. "the voice 'amy'"; empty if
+        none."""
         parts = (
             f"the voice {self.voice!r}" if self.voice else "",
             f"the language {self.language!r}" if self.language else "",
@@ -76,49 +79,50 @@ DEFAULT_VOICE = VoiceOptions()
 
 @dataclass(frozen=True)
 class Speech:
-    """A piece of sound and the text whose last sample it ends with.
+    """A piece of audio and the text that ends with its last sample.
 
-    Pieces follow one another without gap. `text` is the exact slice of the text written (with its
-    punctuation and following space), so that joining the texts of the pieces played gives the
-    words that were heard. It may be empty: sound that completes no word.
+    Pieces are contiguous. `text` is an exact slice of the text written (with punctuation and the
+    following space), so the concatenated texts of the pieces played are what was heard. It may be
+    empty if the audio completes no word.
     """
 
     pcm: Pcm
-    """24 kHz samples."""
+    """24 kHz int16 samples."""
     text: str
 
 
 class SynthesizerStream(Protocol):
-    """One reply. ``write`` text as the agent makes it, then ``end``; iterate for the sound.
+    """One reply. Call `write` with text as it is generated, then `end`; iterate for the audio.
 
-    Starvation of text holds the voice, it never ends it; only ``end`` does. ``cancel`` frees the
-    engine at once and ends the iteration. The iteration raises EngineError when the engine cannot
-    go on.
+    Lack of text suspends the voice but never ends it; only `end` does. `cancel` frees the engine at
+    once and ends the iteration. The iteration raises EngineError if the engine fails.
     """
 
     def write(self, text: str) -> None:
-        """Raises TextTooLong when more waits to be spoken than the engine keeps."""
+        """Adds text. Raises TextTooLong if more is waiting than the engine buffers."""
 
-    def end(self) -> None: ...
+    def end(self) -> None:
+        """Ends the text."""
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Stops speaking at once."""
 
     def __aiter__(self) -> AsyncIterator[Speech]: ...
 
 
 class Synthesizer(Protocol):
-    """An engine, shared by all calls of the process."""
+    """A speech synthesis engine, shared by all calls of the process."""
 
     name: str
 
     def voices(self) -> list[str]:
-        """Names of the voices, the usual one first; complete once it has started."""
+        """Returns the names of the voices, the default first; complete once started."""
 
     async def start(self) -> None:
-        """Load and warm up; raises EngineError saying what is missing and what to do."""
+        """Loads and warms up. Raises EngineError saying what is missing and how to fix it."""
 
     def open(self, options: VoiceOptions = DEFAULT_VOICE) -> SynthesizerStream:
-        """Begin a reply, inside the running loop. Raises UnknownVoice, and ValueError for what
-        else this engine cannot do, as a language it does not speak."""
+        """Opens a reply, inside a running event loop. Raises UnknownVoice, and ValueError for other
+        unsupported options, e.g. a language."""
 
     async def close(self) -> None: ...

@@ -1,5 +1,5 @@
-"""From sound to text, stage by stage: what an engine needs to fill a `Timing`, and what is made of
-one. Sans-io: times are given, in s of time.monotonic()."""
+"""Latency from audio to text by stage: collects what a `Timing` needs and derives the stages.
+Sans-io; times are time.monotonic() in s."""
 
 from collections import deque
 from dataclasses import dataclass, fields, replace
@@ -10,34 +10,34 @@ from typing import TypeVar
 from offhook.pipeline.speech.recognizer import Final, Partial, Timing
 
 GRAIN = 80
-"""Samples, 5 ms: what comes in smaller pieces is kept as pieces of this size."""
+"""Samples (5 ms); smaller chunks are merged to this size."""
 
 Event = TypeVar("Event", bound=Partial | Final)
 
 
 @dataclass(frozen=True)
 class Stages:
-    """How long the newest sound behind a text was where, in ms."""
+    """Time that the newest audio of a text spent in each stage, in ms."""
 
     buffering_ms: float
-    """From its first sample to all that the update needed: what no engine can be faster than."""
+    """From its first sample until the update's audio was complete; no engine can be faster."""
     queued_ms: float
     gpu_ms: float
     routed_ms: float
-    """From the model to the stream's mailbox on the event loop; where the engine is in another
-    process, all the way from there."""
+    """From the model to the stream's mailbox on the event loop; for a remote engine, including the
+    network."""
     sent_ms: float
     """From the mailbox to the write on the client's socket."""
 
     @classmethod
     def of(cls, timing: Timing, sent: float) -> "Stages":
-        """`sent`: when the text was written."""
+        """`sent` is the time at which the text was written."""
         at = (timing.begun, timing.buffered, timing.started, timing.done, timing.routed, sent)
         return cls(*[round(max(0.0, b - a) * 1000, 2) for a, b in pairwise(at)])
 
     def until(self, came: float) -> Timing:
-        """The same on the clock of whoever got the text at `came`. The way there is not known: it
-        counts as none."""
+        """Reconstructs the timing on the receiver's clock for a text that arrived at `came`,
+        ignoring the network delay."""
         done = came - (self.routed_ms + self.sent_ms) / 1000
         started = done - self.gpu_ms / 1000
         buffered = started - self.queued_ms / 1000
@@ -48,18 +48,19 @@ STAGES = tuple(each.name.removesuffix("_ms") for each in fields(Stages))
 
 
 class Arrivals:
-    """When the sound of one utterance came. Counts are samples of the utterance."""
+    """Arrival times of one utterance's audio, counted in its samples."""
 
     def __init__(self) -> None:
         self._pieces: deque[tuple[int, float]] = deque()
-        """Where each ends and when it came: those the last update had are forgotten."""
+        """End position and arrival time of each chunk; those used by the last update are
+        dropped."""
         self._last = 0
-        """Where the last one begins."""
+        """Start of the last chunk."""
         self._fed = 0
         self._ended = inf
         self._begun = self._buffered = 0.0
         self.covered = 0
-        """By the updates so far."""
+        """Samples covered by the updates so far."""
 
     def came(self, samples: int, now: float) -> None:
         if not samples:
@@ -72,12 +73,12 @@ class Arrivals:
         self._pieces.append((self._fed, now))
 
     def ended(self, now: float) -> None:
-        """There is no more of it."""
+        """Ends the audio."""
         self._ended = now
 
     def update(self, covers: int, needs: int, started: float, done: float) -> Timing:
-        """Of a text of the sound up to `covers`, that was due when there was as much as `needs`,
-        or the end. One without new sound waits since the last."""
+        """Returns the timing of a text that covers `covers` samples and was due at `needs` samples
+        or at the end. An update without new audio counts from the last one."""
         if covers > self.covered:
             self._note(covers)
             due = (came for end, came in self._pieces if end >= needs)
@@ -85,34 +86,35 @@ class Arrivals:
         return Timing(self._begun, self._buffered, max(started, self._buffered), done)
 
     def final(self, started: float, done: float) -> Timing:
-        """Of the last text, that was due when the end had been asked for."""
+        """Returns the timing of the final text, which was due when the end was requested."""
         self._note(self._fed)
         buffered = self._end()
         return Timing(min(self._begun, buffered), buffered, max(started, buffered), done)
 
     def forget(self, samples: int) -> None:
-        """The utterance is taken to begin so much later."""
+        """Moves the start of the utterance forward."""
         self._pieces = deque((end - samples, came) for end, came in self._pieces)
         self._fed -= samples
         self._last -= samples
         self.covered = max(0, self.covered - samples)
 
     def _note(self, covers: int) -> None:
-        """The next update has the sound from `covered` to `covers`."""
+        """Records that the next update covers audio from `covered` to `covers`."""
         while self._pieces and self._pieces[0][0] <= self.covered:
             self._pieces.popleft()
         self._begun = self._pieces[0][1] if self._pieces else self._end()
         self.covered = covers
 
     def _end(self) -> float:
-        """When it was asked for; of an utterance that an engine ended, when its last sound came."""
+        """Returns when the end was requested, or when the last audio arrived if an engine ended the
+        utterance."""
         if self._ended < inf:
             return self._ended
         return self._pieces[-1][1] if self._pieces else self._buffered
 
 
 def routed(event: Event, now: float) -> Event:
-    """The event, that is in its stream's mailbox now."""
+    """Returns the event with its arrival in the stream's mailbox recorded."""
     if (t := event.timing) is None:
         return event
     return replace(event, timing=Timing(t.begun, t.buffered, t.started, t.done, now))

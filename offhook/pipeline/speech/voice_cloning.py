@@ -1,6 +1,6 @@
-"""The contract of engines that speak with the voice of a recording, and say what voices they have.
+"""The interface of engines that clone voices from recordings and list their voices.
 
-A `Synthesizer` may be a `ClonesVoices` too; those that are not have the voices they were made with.
+A `Synthesizer` may also be a `VoiceCloner`; others have only built-in voices.
 """
 
 import re
@@ -13,7 +13,7 @@ from offhook.pipeline.speech.synthesizer import SynthesizerStream, VoiceOptions
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NAME_RULE = "a voice is called by letters, digits, - and _, up to 64 of them"
 MIN_S, MAX_S = 3, 30
-"""Of a recording that are used, with little silence around them."""
+"""Minimum and maximum length of a recording in s, with little silence around the speech."""
 LENGTH_RULE = f"{MIN_S} to {MAX_S} s of one person speaking are needed"
 CONSENT_RULE = (
     "a voice is cloned only with its speaker's consent: say that the person agreed "
@@ -22,36 +22,36 @@ CONSENT_RULE = (
 
 
 class VoiceError(EngineError):
-    """A voice cannot be made, or no longer be had. The message says why and what to do."""
+    """Raised when a voice cannot be created or used. The message says why and what to do."""
 
 
-class NoConsent(VoiceError):
-    """Nobody said that the speaker agreed."""
+class ConsentMissing(VoiceError):
+    """Raised when the speaker's consent was not stated."""
 
 
-class CannotClone(VoiceError):
-    """This engine, or this model, clones no voices."""
+class CloningUnsupported(VoiceError):
+    """Raised when the engine or model does not support voice cloning."""
 
 
-class VoiceTaken(VoiceError):
-    """There is a voice of that name."""
+class VoiceExists(VoiceError):
+    """Raised when a voice of that name exists."""
 
 
 class TooManyClones(VoiceError):
-    """So many are being made that this one must be asked for later."""
+    """Raised when too many voices are being cloned; try again later."""
 
 
 @dataclass(frozen=True)
 class KnownVoice:
-    """One that an engine speaks with."""
+    """A voice that an engine can use."""
 
     name: str
     kind: str = "speaker"
-    """speaker: the engine's own; design: described in words; clone: of a recording."""
+    """speaker: built in; design: described in words; clone: from a recording."""
     languages: tuple[str, ...] = ()
-    """ISO 639 codes; empty: not known."""
+    """ISO 639 codes; empty: unknown."""
     created_s: int = 0
-    """Seconds since the epoch; 0: with the engine."""
+    """Creation time in s since the epoch; 0: built in."""
 
 
 @dataclass(frozen=True)
@@ -59,27 +59,27 @@ class Sample:
     """A recording of one person."""
 
     file: bytes
-    """An audio or video file, as it was sent: hostile until it is decoded."""
+    """An uploaded audio or video file; untrusted."""
     text: str = ""
-    """What is said in it; empty: not known, and the likeness is not so near."""
+    """Transcript; empty: unknown, with less similarity."""
     consent: bool = False
-    """The speaker agreed."""
+    """Whether the speaker has consented."""
 
 
 @runtime_checkable
-class ClonesVoices(Protocol):
-    """All raise EngineError when the engine cannot go on."""
+class VoiceCloner(Protocol):
+    """Clones voices. All methods raise EngineError if the engine fails."""
 
     async def known_voices(self) -> list[KnownVoice]:
-        """The usual one first."""
+        """Returns the voices, the default first."""
 
     async def add_voice(self, name: str, sample: Sample, language: str = "") -> KnownVoice:
-        """Clone the voice and keep it under a name, for all who share the folder. `language`: what
-        it speaks when nobody says; empty: found out from the text. Raises VoiceError."""
+        """Clones a voice and stores it under a name for everyone who shares the folder. `language`
+        is its default; empty: detected from the text. Raises VoiceError."""
 
     async def remove_voice(self, name: str) -> None:
-        """Raises UnknownVoice, VoiceError."""
+        """Removes a voice. Raises UnknownVoice, VoiceError."""
 
     async def open_clone(self, sample: Sample, options: VoiceOptions) -> SynthesizerStream:
-        """Begin a reply with the voice of the sample, which gets no name. Raises VoiceError here or
-        from the iteration, ValueError for what the engine cannot do."""
+        """Opens a reply with a one-time clone of the sample. Raises VoiceError, here or from the
+        iteration, and ValueError for unsupported options."""

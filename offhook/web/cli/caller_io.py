@@ -1,8 +1,8 @@
-"""The scripted caller: a real client that calls, speaks, listens and reports, by WebRTC or by SIP.
+"""The scripted caller: a real client that calls over WebRTC or SIP, speaks, listens and reports.
 
-The same peer as the server's, on the other side of the offer; so a call exercises signalling, ICE,
-DTLS, SRTP, jitter buffer, codecs and turn-taking end to end. By SIP it is a phone: what the server
-understood and how long its steps took is then not in the report.
+It uses the server's own peer on the other side of the offer, so a call exercises signalling, ICE,
+DTLS, SRTP, jitter buffer, codecs and turn-taking end to end. Over SIP it is a phone, and the report
+lacks what only the server knows: transcripts and its own latencies.
 """
 
 import asyncio
@@ -29,48 +29,53 @@ from offhook.telephony.sip.messages.grammar import SipError
 from offhook.telephony.sip.trunks.trunks import CODECS
 from offhook.web.cli.caller_leg import AUDIBLE_DBFS as AUDIBLE_DBFS
 from offhook.web.cli.caller_leg import ScriptedCallerLeg
-from offhook.web.cli.caller_sip_io import AgentByEar, SipCallerLeg, SipLine, is_sip
+from offhook.web.cli.caller_sip_io import AgentByEar, SipCaller, SipCallerLeg, is_sip
 
 HTTP_TIMEOUT = aiohttp.ClientTimeout(total=15)
 CANCEL_TIMEOUT = aiohttp.ClientTimeout(total=2)
 CONNECT_S = 15
 GREETING_S = 4
-"""How long to wait for an agent that speaks first."""
+"""Time in s to wait for an agent that speaks first."""
 REPLY_S = 20
 """How long to wait for a reply to begin, and how long for the server to say it has ended."""
 PING_S = 1
 PAUSE_S = 0.4
-"""Between the agent's last word and the caller's next."""
+"""Pause in s between the agent's last word and the caller's next."""
 
 
 class CallError(RuntimeError):
-    """The call could not be made; the message says why and what to do."""
+    """Raised when the call cannot be made; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One thing the caller says."""
+    """One thing that the caller says."""
 
     label: str
     pcm: Pcm
-    """24 kHz, without silence at its ends."""
+    """24 kHz samples, trimmed."""
 
 
 @dataclass
 class TurnReport:
+    """The report of one turn."""
+
     said: str
     heard: str = ""
     """The server's final transcript of it."""
     reply: str = ""
     response_ms: int | None = None
-    """From the last packet of the caller's speech to the first of the agent's, at this end."""
+    """Time in ms from the last packet of the caller's speech to the first of the agent's, at this
+    end."""
     latency: dict[str, Any] = field(default_factory=dict)
-    """The server's own breakdown."""
+    """The server's own latency breakdown."""
     interrupted: dict[str, str] | None = None
 
 
 @dataclass
 class CallReport:
+    """The report of a whole call."""
+
     url: str
     greeting: str = ""
     turns: list[TurnReport] = field(default_factory=list)
@@ -83,7 +88,7 @@ class CallReport:
 
 
 def read_audio(path: Path) -> Pcm:
-    """Any file PyAV reads, as 24 kHz mono."""
+    """Reads any audio file that PyAV supports as 24 kHz mono."""
     try:
         with av.open(str(path)) as container:
             mono: ToMono | None = None
@@ -98,13 +103,13 @@ def read_audio(path: Path) -> Pcm:
 
 
 def trimmed(pcm: Pcm, threshold: int = 300) -> Pcm:
-    """Without silence at its ends, so that latency is counted from the last sound."""
+    """Trims silence, so that latency counts from the last sound."""
     loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) > threshold)
     return pcm[loud[0] : loud[-1] + 1] if len(loud) else pcm
 
 
 async def spoken(synthesizer: Synthesizer, text: str, options: VoiceOptions = DEFAULT_VOICE) -> Pcm:
-    """A text as 24 kHz sound."""
+    """Synthesizes a text to 24 kHz samples."""
     stream = synthesizer.open(options)
     stream.write(text)
     stream.end()
@@ -115,7 +120,7 @@ async def spoken(synthesizer: Synthesizer, text: str, options: VoiceOptions = DE
 
 
 class CallerLeg(ScriptedCallerLeg, PeerLeg):
-    """A peer that notes what it hears."""
+    """A WebRTC leg that records what it hears."""
 
     def __init__(self, call_id: str) -> None:
         super().__init__(call_id)
@@ -125,15 +130,15 @@ class CallerLeg(ScriptedCallerLeg, PeerLeg):
             self._channel.send(f"ping: {now_ms}")
 
 
-def _sip_line(url: str, clock: PacketClock, codecs: tuple[str, ...]) -> SipLine:
+def _sip_line(url: str, clock: PacketClock, codecs: tuple[str, ...]) -> SipCaller:
     try:
-        return SipLine(url, clock, codecs)
+        return SipCaller(url, clock, codecs)
     except SipError as error:
         raise CallError(f"{url}: {error}") from error
 
 
 class ScriptedCall:
-    """One call by a script of lines."""
+    """One call that follows a script of lines."""
 
     def __init__(
         self,
@@ -144,10 +149,10 @@ class ScriptedCall:
         show: Callable[[str], None] = lambda text: None,
         codecs: tuple[str, ...] = CODECS,
     ) -> None:
-        """`codecs` are those of a call by SIP. Raises CallError when a sip: URL is none."""
+        """`codecs` applies to SIP calls. Raises CallError for an invalid sip: URL."""
         self.report = CallReport(url)
         self._clock = PacketClock()
-        self._sip: SipLine | None = None
+        self._sip: SipCaller | None = None
         self.leg: CallerLeg | SipCallerLeg
         if is_sip(url):
             self._sip = _sip_line(url, self._clock, codecs)
@@ -173,7 +178,7 @@ class ScriptedCall:
         self.leg.on_closed = self._ended
 
     async def run(self) -> CallReport:
-        """Place the call and go through the script. Raises CallError."""
+        """Places the call and runs the script. Raises CallError."""
         try:
             if self._sip is not None:
                 await self._connect_by_sip(self._sip)
@@ -205,7 +210,7 @@ class ScriptedCall:
         if self.leg.closed is None:
             self.report.ended_by = "caller"
 
-    async def _connect_by_sip(self, line: SipLine) -> None:
+    async def _connect_by_sip(self, line: SipCaller) -> None:
         try:
             await line.call()
         except (DialError, OSError) as error:
@@ -244,7 +249,7 @@ class ScriptedCall:
         self._send("client-ready", ready)
 
     async def _cancel(self, url: str) -> None:
-        """Free the server's line: a connection that is not up cannot say that we have left."""
+        """Releases the server's line; an unconnected peer cannot signal that it has left."""
         with suppress(aiohttp.ClientError, TimeoutError):
             async with (
                 aiohttp.ClientSession(headers=self._headers, timeout=CANCEL_TIMEOUT) as http,
@@ -316,7 +321,7 @@ class ScriptedCall:
             self._show(f"agent: {turn.reply}" if turn.reply else "  no answer")
 
     async def _within(self, event: asyncio.Event, seconds: float) -> bool:
-        """Whether the event came in time, and before the call ended."""
+        """Waits for the event; returns whether it came in time and before the call ended."""
         waits = {asyncio.create_task(event.wait()), asyncio.create_task(self._closed.wait())}
         _, pending = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
@@ -328,7 +333,7 @@ class ScriptedCall:
         self._reply = []
         return text
 
-    # --- what the server says ---
+    # --- messages of the server ---
 
     def _ended(self, reason: str) -> None:
         self.report.ended_by = self.report.ended_by or "server"
@@ -370,7 +375,7 @@ class ScriptedCall:
                 self._show(f"  (paused and went on: {data.get('text', '')!r})")
 
     def save(self, directory: Path) -> None:
-        """Write what was heard and said, and the events, into `directory`."""
+        """Writes both sides' audio and the events into `directory`."""
         directory.mkdir(parents=True, exist_ok=True)
         for name, rate, pieces in (
             ("agent", RATE_IN, self.leg.heard),

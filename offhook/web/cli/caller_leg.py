@@ -1,4 +1,4 @@
-"""What a scripted caller notes of its line, whichever way it called."""
+"""The leg of a scripted caller, for any kind of call."""
 
 from typing import Any
 
@@ -11,22 +11,22 @@ from offhook.media.rtp.rtp_leg import RtpLeg
 
 AUDIBLE_DBFS = -50.0
 SOUND_DBFS = -65.0
-"""A packet above has the beginning of a word in it, or more; silence and coding noise are below."""
+"""Level above which a packet contains speech; silence and coding noise are below."""
 
 
 class ScriptedCallerLeg(RtpLeg):
-    """Notes when packets with sound arrive, and keeps what is heard and said."""
+    """Records when packets with sound arrive, and both sides' audio."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.speech_arrivals: list[float] = []
         self.sounded: list[float] = []
-        """Ticks in which the agent could be heard."""
+        """Times at which the agent was audible."""
         self.heard: list[Pcm] = []
         self.said: list[Pcm] = []
         self.said_until = 0.0
         self._decoders: dict[int, Decoder] = {}
-        """By payload type, for packets as they arrive."""
+        """Decoders by payload type, for packets as they arrive."""
         self.listen(self._keep)
 
     def receive_rtp(self, data: bytes, now: float) -> None:
@@ -39,7 +39,7 @@ class ScriptedCallerLeg(RtpLeg):
             packet = RtpPacket.parse(data)
             number = packet.payload_type
             if number not in self._decoders:
-                if number not in self._format.decoders:  # of key presses, say
+                if number not in self._format.decoders:  # DTMF, for example
                     return False
                 self._decoders[number] = self._format.decoders[number]()
             return dbfs(self._decoders[number].decode(packet.payload)) > SOUND_DBFS
@@ -55,7 +55,7 @@ class ScriptedCallerLeg(RtpLeg):
             self.said_until = now
 
     def last_sound_before(self, now: float) -> float:
-        """When the last sound of the agent before `now` came off the wire: the jitter buffer's
-        own delay is taken out."""
+        """Returns when the agent's last sound before `now` arrived from the network, excluding the
+        jitter buffer's delay."""
         delay = self.statistics().buffer_ms / 1000
         return max((t - delay for t in self.sounded if t - delay < now), default=0.0)

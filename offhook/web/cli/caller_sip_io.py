@@ -1,7 +1,7 @@
-"""The scripted caller's line by SIP: a phone of its own that places one call.
+"""A SIP phone that places the scripted caller's one call.
 
-SIP carries nothing but the call, so what the agent does is told by ear, and what it said and
-understood is not known at this end.
+SIP carries only the call, so the agent's activity is detected from its audio, and its transcripts
+are unknown here.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from offhook.web.cli.caller_leg import AUDIBLE_DBFS, ScriptedCallerLeg
 from offhook.web.http.access import LOOPBACK_NAMES
 
 QUIET_S = 0.9
-"""The agent has ended when it was silent for this long; between sentences it is for less."""
+"""Silence in s after which the agent has finished; pauses between sentences are shorter."""
 
 
 def is_sip(url: str) -> bool:
@@ -32,7 +32,7 @@ def is_sip(url: str) -> bool:
 
 
 class AgentByEar:
-    """Whether the agent speaks, as far as it can be heard."""
+    """Detects from its audio whether the agent is speaking."""
 
     def __init__(self, speaks: asyncio.Event, silent: asyncio.Event) -> None:
         self._speaks, self._silent = speaks, silent
@@ -51,7 +51,7 @@ class AgentByEar:
             self._silent.set()
 
     def forget(self) -> None:
-        """What was heard until now is not what is waited for."""
+        """Discards the audio heard so far."""
         self._speaking = False
         self._speaks.clear()
         self._silent.set()
@@ -59,14 +59,14 @@ class AgentByEar:
 
 class SipCallerLeg(ScriptedCallerLeg, SipLeg):
     def use_address(self, address: str) -> None:
-        """Ours, in the offer."""
+        """Sets our address in the offer."""
         self._transport.address = address
 
 
 class _Phone(SipEndpoint):
-    """Makes calls with the one line there is."""
+    """A SIP endpoint that uses the single leg for its call."""
 
-    def __init__(self, settings: SipSettings, host: "SipLine") -> None:
+    def __init__(self, settings: SipSettings, host: "SipCaller") -> None:
         super().__init__(settings, host)
         self._leg = host.leg
 
@@ -75,11 +75,11 @@ class _Phone(SipEndpoint):
         return self._leg
 
 
-class SipLine:
-    """A phone for one call to a SIP URI; also the endpoint's Host."""
+class SipCaller:
+    """A phone for one call to a SIP URI; implements the endpoint's Host."""
 
     def __init__(self, url: str, clock: PacketClock, codecs: tuple[str, ...] = CODECS) -> None:
-        """Raises SipError when the URL is none."""
+        """Raises SipError for an invalid URL."""
         uri = Uri.parse(url)
         secure = uri.scheme == "sips" or (uri.parameter("transport") or "").lower() == "tls"
         host = "::" if ":" in uri.host else "0.0.0.0"
@@ -93,12 +93,12 @@ class SipLine:
             "caller", media, RtpPorts(host, *settings.rtp_ports), host, self.opus
         )
         self.setup_ms: float | None = None
-        """From the INVITE to the answer."""
+        """Time in ms from the INVITE to the answer."""
         self._url = url
         self._phone = _Phone(settings, self)
 
     async def call(self) -> None:
-        """Returns when the call is answered. Raises DialError, OSError."""
+        """Returns once the call is answered. Raises DialError, OSError."""
         await self._phone.start()
         began = monotonic()
         call = self._phone.dial(Dial(self._url, caller="offhook-call"))
@@ -115,7 +115,7 @@ class SipLine:
     # --- for the endpoint (Host) ---
 
     def admit(self) -> None:
-        """We call; nobody calls us."""
+        """Never called: this phone only makes calls."""
 
     async def take_call(self, leg: Leg, agent: str) -> None:
         await leg.until_closed()
@@ -124,4 +124,4 @@ class SipLine:
         raise LegError("this phone has no WebRTC")
 
     def record(self, record: CallRecord) -> None:
-        """Nobody asks."""
+        """Ignores the record."""

@@ -1,4 +1,4 @@
-"""`offhook dial` and `offhook sip-trace`: a running server's phones, asked over HTTP."""
+"""`offhook dial` and `offhook sip-trace`: HTTP client of a running server's phones."""
 
 import asyncio
 import json
@@ -14,18 +14,18 @@ import aiohttp
 from offhook.pipeline.speech.remote.worker_client_io import UNIX
 
 ANSWER_S = 15.0
-"""For the server to answer a request."""
+"""Time limit in s for a response."""
 SILENCE_S = 30.0
-"""A server that says nothing for so long is gone: three times as long as it is ever silent."""
+"""Time in s without data after which the server is considered lost: three keep-alive intervals."""
 
 
 class PhoneError(RuntimeError):
-    """The server did not do what was asked; the message says why."""
+    """Raised when the server does not do what was asked; the message says why."""
 
 
 @dataclass(frozen=True)
-class Happened:
-    """One state of the call, and when it was heard of, in seconds since it was asked for."""
+class CallProgress:
+    """A state of the call, with the time in s since the request."""
 
     call_id: str
     state: str
@@ -37,11 +37,11 @@ class Happened:
         return {**self.__dict__, "at": round(self.at, 3)}
 
 
-Show = Callable[[Happened], None]
+Show = Callable[[CallProgress], None]
 
 
-def in_words(happened: Happened, answered_at: float | None) -> str:
-    """A line for people. `answered_at`: when the call was answered, if it was."""
+def in_words(happened: CallProgress, answered_at: float | None) -> str:
+    """Returns a line for people; `answered_at` is when the call was answered, if it was."""
     match happened.state:
         case "dialing":
             return f"dialing (call {happened.call_id})"
@@ -66,7 +66,7 @@ class Phones:
         self._headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
 
     async def dial(self, asked: dict[str, Any], show: Show) -> bool:
-        """Place a call, show how it goes until it ends, and say whether it was answered. SIGINT
+        """Places a call, shows its progress to the end and returns whether it was answered. SIGINT
         hangs up. Raises PhoneError."""
         began, answered = monotonic(), False
         async with self._session() as http:
@@ -82,7 +82,9 @@ class Phones:
             try:
                 async for event in self._events(http, call_id):
                     at = monotonic() - began
-                    show(Happened(call_id, event["state"], event["status"], event["reason"], at))
+                    show(
+                        CallProgress(call_id, event["state"], event["status"], event["reason"], at)
+                    )
                     answered |= event["state"] == "answered"
             finally:
                 asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
@@ -90,7 +92,7 @@ class Phones:
         return answered
 
     async def trace(self, call_id: str, as_json: bool) -> str:
-        """What was said on the wire. Raises PhoneError."""
+        """Returns the recorded SIP messages. Raises PhoneError."""
         headers = {"Accept": "application/json" if as_json else "text/plain"}
         async with self._session() as http:
             path = f"/sip/trace?call={quote(call_id)}"
@@ -117,7 +119,7 @@ class Phones:
     async def _events(
         self, http: aiohttp.ClientSession, call_id: str
     ) -> AsyncIterator[dict[str, Any]]:
-        """Of a call until it has ended."""
+        """Yields the events of a call until it ends."""
         timeout = aiohttp.ClientTimeout(None, sock_read=SILENCE_S)
         try:
             path = f"{self._url}/calls/{call_id}/events"
@@ -135,7 +137,7 @@ class Phones:
 
 
 async def _check(answer: aiohttp.ClientResponse) -> None:
-    """Raises PhoneError with what the server says is wrong."""
+    """Raises PhoneError with the server's message if the request failed."""
     if answer.status < 400:
         return
     try:

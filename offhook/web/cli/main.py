@@ -64,7 +64,7 @@ def _speech(arguments: Namespace) -> int:
 
 
 def _running_server(arguments: Namespace) -> tuple[str, str]:
-    """Address and key of the server that is asked: as said, or those of the configuration."""
+    """Returns URL and key of the server from the arguments or the configuration."""
     from offhook.web.config import config as configuration
 
     if arguments.url:
@@ -114,7 +114,7 @@ def _call(arguments: Namespace) -> int:
 
 
 def _table(report: dict[str, Any]) -> str:
-    """Latencies of the turns, one a line."""
+    """Returns the latencies of the turns, one per line."""
     rows = [f"{'turn':>4} {'here':>7} {'server':>7}  spans (ms)"]
     for number, turn in enumerate(report["turns"], 1):
         spans = turn["latency"].get("spans", [])
@@ -125,7 +125,7 @@ def _table(report: dict[str, Any]) -> str:
 
 
 def _dial(arguments: Namespace) -> int:
-    from offhook.web.cli.dial_io import Happened, Phones, in_words
+    from offhook.web.cli.dial_io import CallProgress, Phones, in_words
 
     a = arguments
     asked = {
@@ -141,7 +141,7 @@ def _dial(arguments: Namespace) -> int:
     }
     answered_at: float | None = None
 
-    def show(happened: Happened) -> None:
+    def show(happened: CallProgress) -> None:
         nonlocal answered_at
         if happened.state == "answered":
             answered_at = happened.at
@@ -160,8 +160,8 @@ def _sip_trace(arguments: Namespace) -> int:
 
 
 def _operator(arguments: Namespace) -> tuple[str, str]:
-    """Where a running server's operator is answered, and the key: as said, or those of this
-    machine's server. Its key goes nowhere else."""
+    """Returns the operator's URL and key from the arguments or this machine's configuration, whose
+    key is sent to no other server."""
     from offhook.web.config import config as configuration
 
     a = arguments
@@ -184,7 +184,7 @@ def _transcribe(arguments: Namespace) -> int:
     a = arguments
     if a.format in CAPTIONS and len(a.files) > 1:
         raise ValueError(f"--format {a.format} is for one file: captions of several do not mix")
-    # Engines that have the times anyway give them unasked.
+    # Engines that have word times anyway return them unasked.
     words = a.words or bool(a.format != "text" and a.aligner)
     options = StreamOptions(language=a.language, context=a.context, words=words, live=False)
 
@@ -389,19 +389,18 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
-    logger.remove()  # Pipecat logs a banner when it is imported, before logs are set up
+    logger.remove()  # Pipecat logs a banner on import, before logging is set up
     try:
         code = COMMANDS[arguments.command](arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Who reads what we print has seen enough, as `head` does. What is still to be written when
-        # Python ends would be an error again.
+        # The reader of our output has closed it, as `head` does; flushing at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except (RuntimeError, ValueError, OSError) as error:
-        # What the user can mend: configuration, engines, a server that is not there.
+        # Errors that the user can fix: configuration, engines, an unreachable server.
         print(f"offhook: {error or type(error).__name__}", file=sys.stderr)
         return 1
     return code

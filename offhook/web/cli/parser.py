@@ -11,8 +11,8 @@ MODEL_HELP = "an id, with @ and a branch, tag or commit if need be,"
 BENCHMARKS = ("edge", "turns", "sip", "http", "stream")
 
 
-class _InOrder(argparse.Action):
-    """--say and --play into one list, in the order given."""
+class _InOrderAction(argparse.Action):
+    """Collects --say and --play in one list, in the order given."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
         namespace.script = [*(namespace.script or []), (option.lstrip("-"), values)]
@@ -52,12 +52,12 @@ def parser() -> argparse.ArgumentParser:
     call.add_argument(
         "--say",
         dest="script",
-        action=_InOrder,
+        action=_InOrderAction,
         metavar="TEXT",
         help="speak this line; lines and files are used in the order given",
     )
     call.add_argument(
-        "--play", dest="script", action=_InOrder, metavar="FILE", help="play this sound file"
+        "--play", dest="script", action=_InOrderAction, metavar="FILE", help="play this sound file"
     )
     call.add_argument(
         "--interrupt-after",
@@ -134,8 +134,8 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Pair(argparse.Action):
-    """--variable name=value into one table."""
+class _PairAction(argparse.Action):
+    """Collects --variable NAME=VALUE in one table."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
         name, equals, value = values.partition("=")
@@ -157,14 +157,14 @@ def _phone_parsers(commands: Any) -> None:
     dial.add_argument(
         "--variable",
         dest="variables",
-        action=_Pair,
+        action=_PairAction,
         metavar="NAME=VALUE",
         help="for the agent; may be given several times",
     )
     dial.add_argument(
         "--header",
         dest="headers",
-        action=_Pair,
+        action=_PairAction,
         metavar="X-NAME=VALUE",
         help="for the INVITE; may be given several times",
     )
@@ -193,7 +193,7 @@ def _config_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def _asr_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
-    """`more` engines."""
+    """Adds the ASR options; `more` lists further engines."""
     engines = ("pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", *more)
     parser.add_argument("--engine", choices=engines, default="pocketsphinx")
     parser.add_argument("--model", default="", help=f"{MODEL_HELP} or a folder")
@@ -212,7 +212,7 @@ def _asr_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
 
 
 def _tts_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
-    """`more` engines."""
+    """Adds the TTS options; `more` lists further engines."""
     engines = ("auto", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", *more)
     parser.add_argument("--engine", choices=engines, default="auto")
     parser.add_argument("--model", default="", help=f"of qwen3-tts: {MODEL_HELP} or a folder")

@@ -1,4 +1,4 @@
-"""`offhook speak`: text to a sound file, or to a player, as it is written."""
+"""`offhook speak`: synthesizes text to an audio file or player while it is being read."""
 
 import asyncio
 import codecs
@@ -22,28 +22,30 @@ from offhook.web.speech_api.http.speech_request import find_voice
 
 READ_CHARS = 4096
 AHEAD_CHARS = 20_000
-"""Text given to the engine before it is spoken; more is read when there is room."""
+"""Characters given to the engine ahead of synthesis."""
 STANDARD = "-"
-"""Standard input or output, as the name of a file."""
+"""The file name of standard input or output."""
 
 
 class FileError(ValueError):
-    """A file that cannot be read or written; the message says why."""
+    """Raised when a file cannot be read or written; the message says why."""
 
 
 @dataclass
 class Spoken:
+    """The result of `offhook speak`."""
+
     file: str
     engine: str
     voice: str
     seconds: float = 0.0
-    """Of sound."""
+    """Duration of the audio in s."""
     first_sound_ms: int = 0
-    """From the first text to the first sound."""
+    """Time in ms from the first text to the first audio."""
     real_time_factor: float = 0.0
-    """Time from the first text to the last sound, over the length of the sound."""
+    """Time from the first text to the last audio, divided by the audio's duration."""
     words: list[dict[str, Any]] = field(default_factory=list)
-    """Texts, each with the place in ms where its sound ends."""
+    """Texts with the position in ms where their audio ends."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,7 +66,7 @@ async def of_text(text: str) -> AsyncIterator[str]:
 
 
 def read_text(path: Path) -> str:
-    """Raises FileError."""
+    """Reads a text file. Raises FileError."""
     try:
         return path.read_text("utf-8")
     except OSError as error:
@@ -74,7 +76,7 @@ def read_text(path: Path) -> str:
 
 
 async def of_pipe(source: BinaryIO) -> AsyncIterator[str]:
-    """What comes, as soon as it comes."""
+    """Yields text from a pipe as soon as it arrives."""
     loop = asyncio.get_running_loop()
     came: asyncio.Queue[str | None] = asyncio.Queue(1)
 
@@ -89,7 +91,7 @@ async def of_pipe(source: BinaryIO) -> AsyncIterator[str]:
     def put(text: str | None) -> None:
         asyncio.run_coroutine_threadsafe(came.put(text), loop).result()
 
-    # A daemon, because a read from a terminal cannot be interrupted.
+    # A daemon thread, because a read from a terminal cannot be interrupted.
     threading.Thread(target=read, name="standard input", daemon=True).start()
     while (text := await came.get()) is not None:
         yield text
@@ -109,18 +111,18 @@ SUFFIXES: dict[str, Format] = {
 
 
 def _to_player(data: bytes) -> None:
-    """Without waiting for more."""
+    """Flushes so that a player gets the audio at once."""
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
-class Sink:
-    """Where 24 kHz sound goes. Raises OSError, FileError."""
+class AudioSink:
+    """The destination of 24 kHz audio. Raises OSError, FileError."""
 
     def __init__(self, output: str) -> None:
         self._file: IO[bytes]
         if output == STANDARD:
-            # It cannot go back, even where it is a file: there may be more in that.
+            # Not seekable, even if it is a file, which may have other content.
             self._file = one_way(_to_player)
             self._encoder = open_encoder("wav", self._file)
             return
@@ -141,7 +143,7 @@ class Sink:
 
 
 def check_output(output: str) -> None:
-    """Raises FileError."""
+    """Checks the file extension. Raises FileError."""
     if output != STANDARD and Path(output).suffix.lower() not in SUFFIXES:
         named = ", ".join(SUFFIXES)
         raise FileError(f"{output}: name it {named}, or - for WAV to standard output")
@@ -150,14 +152,14 @@ def check_output(output: str) -> None:
 # --- speaking ---
 
 
-class Speaking:
-    """One text into one sink."""
+class SpeakCommand:
+    """Synthesizes one text into one sink."""
 
     def __init__(self, result: Spoken, stream: SynthesizerStream, length: int | None) -> None:
         self._result = result
         self._stream = stream
         self._length = length
-        """Of the text in characters, if it is known."""
+        """Length of the text in characters, if known."""
         self._written = 0
         self._spoken = 0
         self._room = asyncio.Event()
@@ -190,14 +192,14 @@ class Speaking:
             self._stream.end()
 
     async def _take(self) -> None:
-        sink: Sink | None = None
+        sink: AudioSink | None = None
         samples = 0
         try:
             async for speech in self._stream:
                 if len(speech.pcm):
-                    # Not before there is sound: text without any leaves no empty file.
+                    # Created with the first audio, so that text without any leaves no empty file.
                     if sink is None:
-                        sink = await asyncio.to_thread(Sink, self._result.file)
+                        sink = await asyncio.to_thread(AudioSink, self._result.file)
                     self._note(samples := samples + len(speech.pcm))
                     await asyncio.to_thread(sink.write, speech.pcm)
                 self._mark(speech.text, samples)
@@ -226,12 +228,12 @@ class Speaking:
 
 
 def _voice(name: str, voices: Sequence[str]) -> str:
-    """The engine's voice that the name means; OpenAI's names are those of its usual one, where it
-    has none of that name. A server elsewhere may have no list of voices."""
+    """Resolves a voice name; OpenAI's names fall back to the default voice if the engine has none
+    of that name. A remote server may have no list of voices."""
     try:
         return find_voice(name, voices) if voices else name
     except ApiError:
-        return name  # the engine knows: its list may be older than its voices
+        return name  # the engine decides: its list may be outdated
 
 
 async def speak(
@@ -241,8 +243,8 @@ async def speak(
     output: str,
     length: int | None = None,
 ) -> Spoken:
-    """`texts` into the file `output`. Raises EngineError, FileError, ValueError for what the
-    engine cannot do, OSError."""
+    """Synthesizes `texts` into the file `output`. Raises EngineError, FileError, OSError, and
+    ValueError for unsupported options."""
     check_output(output)
     try:
         if isinstance(synthesizer, RemoteSynthesizer):
@@ -252,7 +254,7 @@ async def speak(
         options = replace(options, voice=_voice(options.voice, synthesizer.voices()))
         voice = options.voice or next(iter(synthesizer.voices()), "")
         result = Spoken(output, synthesizer.name, voice)
-        await Speaking(result, synthesizer.open(options), length).run(texts)
+        await SpeakCommand(result, synthesizer.open(options), length).run(texts)
     finally:
         await synthesizer.close()
     return result

@@ -1,4 +1,4 @@
-"""`offhook transcribe`: audio and video files to text, piece by piece as they are decoded."""
+"""`offhook transcribe`: transcribes audio and video files in segments while they are decoded."""
 
 import shutil
 import sys
@@ -22,13 +22,15 @@ from offhook.web.speech_api.http.transcript import Segment, Transcript
 
 BAR_WIDTH = 24
 CAPTIONS = ("srt", "vtt")
-"""Formats of which the pieces are to be short."""
+"""Formats with short segments."""
 STANDARD_INPUT = "-"
-"""As the name of a file."""
+"""The file name of standard input."""
 
 
 @dataclass
 class Transcription:
+    """The transcript of one file."""
+
     file: str
     engine: str
     transcript: Transcript = field(default_factory=Transcript)
@@ -46,8 +48,7 @@ class Transcription:
 
 
 class Bar:
-    """How far it is, in one line of standard error that is written over; nothing when that is no
-    terminal."""
+    """A progress bar on one line of standard error; invisible unless that is a terminal."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -62,7 +63,7 @@ class Bar:
             sys.stderr.flush()
 
     def loading(self, fraction: float, doing: str) -> None:
-        """A recogniser's `Progress`."""
+        """Implements `Progress` for a recognizer."""
         if fraction < 1:
             self.show(fraction, doing)
         else:
@@ -76,8 +77,8 @@ class Bar:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[Path]:
-    """The file itself; what comes from standard input in a file of its own, for what is in it may
-    begin at its end."""
+    """Yields the file itself; standard input is copied to a file first, since some formats must be
+    read from the end."""
     if str(path) != STANDARD_INPUT:
         yield path
         return
@@ -97,7 +98,7 @@ async def _hear(
     say: Callable[[Segment], None],
     piece_s: float,
 ) -> None:
-    """Raises FileError, EngineError."""
+    """Transcribes one file. Raises FileError, EngineError."""
     bar = Bar(result.file)
     file = FileTranscription(stream, read_pieces(path, (piece_s,)))
     try:
@@ -122,8 +123,8 @@ async def transcribe_all(
     *,
     captions: bool = False,
 ) -> list[str]:
-    """Each piece to `say` as it comes, each file's result to `show`; returns what could not be
-    read, in words. `captions`: in short pieces. Raises EngineError."""
+    """Transcribes the files, passing segments to `say` and each file's result to `show`; returns
+    messages for unreadable files. `captions` makes short segments. Raises EngineError."""
     faults = []
     if isinstance(recognizer, RemoteRecognizer):
         await recognizer.start(options)

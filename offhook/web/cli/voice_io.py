@@ -1,4 +1,4 @@
-"""`offhook voice`: people's voices cloned from recordings, for workers with the same model."""
+"""`offhook voice`: voices cloned from recordings, for workers with the same model."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ from offhook.web.engines.engines_io import check_engine
 from offhook.web.speech_api.http.file_transcription_io import FileError, decoded
 
 MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
-"""Only Base models clone."""
+"""The default; only Base models can clone."""
 CONSENT_RULE = (
     "a voice belongs to the person who speaks with it, and a clone says in it whatever it is told: "
     "ask the speaker of the recording, and give --consent when they have agreed"
@@ -33,9 +33,8 @@ async def add(
     text: str = "",
     language: str = "",
 ) -> Voice:
-    """Clone who speaks in an audio or video file, whose words are `text`, if that is known. Of the
-    model, a Base one, only the two encoders are loaded, on the CPU. Raises VoiceError, FileError
-    and EngineError."""
+    """Clones the speaker of an audio or video file, whose transcript is `text` if known. Loads only
+    the model's encoders, on the CPU. Raises VoiceError, FileError, EngineError."""
     if not consent:
         raise VoiceError(CONSENT_RULE)
     pcm, rate = await asyncio.to_thread(read_recording, path)
@@ -67,8 +66,7 @@ async def add(
 
 
 def read_recording(path: Path) -> tuple[Pcm, int]:
-    """One channel of a file and its rate in Hz, no more of it than is looked at. Raises
-    FileError."""
+    """Returns mono samples of a file and their rate in Hz, as far as needed. Raises FileError."""
     blocks: list[Pcm] = []
     rate = samples = 0
     for block, rate, _ in decoded(path):
@@ -82,11 +80,11 @@ def read_recording(path: Path) -> tuple[Pcm, int]:
 
 
 def kept(models: TtsModels) -> list[Voice]:
-    """The cloned and described voices of a model, by name."""
+    """Returns the cloned and described voices of a model, by name."""
     return voice_folder(models).voices()
 
 
 def remove(models: TtsModels, name: str) -> None:
-    """Raises UnknownVoice, and ValueError for what is no name."""
+    """Raises UnknownVoice, and ValueError for an invalid name."""
     if not voice_folder(models).remove(name.lower()):
         raise UnknownVoice(f"there is no voice {name} of {models.model}: see offhook voice list")

@@ -1,7 +1,7 @@
-"""One configuration: `offhook.toml`, then the environment, validated at start.
+"""The configuration: `offhook.toml`, overridden by the environment, validated at start.
 
-`OFFHOOK_SERVER_PORT=8080` overrides `port` of `[server]`; an unknown key or a wrong value stops the
-server with one line that names it.
+`OFFHOOK_SERVER_PORT=8080` overrides `port` in `[server]`; an unknown key or an invalid value stops
+the server with one line that names it.
 """
 
 import json
@@ -50,17 +50,17 @@ if TYPE_CHECKING:
 DEFAULT_FILE = Path("offhook.toml")
 AsrEngine = Literal["pocketsphinx", "qwen3-asr", "nemotron", "qwen3-asr-official", "openai"]
 TtsEngine = Literal["auto", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", "openai"]
-"""auto: Flite where its library is, else eSpeak NG where its wheel is. openai: a server of OpenAI's
-audio API, which is reached and never run."""
+"""auto: Flite if its library is installed, otherwise eSpeak NG if its wheel is. openai: an external
+server with OpenAI's audio API."""
 OPENAI = "openai"
 ENVIRONMENT_PREFIX = "OFFHOOK_"
 Secret = Annotated[str, Field(repr=False)]
-"""Never in a log, whatever is logged."""
+"""A string that is never logged."""
 TRANSPORTS = ("udp", "tcp", "tls", "ws", "wss")
 
 
 class ConfigError(ValueError):
-    """The configuration cannot be used; the message names the key and the fault, one a line."""
+    """Raised for an invalid configuration; the message has a line per error with the key."""
 
 
 class Section(BaseModel):
@@ -69,36 +69,36 @@ class Section(BaseModel):
 
 class Server(Section):
     host: str = "127.0.0.1"
-    """Only this machine can call unless told otherwise."""
+    """Address to listen on; by default only this machine can connect."""
     port: int = Field(7860, ge=0, le=65535)
     """TCP port of HTTP and WebSockets, the page included; 0 for any free port."""
     processes: int = Field(1, ge=1, le=64)
     """Edge processes sharing the port; calls are spread over them."""
     max_calls: int = Field(20, ge=1, le=MAX_CALLS)
-    """Calls of one process; beyond it callers get 503 with Retry-After."""
+    """Maximum calls per process; further callers get 503 with Retry-After."""
     max_call_minutes: float = Field(120, gt=0)
-    """A call longer than this is ended: somebody forgot to hang up."""
+    """Maximum duration of a call in minutes, in case nobody hangs up."""
     api_key: Secret = ""
-    """When set, callers must send it, or a token of `POST /tokens`, as a bearer token."""
+    """If set, callers must send it, or a token from `POST /tokens`, as a bearer token."""
     admin_key: Secret = ""
-    """The operator's, for /calls, /sip/trace and /tokens. Without it they answer only to direct
+    """The operator's key for /calls, /sip/trace and /tokens. Without it they accept only direct
     connections from this machine."""
     admin_listen: str = ""
-    """Where the operator's routes are instead, unix:PATH or host:port of this machine."""
+    """Separate address of the operator's routes: unix:PATH or host:port on this machine."""
     names: frozenset[str] = frozenset()
-    """By which callers reach the server, besides its addresses and localhost. Without an api_key a
-    request for any other is refused: a page that rebinds its name to us sends that name."""
+    """Host names of the server besides its addresses and localhost. Without an api_key, requests
+    for other names are refused, which prevents DNS rebinding."""
     origins: frozenset[str] = frozenset()
-    """Pages of other sites that may be callers, as https://app.example."""
+    """Origins of other sites whose pages may call, e.g. https://app.example."""
     metrics: Literal["open", "key"] = "open"
-    """Who may read /metrics, which has counts and times: everybody who reaches it, or only who has
-    a key: the operator's, where there are calls. /healthz and /readyz are everybody's."""
+    """Who may read /metrics, which has counts and times: anyone, or only holders of a key (with
+    calls, the operator's). /healthz and /readyz are always public."""
     drain_seconds: float = Field(30, ge=0)
-    """After SIGTERM: how long calls in progress may go on."""
+    """Maximum time that calls may continue after SIGTERM, in s."""
 
     @property
     def local(self) -> bool:
-        """Whether only this machine can call."""
+        """Whether only this machine can connect."""
         return is_loopback(self.host)
 
     @field_validator("admin_listen")
@@ -133,13 +133,13 @@ class Server(Section):
 
     @property
     def url(self) -> str:
-        """Where this machine reaches it, when the port is not 0."""
+        """URL of the server from this machine, if the port is not 0."""
         host = "localhost" if self.host in ("0.0.0.0", "::", "") else self.host
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     @property
     def operator_url(self) -> str:
-        """Where this machine reaches the operator's routes, http://host:port or unix:PATH."""
+        """Address of the operator's routes from this machine: http://host:port or unix:PATH."""
         if self.admin_listen.startswith("unix:"):
             return self.admin_listen
         return f"http://{self.admin_listen}" if self.admin_listen else self.url
@@ -147,30 +147,30 @@ class Server(Section):
 
 class IceServer(Section):
     urls: str | list[str]
-    """URLs of one server, such as turn:turn.example.org or stun:stun.example.org."""
+    """URLs of one server, e.g. turn:turn.example.org or stun:stun.example.org."""
     username: str | None = None
     credential: str | None = Field(None, repr=False)
 
 
 class WebRtc(Section):
     ice_servers: list[IceServer] = []
-    """STUN and TURN servers, for both sides."""
+    """STUN and TURN servers for both sides."""
     addresses: list[str] = []
-    """Local addresses offered to callers; empty: all of this machine."""
+    """Local addresses offered to callers; empty: all addresses of this machine."""
     ping_timeout_seconds: float = Field(15, gt=0)
-    """A caller who has vanished is noticed after this."""
+    """Time in s after which a caller who has disappeared is disconnected."""
 
 
 class Opus(Section):
     bitrate: int = Field(32_000, ge=6_000, le=128_000)
-    """Bit rate of the audio that is sent, in bit/s."""
+    """Bit rate of outgoing audio in bit/s."""
     complexity: int = Field(5, ge=0, le=10)
     """Encoder complexity, from 0 (least CPU) to 10 (best quality)."""
     fec: bool = True
     """Whether in-band forward error correction is sent (RFC 6716 §2.1.7)."""
     dtx: bool = True
 
-    """Whether packets stop while there is nothing to say."""
+    """Whether transmission stops during silence (discontinuous transmission)."""
 
     def settings(self) -> "OpusSettings":
         from offhook.media.codecs.opus import (
@@ -182,8 +182,8 @@ class Opus(Section):
 
 class Engines(Section):
     hub: str = Field("", pattern=r"^(modelscope|https?://[^?#@\s]+)?$")
-    """Where models come from: the address of a mirror of the Hugging Face hub, or "modelscope";
-    empty: the hub, or what HF_ENDPOINT names. A model may name a revision: "Qwen/…@main"."""
+    """Download source of models: the URL of a Hugging Face hub mirror, or "modelscope"; empty: the
+    hub itself or HF_ENDPOINT. A model name may include a revision: "Qwen/…@main"."""
 
     @model_validator(mode="before")
     @classmethod
@@ -196,35 +196,35 @@ class Engines(Section):
 
 
 class SpeechEngine(Section):
-    """What [asr] and [tts] have in common."""
+    """Settings common to [asr] and [tts]."""
 
     engine: str
     model: str = ""
-    """An id or a folder; empty: the engine's usual one."""
+    """A hub id or a folder; empty: the engine's default."""
     device: Device = "auto"
     python: str = ""
-    """Of the environment with the authors' package, for qwen3-asr-official and qwen3-tts-official;
-    empty: of the one that `make qwen-asr-official` or `make qwen-tts-official` makes."""
+    """Python of the environment with the official package, for qwen3-asr-official and
+    qwen3-tts-official; empty: the one created by `make qwen-asr-official` or `make
+    qwen-tts-official`."""
     url: str = ""
-    """Of a worker elsewhere, http://host:port or unix:PATH; then engine, models and devices are its
-    own matter. With openai, of a server of OpenAI's audio API, http://host:port/v1, whose model
-    `model` is."""
+    """URL of an external worker, http://host:port or unix:PATH; it has its own engine, model and
+    device settings. With openai: URL of an OpenAI-compatible audio server, e.g.
+    http://host:port/v1, with `model` as its model."""
     api_key: Secret = ""
-    """What that worker or server wants."""
+    """API key of that worker or server."""
     max_requests: int = Field(MAX_REQUESTS, ge=1)
-    """At a time, of a server of OpenAI's audio API; files wait for calls."""
+    """Maximum concurrent requests to an OpenAI-compatible server; files yield to calls."""
     idle_seconds: float = Field(600, ge=0)
-    """A worker of this machine ends after so long without a call, and its memory is free; 0:
-    never."""
+    """Time in s without calls after which a local worker stops and frees its memory; 0: never."""
     preload: bool | None = None
-    """Not ready before the worker has loaded. Unset: so with `url`, while a worker of this machine
-    is started by the first call, whose words wait for it."""
+    """Whether the server is ready only once the worker has loaded. By default true with `url`; a
+    local worker is started by the first call, whose speech is buffered meanwhile."""
 
     OF_ENGINES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "python": ("qwen3-asr-official", "qwen3-tts-official"),
         "max_requests": (OPENAI,),
     }
-    """Keys that only some engines have."""
+    """Keys that only some engines support."""
 
     @field_validator("url")
     @classmethod
@@ -250,20 +250,21 @@ class SpeechEngine(Section):
 class Asr(SpeechEngine):
     engine: AsrEngine = "pocketsphinx"
     processes: int = Field(1, ge=1)
-    """Of PocketSphinx."""
+    """Number of PocketSphinx processes."""
     final_model: str = ""
-    """Has the last word on an utterance, a larger one than `model`; empty: `model` has."""
+    """A larger model for final texts; empty: `model`."""
     aligner: str = ""
-    """Finds when each word was said, for who asks the worker; empty: nobody can."""
+    """Forced aligner for word timestamps, available to API clients; empty: none."""
     precision: Precision = "bf16"
     max_batch_latency_ms: float = Field(AsrModels.max_batch_latency_ms, ge=0, le=1000)
-    """How long Nemotron's batches may wait for more streams to join."""
+    """Time in ms that Nemotron's batches may wait for more streams."""
     update_ms: int = Field(UPDATE_MS, ge=UPDATE_MS_MIN, le=UPDATE_MS_MAX)
-    """Sound between two updates of the words; fewer, and the engine hears fewer calls at once."""
+    """Audio between two partial transcripts, in ms; smaller values reduce the number of calls that
+    an engine can handle."""
     context: str = ""
     """Names and words to expect."""
     language: str = ""
-    """As "en" or "pt-BR"; empty: what the engine finds."""
+    """BCP 47 tag, e.g. "en" or "pt-BR"; empty: detected."""
 
     OF_ENGINES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         **SpeechEngine.OF_ENGINES,
@@ -286,7 +287,7 @@ class Asr(SpeechEngine):
         )
 
     def options(self) -> StreamOptions:
-        """Raises ConfigError."""
+        """Returns the stream options. Raises ConfigError."""
         try:
             return StreamOptions(self.update_ms, self.context, self.language or None)
         except ValueError as error:
@@ -296,16 +297,16 @@ class Asr(SpeechEngine):
 class Tts(SpeechEngine):
     engine: TtsEngine = "auto"
     voices: str = ""
-    """Folder of the voices that were cloned or described; empty: the usual one."""
+    """Folder of cloned and described voices; empty: the default folder."""
     audio_cache: str = ""
-    """A Redis with the short replies of all workers, redis://host:port/db or unix:///path; empty: a
-    worker remembers its own; "off": nothing that was said is remembered."""
+    """URL of a Redis with the short replies of all workers, redis://host:port/db or unix:///path;
+    empty: a cache in each worker; "off": no cache."""
     voice: str = ""
-    """By its name; empty: the engine's usual one."""
+    """Name of the voice; empty: the engine's default."""
     language: str = ""
-    """As "en"; empty: what the text is in."""
+    """ISO 639 code, e.g. "en"; empty: detected from the text."""
     instructions: str = ""
-    """How to speak, in words, for engines that can."""
+    """How to speak, in words, for engines that support it."""
     speed: float = Field(1.0, ge=MIN_SPEED, le=MAX_SPEED)
 
     @field_validator("audio_cache")
@@ -319,7 +320,7 @@ class Tts(SpeechEngine):
         return TtsModels(self.model, self.device, self.voices, self.audio_cache, hub)
 
     def options(self) -> VoiceOptions:
-        """Raises ConfigError."""
+        """Returns the voice options. Raises ConfigError."""
         try:
             return VoiceOptions(self.voice, self.language, self.instructions, self.speed)
         except ValueError as error:
@@ -330,7 +331,7 @@ class Agent(Section):
     kind: Literal["frontdesk", "openai", "silent"] = "frontdesk"
     """The built-in front desk, a language model, or an agent that only listens."""
     model: str = "gpt-4o-mini"
-    """The model's name at its server."""
+    """Name of the language model at its server."""
     base_url: str = "https://api.openai.com/v1"
     """URL of a server with OpenAI's chat API."""
     api_key: Secret = ""
@@ -339,32 +340,33 @@ class Agent(Section):
         "You are on a phone call. Answer in one or two short spoken sentences, without lists or "
         "markup. Greet the caller first."
     )
-    """The language model's system prompt."""
+    """System prompt of the language model."""
     transfers: list[str] = []
-    """Numbers and SIP addresses, or patterns of them ("+4930*", "*" for all), that the model may
-    transfer calls to. None unless said: callers can talk a model into calling at your cost."""
+    """Numbers and SIP addresses, or patterns of them ("+4930*", "*" for all), to which the model
+    may transfer calls. Empty by default, because callers could talk a model into expensive
+    calls."""
     fallback: str = ""
-    """Another agent, by its name in [agents], that answers when the model fails."""
+    """Name of another agent in [agents] that answers when the model fails."""
     first_token_seconds: float = Field(Limits.first_token_seconds, gt=0, le=60)
-    """From the caller's turn to the first word of the answer; then the caller is told. With a
-    fallback the model has half of it."""
+    """Time limit in s from the end of the caller's turn to the first token of the answer; then the
+    caller is told. With a fallback, half of it for each."""
     between_tokens_seconds: float = Field(Limits.between_tokens_seconds, gt=0, le=60)
-    """In an answer that has begun; then it is broken off."""
+    """Time limit in s between tokens of an answer; then it is aborted."""
     answer_characters: int = Field(Limits.answer_characters, ge=100, le=100_000)
-    """An answer is ended after the sentence that reaches this."""
+    """Length in characters after which an answer ends with the current sentence."""
     tool_rounds: int = Field(Limits.tool_rounds, ge=1, le=100)
-    """How often the model may ask for tools in one turn of the caller."""
+    """Maximum rounds of tool calls in one turn."""
     tool_seconds: float = Field(Limits.tool_seconds, gt=0, le=60)
-    """For a tool; a transfer takes as long as it rings."""
+    """Time limit of a tool in s; a transfer takes as long as it rings."""
     failures: int = Field(Limits.failures, ge=1)
-    """Turns in a row without an answer after which the agent gives up."""
+    """Consecutive turns without an answer after which the agent gives up."""
     gives_up_to: str = ""
-    """A number or SIP address to which the caller is transferred then; empty: the agent says
-    goodbye and hangs up."""
+    """Number or SIP address to which the caller is then transferred; empty: the agent says goodbye
+    and hangs up."""
     sentences: dict[Occasion, str] = {}
-    """What is said when the model fails, in place of the usual words."""
+    """What is said when the model fails, replacing the default sentences."""
     ready_probe: bool = False
-    """Whether /readyz says no while the model's server does not answer."""
+    """Whether /readyz fails while the model's server does not respond."""
 
     @property
     def limits(self) -> Limits:
@@ -372,61 +374,62 @@ class Agent(Section):
 
 
 class SpeechKey(Section):
-    """One program that may use the speech API."""
+    """A program with access to the speech API."""
 
     name: str
-    """In logs and metrics."""
+    """Name of the program in logs and metrics."""
     key: Secret
-    """The program sends it as a bearer token."""
+    """Bearer token of the program."""
     max_requests: int = Field(0, ge=0)
-    """At a time; 0: no limit but that of all."""
+    """Maximum concurrent requests; 0: only the global limit."""
     requests_per_minute: int = Field(0, ge=0)
-    """0: no limit."""
+    """Maximum requests per minute; 0: unlimited."""
 
 
 class Speech(Section):
     """The speech API for programs."""
 
     enabled: bool = True
-    """Whether `offhook serve` has it too."""
+    """Whether `offhook serve` also offers the speech API."""
     transcriptions: int = Field(4, ge=1)
-    """Files heard at a time."""
+    """Maximum concurrent file transcriptions."""
     speeches: int = Field(16, ge=1)
-    """Texts spoken at a time."""
+    """Maximum concurrent speech syntheses."""
     queue: int = Field(32, ge=0)
-    """Requests of each of the two that wait for their turn; beyond, 503 with Retry-After."""
+    """Maximum requests of each kind waiting in the queue; further ones get 503 with Retry-After."""
     streams: int = Field(64, ge=1)
-    """WebSockets of each of the two at a time."""
+    """Maximum concurrent WebSockets of each kind."""
     max_upload_mb: int = Field(512, ge=1)
-    """Largest file that is accepted, in MB."""
+    """Maximum size of an uploaded file in MB."""
     max_audio_minutes: float = Field(240, gt=0)
-    """Longest file that is accepted, in minutes."""
+    """Maximum duration of an uploaded file in minutes."""
     lenient: bool = False
-    """Fields of requests that are not known are passed over, not refused."""
+    """Whether unknown fields in requests are ignored instead of rejected."""
     aliases: dict[str, str] = {}
-    """Names that programs send, and what they mean: "transcription" or "speech", the model that
-    does it here; or a voice of the engine, "" for its usual one."""
+    """Aliases for names that programs send: "transcription" or "speech" for the local model of that
+    kind, or the name of a voice ("" for the default)."""
     keys: tuple[SpeechKey, ...] = ()
-    """Beside the api_key of [server]; without either, everybody may ask who reaches us."""
+    """Keys besides [server] api_key; without any key the API is open to everyone who can
+    connect."""
     translate_url: str = ""
-    """An OpenAI-compatible chat server, http://host:port/v1, that puts what was heard into
-    English; empty: only English is "translated"."""
+    """URL of an OpenAI-compatible chat server, http://host:port/v1, that translates transcripts
+    into English; empty: only English audio can be "translated"."""
     translate_model: str = ""
-    """The chat model's name at that server."""
+    """Name of the chat model at that server."""
     translate_api_key: Secret = ""
     """Bearer token for that server."""
 
 
 class Recording(Section):
     enabled: bool = False
-    """Whether every call is recorded, the caller left and the agent right, with a timeline."""
+    """Whether every call is recorded in stereo (caller left, agent right) with a timeline."""
     directory: Path = Path("recordings")
     """Folder of the recordings."""
 
 
 class Tracing(Section):
     otlp_endpoint: str = ""
-    """Where OpenTelemetry traces go; empty: nowhere."""
+    """OTLP endpoint for OpenTelemetry traces; empty: tracing is off."""
 
 
 class Config(Section):
@@ -438,24 +441,24 @@ class Config(Section):
     tts: Tts = Tts()
     agent: Agent = Agent()
     agents: dict[str, Agent] = {}
-    """Others, by name, for the calls that a route or a program gives them."""
+    """Further agents by name, selected by a route or a program."""
     sip: SipSettings | None = None
-    """Phones; without this table there are none."""
+    """Phones over SIP; without this table there are none."""
     carriers: tuple[CarrierSettings, ...] = ()
-    """Carriers that bring calls as streams: Twilio and its kin."""
+    """Carriers that deliver calls as media streams: Twilio and similar."""
     speech: Speech = Speech()
     recording: Recording = Recording()
     log: Log = Log()
     tracing: Tracing = Tracing()
     turn: dict[str, float] = {}
-    """Times of turn-taking, by the names of TurnSettings."""
+    """Turn-taking times by the names of TurnSettings."""
     frontdesk: Business = DEMO
-    """The business that the front desk answers for."""
+    """The business that the front desk represents."""
 
     @field_validator("sip", mode="before")
     @classmethod
     def _transports_can_be_off(cls, table: Any) -> Any:
-        """TOML has no None: `udp = false`."""
+        """Converts `udp = false` to None, which TOML lacks."""
         if not isinstance(table, dict):
             return table
         given = {name: table[name] for name in TRANSPORTS if name in table}
@@ -509,8 +512,8 @@ class Config(Section):
         return self
 
     def access(self, *, local: bool | None = None, gateway: bool = False) -> AccessPolicy:
-        """Who may ask. `local`: whether only this machine can connect, where that is not said by
-        [server] host; `gateway`: of a server without calls."""
+        """Returns the access policy. `local` is whether only this machine can connect, if [server]
+        host does not determine it; `gateway` means a server without calls."""
         server = self.server
         for_speech: frozenset[Scope] = frozenset(("speech",))
         keys = [Key(key.name, key.key, for_speech) for key in self.speech.keys]
@@ -537,7 +540,7 @@ class Config(Section):
 
 
 def _value(name: str, text: str) -> Any:
-    """Lists and tables come as JSON; the rest as it is written."""
+    """Parses lists and tables as JSON; other values are taken literally."""
     if not text.startswith(("[", "{")):
         return text
     try:
@@ -547,13 +550,13 @@ def _value(name: str, text: str) -> Any:
 
 
 def faults_of(error: ValidationError) -> str:
-    """A line each, which names the key."""
+    """Formats validation errors, one line each with the key."""
     faults = [(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()]
     return "\n".join(f"{name}: {fault}" if name else fault for name, fault in faults)
 
 
 def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Config:
-    """Read `path` (or offhook.toml if there is one) and the environment. Raises ConfigError."""
+    """Loads `path` (default: offhook.toml if it exists) and the environment. Raises ConfigError."""
     table: dict[str, Any] = {}
     file = path or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
     if file is not None:
@@ -565,7 +568,8 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
             raise ConfigError(f"{file}: {error}") from error
     for name, value in environment.items():
         section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
-        # Other names pass: Kubernetes sets OFFHOOK_PORT and OFFHOOK_ASR_SERVICE_HOST for services.
+        # Other names are ignored: Kubernetes sets OFFHOOK_PORT and OFFHOOK_ASR_SERVICE_HOST for
+        # services.
         if section in ("asr", "tts") and key.startswith(("service_", "port")):
             continue
         if name.startswith(ENVIRONMENT_PREFIX) and section in Config.model_fields and key:

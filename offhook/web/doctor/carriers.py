@@ -1,4 +1,4 @@
-"""What the doctor says of the carriers: who can call, who can be called, and by which URL."""
+"""Carrier checks of `offhook doctor`: incoming and outgoing calls, and their URLs."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from offhook.web.doctor.finding import Finding
 
 
 def examine_carriers(carriers: tuple[CarrierSettings, ...], host: str) -> Iterator[Finding]:
-    """`host`: where this server listens."""
+    """Yields the findings; `host` is the address that the server listens on."""
     for settings in carriers:
         subject = f"carrier {settings.name}"
         if settings.insecure:

@@ -1,4 +1,4 @@
-"""What the doctor finds."""
+"""A finding of `offhook doctor`."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal

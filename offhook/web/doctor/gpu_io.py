@@ -1,4 +1,4 @@
-"""The part of `offhook doctor` about the GPU that hears and speaks."""
+"""GPU checks of `offhook doctor`."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from offhook.pipeline.engine.gpu_io import Machine
 from offhook.pipeline.speech.recognizer import EngineError
 
 LOOK_TIMEOUT_S = 60
-"""Torch is imported and the GPU opened: seconds, from a cold disk many."""
+"""Time limit in s; importing torch and opening the GPU can take long from a cold disk."""
 MEASURED_ON = "H200"
 MEASURED_BY = "python -m benchmarks asr --parts settings"
 
@@ -20,7 +20,7 @@ class Setting(NamedTuple):
     doing: str
     """What the engine does."""
     effect: str
-    """Measured."""
+    """The measured effect."""
 
 
 SETTINGS = (
@@ -71,7 +71,7 @@ SETTINGS = (
 
 
 def look(model: str) -> Machine:
-    """Asks a process of its own. Raises EngineError."""
+    """Examines the GPU in a separate process. Raises EngineError."""
     command = [sys.executable, "-m", "offhook.pipeline.engine.gpu_io", model]
     try:
         child = subprocess.run(
@@ -86,7 +86,7 @@ def look(model: str) -> Machine:
 
 
 def described(machine: Machine, model: str) -> Iterator[tuple[str, str]]:
-    """Of Qwen3-ASR: subjects and what is said of them."""
+    """Yields subjects and findings for Qwen3-ASR."""
     yield from streams_described(machine, model)
     if not machine.gpu:
         return
@@ -96,7 +96,7 @@ def described(machine: Machine, model: str) -> Iterator[tuple[str, str]]:
 
 
 def streams_described(machine: Machine, model: str) -> Iterator[tuple[str, str]]:
-    """The same of any model that hears."""
+    """Yields subjects and findings for any recognition model."""
     yield _torch(machine)
     if not machine.gpu:
         return
@@ -108,7 +108,7 @@ def streams_described(machine: Machine, model: str) -> Iterator[tuple[str, str]]
 
 
 def voices_described(machine: Machine, model: str) -> Iterator[tuple[str, str]]:
-    """And of one that speaks."""
+    """Yields subjects and findings for a synthesis model."""
     yield _torch(machine)
     if machine.gpu:
         yield "voices on the GPU", _fits(machine, "voices at once", model)

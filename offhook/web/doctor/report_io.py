@@ -33,20 +33,20 @@ from offhook.web.doctor.carriers import examine_carriers
 from offhook.web.doctor.finding import Finding, Outcome
 from offhook.web.doctor.gpu_io import described, look, streams_described, voices_described
 from offhook.web.doctor.sip_io import examine_phones
-from offhook.web.edge.phones import fault_of_doors, who_operates
+from offhook.web.edge.phones import fault_of_doors, operator_access
 from offhook.web.engines.engines_io import MODELS, check_engine, official_python
 from offhook.web.engines.remote_engines_io import recognizer_of, synthesizer_of
 
 PINNED = {"aiortc": "1.16.0", "aioice": "0.13.0", "pipecat-ai": "1.14.0"}
-"""Versions whose private names are used, or whose behaviour was measured."""
+"""Versions whose private API is used or whose behaviour was measured."""
 GPU_QUERY_TIMEOUT_S = 5
 WORKER_TIMEOUT_S = 5
 SILENCE = np.zeros(512, np.int16)
-"""One window of the models."""
+"""One input window of the VAD models."""
 
 
 def _attempt(subject: str, check: Callable[[], str], without: str | None = None) -> Finding:
-    """`without`: what is done when the check fails; None when nothing works without it."""
+    """Runs a check; `without` describes the fallback if it fails, None if there is none."""
     try:
         return Finding(subject, "ok", check())
     except (EngineError, OSError, ValueError, ImportError, subprocess.SubprocessError) as error:
@@ -57,7 +57,7 @@ def _attempt(subject: str, check: Callable[[], str], without: str | None = None)
 
 
 def _words(error: Exception) -> str:
-    """Without the number of the system's error, which says nothing to a reader."""
+    """Returns the message without its errno."""
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"no {error.filename} here"
     if isinstance(error, OSError) and error.strerror:
@@ -116,7 +116,7 @@ def _speaking(config: Config) -> Iterator[Finding]:
 
 
 def _in_worker(engine: AsrEngine | TtsEngine, python: str, first: str) -> str:
-    """An engine that a worker of this machine will run. Raises EngineError."""
+    """Describes an engine that a local worker will run. Raises EngineError."""
     if official := official_python(engine, python):
         return f"{engine}, in a worker started by the first {first}, by {official}"
     check_engine(engine)
@@ -126,7 +126,7 @@ def _in_worker(engine: AsrEngine | TtsEngine, python: str, first: str) -> str:
 async def _ask(
     remote: Recognizer | Synthesizer, url: str, start: Callable[[], Coroutine[Any, Any, None]]
 ) -> str:
-    """What a worker or server elsewhere runs. Raises EngineError."""
+    """Describes what a remote worker or server runs. Raises EngineError."""
     of_ours = isinstance(remote, RemoteRecognizer | RemoteSynthesizer)
     where = f"the {'worker' if of_ours else 'server'} at {url}"
     try:
@@ -184,7 +184,7 @@ def _gpu() -> str:
 
 
 def _gpu_told(line: str) -> str:
-    """One GPU's line of nvidia-smi."""
+    """Describes one GPU from a line of nvidia-smi."""
     about, _, mode = line.rpartition(", ")
     if mode == "Disabled":
         return f"{about}, persistence off: a worker that is first to use it waits 1 to 3 s longer"
@@ -192,7 +192,7 @@ def _gpu_told(line: str) -> str:
 
 
 def _speech_gpu(config: Config) -> Iterator[Finding]:
-    """What the engines with models have here; nothing when this machine runs none, or cannot."""
+    """Yields findings on the model engines that this machine is configured to run."""
     asr, tts = config.asr, config.tts
     if find_spec("torch") is None:
         return
@@ -245,7 +245,7 @@ def _network(config: Config) -> Finding:
 
 
 def examine(path: Path | None) -> list[Finding]:
-    """Look at everything; the order is that of the way of sound."""
+    """Runs all checks, in the order of the audio path."""
     python = ".".join(map(str, sys.version_info[:3]))
     findings = [
         Finding("machine", "ok", f"{os.cpu_count()} cores, Python {python}"),
@@ -259,7 +259,7 @@ def examine(path: Path | None) -> list[Finding]:
         findings.append(Finding("configuration", "fails", str(error)))
     fault = fault_of_doors(config)
     findings += [
-        Finding("operator", "fails" if fault else "ok", fault or who_operates(config)),
+        Finding("operator", "fails" if fault else "ok", fault or operator_access(config)),
         _attempt("port", lambda: _port(config), "another server is running there"),
         _network(config),
         _attempt("opus", _opus),

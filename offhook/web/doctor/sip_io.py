@@ -1,4 +1,4 @@
-"""The part of `offhook doctor` about phones: ports, certificate, addresses, trunks."""
+"""SIP checks of `offhook doctor`: ports, certificate, addresses, trunks."""
 
 import asyncio
 import errno
@@ -28,18 +28,20 @@ from offhook.telephony.sip.transactions.transactions import Failed, ResponseRece
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.web.config.config import TRANSPORTS
 from offhook.web.doctor.finding import Finding, Outcome
-from offhook.web.edge.phones import may_call, who_may_call
+from offhook.web.edge.phones import callers_allowed, may_call
 
 TRUNK_S = 6.0
-"""For a trunk's server to answer one request; who has not by then is not there."""
+"""Time limit in s for a trunk's server to answer a request."""
 EXPIRES_SOON = timedelta(days=14)
 TRIED_SERVERS = 3
-"""Of one trunk, in the order of trying."""
+"""Maximum servers tried per trunk."""
 
 
 def examine_phones(settings: SipSettings, max_calls: int) -> Iterator[Finding]:
-    """`max_calls`: how many calls the process takes at once."""
-    yield Finding("who may call", "ok" if _somebody(settings) else "note", who_may_call(settings))
+    """Yields the findings; `max_calls` is the maximum calls of the process."""
+    yield Finding(
+        "who may call", "ok" if _somebody(settings) else "note", callers_allowed(settings)
+    )
     yield from _ports(settings)
     if settings.tls is not None or settings.wss is not None:
         yield _certificate(settings)
@@ -66,7 +68,7 @@ def _somebody(settings: SipSettings) -> bool:
 
 
 def _ports(settings: SipSettings) -> Iterator[Finding]:
-    """Each listener's."""
+    """Yields a finding for each listener."""
     any_transport = False
     for transport in TRANSPORTS:
         port = getattr(settings, transport)
@@ -128,7 +130,7 @@ def _certificate(settings: SipSettings) -> Finding:
 
 
 def _names(certificate: x509.Certificate) -> list[str]:
-    """Those that phones compare with what they dialled (RFC 5922 §7.1)."""
+    """Returns the names that phones compare with the one dialled (RFC 5922 §7.1)."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -139,7 +141,7 @@ def _names(certificate: x509.Certificate) -> list[str]:
 
 
 def _public_address(settings: SipSettings) -> Finding:
-    """Where phones and trunks think we are."""
+    """Checks the address announced to phones and trunks."""
     subject, own = "phones' address", get_host_addresses(use_ipv4=True, use_ipv6=True)
     low, high = settings.rtp_ports
     public = settings.public_address
@@ -160,7 +162,8 @@ def _public_address(settings: SipSettings) -> Finding:
 
 
 def _media_ports(settings: SipSettings, calls: int) -> Finding:
-    """A call has two, and they rest for a while after it."""
+    """Checks the RTP port range; a call uses two ports, which stay reserved for a while
+    afterwards."""
     low, high = settings.rtp_ports
     pairs = (high + 1 - (low + low % 2)) // 2
     detail = f"{low}–{high}: {pairs} calls"
@@ -177,7 +180,7 @@ def _media_ports(settings: SipSettings, calls: int) -> Finding:
 
 
 async def _trunks(settings: SipSettings, authorities: ssl.SSLContext | None) -> Sequence[Finding]:
-    """All at once: each may take its time."""
+    """Checks all trunks concurrently."""
     looking = (_trunk(settings, trunk, authorities) for trunk in settings.trunks)
     looked = await asyncio.gather(*looking)
     return [finding for findings in looked for finding in findings]
@@ -211,7 +214,7 @@ async def _trunk(
 
 
 async def _ask(prober: "Prober", trunk: Trunk, targets: Sequence[Target]) -> list[Finding]:
-    """The first server that answers anything at all."""
+    """Queries the first server that answers at all."""
     subject, faults = f"trunk {trunk.name}", []
     for t in targets:
         flow = prober.flow_to(t, trunk.tls_verify)
@@ -226,8 +229,8 @@ async def _ask(prober: "Prober", trunk: Trunk, targets: Sequence[Target]) -> lis
 
 
 async def _registers(prober: "Prober", trunk: Trunk, flow: Flow) -> list[Finding]:
-    """By a REGISTER without a contact, which asks who is registered and changes nothing
-    (RFC 3261 §10.2.3)."""
+    """Sends a REGISTER without a Contact, which queries the bindings and changes nothing (RFC 3261
+    §10.2.3)."""
     if not trunk.register:
         return []
     subject, user = f"trunk {trunk.name}, registration", trunk.username
@@ -247,10 +250,10 @@ async def _registers(prober: "Prober", trunk: Trunk, flow: Flow) -> list[Finding
 
 
 class Prober:
-    """Sends one request at a time and waits for what is answered."""
+    """Sends one request at a time and waits for its response."""
 
     def __init__(self, host: str, authorities: ssl.SSLContext | None = None) -> None:
-        """`authorities`: what servers' certificates are checked by, None for the system's."""
+        """`authorities` verifies the servers' certificates; None: the system's."""
         self._host = host
         self._port = 0
         self._transports = Transports(self._received, self._closed, authorities=authorities)
@@ -271,7 +274,7 @@ class Prober:
     async def ask(
         self, trunk: Trunk, method: str, flow: Flow, digest: DigestClient | None = None
     ) -> Response | str:
-        """The final response, or why there is none, in words."""
+        """Returns the final response, or a description of why there is none."""
         request = _request(trunk, method)
         try:
             async with asyncio.timeout(TRUNK_S):

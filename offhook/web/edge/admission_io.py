@@ -1,4 +1,4 @@
-"""Whether a process has room for one more call."""
+"""Decides whether a process has capacity for another call."""
 
 import asyncio
 import math
@@ -11,23 +11,24 @@ from offhook.web.http.access import is_loopback
 from offhook.web.process.loop_io import LoopLoad
 
 LATE_MS = 40
-"""Packets leaving this late (99th percentile) mean the process is full, whatever the count."""
+"""99th percentile of packet lateness in ms at which the process is full, whatever the number of
+calls."""
 BUSY_SHARE = 0.7
-"""A loop that is at work for more of its time has no room for another call: a core that is full
-has packets late all at once, and those of every call. The rest is for calls that come and go: to
-answer twenty a second, or refuse them, takes a sixth of a core."""
+"""Event loop utilization above which no call is admitted: on a saturated core all calls' packets
+are late at once. The rest is for calls that start and end; answering or refusing 20 a second takes
+a sixth of a core."""
 FEW_CALLS = 12
-"""Fewer do not fill a core but for the moment in which they begin."""
+"""Number of calls that never saturate a core except while they start."""
 CONNECTING_SHARE = 0.25
 FEW_CONNECTING = 2
-"""Of the lines, those that callers by WebRTC may hold who have not connected yet; FEW_CONNECTING at
-any rate. Half as many of one address."""
+"""Share of the lines, but at least FEW_CONNECTING, that unconnected WebRTC callers may hold; half
+of it per address."""
 LOAD_S = 1
-"""How often it is measured how busy the loop is."""
+"""Measurement interval of the loop's load, in s."""
 
 
 class CallAdmission:
-    """What is left for more calls: of lines, of time, and of patience with who never connects."""
+    """Admits calls by free lines, load, and the number of unconnected callers."""
 
     def __init__(self, clock: PacketClock, refuse: Callable[[Reason], None]) -> None:
         """`refuse` counts a refusal."""
@@ -35,18 +36,18 @@ class CallAdmission:
         self._load = LoopLoad()
 
     def begin(self) -> None:
-        """A call begins."""
+        """Records that a call starts."""
         self._load.begin()
 
     async def measure(self, calls: Callable[[], int]) -> None:
-        """How busy the loop is, until cancelled."""
+        """Measures the load of the event loop until cancelled."""
         while True:
             await asyncio.sleep(LOAD_S)
             self._load.measure(calls())
 
     def check(self, calls: int, coming: int, max_calls: int) -> None:
-        """Raises Busy when one more call would harm those in progress and the `coming` ones that
-        were admitted and have no line yet."""
+        """Raises Busy if another call would harm those in progress and the `coming` ones, which are
+        admitted but have no line yet."""
         expected = calls + coming
         if expected >= max_calls:
             raise self.refusal("full")
@@ -56,17 +57,17 @@ class CallAdmission:
             raise self.refusal("busy")
 
     def check_connecting(self, legs: Collection[PeerLeg], remote: str, max_calls: int) -> None:
-        """An offer costs its sender one request, and us a line until the caller has connected: few
-        of the legs may be in that state, and fewer of the address `remote`. Raises Busy."""
+        """Limits unconnected callers, overall and by the address `remote`, because an offer is
+        cheap for its sender and occupies a line. Raises Busy."""
         waiting = [leg for leg in legs if not leg.connected and leg.closed is None]
         most = max(FEW_CONNECTING, math.ceil(CONNECTING_SHARE * max_calls))
         of_address = max(FEW_CONNECTING, math.ceil(most / 2))
-        # Behind a proxy on this machine there may be anybody.
+        # A proxy on this machine may represent anyone.
         alike = 0 if is_loopback(remote) else sum(leg.remote == remote for leg in waiting)
         if len(waiting) >= most or alike >= of_address:
             raise self.refusal("connecting")
 
     def refusal(self, reason: Reason) -> Busy:
-        """Counted; to be raised."""
+        """Counts a refusal and returns the exception to raise."""
         self._refuse(reason)
         return Busy(reason)

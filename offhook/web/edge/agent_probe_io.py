@@ -1,4 +1,4 @@
-"""Whether the servers of the agents' language models answer, for /readyz."""
+"""Probes the servers of the agents' language models for /readyz."""
 
 import asyncio
 
@@ -10,26 +10,26 @@ from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.web.config.config import Agent, Config
 
 PROBE_S = 10.0
-"""Between two probes."""
+"""Interval in s between two probes."""
 ANSWER_S = 5.0
 TOLERATED = 1
-"""Probes in a row that may fail before a model counts as gone."""
+"""Consecutive failed probes tolerated before a model counts as unavailable."""
 NO_LIST = (404, 405, 501)
-"""Statuses of servers that answer, and have no list of models."""
+"""Statuses of servers that respond but have no model list."""
 
 
 class AgentProbe:
-    """Asks the server of one agent's model for its list of models, again and again."""
+    """Probes the server of one agent's model with its model list."""
 
     def __init__(self, name: str, agent: Agent) -> None:
         self.name, self.agent = name, agent
         self.why = "not asked yet"
-        """Why the model cannot be asked; empty: it can."""
+        """Why the model is unavailable; empty if it is available."""
         self._server = OpenAiServer("agent", agent.base_url, agent.api_key, agent.model)
         self._failed = 0
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Runs until cancelled."""
         try:
             while True:
                 await self._ask()
@@ -60,12 +60,12 @@ class AgentProbe:
 
 
 class AgentProbes:
-    """Of all agents that want to be probed; for nobody it is always ready."""
+    """The probes of all agents with `ready_probe`; without any, always ready."""
 
     def __init__(self, config: Config) -> None:
         self._probes = _wanted(config)
         self._tasks: dict[AgentProbe, asyncio.Task[None]] = {}
-        """Those of probes that are no more wanted, too, until they have ended."""
+        """Running probes, including removed ones that have not ended."""
 
     def start(self) -> None:
         for probe in self._probes:
@@ -78,8 +78,8 @@ class AgentProbes:
         task.add_done_callback(lambda task: self._tasks.pop(probe))
 
     def use(self, config: Config) -> None:
-        """Probe the agents of another configuration; what is known of one that is as it was stays
-        known, and a new one does not make a server unready that is in use."""
+        """Applies a new configuration. Unchanged agents keep their state, and a new agent does not
+        make a running server unready."""
         before, self._probes = self._probes, []
         for new in _wanted(config):
             same = (old for old in before if (old.name, old.agent) == (new.name, new.agent))
@@ -93,7 +93,7 @@ class AgentProbes:
 
     @property
     def gone(self) -> list[str]:
-        """The agents whose models cannot be asked."""
+        """Returns the agents whose models are unavailable."""
         return [probe.name for probe in self._probes if probe.why]
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Calls over HTTP: placed, listed, followed and hung up; and what was said on the phones' wires."""
+"""The /calls and /sip/trace routes: place, list, follow and end calls, and read SIP traces."""
 
 import asyncio
 import json
@@ -22,8 +22,8 @@ from offhook.web.edge.phones import DialRequestError, EndedCall, by_sip, parse_d
 from offhook.web.edge.refusals import NoPhones
 
 KEEP_ALIVE_S = 10.0
-"""How often a reader of events hears from us when nothing happens: proxies close what is silent,
-and this is how it is noticed that a reader has left."""
+"""Interval in s of keep-alives in an event stream; proxies close silent connections, and a write
+shows whether the reader has left."""
 EVENT_STREAM = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-store",
@@ -35,10 +35,10 @@ AnyCall = SipCall | CarrierCall | EndedCall | Leg
 
 
 class UnknownCall(KeyError):
-    """There is no call of that id, and none that ended lately."""
+    """Raised when no current or recent call has that id."""
 
 
-# --- placing, looking, hanging up ---
+# --- placing, listing, ending ---
 
 
 async def place(request: web.Request) -> web.Response:
@@ -60,7 +60,7 @@ async def place(request: web.Request) -> web.Response:
 
 
 async def listed(request: web.Request) -> web.Response:
-    """GET /calls: all that are in progress."""
+    """GET /calls: all calls in progress."""
     edge = request.app[EDGE]
     calls = [described(found(edge, call_id), call_id) for call_id in edge.call_ids()]
     return web.json_response({"calls": calls})
@@ -88,7 +88,7 @@ async def hung_up(request: web.Request) -> web.Response:
 
 
 def found(edge: Edge, call_id: str) -> AnyCall:
-    """A phone's call, in progress or over, or another caller's line. Raises UnknownCall."""
+    """Returns a call by phone, current or recent, or another caller's leg. Raises UnknownCall."""
     if edge.sip is not None and (call := edge.sip.calls.get(call_id)) is not None:
         return call
     if (ended := edge.ended.get(call_id)) is not None:
@@ -101,7 +101,7 @@ def found(edge: Edge, call_id: str) -> AnyCall:
 
 
 def described(call: AnyCall, name: str) -> dict[str, Any]:
-    """A call as programs see it, `name` its id. `seconds` are those since the answer."""
+    """Returns the JSON of a call named `name`. `seconds` counts from the answer."""
     match call:
         case (
             EndedCall(record, progress)
@@ -150,10 +150,11 @@ def _described(name: str, state: str, info: CallInfo, agent: str, seconds: float
 
 
 async def followed(request: web.Request) -> web.StreamResponse:
-    """GET /calls/{call}/events: every state from the first on as server-sent events, until the
-    call has ended. https://html.spec.whatwg.org/multipage/server-sent-events.html
+    """GET /calls/{call}/events: every state from the first on as server-sent events, until the call
+    ends. https://html.spec.whatwg.org/multipage/server-sent-events.html
 
-    Of a call that is not a phone's: its state now, and its end."""
+    For a call that is not by phone: its current state and its end.
+    """
     call = found(request.app[EDGE], request.match_info["call"])
     response = web.StreamResponse(headers=EVENT_STREAM)
     await response.prepare(request)
@@ -184,7 +185,7 @@ async def _progress(call: AnyCall) -> AsyncGenerator[CallProgress, None]:
 async def _with_pauses(
     events: AsyncGenerator[CallProgress, None],
 ) -> AsyncGenerator[CallProgress | None, None]:
-    """None whenever nothing has happened for KEEP_ALIVE_S."""
+    """Yields None whenever nothing has happened for KEEP_ALIVE_S."""
     coming: asyncio.Future[CallProgress] | None = None
     try:
         while True:
@@ -205,12 +206,12 @@ async def _with_pauses(
         await events.aclose()
 
 
-# --- the wire ---
+# --- SIP trace ---
 
 
 async def trace(request: web.Request) -> web.Response:
-    """GET /sip/trace?call=…: a ladder of the last messages; of one call, by our id or the Call-ID
-    of SIP, the messages too. JSON for who asks for it."""
+    """GET /sip/trace?call=…: a ladder diagram of recent messages; for one call (our id or the SIP
+    Call-ID) with the messages themselves. JSON on request."""
     edge = request.app[EDGE]
     if edge.sip is None:
         raise NoPhones
@@ -231,7 +232,7 @@ def _sip_call_id(edge: Edge, call_id: str) -> str | None:
 
 
 OF_CALLS = frozenset({place, listed, shown, followed, hung_up, trace})
-"""Handlers that nobody gets at without the key: they tell who talks with whom."""
+"""Handlers that require the operator's key, since they reveal who talks to whom."""
 
 
 def add_routes(router: web.UrlDispatcher) -> None:

@@ -1,4 +1,4 @@
-"""The URLs of carriers: see carriers_io."""
+"""Routes of the carriers' webhooks and streams; see carriers_io."""
 
 from aiohttp import web
 
@@ -34,9 +34,9 @@ def _carriers(request: web.Request) -> Carriers:
 
 
 OF_CARRIERS = frozenset({voice, status, transfer, stream})
-"""Handlers that look for themselves who asks."""
+"""Handlers that authenticate requests themselves."""
 NEW_CALLS = frozenset({voice, stream})
-"""With these a call begins, where the path names none."""
+"""Handlers that start a call if the path names none."""
 
 
 def add_routes(router: web.UrlDispatcher) -> None:

@@ -57,42 +57,41 @@ from offhook.web.http.access_io import ACCESS, head_of, peer_of
 from offhook.web.process.metrics import Metrics
 
 START_S = 10.0
-"""For a stream to start once its socket is open."""
+"""Time limit in s for a stream to start once its socket is open."""
 NEWS_S = 30.0
-"""More than the ringing, without any word of a call that we placed: then it came to nothing."""
+"""Time in s, beyond ringing, without any status of a call we placed after which it has failed."""
 REFUSED_S = 5.0
-"""Between log lines about requests that were not verified: anybody can send them."""
+"""Interval in s between log lines about unverified requests, which anyone can send."""
 ENDED_CALLS = 500
-"""Calls that are remembered after their end, for programs that ask late; the oldest are
-forgotten."""
+"""Ended calls remembered for programs that ask later; the oldest are dropped."""
 BY_TICKET = ("twilio", "telnyx", "plivo", "vonage", "exotel")
-"""Who asks by webhook, and opens the stream that the answer names."""
+"""Providers that ask by webhook and open the stream named in the response."""
 BY_SIGNATURE = ("twilio", "genesys", "chan_websocket")
-"""Whose upgrade to a WebSocket can be verified by itself."""
+"""Providers whose WebSocket upgrade is verified by itself."""
 
 
 class Host(Protocol):
-    """What the edge gives the carriers."""
+    """What the edge provides to the carriers."""
 
     opus: OpusSettings
     metrics: Metrics
 
     def admit(self, coming: int = 0) -> None:
-        """Raises Busy when one more call would harm those in progress, and the `coming` ones."""
+        """Raises Busy if another call would harm those in progress and the `coming` ones."""
 
     def name_of(self, call_id: str) -> str:
-        """What a call of this process is called where there are several."""
+        """Returns the public id of a call of this process."""
 
     async def take_call(self, leg: Leg, agent: str) -> None:
-        """Run the conversation to its end."""
+        """Runs the conversation to its end."""
 
     def record(self, record: CallRecord) -> None:
-        """A call is over."""
+        """Records a call that has ended."""
 
 
 @dataclass
 class Carrier:
-    """One of the configuration: what new calls get, while those in progress keep theirs."""
+    """A configured carrier; new calls use these settings, calls in progress keep theirs."""
 
     settings: CarrierSettings
     rest: Rest | None
@@ -105,12 +104,12 @@ class Carriers:
     """All carriers of one edge, and their calls."""
 
     def __init__(self, settings: tuple[CarrierSettings, ...], address: str, host: Host) -> None:
-        """`address`: where AudioSocket is listened for."""
+        """`address` is the address for AudioSocket listeners."""
         self.calls: dict[str, CarrierCall] = {}
-        """By our ids, those in progress and the last that ended."""
+        """Calls in progress and recently ended ones, by our ids."""
         self.by_name: dict[str, Carrier] = {}
         self.bound: dict[str, tuple[str, int]] = {}
-        """Where AudioSocket is listened for, by the carrier's name."""
+        """Bound AudioSocket addresses, by carrier name."""
         self._address = address
         self._host = host
         self._settings = settings
@@ -146,11 +145,12 @@ class Carriers:
         await self._http.close()
 
     def rests(self, settings: tuple[CarrierSettings, ...]) -> dict[str, Rest | None]:
-        """By the carriers' names; None of those without. Raises RestError."""
+        """Returns the REST clients by carrier name; None for carriers without one. Raises
+        RestError."""
         return {s.name: Rest(s, self._http) if s.provider in APIS else None for s in settings}
 
     def use(self, settings: tuple[CarrierSettings, ...], rests: Mapping[str, Rest | None]) -> None:
-        """New calls get these settings of the same carriers, and their `rests`."""
+        """Applies new settings and `rests` of the same carriers to new calls."""
         for new in settings:
             carrier = self.by_name[new.name]
             carrier.settings, carrier.rest = new, rests[new.name]
@@ -190,11 +190,11 @@ class Carriers:
         return [call for call in self.calls.values() if call.state != "ended"]
 
     def _calls_of(self, carrier: Carrier) -> list[CarrierCall]:
-        """In progress."""
+        """Returns the carrier's calls in progress."""
         return [c for c in self.in_progress() if c.carrier.name == carrier.settings.name]
 
     def _call_of(self, carrier: Carrier, call_id: str) -> CarrierCall | None:
-        """In progress or ended; None when it is no call of this carrier."""
+        """Returns a current or ended call of this carrier, or None."""
         call = self.calls.get(call_id)
         there = call is not None and call.carrier.name == carrier.settings.name
         return call if there else None
@@ -231,7 +231,7 @@ class Carriers:
 
         def started(what: Started) -> None:
             known = call.provider_call_id
-            # Telnyx names calls otherwise in its TeXML than in its streams.
+            # Telnyx names calls differently in TeXML and in streams.
             if known and what.call_id != known and call.carrier.provider != "telnyx":
                 raise CarrierError(f"the stream is of another call: {what.call_id[:80]!r}")
             call.start(leg, what, variables or {})
@@ -240,7 +240,7 @@ class Carriers:
         return leg
 
     async def _run(self, call: CarrierCall, leg: CarrierLeg) -> None:
-        """The call on a leg whose messages come and go, to its end."""
+        """Runs the call on a connected leg to its end."""
         try:
             async with asyncio.timeout(START_S):
                 while not leg.connected and leg.closed is None:
@@ -261,7 +261,7 @@ class Carriers:
     # --- webhooks and streams ---
 
     async def voice(self, request: web.Request) -> web.Response:
-        """What to do with a call."""
+        """Responds to a carrier's webhook with what to do with a call."""
         carrier = self._carrier(request, BY_TICKET)
         placed = request.match_info.get("call")
         call = self._call_of(carrier, placed) if placed is not None else None
@@ -305,7 +305,7 @@ class Carriers:
     def _ticket(
         self, carrier: Carrier, call: CarrierCall, incoming: Incoming, ring_seconds: float = 0.0
     ) -> str:
-        """Refused when too many are out."""
+        """Issues a ticket for the call's stream. Raises Refused if too many are pending."""
         good_for = ring_seconds + TICKET_S
         return self._host.name_of(carrier.tickets.issue(monotonic(), (call, incoming), good_for))
 
@@ -315,7 +315,7 @@ class Carriers:
             call.move("ended", 408, "its stream did not come", "timeout")
 
     async def status(self, request: web.Request) -> web.Response:
-        """How a call that we placed goes."""
+        """Receives the status of a call that we placed."""
         carrier = self._carrier(request, BY_TICKET)
         call = self._call_of(carrier, request.match_info["call"])
         signed = await self._verified(carrier, request, (call,) if call is not None else ())
@@ -331,7 +331,7 @@ class Carriers:
         return web.Response()
 
     async def transfer(self, request: web.Request) -> web.Response:
-        """Plivo asks how to do what it was asked."""
+        """Tells Plivo how to perform a transfer."""
         carrier = self._carrier(request, ("plivo",))
         await self._verified(carrier, request, self._calls_of(carrier))
         try:
@@ -341,13 +341,13 @@ class Carriers:
         return web.Response(text=text, content_type="application/xml")
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """The sound of a call."""
+        """Serves the media stream of a call."""
         carrier = self._carrier(request, (*BY_TICKET, *BY_SIGNATURE))
         settings = carrier.settings
         ticket = request.match_info.get("ticket", "").removeprefix(self._host.name_of(""))
         call, variables = None, {}
         if settings.provider in BY_SIGNATURE:
-            # A stream with a ticket is of a call that has begun already.
+            # A stream with a ticket belongs to a call that already exists.
             begun = self._calls_of(carrier) if settings.provider in BY_TICKET else ()
             await self._verified(carrier, request, begun, upgrade=True)
         if settings.provider in BY_TICKET:
@@ -386,8 +386,8 @@ class Carriers:
         calls: Iterable[CarrierCall] = (),
         upgrade: bool = False,
     ) -> SignedRequest:
-        """What the carrier sent. `calls`: what it may be about; the secrets that these began with
-        are good for it, too."""
+        """Returns the verified request. `calls` are those it may concern, whose original secrets
+        are accepted too."""
         body = await request.read()
         faults = []
         for settings in dict.fromkeys((carrier.settings, *(call.carrier for call in calls))):
@@ -404,7 +404,8 @@ class Carriers:
                     upgrade,
                 )
                 if not request.app[ACCESS]().is_own(request.host):
-                    signed = replace(signed, peer="")  # a page's visitor has an address, too
+                    # requests to a page's URL come from any address
+                    signed = replace(signed, peer="")
                 verify(settings, signed, time(), carrier.seen)
             except Refused as fault:
                 faults.append(fault)
@@ -433,7 +434,7 @@ class Carriers:
         ring_seconds: float = 60.0,
         variables: Mapping[str, Any] | None = None,
     ) -> CarrierCall:
-        """Raises DialError and Busy."""
+        """Places a call. Raises DialError and Busy."""
         carrier = self.by_name.get(name)
         if carrier is None:
             there = ", ".join(self.by_name) or "none"
@@ -456,7 +457,7 @@ class Carriers:
         base = f"{settings.public_url.rstrip('/')}/carriers/{name}"
         stream = token = ""
         try:
-            if settings.provider == "exotel":  # it asks nobody, and does not sign
+            if settings.provider == "exotel":  # has no status callbacks, and does not sign
                 token = f"?token={url_token(settings)}"
                 ticket = self._ticket(carrier, call, Incoming(""), ring_seconds)
                 stream = f"{base}/stream/{ticket}".replace("http", "ws", 1)
@@ -480,7 +481,7 @@ class Carriers:
             call.move("ended", 480, "nobody answered", "timeout")
 
     async def hang_up(self, call: CarrierCall, reason: str) -> None:
-        """No-op when it has ended. Raises LegError when the carrier does not do it."""
+        """Hangs up; does nothing if the call has ended. Raises LegError if the carrier fails."""
         if call.state == "ended":
             return
         if call.leg is not None:
@@ -492,7 +493,7 @@ class Carriers:
 
 
 class _Control:
-    """What a leg asks of its call's carrier, once the call has an id there."""
+    """The carrier's control of a call for its leg, once the call has an id there."""
 
     def __init__(self, call: CarrierCall) -> None:
         self._call = call
@@ -533,7 +534,7 @@ def _stream(settings: CarrierSettings, request: web.Request) -> CarrierStream:
 
 
 def _base(settings: CarrierSettings, signed: SignedRequest, request: web.Request) -> str:
-    """What the provider calls us by."""
+    """Returns our base URL as seen by the provider."""
     if settings.public_url:
         return settings.public_url.rstrip("/")
     return signed.url_candidates[0].removesuffix(request.raw_path)

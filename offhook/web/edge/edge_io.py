@@ -1,4 +1,4 @@
-"""The edge: all calls of one process, and what they share. The composition root."""
+"""The edge: all calls of one process and what they share. The composition root."""
 
 import asyncio
 import json
@@ -53,15 +53,15 @@ from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agent_probe_io import AgentProbes
 from offhook.web.edge.carriers_io import Carriers
 from offhook.web.edge.page_messages import for_the_page
-from offhook.web.edge.phones import DialRequest, EndedCall, is_risky, who_may_call
+from offhook.web.edge.phones import DialRequest, EndedCall, callers_allowed, is_risky
 from offhook.web.edge.refusals import NoPhones
 from offhook.web.engines.engines_io import EMBEDDED, MODELS, open_synthesizer
-from offhook.web.engines.remote_engine_io import Elsewhere, here
+from offhook.web.engines.remote_engine_io import RemoteEngine, here
 from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
 from offhook.web.http.access import AccessPolicy
 from offhook.web.process.logs import for_log, kind
-from offhook.web.process.loop_io import spare_what_is_loaded
-from offhook.web.process.memory_io import give_back_freed, let_go_of_code
+from offhook.web.process.loop_io import freeze_loaded_objects
+from offhook.web.process.memory_io import release_code_pages, trim_heap
 from offhook.web.process.metrics import Metrics
 from offhook.web.speech_api.server_io import EngineHandle, SpeechServer
 
@@ -71,26 +71,25 @@ if TYPE_CHECKING:  # with an agent that asks a language model: it is large
 E = TypeVar("E")
 
 WORKER_RETRY_S = 5
-"""How often a speech worker that is not there is looked for, before any call is taken."""
+"""Interval in s at which a missing speech worker is retried before any call is admitted."""
 FAREWELL_S = 10.0
-"""For callers who are cut off to be told so."""
+"""Time limit in s for telling callers that they are being disconnected."""
 GOODBYE_S = 0.2
-"""For the goodbye to leave before the lines close."""
+"""Time in s for the farewell to leave before the lines close."""
 CARRIER_RING_S = 60.0
-"""Before nobody is there, unless the program says."""
+"""Default ringing time in s of a call over a carrier."""
 QUALITY_S = 2
-"""How often callers' programs are told how their line is doing."""
+"""Interval in s at which callers' programs get statistics of their line."""
 ENDED_CALLS = 500
-"""Phones' calls that are remembered after their end, for programs that ask late; the oldest are
-forgotten. About 1 MB."""
+"""Ended phone calls remembered for programs that ask later, about 1 MB; the oldest are dropped."""
 
 
 class UnknownPeer(KeyError):
-    """There is no such pc_id."""
+    """Raised for an unknown pc_id."""
 
 
 class Edge:
-    """Everything one process needs to take calls."""
+    """Everything one process needs to handle calls."""
 
     def __init__(self, config: Config, bot: Bot | None = None) -> None:
         self.config = config
@@ -100,11 +99,11 @@ class Edge:
         self.opus = config.opus.settings()
         self.legs: dict[str, Leg] = {}
         self.sip: SipEndpoint | None = None
-        """Phones, if the configuration has any."""
+        """SIP phones, if configured."""
         self.carriers: Carriers | None = None
-        """Carriers' streams, if the configuration has any."""
+        """Carriers' streams, if configured."""
         self.ended: dict[str, EndedCall] = {}
-        """Phones' calls, the last ENDED_CALLS of them, by their ids."""
+        """The last ENDED_CALLS phone calls, by their ids."""
         self.metrics = Metrics(
             lambda: [leg.statistics() for leg in self.legs.values()],
             self.clock.lateness_ms,
@@ -114,35 +113,35 @@ class Edge:
             self.clock, lambda reason: self.metrics.refused.labels(reason).inc()
         )
         self.speech: SpeechServer | None = None
-        """The engines for programs, unless there are none or they shall not have them."""
+        """The speech API on the same engines, if enabled and available."""
         self.probes = AgentProbes(config)
         self._models: DefaultAsyncHttpxClient | None = None
-        """Connections to language models, once there was a call with one."""
+        """Connections to language models; created with the first call that needs one."""
         self.ready = False
         self.draining = False
         self._peers: dict[str, PeerLeg] = {}
-        """Of the legs those whose signalling is ours too."""
+        """Legs whose signalling also passes through us, by pc_id."""
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._conversations: dict[str, Call | BotCall] = {}
-        """What answers in the calls."""
+        """The conversations of the calls."""
         self._started: set[str] = set()
-        """Of the calls those of which CallStarted was told, and so CallEnded will be."""
+        """Calls whose CallStarted was emitted, so CallEnded must be too."""
         self._recordings: RecordingWriter | None = None
         self._writer = ThreadPoolExecutor(1, "call records")
         self._engines: Engines
         self._tracing = False
         self._quality: asyncio.Task[None]
         self._measuring: asyncio.Task[None]
-        self._elsewhere: list[Elsewhere[Any]] = []
-        """Engines that are, as programs wait for them."""
+        self._elsewhere: list[RemoteEngine[Any]] = []
+        """Remote engines as the speech API uses them."""
         self._awaited: list[Callable[[], Awaitable[str]]] = []
-        """Workers without which no call is taken; each gives the name of its engine."""
+        """Functions that wait for required workers; each returns its engine's name."""
         self._loading: asyncio.Task[None] | None = None
-        """Waits for them."""
+        """The task that waits for them."""
 
     @property
     def access(self) -> AccessPolicy:
-        """Who may ask, by the configuration of now."""
+        """Returns the access policy of the current configuration."""
         of, policy = self._access
         if of is not self.config:
             policy = self.config.access()
@@ -152,13 +151,13 @@ class Edge:
     # --- life ---
 
     async def start(self) -> None:
-        """Load every engine of this process before the first call. Raises EngineError."""
+        """Loads all engines of this process. Raises EngineError."""
         config = self.config
         self._tracing = tracing_io.set_up(config.tracing)
         if config.webrtc.addresses:
             use_addresses(config.webrtc.addresses)
         elif config.server.local:
-            # aioice leaves out loopback, the one address that is there without any network.
+            # aioice omits loopback, the only address without a network.
             use_addresses(["127.0.0.1", "::1", *get_host_addresses(True, True)])
         started = time.perf_counter()
         agent = "your bot"
@@ -172,9 +171,9 @@ class Edge:
             self.sip = await self._open_phones(config.sip)
         if config.carriers:
             self.carriers = await self._open_carriers(config.carriers)
-        spare_what_is_loaded()
-        give_back_freed()
-        let_go_of_code()
+        freeze_loaded_objects()
+        trim_heap()
+        release_code_pages()
         self._quality = asyncio.create_task(self._tell_quality(), name="quality")
         self._measuring = asyncio.create_task(
             self._room.measure(lambda: len(self.legs)), name="load"
@@ -203,9 +202,9 @@ class Edge:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigError(f"sip: {reason} (offhook doctor says more)") from error
         sip.user_agent.takes_calls = lambda: self.ready and not self.draining
-        self.metrics.watch_phones(sip)
+        self.metrics.add_phone_collector(sip)
         level = "WARNING" if is_risky(settings) else "INFO"
-        logger.log(level, "who may call by phone: {}", who_may_call(settings))
+        logger.log(level, "who may call by phone: {}", callers_allowed(settings))
         return sip
 
     async def _open_carriers(self, settings: tuple[CarrierSettings, ...]) -> Carriers:
@@ -220,7 +219,7 @@ class Edge:
         return carriers
 
     async def _load_engines(self) -> str:
-        """Load and warm up what all calls share; what that is, in words. Raises EngineError."""
+        """Loads and warms up the shared engines and returns a description. Raises EngineError."""
         turn_detection = TurnDetection(VadBatch(), SmartTurn(), self.config.turn_settings())
         recognizer = await self._open_recognizer()
         synthesizer = await self._open_synthesizer()
@@ -231,7 +230,7 @@ class Edge:
         return f"{names}, agent {self.config.agent.kind}"
 
     def _serve_programs(self) -> SpeechServer:
-        """On the engines of the calls, which come first."""
+        """Builds the speech API on the engines of the calls, which have priority."""
         engines, asr, tts = self._engines, self.config.asr, self.config.tts
         hears = here(engines.recognizer, asr.engine, MODELS.get(asr.engine, ""))
         speaks = here(engines.synthesizer, engines.synthesizer.name, "")
@@ -244,24 +243,24 @@ class Edge:
         speech.calls_come_first = True
         return speech
 
-    def _elsewhere_at(self, engine: Elsewhere[E]) -> EngineHandle[E]:
+    def _elsewhere_at(self, engine: RemoteEngine[E]) -> EngineHandle[E]:
         self._elsewhere.append(engine)
         return engine.handle()
 
     async def _open_recognizer(self) -> Recognizer:
-        """PocketSphinx, or whatever the worker at the configured address runs."""
+        """Returns PocketSphinx, or the client of the worker at the configured URL."""
         asr = self.config.asr
         if not asr.url:
             if asr.engine != "pocketsphinx":
                 raise ConfigError("asr.url: this engine runs in a worker")
             embedded = PocketSphinxRecognizer(asr.processes)
-            self.metrics.watch_recognizer(embedded.losses)
+            self.metrics.add_recognizer_losses(embedded.losses)
             recognizer = GatedRecognizer(embedded)
             await recognizer.start()
             return recognizer
         remote = recognizer_of(asr)
         if isinstance(remote, RemoteRecognizer):
-            self.metrics.watch_recognizer(remote.losses)
+            self.metrics.add_recognizer_losses(remote.losses)
 
         async def start() -> str:
             await remote.start(asr.options())
@@ -272,7 +271,7 @@ class Edge:
         return remote
 
     async def _open_synthesizer(self) -> Synthesizer:
-        """A voice of this process, or whatever the worker at the configured address runs."""
+        """Returns a local voice, or the client of the worker at the configured URL."""
         tts = self.config.tts
         if not tts.url:
             if tts.engine not in EMBEDDED:
@@ -295,7 +294,7 @@ class Edge:
         return remote
 
     async def _wait_for_workers(self) -> None:
-        """Until they have loaded no call is taken."""
+        """Waits for required workers; no call is admitted before."""
 
         async def started(start: Callable[[], Awaitable[str]]) -> str:
             while True:
@@ -310,8 +309,8 @@ class Edge:
         logger.info("ready: the speech worker runs {}", ", ".join(names))
 
     async def drain(self) -> None:
-        """Take no more calls and wait for those in progress, up to the configured time. Those that
-        are left are told that they end, unless that time is 0."""
+        """Stops admitting calls and waits for those in progress up to the configured time.
+        Remaining callers are told, unless that time is 0."""
         self.draining = True
         if self.speech is not None:
             self.speech.draining = True
@@ -328,7 +327,7 @@ class Edge:
                             logger.error("x a caller is cut off without a word: {!r}", fault)
 
     async def close(self) -> None:
-        """End what is left of the calls and free everything."""
+        """Ends remaining calls and releases everything."""
         self.ready = False
         reason = End.SHUTTING_DOWN
         for leg in self.legs.values():
@@ -365,9 +364,8 @@ class Edge:
     def ice_servers(self) -> list[dict[str, Any]]:
         return [s.model_dump(exclude_none=True) for s in self.config.webrtc.ice_servers]
 
-    def who_answers(self) -> dict[str, str] | None:
-        """What a caller may know of the agent and the engines before the call; None while they are
-        loaded."""
+    def default_agent_name(self) -> dict[str, str] | None:
+        """Returns the agent and engines as shown to callers before the call; None while loading."""
         if not self.ready:
             return None
         if self._bot is not None:
@@ -380,8 +378,8 @@ class Edge:
         }
 
     def admit(self, coming: int = 0) -> None:
-        """Raises Busy when one more call would harm those in progress, and the `coming` ones that
-        were admitted and have no line yet."""
+        """Raises Busy if another call would harm those in progress and the `coming` ones, which are
+        admitted but have no line yet."""
         if self.draining:
             raise self._room.refusal("draining")
         if not self.ready:
@@ -389,15 +387,15 @@ class Edge:
         self._room.check(len(self.legs), coming, self.config.server.max_calls)
 
     async def offer(self, offer: Offer, agent: str = "", remote: str = "") -> tuple[str, str]:
-        """Answer an offer: our SDP and the pc_id. `agent`: of that name, "" for the usual one;
-        `remote`: the IP address that it came from, "" when it is not known. Raises OfferError,
-        UnknownPeer, Busy, and DialError when there is no such agent."""
+        """Answers an SDP offer and returns the answer and the pc_id. `agent` is a name ("" for the
+        default) and `remote` the caller's IP address ("" if unknown). Raises OfferError,
+        UnknownPeer, Busy, and DialError for an unknown agent."""
         self._check_agent(agent)
         if offer.pc_id is not None and not offer.restart_pc:
             leg = self._leg(offer.pc_id)
             return await leg.answer(offer.sdp), leg.call_id
         if offer.pc_id in self._peers:
-            # aiortc cannot restart ICE: the client gets a fresh call.
+            # aiortc cannot restart ICE: the client gets a new call.
             self._peers[offer.pc_id].close(End.RECONNECTED)
         else:
             self.admit()
@@ -416,12 +414,12 @@ class Edge:
         return answer, leg.call_id
 
     async def cancel(self, pc_id: str) -> None:
-        """The caller hangs up by signalling, as one must whose connection is not up. Raises
+        """Ends the call on the caller's request; needed while its connection is not up. Raises
         UnknownPeer."""
         await self._leg(pc_id).hang_up(End.CALLER_HUNG_UP)
 
     async def candidates(self, request: Candidates) -> None:
-        """Take trickled candidates. Raises OfferError, UnknownPeer."""
+        """Adds trickled ICE candidates. Raises OfferError, UnknownPeer."""
         leg = self._leg(request.pc_id)
         for c in request.candidates:
             await leg.add_candidate(c.candidate, c.sdp_mid, c.sdp_mline_index)
@@ -433,7 +431,7 @@ class Edge:
         return leg
 
     def webrtc_leg(self, call_id: str) -> PeerLeg:
-        """A line that answers a browser's offer."""
+        """Returns a leg that answers a browser's offer."""
         settings = self.config.webrtc
         servers = [RTCIceServer(s.urls, s.username, s.credential) for s in settings.ice_servers]
         return PeerLeg(call_id, servers, self.opus, settings.ping_timeout_seconds)
@@ -441,21 +439,22 @@ class Edge:
     # --- calls ---
 
     def call_ids(self) -> list[str]:
-        """Of all calls in progress, by phone or not, as programs know them."""
+        """Returns the public ids of all calls in progress."""
         phones = self.sip.calls if self.sip is not None else ()
         carried = self.carriers.in_progress() if self.carriers is not None else ()
         return [*phones, *(c.call_id for c in carried), *map(self.name_of, self._peers)]
 
     def name_of(self, call_id: str) -> str:
-        """What programs call a call that is not a phone's."""
+        """Returns the public id of a call that is not by phone."""
         return call_id
 
     def line(self, call_id: str) -> Leg | None:
-        """Of a call that is not a phone's."""
+        """Returns the leg of a call that is not by phone."""
         return self._peers.get(call_id)
 
     def dial(self, dial: Dial) -> SipCall:
-        """Call a phone. Raises NoPhones, Busy, and DialError when it cannot even be tried."""
+        """Calls a phone over SIP. Raises NoPhones, Busy, and DialError if it cannot be
+        attempted."""
         if self.sip is None:
             raise NoPhones
         self._check_agent(dial.agent)
@@ -464,7 +463,7 @@ class Edge:
         return self.sip.dial(dial)
 
     async def dial_by_carrier(self, asked: DialRequest) -> CarrierCall:
-        """Call a phone over a carrier. Raises NoPhones, Busy, and DialError."""
+        """Calls a phone over a carrier. Raises NoPhones, Busy, and DialError."""
         if self.carriers is None:
             raise NoPhones
         self._check_agent(asked.agent)
@@ -478,13 +477,14 @@ class Edge:
         )
 
     def _check_agent(self, name: str) -> None:
-        """Raises DialError."""
+        """Raises DialError for an unknown agent."""
         if name and name not in self.config.agents:
             there = ", ".join(self.config.agents) or "none"
             raise DialError(0, f"no agent is called {name!r} (there: {there})")
 
     def _agent_called(self, name: str) -> AgentSettings:
-        """ "" is the usual one, which also answers for one that has gone since the call came."""
+        """Returns the named agent; the default for "" and for an agent removed since the call
+        began."""
         if name in self.config.agents:
             return self.config.agents[name]
         if name:
@@ -492,12 +492,12 @@ class Edge:
         return self.config.agent
 
     async def take_call(self, leg: Leg, agent: str) -> None:
-        """Run a phone's call with the agent of that name, "" for the usual one, to its end."""
+        """Runs a phone call with the named agent ("" for the default) to its end."""
         self.legs[leg.call_id] = leg
         await self._begin(leg, dict(leg.info.variables), agent)
 
     def record(self, record: CallRecord) -> None:
-        """The call of a phone or a carrier is over."""
+        """Records a phone or carrier call that has ended."""
         logger.bind(call=record.call_id, record=record.as_dict()).info(
             "{}: {} called {}, {:.1f} s: {}",
             record.call_id,
@@ -509,12 +509,12 @@ class Edge:
         call = self.sip.calls.get(record.call_id) if self.sip is not None else None
         if call is not None:
             if isinstance(call.leg, SipLeg):
-                self.metrics.take_line(call.leg)
+                self.metrics.count_call(call.leg)
             self.ended[record.call_id] = EndedCall(record, call.progress)
             if len(self.ended) > ENDED_CALLS:
                 del self.ended[next(iter(self.ended))]
         path = self.config.log.calls
-        if path is not None:  # in a thread: a slow disk must not stop the sound of all calls
+        if path is not None:  # in a thread: a slow disk must not interrupt the audio of all calls
             self._writer.submit(_append, path, record.line())
 
     def _begin(self, leg: Leg, body: dict[str, Any], agent: str = "") -> asyncio.Task[None]:
@@ -537,7 +537,7 @@ class Edge:
         except Exception:
             logger.exception("{}: the call failed", leg.call_id)
             if leg.call_id not in self._started:
-                self.metrics.count_end(End.SERVER_FAILED)
+                self.metrics.count_call_end(End.SERVER_FAILED)
         finally:
             await leg.hang_up(End.SERVER_FAILED)
             self._started.discard(leg.call_id)
@@ -547,12 +547,12 @@ class Edge:
             self._calls.pop(leg.call_id, None)
 
     def _count_unconnected(self, leg: PeerLeg) -> None:
-        """No agent has begun for a caller that never came."""
+        """Counts a caller that never connected."""
         assert leg.closed is not None
         reason = leg.closed
         level = "INFO" if reason.end is End.CALLER_HUNG_UP else "WARNING"
         logger.bind(call=leg.call_id).log(level, "{}: x no call: {}", leg.call_id, reason)
-        self.metrics.count_end(reason)
+        self.metrics.count_call_end(reason)
 
     async def _run_bot(self, bot: Bot, leg: Leg, body: dict[str, Any]) -> None:
         def tell(event: Event) -> None:
@@ -572,6 +572,7 @@ class Edge:
             tell(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
 
     async def _spoken(self, text: str) -> Pcm:
+        """Synthesizes a text without a bot. Raises EngineError."""
         """The sound of a text, where no bot has a voice for it. Raises EngineError."""
         synthesizer = open_synthesizer()
         await synthesizer.start()
@@ -648,7 +649,7 @@ class Edge:
         return openai_agent(settings, call, self._models, standby)
 
     def _record(self, leg: Leg, call: Call) -> None:
-        """A call that cannot be recorded is held all the same."""
+        """Starts the recording; the call continues if that fails."""
         assert self._recordings is not None
         try:
             recorder = self._recordings.open(leg.call_id, time.time())
@@ -667,7 +668,7 @@ class Edge:
         call.listeners.append(note)
 
     def _report(self, leg: Leg, event: Event) -> None:
-        """To the log, to the caller's page, to whoever listens."""
+        """Reports an event to the log, the caller's page and listeners."""
         if isinstance(event, CallStarted):
             self._started.add(leg.call_id)
         fields = for_log(asdict(event), self.config.log.has_words)
@@ -700,7 +701,7 @@ class Edge:
 
 
 def _public(engine: str) -> str:
-    """An engine's name; one that was never reached is known by its address alone."""
+    """Returns an engine's name without its address."""
     return "a speech server" if "://" in engine else engine
 
 
@@ -713,6 +714,6 @@ def _append(path: Path, line: str) -> None:
 
 
 def _brief(fields: dict[str, Any]) -> str:
-    hidden = ("at_ms", "statistics", "headers", "variables")  # others wrote the last two
+    hidden = ("at_ms", "statistics", "headers", "variables")  # the last two come from outside
     shown = (f"{k}={v!r}" for k, v in fields.items() if k not in hidden and v != "")
     return " ".join(shown)

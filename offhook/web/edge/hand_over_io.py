@@ -1,10 +1,10 @@
-"""A connection that came to one process goes over to a sibling, with all that was read of it.
+"""Passes a TCP connection to another process of the server, with everything read from it so far.
 
-    caller -- TCP --> process A: reads the request, sees that the call is B's
-                      A -- the socket, and the bytes read --> B: serves it as if it had come there
+caller -- TCP --> process A: reads the request, which concerns a call of B
+    A -- the socket, and the bytes read --> B: serves it as if it had arrived there
     caller -- TCP --> process B
 
-The connection itself moves (SCM_RIGHTS over a Unix socket): its bytes do not pass through A again.
+The socket itself is passed (SCM_RIGHTS over a Unix socket), so A no longer forwards its bytes.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from loguru import logger
 from offhook.media.tasks_io import TaskSet
 
 HAND_OVER_S = 2.0
-"""For a sibling to take a connection."""
+"""Time limit in s for a sibling to accept a connection."""
 MAX_HEAD_BYTES = 512 * 1024
-"""Of what was read before: the request's head, and what came right behind it."""
+"""Maximum bytes already read: the request's head and what followed it directly."""
 BACKLOG = 256
 TAKEN = b"\x06"
-"""What a sibling answers."""
+"""Acknowledgement of a sibling."""
 
 _CHUNK = 64 * 1024
 
 
 class HandedOver(web.StreamResponse):
-    """The answer to a request whose connection is no longer ours: none."""
+    """The (empty) response to a request whose connection was passed on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class HandedOver(web.StreamResponse):
 
 
 class _Rest:
-    """Takes what aiohttp has read of a connection behind the request."""
+    """Collects what aiohttp has read beyond the request."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -59,9 +59,9 @@ class _Rest:
 
 
 async def hand_over(request: web.Request, path: str) -> web.StreamResponse:
-    """Give the connection of a request that asks for an upgrade to the process that listens at
-    `path`. Raises OSError or TimeoutError when it does not listen; the request can be answered
-    then. Whatever fails later closes the connection."""
+    """Passes the connection of an upgrade request to the process listening at `path`. Raises
+    OSError or TimeoutError if it does not listen, in which case the request can still be answered.
+    Later failures close the connection."""
     loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sibling:
         sibling.setblocking(False)
@@ -72,7 +72,7 @@ async def hand_over(request: web.Request, path: str) -> web.StreamResponse:
             return HandedOver()
         try:
             request.protocol.set_parser(rest)  # type: ignore[arg-type]
-            transport.pause_reading()  # what comes from here on is the sibling's to read
+            transport.pause_reading()  # later bytes are read by the sibling
             data = _head(request) + rest.data
             descriptor = transport.get_extra_info("socket").fileno()
             sent = socket.send_fds(sibling, [data[:_CHUNK]], [descriptor])
@@ -84,12 +84,12 @@ async def hand_over(request: web.Request, path: str) -> web.StreamResponse:
         except (OSError, TimeoutError) as error:
             logger.warning("a connection was lost on its way to a sibling: {}", error)
         finally:
-            transport.abort()  # closes our descriptor of it, not the connection
+            transport.abort()  # closes our descriptor, not the connection
     return HandedOver()
 
 
 def _head(request: web.Request) -> bytes:
-    """The request as it came."""
+    """Reconstructs the request's head."""
     version = request.version
     line = f"{request.method} {request.raw_path} HTTP/{version.major}.{version.minor}"
     lines = [line.encode("utf-8", "surrogateescape")]
@@ -99,10 +99,10 @@ def _head(request: web.Request) -> bytes:
 
 @asynccontextmanager
 async def adopting(path: str, server: web.Server) -> AsyncIterator[None]:
-    """Meanwhile the server takes connections over from siblings, who find it at `path`; nobody
-    else may look into its directory. Raises OSError."""
+    """Accepts connections from siblings at `path`, in a private directory, while inside. Raises
+    OSError."""
     with suppress(FileNotFoundError):
-        os.unlink(path)  # of a process of the same number that crashed
+        os.unlink(path)  # left by a crashed process with the same number
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(path)
         listener.listen(BACKLOG)
@@ -112,7 +112,7 @@ async def adopting(path: str, server: web.Server) -> AsyncIterator[None]:
 
 
 class _Adopter:
-    """Those that were taken are the server's."""
+    """Accepts connections and gives them to the server."""
 
     def __init__(self, listener: socket.socket, server: web.Server) -> None:
         self._listener, self._server = listener, server
@@ -150,7 +150,7 @@ class _Adopter:
 
 
 async def _received(sibling: socket.socket) -> tuple[socket.socket, bytes]:
-    """A connection, and what was read of it. Raises OSError."""
+    """Receives a connection and the bytes read from it. Raises OSError."""
     await _readable(sibling)
     data, descriptors, _, _ = socket.recv_fds(sibling, _CHUNK, 1)
     if not descriptors:
@@ -180,8 +180,7 @@ async def _readable(sock: socket.socket) -> None:
 
 
 class _Adopted(asyncio.Protocol):
-    """Gives a connection to a new protocol of the server, with what was read before: that comes
-    first, before anything that the connection still has."""
+    """Connects an adopted connection to a new server protocol, feeding it the bytes read before."""
 
     def __init__(self, server: web.Server, data: bytes) -> None:
         self._server, self._data = server, data

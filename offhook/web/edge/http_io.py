@@ -1,4 +1,4 @@
-"""What all handlers of the server share."""
+"""Helpers shared by the edge's HTTP handlers."""
 
 from collections.abc import Awaitable, Callable
 
@@ -13,11 +13,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def error(status: int, message: str, **headers: str) -> web.Response:
-    """An answer that says what was wrong."""
+    """Returns a JSON error response."""
     return web.json_response({"error": message}, status=status, headers=headers)
 
 
 def busy(fault: Busy) -> web.Response:
-    """The answer to a call that is not taken now: why not, and when to try again."""
+    """Returns the 503 response to a refused call, with the reason and Retry-After."""
     headers = {"Retry-After": str(RETRY_AFTER_S)}
     return web.json_response(fault.as_dict(), status=503, headers=headers)

@@ -1,4 +1,4 @@
-"""What the page is told of a call, beside RTVI's own messages."""
+"""Messages to the page about a call, beside RTVI's."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from offhook.pipeline.conversation.events import (
 
 
 def for_the_page(event: Event) -> dict[str, Any] | None:
-    """Our own messages beside RTVI's."""
+    """Converts an event to the page's message; None if it has none."""
     match event:
         case TurnLatency(turn=turn, spans=spans, total_ms=total):
             listed = [{"name": name, "ms": ms} for name, ms in spans]

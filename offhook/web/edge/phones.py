@@ -1,4 +1,4 @@
-"""Phones, as the front door sees them: calls that programs ask for, and who may call."""
+"""Requests for outgoing calls, and a description of who may call."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -17,12 +17,12 @@ from offhook.web.http.access import is_loopback
 
 MAX_RING_S = 600
 MAX_TEXT = 256
-"""Characters of a number, a name, the value of a header."""
+"""Maximum characters of a number, name or header value."""
 MAX_HEADERS = 32
 
 
 class DialRequestError(ValueError):
-    """The body of `POST /calls` cannot be used; the message names the field."""
+    """Raised for an invalid body of `POST /calls`; the message names the field."""
 
 
 class DialRequest(BaseModel):
@@ -31,19 +31,19 @@ class DialRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     to: str = Field(min_length=1, max_length=MAX_TEXT)
-    """A number, or a SIP URI."""
+    """A number or a SIP URI."""
     trunk: str = Field("", max_length=MAX_TEXT)
-    """Of SIP."""
+    """Name of a SIP trunk."""
     carrier: str = Field("", max_length=MAX_TEXT)
-    """In place of a trunk."""
+    """Name of a carrier, instead of a trunk."""
     caller: str = Field("", max_length=MAX_TEXT)
     caller_name: str = Field("", max_length=MAX_TEXT)
     agent: str = Field("", max_length=MAX_TEXT)
     ring_seconds: float | None = Field(None, gt=0, le=MAX_RING_S)
     variables: dict[str, Any] = {}
-    """For the agent."""
+    """Variables for the agent."""
     headers: dict[str, str] = Field({}, max_length=MAX_HEADERS)
-    """Of the INVITE, named X-Something."""
+    """Headers of the INVITE, named X-Something."""
 
     @field_validator("to", "trunk", "carrier", "caller", "caller_name", "agent")
     @classmethod
@@ -62,7 +62,7 @@ class DialRequest(BaseModel):
 
 
 def parse_dial(body: bytes) -> DialRequest:
-    """Raises DialRequestError."""
+    """Parses the body. Raises DialRequestError."""
     try:
         asked = DialRequest.model_validate_json(body)
     except ValidationError as error:
@@ -74,7 +74,7 @@ def parse_dial(body: bytes) -> DialRequest:
 
 
 def by_sip(asked: DialRequest, usual_ring_s: float) -> Dial:
-    """What the endpoint is asked for."""
+    """Converts the request to the endpoint's terms."""
     fields = asked.model_dump(exclude={"carrier"})
     fields["ring_seconds"] = asked.ring_seconds or usual_ring_s
     return Dial(**fields)
@@ -82,7 +82,7 @@ def by_sip(asked: DialRequest, usual_ring_s: float) -> Dial:
 
 @dataclass(frozen=True)
 class EndedCall:
-    """What is kept of a phone's call that is over."""
+    """What is kept of a phone call that has ended."""
 
     record: CallRecord
     progress: tuple[CallProgress, ...]
@@ -92,7 +92,7 @@ class EndedCall:
 
 
 def may_call(trunk: Trunk) -> str:
-    """Whose calls a trunk takes, in words; "" for nobody's."""
+    """Describes whose calls a trunk accepts; empty for none."""
     ways = list(trunk.addresses)
     if trunk.server:
         ways.append(f"its server {trunk.server_uri.host}")
@@ -101,8 +101,8 @@ def may_call(trunk: Trunk) -> str:
     return ", ".join(ways)
 
 
-def who_may_call(settings: SipSettings) -> str:
-    """In words, for the log and for people who ask themselves why a call does not come in."""
+def callers_allowed(settings: SipSettings) -> str:
+    """Describes who may call, for the log and for troubleshooting."""
     if settings.allow_anonymous:
         return "everybody who reaches this machine (allow_anonymous)"
     ways = [f"{trunk.name}: {ways}" for trunk in settings.trunks if (ways := may_call(trunk))]
@@ -112,14 +112,14 @@ def who_may_call(settings: SipSettings) -> str:
     return f"{'; '.join(ways)}; others {others}"
 
 
-def ways_out(config: Config) -> list[str]:
-    """Trunks and carriers by which this server can be asked to call others."""
+def outbound_routes(config: Config) -> list[str]:
+    """Returns the trunks and carriers over which this server can place calls."""
     trunks = [trunk.name for trunk in config.sip.trunks if trunk.server] if config.sip else []
     return trunks + [c.name for c in config.carriers if c.provider in APIS and c.public_url]
 
 
-def is_reached_from_elsewhere(config: Config) -> bool:
-    """Whether the configuration says that others than this machine reach the server."""
+def is_exposed(config: Config) -> bool:
+    """Whether others than this machine can reach the server, according to the configuration."""
     urls = (urlsplit(carrier.public_url) for carrier in config.carriers if carrier.public_url)
     return (
         not config.server.local
@@ -129,9 +129,10 @@ def is_reached_from_elsewhere(config: Config) -> bool:
 
 
 def fault_of_doors(config: Config) -> str:
-    """Why this server must not start: others could call at its operator's cost. "" when it may."""
-    server, ways = config.server, ways_out(config)
-    if not ways or server.admin_key or server.admin_listen or not is_reached_from_elsewhere(config):
+    """Returns why this server must not start because strangers could place calls at the operator's
+    cost; empty if it may."""
+    server, ways = config.server, outbound_routes(config)
+    if not ways or server.admin_key or server.admin_listen or not is_exposed(config):
         return ""
     return (
         f"server.admin_key: this server can call others (by {', '.join(ways)}) and is reached "
@@ -141,8 +142,8 @@ def fault_of_doors(config: Config) -> str:
     )
 
 
-def who_operates(config: Config) -> str:
-    """Who gets at /calls and /sip/trace, in words, for the log."""
+def operator_access(config: Config) -> str:
+    """Describes who can access /calls and /sip/trace, for the log."""
     server = config.server
     where = f" at {server.admin_listen}" if server.admin_listen else ""
     if server.admin_key:

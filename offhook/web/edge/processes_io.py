@@ -161,7 +161,7 @@ def main() -> None:
 # --- all of them ---
 
 
-class Others:
+class OtherProcesses:
     """The processes that this one has started."""
 
     def __init__(self, config: Config) -> None:
@@ -196,7 +196,7 @@ async def serve_all(config: Config, bot_file: Path | None = None, read: Read | N
             asyncio.TaskGroup() as others,  # outside: this one's calls end while the others end
             _open(settings := replace(settings, config=config)) as edge,
         ):
-            hive = Others(config)
+            hive = OtherProcesses(config)
             for number in range(2, server.processes + 1):
                 keeping = _keep_running(replace(settings, number=number), stop, hive)
                 others.create_task(keeping)
@@ -213,7 +213,7 @@ async def _free_port(server: Server) -> int:
         return port
 
 
-async def _keep_running(settings: Settings, stop: Stop, hive: Others) -> None:
+async def _keep_running(settings: Settings, stop: Stop, hive: OtherProcesses) -> None:
     """Run another process, and again when it ends unasked."""
     loop, retry = asyncio.get_running_loop(), RetryPolicy(first_s=RESTART_S, max_s=RESTART_MAX_S)
     while not stop.drain.is_set():
@@ -232,7 +232,7 @@ async def _keep_running(settings: Settings, stop: Stop, hive: Others) -> None:
         await first_of(asyncio.sleep(pause), stop.drain.wait())
 
 
-async def _run_once(settings: Settings, stop: Stop, hive: Others) -> int | None:
+async def _run_once(settings: Settings, stop: Stop, hive: OtherProcesses) -> int | None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", COMMAND),
         stdin=asyncio.subprocess.PIPE,

@@ -1,13 +1,13 @@
-"""Why a call is not taken."""
+"""Reasons why a call is refused."""
 
 from typing import Any, Literal
 
 RETRY_AFTER_S = 10
-"""When a caller may try again who was told that no call is taken now."""
+"""Retry-After in s of a refused call."""
 
 Reason = Literal["full", "connecting", "late", "busy", "loading", "draining"]
-"""Of a refusal, as the metrics count them: `late` and `busy` are a server that has no time left,
-one seen at its packets and one at its event loop."""
+"""Refusal reasons as counted by the metrics; `late` and `busy` mean overload, detected by packet
+lateness or by the event loop's load."""
 
 WORDS: dict[Reason, tuple[str, str]] = {
     "full": ("full", "all lines are busy"),
@@ -17,11 +17,11 @@ WORDS: dict[Reason, tuple[str, str]] = {
     "loading": ("loading", "the server is starting: its speech engines are being loaded"),
     "draining": ("draining", "the server is shutting down and takes no more calls"),
 }
-"""What callers are told: a word for programs and a sentence for people."""
+"""Error code and message of each reason."""
 
 
 class Busy(Exception):
-    """No more calls now."""
+    """Raised when no more calls are accepted at present."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -34,4 +34,4 @@ class Busy(Exception):
 
 
 class NoPhones(Exception):
-    """The configuration has none."""
+    """Raised when the configuration has no phones."""

@@ -1,4 +1,4 @@
-"""Another configuration for a server that runs: what of it is used, and what takes a restart."""
+"""Applies a changed configuration to a running server."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,19 +14,19 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.phones import fault_of_doors
 
 RELOADED = ("agent", "agents", "frontdesk")
-"""Sections that can be changed while the server runs: a call keeps those that it began with."""
+"""Sections that can change at run time; calls in progress keep the old settings."""
 RELOADED_OF_SERVER = ("api_key", "admin_key", "names", "origins", "metrics")
 BOUND = ("host", "udp", "tcp", "tls", "ws", "wss", "rtp_ports", "authorities", "trace_messages")
-"""What cannot be changed of [sip]."""
+"""Keys of [sip] that need a restart."""
 BOUND_OF_CARRIER = ("provider", "port")
-"""What cannot be changed of a carrier; nor can one come or go."""
+"""Keys of a carrier that need a restart, as does adding or removing one."""
 
 Read = Callable[[], Config]
 """Reads the configuration again. Raises ConfigError."""
 
 
 def left_for_restart(old: Config, new: Config) -> list[str]:
-    """What differs between the two and is not for `use`, in words."""
+    """Describes the differences that need a restart."""
     left = []
     for name in Config.model_fields:
         a, b = getattr(old, name), getattr(new, name)
@@ -62,8 +62,8 @@ def _carriers_left(old: tuple[CarrierSettings, ...], new: tuple[CarrierSettings,
 
 
 def reloaded(running: Config, read: Config) -> Config:
-    """The configuration that runs, with what can be changed of it as it was read. Raises
-    ConfigError when the two do not go together, or the server would stand open."""
+    """Returns the running configuration with the changes that can be applied. Raises ConfigError if
+    they do not fit together or would expose the server."""
     server = {name: getattr(read.server, name) for name in RELOADED_OF_SERVER}
     changed = {
         **{name: getattr(read, name) for name in RELOADED},
@@ -75,7 +75,7 @@ def reloaded(running: Config, read: Config) -> Config:
         bound = {name: getattr(running.sip, name) for name in BOUND}
         changed["sip"] = replace(read.sip, **bound)
     try:
-        # What is old and what is new were never checked together.
+        # The combination of old and new was never validated.
         new = Config.model_validate({**dict(running), **changed})
     except ValidationError as error:
         raise ConfigError(faults_of(error)) from error
@@ -91,9 +91,8 @@ def _reloaded_carrier(running: CarrierSettings, read: Config) -> CarrierSettings
 
 
 def use(edge: Edge, read: Config) -> None:
-    """Give the edge what can be changed of its configuration, and read the certificate of phones
-    again. Calls in progress go on as they began. Raises ConfigError, and then nothing has changed.
-    """
+    """Applies the changes to the edge and reloads the phones' certificate. Calls in progress are
+    unaffected. Raises ConfigError, changing nothing."""
     new = reloaded(edge.config, read)
     try:
         if edge.carriers is not None:
@@ -113,7 +112,7 @@ def use(edge: Edge, read: Config) -> None:
 
 
 class Reload:
-    """SIGHUP: the configuration is read again, and what can be changed is."""
+    """Handles SIGHUP: reads the configuration and applies what can be applied."""
 
     def __init__(
         self,
@@ -122,7 +121,7 @@ class Reload:
         read: Read,
         then: Callable[[Config], None] = lambda config: None,
     ) -> None:
-        """`then` is told what the edge has now."""
+        """`then` is called with the configuration now in effect."""
         self._edge, self._started_with, self._read, self._then = edge, started_with, read, then
 
     def __call__(self) -> None:

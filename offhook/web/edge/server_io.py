@@ -1,4 +1,5 @@
-"""HTTP: the page, SmallWebRTC signalling, health and metrics; calls by phone are in calls_io."""
+"""HTTP routes of the edge: the page, SmallWebRTC signalling, health and metrics; see calls_io for
+phone calls."""
 
 import time
 import uuid
@@ -25,7 +26,7 @@ from offhook.web.edge import calls_io, carrier_routes_io
 from offhook.web.edge.carrier_routes_io import OF_CARRIERS
 from offhook.web.edge.edge_io import Edge, UnknownPeer
 from offhook.web.edge.http_io import EDGE, Handler, busy, error
-from offhook.web.edge.phones import DialRequestError, fault_of_doors, who_operates
+from offhook.web.edge.phones import DialRequestError, fault_of_doors, operator_access
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.reload_io import Read, Reload
 from offhook.web.http.access import (
@@ -50,6 +51,7 @@ from offhook.web.worker.local_worker_io import local_workers
 
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Checks access and converts exceptions to responses."""
     """Who may ask, and plain answers to what cannot be done."""
     try:
         return await _answer(request, handler)
@@ -61,7 +63,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.match_info.handler in OF_CARRIERS:
-        return await handler(request)  # they come from elsewhere, and are verified one by one
+        return await handler(request)  # carriers come from elsewhere and are verified individually
     if is_speech_route(request):
         return await speech_guard(request, handler)
     if request.path.startswith("/v1/"):
@@ -108,7 +110,7 @@ async def offer(request: web.Request) -> web.Response:
     offer = parse_offer(await request.read())
     edge = request.app[EDGE]
     sdp, pc_id = await edge.offer(offer, request[GRANT].agent, peer_of(request))
-    if has_disconnected(request):  # nobody will ever connect
+    if has_disconnected(request):  # nobody would connect
         await edge.cancel(pc_id)
         raise ConnectionError("the caller left before the answer")
     return web.json_response({"sdp": sdp, "type": "answer", "pc_id": pc_id})
@@ -126,12 +128,12 @@ async def cancelled(request: web.Request) -> web.Response:
 
 
 async def status(request: web.Request) -> web.Response:
-    answers = request.app[EDGE].who_answers()
+    answers = request.app[EDGE].default_agent_name()
     return web.json_response({"status": "ready", "transports": ["webrtc"], "answers": answers})
 
 
 def readiness(edge: Edge) -> dict[str, Any]:
-    """The body of GET /readyz."""
+    """Returns the body of GET /readyz."""
     gone = edge.probes.gone
     ready = edge.ready and not edge.draining and not gone
     state: dict[str, Any] = {"ready": ready, "calls": len(edge.legs)}
@@ -140,7 +142,7 @@ def readiness(edge: Edge) -> dict[str, Any]:
 
 
 async def tokens(request: web.Request) -> web.Response:
-    """POST /tokens: a caller's key for a while, which all processes know."""
+    """POST /tokens: issues a temporary caller's key that all processes accept."""
     config, asked = request.app[EDGE].config, parse_token_request(await request.read())
     if not config.server.admin_key:
         return error(409, "tokens are made with the operator's key: set [server] admin_key")
@@ -152,7 +154,7 @@ async def tokens(request: web.Request) -> web.Response:
 
 
 def application(edge: Edge, door: Door = "public") -> web.Application:
-    """All routes on one edge, for those who come by `door`; programs come by the public one."""
+    """Builds the application of an edge for one door; the speech API is only on the public one."""
     app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
     app[EDGE] = edge
     for prefix in ("", "/sessions/{session}"):
@@ -175,7 +177,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
 
 
 def check_doors(config: Config) -> None:
-    """Raises ConfigError when strangers could call others at the operator's cost."""
+    """Raises ConfigError if strangers could place calls at the operator's cost."""
     if fault := fault_of_doors(config):
         raise ConfigError(fault)
 
@@ -184,13 +186,13 @@ def say_where(config: Config, port: int) -> None:
     server = config.server
     name = "localhost" if server.local else server.host
     logger.bind(port=port).info("call me at http://{}:{}/", name, port)
-    logger.info("who may use /calls, /sip/trace and /tokens: {}", who_operates(config))
+    logger.info("who may use /calls, /sip/trace and /tokens: {}", operator_access(config))
     if not server.local and not server.api_key:
         logger.warning("everybody who reaches this server may call it: see [server] api_key")
 
 
 async def listen_for_operator(server: Server, runner: Runner) -> None:
-    """At `admin_listen`, if there is one. Raises OSError."""
+    """Listens at `admin_listen`, if set. Raises OSError."""
     if server.admin_listen:
         await runner.setup()
         where = await listener(Address.parse(server.admin_listen))(runner)
@@ -198,8 +200,8 @@ async def listen_for_operator(server: Server, runner: Runner) -> None:
 
 
 async def serve(config: Config, bot_file: Path | None = None, read: Read | None = None) -> None:
-    """Run until SIGTERM or SIGINT; then drain. A second signal ends at once. SIGHUP reads the
-    configuration again."""
+    """Runs until SIGTERM or SIGINT, then drains; a second signal ends at once. SIGHUP reloads the
+    configuration."""
     check_doors(config)
     bot = load_bot(bot_file) if bot_file is not None else None
     stop = Stop()

@@ -1,10 +1,10 @@
-"""The processes that share a port, as one of them sees its siblings.
+"""Routes requests between the edge processes that share a port.
 
-    caller -- TCP --> any process -- Unix socket --> the process that has, or shall have, the call
+caller -- TCP --> any process -- Unix socket --> the process that has, or will have, the call
 
-A pc_id begins with the number of its process; phones' calls are all in the first. What belongs
-elsewhere is passed on to the Unix socket on which each process answers its siblings; nothing is
-passed on twice. A carrier's stream is not passed on byte by byte: its connection is handed over.
+A pc_id starts with the number of its process; phone calls are all in the first one. Requests for
+another process are forwarded once to its Unix socket. A carrier's stream is not proxied: its
+connection is handed over.
 """
 
 import asyncio
@@ -32,11 +32,12 @@ from offhook.web.http import health_io
 from offhook.web.http.access_io import PEER_HEADER, peer_of
 
 ASK_S = 0.5
-"""A sibling that does not say in this time how it is doing is in no state to take a call."""
+"""Time in s within which a sibling must report its state to be given a call."""
 PASS_ON_S = 30
-"""For what is passed on; an answer waits for ICE candidates of slow STUN servers."""
+"""Time limit in s of a forwarded request; an answer may wait for ICE candidates of slow STUN
+servers."""
 SLACK_CALLS = 1
-"""A process keeps a new call while it has at most so many more than a sibling."""
+"""Maximum calls more than a sibling with which a process keeps a new call."""
 
 HOP_BY_HOP = frozenset(
     (
@@ -45,16 +46,16 @@ HOP_BY_HOP = frozenset(
     )
 )
 SILENCE_S = 3 * calls_io.KEEP_ALIVE_S
-"""A stream of events in which nothing has come for so long is broken."""
+"""Time in s without data after which an event stream is broken."""
 WITH_PHONES = 1
-"""The process that has them."""
+"""Number of the process with the phones."""
 
 
 class NumberedEdge(Edge):
-    """An edge whose pc_ids begin with the number of its process, as in `2-7f3a`."""
+    """An edge whose pc_ids start with its process number, as in `2-7f3a`."""
 
     def __init__(self, config: Config, bot: Bot | None, number: int) -> None:
-        # A SIP dialog's messages must come to one process, whichever its calls are in.
+        # All messages of a SIP dialog must reach one process, so phones are in the first one.
         if number != WITH_PHONES:
             others = tuple(c for c in config.carriers if c.provider != "audiosocket")
             config = config.model_copy(update={"sip": None, "carriers": others})
@@ -82,17 +83,17 @@ class NumberedEdge(Edge):
 
 
 def socket_path(directory: Path, number: int) -> str:
-    """Where a process listens for its siblings; nobody else may look into the directory."""
+    """Returns the Unix socket, in a private directory, where a process listens to its siblings."""
     return str(directory / f"{number}.sock")
 
 
 def stream_path(directory: Path, number: int) -> str:
-    """Where a process listens for the connections of carriers that came to a sibling."""
+    """Returns the Unix socket where a process accepts carriers' connections from its siblings."""
     return str(directory / f"{number}.streams")
 
 
 class Siblings:
-    """Asks the others and passes on to them."""
+    """Queries the other processes and forwards requests to them."""
 
     def __init__(self, edge: NumberedEdge, directory: Path) -> None:
         self._edge = edge
@@ -105,9 +106,9 @@ class Siblings:
             )
             for number in range(1, edge.config.server.processes + 1)
         }
-        """To all processes, this one too."""
+        """HTTP sessions to all processes, including this one."""
         self._passing: Counter[int] = Counter()
-        """New calls on their way to a sibling, which it may not count yet."""
+        """New calls being forwarded to a sibling, which may not count them yet."""
 
     async def close(self) -> None:
         for http in self._http.values():
@@ -115,7 +116,7 @@ class Siblings:
 
     @web.middleware
     async def share(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """What is about another process, or about all, does not end here."""
+        """Middleware that forwards requests about another process, or about all."""
         wanted = request.match_info.handler
         if wanted is health_io.metrics:
             return await self._metrics()
@@ -165,8 +166,9 @@ class Siblings:
             raise calls_io.UnknownCall(call_id) from error
 
     async def _of_carrier(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """A ticket, and the id of a call that we placed, begin with the number of their process;
-        a call without one is new. Whoever has it verifies who asks."""
+        """Forwards a carrier's request. A ticket and the id of a call that we placed start with
+        their process number; a call without one is new. The receiving process verifies the
+        request."""
         wanted = request.match_info.get("ticket") or request.match_info.get("call") or ""
         number = next((n for n in self._http if wanted.startswith(f"{n}-")), self._number)
         new = not wanted and request.match_info.handler in carrier_routes_io.NEW_CALLS
@@ -197,7 +199,7 @@ class Siblings:
             self._passing[number] += 1
             try:
                 answer = await self._pass_on(request, number)
-                if answer.status != 503:  # then others were faster, and there may be room here
+                if answer.status != 503:  # another call was faster; there may be room here
                     return answer
             except (aiohttp.ClientError, TimeoutError):
                 logger.warning("process {} does not answer: the call stays here", number)
@@ -206,7 +208,7 @@ class Siblings:
         return await handler(request)
 
     async def _roomiest(self) -> int:
-        """Which process shall take a new call: this one, if it is not much fuller than others."""
+        """Returns the process for a new call: this one, unless it is much fuller than another."""
         calls, most = len(self._edge.legs), self._edge.config.server.max_calls
         full = calls >= most or (calls > 0 and self._edge.clock.lateness_ms() > LATE_MS)
         if calls <= SLACK_CALLS and not full:
@@ -225,7 +227,7 @@ class Siblings:
     async def _pass_on(
         self, request: web.Request, number: int, headers: Mapping[str, str] | None = None
     ) -> web.Response:
-        """Raises ClientError or TimeoutError when the sibling does not answer."""
+        """Forwards a request. Raises ClientError or TimeoutError if the sibling does not answer."""
         if headers is None:
             headers = _some(request.headers, "Content-Type", "Authorization", "Accept")
             headers[PEER_HEADER] = peer_of(request)
@@ -241,7 +243,7 @@ class Siblings:
             return web.Response(status=answer.status, body=await answer.read(), headers=headers)
 
     async def _stream_on(self, request: web.Request, number: int) -> web.StreamResponse:
-        """As `_pass_on`, for an answer that goes on until either end has enough."""
+        """Forwards a request whose response streams until either end closes."""
         headers = _some(request.headers, "Authorization")
         timeout = aiohttp.ClientTimeout(None, sock_connect=ASK_S, sock_read=SILENCE_S)
         async with self._http[number].get(
@@ -256,11 +258,11 @@ class Siblings:
                 async for chunk in answer.content.iter_any():
                     await response.write(chunk)
             except (aiohttp.ClientError, TimeoutError, ConnectionError):
-                pass  # one of the two has gone: the reader sees where it ends
+                pass  # one side has closed: the reader sees where it ends
         return response
 
     async def _ask_all(self, path: str, headers: Mapping[str, str] | None = None) -> dict[int, Any]:
-        """What the processes that answer have to say: JSON or text."""
+        """Returns the responses, JSON or text, of all processes that answer."""
         asked = (self._ask(number, path, headers) for number in self._http)
         answers = await asyncio.gather(*asked)
         return {n: a for n, a in zip(self._http, answers, strict=True) if a is not None}
@@ -275,7 +277,7 @@ class Siblings:
             return None
 
     async def _readyz(self) -> web.Response:
-        """Ready when all are."""
+        """Ready if all processes are."""
         states = await self._ask_all("/readyz")
         ready = len(states) == len(self._http) and all(s["ready"] for s in states.values())
         totals = {key: sum(s[key] for s in states.values()) for key in ("calls", "max_calls")}
@@ -287,8 +289,8 @@ class Siblings:
 
 
 def _end_to_end(request: web.Request) -> dict[str, str]:
-    """Its headers that are not of one connection (RFC 9110 §7.6.1), nor of one WebSocket; and who
-    asks, whatever it says of itself."""
+    """Returns the end-to-end headers (RFC 9110 §7.6.1) without those of a WebSocket, and the actual
+    peer address."""
     left_out = HOP_BY_HOP | {PEER_HEADER.lower()}
     headers = {n: v for n, v in request.headers.items() if n.lower() not in left_out}
     return {**headers, PEER_HEADER: peer_of(request)}
@@ -299,10 +301,11 @@ def _some(headers: Mapping[str, str], *names: str) -> dict[str, str]:
 
 
 def merged(texts: Mapping[int, str]) -> str:
-    """The metrics of all processes as one scrape, each series with the label `process`.
+    """Merges the metrics of all processes into one scrape with a label `process` per series.
 
-    Not summed: Prometheus sums what can be summed, and lateness or line quality cannot. Line by
-    line, because to parse them would hold up the packets of our calls for milliseconds a process.
+    Values are not summed: Prometheus can sum what is summable, and lateness or line quality is not.
+    It works line by line, because parsing would delay our calls' packets by milliseconds per
+    process.
     """
     families: dict[str, list[str]] = {}
     family: list[str] = []

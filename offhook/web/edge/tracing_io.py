@@ -1,5 +1,5 @@
-"""OpenTelemetry traces, when configured: a conversation, its turns, and in each what heard, thought
-and spoke, as Pipecat draws them."""
+"""Optional OpenTelemetry traces: a conversation, its turns, and in each the STT, LLM and TTS spans
+that Pipecat creates."""
 
 import time
 from importlib.util import find_spec
@@ -11,8 +11,8 @@ NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
 def set_up(tracing: Tracing) -> bool:
-    """Send traces to the configured endpoint; False when there is none. Raises ConfigError when the
-    packages for it are not installed."""
+    """Starts exporting to the configured endpoint; returns False if there is none. Raises
+    ConfigError if the packages are not installed."""
     if not tracing.otlp_endpoint:
         return False
     try:
@@ -32,7 +32,7 @@ def set_up(tracing: Tracing) -> bool:
 
 
 def latency_spans(call_id: str, event: TurnLatency) -> None:
-    """The response time of one turn as a span with a child for each part, ending now."""
+    """Emits the response time of one turn as a span, ending now, with a child per part."""
     from opentelemetry import trace
 
     tracer = trace.get_tracer("offhook")

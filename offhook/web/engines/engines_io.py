@@ -1,4 +1,4 @@
-"""Which engines the configuration names."""
+"""Creates the engines that the configuration names."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.config.config import OPENAI, AsrEngine, TtsEngine
 
 EMBEDDED = ("pocketsphinx", "auto", "flite", "espeak")
-"""Engines that are small enough for the process that takes calls."""
+"""Engines small enough for the process that handles calls."""
 CHECKOUT = Path(__file__).parents[3]
 MODELS: dict[AsrEngine | TtsEngine, str] = {
     "pocketsphinx": "en-us",
@@ -29,31 +29,30 @@ MODELS: dict[AsrEngine | TtsEngine, str] = {
     "qwen3-tts": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
     "qwen3-tts-official": "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
 }
-"""What is loaded unless another model is named; the other engines have voices and no models."""
+"""Default model of each engine; engines not listed have no models."""
 MODEL_PACKAGES = ("torch", "safetensors", "tokenizers", "huggingface_hub")
-"""What the engines with a model need beyond the base; the extra `qwen`."""
+"""Packages of the engines with a model (the extra `qwen`)."""
 TEXT_PACKAGES = ("babel", "budoux", "num2words", "py3langid")
-"""And the one that reads text out."""
+"""Packages of text normalization for synthesis."""
 NEEDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "qwen3-asr": ("Qwen3-ASR", MODEL_PACKAGES),
     "nemotron": ("Nemotron", MODEL_PACKAGES),
     "qwen3-tts": ("Qwen3-TTS", MODEL_PACKAGES + TEXT_PACKAGES),
 }
-"""An engine in words, and its packages."""
+"""Description of an engine, and its packages."""
 
 OFFICIAL_PACKAGES = {"qwen3-asr-official": "qwen_asr", "qwen3-tts-official": "qwen_tts"}
-"""The authors' packages, each of which needs an environment of its own; `make` names and folders
-are made of theirs."""
+"""Import names of the official packages, which need an environment each, named after them."""
 
 M = TypeVar("M", bound=AsrModels | TtsModels)
 
 
 def silent(fraction: float, doing: str) -> None:
-    """The `Progress` of who does not look."""
+    """A `Progress` that does nothing."""
 
 
 def check_engine(engine: AsrEngine | TtsEngine) -> None:
-    """Whether what the engine needs is installed, without loading it. Raises EngineError."""
+    """Checks without loading it that the engine's packages are installed. Raises EngineError."""
     if engine == OPENAI:
         raise EngineError("openai is a server elsewhere: give its address, as http://host:8000/v1")
     if engine in OFFICIAL_PACKAGES:
@@ -76,8 +75,8 @@ def _make_name(engine: str) -> str:
 
 
 def official_python(engine: AsrEngine | TtsEngine, named: str = "") -> str:
-    """The Python that has the package of an official engine: this one, or the one `named`, or that
-    of the environment which `make` makes. "" for other engines. Raises EngineError."""
+    """Returns the Python with the package of an official engine: this one, `named`, or that of the
+    environment created by `make`; empty for other engines. Raises EngineError."""
     if engine not in OFFICIAL_PACKAGES:
         return ""
     if find_spec(OFFICIAL_PACKAGES[engine]) is not None:
@@ -85,7 +84,8 @@ def official_python(engine: AsrEngine | TtsEngine, named: str = "") -> str:
     made = f".venv-{_make_name(engine)}/bin/python"
     for python in (Path(named),) if named else (Path(made), CHECKOUT / made):
         if python.is_file() and os.access(python, os.X_OK):
-            return str(python.absolute())  # its links not followed: they are what makes it a venv
+            # symlinks are not resolved: they make it a virtual environment
+            return str(python.absolute())
     kind = engine.split("-")[1]
     raise EngineError(
         f"{engine} needs an environment of its own: `make {_make_name(engine)}-official`, or set "
@@ -100,8 +100,8 @@ def with_usual_model(engine: AsrEngine | TtsEngine, models: M) -> M:
 def open_recognizer(
     engine: AsrEngine, models: AsrModels, progress: Progress = silent
 ) -> Recognizer:
-    """A recogniser of this process, not started yet, that obeys `StreamOptions.gate`. Raises
-    EngineError. Takes seconds when it imports torch."""
+    """Creates a recognizer in this process, not yet started, that supports `StreamOptions.gate`.
+    Takes seconds if it imports torch. Raises EngineError."""
     from offhook.pipeline.speech.streams.speech_gate_io import (
         GatedRecognizer,  # not for who only reaches engines
     )
@@ -137,8 +137,8 @@ NO_MODEL = TtsModels("")
 def open_synthesizer(
     engine: TtsEngine = "auto", models: TtsModels = NO_MODEL, progress: Progress = silent
 ) -> Synthesizer:
-    """A synthesizer of this process, not started yet. Raises EngineError. Takes seconds when it
-    imports torch."""
+    """Creates a synthesizer in this process, not yet started. Takes seconds if it imports torch.
+    Raises EngineError."""
     check_engine(engine)
     if engine == "qwen3-tts":
         _import_torch(progress)
@@ -155,7 +155,7 @@ def open_synthesizer(
 
 
 def at_hand(engine: TtsEngine) -> TtsEngine:
-    """The engine that `auto` means here. Raises EngineError when there is none."""
+    """Returns the engine that `auto` selects here. Raises EngineError if there is none."""
     if engine != "auto":
         return engine
     try:

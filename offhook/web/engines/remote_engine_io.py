@@ -1,7 +1,6 @@
-"""An engine that is a server elsewhere: whether it has loaded, and what it is.
+"""An engine on a remote server: whether it has loaded, and its name and model.
 
-To look is what starts a worker of this machine, and what keeps its clients waiting where a program
-can be told: before a request's sound is on its way.
+Checking is what starts a local worker, and lets clients wait before they send a request's audio.
 """
 
 import asyncio
@@ -21,15 +20,15 @@ from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.web.speech_api.server_io import EngineHandle
 
 TRIES = 4
-"""Times in a row that a worker may be just ending or crash; then it does not load."""
+"""Consecutive attempts at a worker that is stopping or crashes."""
 MAX_STATE_BYTES = 1 << 14
 E = TypeVar("E")
 
 
-class Elsewhere(Generic[E]):
-    """`engine` reaches it; `start` waits until it has loaded, and raises EngineError. Name and
-    model are what it is known to run. A worker, which `client` reaches too, says so itself, and may
-    end; another server is started once."""
+class RemoteEngine(Generic[E]):
+    """`engine` is the client; `start` waits until the server has loaded and raises EngineError.
+    `name` and `model` are its known values. A worker, which `client` also reaches, reports its own
+    and may stop; any other server is started once."""
 
     def __init__(
         self,
@@ -42,9 +41,9 @@ class Elsewhere(Generic[E]):
         self.engine = engine
         self.name, self.model = name, model
         self.loaded = False
-        """When we last looked."""
+        """Whether it had loaded at the last check."""
         self._fault = ""
-        """Why there is none, in its words."""
+        """The server's reason why it is unavailable."""
         self._client = client
         self._start = start
         self._starting: asyncio.Task[None] | None = None
@@ -53,9 +52,9 @@ class Elsewhere(Generic[E]):
         return EngineHandle(self.get, lambda: self.name, lambda: self.model)
 
     async def get(self) -> E:
-        """The engine, when it has loaded. Raises EngineError."""
+        """Returns the engine once it has loaded. Raises EngineError."""
         if not await self._is_ready():
-            if self._starting is None:  # one for all who wait
+            if self._starting is None:  # shared by all who wait
                 self._starting = asyncio.create_task(self._load(), name="speech worker")
                 self._starting.add_done_callback(self._has_started)
             await asyncio.shield(self._starting)
@@ -71,7 +70,7 @@ class Elsewhere(Generic[E]):
     def _has_started(self, task: "asyncio.Task[None]") -> None:
         self._starting = None
         if not task.cancelled():
-            task.exception()  # those who still wait raise it
+            task.exception()  # retrieved here; waiting callers raise it
 
     async def _load(self) -> None:
         """Raises EngineError."""
@@ -93,7 +92,7 @@ class Elsewhere(Generic[E]):
             self.loaded = self._client is None or await self._is_ready()
 
     async def _is_ready(self) -> bool:
-        """What /readyz of the worker says."""
+        """Returns what the worker's /readyz says."""
         if self._client is None:
             return self.loaded
         self.loaded, self._fault = False, ""
@@ -113,7 +112,7 @@ class Elsewhere(Generic[E]):
 
 
 def here(engine: E, name: str, model: str) -> EngineHandle[E]:
-    """An engine of this process that has loaded."""
+    """Wraps a loaded engine of this process."""
 
     async def get() -> E:
         return engine

@@ -1,4 +1,4 @@
-"""Engines that are servers elsewhere: a worker of ours, or a server of OpenAI's audio API."""
+"""Clients of remote engines: our workers, and OpenAI-compatible servers."""
 
 from typing import TypeVar
 
@@ -11,28 +11,28 @@ from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.config.config import OPENAI, Asr, Tts
 from offhook.web.engines.engines_io import EMBEDDED
-from offhook.web.engines.remote_engine_io import Elsewhere
+from offhook.web.engines.remote_engine_io import RemoteEngine
 
 E = TypeVar("E", Recognizer, Synthesizer)
 
 
 def recognizer_of(asr: Asr) -> RemoteRecognizer | OpenAiRecognizer:
-    """What is at its url, not started yet; `engine`: openai, or what its worker should run."""
+    """Returns the client for `url` of [asr], not yet started."""
     if asr.engine == OPENAI:
         return OpenAiRecognizer(asr.url, asr.api_key, asr.model, asr.max_requests)
     return RemoteRecognizer(asr.url, asr.api_key, "" if asr.engine in EMBEDDED else asr.engine)
 
 
 def synthesizer_of(tts: Tts) -> RemoteSynthesizer | OpenAiSynthesizer:
-    """What is at its url, not started yet."""
+    """Returns the client for `url` of [tts], not yet started."""
     if tts.engine == OPENAI:
         return OpenAiSynthesizer(tts.url, tts.api_key, tts.model, tts.max_requests)
     return RemoteSynthesizer(tts.url, tts.api_key, "" if tts.engine in EMBEDDED else tts.engine)
 
 
-def elsewhere_at(kind: str, settings: Asr | Tts, engine: E) -> Elsewhere[E]:
-    """How programs wait for what is at that url, which `engine` reaches."""
+def elsewhere_at(kind: str, settings: Asr | Tts, engine: E) -> RemoteEngine[E]:
+    """Wraps the client `engine` for the speech API."""
     if settings.engine == OPENAI:
-        return Elsewhere(engine, engine.start, None, OPENAI, settings.model)
+        return RemoteEngine(engine, engine.start, None, OPENAI, settings.model)
     client = WorkerClient(kind, settings.url, settings.api_key)
-    return Elsewhere(engine, engine.start, client, "", "")
+    return RemoteEngine(engine, engine.start, client, "", "")

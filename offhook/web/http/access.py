@@ -1,13 +1,13 @@
-"""Who may ask: what every server of ours looks at in a request before anything else.
+"""Access control: the first thing every server checks in a request.
 
-Two roles: *callers* make the call they make and use the speech API; the *operator* dials out,
-lists, traces and hangs up. A table says whose each route is, `AccessPolicy.admit` whether a request
-may use it.
+There are two roles: *callers* make their call and use the speech API; the *operator* dials out,
+lists, traces and ends calls. A table maps routes to roles, and `AccessPolicy.admit` decides whether
+a request may use one.
 
-A page in a browser can send requests to servers that its maker cannot reach: to this machine, or to
-one behind the same router. It is told by its Origin header, and, where its name was rebound to our
-address, by the Host header. What a proxy passes on comes from the proxy's address, so a request
-with a trace of one is never taken for one of this machine.
+A web page can send requests to servers that its author cannot reach, on this machine or behind the
+same router. Such requests are recognized by the Origin header and, against DNS rebinding, by the
+Host header. A proxied request has the proxy's address, so a request with any sign of a proxy is
+never considered local.
 """
 
 import base64
@@ -30,21 +30,21 @@ SCOPES: tuple[Scope, ...] = ("call", "speech")
 
 
 class Role(Enum):
-    """Whose a route is."""
+    """Who may use a route."""
 
     PROBE = "probe"
-    """Everybody's, whatever the request says: what orchestrators and balancers ask."""
+    """Everyone, unconditionally: health probes of orchestrators and load balancers."""
     PUBLIC = "public"
-    """Everybody's who reaches the server by a name that it has."""
+    """Everyone who uses a valid host name of the server."""
     CALL = "call"
-    """Callers'."""
+    """Callers."""
     SPEECH = "speech"
-    """Programs', which use the speech API."""
+    """Programs that use the speech API."""
     METRICS = "metrics"
-    """PUBLIC, or another's by `AccessPolicy.metrics`."""
+    """PUBLIC or the key's owner, depending on `AccessPolicy.metrics`."""
     OPERATOR = "operator"
     CARRIER = "carrier"
-    """A carrier's, by its signature, ticket or address: see `AccessPolicy.check_carrier`."""
+    """Carriers, authenticated by signature, ticket or address; see `AccessPolicy.check_carrier`."""
 
 
 ROUTES: Mapping[str, Role] = {
@@ -65,46 +65,45 @@ ROUTES: Mapping[str, Role] = {
     "tokens": Role.OPERATOR,
     "carriers": Role.CARRIER,
 }
-"""By the first segment of a route's path."""
+"""Roles by the first segment of a route's path."""
 
 KEY_PROTOCOL = "openai-insecure-api-key."
-"""Pages cannot send headers with a WebSocket: OpenAI's clients name the key as a subprotocol."""
+"""Pages cannot send headers with a WebSocket, so OpenAI's clients send the key as a subprotocol."""
 TOKEN_PREFIX = "offhook_"
 TOKEN_PURPOSE = b"offhook: tokens of callers"
 FORWARDED_HEADERS = frozenset(("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip"))
 FORWARDED_PREFIXES = ("x-forwarded-", "x-original-", "x-envoy-", "cf-")
 MAX_TOKEN_S = 86_400
 PREFLIGHT_S = 600
-"""How long a browser may remember what a preflight was answered."""
+"""Time in s that a browser may cache a preflight response."""
 
 
 class Refusal(Exception):
-    """The request is answered with `status`, and the message, which says what would admit it."""
+    """Raised to refuse a request with `status`; the message says what would be accepted."""
 
     def __init__(self, status: Literal[401, 403, 409], message: str, code: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.code = code
-        """OpenAI's name of the fault, where it has one."""
+        """OpenAI's error code, if there is one."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """RFC 9110 §11.6.1."""
+        """WWW-Authenticate, see RFC 9110 §11.6.1."""
         return {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is known of a request before its body. `headers` compares names without their case."""
+    """A request without its body; `headers` is case-insensitive."""
 
     method: str
     peer: str
-    """The IP address at the other end of the connection; "" by a Unix socket."""
+    """The peer's IP address; empty for a Unix socket."""
     headers: Mapping[str, str]
     http_1_0: bool = False
     same_user: Callable[[], bool] = lambda: True
-    """Whether the other end, on this machine, is this user's or root's; asked only where it
-    matters."""
+    """Whether a peer on this machine is the same user or root; called only when needed."""
 
     @property
     def host(self) -> str:
@@ -116,8 +115,8 @@ class Head:
 
     @property
     def forwarded(self) -> bool:
-        """Whether there is a trace of a proxy. nginx leaves one even where it is told to add no
-        header: unless told otherwise it speaks HTTP/1.0, which no browser does."""
+        """Whether there is a sign of a proxy. nginx leaves one even without extra headers: by
+        default it speaks HTTP/1.0, which no browser does."""
         names = {name.lower() for name in self.headers}
         return (
             self.http_1_0
@@ -127,9 +126,9 @@ class Head:
 
     @property
     def key(self) -> str:
-        """What the request carries as a bearer token; "" when nothing."""
+        """The bearer token; empty if there is none."""
         scheme, _, given = self.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer":  # a scheme is of any case (RFC 9110 §11.1)
+        if scheme.lower() == "bearer":  # the scheme is case-insensitive (RFC 9110 §11.1)
             return given.strip(" ")
         offered = self.headers.get("Sec-WebSocket-Protocol", "").split(",")
         keys = [name.strip() for name in offered if name.strip().startswith(KEY_PROTOCOL)]
@@ -138,18 +137,18 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One of the callers' keys."""
+    """A caller's key."""
 
     name: str
-    """In logs and metrics."""
+    """Name in logs and metrics."""
     secret: str = field(repr=False)
     scopes: frozenset[Scope] = frozenset(SCOPES)
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A request was admitted: by the key of that name, "" without one; to the agent of that name,
-    "" for the usual one."""
+    """An admitted request: the name of its key ("" without one), and the agent it is restricted to
+    ("" for any)."""
 
     key: str = ""
     agent: str = ""
@@ -157,36 +156,38 @@ class Grant:
 
 @dataclass(frozen=True)
 class AccessPolicy:
-    """What one server admits."""
+    """The access rules of one server."""
 
     local: bool = True
     """Whether only this machine can connect."""
     names: frozenset[str] = frozenset()
-    """By which the server is reached, besides localhost and its addresses; in lower case."""
+    """Host names of the server besides localhost and its addresses, in lower case."""
     origins: frozenset[str] = frozenset()
-    """Of pages of other sites that may be callers."""
+    """Origins of other sites whose pages may call."""
     keys: tuple[Key, ...] = ()
     admin_key: str = field(default="", repr=False)
     admin_listen: str = ""
-    """Where the operator's routes are, when not here."""
+    """Separate address of the operator's routes, if any."""
     metrics: Role = Role.PUBLIC
     carrier_hosts: frozenset[str] = frozenset()
-    """By which carriers reach the server, host or host:port."""
+    """Host names, host or host:port, used by carriers."""
     key_setting: str = "[server] api_key"
-    """What sets the callers' key, in words; so the next, "" where nothing does."""
+    """Name of the setting for the callers' key, for messages; empty if there is none. The next two
+    likewise."""
     names_setting: str = "[server] names"
     origins_setting: str = "[server] origins"
 
     # --- what a request may use ---
 
     def role_of(self, path: str, otherwise: Role = Role.OPERATOR) -> Role:
-        """Of a route's path, as "/calls/{call}"; `otherwise`: of one that is not in the table."""
+        """Returns the role of a route such as "/calls/{call}"; `otherwise` applies to paths not in
+        the table."""
         role = ROUTES.get(path.removeprefix("/").partition("/")[0], otherwise)
         return self.metrics if role is Role.METRICS else role
 
     def admit(self, role: Role, head: Head, now: float, *, admin: bool = False) -> Grant:
-        """Raises Refusal. `now` is the time of day in s; `admin`: the request came to
-        `admin_listen`."""
+        """Admits a request or raises Refusal. `now` is wall-clock time in s; `admin` means that the
+        request came to `admin_listen`."""
         if role is Role.PROBE:
             return Grant()
         if role is not Role.PUBLIC:
@@ -202,8 +203,8 @@ class AccessPolicy:
         return self.grant(scope, head, now, keyed)
 
     def grant(self, scope: Scope, head: Head, now: float, keyed: bool) -> Grant:
-        """What the key of a request is good for; `keyed`: without one it is good for nothing.
-        Raises Refusal."""
+        """Returns what the request's key grants; with `keyed`, a key is required. Raises
+        Refusal."""
         given = head.key
         if given.startswith(TOKEN_PREFIX) and self.admin_key:
             token = read_token(self.admin_key, given, now)
@@ -222,14 +223,14 @@ class AccessPolicy:
         return Grant()
 
     def check_carrier(self, head: Head) -> None:
-        """Raises Refusal for a page; a carrier's Origin, where it sends one, is our own."""
+        """Raises Refusal for a web page; a carrier's Origin, if sent, is our own."""
         own = head.origin.partition("://")[2] in self.carrier_hosts
         if is_foreign(head.origin, head.host) and not own:
             raise Refusal(403, "a page in a browser asks")
 
     def is_own(self, authority: str) -> bool:
-        """Whether a Host header names this server. A page that has rebound its name to us sends
-        that name, from its visitor's address: then the address proves nothing."""
+        """Returns whether a Host header names this server. With DNS rebinding a page sends its own
+        name from its visitor's address, so the address proves nothing."""
         name = host_name(authority)
         return (
             name == "localhost"
@@ -258,7 +259,7 @@ class AccessPolicy:
         return Grant()
 
     def _not_the_operator(self, head: Head) -> str:
-        """Why a request without a key is not from whoever runs the server, in words."""
+        """Returns why a request without a key is not the operator's; empty if it may be."""
         if head.forwarded:
             return "this request came through a proxy"
         if head.peer and not is_loopback(head.peer):
@@ -297,7 +298,7 @@ class AccessPolicy:
     # --- pages of other sites (https://fetch.spec.whatwg.org/#http-cors-protocol) ---
 
     def cors_headers(self, head: Head) -> dict[str, str]:
-        """Of any answer to a caller."""
+        """Returns the CORS headers of any response to a caller."""
         if not self.origins:
             return {}
         if head.origin not in self.origins:
@@ -309,7 +310,7 @@ class AccessPolicy:
         }
 
     def preflight_headers(self, head: Head) -> dict[str, str]:
-        """Of the answer to a preflight, besides `cors_headers`."""
+        """Returns the additional headers of a preflight response."""
         wanted = head.headers.get("Access-Control-Request-Headers", "")
         return {
             "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
@@ -323,7 +324,7 @@ class AccessPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a token admits its holder to, until `expires_at` (the time of day in s)."""
+    """What a token grants until `expires_at`, wall-clock time in s."""
 
     scopes: tuple[Scope, ...]
     agent: str
@@ -331,7 +332,7 @@ class Token:
 
 
 class TokenRequestError(ValueError):
-    """The body of `POST /tokens` cannot be used; the message names the field."""
+    """Raised for an invalid body of `POST /tokens`; the message names the field."""
 
 
 class TokenRequest(BaseModel):
@@ -341,12 +342,12 @@ class TokenRequest(BaseModel):
 
     scope: tuple[Scope, ...] = Field(("call",), min_length=1, max_length=len(SCOPES))
     agent: str = ""
-    """Of [agents.NAME], for the calls; "" for [agent]."""
+    """Name of [agents.NAME] to which calls are restricted; "" for [agent]."""
     ttl_seconds: int = Field(600, ge=1, le=MAX_TOKEN_S)
 
 
 def parse_token_request(body: bytes) -> TokenRequest:
-    """Raises TokenRequestError."""
+    """Parses the body. Raises TokenRequestError."""
     try:
         return TokenRequest.model_validate_json(body)
     except ValidationError as error:
@@ -355,7 +356,7 @@ def parse_token_request(body: bytes) -> TokenRequest:
 
 
 def issue_token(admin_key: str, token: Token) -> str:
-    """Every process that has the key can verify it; none has to remember it."""
+    """Issues a token that every process with the key can verify without storing it."""
     claims = {
         "scope": token.scopes,
         "agent": token.agent,
@@ -367,7 +368,7 @@ def issue_token(admin_key: str, token: Token) -> str:
 
 
 def read_token(admin_key: str, text: str, now: float) -> Token:
-    """Raises Refusal when it was not issued with this key, or has expired."""
+    """Verifies a token. Raises Refusal if it is not issued with this key or has expired."""
     body, _, signature = text.removeprefix(TOKEN_PREFIX).partition(".")
     if not _same(signature, _base64(_signature(admin_key, body))):
         raise Refusal(401, "this token was not issued by this server", "invalid_api_key")
@@ -391,20 +392,20 @@ def _base64(data: bytes) -> str:
 
 
 def is_foreign(origin: str, host: str) -> bool:
-    """Whether a browser says (Origin header) that the page which asks is of another site than the
-    server (Host header). Programs that are no browser say nothing."""
+    """Returns whether a browser says (Origin) that the requesting page is of another site than the
+    server (Host). Other programs send no Origin."""
     return bool(origin) and origin.partition("://")[2] != host
 
 
 def host_name(authority: str) -> str:
-    """Without its port and an IPv6 address's brackets, in lower case."""
+    """Returns the host in lower case, without port and brackets."""
     if authority.startswith("["):
         return authority[1:].partition("]")[0].lower()
     return authority.partition(":")[0].lower()
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name or an IP address is this machine and no other."""
+    """Returns whether a name or IP address is a loopback one."""
     if name == "localhost":
         return True
     try:
@@ -423,6 +424,6 @@ def _is_address(name: str) -> bool:
 
 
 def _same(given: str, expected: str) -> bool:
-    """Takes the same time for every wrong key."""
-    # A header may hold any bytes; aiohttp keeps those that are not UTF-8 as surrogates.
+    """Compares in constant time."""
+    # A header may contain any bytes; aiohttp decodes those that are not UTF-8 to surrogates.
     return hmac.compare_digest(given.encode(errors="surrogateescape"), expected.encode())

@@ -1,5 +1,4 @@
-"""The access policy at aiohttp's door: what is known of a request, and what pages of other sites
-are told."""
+"""Access control in aiohttp: extracts what `access` checks, and answers CORS requests."""
 
 import os
 import time
@@ -15,21 +14,21 @@ from offhook.web.http.access import AccessPolicy, Grant, Head, Role
 Door = Literal["public", "admin", "siblings"]
 
 ACCESS: web.AppKey[Callable[[], AccessPolicy]] = web.AppKey("access")
-"""Gives the policy of now."""
+"""Returns the current policy."""
 DOOR: web.AppKey[Door] = web.AppKey("door")
-"""Whom the application listens for: everybody, the operator, or the server's other processes, which
-have admitted what they pass on."""
+"""Who the application listens to: the public, the operator, or sibling processes, which have
+checked what they forward."""
 GRANT: web.RequestKey[Grant] = web.RequestKey("grant", Grant)
 
 PEER_HEADER = "X-Offhook-Peer"
-"""In what a sibling passes on to us: who asked it."""
+"""Header in which a sibling forwards the peer's address."""
 CONNECTIONS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-"""Where Linux says whose each end of a connection is (proc(5))."""
+"""Linux's tables of connections with their owners (proc(5))."""
 ROOT = 0
 
 
 def peer_of(request: web.Request) -> str:
-    """The address of who asks. Only a Unix socket has none, and only siblings get at ours."""
+    """Returns the peer's address; empty for a Unix socket, which only siblings can open."""
     return request.remote or request.headers.get(PEER_HEADER) or ""
 
 
@@ -44,8 +43,8 @@ def head_of(request: web.Request) -> Head:
 
 
 def role_of(request: web.Request) -> Role:
-    """Whose the route is that takes the request; of a path without one, whose those beside it are:
-    who may not ask there does not learn what is not there."""
+    """Returns the role of the route; an unknown path gets the role of its neighbours, so that
+    unauthorized clients cannot probe for routes."""
     policy, resource = request.app[ACCESS](), request.match_info.route.resource
     if resource is None:
         return policy.role_of(request.path, otherwise=Role.PUBLIC)
@@ -53,10 +52,10 @@ def role_of(request: web.Request) -> Role:
 
 
 def admit(request: web.Request) -> Grant:
-    """Also to be found as `request[GRANT]`. Raises Refusal."""
+    """Admits the request and stores the grant as `request[GRANT]`. Raises Refusal."""
     policy, head, role = request.app[ACCESS](), head_of(request), role_of(request)
     door = request.app[DOOR]
-    if door == "siblings" and not head.peer:  # a connection that was handed over has its peer
+    if door == "siblings" and not head.peer:  # an adopted connection has its peer
         scope: Literal["call", "speech"] = "speech" if role is Role.SPEECH else "call"
         grant = policy.grant(scope, head, time.time(), keyed=False)
     else:
@@ -66,14 +65,13 @@ def admit(request: web.Request) -> Grant:
 
 
 def is_same_user(request: web.Request) -> bool:
-    """Whether the other end of a connection within this machine is this user's, or root's: a proxy
-    that says nothing of those it speaks for mostly runs as a user of its own. True where the system
-    does not tell."""
+    """Returns whether a local peer is the same user or root: a proxy that hides its clients usually
+    runs as another user. True if the system does not tell."""
     transport = request.transport
     peer = transport.get_extra_info("peername") if transport is not None else None
     here = transport.get_extra_info("sockname") if transport is not None else None
     if not isinstance(peer, tuple) or not isinstance(here, tuple):
-        return True  # a Unix socket: whoever may open its file
+        return True  # a Unix socket: protected by file permissions
     for path in CONNECTIONS:
         with suppress(OSError):
             for line in path.read_text().splitlines()[1:]:
@@ -88,14 +86,14 @@ def is_same_user(request: web.Request) -> bool:
 
 
 async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
-    """Lets the pages that may be callers read what they are answered, refusals too."""
+    """Adds the CORS headers, also to refusals."""
     if request.app[DOOR] == "public" and role_of(request) in (Role.CALL, Role.SPEECH):
         for name, value in request.app[ACCESS]().cors_headers(head_of(request)).items():
             response.headers.add(name, value)
 
 
 async def preflight(request: web.Request) -> web.Response:
-    """OPTIONS, by which a browser asks whether a page may."""
+    """Handles OPTIONS, a browser's CORS preflight."""
     headers = request.app[ACCESS]().preflight_headers(head_of(request))
     return web.Response(status=204, headers=headers)
 
@@ -103,7 +101,7 @@ async def preflight(request: web.Request) -> web.Response:
 def open_door(
     app: web.Application, access: Callable[[], AccessPolicy], door: Door = "public"
 ) -> None:
-    """What an application needs whose guard asks `admit`, once it has its routes."""
+    """Sets up access control of an application, once it has its routes."""
     app[ACCESS], app[DOOR] = access, door
     app.on_response_prepare.append(on_prepare)
     for_pages: set[str] = set()

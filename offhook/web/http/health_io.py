@@ -1,4 +1,4 @@
-"""GET /healthz, /readyz and /metrics, which every server of ours answers."""
+"""GET /healthz, /readyz and /metrics, which every server has."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ Table = dict[str, Any]
 @dataclass(frozen=True)
 class Health:
     health: Callable[[], Table]
-    """The body of /healthz."""
+    """Returns the body of /healthz."""
     readiness: Callable[[], Table]
-    """The body of /readyz, which is 503 unless its member `ready` is true."""
+    """Returns the body of /readyz, which is 503 unless its member `ready` is true."""
     registry: CollectorRegistry
 
 

@@ -1,8 +1,8 @@
-"""How every HTTP server of ours listens, and how long it waits for a client.
+"""Listens for HTTP connections and limits slow clients.
 
-aiohttp limits how long a connection may be idle, and nothing else. Here the rest is looked after:
-heads that do not come to their end, bodies that stall or drip, answers that nobody takes. Each
-costs us a socket and some memory for as long as the client likes, and a client has thousands.
+aiohttp only limits idle connections. This adds limits for incomplete heads, stalled or dripping
+bodies, and unread responses, which would otherwise occupy a socket and memory as long as the client
+likes.
 """
 
 import asyncio
@@ -18,28 +18,27 @@ from offhook.pipeline.speech.remote.worker_client_io import UNIX
 from offhook.web.http.access import is_loopback
 
 HEAD_S = 15.0
-"""For a new connection to have sent the whole head of its first request."""
+"""Time limit in s for the whole head of a new connection's first request."""
 IDLE_S = 75.0
-"""Between two requests of a connection, the head of the second included. Longer than the 60 s after
-which nginx and load balancers close theirs: whoever closes first must be the client."""
+"""Time limit in s between two requests on a connection, including the second head. Longer than the
+60 s of nginx and load balancers, since the client must close first."""
 BODY_STALL_S = 40.0
 BODY_LEAST_BYTES_PER_S = 1024
-"""A body of which nothing comes for BODY_STALL_S, or after these less than so much on the
-whole, is not waited for."""
-UNTAKEN_S = 120.0
-"""A client that takes nothing of what we send for so long has gone."""
+"""Minimum average rate of a body after BODY_STALL_S; a slower or stalled body is not waited for."""
+UNREAD_S = 120.0
+"""Time in s without reading after which a client is disconnected."""
 LOOK_S = 1.0
-"""How often the connections are looked at."""
+"""Interval in s at which connections are checked."""
 BACKLOG = 2048
-"""Connections that the system takes for us before we accept them: a burst of callers is not to be
-refused, and the system itself bounds it (net.core.somaxconn)."""
+"""Connections queued by the system before they are accepted, so that bursts of callers are not
+refused; limited by net.core.somaxconn."""
 MAX_LINE_BYTES = 1 << 16
-"""Of a request's first line: the context of a stream is in its query, 4000 characters of it, each
-of up to 12 bytes."""
+"""Maximum request line; a stream's context is in its query, 4000 characters of up to 12 bytes
+each."""
 
 
 class BodyTimeoutError(TimeoutError):
-    """The body of a request did not come in time: 408 (RFC 9110 §15.5.9)."""
+    """Raised when the body of a request does not arrive in time: 408 (RFC 9110 §15.5.9)."""
 
     def __init__(self) -> None:
         super().__init__("the body did not come in time")
@@ -47,24 +46,24 @@ class BodyTimeoutError(TimeoutError):
 
 @dataclass
 class _Seen:
-    """A connection as it was when something had last happened on it."""
+    """State of a connection at its last activity."""
 
     since: float
-    """It came, or its present request did."""
+    """When it was opened, or its current request began."""
     received_at: float
     taken_at: float
     request: object = None
     received: int = 0
-    """Bytes of the body."""
+    """Bytes of the body received."""
     untaken: int = 0
-    """Bytes that wait to be sent."""
+    """Bytes waiting to be sent."""
 
 
 class Runner(web.AppRunner):
-    """An AppRunner with all limits; `sites` of it listen with BACKLOG.
+    """An AppRunner with all limits, whose sites listen with BACKLOG.
 
-    This leans on private names of aiohttp's RequestHandler; tests/web/http/test_listening.py fails
-    when they move.
+    It relies on private names of aiohttp's RequestHandler; tests/web/http/test_listening.py fails
+    if they change.
     """
 
     def __init__(
@@ -94,11 +93,11 @@ class Runner(web.AppRunner):
         await super().cleanup()
 
     async def listen(self, host: str, port: int, *, reuse_port: bool = False) -> None:
-        """Accept on a TCP port. Raises OSError."""
+        """Accepts connections on a TCP port. Raises OSError."""
         await web.TCPSite(self, host, port, backlog=BACKLOG, reuse_port=reuse_port).start()
 
     async def listen_unix(self, path: str) -> None:
-        """Accept on a Unix socket. Raises OSError."""
+        """Accepts connections on a Unix socket. Raises OSError."""
         await web.UnixSite(self, path, backlog=BACKLOG).start()
 
     async def _look_for_ever(self) -> None:
@@ -121,14 +120,14 @@ class Runner(web.AppRunner):
     def _fault(
         self, connection: RequestHandler, seen: _Seen, now: float
     ) -> Callable[[], None] | None:
-        """What ends the connection, or its request; None when all is well."""
+        """Returns what ends the connection or its request; None if it is within the limits."""
         transport = connection.transport
         if transport is None:
             return None
         waiting = transport.get_write_buffer_size()
         if not waiting or waiting != seen.untaken:
             seen.untaken, seen.taken_at = waiting, now
-        elif now - seen.taken_at > UNTAKEN_S:
+        elif now - seen.taken_at > UNREAD_S:
             return transport.abort
         request = connection._current_request
         if request is not seen.request:
@@ -150,7 +149,7 @@ class Runner(web.AppRunner):
         if body.is_eof() or body.exception() is not None:
             return None
         if connection._reading_paused or body.total_raw_bytes != seen.received:
-            # Paused: it is for us to read what came.
+            # Paused: we are responsible for reading what came.
             seen.received, seen.received_at = body.total_raw_bytes, now
         took = now - seen.since - BODY_STALL_S
         stalled = now - seen.received_at > BODY_STALL_S
@@ -165,16 +164,16 @@ class Runner(web.AppRunner):
 
 @dataclass(frozen=True)
 class Address:
-    """A TCP or Unix address to listen at."""
+    """A TCP or Unix address to listen on."""
 
     host: str = "127.0.0.1"
     port: int = 0
     path: str = ""
-    """Of a Unix socket; then host and port mean nothing."""
+    """Path of a Unix socket; host and port are then unused."""
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """HOST:PORT, [IPV6]:PORT or unix:PATH. Raises ValueError."""
+        """Parses HOST:PORT, [IPV6]:PORT or unix:PATH. Raises ValueError."""
         if text.startswith(UNIX) and len(text) > len(UNIX):
             return cls(path=text.removeprefix(UNIX))
         host, _, port = text.rpartition(":")
@@ -188,7 +187,7 @@ class Address:
 
 
 Listen = Callable[[Runner], Awaitable[str]]
-"""Starts to accept connections for the runner, and returns the address as text."""
+"""Starts accepting connections for the runner and returns the address as text."""
 
 
 def listener(address: Address) -> Listen:
@@ -197,7 +196,7 @@ def listener(address: Address) -> Listen:
             await runner.listen(address.host, address.port)
             host, port = runner.addresses[0][:2]
             return f"http://{host}:{port}"
-        mask = os.umask(0o177)  # nobody else, from the first moment
+        mask = os.umask(0o177)  # private from the first moment
         try:
             await runner.listen_unix(address.path)
         finally:

@@ -1,5 +1,5 @@
-"""The page at `/` and its files, from memory: compressed once, and never stale in a browser, which
-asks each time whether its copy still holds (RFC 9110 §13.1.2)."""
+"""Serves the page at `/` and its files from memory: compressed once, and revalidated by the browser
+each time (RFC 9110 §13.1.2)."""
 
 import gzip
 import hashlib
@@ -24,7 +24,7 @@ TYPES = {
 
 @dataclass(frozen=True)
 class PageFile:
-    """One file of the page, as it is sent."""
+    """One file of the page, ready to send."""
 
     type: str
     plain: bytes
@@ -53,7 +53,7 @@ def _answer(request: web.Request, file: PageFile) -> web.Response:
 
 
 def add_routes(router: web.UrlDispatcher) -> None:
-    """`/`, and `/page/NAME` of each file that it names."""
+    """Adds `/` and `/page/NAME` for each of its files."""
     there = {path.name: _read(path) for path in PAGE.iterdir() if path.suffix in TYPES}
 
     async def index(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""The event loop everything runs on."""
+"""The event loop: setup, load measurement and garbage collection."""
 
 import asyncio
 import gc
@@ -8,30 +8,30 @@ from time import monotonic, process_time, thread_time
 from typing import Any
 
 WHOLE_COLLECTION_EVERY = 3
-"""Collections of the middle generation; Python's default is 10."""
+"""Middle-generation collections per full collection; Python's default is 10."""
 BEGIN_S = 0.004
-"""Of work for a call's coming and going, about; a phone's takes 3 ms."""
+"""Estimated work in s for starting and ending a call; a phone call takes 3 ms."""
 
 LEAST_CALLS = 4
-"""With fewer calls most of the load is the loop's own, and says little of what a call takes."""
+"""With fewer calls most of the load is the loop's own and says little about the cost of a call."""
 
 
 def work_done() -> tuple[float, float]:
-    """Seconds that the loop's thread has worked, and those of all threads of the process over the
-    cores it may use: either can leave no time. To be called by the loop's thread."""
+    """Returns the CPU time in s of the calling loop's thread, and of all threads divided by the
+    available cores; either can be the bottleneck."""
     return thread_time(), process_time() / _cores()
 
 
 def _cores() -> int:
-    """That this process may use; only Linux tells when they are not all."""
+    """Returns the cores available to this process; only Linux limits them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class LoopLoad:
-    """How much of their time the loop's thread and the cores are at work: what comes before
-    packets are late."""
+    """Measures the utilization of the loop's thread and of the cores, the earliest sign of late
+    packets."""
 
     def __init__(
         self,
@@ -42,18 +42,18 @@ class LoopLoad:
         self._at, self._worked = now(), worked()
         self._calls = 0
         self._begun = 0
-        """Calls, since the last measurement."""
+        """Calls started since the last measurement."""
         self._beginning = 0.0
-        """The share, 0..1, that goes into calls coming and going."""
+        """Share, 0..1, used by starting and ending calls."""
         self._each = 0.0
-        """The share that each call takes which is there."""
+        """Share used by each call in progress."""
 
     def begin(self) -> None:
-        """A call begins."""
+        """Records that a call starts."""
         self._begun += 1
 
     def measure(self, calls: int) -> None:
-        """To be called every second or so, with the number of calls that there are."""
+        """Updates the measurement; call it about every second with the number of calls."""
         now, worked = self._now(), self._work()
         seconds = now - self._at
         share = max(b - a for a, b in zip(self._worked, worked, strict=True)) / seconds
@@ -62,13 +62,13 @@ class LoopLoad:
         self._at, self._worked, self._calls, self._begun = now, worked, calls, 0
 
     def with_another(self, calls: int) -> float:
-        """The share that one call more will make of it. Those that began since the last
-        measurement are taken to cost what the others do."""
+        """Returns the utilization expected with one more call, assuming that calls started since
+        the last measurement cost as much as the others."""
         return self._beginning + self._each * (calls + 1)
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """asyncio.run, on uvloop where there is one: steadier packet times under load."""
+    """asyncio.run on uvloop if available, for steadier packet times under load."""
     try:
         import uvloop
     except ImportError:
@@ -76,10 +76,10 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
     return uvloop.run(main)
 
 
-def spare_what_is_loaded() -> None:
-    """Take all that is alive now out of Python's cyclic collections: call it once everything is
-    loaded. They stop the loop: for 80 ms with the 150 000 objects of libraries to look through.
-    Without them whole collections are cheap; made more often, each finds fewer calls that ended."""
+def freeze_loaded_objects() -> None:
+    """Excludes all objects alive now from cyclic garbage collection; call it once everything is
+    loaded. Full collections over 150 000 library objects stop the loop for 80 ms; without them they
+    are cheap and, made more often, find fewer ended calls each."""
     gc.collect()
     gc.freeze()
     young, middle, _ = gc.get_threshold()

@@ -1,4 +1,4 @@
-"""The memory of a process that has loaded all it needs."""
+"""Reduces the memory of a process that has finished loading."""
 
 import ctypes
 import sys
@@ -8,23 +8,23 @@ from pathlib import Path
 MADV_DONTNEED = 4
 
 
-def give_back_freed() -> None:
-    """Return to the system what loading or calls took and freed again: 12 MB of an edge at its
-    start. glibc keeps it otherwise; other C libraries are left alone."""
+def trim_heap() -> None:
+    """Returns freed heap memory to the system, 12 MB for an edge at start; glibc would keep it.
+    Does nothing with other C libraries."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
 
 
-def let_go_of_code() -> None:
-    """Unmap the libraries' code and constants: 45 MB of an edge, most of which only its start
-    used. What is used again is mapped again within microseconds, from the system's cache of files;
-    the rest is the system's to drop."""
+def release_code_pages() -> None:
+    """Unmaps the libraries' code and constants, 45 MB for an edge, mostly used only at start. What
+    is used again is mapped from the page cache within microseconds; the system may drop the
+    rest."""
     if sys.platform == "linux":
         try:
             mappings = Path("/proc/self/smaps").read_text()
-        except OSError:  # a kernel without it
+        except OSError:  # the kernel does not support it
             return
         advise = ctypes.CDLL(None).madvise
         advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -33,8 +33,8 @@ def let_go_of_code() -> None:
 
 
 def _as_in_files(smaps: str) -> Iterator[tuple[int, int]]:
-    """Where code or constants begin and end that are exactly as in their file: DONTNEED would also
-    take back what was changed of them, by relocation or a debugger."""
+    """Yields address ranges of code and constants that are identical to their file: DONTNEED would
+    also undo changes by relocation or a debugger."""
     start = end = 0
     untouched = False
     for line in smaps.splitlines():

@@ -1,4 +1,4 @@
-"""What Prometheus sees. Series are named after what they measure; times are seconds."""
+"""Prometheus metrics. Series are named after what they measure; times are in seconds."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import get_args
@@ -29,14 +29,15 @@ from offhook.telephony.sip.media.leg_io import SipLeg
 LATENCY_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10)
 
 SETUP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60)
-"""People answer in seconds, we in milliseconds."""
+"""Buckets of call setup times in s: people answer in seconds, we in milliseconds."""
 
 REFUSALS = ("draining", "loading", "full", "connecting", "late", "busy", "unsigned")
-"""Why calls are refused: see Edge.admit; unsigned: a carrier's request that proves nothing."""
+"""Reasons for refused calls, see Edge.admit; unsigned: a carrier's request without valid
+authentication."""
 
 
 class LegCollector(Collector):
-    """Live figures of the lines, read when Prometheus asks, so that the media path keeps none."""
+    """Live statistics of the legs, collected on each scrape so that the media path keeps none."""
 
     def __init__(self, legs: Callable[[], Iterable[LegStatistics]]) -> None:
         self._legs = legs
@@ -58,7 +59,7 @@ class LegCollector(Collector):
 
 
 class PhoneCollector(Collector):
-    """What the SIP endpoint counts anyway, read when Prometheus asks."""
+    """Counters of the SIP endpoint, collected on each scrape."""
 
     def __init__(self, sip: SipEndpoint) -> None:
         self._sip = sip
@@ -84,7 +85,7 @@ class PhoneCollector(Collector):
 
 
 class LossCollector(Collector):
-    """What a recogniser counts anyway."""
+    """Loss counters of a recognizer, collected on each scrape."""
 
     def __init__(self, losses: Mapping[Loss, int]) -> None:
         self._losses = losses
@@ -105,7 +106,7 @@ def _counter(name: str, text: str, label: str, values: Mapping[str, int]) -> Met
 
 
 class Metrics:
-    """Fed with the events of every call."""
+    """Metrics of all calls, updated from their events."""
 
     def __init__(
         self,
@@ -186,12 +187,12 @@ class Metrics:
         tasks.set_function(task_count)
         registry.register(LegCollector(legs))
 
-    def watch_recognizer(self, losses: Mapping[Loss, int]) -> None:
-        """Once."""
+    def add_recognizer_losses(self, losses: Mapping[Loss, int]) -> None:
+        """Registers a recognizer's loss counters; call it once."""
         self.registry.register(LossCollector(losses))
 
-    def watch_phones(self, sip: SipEndpoint) -> None:
-        """Once, where there are any."""
+    def add_phone_collector(self, sip: SipEndpoint) -> None:
+        """Registers the SIP endpoint's counters; call it once, if there are phones."""
         setup = Histogram(
             "offhook_sip_setup_seconds",
             "From INVITE to answer",
@@ -209,13 +210,13 @@ class Metrics:
             self._packets.labels(reason)
         self.registry.register(PhoneCollector(sip))
 
-    def take_line(self, leg: SipLeg) -> None:
-        """A phone's line that is over."""
+    def count_call(self, leg: SipLeg) -> None:
+        """Counts a phone call that has ended."""
         self._packets.labels("source").inc(leg.refused_packets)
         self._packets.labels("srtp").inc(leg.srtp_failures)
 
-    def count_end(self, reason: EndReason) -> None:
-        """A call is over, whether or not it ever began for an agent."""
+    def count_call_end(self, reason: EndReason) -> None:
+        """Counts a call's end, whether or not an agent was ever started."""
         self.calls_total.labels(reason.end).inc()
         if reason.end in FAILURES:
             self.calls_failed.labels(reason.end).inc()
@@ -226,7 +227,7 @@ class Metrics:
                 self.calls.inc()
             case CallEnded(reason=reason):
                 self.calls.dec()
-                self.count_end(reason)
+                self.count_call_end(reason)
             case CallerTurn():
                 self.turns.inc()
             case Interrupted():

@@ -30,13 +30,13 @@ class Stop:
         (self.end if self.drain.is_set() else self.drain).set()
 
     async def until_drained(self, drain: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Returns when a first signal has come and `drain` has ended, or a second has come."""
+        """Returns when a first signal has arrived and `drain` has ended, or on a second signal."""
         await self.drain.wait()
         await first_of(drain(), self.end.wait())
 
 
 async def first_of(*coroutines: Coroutine[None, None, object]) -> None:
-    """Runs all until one ends, and cancels the others. Raises what that one raised."""
+    """Runs all coroutines until one ends, then cancels the others. Raises its exception, if any."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

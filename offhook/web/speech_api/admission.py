@@ -1,8 +1,9 @@
-"""Admission of requests and streams: which run, which wait, and which are rejected.
+"""Admission control: which requests and streams run, wait or are rejected.
 
-Time is an argument, in seconds of a monotonic clock. A request is received first, however long its
-body takes, and uses nothing of the engine meanwhile. Then it is queued: so many of a kind run at a
-time, so many wait in order, and the next is rejected with Retry-After. Streams never wait.
+Times are seconds of a monotonic clock, passed as arguments. A request is first received, however
+long its body takes, without using the engine, and then queued: a fixed number of each kind run at a
+time, a fixed number wait in order, and further ones are rejected with Retry-After. Streams never
+wait.
 """
 
 import math
@@ -16,32 +17,32 @@ from offhook.web.speech_api.errors import ApiError
 Kind = Literal["transcription", "speech"]
 KINDS: tuple[Kind, ...] = ("transcription", "speech")
 RECENT = 20
-"""Requests of a kind whose mean time says how long the next will take."""
+"""Number of recent requests whose mean duration predicts the next."""
 USUAL_S = 2.0
-"""What a request takes before any was seen."""
+"""Assumed duration in s before any request has finished."""
 RETRY_MAX_S = 60
 MAX_RECEIVING = 256
-"""Requests of a kind whose bodies come at the same time."""
+"""Maximum requests of a kind whose bodies are being received."""
 MINUTE_S = 60.0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the whole server: see Speech in config."""
+    """Limits of the whole server; see Speech in config."""
 
     running: Mapping[Kind, int]
     queue: int
     streams: int
-    """In use."""
+    """Maximum streams in use."""
     idle_streams: int = 0
-    """Connected beyond `streams`, and not in use."""
+    """Maximum idle streams in addition to `streams`."""
     streams_setting: str = "streams of [speech]"
-    """Raises `streams`."""
+    """Name of the setting for `streams`, for messages."""
 
 
 @dataclass(frozen=True)
 class KeyLimits:
-    """Limits of one API key; 0: none."""
+    """Limits of one API key; 0: unlimited."""
 
     max_requests: int = 0
     requests_per_minute: int = 0
@@ -49,7 +50,7 @@ class KeyLimits:
 
 @dataclass(eq=False)
 class Ticket:
-    """One request or stream from its admission to its end."""
+    """A request or stream from its admission to its end."""
 
     kind: Kind
     key: str
@@ -77,7 +78,7 @@ class RequestQueue:
 
 
 class KeyUsage:
-    """Requests of one key: those in progress, and the times of those of the last minute."""
+    """Requests of one key: those in progress, and the times of those in the last minute."""
 
     def __init__(self, limits: KeyLimits) -> None:
         self.limits = limits
@@ -112,7 +113,7 @@ class Admission:
         )
 
     def receive(self, kind: Kind, key: str, now: float) -> Ticket:
-        """Admits a request whose body is still to be received. Raises ApiError 429, 503."""
+        """Admits a request whose body has not been received. Raises ApiError 429, 503."""
         lane = self.lanes[kind]
         self._check_room(kind)
         if len(lane.receiving) >= MAX_RECEIVING:
@@ -128,8 +129,8 @@ class Admission:
         return ticket
 
     def enqueue(self, ticket: Ticket, now: float, on_start: Callable[[], None]) -> None:
-        """It is received. `on_start` is called when it may begin: now, or when others have ended.
-        Raises ApiError 503."""
+        """Queues a received request; `on_start` is called when it may run, possibly at once. Raises
+        ApiError 503."""
         lane = self.lanes[ticket.kind]
         self._check_room(ticket.kind)
         lane.receiving.remove(ticket)
@@ -138,7 +139,7 @@ class Admission:
         self._next(ticket.kind, now)
 
     def open(self, kind: Kind, key: str, now: float, *, idle: bool = False) -> Ticket:
-        """A stream, in use unless `idle`. Raises ApiError 429, 503."""
+        """Admits a stream, in use unless `idle`. Raises ApiError 429, 503."""
         lane = self.lanes[kind]
         most = self._limits.streams + self._limits.idle_streams
         self._check_streams(kind, len(lane.idle) + len(lane.streams) < most)
@@ -150,7 +151,7 @@ class Admission:
         return ticket
 
     def use(self, ticket: Ticket) -> None:
-        """The idle stream is in use from now on. Raises ApiError 503."""
+        """Marks an idle stream as in use. Raises ApiError 503."""
         lane = self.lanes[ticket.kind]
         self._check_streams(ticket.kind)
         lane.idle.remove(ticket)
@@ -158,7 +159,7 @@ class Admission:
         ticket.lane = "stream"
 
     def rest(self, ticket: Ticket, now: float) -> None:
-        """The stream is idle again."""
+        """Marks a stream as idle."""
         lane = self.lanes[ticket.kind]
         lane.streams.remove(ticket)
         lane.idle.add(ticket)
@@ -177,7 +178,7 @@ class Admission:
             )
 
     def release(self, ticket: Ticket, now: float) -> None:
-        """The request or stream has ended, or is not wanted any more."""
+        """Ends a request or stream, or withdraws it."""
         lane = self.lanes[ticket.kind]
         if ticket.lane != "idle":
             self.idle_since = now
@@ -198,7 +199,7 @@ class Admission:
         self._next(ticket.kind, now)
 
     def headers(self, key: str, now: float) -> dict[str, str]:
-        """OpenAI's rate-limit headers for this key; empty without a limit."""
+        """Returns OpenAI's rate-limit headers for this key; empty without a limit."""
         usage = self._keys.get(key)
         if usage is None or not (most := usage.limits.requests_per_minute):
             return {}
@@ -211,7 +212,7 @@ class Admission:
         }
 
     def _check_room(self, kind: Kind) -> None:
-        """Raises ApiError 503 when the queue is full."""
+        """Raises ApiError 503 if the queue is full."""
         lane, most = self.lanes[kind], self._limits.running[kind]
         if len(lane.running) >= most and len(lane.waiting) >= self._limits.queue:
             seconds = lane.mean_s() * (len(lane.waiting) + 1) / most
@@ -224,7 +225,7 @@ class Admission:
             )
 
     def _count(self, key: str, now: float) -> None:
-        """Counts one more request of this key. Raises ApiError 429."""
+        """Counts a request of this key. Raises ApiError 429."""
         usage = self._keys.get(key)
         if usage is None:
             return
@@ -263,14 +264,14 @@ def _retry(seconds: float) -> int:
 
 
 class ByteBudget:
-    """A bound on the bytes kept for all requests together."""
+    """A limit on the total bytes stored for all requests."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.taken = 0
 
     def reserve(self, more: int) -> None:
-        """Raises ApiError 503."""
+        """Reserves bytes. Raises ApiError 503."""
         if self.taken + more > self._most:
             words = f"all uploads together have {self._most >> 20} MB: try again later"
             raise ApiError(503, words, code="uploads_full", retry_after_s=RETRY_MAX_S)

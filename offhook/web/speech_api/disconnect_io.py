@@ -7,18 +7,18 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 LOOK_S = 0.2
-"""The interval at which the connection is checked."""
+"""Interval in s at which the connection is checked."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ClientDisconnected(ConnectionError):
-    """The client closed its connection before its answer was complete."""
+    """Raised when the client closed its connection before the response was complete."""
 
 
 async def run(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Runs the handler, and cancels it when the client disconnects; a WebSocket's handler notices
-    by itself. Raises ClientDisconnected."""
+    """Runs the handler and cancels it if the client disconnects; a WebSocket's handler notices by
+    itself. Raises ClientDisconnected."""
     if "upgrade" in request.headers.get("Connection", "").lower():
         return await handler(request)
     running = asyncio.ensure_future(handler(request))
@@ -35,8 +35,8 @@ async def run(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def has_disconnected(request: web.Request) -> bool:
-    """Whether the client has closed its connection. While a body waits to be read the loop does not
-    look, so the system is asked; it knows once it has taken the rest of what the client sent."""
+    """Returns whether the client has closed its connection. asyncio does not notice while a body is
+    unread, so the socket is asked, which knows once everything sent has been read."""
     transport = request.transport
     if transport is None or transport.is_closing():
         return True

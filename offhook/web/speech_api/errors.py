@@ -1,4 +1,4 @@
-"""What a program is told when it cannot have what it asked for, in OpenAI's shape."""
+"""Errors of the speech API, in OpenAI's format."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -10,8 +10,7 @@ Kind = Literal["invalid_request_error", "authentication_error", "rate_limit_erro
 
 
 class ApiError(Exception):
-    """Answers the request with `status`. The message says what to do next; `param` names the field
-    that was wrong."""
+    """Responds with `status`. The message says what to do; `param` names the invalid field."""
 
     def __init__(
         self,
@@ -54,29 +53,29 @@ ENGINE_FAULTS: dict[EngineFault, tuple[int, str, str]] = {
     "refused": (502, "engine_refused", "the speech engine refused the request"),
     "full": (503, "engine_full", "the speech engine has too much to do: try again later"),
 }
-"""Status, code and sentence: all that a program is told of an engine's error. The error's own words
-may have addresses, and what another server said: they are for the log."""
+"""Status, code and message of each engine fault, all that a client is told: the error's own message
+may contain addresses and another server's words, and goes to the log."""
 
 
 def engine_fault(fault: EngineFault, request_id: str, retry_after_s: int) -> ApiError:
-    """With the id under which the log has the reason."""
+    """Returns the error with the request id under which the log has the reason."""
     status, code, sentence = ENGINE_FAULTS[fault]
     wait = retry_after_s if status == 503 else None
     return ApiError(status, f"{sentence} (request {request_id})", None, code, wait)
 
 
 MAX_SHOWN_CHARS = 80
-"""Of a name that was sent, in the words about it."""
+"""Maximum characters of an invalid name quoted in a message."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """To be said after a name that is not known: the one most like it, if any is."""
+    """Returns a suggestion of the most similar known name; empty if there is none."""
     like = get_close_matches(name[:MAX_SHOWN_CHARS], list(known), 1)
     return f" (did you mean {like[0]}?)" if like else ""
 
 
 def unknown_field(name: str, known: Sequence[str]) -> ApiError:
-    """A request has a field of this name, and there are only those."""
+    """Returns the error for an unknown field; `known` lists the valid ones."""
     shown, like = ascii(name[:MAX_SHOWN_CHARS]), did_you_mean(name, known)
     words = f"there is no field {shown}{like}: the fields are {', '.join(known)}"
     return ApiError(400, words, name[:MAX_SHOWN_CHARS], "unknown_parameter")

@@ -1,4 +1,4 @@
-"""What Prometheus sees of the speech API. Times are seconds."""
+"""Prometheus metrics of the speech API. Times are in seconds."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ LONG = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 
 
 class SpeechMetrics:
-    """Series in `registry`, which may have others."""
+    """The metrics, in a registry that may hold others."""
 
     def __init__(self, registry: CollectorRegistry, admission: Admission) -> None:
         self.registry = registry
@@ -69,11 +69,11 @@ class SpeechMetrics:
         for kind in KINDS:
             for labelled in (self.queue, self.inference):
                 labelled.labels(kind)
-        registry.register(Lanes(admission))
+        registry.register(QueueCollector(admission))
 
 
-class Lanes(Collector):
-    """Who waits and runs now, read when Prometheus asks."""
+class QueueCollector(Collector):
+    """Waiting and running requests, collected on each scrape."""
 
     def __init__(self, admission: Admission) -> None:
         self._lanes = admission.lanes

@@ -1,4 +1,4 @@
-"""What there is: GET /v1/models, /v1/models/{model} and /openapi.json."""
+"""GET /v1/models, /v1/models/{model} and /openapi.json."""
 
 from typing import Any
 

@@ -133,7 +133,8 @@ BOTH: Table = {
 
 
 def description(*, asr: bool, tts: bool) -> Table:
-    """Of a server that hears, speaks or both. WebSockets are not part of OpenAPI."""
+    """Returns the description of a server with recognition, synthesis or both. OpenAPI does not
+    cover WebSockets."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "offhook speech", "version": __version__},

@@ -1,8 +1,8 @@
-"""Replies of the speech API that were said before, whichever engine spoke them.
+"""The speech API's cache of replies, for any engine.
 
-A greeting costs its speaking once: later it comes from memory or, with Redis, from whoever said it
-first, and neither waits for the engine nor wakes it. What is kept is sound, not files: the same
-reply serves all formats, and to encode it takes a hundredth of its length.
+A repeated greeting comes from memory or, with Redis, from whichever server synthesized it first,
+without waiting for the engine or loading it. The cache holds audio rather than files: one reply
+serves all formats, since encoding takes a hundredth of its duration.
 """
 
 from dataclasses import dataclass
@@ -14,56 +14,56 @@ from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, VoiceOptions
 from offhook.pipeline.speech.voice.audio_cache import reply_key
 from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache
-from offhook.pipeline.speech.voice_cloning import ClonesVoices
+from offhook.pipeline.speech.voice_cloning import VoiceCloner
 from offhook.web.speech_api.http.speech_request import find_voice
 
 CACHE_BYTES = 32 << 20
-"""Eleven minutes of speech."""
+"""Size of the cache, eleven minutes of speech."""
 MAX_CHARS = 500
-"""Of a text whose reply is kept: what is said again is short."""
+"""Maximum length of a text whose reply is cached; recurring texts are short."""
 MAX_VOICES = 1000
-"""Names of voices whose meaning is kept; with more, all are looked up anew."""
+"""Voice names whose resolution is cached; beyond it all are resolved again."""
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The voice that a name means."""
+class ResolvedVoice:
+    """The voice that a name refers to."""
 
     name: str
-    """As the engine has it; "" is its usual one."""
+    """The engine's name; "" is its default."""
     identity: str | None
-    """Another when somebody else gets the name; None: not known, so nothing may be kept."""
+    """Changes when the name is given to another voice; None: unknown, so nothing may be cached."""
     lasting: bool
-    """The name always means this voice."""
+    """Whether the name refers to this voice permanently."""
 
 
-async def choose(synthesizer: Synthesizer, name: str) -> Chosen:
-    """Raises ApiError 400."""
-    if not isinstance(synthesizer, ClonesVoices):
+async def choose(synthesizer: Synthesizer, name: str) -> ResolvedVoice:
+    """Resolves a voice name. Raises ApiError 400."""
+    if not isinstance(synthesizer, VoiceCloner):
         voices = synthesizer.voices()
-        # A server elsewhere may not say which voices it has: then it is asked for any.
+        # A remote server may not list its voices: then any name is passed on.
         found = find_voice(name, voices) if voices else name
-        return Chosen(found, found, lasting=bool(voices))
+        return ResolvedVoice(found, found, lasting=bool(voices))
     try:
         known = await synthesizer.known_voices()
-    except EngineError:  # the reply will say it better, if it cannot be spoken either
+    except EngineError:  # synthesis will report it if it fails too
         voices = synthesizer.voices()
-        return Chosen(find_voice(name, voices) if voices else name, None, lasting=False)
+        return ResolvedVoice(find_voice(name, voices) if voices else name, None, lasting=False)
     found = find_voice(name, [voice.name for voice in known])
     for voice in known:
         if found in ("", voice.name):
             identity = f"{voice.name} {voice.kind} {voice.created_s}"
-            return Chosen(found, identity, lasting=voice.kind == "speaker")
-    return Chosen(found, "", lasting=False)
+            return ResolvedVoice(found, identity, lasting=voice.kind == "speaker")
+    return ResolvedVoice(found, "", lasting=False)
 
 
 class SpeechCache(ReplyCache):
-    """The replies of one speech server, whichever engine spoke them, and the voices that names
-    mean. `url` is that of a Redis, or "". Raises EngineError as `ReplyCache` does."""
+    """The reply cache and resolved voice names of one speech server, for any engine. `url` is a
+    Redis URL or "". Raises EngineError like `ReplyCache`."""
 
     def __init__(self, url: str, registry: CollectorRegistry) -> None:
         super().__init__(CACHE_BYTES, url)
-        self._voices: dict[tuple[str, str], Chosen] = {}
+        self._voices: dict[tuple[str, str], ResolvedVoice] = {}
         self._hits = Counter(
             "offhook_speech_cache_hits_total", "Replies found said before", registry=registry
         )
@@ -71,25 +71,25 @@ class SpeechCache(ReplyCache):
             "offhook_speech_cache_misses_total", "Replies spoken anew", registry=registry
         )
 
-    def voice(self, engine: str, name: str) -> Chosen | None:
-        """What the name is known to mean, without asking the engine."""
+    def voice(self, engine: str, name: str) -> ResolvedVoice | None:
+        """Returns the cached resolution of a name without asking the engine; None if unknown."""
         return self._voices.get((engine, name.lower()))
 
-    def remember(self, engine: str, name: str, chosen: Chosen) -> None:
+    def remember(self, engine: str, name: str, chosen: ResolvedVoice) -> None:
         if chosen.lasting:
             if len(self._voices) >= MAX_VOICES:
                 self._voices.clear()
             self._voices[engine, name.lower()] = chosen
 
     @staticmethod
-    def key(engine: str, text: str, chosen: Chosen, options: VoiceOptions) -> str | None:
-        """None: the reply is not to be kept."""
+    def key(engine: str, text: str, chosen: ResolvedVoice, options: VoiceOptions) -> str | None:
+        """Returns the cache key; None if the reply must not be cached."""
         if len(text) > MAX_CHARS or chosen.identity is None:
             return None
         return reply_key(f"speech API: {engine}, {chosen.identity}", text, options)
 
     async def find(self, key: str) -> list[Speech] | None:
-        """The pieces of a reply, from memory or Redis; None when it is in neither."""
+        """Returns the pieces of a reply from memory or Redis; None if it is not cached."""
         known = self.get(key) or await self.fetch(key)
         (self._misses if known is None else self._hits).inc()
         return known

@@ -37,14 +37,14 @@ from offhook.web.speech_api.voices_io import add_voice, clone, list_voices, remo
 @dataclass(frozen=True)
 class Route:
     needs: Literal["transcription", "speech", None]
-    """The engine without which it is not there."""
+    """The engine that the route requires."""
     method: str
     path: str
     handler: Handler
     queued: bool = False
-    """It enters `SpeechServer.request`, which lets the body come."""
+    """Whether it enters `SpeechServer.request`, which requests the body."""
     heads: bool = False
-    """It answers HEAD as it does GET, without the body; a WebSocket cannot."""
+    """Whether it answers HEAD like GET without the body; a WebSocket cannot."""
 
 
 ROUTES = (
@@ -67,22 +67,22 @@ ROUTES = (
     Route(None, "GET", "/openapi.json", described, heads=True),
 )
 MAX_BODY_BYTES = 1 << 20
-"""Of requests read whole; uploads have a limit of their own."""
+"""Maximum body of a request read as a whole; uploads have their own limit."""
 LINGER_S = 2.0
-"""The rest of a rejected body is read for so long: its sender is to see the answer."""
+"""Time in s for which the rest of a rejected body is read, so that its sender sees the response."""
 HANDLERS = frozenset(route.handler for route in ROUTES)
 
 
 def is_speech_route(request: web.Request) -> bool:
-    """Whether `server_io.guard` guards it: a route of the speech API, or a path where one could
-    be, so that a program is rejected in the shape it knows."""
+    """Returns whether `server_io.guard` applies: a speech API path, existing or not, so that
+    clients get errors in OpenAI's format."""
     if request.match_info.handler in HANDLERS:
         return True
     return SPEECH in request.app and request.path.startswith("/v1/")
 
 
 async def _no_continue(request: web.Request) -> None:
-    """The guard, or `SpeechServer.request`, asks for the body: see RequestContext.proceed."""
+    """The guard, or `SpeechServer.request`, requests the body; see RequestContext.proceed."""
 
 
 def mount(app: web.Application, server: SpeechServer) -> None:
@@ -100,7 +100,8 @@ def mount(app: web.Application, server: SpeechServer) -> None:
 
 
 def application(server: SpeechServer, access: Callable[[], AccessPolicy]) -> web.Application:
-    """A speech server alone, with its health and metrics. `access` gives the policy of now."""
+    """Returns the application of a speech server with health and metrics. `access` returns the
+    current policy."""
     app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
     health = Health(server.health, server.readiness, server.metrics.registry)
     add_health_routes(app, health)
@@ -113,7 +114,7 @@ def application(server: SpeechServer, access: Callable[[], AccessPolicy]) -> web
 async def listening(
     server: SpeechServer, access: Callable[[], AccessPolicy], listeners: Sequence[Listen]
 ) -> AsyncIterator[list[str]]:
-    """Serves while inside, and closes the server at the end. Yields the addresses. Raises
+    """Serves while inside and closes the server at the end. Yields the addresses. Raises
     OSError."""
     runner = Runner(application(server, access), shutdown_timeout=CLOSE_S, lingering_time=LINGER_S)
     await runner.setup()

@@ -20,12 +20,12 @@ from prometheus_client import CollectorRegistry
 
 from offhook.pipeline.engine.tts_models import NO_CACHE
 from offhook.pipeline.speech.recognizer import (
-    EngineBroken,
     EngineError,
+    EngineFailed,
     EngineFault,
-    EngineFull,
-    NotPossible,
+    EngineOverloaded,
     Recognizer,
+    UnsupportedRequest,
 )
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.web.config.config import Speech
@@ -44,11 +44,11 @@ from offhook.web.speech_api.sockets.worker_stream_io import WorkerStream
 from offhook.web.speech_api.stages import Stages
 
 LOADING_S = 300.0
-"""The longest a request waits for its engine to load."""
+"""Maximum time in s that a request waits for its engine to load."""
 RETRY_AFTER_S = 5
-"""When to come again, where nothing says how long it will take."""
+"""Default Retry-After in s."""
 GONE = 499
-"""The status in logs of a request whose client disconnected; it is never sent."""
+"""Logged status of a request whose client disconnected; never sent."""
 DRAIN_CHECK_S = 0.05
 ALIASES: dict[Kind, tuple[str, ...]] = {
     "transcription": (
@@ -57,12 +57,11 @@ ALIASES: dict[Kind, tuple[str, ...]] = {
     ),
     "speech": ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
 }
-"""OpenAI's names, which programs send unless told otherwise: whatever runs here. More come from
-[speech] aliases."""
+"""OpenAI's model names, mapped to the local engines; [speech] aliases adds more."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Turn = Callable[[], Awaitable[None]]
-"""Waits until the request may run; to be awaited once its body is received."""
+"""Waits until the request may run; await it once the body is received."""
 E_co = TypeVar("E_co", covariant=True)
 
 
@@ -73,58 +72,58 @@ class EngineHandle(Generic[E_co]):
     get: Callable[[], Awaitable[E_co]]
     """Returns the engine once it has loaded. Raises EngineError."""
     name: Callable[[], str]
-    """As "qwen3-asr"."""
+    """Returns the engine's name, e.g. "qwen3-asr"."""
     model: Callable[[], str]
-    """"" while it is not known."""
+    """Returns the model; empty while unknown."""
 
 
 class RequestContext:
-    """One request; `request[CONTEXT]`, made by guard."""
+    """The state of one request, `request[CONTEXT]`, created by the guard."""
 
     def __init__(self, request: web.Request) -> None:
         given = request.headers.get("X-Request-Id", "")
         self.id = given if re.fullmatch(r"[\w.-]{1,64}", given, re.ASCII) else uuid.uuid4().hex
         self.key = ""
-        """The name of the API key."""
+        """Name of the API key."""
         self.stages = Stages(time.monotonic)
         self.kind: Kind | None = None
         """Set when the request enters `SpeechServer.request` or `.stream`."""
         self.format = ""
-        """Audio format of the answer, which labels the metric of encoding."""
+        """Audio format of the response, a label of the encoding metric."""
         self.audio_s = 0.0
-        """Seconds of sound recognised or synthesized: see SpeechServer.count_audio."""
+        """Seconds of audio recognized or synthesized; see SpeechServer.count_audio."""
         self.has_begun = False
-        """The head of its answer has been sent."""
+        """Whether the head of its response has been sent."""
         self._request = request
         self._continued = False
 
     async def proceed(self) -> None:
-        """Sends 100 Continue when the client waits for it (RFC 9110 §10.1.1)."""
+        """Sends 100 Continue if the client waits for it (RFC 9110 §10.1.1)."""
         expects = self._request.headers.get("Expect", "").lower() == "100-continue"
         if expects and not self._continued and self._request.version >= (1, 1):
             self._continued = True
             writer = self._request.writer
             await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            writer.output_size = 0  # the answer has not begun
+            writer.output_size = 0  # the response has not started
 
 
 class SpeechServer:
-    """Speech engines offered to programs over HTTP and WebSocket.
+    """Offers speech engines to programs over HTTP and WebSocket.
 
-    The speech API of an edge, the gateway (`gateway_io.Gateway`) and a worker (`worker_io.Worker`)
-    are all of this class. `audio_cache`: "" for a cache in memory, the address
-    of a Redis, or "off". Raises EngineError when that cannot be.
+    It serves the speech API of an edge, the gateway (`gateway_io.Gateway`) and a worker
+    (`worker_io.Worker`). `audio_cache` is "" for a cache in memory, a Redis URL, or "off". Raises
+    EngineError if the cache cannot be used.
     """
 
     engine_metrics: AsrMetrics | TtsMetrics | None = None
-    """Of a worker, whose clients are our own servers: they are told an engine's own words, errors
-    come on the socket, and a connection counts only while it is in use."""
+    """Set in a worker, whose clients are our own servers: they get an engine's own error messages,
+    errors on the socket rather than as HTTP status, and connections count only while in use."""
     calls_come_first = False
-    """No request goes before a call's."""
+    """Whether calls have priority over requests."""
     loading_s: float | None = LOADING_S
-    """The longest a request waits for its engine to load; None: any time."""
+    """Maximum time in s that a request waits for its engine to load; None: unlimited."""
     ready = True
-    """Every engine that must be loaded before the first request is loaded."""
+    """Whether every required engine has loaded."""
 
     def __init__(
         self,
@@ -137,9 +136,9 @@ class SpeechServer:
     ) -> None:
         self.settings = settings
         self.draining = False
-        """New requests are rejected."""
+        """Whether new requests are rejected."""
         self.streams: set[WorkerStream] = set()
-        """Open WebSockets, to be stopped before the server is."""
+        """Open WebSockets, stopped before the server is."""
         handles: dict[Kind, EngineHandle[Any] | None] = {
             "transcription": recognizer,
             "speech": synthesizer,
@@ -147,27 +146,28 @@ class SpeechServer:
         self.engines = {kind: handle for kind, handle in handles.items() if handle is not None}
         self.admission = Admission(limits or limits_of(settings), _limits_of(settings))
         self.uploads = ByteBudget(settings.transcriptions * settings.max_upload_mb << 20)
-        """Uploads on disk, of all requests together."""
+        """Budget of all uploads on disk."""
         registry = registry or CollectorRegistry()
         self.metrics = SpeechMetrics(registry, self.admission)
         keeps = synthesizer is not None and audio_cache != NO_CACHE
         self.replies = SpeechCache(audio_cache, registry) if keeps else None
 
     def use_keys(self, settings: Speech) -> None:
-        """Replace the API keys' rate limits; the access policy decides which keys are valid."""
+        """Replaces the rate limits of the API keys; the access policy decides which keys are
+        valid."""
         self.admission.use_keys(_limits_of(settings))
 
     # --- life ---
 
     async def drain(self, seconds: float) -> None:
-        """Reject new requests, and wait up to `seconds` for those in progress."""
+        """Rejects new requests and waits up to `seconds` for those in progress."""
         self.draining = True
         until = time.monotonic() + seconds
         while self.admission.is_busy and time.monotonic() < until:
             await asyncio.sleep(DRAIN_CHECK_S)
 
     def stop_streams(self) -> None:
-        """End the open WebSockets; their clients are told to connect again."""
+        """Ends the open WebSockets; their clients are told to reconnect."""
         for stream in self.streams:
             stream.stop()
 
@@ -175,11 +175,11 @@ class SpeechServer:
         if self.replies is not None:
             await self.replies.close()
 
-    def engine_broke(self, error: EngineBroken) -> None:
-        """Called when an engine cannot go on."""
+    def engine_broke(self, error: EngineFailed) -> None:
+        """Called when an engine has failed for good."""
 
     def health(self) -> dict[str, Any]:
-        """The body of GET /healthz."""
+        """Returns the body of GET /healthz."""
         lanes = self.admission.lanes
         return {
             "status": "draining" if self.draining else "ok",
@@ -189,19 +189,19 @@ class SpeechServer:
         }
 
     def readiness(self) -> dict[str, Any]:
-        """The body of GET /readyz; `ready` decides its status."""
+        """Returns the body of GET /readyz; `ready` decides its status."""
         ready = self.ready and not self.draining
         return {"ready": ready, "asr": self.name("transcription"), "tts": self.name("speech")}
 
     # --- engines ---
 
     async def recognizer(self) -> Recognizer:
-        """The recognizer once it has loaded. Raises EngineError; ApiError 501 when there is
+        """Returns the recognizer once it has loaded. Raises EngineError; ApiError 501 if there is
         none."""
         return cast(Recognizer, await self._loaded("transcription", "hear"))
 
     async def synthesizer(self) -> Synthesizer:
-        """The synthesizer once it has loaded. Raises EngineError; ApiError 501 when there is
+        """Returns the synthesizer once it has loaded. Raises EngineError; ApiError 501 if there is
         none."""
         return cast(Synthesizer, await self._loaded("speech", "speak"))
 
@@ -212,7 +212,7 @@ class SpeechServer:
         try:
             async with asyncio.timeout(self.loading_s):
                 return await handle.get()
-        except EngineFull:
+        except EngineOverloaded:
             raise
         except EngineError as error:
             fault: EngineFault = "unloaded" if error.fault == "failed" else error.fault
@@ -223,35 +223,35 @@ class SpeechServer:
             ) from error
 
     def name(self, kind: Kind) -> str:
-        """The engine's, as "qwen3-asr"; "" without an engine."""
+        """Returns the engine's name, e.g. "qwen3-asr"; empty without an engine."""
         return self.engines[kind].name() if kind in self.engines else ""
 
     def model(self, kind: Kind) -> str:
-        """The engine's model; "" while it is not known."""
+        """Returns the engine's model; empty while unknown."""
         return self.engines[kind].model() if kind in self.engines else ""
 
     def prioritized(self, options: VoiceOptions) -> VoiceOptions:
-        """The options of a request, not live where calls come first."""
+        """Returns the request's options, not live if calls have priority."""
         return replace(options, live=options.live and not self.calls_come_first)
 
     def own_models(self, kind: Kind) -> list[str]:
-        """Names of this kind's engine: its model's, then its own."""
+        """Returns the names of this kind's engine: its model's, then its own."""
         names = self.model(kind), self.name(kind)
         return list(dict.fromkeys(name for name in names if name))
 
     def aliases(self, kind: Kind) -> list[str]:
-        """Other names that mean this kind's engine: OpenAI's, and those of [speech] aliases."""
+        """Returns further names of this kind's engine: OpenAI's, and those of [speech] aliases."""
         ours = [name for name, meant in self.settings.aliases.items() if meant == kind]
         return [*ALIASES[kind], *ours]
 
     def voice_called(self, name: str) -> str:
-        """The engine's name of a voice that has another in the configuration, else the name."""
+        """Resolves a voice alias of the configuration; other names are returned unchanged."""
         meant = self.settings.aliases.get(name, name)
         return name if meant in ALIASES else meant
 
     def check_model(self, kind: Kind, name: str) -> None:
-        """Raises ApiError 404 for a model that is not here. One elsewhere whose model we do not
-        know yet takes any name."""
+        """Raises ApiError 404 for an unknown model; any name is accepted while a remote engine's
+        model is unknown."""
         own, aliases = self.own_models(kind), self.aliases(kind)
         if name not in (*own, *aliases) and own:
             there = ", ".join((*own, *aliases))
@@ -259,8 +259,8 @@ class SpeechServer:
             raise ApiError(404, words, "model", "model_not_found")
 
     def request_to_speak(self, body: bytes, form: Format | None = None) -> SpeechRequest:
-        """What a body of POST /v1/audio/speech asks for, with the engine's name of the voice; as
-        `speech_request.parse`. Raises ApiError 400, 404."""
+        """Parses a body of POST /v1/audio/speech and resolves the voice alias. Raises ApiError 400,
+        404."""
         request = parse(body, form, lenient=self.settings.lenient)
         if request.model:
             self.check_model("speech", request.model)
@@ -270,9 +270,9 @@ class SpeechServer:
 
     @asynccontextmanager
     async def request(self, kind: Kind, context: RequestContext) -> AsyncIterator[Turn]:
-        """Counts a request: inside, its body is received; once the yielded function has been
-        awaited, it runs. Raises ApiError 429, 503 before the body is asked for, and 503 when there
-        is no room in the queue any more."""
+        """Admits a request: inside, its body is received; after awaiting the yielded function, it
+        runs. Raises ApiError 429, 503 before the body is requested, and 503 if the queue has filled
+        up meanwhile."""
         self._check_open()
         context.kind = kind
         ticket = self.admission.receive(kind, context.key, time.monotonic())
@@ -292,7 +292,7 @@ class SpeechServer:
 
     @contextmanager
     def stream(self, kind: Kind, context: RequestContext) -> Iterator[Ticket]:
-        """Counts an open WebSocket, as idle on a worker. Raises ApiError 429, 503."""
+        """Admits a WebSocket, as idle on a worker. Raises ApiError 429, 503."""
         self._check_open()
         context.kind = kind
         idle = self.engine_metrics is not None
@@ -304,8 +304,8 @@ class SpeechServer:
 
     @contextmanager
     def in_use(self, ticket: Ticket) -> Iterator[None]:
-        """Counts a stream as in use of the engine. Raises ApiError 503."""
-        if ticket.lane == "stream":  # it is in use as long as it is open
+        """Marks a stream as using the engine. Raises ApiError 503."""
+        if ticket.lane == "stream":  # in use as long as it is open
             yield
             return
         self._check_open()
@@ -321,12 +321,12 @@ class SpeechServer:
             raise ApiError(503, words, retry_after_s=RETRY_AFTER_S)
 
     def count_audio(self, context: RequestContext, seconds: float) -> None:
-        """Adds seconds of sound that were recognised or synthesized for the request."""
+        """Adds seconds of audio recognized or synthesized for the request."""
         if context.kind is not None:
             context.audio_s += seconds
             self.metrics.audio[context.kind].inc(seconds)
 
-    # --- what was done ---
+    # --- records ---
 
     def record(self, request: web.Request, context: RequestContext, status: int) -> None:
         """Records a finished request in metrics and log."""
@@ -363,7 +363,7 @@ class SpeechServer:
 SPEECH: web.AppKey[SpeechServer] = web.AppKey("speech", SpeechServer)
 CONTEXT: web.RequestKey[RequestContext] = web.RequestKey("context", RequestContext)
 QUEUED: web.AppKey[frozenset[Any]] = web.AppKey("queued")
-"""Handlers that enter `SpeechServer.request`, which asks the client for the body."""
+"""Handlers that enter `SpeechServer.request`, which requests the body."""
 
 
 def limits_of(settings: Speech) -> Limits:
@@ -393,7 +393,7 @@ def _endpoint(request: web.Request) -> str:
 
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Authorizes a request, runs its handler, and answers the errors that it raises."""
+    """Authorizes a request, runs its handler, and converts exceptions to responses."""
     server = request.app[SPEECH]
     context = RequestContext(request)
     request[CONTEXT] = context
@@ -403,7 +403,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             response = await _answer(server, request, handler)
             status = response.status
             return response
-        except ConnectionError:  # also Left
+        except ConnectionError:  # including ClientDisconnected
             return web.Response(status=GONE)
         finally:
             server.record(request, context, status)
@@ -412,7 +412,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 async def _answer(
     server: SpeechServer, request: web.Request, handler: Handler
 ) -> web.StreamResponse:
-    """Raises ConnectionError when the client has disconnected."""
+    """Raises ConnectionError if the client has disconnected."""
     context = request[CONTEXT]
     try:
         context.key = admit(request).key
@@ -424,15 +424,15 @@ async def _answer(
         return response
     except Exception as error:
         if isinstance(error, ConnectionError) and (context.has_begun or has_disconnected(request)):
-            raise  # another is not the client's
-        if isinstance(error, EngineBroken):
+            raise  # not the client's
+        if isinstance(error, EngineFailed):
             server.engine_broke(error)
         fault = fault_of(error, context.id)
         if isinstance(error, EngineError):
             logger.warning("x {}: {}", _endpoint(request), error)
         if fault.status == 500:
             logger.opt(exception=error).error("{} failed", _endpoint(request))
-        if context.has_begun:  # too late for another answer: its end is missing, as it should be
+        if context.has_begun:  # too late for an error: the response is left incomplete
             logger.error("{} ended early: {}", _endpoint(request), error)
             raise _hung_up(request) from error
         response = answer_of(fault)
@@ -453,11 +453,11 @@ def answer_of(fault: ApiError, **headers: str) -> web.Response:
 
 
 def fault_of(error: Exception, request_id: str) -> ApiError:
-    """The error that the client is sent; an EngineError's own words are only for the log."""
+    """Returns the error for the client; an EngineError's own message is only logged."""
     match error:
         case ApiError():
             return error
-        case NotPossible():
+        case UnsupportedRequest():
             return ApiError(400, str(error), code="not_possible")
         case EngineError():
             return engine_fault(error.fault, request_id, RETRY_AFTER_S)
@@ -482,7 +482,7 @@ def fault_of(error: Exception, request_id: str) -> ApiError:
 
 
 async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
-    """Adds the headers of every answer."""
+    """Adds the headers common to all responses."""
     context = request.get(CONTEXT)
     if context is None:
         return

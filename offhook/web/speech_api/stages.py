@@ -1,4 +1,4 @@
-"""The times of one request: what it waited for, and how long."""
+"""Timing of one request by stage."""
 
 from collections.abc import Callable, Iterator
 from typing import Literal, get_args
@@ -6,12 +6,12 @@ from typing import Literal, get_args
 Stage = Literal[
     "received", "queued", "loaded", "first", "inferred", "encoded", "first_byte", "done"
 ]
-"""received: the body is complete. queued: its turn came. loaded: the engine is there. first,
-inferred: the first and the last result of the engine. encoded: the encoder is done. first_byte:
-of the answer's body. done: nothing more comes."""
+"""received: the body is complete. queued: its turn came. loaded: the engine is available. first,
+inferred: the first and last result of the engine. encoded: the encoder is done. first_byte: of the
+response body. done: the response is complete."""
 STAGES: tuple[Stage, ...] = get_args(Stage)
 ONCE = ("first", "first_byte")
-"""The first mark counts; of the others the last."""
+"""Stages whose first mark counts; for others the last one does."""
 BEHIND: dict[Stage, tuple[Stage, ...]] = {
     "received": (),
     "queued": ("received",),
@@ -19,8 +19,8 @@ BEHIND: dict[Stage, tuple[Stage, ...]] = {
     "inferred": ("received", "queued", "loaded"),
     "encoded": ("inferred",),
 }
-"""What a stage may have to wait for: it takes from the last of them, or from the beginning, to its
-own mark. The rest is counted from the beginning."""
+"""The stages that each stage follows: its duration counts from the last of them, or from the
+start."""
 HEADERS: dict[Stage, str] = {
     "queued": "X-Latency-Queue-Ms",
     "loaded": "X-Latency-Load-Ms",
@@ -31,7 +31,7 @@ TOTAL = "X-Latency-Total-Ms"
 
 
 class Stages:
-    """When one request reached what. `now` is a clock, in seconds."""
+    """Times at which a request reached each stage; `now` is a clock in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -43,7 +43,7 @@ class Stages:
             self._at[stage] = self._now()
 
     def seconds(self, stage: Stage) -> float | None:
-        """What the stage took; None when it was not reached."""
+        """Returns the duration of a stage; None if it was not reached."""
         end = self._at.get(stage)
         if end is None:
             return None
@@ -51,17 +51,18 @@ class Stages:
         return end - max(starts, default=self.began)
 
     def total(self) -> float:
-        """Seconds so far."""
+        """Returns the seconds so far."""
         return self._at.get("done", self._now()) - self.began
 
     def headers(self) -> dict[str, str]:
-        """Of those known so far."""
+        """Returns the headers of the stages known so far."""
         known = {name: self.seconds(stage) for stage, name in HEADERS.items()}
         known[TOTAL] = self.total()
         return {name: _ms(took) for name, took in known.items() if took is not None}
 
     def as_dict(self) -> dict[str, float]:
-        """Milliseconds of each stage reached, by names as in logs and last events of streams."""
+        """Returns the milliseconds of each stage reached, by the names used in logs and final
+        events."""
         took = {f"{stage}_ms": took for stage, took in self._all()}
         return {name: round(1000 * value, 1) for name, value in took.items()}
 

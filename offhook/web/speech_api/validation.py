@@ -1,4 +1,4 @@
-"""Requests as pydantic dataclasses: strict types, OpenAI's errors, and their JSON Schema."""
+"""Requests as pydantic dataclasses: strict types, OpenAI's errors, and JSON Schema."""
 
 import json
 import re
@@ -13,9 +13,9 @@ from offhook.web.speech_api.errors import ApiError, unknown_field
 
 STRICT = ConfigDict(strict=True, hide_input_in_errors=True)
 SHOWN_CHARS = 80
-"""Of a wrong value, in the message about it."""
+"""Maximum characters of an invalid value quoted in a message."""
 PLAIN = "^[^\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f]*$"
-"""Text without control characters."""
+"""Pattern of text without control characters."""
 EXPECTED = {
     "string_type": "a string",
     "string_unicode": "a string",
@@ -35,7 +35,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def plain_text(value: object) -> object:
-    """The value, unless it is text that no engine can speak. Raises ValueError."""
+    """Returns the value unless it is text with invalid characters. Raises ValueError."""
     if isinstance(value, str):
         if found := _SURROGATE.search(value):
             raise ValueError(f"is not Unicode: half a surrogate pair at character {found.start()}")
@@ -48,13 +48,13 @@ Text = Annotated[str, BeforeValidator(plain_text), Field(json_schema_extra={"pat
 
 
 def expected(what: str) -> PydanticCustomError:
-    """The error of a value that is not `what`, as "a code such as 'en'"."""
+    """Returns the error for a value that is not `what`, e.g. "a code such as 'en'"."""
     return PydanticCustomError("expected", "{what}", {"what": what})
 
 
 def build(cls: type[T], table: Mapping[str, Any], *, lenient: bool = False) -> T:
-    """A pydantic dataclass from a JSON object, in which null is as if absent. `lenient`: unknown
-    fields are ignored. Raises ApiError 400 that names the field."""
+    """Builds a pydantic dataclass from a JSON object, in which null counts as absent. `lenient`
+    ignores unknown fields. Raises ApiError 400 that names the field."""
     known: dict[str, Any] = cls.__dataclass_fields__  # type: ignore[attr-defined]
     given = {name: table[name] for name in known if table.get(name) is not None}
     try:
@@ -67,7 +67,7 @@ def build(cls: type[T], table: Mapping[str, Any], *, lenient: bool = False) -> T
 
 
 def schema(cls: type[Any], *, form: bool = False) -> dict[str, Any]:
-    """The JSON Schema of what `build` takes; of a `form`, whose lists are named with []."""
+    """Returns the JSON Schema of what `build` accepts; in a `form`, names of lists end with []."""
     found = TypeAdapter(cls).json_schema()
     found.setdefault("required", [])
     for name, field in tuple(found["properties"].items()):
@@ -119,7 +119,7 @@ def describe(
 
 
 def shown(value: Any) -> str:
-    """The value as it was sent, shortened; in ASCII, because it is sent back."""
+    """Returns the value as sent, shortened and in ASCII, because it is sent back."""
     match value:
         case dict():
             return "an object"

@@ -1,4 +1,4 @@
-"""The engine's voices, and those that are cloned from recordings: see `voices_protocol`."""
+"""Routes of the engine's voices and of voice cloning; see `voices_protocol`."""
 
 import asyncio
 import json
@@ -21,11 +21,11 @@ from offhook.pipeline.speech.remote.voices_protocol import (
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.pipeline.speech.voice_cloning import (
     CONSENT_RULE,
-    CannotClone,
-    ClonesVoices,
+    CloningUnsupported,
+    ConsentMissing,
     KnownVoice,
-    NoConsent,
     Sample,
+    VoiceCloner,
 )
 from offhook.web.speech_api.errors import ApiError, unknown_field
 from offhook.web.speech_api.http import speech_request
@@ -38,9 +38,9 @@ from offhook.web.speech_api.validation import plain_text
 MAX_FIELDS = 32
 MAX_FIELD_BYTES = 4 * MAX_INPUT_CHARS
 MAX_FORM_BYTES = MAX_SAMPLE_BYTES + 2 * MAX_FIELD_BYTES
-"""Of a whole body, the heads of its parts included."""
+"""Maximum body, including the headers of its parts."""
 UPLOAD_S = 60.0
-"""For a body to come."""
+"""Time limit in s for a body."""
 READ_BYTES = 1 << 16
 YES = ("true", "yes", "1", "on")
 NO = ("false", "no", "0", "off", "")
@@ -58,15 +58,15 @@ async def list_voices(request: web.Request) -> web.Response:
 
 
 async def known_voices(synthesizer: Synthesizer) -> list[KnownVoice]:
-    """The usual one first. Raises EngineError."""
-    if isinstance(synthesizer, ClonesVoices):
+    """Returns the voices, the default first. Raises EngineError."""
+    if isinstance(synthesizer, VoiceCloner):
         return await synthesizer.known_voices()
     languages = tuple(getattr(synthesizer, "languages", ()))
     return [KnownVoice(name, languages=languages) for name in synthesizer.voices()]
 
 
 async def add_voice(request: web.Request) -> web.Response:
-    """POST /v1/audio/voices: clone the voice of a recording, and keep it."""
+    """POST /v1/audio/voices: clones the voice of a recording and stores it."""
     server, context = request.app[SPEECH], request[CONTEXT]
     async with server.request("speech", context) as turn:
         engine = _that_clones(await server.synthesizer())
@@ -85,7 +85,7 @@ async def add_voice(request: web.Request) -> web.Response:
 
 
 async def clone(request: web.Request) -> web.StreamResponse:
-    """POST /v1/audio/clone: say a text with the voice of a recording, which is not kept."""
+    """POST /v1/audio/clone: speaks a text with the voice of a recording, which is not stored."""
     server, context = request.app[SPEECH], request[CONTEXT]
     async with server.request("speech", context) as turn:
         engine = _that_clones(await server.synthesizer())
@@ -109,11 +109,11 @@ async def remove_voice(request: web.Request) -> web.Response:
     return web.json_response({"object": "audio.voice.deleted", "id": name, "deleted": True})
 
 
-def _that_clones(synthesizer: Synthesizer) -> ClonesVoices:
-    """Raises ApiError."""
-    if not isinstance(synthesizer, ClonesVoices):
+def _that_clones(synthesizer: Synthesizer) -> VoiceCloner:
+    """Returns the synthesizer if it supports cloning. Raises ApiError."""
+    if not isinstance(synthesizer, VoiceCloner):
         with refusing():
-            raise CannotClone(
+            raise CloningUnsupported(
                 "the speech engine speaks with the voices it has and clones none: that takes the "
                 "engine qwen3-tts with a Base model, such as Qwen/Qwen3-TTS-12Hz-0.6B-Base"
             )
@@ -122,7 +122,7 @@ def _that_clones(synthesizer: Synthesizer) -> ClonesVoices:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """What is wrong with a voice is an ApiError."""
+    """Converts voice errors to ApiError."""
     try:
         yield
     except (EngineError, ValueError) as error:
@@ -141,31 +141,31 @@ _PARAMS = {"no_consent": "consent", "voice_exists": "name", "voice_not_found": "
 
 @dataclass
 class Form:
-    """One recording and the fields beside it."""
+    """A recording and the fields beside it."""
 
     file: bytes = b""
     fields: dict[str, str] = field(default_factory=dict)
 
     def needed(self, name: str) -> str:
-        """Raises ApiError."""
+        """Returns a required field. Raises ApiError."""
         if not (value := self.fields.get(name, "")):
             raise ApiError(400, f"{name} is missing or empty", name)
         return value
 
     def sample(self) -> Sample:
-        """Raises ApiError: 403 without consent."""
+        """Returns the recording. Raises ApiError, 403 without consent."""
         consent = self.fields.get("consent", "").strip().lower()
         if consent not in YES:
             if consent in NO:
                 with refusing():
-                    raise NoConsent(CONSENT_RULE)
+                    raise ConsentMissing(CONSENT_RULE)
             words = f"consent is {consent[:80]!r}, not true: {CONSENT_RULE}"
             raise ApiError(403, words, "consent", "no_consent")
         text = self.fields.get("text") or self.fields.get("ref_text", "")
         return Sample(self.file, text, True)
 
     def speech(self) -> speech_request.SpeechRequest:
-        """The fields of a request for speech, by its own rules. Raises ApiError."""
+        """Parses the fields of a speech request. Raises ApiError."""
         table: dict[str, Any] = {
             name: value
             for name, value in self.fields.items()
@@ -180,7 +180,7 @@ class Form:
 
 
 async def read_form(request: web.Request, file: str, fields: tuple[str, ...]) -> Form:
-    """A body of multipart/form-data with a file of this name. Raises ApiError."""
+    """Reads a multipart/form-data body with a file of this name. Raises ApiError."""
     if request.content_type != "multipart/form-data":
         words = f"the body is {request.content_type}, not multipart/form-data"
         raise ApiError(415, words)
@@ -193,7 +193,7 @@ async def read_form(request: web.Request, file: str, fields: tuple[str, ...]) ->
     except TimeoutError as error:
         raise ApiError(408, f"the body did not come within {UPLOAD_S:g} s") from error
     except (ValueError, AssertionError, RuntimeError, LookupError, HttpProcessingError) as error:
-        # what aiohttp's reader knows of bodies that are none
+        # what aiohttp's reader raises for invalid bodies
         raise ApiError(400, "the body is broken, and no multipart/form-data") from error
     if not form.file:
         raise ApiError(400, f"{file} is missing or empty: send the recording in it", file)

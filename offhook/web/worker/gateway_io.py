@@ -1,8 +1,7 @@
-"""`offhook speech`: the speech API alone, with its engines in processes of their own.
+"""`offhook speech`: the speech API alone, with its engines in separate processes.
 
-A gateway has no engine, no codec and no model in its process: it is small while nobody asks. The
-workers of this machine are started by the first request, end when nobody asked for a while, and are
-started again when they crash.
+A gateway process has no engine, codec or model, so it is small while idle. Local workers are
+started by the first request, stop when unused for a while, and are restarted when they crash.
 """
 
 import asyncio
@@ -17,45 +16,47 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.engines.engines_io import MODELS
-from offhook.web.engines.remote_engine_io import Elsewhere
+from offhook.web.engines.remote_engine_io import RemoteEngine
 from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
 from offhook.web.http.access import AccessPolicy
 from offhook.web.http.listening_io import Address, listener
-from offhook.web.process.loop_io import spare_what_is_loaded
-from offhook.web.process.memory_io import give_back_freed, let_go_of_code
+from offhook.web.process.loop_io import freeze_loaded_objects
+from offhook.web.process.memory_io import release_code_pages, trim_heap
 from offhook.web.process.stop_io import Stop
 from offhook.web.speech_api.routes_io import listening
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.worker.local_worker_io import local_workers
 
 LISTEN = "127.0.0.1:7862"
-"""Where, unless told otherwise."""
+"""Default address."""
 WORKER_RETRY_S = 5.0
-"""How often a worker that is to be there before the first request is looked for."""
+"""Interval in s at which a required worker is retried."""
 
 
 class Gateway(SpeechServer):
-    """A speech server whose two engines run in other processes, here or elsewhere."""
+    """A speech server whose two engines run in other processes, local or remote."""
 
     def __init__(self, config: Config) -> None:
         asr, tts = config.asr, config.tts
         self._hears = elsewhere_at("asr", asr, recognizer_of(asr))
         self._speaks = elsewhere_at("tts", tts, synthesizer_of(tts))
         preloads = (self._hears, asr.preload), (self._speaks, tts.preload)
-        self._awaited: list[Elsewhere[Any]] = [e for e, preload in preloads if preload is not False]
+        self._awaited: list[RemoteEngine[Any]] = [
+            e for e, preload in preloads if preload is not False
+        ]
         """Engines that must have loaded before the gateway is ready."""
         self._loading: asyncio.Task[Any] | None = None
         self.ready = not self._awaited
         self.access = AccessPolicy()
         self.listening: list[str] = []
-        """Its addresses."""
+        """Addresses that it listens on."""
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         handles = self._hears.handle(), self._speaks.handle()
         super().__init__(config.speech, *handles, registry, tts.audio_cache)
 
     def know(self, config: Config) -> None:
-        """Sets the names of the engines that the workers of this machine will run."""
+        """Sets the names of the engines that local workers will run."""
         for elsewhere, settings in ((self._hears, config.asr), (self._speaks, config.tts)):
             if not settings.url and settings.engine != "auto":
                 elsewhere.name = settings.engine
@@ -66,7 +67,7 @@ class Gateway(SpeechServer):
             self._loading = asyncio.create_task(self._wait_for_workers(), name="speech workers")
 
     async def _wait_for_workers(self) -> None:
-        async def started(engine: Elsewhere[Any]) -> None:
+        async def started(engine: RemoteEngine[Any]) -> None:
             while True:
                 try:
                     await engine.get()
@@ -81,8 +82,7 @@ class Gateway(SpeechServer):
         logger.info("ready: {}", ", ".join(names))
 
     def reload(self, read: Callable[[], Config]) -> None:
-        """Applies the keys and names of the configuration as it is now; other changes need a
-        restart."""
+        """Applies keys and names of the current configuration; other changes need a restart."""
         try:
             config = read()
         except ConfigError as error:
@@ -124,15 +124,15 @@ async def opened(config: Config, addresses: Sequence[Address]) -> AsyncIterator[
 async def serve(
     config: Config, listen: Sequence[str] = (), read: Callable[[], Config] | None = None
 ) -> None:
-    """Run until SIGTERM or SIGINT; then drain. A second signal ends at once. SIGHUP reads the keys
-    again. Raises ValueError for addresses that are none, EngineError, OSError."""
+    """Runs until SIGTERM or SIGINT, then drains; a second signal ends at once. SIGHUP reloads the
+    keys. Raises ValueError for invalid addresses, EngineError, OSError."""
     addresses = [Address.parse(text) for text in listen or (LISTEN,)]
     stop = Stop()
     stop.on_signals()
     async with opened(config, addresses) as gateway:
         if read is not None:
             stop.reload = partial(gateway.reload, read)
-        spare_what_is_loaded()
-        give_back_freed()
-        let_go_of_code()
+        freeze_loaded_objects()
+        trim_heap()
+        release_code_pages()
         await stop.until_drained(partial(gateway.drain, config.server.drain_seconds))

@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from loguru import logger
 
-from offhook.pipeline.speech.recognizer import EngineBroken, Progress
+from offhook.pipeline.speech.recognizer import EngineFailed, Progress
 from offhook.web.config.config import Speech
 from offhook.web.http.access import AccessPolicy, Key, Role
 from offhook.web.http.listening_io import Listen
@@ -94,7 +94,7 @@ class Worker(SpeechServer, Generic[E]):
         self.engine: E | None = None
         """None until it is loaded."""
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Set to an EngineBroken, it ends the worker."""
+        """Set to an EngineFailed, it ends the worker."""
         self.doing = "starting"
         self.fraction = 0.0
         self._make = make
@@ -159,7 +159,7 @@ class Worker(SpeechServer, Generic[E]):
         used_at = max(self._loaded_at, self.admission.idle_since)
         return 0.0 if self.admission.is_busy else time.monotonic() - used_at
 
-    def engine_broke(self, error: EngineBroken) -> None:
+    def engine_broke(self, error: EngineFailed) -> None:
         self.draining = True
         if not self.broken.done():
             self.broken.set_exception(error)
@@ -181,7 +181,7 @@ class Worker(SpeechServer, Generic[E]):
 
 async def serve(worker: Worker[Any], listen: Listen, stop: Stop) -> None:
     """Until `stop`, or until the worker was idle for long enough. Raises EngineError when the
-    engine does not load, EngineBroken when it breaks later."""
+    engine does not load, EngineFailed when it breaks later."""
     settings = worker.of_worker
     access = settings.access()
     async with listening(worker, lambda: access, [listen]) as (where,):
@@ -190,7 +190,7 @@ async def serve(worker: Worker[Any], listen: Listen, stop: Stop) -> None:
 
 
 async def _broken(worker: Worker[Any]) -> None:
-    """Raises EngineError when the engine does not load, or EngineBroken when it breaks."""
+    """Raises EngineError when the engine does not load, or EngineFailed when it breaks."""
     await asyncio.shield(worker.loading)
     await asyncio.shield(worker.broken)
 
@@ -204,6 +204,6 @@ def run_to_end(serving: Coroutine[Any, Any, None]) -> None:
     """Run `serve`. If the engine breaks, that is the end of the process."""
     try:
         run(serving)
-    except EngineBroken as error:
+    except EngineFailed as error:
         logger.error("{}", error)
         os._exit(BROKEN)  # after an error, CUDA may neither end nor clean up

@@ -19,7 +19,7 @@ from offhook.pipeline.conversation.agents.frontdesk import Action, Transfer
 from offhook.pipeline.conversation.agents.frontdesk_business import DEMO
 from offhook.pipeline.conversation.bot_io import BotCall
 from offhook.pipeline.conversation.call_io import Agent, Call
-from offhook.pipeline.conversation.digits import INTER_KEY_MS, Terms
+from offhook.pipeline.conversation.digits import INTER_KEY_MS, GatherOptions
 from offhook.pipeline.conversation.events import (
     AgentTurn,
     CallEnded,
@@ -142,7 +142,7 @@ async def test_the_caller_is_not_prompted_while_keys_come(monkeypatch: pytest.Mo
     async with phone_call(lambda call: agent.agent()) as phone:
         await phone.until(lambda: phone.speaking)
         await phone.until(lambda: not phone.speaking)
-        phone.call.gather(Terms(4, inter_key_ms=10_000))
+        phone.call.gather(GatherOptions(4, inter_key_ms=10_000))
         await phone.press("123")
         await asyncio.sleep(0.6)  # the prompt is timed by Pipecat, on the wall clock
         await phone.pass_ms(100)

@@ -13,7 +13,7 @@ from offhook.pipeline.conversation.digits import (
     Digits,
     DigitState,
     Event,
-    Terms,
+    GatherOptions,
     as_text,
     pressed_in,
 )
@@ -25,7 +25,9 @@ def entries_of(digits: Digits) -> list[str]:
     return list(iter(digits.next_entry, None))
 
 
-def pressed(keys: str, terms: Terms | None = None, every_ms: int = 300) -> tuple[Digits, list[str]]:
+def pressed(
+    keys: str, terms: GatherOptions | None = None, every_ms: int = 300
+) -> tuple[Digits, list[str]]:
     digits = Digits()
     if terms is not None:
         digits.expect(terms)
@@ -43,21 +45,21 @@ def pressed(keys: str, terms: Terms | None = None, every_ms: int = 300) -> tuple
         ("*1*#", None, ["*1*#"], False),
         ("#", None, ["#"], False),
         ("12#34#", None, ["12#", "34#"], False),
-        ("1234", Terms(4), ["1234"], False),
-        ("1234#", Terms(4), ["1234"], False),
-        ("1234##", Terms(4), ["1234", "#"], False),
-        ("12345#", Terms(4), ["1234", "5#"], False),
-        ("12#", Terms(4), ["12#"], False),
-        ("1", Terms(1), ["1"], False),
-        ("12", Terms(1), ["1"], True),
-        ("1#2*", Terms(0, "*"), ["1#2*"], False),
-        ("1#2*", Terms(0, ""), [], True),
-        ("1#2*", Terms(4, ""), ["1#2*"], False),
+        ("1234", GatherOptions(4), ["1234"], False),
+        ("1234#", GatherOptions(4), ["1234"], False),
+        ("1234##", GatherOptions(4), ["1234", "#"], False),
+        ("12345#", GatherOptions(4), ["1234", "5#"], False),
+        ("12#", GatherOptions(4), ["12#"], False),
+        ("1", GatherOptions(1), ["1"], False),
+        ("12", GatherOptions(1), ["1"], True),
+        ("1#2*", GatherOptions(0, "*"), ["1#2*"], False),
+        ("1#2*", GatherOptions(0, ""), [], True),
+        ("1#2*", GatherOptions(4, ""), ["1#2*"], False),
         ("1" * (MAX_KEYS + 2), None, ["1" * MAX_KEYS], True),
     ],
 )
 def test_an_entry_ends_by_its_key_its_count_or_its_bound(
-    keys: str, terms: Terms | None, entries: list[str], open_: bool
+    keys: str, terms: GatherOptions | None, entries: list[str], open_: bool
 ) -> None:
     digits, ended = pressed(keys, terms)
     assert ended == entries
@@ -76,7 +78,7 @@ def test_an_entry_ends_when_no_key_follows() -> None:
 
 
 def test_who_was_asked_has_more_time_and_only_for_that_entry() -> None:
-    digits, ended = pressed("12", Terms(4, inter_key_ms=ASKED), every_ms=INTER_KEY_MS + 1)
+    digits, ended = pressed("12", GatherOptions(4, inter_key_ms=ASKED), every_ms=INTER_KEY_MS + 1)
     assert ended == []
     digits.handle_timer(INTER_KEY_MS + 1 + ASKED)
     assert entries_of(digits) == ["12"]
@@ -85,30 +87,30 @@ def test_who_was_asked_has_more_time_and_only_for_that_entry() -> None:
 
 
 def test_a_finish_key_out_of_habit_means_nothing_but_later_it_does() -> None:
-    digits, ended = pressed("1234", Terms(4))
+    digits, ended = pressed("1234", GatherOptions(4))
     assert ended == ["1234"]
     assert digits.press("#", 1000) is False
     assert digits.press("#", 1300) is True
-    digits, _ = pressed("1234", Terms(4))
+    digits, _ = pressed("1234", GatherOptions(4))
     digits.handle_timer(900 + INTER_KEY_MS)
     assert digits.press("#", 900 + INTER_KEY_MS) is True
 
 
 def test_terms_may_come_after_the_first_keys() -> None:
     digits, _ = pressed("12")
-    digits.expect(Terms(4))
+    digits.expect(GatherOptions(4))
     digits.press("3", 900)
     digits.press("4", 1000)
     assert entries_of(digits) == ["1234"]
     digits, _ = pressed("1234")
-    digits.expect(Terms(3))
+    digits.expect(GatherOptions(3))
     assert entries_of(digits) == ["1234"]
 
 
 @pytest.mark.parametrize("terms", [(-1, "#"), (MAX_KEYS + 1, "#"), (1, "##"), (1, "x"), (1, "a")])
 def test_terms_that_no_entry_can_meet_are_refused(terms: tuple[int, str]) -> None:
     with pytest.raises(ValueError, match="is not"):
-        Terms(*terms)
+        GatherOptions(*terms)
 
 
 def test_the_table_knows_every_event_of_every_state() -> None:
@@ -127,7 +129,7 @@ def test_no_key_is_lost_said_twice_or_kept_for_ever(
     presses: list[tuple[str, int]], count: int, finish_key: str
 ) -> None:
     digits, now, meant = Digits(), 0, ""
-    digits.expect(Terms(count, finish_key))
+    digits.expect(GatherOptions(count, finish_key))
     for key, after in presses:
         now += after
         digits.handle_timer(now)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offhook.pipeline.engine import affinity_io
-from offhook.pipeline.engine.affinity_io import cap_threads, near, parse_list
+from offhook.pipeline.engine.affinity_io import cap_threads, numa_cpus, parse_list
 
 GPU = "0000:17:00.0"
 
@@ -29,7 +29,7 @@ def machine(root, nodes, gpu_node):
 
 def test_the_cpus_of_the_gpus_node(tmp_path):
     sysfs = machine(tmp_path, ["0-3,8-9", "4-7,10-11"], gpu_node=1)
-    assert near(GPU, sysfs) == {4, 5, 6, 7, 10, 11}
+    assert numa_cpus(GPU, sysfs) == {4, 5, 6, 7, 10, 11}
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,11 @@ def test_the_cpus_of_the_gpus_node(tmp_path):
     ],
 )
 def test_where_nothing_can_be_said_a_thread_is_left_alone(tmp_path, nodes, gpu_node, address):
-    assert near(address, machine(tmp_path, nodes, gpu_node)) == frozenset()
+    assert numa_cpus(address, machine(tmp_path, nodes, gpu_node)) == frozenset()
 
 
 def test_a_machine_without_sysfs(tmp_path):
-    assert near(GPU, tmp_path / "none") == frozenset()
+    assert numa_cpus(GPU, tmp_path / "none") == frozenset()
 
 
 @given(st.sets(st.integers(0, 300)))
@@ -71,7 +71,7 @@ def test_only_the_thread_that_asks_stays_near(monkeypatch):
     seen = []
 
     def infer():
-        assert affinity_io.stay_near(None) == {one}
+        assert affinity_io.pin_to_numa_node(None) == {one}
         seen.append(os.sched_getaffinity(0))
 
     thread = threading.Thread(target=infer)

@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from offhook.web.cli import dial_io
-from offhook.web.cli.dial_io import Happened, in_words
+from offhook.web.cli.dial_io import CallProgress, in_words
 from offhook.web.edge import calls_io, server_io
 from offhook.web.http.listening_io import Runner
 from tests.telephony.sip.phones import Baresip, endpoint, needs_baresip, port_of
@@ -277,4 +277,4 @@ def test_silence_is_no_end_of_the_server():
     ],
 )
 def test_each_state_reads_as_a_line(state, answered_at, line):
-    assert in_words(Happened("c", state, 0, "gone", 4.25), answered_at) == line
+    assert in_words(CallProgress("c", state, 0, "gone", 4.25), answered_at) == line

@@ -12,7 +12,7 @@ from loguru import logger
 
 from offhook.telephony.sip.trunks.trunks import OPTIONS_S, Route, SipSettings, Trunk
 from offhook.web.config.config import Config, ConfigError, load
-from offhook.web.edge.phones import is_risky, who_may_call
+from offhook.web.edge.phones import callers_allowed, is_risky
 from tests.telephony.sip.phones import free_port
 from tests.web.edge.phones import configured, served
 
@@ -142,15 +142,15 @@ def test_the_example_of_phones_is_the_defaults():
     ],
 )
 def test_who_may_call_is_said_in_words(trunk, says):
-    assert who_may_call(SipSettings(trunks=(Trunk("pbx", **trunk),))).startswith(says)
+    assert callers_allowed(SipSettings(trunks=(Trunk("pbx", **trunk),))).startswith(says)
 
 
 def test_others_are_refused_or_let_in_as_configured():
-    assert "others are refused (403)" in who_may_call(
+    assert "others are refused (403)" in callers_allowed(
         SipSettings(trunks=(Trunk("a", server="b"),), unknown="refuse")
     )
     lab = SipSettings(allow_anonymous=True)
-    assert who_may_call(lab).startswith("everybody who reaches this machine")
+    assert callers_allowed(lab).startswith("everybody who reaches this machine")
     assert not is_risky(lab)
     assert is_risky(SipSettings(host="0.0.0.0", allow_anonymous=True))
     assert not is_risky(SipSettings(host="0.0.0.0"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from offhook.web.config.config import Config, ConfigError, Server, load
-from offhook.web.edge.phones import fault_of_doors, ways_out, who_operates
+from offhook.web.edge.phones import fault_of_doors, operator_access, outbound_routes
 from offhook.web.http.access import (
     MAX_TOKEN_S,
     SCOPES,
@@ -325,7 +325,7 @@ def test_a_server_that_can_call_out_and_is_reached_from_elsewhere_needs_a_key():
         ({"carriers": [TWILIO]}, ["twilio"]),
     ):
         config = Config.model_validate({"server": away, **tables})
-        assert ways_out(config) == ways
+        assert outbound_routes(config) == ways
         fault = fault_of_doors(config)
         assert "[server] admin_key" in fault
         assert ways[0] in fault
@@ -341,9 +341,9 @@ def test_a_server_that_can_call_out_and_is_reached_from_elsewhere_needs_a_key():
 
 
 def test_who_operates_is_said():
-    assert "directly from this machine" in who_operates(configured())
-    assert "admin_key" in who_operates(configured(admin_key="k"))
-    assert who_operates(configured(admin_listen="unix:/run/a")) == "whoever reaches unix:/run/a"
+    assert "directly from this machine" in operator_access(configured())
+    assert "admin_key" in operator_access(configured(admin_key="k"))
+    assert operator_access(configured(admin_listen="unix:/run/a")) == "whoever reaches unix:/run/a"
 
 
 @pytest.mark.parametrize(

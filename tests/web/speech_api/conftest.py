@@ -21,7 +21,7 @@ from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecogni
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
     EngineError,
-    EngineFull,
+    EngineOverloaded,
     Final,
     Partial,
     StreamOptions,
@@ -77,7 +77,7 @@ class ScriptedRecognizer:
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "ScriptedHearing":
         if self.full:
-            raise EngineFull("all 1 streams are in use")
+            raise EngineOverloaded("all 1 streams are in use")
         if self.fails:
             raise EngineError(self.fails)
         self.opened.append(ScriptedHearing(self, options))

@@ -157,7 +157,7 @@ async def test_a_voice_made_anew_does_not_sound_like_the_old(
         assert await say(quick, input="hello", voice="low") == "miss"
 
 
-class Elsewhere(ScriptedSynthesizer):
+class RemoteEngine(ScriptedSynthesizer):
     """That does not say which voices it has."""
 
     def voices(self) -> list[str]:
@@ -169,7 +169,7 @@ class Elsewhere(ScriptedSynthesizer):
 
 
 async def test_a_server_elsewhere_is_asked_for_any_voice(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with remembering(monkeypatch, voice=Elsewhere()) as quick:
+    async with remembering(monkeypatch, voice=RemoteEngine()) as quick:
         assert await say(quick, input="hello", voice="nova") == "miss"
         assert quick.voice.opened[0].options.voice == "nova"
         assert await say(quick, input="hello", voice="low") == "miss"

@@ -31,7 +31,7 @@ from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.remote.voices_protocol import MAX_SAMPLE_BYTES
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, VoiceOptions
-from offhook.pipeline.speech.voice_cloning import ClonesVoices, KnownVoice, Sample, VoiceError
+from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample, VoiceCloner, VoiceError
 from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api import voices_io
 from offhook.web.speech_api.server_io import SpeechServer
@@ -628,8 +628,8 @@ async def test_a_voice_of_the_model_itself_stays(cloning: CloningServer) -> None
 
 
 def test_the_engines_that_clone_are_known_as_such(tmp_path: Path) -> None:
-    assert isinstance(RemoteSynthesizer("http://nowhere"), ClonesVoices)
-    assert not isinstance(ScriptedSynthesizer(), ClonesVoices)
+    assert isinstance(RemoteSynthesizer("http://nowhere"), VoiceCloner)
+    assert not isinstance(ScriptedSynthesizer(), VoiceCloner)
 
 
 # --- decoding ---

@@ -21,7 +21,7 @@ from loguru import logger
 
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.engine.tts_models import TtsModels
-from offhook.pipeline.speech.recognizer import EngineBroken, EngineError, EngineFull, Progress
+from offhook.pipeline.speech.recognizer import EngineError, EngineFailed, EngineOverloaded, Progress
 from offhook.pipeline.speech.remote import synthesizer_io as remote_synthesizer_io
 from offhook.pipeline.speech.remote import tts_protocol, worker_protocol
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
@@ -353,9 +353,9 @@ async def test_what_ends_a_stream_is_said_in_words_and_not_what_was_written(
     elif code == "engine":
         voice.fault = EngineError(says)
     elif code == "full":
-        voice.fault = EngineFull("4 streams speak")
+        voice.fault = EngineOverloaded("4 streams speak")
     elif code == "stopping":
-        voice.fault = EngineBroken(says)
+        voice.fault = EngineFailed(says)
     else:
         voice.may_speak.clear()
     async with serving(lambda told: voice) as (client, worker), talking(client, **query) as socket:
@@ -385,7 +385,7 @@ async def test_what_ends_a_stream_is_said_in_words_and_not_what_was_written(
 
 async def test_an_engine_with_room_for_fewer_than_the_worker_holds_a_reply_until_there_is() -> None:
     voice = Speller()
-    voice.fault = EngineFull("4 streams speak")
+    voice.fault = EngineOverloaded("4 streams speak")
     async with serving(lambda told: voice) as (client, _):
         synthesizer = RemoteSynthesizer(str(client.make_url("")))
         speaking = asyncio.create_task(speak(synthesizer, TEXT))
@@ -400,7 +400,7 @@ async def test_a_reply_is_not_held_for_ever_by_an_engine_that_stays_full(
 ) -> None:
     monkeypatch.setattr(remote_synthesizer_io, "GIVE_UP_S", 0.3)
     voice = Speller()
-    voice.fault = EngineFull("4 streams speak")
+    voice.fault = EngineOverloaded("4 streams speak")
     async with serving(lambda told: voice) as (client, _):
         synthesizer = RemoteSynthesizer(str(client.make_url("")))
         with pytest.raises(EngineError, match="4 streams speak"):
@@ -437,7 +437,7 @@ async def error_of(socket: Socket) -> dict[str, Any]:
 async def test_a_slow_reader_holds_the_engine_and_not_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worker_stream_io, "MAX_UNTAKEN_S", 0.5)
+    monkeypatch.setattr(worker_stream_io, "MAX_UNREAD_S", 0.5)
     monkeypatch.setattr("offhook.web.speech_api.sockets.worker_stream_io.CLOSE_S", 0.1)
     voice = Speller()
     text = "a" * 60_000  # ten minutes

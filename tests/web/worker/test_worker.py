@@ -139,7 +139,7 @@ async def test_a_worker_that_hangs_is_killed_and_the_utterance_heard_by_another(
 BREAKING = """
 import sys
 from pathlib import Path
-from offhook.pipeline.speech.recognizer import EngineBroken
+from offhook.pipeline.speech.recognizer import EngineFailed
 from offhook.web.worker import worker_child_io
 
 broke = Path(sys.argv[1])
@@ -158,7 +158,7 @@ def open_recognizer(*wanted):
                 yield event
                 if not broke.exists():
                     broke.touch()
-                    raise EngineBroken("the device is lost")
+                    raise EngineFailed("the device is lost")
 
         stream.events = until_broken
         return stream

@@ -15,8 +15,8 @@ from offhook.pipeline.conversation.agents import frontdesk_intents as intents
 from offhook.pipeline.conversation.agents.frontdesk_business import (
     DEMO,
     Business,
-    say_hours,
-    say_list,
+    spoken_hours,
+    spoken_list,
 )
 from offhook.pipeline.conversation.agents.frontdesk_intents import INTENTS, STEPS, UNKNOWN, Step
 from offhook.pipeline.conversation.digits import pressed_in, without_keys
@@ -253,23 +253,23 @@ class FrontDesk:
     def _fields(self, now: datetime) -> dict[str, object]:
         """All that a template may speak of, the fields of `Business` too."""
         business, given = self._business, self._dialog.given
-        number = intents.say_number(given.get(Step.NUMBER, ""))
+        number = intents.spoken_digits(given.get(Step.NUMBER, ""))
         sender = ", ".join(filter(None, (given.get(Step.NAME), number)))
-        either = say_list(list(business.departments), "or")
+        either = spoken_list(list(business.departments), "or")
         can_do = ["tell you our opening hours and our address", "take a message", "put you through"]
         text = re.sub(r"[^\w\s.,;:!?'’-]|_", " ", given.get(Step.TEXT, ""))
-        text = re.sub(r"\d", lambda digit: f" {intents.say_cardinal(int(digit[0]))} ", text)
+        text = re.sub(r"\d", lambda digit: f" {intents.spoken_cardinal(int(digit[0]))} ", text)
         fields = {
             **dict(business),
             "about": business.about or f"This is {business.name}, {business.address}.",
-            "can_do": f"I can {say_list(can_do if either else can_do[:2], 'or')}.",
-            "clock": intents.say_clock(now.hour * 60 + now.minute),
+            "can_do": f"I can {spoken_list(can_do if either else can_do[:2], 'or')}.",
+            "clock": intents.spoken_time(now.hour * 60 + now.minute),
             "closed": "" if business.closes(now) else "We are closed now; nobody may answer. ",
             "day": f"{now:%A}",
             "department": given.get(Step.DEPARTMENT, "that line"),
             "either": either or "nobody else",
             "fact": business.fact_in(self._words),
-            "hours": say_hours(business, intents.day_in(self._words), now),
+            "hours": spoken_hours(business, intents.day_in(self._words), now),
             "number": number,
             "part_of_day": ("morning", "afternoon", "evening")[(now.hour > 11) + (now.hour > 17)],
             "said": self._dialog.said,

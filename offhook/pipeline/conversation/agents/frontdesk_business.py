@@ -14,7 +14,7 @@ from offhook.pipeline.conversation.agents.frontdesk_intents import (
     DAYS,
     Day,
     same_word,
-    say_clock,
+    spoken_time,
     words_of,
 )
 
@@ -102,36 +102,36 @@ _DEMO_FILE = resources.files(__package__) / "frontdesk.toml"
 DEMO = Business(**tomllib.loads(_DEMO_FILE.read_text())["frontdesk"])
 
 
-def say_list(parts: Sequence[str], last: str = "and") -> str:
+def spoken_list(parts: Sequence[str], last: str = "and") -> str:
     """ "one, two and three" """
     return f" {last} ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
-def say_hours(business: Business, when: str, now: datetime) -> str:
+def spoken_hours(business: Business, when: str, now: datetime) -> str:
     """The opening hours of a day as `frontdesk_intents.day_in` gives it; "" is the week."""
     today, closes = now.date(), business.closes(now)
     if when in ("now", "today") and closes:
-        return f"Yes, we are open now. We close at {say_clock(closes)}."
+        return f"Yes, we are open now. We close at {spoken_time(closes)}."
     if when in ("today", "tomorrow"):
-        return _say_day(business, today + timedelta(days=when == "tomorrow"), when)
+        return _spoken_day(business, today + timedelta(days=when == "tomorrow"), when)
     if when in (*DAYS, "weekend"):
         names = ("saturday", "sunday") if when == "weekend" else (when,)
         days = [today + timedelta(days=(DAYS.index(name) - today.weekday()) % 7) for name in names]
-        return " ".join(_say_day(business, day, f"on {day:%A}") for day in days)
+        return " ".join(_spoken_day(business, day, f"on {day:%A}") for day in days)
     lead = {"now": "We are closed right now.", "holiday": "I do not know our hours on holidays."}
     groups = [list(days) for _, days in groupby(DAYS, lambda day: business.hours.get(day, ()))]
     parts = [
         " to ".join(dict.fromkeys((days[0].title(), days[-1].title())))
-        + " " + (_say_spans(business.hours.get(days[0], ())) or "closed")
+        + " " + (_spoken_spans(business.hours.get(days[0], ())) or "closed")
         for days in groups
     ]  # fmt: skip
-    return f"{lead.get(when, '')} Our opening hours are {say_list(parts)}.".strip()
+    return f"{lead.get(when, '')} Our opening hours are {spoken_list(parts)}.".strip()
 
 
-def _say_day(business: Business, day: date, name: str) -> str:
+def _spoken_day(business: Business, day: date, name: str) -> str:
     spans = business.spans(day)
-    return f"We are open {name} {_say_spans(spans)}." if spans else f"We are closed {name}."
+    return f"We are open {name} {_spoken_spans(spans)}." if spans else f"We are closed {name}."
 
 
-def _say_spans(spans: Sequence[Span]) -> str:
-    return say_list([f"from {say_clock(start)} to {say_clock(end)}" for start, end in spans])
+def _spoken_spans(spans: Sequence[Span]) -> str:
+    return spoken_list([f"from {spoken_time(start)} to {spoken_time(end)}" for start, end in spans])

@@ -171,7 +171,7 @@ def name_in(words: list[str]) -> str:
     return " ".join(name).title()
 
 
-def say_cardinal(number: int) -> str:
+def spoken_cardinal(number: int) -> str:
     """0 to 99 in words."""
     tens, unit = divmod(number, 10)
     if tens < 2:
@@ -179,16 +179,16 @@ def say_cardinal(number: int) -> str:
     return f"{_TENS[tens - 2]} {_NUMBERS[unit]}".removesuffix(" zero")
 
 
-def say_clock(minutes: int) -> str:
+def spoken_time(minutes: int) -> str:
     """A time of day, in minutes since midnight, as people say it: "five thirty", "noon"."""
     hour, minute = divmod(minutes, 60)
     if not minute and hour % 12 == 0:
         return "noon" if hour == 12 else "midnight"
-    past = f" {'oh ' if minute < 10 else ''}{say_cardinal(minute)}" if minute else ""
-    return say_cardinal((hour - 1) % 12 + 1) + past
+    past = f" {'oh ' if minute < 10 else ''}{spoken_cardinal(minute)}" if minute else ""
+    return spoken_cardinal((hour - 1) % 12 + 1) + past
 
 
-def say_number(number: str) -> str:
+def spoken_digits(number: str) -> str:
     """A telephone number digit by digit in groups of three, the last of up to five."""
     groups = re.findall(r"\d{3}(?=\d{3})|\d+", number)
     spoken = ", ".join(" ".join(_NUMBERS[int(digit)] for digit in group) for group in groups)

@@ -1,8 +1,8 @@
-"""The recognition engine: between what streams say, the scheduler's batches and the runner.
+"""The recognition engine, between the streams, the scheduler and the model runner.
 
-One thread owns it and calls `turn` again and again. A turn takes the batch of the most urgent
-updates through the runner: mel, encoder, prefill with the old hypothesis as a draft, and decode
-steps until all have ended. Results are told stream by stream as soon as they are known.
+One thread owns it and calls `turn` repeatedly. A turn runs the batch of most urgent updates through
+the model: mel, encoder, prefill with the previous hypothesis as a draft, and decode steps until
+every text has ended. Each stream's result is emitted as soon as it is known.
 """
 
 from collections import deque
@@ -32,16 +32,17 @@ from offhook.pipeline.speech.recognizer import AudioOverrun
 from offhook.pipeline.speech.streams.transcript import most_tokens, repeats
 
 FILE_STEPS = 2
-"""Decode steps of a batch for files alone while somebody speaks."""
+"""Decode steps of a batch that holds only files, while a caller is speaking."""
 MIN_SAMPLES = 8000
-"""The model is never given less; zeros follow a shorter utterance, as in the official package."""
+"""Minimum input in samples (0.5 s). Shorter utterances are zero-padded, as in the official
+package."""
 WINDOWS_TOGETHER = 2
-"""Of one stream through mel and stem at a time: the runner keeps RING_S of them, and one
-update may bring a minute, as when an utterance is heard again."""
+"""Windows of one stream that pass through mel and stem together. The runner keeps RING_S seconds,
+while one update may cover a minute, e.g. when an utterance is recognized again."""
 
 
 class Tokenizer(Protocol):
-    """See models.tokenizer."""
+    """The part of `models.qwen3.tokenizer.Tokenizer` that the engine uses."""
 
     im_start: int
     im_end: int
@@ -54,8 +55,8 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
 
 
-class RunsPasses(Protocol):
-    """What the engine needs of a runner; see runner.Runner."""
+class AsrRunner(Protocol):
+    """The model runner's interface; `runner.Runner` implements it."""
 
     eos_ids: frozenset[int]
 
@@ -72,23 +73,23 @@ class RunsPasses(Protocol):
 
 @dataclass(frozen=True)
 class TextUpdate:
-    """A result for a stream. `final`: the utterance's last."""
+    """A new text of a stream; `final` marks the last one of the utterance."""
 
     stream: int
     heard: HypothesisUpdate
     final: bool
     tokens: Sequence[int]
-    """The text and its header as the model said them; a forgotten beginning is not among them."""
+    """Token ids of the header and the text as generated, without an evicted beginning."""
     samples: int
-    """Of the utterance that it covers."""
+    """Samples of the utterance that the text covers."""
     started: float
     done: float
-    """When its batch was, by the clock of `AsrEngine.turn`."""
+    """Completion time of its batch, on the clock given to `AsrEngine.turn`, in s."""
 
 
 @dataclass
 class _Stream:
-    """One caller or one file, and its utterance in progress."""
+    """A caller or a file, with its utterance in progress."""
 
     slot: int
     live: bool
@@ -99,24 +100,25 @@ class _Stream:
     hypothesis: Hypothesis
     pages: list[int] = field(default_factory=list)
     cached: int = 0
-    """Tokens of the header that are in the KV cache: none or all."""
+    """Header tokens in the KV cache: all or none."""
     maximum: float = float("-inf")
-    """Loudest log-mel of the utterance."""
+    """Maximum log-mel value of the utterance so far."""
     active: Span = field(default_factory=lambda: Span(0, 0))
-    """What the encoder last gave of a window that was not complete."""
+    """Audio tokens last encoded for the incomplete window."""
     refill: bool = False
-    """Windows were dropped: those kept are to be prefilled again, at their new positions."""
+    """Windows were evicted, so the remaining ones must be prefilled again at new positions."""
     unread: bool = False
-    """The last update did not come to its end: even without new sound there is more to say."""
+    """The last update stopped before end-of-text, so there is more to decode even without new
+    audio."""
     waiting: deque[Callable[[], None]] = field(default_factory=deque)
-    """What was said of the next utterances before this one had settled."""
+    """Calls for later utterances, deferred until the current one is settled."""
     ahead: int = 0
-    """Samples of the last of those."""
+    """Samples of the last deferred utterance."""
 
 
 @dataclass
 class _Work:
-    """One stream's part of the batch under way."""
+    """One stream's part of the current batch."""
 
     job: Job
     stream: _Stream
@@ -125,20 +127,20 @@ class _Work:
     started: float
     forced: list[int] = field(default_factory=list)
     new: list[int] = field(default_factory=list)
-    """After what is forced: accepted draft and decoded tokens, without the end."""
+    """Accepted draft tokens and decoded tokens after the forced prefix, without end-of-text."""
     ended: bool = False
-    """The model ended its text; or it must."""
+    """The model ended its text, or decoding was stopped."""
 
 
 class AsrEngine:
-    """Streams in, texts out. All methods are to be called by one thread.
+    """Turns audio streams into texts. Call all methods from one thread.
 
-    `tell(Said)` is called for every new text. Times are seconds of any one clock.
+    `tell(TextUpdate)` is called for every new text. Times are seconds of one monotonic clock.
     """
 
     def __init__(
         self,
-        runner: RunsPasses,
+        runner: AsrRunner,
         tokenizer: Tokenizer,
         pages: int,
         cost: Cost,
@@ -155,7 +157,7 @@ class AsrEngine:
         self._tell = tell
         self._streams: dict[int, _Stream] = {}
         self._ahead: list[_Work] = []
-        """The next batch, heard and not yet read."""
+        """The next batch, already encoded but not yet prefilled."""
         self._free_slots = list(range(max_streams + max_files, 0, -1))
 
     # --- streams ---
@@ -168,8 +170,9 @@ class AsrEngine:
         live: bool = True,
         guess: Sequence[int] = (),
     ) -> int:
-        """A new stream; raises EngineFull. `guess`: what may be said in its first utterance, as
-        `TextUpdate.tokens`: as far as it is right it costs no decode steps."""
+        """Opens a stream and returns its number. `guess` holds token ids expected in the first
+        utterance (see `TextUpdate.tokens`); each correct one saves a decode step. Raises
+        EngineOverloaded."""
         scheduler = self._scheduler
         number = scheduler.open(update_ms) if live else scheduler.open_file()
         self._streams[number] = _Stream(
@@ -186,8 +189,8 @@ class AsrEngine:
         return number
 
     def feed(self, number: int, pcm: Pcm, now: float) -> None:
-        """16 kHz samples of the stream's utterance. Raises AudioOverrun, taking none: a
-        caller may be so far ahead, and a file's utterance may be so long, as MAX_PENDING."""
+        """Adds 16 kHz int16 samples to the utterance. Raises AudioOverrun, adding nothing, beyond
+        MAX_PENDING samples of backlog (a caller) or of the utterance (a file)."""
         stream = self._streams[number]
         if stream.waiting or not self._scheduler.settled(number):
             if stream.ahead + len(pcm) > MAX_PENDING:
@@ -204,7 +207,7 @@ class AsrEngine:
         self._scheduler.audio(number, len(pcm), now)
 
     def finish(self, number: int, now: float) -> None:
-        """The utterance ends here; its final text comes."""
+        """Ends the utterance; its final text follows."""
         stream = self._streams[number]
         if stream.waiting or not self._scheduler.settled(number):
             stream.waiting.append(lambda: self._finish(number, now))
@@ -219,7 +222,7 @@ class AsrEngine:
         self._scheduler.finish(number, now)
 
     def cancel(self, number: int) -> None:
-        """Drop the utterance; no final text comes."""
+        """Discards the utterance; no final text follows."""
         stream = self._streams[number]
         if stream.waiting:
             stream.waiting.append(lambda: self._cancel(number))
@@ -229,7 +232,7 @@ class AsrEngine:
 
     def _cancel(self, number: int) -> None:
         self._scheduler.cancel(number)
-        if self._scheduler.settled(number):  # else when the batch under way is done
+        if self._scheduler.settled(number):  # otherwise when the running batch is done
             self._begin_utterance(number)
 
     def close(self, number: int) -> None:
@@ -241,7 +244,7 @@ class AsrEngine:
                 self._drop(number)
 
     def timer(self) -> float | None:
-        """When `turn` may have something to do without anything new being fed."""
+        """Returns when `turn` may have work without further input, in s; None for never."""
         return self._scheduler.timer()
 
     @property
@@ -250,14 +253,14 @@ class AsrEngine:
 
     @property
     def late(self) -> int:
-        """Live updates that were done after their deadline."""
+        """Number of live updates completed after their deadline."""
         return self._scheduler.late
 
     # --- one batch ---
 
     def turn(self, clock: Callable[[], float]) -> bool:
-        """Take the most urgent batch through the model; whether there was one. While it is read
-        the next one is heard already."""
+        """Runs the most urgent batch and returns whether there was one. The next batch is encoded
+        while this one decodes."""
         works = self._ahead or self._next(clock)
         self._ahead = []
         if works is None:
@@ -266,7 +269,7 @@ class AsrEngine:
         return True
 
     def _next(self, clock: Callable[[], float], ahead: bool = False) -> list[_Work] | None:
-        """The most urgent batch, heard; None when nothing is to be done."""
+        """Returns the most urgent batch after encoding it, or None if nothing is due."""
         started = clock()
         batch = self._scheduler.next_batch(started, ahead)
         if not batch:
@@ -276,7 +279,7 @@ class AsrEngine:
         return works
 
     def _plan(self, job: Job, started: float, clock: Callable[[], float]) -> _Work | None:
-        """What is new of the stream's sound; None when its text stands as it is."""
+        """Plans the encoder work for the stream's new audio; None if its text is unchanged."""
         stream = self._streams[job.stream]
         step = stream.windows.step(job.end, job.final)
         work = _Work(job, stream, step, Pass(stream.slot), started)
@@ -289,14 +292,14 @@ class AsrEngine:
         return work
 
     def _encode(self, works: list[_Work]) -> None:
-        """What is new, some windows at a time."""
+        """Encodes new audio, a few windows at a time."""
         most = max((len(work.step.windows) for work in works), default=0)
         for first in range(0, most, WINDOWS_TOGETHER):
             last = first + WINDOWS_TOGETHER
             self._encode_windows([(w, w.step.windows[first:last]) for w in works])
 
     def _encode_windows(self, parts: list[tuple[_Work, tuple[WindowStep, ...]]]) -> None:
-        """Mel, then, with the maxima known, stem and encoder."""
+        """Computes mel, then, once the maxima are known, stem and encoder."""
         passes = [Pass(w.stream.slot, [s for v in part for s in _seconds(v)]) for w, part in parts]
         maxima = iter(self._runner.mel(passes).tolist())
         for (work, windows), pass_ in zip(parts, passes, strict=True):
@@ -314,7 +317,8 @@ class AsrEngine:
         self._runner.encode(passes)
 
     def _lay_out(self, works: list[_Work], clock: Callable[[], float]) -> list[_Work]:
-        """The tokens of each prefill, and pages for them; those that find none wait."""
+        """Lays out prefill tokens and allocates KV pages; streams that get no pages are
+        postponed."""
         ready: list[_Work] = []
         evicted: set[int] = set()
         for work in works:
@@ -351,7 +355,7 @@ class AsrEngine:
     def _hold(
         self, stream: _Stream, pass_: Pass, evicted: set[int], clock: Callable[[], float]
     ) -> bool:
-        """Take the pages that the pass writes to; files give way to whoever is live."""
+        """Allocates the pages that the pass writes; files are evicted in favour of live streams."""
         wanted = self._pages.needed(pass_.start + pass_.tokens + DECODE_STEPS + 1)
         while True:
             try:
@@ -369,7 +373,7 @@ class AsrEngine:
         return True
 
     def _restart(self, number: int) -> None:
-        """The file gives its pages back; what was encoded of it is prefilled again."""
+        """Frees the file's pages; its encoded audio will be prefilled again."""
         self._ahead = [w for w in self._ahead if w.job.stream != number]
         stream = self._streams[number]
         self._pages.free(stream.pages)
@@ -377,12 +381,13 @@ class AsrEngine:
         stream.refill = True
 
     def _postpone(self, work: _Work, now: float) -> None:
-        """No memory now: what was encoded is prefilled with the next update."""
+        """No memory now: encoded audio is prefilled with the next update."""
         work.stream.refill = work.stream.unread = True
         self._scheduler.postpone(work.job.stream, now)
 
     def _read(self, works: list[_Work], clock: Callable[[], float]) -> None:
-        """Prefill and verify, then decode until all have ended, a step ahead of what is known."""
+        """Prefills and verifies drafts, then decodes until every text has ended, one step ahead of
+        the known results."""
         if not works:
             return
         verdicts = self._runner.prefill([w.pass_ for w in works])
@@ -412,22 +417,23 @@ class AsrEngine:
             self._settle(work, clock())
 
     def _only_files_wait_for(self, going: list[_Work]) -> bool:
-        """Files' text would hold up somebody who speaks: it goes on in the next batch."""
-        return self._scheduler.somebody_speaks and not any(w.job.live for w in going)
+        """Only file texts are still decoding and would delay a speaker; they continue in the next
+        batch."""
+        return self._scheduler.has_live_speech and not any(w.job.live for w in going)
 
     def _extend(self, work: _Work, token: int) -> None:
-        """Take the model's next token, unless it ends the text or goes round in circles."""
+        """Appends the next token, unless it ends the text or continues a repetition loop."""
         whole, most = work.forced + work.new, most_tokens(work.step.audio_ms)
         if token in self._runner.eos_ids or token < 0 or len(whole) >= most:
             work.ended = True
             return
         work.new.append(token)
         whole.append(token)
-        looping = repeats(whole) is not None  # what is kept of a loop, `Hypothesis.take` knows
+        looping = repeats(whole) is not None  # `Hypothesis.update` decides what is kept of a loop
         work.ended = looping or len(whole) == most
 
     def _settle_ended(self, works: list[_Work], clock: Callable[[], float]) -> list[_Work]:
-        """Settle those that have ended; the others."""
+        """Settles the ended ones and returns the others."""
         going = []
         for work in works:
             if work.ended:
@@ -437,7 +443,7 @@ class AsrEngine:
         return going
 
     def _settle(self, work: _Work, now: float) -> None:
-        """An update is done: keep its text, tell it, and let the stream go on."""
+        """Completes an update: stores and emits its text, then lets the stream continue."""
         job, stream = work.job, work.stream
         stream.unread = not work.ended
         wanted = self._scheduler.done(job.stream, now, work.ended)
@@ -448,7 +454,7 @@ class AsrEngine:
                 self._begin_utterance(job.stream)
             else:
                 self._drop_windows(stream)
-            # Last: whoever is told may close the stream.
+            # Last, because the listener may close the stream.
             tokens = work.forced + work.new
             self._tell(TextUpdate(job.stream, heard, final, tokens, job.end, work.started, now))
         elif not wanted:
@@ -461,7 +467,7 @@ class AsrEngine:
             stream.refill = True
 
     def _begin_utterance(self, number: int) -> None:
-        """The next utterance keeps the header in the cache and guesses the same language."""
+        """Keeps the cached header for the next utterance and predicts the same language."""
         stream = self._streams[number]
         guess = stream.hypothesis.header
         stream.windows = Windows()
@@ -490,14 +496,14 @@ class AsrEngine:
     # --- the prompt ---
 
     def _header(self, context: str) -> list[int]:
-        """Everything before the sound; `context` is what the official package calls so: names and
-        terms that may come up."""
+        """Returns the prompt before the audio. `context` (as named in qwen-asr) lists names and
+        terms that may occur."""
         t = self._tokenizer
         system = [t.im_start, *t.encode(f"system\n{context}"), t.im_end, *t.encode("\n")]
         return [*system, t.im_start, *t.encode("user\n"), t.audio_start]
 
     def _tail(self, language: str) -> list[int]:
-        """Everything between the sound and the text."""
+        """Returns the prompt between the audio and the text."""
         t = self._tokenizer
         turn = [t.im_end, *t.encode("\n"), t.im_start, *t.encode("assistant\n")]
         named = [*t.encode(f"language {language}"), t.asr_text] if language else []
@@ -505,7 +511,7 @@ class AsrEngine:
 
 
 def _seconds(window: WindowStep) -> list[Second]:
-    """The window's seconds with new frames, each padded to its full length."""
+    """Returns the window's seconds that have new frames, each padded to full length."""
     seconds = []
     for number in window.seconds:
         frames = min(SECOND_FRAMES, window.frames - number * SECOND_FRAMES)

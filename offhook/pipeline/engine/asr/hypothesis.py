@@ -1,18 +1,18 @@
-"""The life of one utterance's text, as token ids: what is sure, what is supposed, what forgotten.
+"""The text of one utterance as token ids: stable, draft and evicted.
 
-Every update hears all audio so far and could say everything anew. What was said before comes back
-to the model in two parts, in this order:
+Every update processes all audio so far and could produce an entirely new text. The previous text is
+given back to the model in two parts, in this order:
 
-- *stable* tokens are forced: they stand in the prompt and are never taken back;
-- *draft* tokens are the rest of the last hypothesis. The same forward pass that reads them says
-  what the model would have written in their place; those it agrees with are kept.
+- *stable* tokens are forced: they are part of the prompt and never change;
+- *draft* tokens are the rest of the last hypothesis. The forward pass that reads them also predicts
+  the model's own token at each position; those that agree are kept.
 
-A draft token costs what a forced one costs, so there is no hurry to force: stability is only for
-whoever acts on the text early. Official streaming (qwen-asr 0.0.6) hears audio in chunks of 2 s,
-forces nothing in the first two of them, and then all but the last 5 tokens, seen once, right or
-wrong. Here a token becomes stable when it is far enough from the end, old enough in audio, and the
-same in successive hypotheses ("local agreement", Liu et al. 2020, Macháček et al. 2023): never
-sooner than there, and independently of how often a stream is updated.
+A draft token costs no more than a forced one, so nothing is forced early for speed; stability only
+serves consumers that act on partial text. Official streaming (qwen-asr 0.0.6) processes audio in
+chunks of 2 s, forces nothing in the first two, and then forces all but the last 5 tokens, seen
+once, right or wrong. Here a token becomes stable once it is far enough from the end, old enough in
+audio, and equal in successive hypotheses ("local agreement", Liu et al. 2020, Macháček et al.
+2023): never sooner than there, and independently of the update rate.
 
 Positions in `Hypothesis` count text tokens from the utterance's start, without the header.
 """
@@ -30,62 +30,63 @@ from offhook.pipeline.speech.streams.transcript import (
 )
 
 UNFIXED_TOKENS = 5
-"""Tokens at the end that stay draft, as in official streaming: a last word may be half heard."""
+"""Trailing tokens that stay draft, as in official streaming: the last word may be incomplete."""
 AGREEING_UPDATES = 3
-"""Updates in a row that must have said a token. The 2 of the literature follow from UNFIXED_MS; a
-third is asked for when a stream is updated late and seldom."""
+"""Consecutive updates that must agree on a token. UNFIXED_MS already implies the usual 2; the third
+matters for streams that are updated rarely."""
 UNFIXED_MS = 2000
-"""ms of audio that must have come since a token was first said: one chunk of official streaming.
-Two hypotheses 80 ms apart are hardly two opinions."""
+"""Audio in ms that must follow since a token first appeared: one chunk of official streaming, since
+hypotheses 80 ms apart are hardly independent."""
 
 MAX_WINDOWS = 4
-"""Completed windows (of 8 s) in the prompt. More of them no longer help, and cost attention and
-11 MB of cache each."""
+"""Completed 8 s windows in the prompt. More do not improve accuracy; each costs attention time and
+11 MB of KV cache."""
 KEPT_WINDOWS = 2
-"""Left when there would be more: dropping two at a time halves how often the rest is read again."""
+"""Windows kept on eviction. Evicting two at a time halves how often the rest is prefilled again."""
 MAX_PREFIX_TOKENS = 150
-"""Text tokens in the prompt: 40 s of speech, the length of MAX_WINDOWS and the active one."""
+"""Maximum text tokens in the prompt: about 40 s of speech, as long as MAX_WINDOWS plus the active
+window."""
 
 HEADER_TOKENS = 8
-"""A header's tag is among the first so many tokens; a tag later on is a fault of the model."""
+"""The header's closing tag is among its first 8 tokens; a later one is a model error."""
 MAX_WORD_TOKENS = 8
-"""Tokens to go back for the beginning of a word."""
+"""Tokens to search backwards for the start of a word."""
 
 WINDOW_MS = WINDOW_S * 1000
 
 Decode = Callable[[Sequence[int]], str]
-"""Token ids to text, byte by byte: decode(a + b) == decode(a) + decode(b) wherever a ends with a
-whole character; a half one becomes U+FFFD. (Byte-level BPE without clean-up of spaces.)"""
+"""Decodes token ids bytewise: decode(a + b) == decode(a) + decode(b) wherever `a` ends on a whole
+character; an incomplete one becomes U+FFFD (byte-level BPE without space clean-up)."""
 
 
 @dataclass(frozen=True)
 class HypothesisUpdate:
-    """What the caller is told."""
+    """The text of an utterance after an update."""
 
     text: str
     stable_chars: int
-    """The first so many characters are never taken back."""
+    """Leading characters that will not change."""
     language: str
-    """In English; empty when unknown."""
+    """Language name in English; empty if unknown."""
     audio_ms: int
 
 
 @dataclass
 class _Drafted:
-    """A token supposed, and since when."""
+    """A draft token and when it first appeared."""
 
     token: int
     since_ms: int
-    """ms of audio of the update that first said it here, after the same tokens."""
+    """Audio in ms of the update that first produced it here, after the same tokens."""
     updates: int = 1
-    """Updates in a row that said it."""
+    """Consecutive updates that produced it."""
 
 
 def verify(draft: Sequence[int], predicted: Sequence[int]) -> tuple[int, int]:
-    """How much of the draft the model would have said itself, and what it says after that.
+    """Returns how many draft tokens the model agrees with, and its next token after them.
 
-    `predicted` [len(draft) + 1]: the likeliest token after the forced prefix, then after each
-    draft token. The token returned may be the end of the text.
+    `predicted` [len(draft) + 1] holds the argmax token after the forced prefix and after each draft
+    token. The returned token may be end-of-text.
     """
     accepted = 0
     while accepted < len(draft) and draft[accepted] == predicted[accepted]:
@@ -94,11 +95,12 @@ def verify(draft: Sequence[int], predicted: Sequence[int]) -> tuple[int, int]:
 
 
 class Hypothesis:
-    """The text of one utterance. The loop of an update: `prompt`, the model, `take`, `forget`.
+    """The text of one utterance. One update calls `prompt`, runs the model, then `update` and
+    `evict`.
 
-    `asr_text`: id of the tag that ends the header. `language`: the forced one; the header is then
-    part of the prompt and not of the tokens here. `guess`: the first draft, such as the header of
-    the caller's last utterance: if the model agrees, three decode steps are saved.
+    `asr_text` is the id of the tag that ends the header. With a forced `language` the header is
+    part of the prompt rather than of these tokens. `guess` is the first draft, e.g. the header of
+    the caller's previous utterance; if the model agrees, three decode steps are saved.
     """
 
     def __init__(
@@ -107,32 +109,35 @@ class Hypothesis:
         self._decode = decode
         self._asr_text = asr_text
         self._language = language
-        self._begun = False  # the header, if there is one, is stable
+        self._begun = False  # whether the header, if any, is stable
         self._header: list[int] = []
-        self._stable: list[int] = []  # text tokens still in the prompt
+        self._stable: list[int] = []  # stable text tokens still in the prompt
         self._draft = [_Drafted(token, 0, 0) for token in guess]
-        self._forgotten = 0  # text tokens that left the prompt
-        self._said = ""  # the text of all stable tokens, forgotten ones too
+        self._forgotten = 0  # text tokens evicted from the prompt
+        self._said = ""  # text of all stable tokens, evicted ones included
         self._audio_ms = 0
-        self._window_ends: list[int] = []  # of each completed window in the prompt: its last + 1
+        self._window_ends: list[int] = []  # end position of each completed window in the prompt
 
     @property
     def header(self) -> list[int]:
-        """The tokens "language X<asr_text>" as now believed; none when forced or not yet said."""
+        """Returns the current tokens of "language X<asr_text>"; empty if forced or not yet
+        generated."""
         return self._header or [d.token for d in self._draft[: self._drafted_header()]]
 
     def prompt(self) -> tuple[list[int], list[int]]:
-        """Forced tokens and draft tokens, for after the prompt's tail."""
+        """Returns the forced and the draft tokens that follow the prompt's tail."""
         return self._header + self._stable, [d.token for d in self._draft]
 
     def update(
         self, new_tokens: Sequence[int], audio_ms: int, final: bool = False
     ) -> HypothesisUpdate:
-        """Take what an update said after the forced tokens, its end-of-text token left out, having
-        heard `audio_ms` of the utterance. `final`: no update follows, all is stable.
+        """Adds the tokens that an update produced after the forced ones, without end-of-text, and
+        returns the new text. `audio_ms` is the audio covered; with `final` no update follows and
+        all text is stable.
 
         If the tokens end in a loop (`transcript.repeats`), one copy is kept. Copies that are
-        stable already stay in the text but leave the prompt, or the model would loop for ever.
+        already stable stay in the text but leave the prompt; otherwise the model would loop
+        forever.
         """
         before = self._end()
         new_tokens = self._without_loop(new_tokens)
@@ -152,13 +157,12 @@ class Hypothesis:
         return self._result()
 
     def reopen(self) -> None:
-        """Before the last update: what is forced becomes draft, so that the final text is what
-        the model says of the whole sound, whatever was stable on the way. Forgotten text stands,
-        and so does the header before it."""
+        """Turns forced tokens back into draft before the last update, so that the final text is
+        what the model predicts for the whole audio. Evicted text and the header before it stay."""
         again = self._stable
         if self._forgotten:
             kept = polish(self._decode(self._stable))
-            if not self._said.endswith(kept):  # a loop was cut out of it: better not gone back to
+            if not self._said.endswith(kept):  # a loop was cut from it: do not go back
                 return
             self._said = self._said[: len(self._said) - len(kept)]
         else:
@@ -168,8 +172,8 @@ class Hypothesis:
         self._stable = []
 
     def evict(self) -> int:
-        """How many of the oldest completed windows leave the prompt now, mostly none. Their text
-        becomes stable and leaves it with them."""
+        """Returns how many of the oldest completed windows leave the prompt now, usually 0. Their
+        text becomes stable and is evicted with them."""
         windows = len(self._window_ends)
         tokens = self._end() - self._forgotten
         leave = 0
@@ -178,7 +182,7 @@ class Hypothesis:
             self._evict_until(self._window_ends[leave - 1])
             del self._window_ends[:leave]
         if self._end() - self._forgotten > MAX_PREFIX_TOKENS:
-            # Very fast speech, or a script that takes many tokens: the text alone is too long.
+            # Very fast speech, or a script with many tokens per word: the text alone is too long.
             until = self._end() - MAX_PREFIX_TOKENS + MAX_WORD_TOKENS
             self._evict_until(min(until, self._stable_end()))
         return leave
@@ -190,14 +194,14 @@ class Hypothesis:
         return self._stable_end() + len(self._draft) - self._drafted_header()
 
     def _drafted_header(self) -> int:
-        """Tokens of the header at the beginning of the draft."""
+        """Returns the number of header tokens at the start of the draft."""
         if self._begun:
             return 0
         start = [d.token for d in self._draft[:HEADER_TOKENS]]
         return start.index(self._asr_text) + 1 if self._asr_text in start else 0
 
     def _headless(self, complete: bool) -> bool:
-        """The draft is the beginning of a header and nothing else yet."""
+        """Returns whether the draft is so far only an incomplete header."""
         if self._begun or self._language or self._drafted_header():
             return False
         return header_pending(self._decode([d.token for d in self._draft]).strip(), complete)
@@ -215,8 +219,8 @@ class Hypothesis:
         return new_tokens
 
     def _complete_windows(self, before: int, audio_ms: int) -> None:
-        """Give tokens to the windows that completed in this update: what was said by the time one
-        ended, taking the tokens new since the last update as said evenly."""
+        """Assigns tokens to the windows completed by this update, assuming that the new tokens are
+        spread evenly over the new audio."""
         ends_ms = range((self._audio_ms // WINDOW_MS + 1) * WINDOW_MS, audio_ms + 1, WINDOW_MS)
         new = max(0, self._end() - before)
         for end_ms in ends_ms:
@@ -224,7 +228,7 @@ class Hypothesis:
             self._window_ends.append(min(before, self._end()) + round(new * share))
 
     def _agreed(self) -> int:
-        """Draft tokens, from the first on, that may become stable."""
+        """Returns how many leading draft tokens may become stable."""
         count = 0
         for drafted in self._draft[: max(0, len(self._draft) - UNFIXED_TOKENS)]:
             young = self._audio_ms - drafted.since_ms < UNFIXED_MS
@@ -234,8 +238,8 @@ class Hypothesis:
         return count
 
     def _settle(self, count: int, final: bool = False) -> None:
-        """Make the first `count` draft tokens stable, or fewer: never a part of the header, nor up
-        to within a character or a tag, unless nothing will follow."""
+        """Makes up to `count` leading draft tokens stable, but never part of a header, a tag or a
+        character unless the text is final."""
         header = self._drafted_header()
         if not count or count < header or (not header and self._headless(final)):
             return
@@ -251,7 +255,7 @@ class Hypothesis:
         del self._draft[: header + len(tokens)]
 
     def _evict_until(self, position: int) -> None:
-        """Text tokens before `position` become stable and leave the prompt."""
+        """Makes text tokens before `position` stable and evicts them."""
         if position > self._stable_end():
             self._settle(self._drafted_header() + position - self._stable_end())
         leave = min(position - self._forgotten, len(self._stable))
@@ -260,8 +264,8 @@ class Hypothesis:
         self._forgotten += leave
 
     def _word_start(self, position: int) -> int:
-        """The stable token, this or one shortly before, that begins a word; or at least one that
-        begins a character, for scripts without spaces."""
+        """Returns the position, at or shortly before this one, where a word starts, or at least a
+        character in scripts without spaces."""
         character = 0
         for start in range(position, max(0, position - MAX_WORD_TOKENS), -1):
             text = self._decode(self._stable[start : start + 1])

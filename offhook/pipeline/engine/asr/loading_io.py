@@ -1,4 +1,4 @@
-"""Models to a `Recognition` that is ready: weights, memory shared out, everything warm."""
+"""Loads the Qwen3-ASR models, divides GPU memory among them and warms up a `Recognition`."""
 
 import gc
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from offhook.pipeline.engine.asr.runner import (
     Runner,
 )
 from offhook.pipeline.engine.asr.scheduler import Cost
-from offhook.pipeline.engine.asr.word_times_io import Order, WordTimes
+from offhook.pipeline.engine.asr.word_times_io import Command, WordTimes
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.capacity import MAX_FILES, PAGES_PER_STREAM, capacity
 from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of, threads
@@ -31,36 +31,37 @@ from offhook.pipeline.models.qwen3_asr.quantize import quantize
 from offhook.pipeline.speech.recognizer import EngineError, Final, Partial, Progress
 
 REVISIONS = 48
-"""Utterances that the second model hears at once; more of them wait. Each is there for a batch or
-two, so these are many times as many streams."""
+"""Utterances that the second model processes at once; more wait. Each takes a batch or two, so this
+serves many times as many streams."""
 CPU_STREAMS = 8
 MAX_BATCH = 128
-"""Streams; tokens (TOKEN_LADDER) mostly fill up first, with 50."""
+"""Streams in a batch. The token budget (TOKEN_LADDER) is usually exhausted first, at about 50."""
 COST_STREAMS = 16
 LEAST_DIFFERENCE_MS = 0.01
-"""Between a batch of one stream and one of many: on a busy machine none may be seen."""
+"""Minimum difference in ms assumed between a batch of one stream and of many; on a busy machine
+none may be measurable."""
 WINDOW_S = 8
 COST_RUNS = 4
 
 
 class Loading:
-    """Everything `AsrModels` names. `load` is called by the thread that is to run it all."""
+    """Loads everything that `AsrModels` names. `load` runs in the inference thread."""
 
     def __init__(self, models: AsrModels, progress: Progress) -> None:
-        """Raises EngineError when there is no such device."""
+        """Raises EngineError if the device does not exist."""
         self.models = models
         self.device = choose_device(models.device)
         self.word_times: WordTimes | None = None
-        """To be closed in the end."""
+        """The caller closes it."""
         self._dtype = dtype_of(self.device)
         wanted = (models.model, models.final_model, models.aligner)
         self._bar = Bar(progress, sum(map(bool, wanted)))
 
     def load(
-        self, tell: Callable[[int, Partial | Final], None], order: Callable[[Order], None]
+        self, tell: Callable[[int, Partial | Final], None], submit: Callable[[Command], None]
     ) -> Recognition:
-        """`order`: how another thread has this one do something. Nothing is freed or collected
-        afterwards: what a call needs is there before the first call. Raises EngineError."""
+        """Loads and warms up the models; `submit` runs a command in this thread. All memory is
+        allocated before the first call and garbage collection is frozen. Raises EngineError."""
         claim_thread(self.device)
         models = self.models
         first, tokenizer = self._read(models.model)
@@ -75,13 +76,13 @@ class Loading:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # what reading needed; the rest is counted as taken
         if models.aligner:
-            self.word_times = WordTimes(self.device, threads(self.device), order)
+            self.word_times = WordTimes(self.device, threads(self.device), submit)
             reading = self._bar.reading(models.aligner)
             folder = hub_io.find(models.aligner, reading, models.hub)
             self.word_times.load(folder, self._dtype)
         share = 0.5 if second else 1.0
         revising = None
-        if second is not None:  # before the first, which takes what memory is left
+        if second is not None:  # before the first engine, which takes the remaining memory
             streams = REVISIONS if self.device.type == "cuda" else CPU_STREAMS
             pages = (streams + MAX_FILES) * PAGES_PER_STREAM + 1
             of = (models.final_model, second, tokenizer)
@@ -91,7 +92,7 @@ class Loading:
         align = self.word_times.align if self.word_times else None
         recognition = Recognition(tell, hearing, revising, align)
         gc.collect()
-        gc.freeze()  # the models' objects are never garbage: do not look at them again
+        gc.freeze()  # the models are never garbage: exclude them from collection
         return recognition
 
     def _read(self, name: str) -> tuple[Qwen3Asr, Tokenizer]:
@@ -130,7 +131,7 @@ def _same_text(one: Tokenizer, other: Tokenizer) -> bool:
 
 
 def _capacity(model: Qwen3Asr, device: torch.device) -> tuple[int, int]:
-    """Live streams and KV pages that fit."""
+    """Returns the number of live streams and KV pages that fit in memory."""
     if device.type == "cpu":
         return CPU_STREAMS, (CPU_STREAMS + MAX_FILES) * PAGES_PER_STREAM + 1
     free, _ = torch.cuda.mem_get_info(device)
@@ -138,7 +139,8 @@ def _capacity(model: Qwen3Asr, device: torch.device) -> tuple[int, int]:
 
 
 def measured_cost(runner: Runner) -> Cost:
-    """What batches take on this machine: one full window and several, timed on scratch memory."""
+    """Measures the cost of batches on this machine by timing one and several full windows on
+    scratch memory."""
     noise = (np.random.default_rng(0).standard_normal(SECOND_SAMPLES) * 3000).astype(np.int16)
 
     def window(slot: int) -> Pass:
@@ -147,7 +149,7 @@ def measured_cost(runner: Runner) -> Cost:
         stems = [Stem(i, SECOND_FRAMES, 1.0) for i in range(WINDOW_S)]
         return Pass(slot, seconds, stems, encode=heard, audio=heard, after=[0])
 
-    def took(streams: int) -> tuple[float, float]:
+    def median_ms(streams: int) -> tuple[float, float]:
         passes = [window(1 + i) for i in range(streams)]
         times = []
         for _ in range(COST_RUNS + 1):
@@ -163,7 +165,7 @@ def measured_cost(runner: Runner) -> Cost:
         return float(hear), float(read)
 
     many = min(runner.streams, COST_STREAMS if runner.device.type == "cuda" else 2)
-    (hear_one, read_one), (hear_many, read_many) = took(1), took(many)
+    (hear_one, read_one), (hear_many, read_many) = median_ms(1), median_ms(many)
     each = 1 / ((many - 1) * WINDOW_TOKENS)
     return Cost(
         hear_one + read_one,

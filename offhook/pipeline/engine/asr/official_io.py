@@ -1,14 +1,13 @@
-"""Qwen3-ASR by its authors' package, `qwen-asr`: the oracle of our own engine, and a fallback.
+"""Qwen3-ASR through the official `qwen-asr` package: a reference for our engine, and a fallback.
 
-It runs in an environment of its own, since the package wants one version of transformers and no
-other: `make qwen-asr-official`.
+It runs in its own environment (`make qwen-asr-official`), because the package pins transformers.
 
-It hears whole utterances, one at a time on one thread, the live ones first. Where vLLM is there too
-(the package's extra `vllm`), it streams as the package does: every 2 s all sound so far is heard
+It recognizes whole utterances, one at a time on one thread, live ones first. With vLLM installed
+(the package's extra `vllm`) it streams like the package: every 2 s all audio so far is recognized
 again. With transformers there are no partials.
 
-The package has a fault to know of (0.0.6): without flash-attn its encoder does not keep to windows
-of 8 s, as it was trained, so that texts of longer utterances may differ from those of all others.
+Known fault of qwen-asr 0.0.6: without flash-attn its encoder does not restrict attention to the 8 s
+windows it was trained with, so texts of longer utterances may differ from all others.
 """
 
 import asyncio
@@ -30,10 +29,10 @@ from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
     EngineError,
     Final,
-    NotPossible,
     Partial,
     Progress,
     StreamOptions,
+    UnsupportedRequest,
     Word,
 )
 from offhook.pipeline.speech.streams.languages import CODES, NAMES
@@ -49,19 +48,20 @@ from offhook.pipeline.speech.streams.utterance_stream_io import (
 )
 
 CHUNK_S = 2.0
-"""Sound between two updates when it streams: the package's own."""
+"""Audio in s between two streaming updates, the package's default."""
 MAX_TOKENS = 512
-"""Of one utterance: a minute of fast speech has 300."""
+"""Token limit of one utterance; a minute of fast speech has about 300."""
 MIN_HEARD_MS = 100
 WARM_UP_MS = 500
 GPU_MEMORY = 0.6
-"""The share of it that vLLM takes."""
+"""Share of GPU memory that vLLM allocates."""
 T = TypeVar("T")
 Sound = npt.NDArray[np.float32]
 
 
 class OfficialRecognizer:
-    """`models`: what is loaded; of them the package has no second model and no precision."""
+    """The official package as a `Recognizer`. It supports no second model and no precision other
+    than bf16; anything else raises EngineError."""
 
     name = "qwen3-asr-official"
 
@@ -75,7 +75,7 @@ class OfficialRecognizer:
         self._model: Any = None
 
     async def start(self) -> None:
-        """Load, and hear half a second of silence. Raises EngineError."""
+        """Loads the model and warms it up with half a second of silence. Raises EngineError."""
         silence = np.zeros(WARM_UP_MS * RATE_IN // 1000, np.float32)
         try:
             await self._run(self._load)
@@ -85,19 +85,23 @@ class OfficialRecognizer:
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> UtteranceStream:
         if options.language_code and options.language_code not in NAMES:
-            raise NotPossible(f"Qwen3-ASR does not know the language {options.language_code!r}")
+            raise UnsupportedRequest(
+                f"Qwen3-ASR does not know the language {options.language_code!r}"
+            )
         if options.words and not self._models.aligner:
-            raise NotPossible("times of words need an aligner: --aligner Qwen/Qwen3-ForcedAligner")
+            raise UnsupportedRequest(
+                "times of words need an aligner: --aligner Qwen/Qwen3-ForcedAligner"
+            )
         return UtteranceStream(self, options)
 
     async def close(self) -> None:
-        """The utterance that is being heard is heard to its end."""
+        """Closes the engine; the utterance being recognized runs to its end."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     # --- for its streams ---
 
     async def hear(self, utterance: WholeUtterance, options: StreamOptions, tell: Tell) -> Final:
-        """Raises Failed."""
+        """Recognizes one utterance. Raises AttemptFailed."""
         if self._streams and options.live and not options.words:
             return await self._hear_live(utterance, options, tell)
         await utterance.until_finished()
@@ -118,7 +122,7 @@ class OfficialRecognizer:
     async def _hear_live(
         self, utterance: WholeUtterance, options: StreamOptions, tell: Tell
     ) -> Final:
-        """As the package streams. Raises Failed."""
+        """Recognizes one utterance with the package's own streaming. Raises AttemptFailed."""
         language = NAMES[options.language_code] if options.language_code else None
         state = await self._run(
             lambda: self._model.init_streaming_state(
@@ -153,7 +157,7 @@ class OfficialRecognizer:
     # --- on its thread ---
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """Raises Failed."""
+        """Runs `work` on the model's thread. Raises AttemptFailed."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except (RuntimeError, ValueError, OSError, ImportError) as error:
@@ -193,7 +197,7 @@ class OfficialRecognizer:
         )
 
     def _transcribe(self, sound: Sound, options: StreamOptions) -> Final:
-        """Words with their times in the utterance."""
+        """Recognizes a whole utterance; word times are relative to its start."""
         (heard,) = self._model.transcribe(
             (sound, RATE_IN),
             context=options.context,

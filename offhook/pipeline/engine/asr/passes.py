@@ -1,37 +1,38 @@
-"""What is asked of the runner for one stream in one batch: integers and samples, no tensors."""
+"""What the runner computes for one stream in one batch, as integers and samples without tensors."""
 
 from dataclasses import dataclass, field
 
 from offhook.media.pcm import Pcm
 
 SECOND_SAMPLES = 16_240
-"""Of a second with what its outermost mel frames reach over: 99 hops of 160 and a window of 400."""
+"""Samples of a second including the reach of its outermost mel frames: 99 hops of 160 plus a window
+of 400."""
 
 
 @dataclass(frozen=True)
 class Second:
-    """One second of sound: its number since the utterance's start, its samples, the mel frames that
-    count (the rest is padding)."""
+    """One second of audio: its number in the utterance, its samples, and its valid mel frames (the
+    rest is padding)."""
 
     number: int
     pcm: Pcm
-    """SECOND_SAMPLES around the second; see models.mel."""
+    """SECOND_SAMPLES samples around the second; see `models.mel`."""
     frames: int
 
 
 @dataclass(frozen=True)
 class Stem:
-    """A second whose mel is on the device, to go through the convolutions."""
+    """A second whose mel is on the device and is to pass through the convolutional stem."""
 
     number: int
     frames: int
     maximum: float
-    """The loudest log-mel from the utterance's start to the end of the window, or to now."""
+    """Maximum log-mel value from the utterance's start to the end of the window, or to now."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Audio tokens of one window, counted from the utterance's start."""
+    """A range of audio tokens within one window, counted from the utterance's start."""
 
     window: int
     tokens: int
@@ -39,23 +40,24 @@ class Span:
 
 @dataclass
 class Pass:
-    """One stream's part of a batch. Stages with nothing in their lists are left out."""
+    """One stream's part of a batch. Stages whose lists are empty are skipped."""
 
     slot: int
     seconds: list[Second] = field(default_factory=list)
     stems: list[Stem] = field(default_factory=list)
     encode: list[Span] = field(default_factory=list)
     start: int = 0
-    """Tokens already in the KV cache and kept; the first token below has this position."""
+    """Tokens already in the KV cache; the first token below has this position."""
     before: list[int] = field(default_factory=list)
-    """Token ids before the audio: the header, when it is not in the cache yet."""
+    """Token ids before the audio: the header, if it is not cached yet."""
     audio: list[Span] = field(default_factory=list)
     after: list[int] = field(default_factory=list)
-    """Token ids after the audio: end of audio, assistant's turn, text that stands."""
+    """Token ids after the audio: end of audio, the assistant's turn and the stable text."""
     draft: list[int] = field(default_factory=list)
-    """The old hypothesis' other tokens, verified."""
+    """The remaining tokens of the previous hypothesis, to be verified."""
     decode: bool = True
-    """Whether text is wanted; else only the cache is filled (`after` and `draft` are empty)."""
+    """Whether to decode text; otherwise only the cache is filled and `after` and `draft` are
+    empty."""
 
     @property
     def tokens(self) -> int:
@@ -69,7 +71,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a prefill says of a stream: so much of the draft stands, then comes `token`."""
+    """The result of a prefill: how many draft tokens were accepted, and the next token."""
 
     slot: int
     accepted: int

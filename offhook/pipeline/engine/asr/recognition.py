@@ -1,13 +1,12 @@
-"""From the sound of a stream to its events: who hears it, who has the last word, and when its words
-were said.
+"""Turns a stream's audio into its events with one or two models and a forced aligner.
 
-One engine hears every utterance as it is spoken, and partials are its texts. If there is a second
-one, a larger model, an utterance that has ended goes to it as a whole, with what the first made of
-it as a draft: where the two agree, one prefill verifies the text, and only where they differ are
-there decode steps. (Speculative decoding, Leviathan et al. 2022, with a draft that was there
-anyway.) Last, the words are aligned with the sound if the stream wants their times.
+One engine recognizes every utterance while it is spoken and produces the partials. An optional
+second, larger model gets the ended utterance as a whole with the first model's text as a draft:
+where they agree, one prefill verifies the text; decode steps are needed only where they differ
+(speculative decoding, Leviathan et al. 2022, with a draft that exists anyway). Finally the words
+are aligned with the audio if the stream wants word times.
 
-Events of a stream come in the order of its utterances, however long each of these steps takes.
+A stream's events come in the order of its utterances, however long each step takes.
 """
 
 from collections import deque
@@ -25,44 +24,44 @@ from offhook.pipeline.engine.asr.windows import MAX_PENDING
 from offhook.pipeline.models.qwen3_asr.alignment import LANGUAGES
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
-    EngineFull,
+    EngineOverloaded,
     Final,
-    NotPossible,
     Partial,
     StreamOptions,
     Timing,
+    UnsupportedRequest,
     Word,
 )
 from offhook.pipeline.speech.streams.languages import CODES, NAMES, UNKNOWN
 from offhook.pipeline.speech.timing import Arrivals
 
 MAX_KEPT = MAX_PENDING
-"""Samples of an utterance that are kept for the second engine and for the times of its words: what
-an engine takes in one piece, and as much as a caller says without a pause. A longer utterance has
-the first engine's text and no times."""
+"""Samples of an utterance kept for the second engine and for word alignment: the largest input of
+an engine, longer than callers talk without a pause. A longer utterance has the first engine's text
+and no word times."""
 
 Align = Callable[[Pcm, str, str, Callable[[Sequence[Word]], None]], None]
-"""(sound, text, ISO 639 code, told): find the words' times, in ms of that sound, without waiting;
-`told` is called with them later, by the thread that calls everything here."""
+"""Called with (pcm, text, ISO 639 code, callback); finds word times in ms of that audio without
+blocking, and later calls `callback` in the inference thread."""
 
 
 @dataclass(eq=False)
 class _Utterance:
-    """One utterance until its Final is told."""
+    """An utterance whose final event has not been emitted."""
 
     start: int
-    """In samples of the stream."""
+    """Start in samples of the stream."""
     sound: list[Pcm] | None
-    """What was fed, where somebody needs it and it is not too much."""
+    """The utterance's audio, if it is needed and not too long."""
     arrivals: Arrivals | None
-    """For a `Timing`, where one is asked for."""
+    """Arrival times for a `Timing`, if requested."""
     samples: int = 0
     final: Final | None = None
 
-    def keep(self, pcm: Pcm, came: float) -> None:
+    def keep(self, pcm: Pcm, arrived_at: float) -> None:
         self.samples += len(pcm)
         if self.arrivals is not None:
-            self.arrivals.came(len(pcm), came)
+            self.arrivals.came(len(pcm), arrived_at)
         if self.samples > MAX_KEPT:
             self.sound = None
         elif self.sound is not None:
@@ -74,24 +73,24 @@ class _Stream:
     number: int
     options: StreamOptions
     language: str
-    """In English; empty: what the model finds."""
+    """Language name in English; empty for automatic detection."""
     words: bool
-    """Whether times of words are wanted, and to be had in the language."""
+    """Whether word times are requested and available in the language."""
     keeps: bool
-    """Whether its sound is kept."""
+    """Whether the audio is kept."""
     current: _Utterance = field(init=False)
     ended: deque[_Utterance] = field(default_factory=deque)
-    """Not told yet, oldest first."""
+    """Ended utterances whose final has not been emitted, oldest first."""
     unheard: deque[_Utterance] = field(default_factory=deque)
-    """Of those: without the first engine's final text."""
+    """Those that still lack the first engine's final text."""
     partial: tuple[_Utterance, Partial] | None = None
-    """The newest, held back while an utterance before it has not been told."""
+    """The newest partial, held back until earlier utterances have been emitted."""
 
     def __post_init__(self) -> None:
         self.current = self.utterance(0)
 
     def begin(self) -> None:
-        """The next utterance."""
+        """Starts the next utterance."""
         self.current = self.utterance(self.current.start + self.current.samples)
 
     def utterance(self, start: int) -> _Utterance:
@@ -101,19 +100,19 @@ class _Stream:
 
 @dataclass(frozen=True)
 class _Revision:
-    """An utterance that the second engine is to hear."""
+    """An utterance for the second engine."""
 
     stream: _Stream
     utterance: _Utterance
     said: TextUpdate
-    """By the first engine."""
+    """The first engine's text."""
 
 
 class Recognition:
-    """Streams in, events out. All methods are to be called by one thread, and none waits.
+    """Audio streams in, recognition events out. Call all methods from one thread; none blocks.
 
-    `tell(stream, event)` is called for every event; `first` and `second` make the engines, given
-    whom to tell. Without `align` no stream is opened that wants words.
+    `tell(stream, event)` is called for every event. `first` and `second` build the engines from a
+    callback. Without `align`, opening a stream with word times fails.
     """
 
     def __init__(
@@ -129,25 +128,25 @@ class Recognition:
         self._align = align
         self._streams: dict[int, _Stream] = {}
         self._to_revise: deque[_Revision] = deque()
-        """For whom the second engine has no room yet."""
+        """Utterances for which the second engine has no free stream yet."""
         self._revising: dict[int, _Revision] = {}
-        """By the number of the second engine's stream."""
+        """Running revisions by the second engine's stream number."""
         self._clock: Callable[[], float] = lambda: 0.0
-        """That of the last `turn`."""
+        """The clock of the last `turn`."""
 
-    # --- what a stream says ---
+    # --- streams ---
 
     def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> int:
-        """A new stream. Raises NotPossible when it cannot be heard as asked, and EngineFull."""
+        """Opens a stream and returns its number. Raises UnsupportedRequest or EngineOverloaded."""
         if options.words and self._align is None:
-            raise NotPossible(
+            raise UnsupportedRequest(
                 "for the times of words an aligner is needed: set [asr] aligner, or "
                 "--aligner, to Qwen/Qwen3-ForcedAligner-0.6B or a folder with it"
             )
         code = options.language_code
         if code is not None and code not in NAMES:
             known = ", ".join(sorted(NAMES))
-            raise NotPossible(f"Qwen3-ASR does not know {code!r}; it knows {known}")
+            raise UnsupportedRequest(f"Qwen3-ASR does not know {code!r}; it knows {known}")
         language = NAMES[code] if code else ""
         number = self._first.open(options.update_ms, options.context, language, options.live)
         words = options.words and (code is None or code in LANGUAGES)
@@ -155,22 +154,22 @@ class Recognition:
         self._streams[number] = _Stream(number, options, language, words, keeps)
         return number
 
-    def feed(self, number: int, pcm: Pcm, came: float) -> None:
-        """Sound that came at this time. Raises AudioOverrun."""
-        self._first.feed(number, pcm, came)
-        self._streams[number].current.keep(pcm, came)
+    def feed(self, number: int, pcm: Pcm, arrived_at: float) -> None:
+        """Adds 16 kHz samples that arrived at this time (monotonic s). Raises AudioOverrun."""
+        self._first.feed(number, pcm, arrived_at)
+        self._streams[number].current.keep(pcm, arrived_at)
 
-    def finish(self, number: int, came: float) -> None:
+    def finish(self, number: int, arrived_at: float) -> None:
         stream = self._streams[number]
         if stream.current.arrivals is not None:
-            stream.current.arrivals.ended(came)
+            stream.current.arrivals.ended(arrived_at)
         stream.ended.append(stream.current)
         stream.unheard.append(stream.current)
         stream.begin()
-        self._first.finish(number, came)
+        self._first.finish(number, arrived_at)
 
     def cancel(self, number: int) -> None:
-        """Drop the utterance in progress, if there is one."""
+        """Discards the utterance in progress, if any."""
         stream = self._streams[number]
         if not stream.current.samples:
             return
@@ -193,8 +192,8 @@ class Recognition:
     # --- batches ---
 
     def turn(self, clock: Callable[[], float]) -> bool:
-        """A batch of each engine; whether there was one. The second's come first: for a final text
-        somebody waits."""
+        """Runs a batch of each engine and returns whether there was one. The second engine goes
+        first, because its texts are final and awaited."""
         self._clock = clock
         revised = False
         if self._second is not None:
@@ -203,11 +202,11 @@ class Recognition:
         return self._first.turn(clock) or revised
 
     def timer(self) -> float | None:
-        """When `turn` may have something to do without anything new being fed."""
+        """Returns when `turn` may have work without further input, in s; None for never."""
         timers = [e.timer() for e in (self._first, self._second) if e is not None]
         return min((t for t in timers if t is not None), default=None)
 
-    # --- what the engines say ---
+    # --- results of the engines ---
 
     def _said(self, said: TextUpdate) -> None:
         stream = self._streams.get(said.stream)
@@ -231,7 +230,7 @@ class Recognition:
             self._to_revise.append(_Revision(stream, utterance, said))
 
     def _revise(self, now: float) -> None:
-        """Give the second engine what it has room for."""
+        """Starts as many waiting revisions as the second engine has streams for."""
         assert self._second is not None
         while self._to_revise:
             revision = self._to_revise[0]
@@ -243,7 +242,7 @@ class Recognition:
                     live=options.live,
                     guess=revision.said.tokens,
                 )
-            except EngineFull:
+            except EngineOverloaded:
                 return
             self._to_revise.popleft()
             self._revising[number] = revision
@@ -257,10 +256,10 @@ class Recognition:
             self._second.close(said.stream)
             self._settle(revision.stream, revision.utterance, said, revision.said.started)
 
-    # --- what the stream is told ---
+    # --- events of a stream ---
 
     def _timing(self, stream: _Stream, utterance: _Utterance, said: TextUpdate) -> Timing | None:
-        """Of a partial."""
+        """Returns the timing of a partial."""
         if (arrivals := utterance.arrivals) is None:
             return None
         wait_ms = stream.options.update_ms if arrivals.covered else FIRST_UPDATE_MS
@@ -270,8 +269,8 @@ class Recognition:
     def _settle(
         self, stream: _Stream, utterance: _Utterance, said: TextUpdate, started: float
     ) -> None:
-        """The text is final, for which the first batch began at `started`; its words may need their
-        times yet."""
+        """Handles a final text whose first batch began at `started`; word times may still
+        follow."""
         heard, arrivals = said.heard, utterance.arrivals
         code = CODES.get(heard.language, UNKNOWN)
         sound, utterance.sound = utterance.sound, None
@@ -292,7 +291,7 @@ class Recognition:
 
     def _emit_finals(self, stream: _Stream) -> None:
         if stream.number not in self._streams:
-            return  # closed meanwhile
+            return  # closed in the meantime
         while stream.ended and stream.ended[0].final is not None:
             self._tell(stream.number, stream.ended[0].final)
             told = stream.ended.popleft()
@@ -301,7 +300,7 @@ class Recognition:
         self._emit_partial(stream)
 
     def _emit_partial(self, stream: _Stream) -> None:
-        """Now, or when the utterances before it are told."""
+        """Emits the newest partial as soon as earlier utterances have been emitted."""
         if stream.partial is None:
             return
         utterance, partial = stream.partial

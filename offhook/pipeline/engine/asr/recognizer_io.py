@@ -7,8 +7,8 @@ from offhook.pipeline.speech.recognizer import Progress
 
 
 class Qwen3Recognizer(EngineRecognizer):
-    """The models on one device, for all streams of the process. Raises EngineError when there is no
-    such device."""
+    """Qwen3-ASR on one device, shared by all streams of the process. Raises EngineError if the
+    device does not exist."""
 
     def __init__(
         self, models: AsrModels, progress: Progress = lambda fraction, doing: None

@@ -1,18 +1,18 @@
-"""Many streams through one Qwen3-ASR at once: mel, stem, encoder, prefill, decode.
+"""Runs batches of many streams through one Qwen3-ASR: mel, stem, encoder, prefill, decode.
 
-No policy here: a `Pass` says which seconds, windows and tokens of a stream are to be computed, as
-integers; the runner packs the passes of a batch, launches the stages and gives token ids back. What
-the device keeps for a stream, under its slot:
+There is no policy here: a `Pass` states which seconds, windows and tokens of a stream to compute,
+as integers; the runner packs a batch, launches the stages and returns token ids. On the device,
+each slot holds for its stream:
 
-- the log-mel of its latest RING_S seconds, and the stem's output for them;
+- the log-mel of its latest RING_S seconds and the stem's output for them;
 - the encoder's output of its latest RING_WINDOWS windows;
-- decoder KV in pages, reached through its row of the page table;
-- the state of its decoding: last token, position, whether it goes on.
+- decoder KV in pages, addressed through its row of the page table;
+- its decoding state: last token, position, and whether it continues.
 
-Slot 0 of everything and page 0 of the cache are scratch: padding reads and writes there.
+Slot 0 and page 0 are scratch space that padding reads and writes.
 
-Two CUDA streams: `hear` (PCM in, mel, stem, encoder) runs ahead while `speak` (prefill, decode) is
-still busy with the batch before. One thread calls everything.
+There are two CUDA streams: `hear` (PCM in, mel, stem, encoder) runs ahead while `speak` (prefill,
+decode) is still busy with the previous batch. All methods are called by one thread.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,23 +27,24 @@ from offhook.pipeline.engine.graphs import Fields, Ints, Pending, Size, Stage, c
 from offhook.pipeline.engine.pages import PAGE_SIZE
 from offhook.pipeline.models import mel as log_mel
 from offhook.pipeline.models.qwen3.body import Batch, KVCache
-from offhook.pipeline.models.qwen3.cuda_step import quicken
+from offhook.pipeline.models.qwen3.cuda_step import fuse_steps
 from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
 
 RING_S = 24
-"""Two windows and what the update after them needs; one update adds at most 16 s."""
+"""Seconds kept per slot: two windows and what the next update needs; one update adds at most 16
+s."""
 RING_WINDOWS = 8
-"""Completed windows that can be prefilled again, and the active one."""
+"""Windows kept per slot: completed ones that can be prefilled again, and the active one."""
 WINDOW_TOKENS = 104
-"""Of 8 s."""
+"""Encoder tokens of an 8 s window."""
 SECOND_TOKENS = 13
 SECOND_FRAMES = 100
 MAX_TOKENS = 2048
-"""Of one stream: header, windows, text. Sets the width of the page table."""
+"""Token limit of one stream (header, windows and text); sets the width of the page table."""
 
 TABLE_WIDTH = MAX_TOKENS // PAGE_SIZE
 
-# The sizes captured, about a fifth apart: padding costs as much as tokens do.
+# Captured sizes, about a fifth apart: padding costs as much as tokens do.
 TOKEN_LADDER = (
     *(32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024),
     *(1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096),
@@ -53,7 +54,7 @@ ROW_LADDER = (8, 16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048)
 STREAM_LADDER = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 Pick = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(likeliest ids [R], slots [R], positions [R]) -> token ids [R]."""
+"""Selects tokens: (argmax ids [R], slots [R], positions [R]) -> token ids [R]."""
 
 
 def greedy(ids: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
@@ -61,7 +62,7 @@ def greedy(ids: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
 
 
 class Runner:
-    """The model with its state for `streams` streams and `pages` pages of KV cache."""
+    """Qwen3-ASR with device state for `streams` streams and `pages` pages of KV cache."""
 
     def __init__(
         self,
@@ -72,8 +73,8 @@ class Runner:
         graphs: bool = True,
         alone: bool = True,
     ) -> None:
-        """alone: one stream by itself gets kernels that need the whole GPU (`cuda_step`); of two
-        models on one GPU only one may."""
+        """With `alone`, a batch of one stream uses kernels that occupy the whole GPU (`cuda_step`);
+        at most one of two models on a GPU may do so."""
         self.model = model
         self.streams = streams
         self.pages = pages
@@ -97,14 +98,14 @@ class Runner:
         self._read = torch.zeros(read, device=device, dtype=dtype)
         self._cache = KVCache(config.decoder, pages, PAGE_SIZE, device, dtype)
         if alone:
-            quicken(model.decoder)
+            fuse_steps(model.decoder)
         self._pages_of = np.zeros((slots, TABLE_WIDTH), np.int64)
         self._table = torch.zeros(slots, TABLE_WIDTH, device=device, dtype=torch.int32)
         self._last = torch.zeros(slots, device=device, dtype=torch.int64)
         self._position = torch.zeros(slots, device=device, dtype=torch.int64)
         self._going = torch.zeros(slots, device=device, dtype=torch.bool)
         self._front = log_mel.LogMel(device)
-        # Mel of the next batch must not wait for all of a prefill: it comes first.
+        # High priority: mel of the next batch must not wait for a whole prefill.
         self._hear = torch.cuda.Stream(priority=-1) if self._cuda else None
         self._speak = torch.cuda.Stream() if self._cuda else None
         self._host = {
@@ -149,7 +150,7 @@ class Runner:
 
     @torch.inference_mode()
     def warm_up(self, progress: Callable[[float, str], None] = lambda fraction, what: None) -> None:
-        """Compile and capture every size; nothing is captured once calls are served."""
+        """Compiles and captures every size; nothing is captured once calls are served."""
         stages = (
             (self.mel_stage, self._hear),
             (self.stem_stage, self._hear),
@@ -163,14 +164,15 @@ class Runner:
     # --- the pages of a stream ---
 
     def assign(self, slot: int, pages: Sequence[int]) -> None:
-        """The stream's pages, in order; they hold from its next prefill on."""
+        """Assigns the stream's KV pages, in order, from its next prefill on."""
         self._pages_of[slot, : len(pages)] = pages
 
     # --- hearing ---
 
     @torch.inference_mode()
     def mel(self, passes: Sequence[Pass]) -> "NDArray[np.generic]":
-        """Log-mel of all `seconds`; the loudest value of each, in order, float32. Waits."""
+        """Computes the log-mel of all `seconds` and returns each one's maximum [N] as float32.
+        Blocks."""
         seconds = [(one.slot, second) for one in passes for second in one.seconds]
         pending = []
         most = self.mel_stage.sizes[-1].items if self.mel_stage.sizes else len(seconds)
@@ -198,7 +200,8 @@ class Runner:
 
     @torch.inference_mode()
     def encode(self, passes: Sequence[Pass]) -> None:
-        """Stem and encoder for all `stems` and `encode`; the output waits on the device."""
+        """Runs stem and encoder for all `stems` and `encode` spans; the output stays on the
+        device."""
         stems = [(one.slot, stem) for one in passes for stem in one.stems]
         most = self.stem_stage.sizes[-1].items if self.stem_stage.sizes else len(stems)
         for first in range(0, len(stems), max(1, most)):
@@ -246,8 +249,9 @@ class Runner:
 
     @torch.inference_mode()
     def prefill(self, passes: Sequence[Pass]) -> Callable[[], list[Verdict]]:
-        """Fill the KV cache and verify the drafts. The verdicts, of those that decode, wait for the
-        device when they are called for; streams that go on are ready for `decode` at once."""
+        """Fills the KV cache and verifies the drafts. Returns a function that waits for the device
+        and returns the verdicts of the streams that decode; those can be passed to `decode` at
+        once."""
         pending: list[tuple[list[Pass], Pending]] = []
         with on(self._speak):
             if self._hear is not None and self._speak is not None:
@@ -271,7 +275,7 @@ class Runner:
         return verdicts
 
     def _parts(self, passes: Sequence[Pass]) -> Iterator[list[Pass]]:
-        """As many at a time as the largest sizes hold; nearly always all."""
+        """Splits the passes to fit the largest captured sizes; usually there is one part."""
         part: list[Pass] = []
         tokens = rows = 0
         for p in passes:
@@ -285,7 +289,7 @@ class Runner:
         yield part
 
     def _prefill(self, passes: Sequence[Pass]) -> None:
-        # One group more than there are passes: padding tokens belong to it, and so to page 0.
+        # One group more than there are passes: padding tokens belong to it, and thus to page 0.
         size = self.prefill_stage.fit(Size(sum(p.tokens for p in passes), len(passes) + 1))
         f = self.prefill_stage.fields(size)
         tables = f["pages"].reshape(size.groups, TABLE_WIDTH)
@@ -327,11 +331,12 @@ class Runner:
         return hidden
 
     def _verify(self, passes: Sequence[Pass], said: Sequence[Pass]) -> Tensor:
-        """After `_prefill` of the same passes: int64 [2 x streams], accepted and next token."""
+        """Verifies the drafts of a `_prefill`: int64 [2 x streams], accepted count and next
+        token."""
         size = self.verify_stage.fit(Size(sum(p.rows for p in said), len(said)))
         f = self.verify_stage.fields(size)
         f["expected"][:] = -1
-        f["sequence"][:] = size.groups  # padding rows belong to nobody
+        f["sequence"][:] = size.groups  # padding rows belong to no stream
         row = end = i = 0
         for p in passes:
             end += p.tokens
@@ -350,8 +355,8 @@ class Runner:
     def _run_verify(self, f: Fields, size: Size) -> Tensor:
         likeliest = self.model.decoder.argmax(self._read[f["rows"]])
         said = self._pick(likeliest, f["owner"], f["positions"])
-        # The first row of each stream whose prediction is not the draft's next token; the last row
-        # of a stream expects nothing, so there always is one.
+        # The first row of each stream whose prediction differs from the next draft token; the last
+        # row expects none, so there always is one.
         number = torch.arange(size.items, device=self.device)
         wrong = torch.where(said == f["expected"], size.items, number)
         first_wrong = torch.full((size.groups + 1,), size.items, device=self.device)
@@ -365,8 +370,8 @@ class Runner:
 
     @torch.inference_mode()
     def decode(self, slots: Sequence[int]) -> Callable[[], list[int]]:
-        """One more token for each of the streams; -1 for one that had ended. Up to two steps may be
-        under way before the first is asked for."""
+        """Decodes one more token for each slot; -1 for one that had ended. Up to two steps may be
+        in flight before the first result is read."""
         size = self.decode_stage.fit(Size(len(slots)))
         f = self.decode_stage.fields(size)
         f["slots"][: len(slots)] = slots
@@ -406,7 +411,7 @@ class Runner:
 
 
 def _stem_rows(slot: int, span: Span) -> Ints:
-    """Where the stem's tokens of the span lie, a row a token."""
+    """Returns the rows of the stem's output for the span, one per token."""
     first = span.window * 8
     seconds = first + np.arange(-(-span.tokens // SECOND_TOKENS))
     base = (slot * RING_S + seconds % RING_S) * SECOND_TOKENS
@@ -415,7 +420,7 @@ def _stem_rows(slot: int, span: Span) -> Ints:
 
 
 def encoded_rows(slot: int, span: Span) -> Ints:
-    """Where the encoder's output of the span lies, a row a token."""
+    """Returns the rows of the encoder's output for the span, one per token."""
     first = (slot * RING_WINDOWS + span.window % RING_WINDOWS) * WINDOW_TOKENS
     return np.arange(first, first + span.tokens)
 

@@ -1,19 +1,17 @@
-"""Which streams the next batch updates.
+"""Decides which streams the next batch updates.
 
-A live stream is updated when enough new audio has come (FIRST_UPDATE_MS, then its update_ms each
-time) and takes all there is, however late it is. Who is due first is served first: the queue is
-ordered by deadline, the time an update fell due plus the slack it has, and a deadline never moves,
-so nobody is overtaken for ever. The end of a turn, for which somebody waits, has none and is put
-FINISH_HEAD_START ahead.
+A live stream is updated once enough new audio has arrived (FIRST_UPDATE_MS, then every update_ms)
+and then processes all of it. Updates run earliest deadline first: the deadline is the time an
+update became due plus its slack, and never moves, so no stream starves. The end of a turn, which a
+caller waits for, has no slack and is put FINISH_HEAD_START_S ahead.
 
-Files take what is left. While somebody speaks they have batches of their own, short ones, where
-the next live update is expected only after they are done: speech comes at its own pace, so whoever
-speaks is due again update_ms after the last time. Where so many speak that there is no such gap, a
-little of the files' work rides along with theirs now and then. Among files, whoever has had the
-least work done goes first.
+Files use the remaining capacity. While callers speak, files run in short batches of their own, only
+where the next live update is expected later: speech arrives in real time, so a speaker is due again
+update_ms after the last update. If there are too many speakers for such gaps, a little file work is
+added to their batches now and then. Among files, the one with the least service goes first.
 
-Times are float seconds, audio is counted in samples of 16 kHz. All operations are O(log n), except
-`evict`, which looks at every file.
+Times are float seconds; audio is counted in 16 kHz samples. All operations are O(log n), except
+`evict`, which scans all files.
 """
 
 from collections import Counter, deque
@@ -30,61 +28,61 @@ from offhook.pipeline.engine.asr.windows import (
     final_frames,
     samples_for,
 )
-from offhook.pipeline.speech.recognizer import EngineFull
+from offhook.pipeline.speech.recognizer import EngineOverloaded
 
 FIRST_UPDATE_MS = 160
-"""ms of an utterance after which it is first recognised: the least that a word fits in, and early
-enough for a barge-in to be told from a cough."""
+"""Audio in ms before the first update of an utterance: about the shortest word, and early enough to
+distinguish a barge-in from a cough."""
 SLACK = 0.5
-"""Share of its update_ms within which an update should be done after it fell due."""
+"""Slack of an update as a share of its update_ms."""
 FINISH_HEAD_START_S = 1.0
-"""s by which the end of a turn goes before updates that fell due with it. Only those more than a
-second late still go first, so that nobody starves when there is too much of everything."""
+"""Head start in s of the end of a turn over updates that are due at the same time. Updates more
+than a second late still go first, so none starves under overload."""
 BATCH_MS = 50.0
-"""ms that a batch should take at most: the end of a turn waits for the one before it. Where a
-batch of one takes long already, twice as long as an empty one."""
+"""Target duration of a batch in ms, since the end of a turn waits for the running batch. Twice an
+empty batch on machines where even that takes long."""
 FILE_BATCH_MS = 5.0
-"""ms of work on files, besides `Cost.batch_ms` and no less than that, in a batch of their own while
-somebody speaks: a batch is not interrupted, and the end of a turn may come at any time."""
+"""File work in ms, besides `Cost.batch_ms`, in a batch of its own while callers speak; short,
+because batches are not interrupted and a turn may end at any time."""
 FILE_RIDE_MS = 1.0
-"""ms of work on files that ride along in a batch of live streams, who wait so much longer: not in
-one with the end of a turn."""
+"""File work in ms added to a batch of live streams, which delays them; never added to one with the
+end of a turn."""
 FILE_RIDE_AFTER = 0.02
-"""s without any work on files after which some rides along."""
+"""Time in s without file work after which some is added to live batches."""
 EXPECTED_LATE = 0.05
-"""s after which an update that was expected is not waited for: the caller fell silent, or the line
-lags."""
+"""Time in s after which an expected update is no longer waited for: the caller fell silent, or the
+network is late."""
 FILE_WINDOWS = 8
-"""Windows of a file in one batch, at most."""
+"""Maximum windows of a file in one batch."""
 TEXT_TOKENS = 60
-"""Prefill tokens of an update besides its audio, for predictions: the tail (8), a draft (10 to 20)
-and half of a usual prefix."""
+"""Predicted prefill tokens of an update besides its audio: the tail (8), a draft (10 to 20) and
+half of a typical prefix."""
 FILE_TEXT_TOKENS = 120
-"""The same of a file: while the text of a chunk goes on, all there is of it is the draft."""
+"""The same for a file, whose draft is the whole text while a chunk is decoding."""
 DECODE_STEPS = 16
-"""Decode steps of one batch. The text that is not at its end by then goes on in the next, its
-beginning as the draft: one that writes much does not hold up the others."""
+"""Decode steps in one batch. An unfinished text continues in the next batch with its beginning as
+the draft, so a long one does not delay the others."""
 NO_PAGES_WAIT = 0.1
-"""s until a stream that found no pages, or gave its own away, tries again."""
+"""Time in s before a stream that found no pages, or was evicted, tries again."""
 
 
 class StreamState(Enum):
     IDLE = auto()
-    """Nothing due."""
+    """Nothing is due."""
     WAITING = auto()
     """An update is due."""
     RUNNING = auto()
     """An update is in the batch."""
     ENDING = auto()
-    """The same, and the utterance has ended meanwhile."""
+    """An update is in the batch and the utterance has ended in the meantime."""
     FINISHING = auto()
     """The last update is due."""
     LAST = auto()
     """The last update is in the batch."""
     DISCARDING = auto()
-    """In the batch, but nobody wants the result any more."""
+    """An update is in the batch, but its result will be discarded."""
     CLOSING = auto()
-    """The same, and the stream is closed after it."""
+    """As DISCARDING, and the stream is closed afterwards."""
     CLOSED = auto()
 
 
@@ -94,12 +92,12 @@ class Event(Enum):
     START_LAST = auto()
     DONE = auto()
     MORE = auto()
-    """Done, but its text was not at its end."""
+    """The batch is done, but the text has not ended."""
     FINISH = auto()
     CANCEL = auto()
     CLOSE = auto()
     EVICT = auto()
-    """Its pages are taken away; what was in the batch is taken out of it."""
+    """Its pages are taken away and its job is removed from the batch."""
 
 
 TRANSITIONS = {
@@ -121,7 +119,7 @@ TRANSITIONS = {
         Event.DONE: StreamState.IDLE,
         Event.MORE: StreamState.WAITING,
         Event.FINISH: StreamState.ENDING,
-        # The device still writes to its pages: they are free when it is done.
+        # The device still writes to its pages: they are free when the batch is done.
         Event.CANCEL: StreamState.DISCARDING,
         Event.CLOSE: StreamState.CLOSING,
         Event.EVICT: StreamState.WAITING,
@@ -162,7 +160,7 @@ TRANSITIONS = {
     },
     StreamState.CLOSED: {},
 }
-"""What is not in the table does not happen: a KeyError is a fault of the caller."""
+"""Transitions missing from the table cannot happen: a KeyError is a bug in the caller."""
 
 QUEUED = frozenset({StreamState.WAITING, StreamState.FINISHING})
 BATCHED = frozenset(
@@ -186,27 +184,28 @@ class Job:
 
     stream: int
     end: int
-    """The utterance's samples up to here are used: Windows.step(end, ended=final)."""
+    """The update uses the utterance's samples up to here: Windows.step(end, ended=final)."""
     final: bool
-    """The last update of the utterance."""
+    """Whether it is the last update of the utterance."""
     live: bool
-    """A file's job that is not final covers whole windows, and nobody reads its text."""
+    """Whether the stream is live. A file's job that is not final covers whole windows and yields no
+    text."""
     encoder_tokens: int
-    """Predicted, as is the next."""
+    """Predicted encoder tokens."""
     prefill_tokens: int
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a batch takes, in ms: a line fitted at warm-up."""
+    """Cost model of a batch in ms: a line fitted at warm-up."""
 
     batch_ms: float
-    """Whatever is in it: launches and the usual decode steps."""
+    """Fixed cost: launches and the usual decode steps."""
     encoder_token_ms: float
     prefill_token_ms: float
 
     def work_ms(self, encoder_tokens: int, prefill_tokens: int) -> float:
-        """A job's share, besides `batch_ms`."""
+        """Returns a job's share of the cost in ms, without `batch_ms`."""
         return self.encoder_token_ms * encoder_tokens + self.prefill_token_ms * prefill_tokens
 
 
@@ -217,27 +216,27 @@ class _Stream:
     update_ms: int
     state: StreamState = StreamState.IDLE
     fed: int = 0
-    """Samples of the utterance."""
+    """Samples of the utterance so far."""
     heard: int = 0
-    """Samples that the last update had."""
+    """Samples covered by the last update."""
     due: float | None = None
-    """When the update that waits fell due."""
+    """When the pending update became due, in s."""
     running_due: float = 0.0
-    """The same of the update in the batch."""
+    """When the update in the batch became due, in s."""
     service: float = 0.0
-    """Files: ms of work done, counted from the least served one when this one came."""
+    """Files only: work done in ms, relative to the least served file when this one was opened."""
     entry: int = 0
-    """Its valid entry in the queue; older ones are passed over."""
+    """Number of its valid queue entry; older entries are ignored."""
     expected: float | None = None
-    """When the next update will fall due if sound goes on coming; None: nobody speaks."""
+    """When the next update will be due if audio keeps arriving; None if the stream is silent."""
 
     @property
     def slack(self) -> float:
-        """s that an update may take from when it fell due."""
+        """Slack of an update in s."""
         return self.update_ms * SLACK / 1000
 
     def enough_audio(self) -> bool:
-        """An update would be worth its while."""
+        """Whether enough new audio has arrived for an update."""
         if not self.live:
             return self.fed >= samples_for(WINDOW_FRAMES * (self.windows + 1))
         wanted_ms = self.update_ms if self.heard else FIRST_UPDATE_MS
@@ -260,7 +259,8 @@ class _Stream:
 
 
 class _Queue:
-    """Streams by the smallest key first. Of several entries of one the last counts."""
+    """A priority queue of streams, smallest key first; the latest entry of a stream is the valid
+    one."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, _Stream]] = []
@@ -281,18 +281,18 @@ class _Queue:
 
 
 class Scheduler:
-    """Streams are known by a number. They hear one utterance after another: after `finish` or
-    `cancel`, the next one is told of when `settled` says so.
+    """Schedules numbered streams, each with one utterance after another. After `finish` or
+    `cancel`, the next utterance may begin once `settled` returns True.
 
-    `max_batch` streams and `max_tokens` prefill tokens go into a batch, but a stream that needs
-    more tokens than that for itself is alone in one.
+    A batch holds up to `max_batch` streams and `max_tokens` prefill tokens; a stream that needs
+    more tokens than that gets a batch of its own.
     """
 
     def __init__(
         self, cost: Cost, max_streams: int, max_files: int, max_batch: int, max_tokens: int
     ) -> None:
         self.late = 0
-        """Updates of live streams that were done after their slack."""
+        """Live updates completed after their slack."""
         self._cost = cost
         self._most = {True: max_streams, False: max_files}
         self._open = {True: 0, False: 0}
@@ -302,25 +302,29 @@ class Scheduler:
         self._numbers = 0
         self._live = _Queue()
         self._files = _Queue()
-        self._served = 0.0  # service of the file last chosen
-        self._files_at = float("-inf")  # when there last was work on files in a batch
-        self._expected: list[tuple[float, int]] = []  # `_Stream.expected`, and older values of it
-        self._slacks: Counter[float] = Counter()  # of the live streams within an utterance
+        self._served = 0.0  # service of the file chosen last
+        self._files_at = float("-inf")  # when a batch last had file work
+        self._expected: list[tuple[float, int]] = []  # `_Stream.expected` and its outdated values
+        # slacks of the live streams that are in an utterance
+        self._slacks: Counter[float] = Counter()
         self._batch_ms = max(BATCH_MS, 2 * cost.batch_ms)
         self._no_pages: deque[tuple[float, _Stream]] = deque()
 
     def open(self, update_ms: int = 320) -> int:
-        """A live stream, updated after every `update_ms` (80 to 1120). Raises EngineFull."""
+        """Opens a live stream, updated every `update_ms` (80 to 1120). Raises EngineOverloaded."""
         return self._admit(_Stream(0, True, update_ms))
 
     def open_file(self) -> int:
-        """A file, recognised chunk by chunk, each an utterance. Raises EngineFull."""
+        """Opens a file, recognized chunk by chunk, each as one utterance. Raises
+        EngineOverloaded."""
         return self._admit(_Stream(0, False, 0))
 
     def _admit(self, stream: _Stream) -> int:
         if self._open[stream.live] >= self._most[stream.live]:
             what = "streams" if stream.live else "files"
-            raise EngineFull(f"{self._most[stream.live]} {what} are open, the most there may be")
+            raise EngineOverloaded(
+                f"{self._most[stream.live]} {what} are open, the most there may be"
+            )
         self._open[stream.live] += 1
         self._numbers += 1
         stream.number = self._numbers
@@ -328,8 +332,8 @@ class Scheduler:
         return stream.number
 
     @property
-    def somebody_speaks(self) -> bool:
-        """A live stream is within an utterance."""
+    def has_live_speech(self) -> bool:
+        """Whether any live stream is in an utterance."""
         return bool(self._slacks)
 
     def state(self, stream: int) -> StreamState:
@@ -337,12 +341,12 @@ class Scheduler:
         return known.state if known else StreamState.CLOSED
 
     def settled(self, stream: int) -> bool:
-        """Nothing of an earlier utterance is still to be finished or thrown away, so audio may be
-        told of; or, once closed, nothing of the stream is left."""
+        """Returns whether no earlier utterance is pending, so that audio may be added; for a closed
+        stream, whether nothing of it is left."""
         return self.state(stream) in SETTLED
 
     def audio(self, stream: int, samples: int, now: float) -> None:
-        """So many more samples of the utterance have come."""
+        """Records that `samples` more samples of the utterance have arrived."""
         known = self._streams[stream]
         if known.live and not known.fed and samples:
             self._slacks[known.slack] += 1
@@ -354,29 +358,30 @@ class Scheduler:
                 self._queue(known, Event.DUE)
 
     def finish(self, stream: int, now: float) -> None:
-        """The utterance has ended: its last update is the most urgent of all."""
+        """Ends the utterance; its last update is the most urgent kind."""
         known = self._streams[stream]
         known.due = now if known.due is None else min(known.due, now)
         known.expected = None
         self._queue(known, Event.FINISH)
 
     def cancel(self, stream: int) -> None:
-        """Nobody wants the utterance any more."""
+        """Discards the utterance."""
         known = self._streams[stream]
         self._move(known, Event.CANCEL)
         self._end_utterance(known)
 
     def close(self, stream: int) -> None:
-        """Its number is not used again. What it has in the batch must still be `done`."""
+        """Closes the stream; its number is not reused. A job in the batch must still be reported
+        with `done`."""
         known = self._streams[stream]
         self._move(known, Event.CLOSE)
         self._end_utterance(known)
         self._remove_closed(known)
 
     def next_batch(self, now: float, ahead: bool = False) -> list[Job]:
-        """What to run now, the most urgent first, files last; nothing if nothing is due. Every
-        job is answered by `done` when the batch has run. `ahead`: it runs after another one, so
-        who will be due by then is not known, and files do not get in their way."""
+        """Returns the jobs to run now, most urgent first and files last; empty if nothing is due.
+        Report each with `done` after the batch. With `ahead` the batch runs after another one, so
+        future live updates are unknown and files are not held back for them."""
         while self._no_pages and self._no_pages[0][0] <= now:
             _, stream = self._no_pages.popleft()
             if stream.state in QUEUED:
@@ -394,7 +399,7 @@ class Scheduler:
             self._start(first, job)
             jobs.append(job)
             time_left = min(time_left, first.running_due + first.slack - now)
-        if not (ahead and self.somebody_speaks):
+        if not (ahead and self.has_live_speech):
             self._add_files(jobs, ms, time_left * 1000 - ms, self._max_tokens - tokens, now)
         return jobs
 
@@ -403,7 +408,7 @@ class Scheduler:
         heappush(self._expected, (when, stream.number))
 
     def _expire_expected(self, now: float) -> None:
-        """Of those first in line, who came, ended or did not come."""
+        """Drops expected updates that have arrived, ended or timed out."""
         while self._expected:
             when, number = self._expected[0]
             stream = self._streams.get(number)
@@ -414,8 +419,8 @@ class Scheduler:
     def _add_files(
         self, jobs: list[Job], ms: float, spare_ms: float, tokens: int, now: float
     ) -> None:
-        """Add work on files, up to so many tokens, to a batch of `ms` whose live streams can wait
-        for `spare_ms` more."""
+        """Adds up to `tokens` tokens of file work to a batch of `ms` whose live streams have
+        `spare_ms` to spare."""
         slack = min(self._slacks, default=None)
         if slack is None:
             spare_ms = self._batch_ms - ms
@@ -424,13 +429,13 @@ class Scheduler:
                 return
             spare_ms = min(spare_ms, FILE_RIDE_MS)
         else:
-            # Whoever falls due while the batch runs needs one of his own in time.
+            # A stream that falls due meanwhile needs a batch of its own in time.
             next_due = self._expected[0][0] if self._expected else float("inf")
             gap = min(slack, max(0.0, next_due - now))
             most_ms = max(FILE_BATCH_MS, self._cost.batch_ms)
             spare_ms = min(spare_ms, most_ms, gap * 1000 - self._cost.batch_ms - ms)
         while len(jobs) < self._max_batch and (stream := self._files.first()):
-            # With nobody speaking, a file makes progress however slow the machine is.
+            # With no live speech, a file makes progress however slow the machine is.
             job = self._file_job(stream, spare_ms, tokens, slack is None and not jobs)
             if job is None:
                 return
@@ -444,7 +449,7 @@ class Scheduler:
             tokens -= job.prefill_tokens
 
     def _file_job(self, stream: _Stream, ms: float, tokens: int, alone: bool) -> Job | None:
-        """As many windows of a file as fit."""
+        """Returns a job for as many windows of a file as fit, or None."""
         window_ms = self._cost.work_ms(WINDOW_TOKENS, WINDOW_TOKENS)
         text = stream.text_tokens
         text_ms = self._cost.work_ms(0, text)
@@ -460,9 +465,9 @@ class Scheduler:
         return stream.job(samples_for(until * WINDOW_FRAMES), False)
 
     def done(self, stream: int, now: float, complete: bool = True) -> bool:
-        """The batch with the stream's job has run. `complete`: the text is at its end; otherwise
-        it goes on in one of the next batches, as urgently. Returns whether the result is wanted:
-        not after `cancel` or `close`."""
+        """Reports that the batch with the stream's job has run. If not `complete`, the text
+        continues in a later batch with the same urgency. Returns whether the result is still
+        wanted, i.e. not after `cancel` or `close`."""
         known = self._streams[stream]
         before = known.state
         wanted = before not in UNWANTED
@@ -480,18 +485,18 @@ class Scheduler:
         return wanted
 
     def postpone(self, stream: int, now: float) -> None:
-        """It found no pages: its job, taken out of the batch that is being prepared (no `done`),
-        comes again a little later."""
+        """Removes the stream's job from the batch being prepared because it found no pages (no
+        `done`); it is retried a little later."""
         known = self._streams[stream]
         known.due = known.running_due
         self._move(known, Event.MORE)
         self._wait_for_pages(known, now)
 
     def evict(self, now: float) -> int | None:
-        """A live stream finds no page: the file that came last gives its own back and begins its
-        chunk again a little later, with new `Windows` fed again; so the file that came first
-        always gets on. Its job, if the batch that is being prepared has one, is taken out of it
-        (no `done`). None: no file has pages; the stream is to `postpone`."""
+        """Evicts the most recently opened file that has pages, for a live stream, and returns its
+        number, or None (then `postpone` the stream). The file restarts its chunk later with new
+        `Windows`, and its job is removed from the batch being prepared (no `done`); older files
+        always make progress."""
         files = (s for s in self._streams.values() if not s.live)
         holding = [s for s in files if s.heard or s.state in BATCHED]
         if not holding:
@@ -506,12 +511,12 @@ class Scheduler:
         return stream.number
 
     def _wait_for_pages(self, stream: _Stream, now: float) -> None:
-        stream.entry = 0  # not in the queue until then
+        stream.entry = 0  # not queued until then
         self._no_pages.append((now + NO_PAGES_WAIT, stream))
         self._remove_closed(stream)
 
     def timer(self) -> float | None:
-        """`next_batch` may have something at this time though nothing happens until then. s."""
+        """Returns when `next_batch` may have work without further input, in s; None for never."""
         times = [self._no_pages[0][0]] if self._no_pages else []
         if self._expected and self._files.first():
             times.append(self._expected[0][0] + EXPECTED_LATE)
@@ -528,7 +533,7 @@ class Scheduler:
         stream.state = TRANSITIONS[stream.state][event]
 
     def _queue(self, stream: _Stream, event: Event) -> None:
-        """Move, and queue if that makes an update due."""
+        """Changes the state and queues the stream if an update became due."""
         idle = stream.state is StreamState.IDLE
         self._move(stream, event)
         if idle:

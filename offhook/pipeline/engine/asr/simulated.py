@@ -1,8 +1,8 @@
-"""For benchmarks: a model with random weights that seems to transcribe.
+"""A simulated Qwen3-ASR with random weights, for benchmarks.
 
-Random weights never agree with themselves and never end. Here all the work is done for real, the
-argmax over the vocabulary included, and then the token is replaced by one of a script: so many
-tokens per second of sound heard, the last few of which are said otherwise the next time.
+Random weights never repeat a text and never end it. All the work is done for real, including the
+argmax over the vocabulary, and then the token is replaced by one from a script: a fixed number per
+second of audio, of which the last few change with the next update.
 """
 
 import re
@@ -19,21 +19,22 @@ from offhook.pipeline.engine.graphs import on
 from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
 
 SCRIPT_TOKENS = 4096
-"""Per utterance, no token twice."""
+"""Scripted tokens per utterance; none occurs twice."""
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """How the model seems to speak."""
+    """How the simulated model transcribes."""
 
     tokens_per_second: float = 4.5
-    """English speech: about 3 words, 1.4 tokens each."""
+    """Tokens per second of speech; English has about 3 words of 1.4 tokens."""
     revised: int = 1
-    """Tokens at the end that the next update says otherwise."""
+    """Trailing tokens that the next update changes."""
 
 
-class Words:
-    """A tokenizer for a simulated model: a word is a token, a control token its published id."""
+class WordTokenizer:
+    """A tokenizer for the simulated model: every word is one token, control tokens keep their
+    published ids."""
 
     im_start, im_end, audio_start, audio_end, asr_text = 151644, 151645, 151669, 151670, 151704
 
@@ -55,14 +56,14 @@ class Words:
 
 
 class SimulatedRunner(Runner):
-    """A runner whose tokens come from a script, at the cost of the real ones."""
+    """A runner with scripted tokens at the real cost."""
 
     def __init__(
         self,
         model: Qwen3Asr,
         streams: int,
         pages: int,
-        words: Words,
+        words: WordTokenizer,
         simulation: Simulation,
         graphs: bool = True,
     ) -> None:
@@ -78,7 +79,7 @@ class SimulatedRunner(Runner):
         self._index = {int(t): i for i, t in enumerate(self._text.tolist())}
         self._index |= {int(t): i for i, t in enumerate(other.tolist())}
         self._sure_text, self._other_text = self._text.to(self.device), other.to(self.device)
-        # Per slot: where the text begins, which script token that is, the first unsure, the end.
+        # Per slot: text start, its script index, first unstable token, end.
         self._plan = torch.zeros(streams + 1, 4, dtype=torch.int64, device=self.device)
 
     def prefill(self, passes: Sequence[Pass]) -> Callable[[], list[Verdict]]:
@@ -103,11 +104,12 @@ class SimulatedRunner(Runner):
         begin, first, sure, end = self._plan[slots].unbind(-1)
         index = (positions + 1 - begin + first).clamp(0, SCRIPT_TOKENS - 1)
         said = torch.where(index < sure, self._sure_text[index], self._other_text[index])
-        said = torch.where(index < end, said, Words.im_end)
+        said = torch.where(index < end, said, WordTokenizer.im_end)
         return torch.where(real < 0, real, said)
 
     def outputs(self, passes: Sequence[Pass]) -> tuple[Tensor, Tensor]:
-        """What the last encoder and prefill left on the device for the passes, fp32: for tests."""
+        """Returns what the last encoder and prefill left on the device for the passes, as fp32; for
+        tests."""
         rows = np.concatenate([encoded_rows(p.slot, span) for p in passes for span in p.encode])
         heard = self._heard[torch.from_numpy(rows).to(self.device)]
         read = self._read[: sum(p.tokens for p in passes)]

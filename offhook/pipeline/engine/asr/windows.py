@@ -1,13 +1,14 @@
-"""The audio of one utterance as the model divides it, and what of it an update must compute.
+"""Splits an utterance's audio into the model's frames, seconds and windows, and finds what an
+update must compute.
 
-Frames: a mel frame (10 ms) looks at 200 samples to each side of its middle; it is final once those
-are there. The end of the utterance is reflected, as its beginning is, so the last frames become
-final with it; as in Whisper, an utterance of N samples has N // 160 frames.
+Frames: a 10 ms mel frame spans 200 samples on either side of its centre and is final once they have
+arrived. The start and the end of the utterance are reflected, so its end makes the last frames
+final; as in Whisper, N samples have N // 160 frames.
 
-Seconds: the convolutions see 100 frames at a time, counted from the utterance's start, and make 13
-tokens of them. Windows: the encoder attends within 8 seconds. Both never change once complete,
-with one exception: mel values are clamped at 8 below the loudest frame up to the end of the
-window, so all seconds of a window not yet complete change when a louder frame comes.
+Seconds: the convolutions process 100 frames at a time, counted from the utterance's start, into 13
+tokens. Windows: the encoder attends within 8 s. Neither changes once complete, with one exception:
+mel values are clamped at 8 below the maximum up to the end of the window, so a louder frame changes
+every second of an incomplete window.
 """
 
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import AudioOverrun
 
 HOP = 160
-"""Samples from frame to frame."""
+"""Samples between frames."""
 HALF_FRAME = 200
-"""Samples that a frame needs on either side of its middle."""
+"""Samples that a frame spans on either side of its centre."""
 SECOND_FRAMES = 100
 SECOND_TOKENS = 13
 WINDOW_S = 8
@@ -28,24 +29,24 @@ WINDOW_FRAMES = WINDOW_S * SECOND_FRAMES
 WINDOW_SAMPLES = WINDOW_FRAMES * HOP
 WINDOW_TOKENS = WINDOW_S * SECOND_TOKENS
 MAX_PENDING = 60 * RATE_IN
-"""Samples held that no update has taken. A live caller never comes near it, for one update takes
-all there is; a file is fed as `room` allows. Beyond it `feed` raises AudioOverrun."""
+"""Limit of samples not yet used by an update; beyond it `feed` raises AudioOverrun. Live updates
+use everything, so only files, which are fed as `room` allows, come near it."""
 
 
 def final_frames(samples: int, ended: bool) -> int:
-    """Mel frames that will not change any more, given so many samples of an utterance."""
+    """Returns the number of mel frames that are final after `samples` samples."""
     if samples <= HALF_FRAME:
-        return 0  # too short to be reflected: 12.5 ms
+        return 0  # too short (under 12.5 ms) to be reflected
     return samples // HOP if ended else (samples - HALF_FRAME) // HOP + 1
 
 
 def samples_for(frames: int) -> int:
-    """Samples that make so many frames final."""
+    """Returns the samples needed to make `frames` frames final."""
     return (frames - 1) * HOP + HALF_FRAME
 
 
 def encoder_tokens(frames: int) -> int:
-    """Tokens that the encoder makes of the first so many frames of an utterance."""
+    """Returns the encoder tokens of an utterance's first `frames` frames."""
     seconds, rest = divmod(frames, SECOND_FRAMES)
     for _ in range(3):  # three convolutions of stride 2
         rest = (rest + 1) // 2
@@ -54,33 +55,33 @@ def encoder_tokens(frames: int) -> int:
 
 @dataclass(frozen=True)
 class WindowStep:
-    """What is new in one window."""
+    """New audio of one window."""
 
     index: int
-    """Of the utterance; the first is 0."""
+    """Index in the utterance, from 0."""
     position: int
-    """Where its embeddings begin: tokens after the prompt's header."""
+    """Position of its first embedding: tokens after the prompt's header."""
     known: int
-    """Frames of it that were there at the last update."""
+    """Frames known at the last update."""
     frames: int
-    """Frames of it now: 1 to 800, more than `known`."""
+    """Frames now: 1 to 800, more than `known`."""
     pcm: Pcm
-    """The samples of frames [first, frames), (frames - first - 1) * 160 + 400 of them, reflected
-    at the utterance's ends: a plain sliding window of 400 by 160 gives the frames."""
+    """Samples of frames [first, frames): (frames - first - 1) * 160 + 400 of them, reflected at the
+    utterance's ends, ready for a sliding window of 400 by 160."""
 
     @property
     def first(self) -> int:
-        """The frame that begins the first second with new frames."""
+        """First frame of the first second with new frames."""
         return self.seconds.start * SECOND_FRAMES
 
     @property
     def seconds(self) -> range:
-        """Seconds of the window with new frames."""
+        """Seconds of the window that have new frames."""
         return range(self.known // SECOND_FRAMES, -(-self.frames // SECOND_FRAMES))
 
     @property
     def tokens(self) -> int:
-        """Encoder tokens of the window now; those of second s begin at 13 * s."""
+        """Encoder tokens of the window now; those of second s start at 13 * s."""
         return encoder_tokens(self.frames)
 
     @property
@@ -93,11 +94,11 @@ class AudioStep:
     """What one update must compute."""
 
     audio_ms: int
-    """Audio of the utterance that the update covers."""
+    """Audio in ms that the update covers."""
     ended: bool
     windows: tuple[WindowStep, ...]
-    """Those with new frames, oldest first, all but the last complete. None: nothing is new, and
-    the text of the last update stands."""
+    """Windows with new frames, oldest first; all but the last are complete. Empty if nothing is
+    new."""
 
     @property
     def encoder_tokens(self) -> int:
@@ -105,28 +106,28 @@ class AudioStep:
 
 
 class Windows:
-    """Audio of one utterance. Remembers the samples of the window that is not complete, of the
-    half frame before it, and of what no update has taken; the rest is dropped."""
+    """Buffers one utterance: the incomplete window, the half frame before it, and samples no update
+    has used; everything older is dropped."""
 
     def __init__(self) -> None:
         self.samples = 0
-        """Fed in all."""
+        """Samples fed so far."""
         self.completed = 0
-        """Windows completed, the dropped ones too."""
+        """Windows completed so far, including dropped ones."""
         self.dropped = 0
-        self._frames = 0  # covered by the last update
-        self._taken = 0  # samples that the last update had
+        self._frames = 0  # frames covered by the last update
+        self._taken = 0  # samples covered by the last update
         self._loudest = float("-inf")
         self._buffer: Pcm = np.empty(RATE_IN, np.int16)  # the utterance from `_offset` on
         self._offset = 0
 
     @property
     def room(self) -> int:
-        """Samples that may be fed before the next update."""
+        """Samples that can be fed before the next update."""
         return MAX_PENDING - (self.samples - self._taken)
 
     def feed(self, pcm: Pcm) -> None:
-        """Take 16 kHz samples. Raises AudioOverrun, taking none, beyond MAX_PENDING."""
+        """Adds 16 kHz int16 samples. Raises AudioOverrun, adding none, beyond MAX_PENDING."""
         if len(pcm) > self.room:
             raise AudioOverrun(f"{len(pcm)} samples fed, room for {self.room}")
         held = self.samples - self._offset
@@ -138,8 +139,8 @@ class Windows:
         self.samples += len(pcm)
 
     def step(self, end: int | None = None, ended: bool = False) -> AudioStep:
-        """What an update with the samples up to `end` (all, if None) must compute. `ended`: the
-        utterance ends with them."""
+        """Returns what an update must compute for the samples up to `end` (default: all). `ended`
+        means the utterance ends there."""
         end = self.samples if end is None else end
         frames = max(self._frames, final_frames(end, ended))
         windows = []
@@ -158,19 +159,20 @@ class Windows:
         return AudioStep(frames * HOP * 1000 // RATE_IN, ended, tuple(windows))
 
     def to_convolve(self, window: WindowStep, maximum: float) -> range:
-        """Seconds of the window to convolve, `maximum` being the largest log10 mel value of the
-        utterance up to the window's last frame: all when it rose since the last update, else
-        those with new frames. To be asked once for each window, in order."""
+        """Returns the seconds of the window to convolve, given the maximum log10 mel value up to
+        the window's last frame: all if it rose since the last update, else those with new frames.
+        Call once per window, in order."""
         rose = maximum > self._loudest
         self._loudest = max(maximum, self._loudest)
         return range(window.seconds.stop) if rose else window.seconds
 
     def drop(self, count: int) -> None:
-        """The oldest `count` completed windows leave the prompt; positions move accordingly."""
+        """Drops the oldest `count` completed windows; positions move accordingly."""
         self.dropped += count
 
     def _samples(self, first: int, until: int, end: int) -> Pcm:
-        """Samples that frames [first, until) look at, in an utterance that ends at `end`."""
+        """Returns the samples spanned by frames [first, until) of an utterance that ends at
+        `end`."""
         start, stop = first * HOP - HALF_FRAME - self._offset, samples_for(until) - self._offset
         end -= self._offset
         before, after = max(-start, 0), max(stop - end, 0)

@@ -1,4 +1,4 @@
-"""The forced aligner in a thread of its own, beside the one that recognises."""
+"""Runs the forced aligner in its own thread, beside the recognition thread."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,19 +12,21 @@ from offhook.pipeline.models.qwen3_asr.aligner import ForcedAligner
 from offhook.pipeline.models.qwen3_asr.alignment import AlignmentError
 from offhook.pipeline.speech.recognizer import Word
 
-Order = Callable[[], None]
+Command = Callable[[], None]
 
 
 class WordTimes:
-    """Utterances to words with their times, one after another.
+    """Finds word times of utterances, one after another.
 
-    `order` passes on what another thread is to do: be told of the words, or raise what broke here.
-    What waits is bounded by the sound that may be fed before its final comes.
+    `submit` runs a command in the engine's thread, where results are delivered and errors raised.
+    The backlog is bounded by the audio that a stream may have pending.
     """
 
-    def __init__(self, device: torch.device, threads: int, order: Callable[[Order], None]) -> None:
+    def __init__(
+        self, device: torch.device, threads: int, submit: Callable[[Command], None]
+    ) -> None:
         self._device = device
-        self._order = order
+        self._submit = submit
         self._aligner: ForcedAligner
         self._thread = ThreadPoolExecutor(
             1, "word-times", initializer=self._begin, initargs=(threads,)
@@ -36,7 +38,7 @@ class WordTimes:
             torch.cuda.set_stream(torch.cuda.Stream(self._device))
 
     def load(self, folder: Path, dtype: torch.dtype) -> None:
-        """Waits until it is warm, and has the memory of the longest utterance. Raises
+        """Loads the aligner and warms it up with the longest utterance. Blocks; raises
         EngineError."""
         self._thread.submit(self._load, folder, dtype).result()
 
@@ -48,11 +50,12 @@ class WordTimes:
     def align(
         self, pcm: Pcm, text: str, language: str, told: Callable[[Sequence[Word]], None]
     ) -> None:
-        """Does not wait. What cannot be aligned has no words."""
+        """Starts aligning without blocking; `told` later receives the words, or none if alignment
+        fails."""
 
         def tell(aligned: Future[Sequence[Word]]) -> None:
             if not aligned.cancelled():
-                self._order(lambda: told(aligned.result()))
+                self._submit(lambda: told(aligned.result()))
 
         self._thread.submit(self._words, pcm, text, language).add_done_callback(tell)
 

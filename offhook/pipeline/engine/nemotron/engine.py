@@ -1,17 +1,16 @@
-"""The Nemotron engine: which chunks of which streams go into a batch, and what words come of it.
+"""The Nemotron streaming engine: batches chunks of audio and turns labels into text.
 
-One thread owns it and calls `turn` again and again. A stream's next chunk falls due when all of its
-sound is there, or when its utterance has ended: then zeros stand for what is missing. A batch is of
-one right context, whoever fell due first before the others; the end of an utterance, for which
-somebody waits, goes before all. Files are heard when no live stream is due.
+One thread owns it and calls `turn` repeatedly. A stream's next chunk is due when all of its audio
+has arrived, or when its utterance has ended (zero-padded). All chunks of a batch have the same
+right context (lookahead); the longest-waiting chunk goes first, and the end of an utterance, which
+a caller waits for, before all others. Files run when no live stream is due.
 
-Nobody waits while the device has nothing to do: what falls due while a batch runs goes together
-into the next, and the more speak, the more that is. A chunk that is due can be made to wait for
-company, up to `max_wait`, but not when the batch is full, when it is for the end of an utterance,
-or when nobody else of its right context speaks. Only where so many wait that the device would idle
-between batches is the next one launched before the last one is read.
+While a batch runs, the chunks that become due form the next one, so batches grow with load. A due
+chunk may also wait up to `max_wait` for others, but not when the batch is full, at the end of an
+utterance, or when no other caller with its lookahead speaks. The next batch is launched before the
+last is read only if so many chunks are due that the device would otherwise idle.
 
-What a label says stands: the text only grows.
+Labels are final: the text only grows.
 """
 
 from collections import Counter, deque
@@ -24,45 +23,52 @@ from typing import NamedTuple, Protocol
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.engine.nemotron.runner import Label, Part
 from offhook.pipeline.engine.nemotron.utterance import LabelText, NemotronUtterance
-from offhook.pipeline.speech.recognizer import AudioOverrun, EngineFull, Final, Partial, Timing
+from offhook.pipeline.speech.recognizer import (
+    AudioOverrun,
+    EngineOverloaded,
+    Final,
+    Partial,
+    Timing,
+)
 
 MAX_WAITING = 180 * RATE_IN
-"""Samples of a stream that no batch has taken. A live caller comes near it only where the machine
-is far too slow; a file is to be fed as its text comes. Beyond it `feed` raises AudioOverrun."""
+"""Limit of a stream's samples not yet in a batch; beyond it `feed` raises AudioOverrun. A live
+stream comes near it only on a machine that is far too slow; files are fed as their text arrives."""
 MAX_LABELS = 1024
-"""Of one Final, some four minutes of speech: a longer utterance goes on in the next."""
+"""Maximum labels of one Final, about four minutes of speech; a longer utterance continues in the
+next Final."""
 FILE_WAIT = 0.25
-"""s that a file waits at most while others speak without a pause."""
+"""Maximum time in s that a file waits while others speak without a pause."""
 AHEAD = 64
-"""Streams that are due at which the next batch is launched before the last one is read."""
+"""Number of due streams from which the next batch is launched before the last one is read."""
 
 
-class HearsChunks(Protocol):
-    """A batch under way; see nemotron_runner.Hearing."""
+class PendingLabels(Protocol):
+    """A batch in flight; `runner.InFlightBatch` implements it."""
 
     def labels(self) -> list[list[Label]]: ...
 
 
-class RunsChunks(Protocol):
-    """What the engine needs of a runner; see nemotron_runner.NemotronRunner."""
+class ChunkRunner(Protocol):
+    """The model runner's interface; `runner.NemotronRunner` implements it."""
 
     @property
     def largest(self) -> dict[int, int]: ...
 
-    def encode(self, lookahead: int, parts: Sequence[Part]) -> HearsChunks: ...
+    def encode(self, lookahead: int, parts: Sequence[Part]) -> PendingLabels: ...
 
 
 class StreamState(Enum):
-    """Of a stream."""
+    """Scheduling state of a stream."""
 
     IDLE = auto()
-    """Nothing due."""
+    """No chunk is due."""
     DUE = auto()
-    """A chunk waits for a batch."""
+    """A chunk is due and queued."""
     HEARD = auto()
-    """A chunk is in the batch under way."""
+    """A chunk is in the batch in flight."""
     CLOSING = auto()
-    """The same, and the stream is closed after it."""
+    """As HEARD, and the stream is closed afterwards."""
 
 
 @dataclass(eq=False)
@@ -76,15 +82,15 @@ class _Stream:
     language: str
     state: StreamState = StreamState.IDLE
     due: float = 0.0
-    """When the chunk that waits fell due."""
+    """When its due chunk became due, in s."""
     utterances: deque[NemotronUtterance] = field(default_factory=deque)
-    """Without a Final, oldest first; only the last may be going on."""
+    """Utterances without a Final, oldest first; only the last may be in progress."""
     samples: int = 0
-    """Of the stream, in utterances before the last one."""
+    """Samples of the stream in utterances before the last one."""
     waiting: int = 0
-    """Samples that no batch has taken."""
+    """Samples not yet in a batch."""
     speaks: bool = False
-    """Counted among those that another may wait for."""
+    """Whether chunks of other streams may wait for this one."""
 
     @property
     def frames(self) -> int:
@@ -106,25 +112,25 @@ class _Batch:
     lookahead: int
     works: list[_Work]
     started: float
-    hearing: HearsChunks
+    hearing: PendingLabels
 
 
 class NemotronEngine:
-    """Streams in, words out. All methods are to be called by one thread.
+    """Audio streams in, recognition events out. Call all methods from one thread.
 
     `tell(stream, event)` is called for every event. Times are seconds of time.monotonic().
     """
 
     def __init__(
         self,
-        runner: RunsChunks,
+        runner: ChunkRunner,
         tokenizer: LabelText,
         max_streams: int,
         max_files: int,
         tell: Callable[[int, Partial | Final], None],
         max_wait: float = 0.0,
     ) -> None:
-        """max_wait: s that a chunk may wait for company."""
+        """`max_wait` is the time in s that a due chunk may wait for others."""
         self._runner = runner
         self._tokenizer = tokenizer
         self._room = {True: max_streams, False: max_files}
@@ -134,12 +140,12 @@ class NemotronEngine:
         self._count = 0
         self._free_slots = list(range(max_streams + max_files, 0, -1))
         self._ends: dict[int, dict[int, _Stream]] = {r: {} for r in runner.largest}
-        """By right context, of those with a chunk due: live, the last of an utterance; in the order
-        in which they fell due, as the next two."""
+        """Streams with a due chunk by lookahead, in the order in which they became due; these are
+        live and at the end of an utterance."""
         self._live: dict[int, dict[int, _Stream]] = {r: {} for r in runner.largest}
         self._files: dict[int, dict[int, _Stream]] = {r: {} for r in runner.largest}
         self._speaking: Counter[int] = Counter()
-        """Live streams that sound is coming of, by right context."""
+        """Live streams that are receiving audio, by lookahead."""
         self._under_way: _Batch | None = None
         self.batches = 0
 
@@ -153,10 +159,10 @@ class NemotronEngine:
         timing: bool = False,
         language: str = "",
     ) -> int:
-        """A new stream with this right context; raises EngineFull. language: ISO 639 code of
-        what is spoken; empty: told by the tags that the model writes."""
+        """Opens a stream with this lookahead and returns its number. `language` is an ISO 639 code;
+        empty: taken from the model's language tags. Raises EngineOverloaded."""
         if not self._room[live]:
-            raise EngineFull(
+            raise EngineOverloaded(
                 f"all {'streams' if live else 'files'} that there is room for are open"
             )
         self._room[live] -= 1
@@ -167,8 +173,7 @@ class NemotronEngine:
         return stream.number
 
     def feed(self, number: int, pcm: Pcm, now: float) -> None:
-        """16 kHz samples of the stream's utterance, which came at `now`. Raises AudioOverrun,
-        taking none."""
+        """Adds 16 kHz samples that arrived at `now`. Raises AudioOverrun, adding none."""
         stream = self._streams[number]
         if stream.waiting + len(pcm) > MAX_WAITING:
             raise AudioOverrun(f"{stream.waiting // RATE_IN} s of sound wait to be heard")
@@ -179,7 +184,7 @@ class NemotronEngine:
         self._consider(stream, now)
 
     def finish(self, number: int, now: float) -> None:
-        """The utterance ends here; its Final comes."""
+        """Ends the utterance; its Final follows."""
         stream = self._streams[number]
         utterance = self._current(stream)
         utterance.ended = True
@@ -189,7 +194,7 @@ class NemotronEngine:
         self._consider(stream, now)
 
     def cancel(self, number: int) -> None:
-        """Drop the utterance in progress, if there is one; no Final comes."""
+        """Discards the utterance in progress, if any; no Final follows."""
         stream = self._streams[number]
         if not stream.utterances or stream.utterances[-1].ended:
             return
@@ -209,7 +214,7 @@ class NemotronEngine:
         stream.utterances.clear()
         self._count_speaker(stream)
         if stream.state is StreamState.HEARD:
-            stream.state = StreamState.CLOSING  # its slot is in use until the batch is through
+            stream.state = StreamState.CLOSING  # its slot is in use until the batch is done
         elif stream.state is StreamState.IDLE:
             self._drop(stream)
 
@@ -219,7 +224,7 @@ class NemotronEngine:
         self._room[stream.live] += 1
 
     def _current(self, stream: _Stream) -> NemotronUtterance:
-        """The utterance in progress; a new one when there is none."""
+        """Returns the utterance in progress, a new one if there is none."""
         if not stream.utterances or stream.utterances[-1].ended:
             new = NemotronUtterance(stream.samples, self._tokenizer, stream.language)
             stream.utterances.append(new)
@@ -228,7 +233,7 @@ class NemotronEngine:
     # --- what is due ---
 
     def _consider(self, stream: _Stream, now: float) -> None:
-        """Queue the stream's next chunk if it is due; end what is over."""
+        """Queues the stream's next chunk if it is due and completes ended utterances."""
         while stream.state is StreamState.IDLE and stream.utterances:
             utterance = stream.utterances[0]
             if utterance.over:
@@ -242,7 +247,7 @@ class NemotronEngine:
         self._count_speaker(stream)
 
     def _queue(self, stream: _Stream) -> dict[int, _Stream]:
-        """Where the stream waits with the utterance that is its first now."""
+        """Returns the queue in which the stream waits with its oldest utterance."""
         if not stream.live:
             return self._files[stream.lookahead]
         ends = stream.utterances[0].ended
@@ -254,20 +259,20 @@ class NemotronEngine:
         stream.state = StreamState.IDLE
 
     def _count_speaker(self, stream: _Stream) -> None:
-        """A chunk waits for others only while sound is coming of them."""
+        """Updates whether others may wait for the stream: only while it is receiving audio."""
         utterances = stream.utterances
         speaks = stream.live and bool(utterances) and not utterances[-1].ended
         self._speaking[stream.lookahead] += speaks - stream.speaks
         stream.speaks = speaks
 
     def timer(self) -> float | None:
-        """When `turn` has something to do though nothing new is fed. s."""
+        """Returns when `turn` has work without further input, in s; None for never."""
         waits = [next(iter(queue.values())).due for queue in self._live.values() if queue]
         return min(waits) + self._max_wait if waits else None
 
     def _next(self, now: float) -> tuple[int, list[_Stream]] | None:
-        """The streams of the next batch and their right context; None: nothing is to be done yet.
-        Takes them out of their queues."""
+        """Removes the streams of the next batch from their queues and returns them with their
+        lookahead; None if nothing is due yet."""
         live = {r: len(self._ends[r]) + len(self._live[r]) for r in self._live}
         ready = [r for r, count in live.items() if count and self._is_ready(r, now)]
         files = [r for r, queue in self._files.items() if queue]
@@ -291,7 +296,7 @@ class NemotronEngine:
         return lookahead, streams
 
     def _is_ready(self, lookahead: int, now: float) -> bool:
-        """Nothing is gained by waiting, or it has waited long enough."""
+        """Whether waiting gains nothing, or the wait is over."""
         queue = self._live[lookahead]
         if self._ends[lookahead] or len(queue) >= self._runner.largest[lookahead]:
             return True
@@ -299,7 +304,7 @@ class NemotronEngine:
         return alone or now >= next(iter(queue.values())).due + self._max_wait
 
     def _first_live(self, lookahead: int) -> float:
-        """When the one fell due that has waited longest; those at an utterance's end first."""
+        """Returns when the longest-waiting chunk became due, ends of utterances first."""
         ends, live = self._ends[lookahead], self._live[lookahead]
         return float("-inf") if ends else next(iter(live.values())).due
 
@@ -309,7 +314,7 @@ class NemotronEngine:
     # --- a batch ---
 
     def turn(self, clock: Callable[[], float]) -> bool:
-        """Launch what is to be heard, read what was; whether there was anything."""
+        """Launches the next batch, reads the last, and returns whether there was anything to do."""
         before = self._under_way
         waiting = sum(map(len, (*self._ends.values(), *self._live.values())))
         self._under_way = None
@@ -343,7 +348,8 @@ class NemotronEngine:
                 self._drop(stream)
                 continue
             stream.state = StreamState.IDLE
-            if stream.utterances and stream.utterances[0] is utterance:  # else it was cancelled
+            # otherwise it was cancelled
+            if stream.utterances and stream.utterances[0] is utterance:
                 timing = Timing(work.begun, work.due, batch.started, now) if stream.timing else None
                 self._collect(work, new, timing)
             self._consider(stream, now)

@@ -1,4 +1,4 @@
-"""Nemotron streaming as a `Recognizer`: its checkpoint, its memory, and what streams ask for."""
+"""Nemotron streaming ASR as a `Recognizer`."""
 
 import gc
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.asr_models import AsrModels
 from offhook.pipeline.engine.capacity import MAX_FILES, nemotron_capacity
 from offhook.pipeline.engine.device_io import choose_device, claim_thread, dtype_of
-from offhook.pipeline.engine.inference_io import Order
+from offhook.pipeline.engine.inference_io import Command
 from offhook.pipeline.engine.nemotron.engine import NemotronEngine
 from offhook.pipeline.engine.nemotron.runner import NemotronRunner
 from offhook.pipeline.engine.nemotron.utterance import FRAME_MS
@@ -20,14 +20,19 @@ from offhook.pipeline.models import hub_io
 from offhook.pipeline.models.nemotron import checkpoint as nemotron_checkpoint
 from offhook.pipeline.models.nemotron.model import NemotronConfig
 from offhook.pipeline.models.nemotron.tokenizer import LabelTokenizer
-from offhook.pipeline.speech.recognizer import EngineError, NotPossible, Progress, StreamOptions
+from offhook.pipeline.speech.recognizer import (
+    EngineError,
+    Progress,
+    StreamOptions,
+    UnsupportedRequest,
+)
 
 CPU_STREAMS = 8
 
 
 class NemotronRecognizer(EngineRecognizer):
-    """The model on one device, for all streams of the process. Raises EngineError when there is no
-    such device, or for what this engine has not."""
+    """Nemotron on one device, shared by all streams of the process. Raises EngineError if the
+    device does not exist or an option is unsupported."""
 
     def __init__(
         self, models: AsrModels, progress: Progress = lambda fraction, doing: None
@@ -42,9 +47,9 @@ class NemotronRecognizer(EngineRecognizer):
         self._device = choose_device(models.device)
         self._bar = Bar(progress, 1)
 
-    def _load_model(self, tell: Tell, order: Callable[[Order], None]) -> "NemotronHearing":
-        """Nothing is freed or collected afterwards: what a call needs is there before the first
-        call. Raises EngineError."""
+    def _load_model(self, tell: Tell, submit: Callable[[Command], None]) -> "NemotronStreams":
+        """Loads and warms up the model. All memory is allocated before the first call and garbage
+        collection is frozen. Raises EngineError."""
         claim_thread(self._device)
         name = self._models.model
         folder = hub_io.find(name, self._bar.reading(name), self._models.hub)
@@ -66,18 +71,18 @@ class NemotronRecognizer(EngineRecognizer):
         wait = self._models.max_batch_latency_ms / 1000
         engine = NemotronEngine(runner, tokenizer, streams, MAX_FILES, tell, wait)
         gc.collect()
-        gc.freeze()  # the model's objects are never garbage: do not look at them again
-        return NemotronHearing(engine, model.config)
+        gc.freeze()  # the model is never garbage: exclude it from collection
+        return NemotronStreams(engine, model.config)
 
 
-class NemotronHearing:
-    """What streams ask for, in the engine's terms; see `streams_io.Hears`."""
+class NemotronStreams:
+    """Translates stream options for the engine; see `streams_io.StreamingEngine`."""
 
     def __init__(self, engine: NemotronEngine, config: NemotronConfig) -> None:
         self._engine, self._config = engine, config
 
     def open(self, options: StreamOptions) -> int:
-        """Raises EngineError when it cannot be heard as asked, and EngineFull."""
+        """Opens a stream. Raises UnsupportedRequest or EngineOverloaded."""
         prompt = self._prompt(options)
         lookahead = lookahead_of(self._config.lookaheads, options)
         language = options.language_code or ("" if self._config.prompts else "en")
@@ -87,20 +92,20 @@ class NemotronHearing:
         c, tag, code = self._config, options.language, options.language_code
         if not c.prompts:
             if code not in (None, "en"):
-                raise NotPossible(f"this model hears English only, not {tag!r}")
+                raise UnsupportedRequest(f"this model hears English only, not {tag!r}")
             return 0
         if tag is None or code is None:
             return c.default_prompt
         if tag not in c.languages and code not in c.languages:
             known = ", ".join(sorted(c.languages))
-            raise NotPossible(f"this model does not know {tag!r}; it knows {known}")
+            raise UnsupportedRequest(f"this model does not know {tag!r}; it knows {known}")
         return c.languages.get(tag, c.languages.get(code, 0))
 
-    def feed(self, number: int, pcm: Pcm, came: float) -> None:
-        self._engine.feed(number, pcm, came)
+    def feed(self, number: int, pcm: Pcm, arrived_at: float) -> None:
+        self._engine.feed(number, pcm, arrived_at)
 
-    def finish(self, number: int, came: float) -> None:
-        self._engine.finish(number, came)
+    def finish(self, number: int, arrived_at: float) -> None:
+        self._engine.finish(number, arrived_at)
 
     def cancel(self, number: int) -> None:
         self._engine.cancel(number)
@@ -116,8 +121,8 @@ class NemotronHearing:
 
 
 def lookahead_of(lookaheads: tuple[int, ...], options: StreamOptions) -> int:
-    """The right context of a stream: the most that keeps to its update_ms, for that has the fewest
-    errors; of a file the most there is."""
+    """Returns the right context of a stream: for live audio the largest that fits its update_ms,
+    since that has the fewest errors; for a file the largest."""
     if not options.live:
         return max(lookaheads)
     fit = [r for r in lookaheads if (r + 1) * FRAME_MS <= options.update_ms]

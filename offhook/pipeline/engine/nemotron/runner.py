@@ -1,12 +1,11 @@
-"""Many streams through one Nemotron at once: sound in, labels out.
+"""Runs batches of many streams through one Nemotron: audio in, labels out.
 
-No policy here: a `Part` says which chunk of which stream is to be heard; the runner packs the parts
-of a batch, launches them and gives the labels back. A batch is of one right context. Everything
-from samples to labels is one CUDA graph per right context and size. What the device keeps of a
-stream lies under its slot (`EncoderState`, `Decoding`); slot 0 is scratch: padding reads and
-writes there.
+There is no policy here: a `Part` states which chunk of which stream to recognize; the runner packs
+a batch with one right context, launches it and returns labels. Everything from samples to labels is
+one CUDA graph per right context and size. A stream's device state lies under its slot
+(`EncoderState`, `Decoding`); slot 0 is scratch space that padding reads and writes.
 
-One thread calls everything.
+All methods are called by one thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,19 +24,20 @@ from offhook.pipeline.models.nemotron.model import MEL_HISTORY, MELS_PER_FRAME, 
 from offhook.pipeline.models.nemotron.rnnt import Decoding, Greedy, Pick, likeliest, steps_of
 
 LADDER = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-"""Streams that a launch is captured for, as many as MAX_FRAMES allows."""
+"""Captured batch sizes in streams, up to MAX_FRAMES."""
 MAX_FRAMES = 1792
-"""Of a launch, at most: more would only make everybody wait longer."""
+"""Maximum encoder frames of a launch; more would only delay every stream in it."""
 MORE_STEPS = 8
-"""Of a launch for streams that said more than `steps_of`."""
+"""Decoding steps of a follow-up launch for streams with more labels than `steps_of`."""
 
 UNDER_WAY = 4
-"""Results that may be on their way to the host: of two batches, and labels more of the one read."""
+"""Results that may be in flight to the host: two batches and the follow-ups of the one being
+read."""
 
 
 class Label(NamedTuple):
     frame: int
-    """Of the chunk."""
+    """Frame of the chunk."""
     id: int
 
 
@@ -48,7 +48,7 @@ class Part(NamedTuple):
     position: int
     """Encoder frames of the utterance before the chunk."""
     pcm: Pcm
-    """`chunk_samples` of the utterance from `chunk_begin` on; less where it has ended."""
+    """`chunk_samples` samples of the utterance from `chunk_begin` on; fewer after its end."""
     prompt: int = 0
 
 
@@ -58,22 +58,22 @@ _ONE_CHUNK = nemotron_mel.samples(MEL_HISTORY + 1)
 
 
 def chunk_samples(frames: int) -> int:
-    """Samples that a chunk is made of, with the history that the convolutions reach back to."""
+    """Returns the samples that a chunk needs, including the convolutions' history."""
     return _ONE_CHUNK + (frames - 1) * FRAME_SAMPLES
 
 
 def chunk_begin(position: int) -> int:
-    """The first of them; below 0 near the beginning of the utterance."""
+    """Returns the chunk's first sample; negative near the start of the utterance."""
     return position * FRAME_SAMPLES - _BEFORE
 
 
 def chunk_end(position: int, frames: int) -> int:
-    """Samples of the utterance that must be there."""
+    """Returns the samples of the utterance that must have arrived for the chunk."""
     return (position + frames - 1) * FRAME_SAMPLES + _ONE_CHUNK - _BEFORE
 
 
 class NemotronRunner:
-    """The model with its state for `streams` streams."""
+    """Nemotron with device state for `streams` streams."""
 
     def __init__(
         self, model: Nemotron, streams: int, pick: Pick = likeliest, graphs: bool = True
@@ -96,7 +96,7 @@ class NemotronRunner:
         self._mel = NemotronMel(e.mel_bins, self.device, c.mel_in_bf16)
         self._stream = torch.cuda.Stream() if self._cuda else None
         self.largest = {r: self._sizes(r + 1)[-1] for r in c.lookaheads}
-        """Streams of a launch, by right context."""
+        """Maximum streams of a launch, by right context."""
         self.stages = {
             r: Stage(
                 f"{80 * (r + 1)} ms",
@@ -121,7 +121,7 @@ class NemotronRunner:
 
     @torch.inference_mode()
     def warm_up(self, progress: Callable[[float, str], None] = lambda fraction, what: None) -> None:
-        """Compile and capture every size; nothing is captured once calls are served."""
+        """Compiles and captures every size; nothing is captured once calls are served."""
         stages = [*self.stages.values(), self._more_stage]
         capture_all([(stage, self._stream) for stage in stages], self._graphs, progress)
 
@@ -129,8 +129,8 @@ class NemotronRunner:
 
     @torch.inference_mode()
     def encode(self, lookahead: int, parts: Sequence[Part]) -> "InFlightBatch":
-        """A chunk of each stream, at most `largest` of them; none of them may be under way in
-        another batch."""
+        """Launches one chunk of each stream, at most `largest` of them; none may be in another
+        batch in flight."""
         stage, frames = self.stages[lookahead], lookahead + 1
         size = stage.fit(Size(len(parts)))
         f = stage.fields(size)
@@ -162,7 +162,7 @@ class NemotronRunner:
 
     @torch.inference_mode()
     def more(self, parts: Sequence[Part], frames: int) -> Pending:
-        """Labels of streams that were not through with their chunk."""
+        """Launches further decoding for streams that have not finished their chunk."""
         size = self._more_stage.fit(Size(len(parts)))
         f = self._more_stage.fields(size)
         many = slice(None, len(parts))
@@ -176,7 +176,7 @@ class NemotronRunner:
         return self._greedy.run(f["slots"], f["position"], f["until"], MORE_STEPS)
 
     def _copy_out(self, out: Tensor) -> Pending:
-        """The result, on its way to memory that is used again UNDER_WAY results later."""
+        """Starts copying the result to host memory, which is reused UNDER_WAY results later."""
         self._turn = (self._turn + 1) % len(self._hosts)
         return Pending(out, self._hosts[self._turn][: out.numel()].view(out.shape))
 
@@ -186,7 +186,7 @@ class NemotronRunner:
 
 
 class InFlightBatch:
-    """A batch under way."""
+    """A batch in flight."""
 
     def __init__(
         self, runner: NemotronRunner, parts: Sequence[Part], frames: int, pending: Pending
@@ -195,7 +195,7 @@ class InFlightBatch:
         self._frames, self._pending = frames, pending
 
     def labels(self) -> list[list[Label]]:
-        """Of each stream, in order. Waits for the device."""
+        """Waits for the device and returns each stream's labels, in order."""
         said: list[list[Label]] = [[] for _ in self._parts]
         parts, of = self._parts, list(range(len(self._parts)))
         table = np.asarray(self._pending.numpy(), np.int64)

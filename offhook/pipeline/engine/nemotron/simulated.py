@@ -1,9 +1,8 @@
-"""For benchmarks: a Nemotron with random weights that seems to transcribe.
+"""A simulated Nemotron with random weights, for benchmarks.
 
-Random weights say labels at no sensible rate. Here all the work is done for real, the likeliest
-label included, and then the label is replaced by one of a script: how many are said at which frame
-of an utterance is drawn once, at the rate of English speech. The labels that are said go into the
-prediction network as real ones do.
+Random weights emit labels at no sensible rate. All the work is done for real, including the argmax,
+and then the label is replaced by one from a script, drawn once at the rate of English speech. The
+emitted labels enter the prediction network as real ones do.
 """
 
 from collections.abc import Sequence
@@ -17,22 +16,22 @@ from offhook.pipeline.models.nemotron.model import Nemotron, NemotronConfig
 from offhook.pipeline.models.nemotron.rnnt import likeliest
 
 FRAMES = 4096
-"""After so many the script begins again."""
+"""Length of the script in frames, after which it repeats."""
 FRAMES_PER_SECOND = 12.5
 
 
 @dataclass(frozen=True)
 class Speech:
-    """How people seem to speak."""
+    """The speaking rate that the script simulates."""
 
     labels_per_second: float = 4.5
-    """English: about 3 words, 1.5 labels each."""
+    """English has about 3 words per second of 1.5 labels each."""
     first_frame: int = 1
-    """Of an utterance, the first in which something is said: 1 has all of the first 80 ms."""
+    """First frame of an utterance with a label; 1 means after the first 80 ms."""
 
 
 class SimulatedLabels:
-    """A tokenizer for a simulated model: each label is a word."""
+    """A tokenizer for the simulated model: each label is a word."""
 
     def text(self, ids: Sequence[int]) -> str:
         return " ".join(f"w{id}" for id in ids)
@@ -45,7 +44,7 @@ class SimulatedLabels:
 
 
 class Script:
-    """Which labels are said; a `Pick` of `rnnt`."""
+    """The scripted labels, a `Pick` of `models.nemotron.rnnt`."""
 
     def __init__(self, config: NemotronConfig, speech: Speech, device: torch.device) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -60,12 +59,13 @@ class Script:
     def __call__(self, real: Tensor, position: Tensor, at: Tensor, said: Tensor) -> Tensor:
         here = (position + at) % FRAMES
         label = torch.where(said < self._counts[here], self._labels[here], self._blank)
-        return torch.where(real < 0, real, label)  # never, but the real one must be there
+        # never taken, but the real label must be computed
+        return torch.where(real < 0, real, label)
 
 
 class SimulatedNemotron(NemotronRunner):
-    """A runner whose labels come from a script, at the cost of the real ones; without one they are
-    those of the random weights."""
+    """A runner with scripted labels at the real cost; without a script, labels come from the random
+    weights."""
 
     def __init__(
         self, model: Nemotron, streams: int, speech: Speech | None, graphs: bool = True

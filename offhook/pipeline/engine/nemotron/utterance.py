@@ -1,4 +1,4 @@
-"""One utterance as Nemotron hears it: its sound until it is heard, and its labels as words."""
+"""One utterance in the Nemotron engine: its unprocessed audio, and its labels as words."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,7 +21,7 @@ FRAME_MS = FRAME_SAMPLES * 1000 // RATE_IN
 
 
 class LabelText(Protocol):
-    """See models.nemotron_tokenizer."""
+    """The part of `models.nemotron.tokenizer.LabelTokenizer` that the engine uses."""
 
     def text(self, ids: Sequence[int]) -> str: ...
 
@@ -31,12 +31,12 @@ class LabelText(Protocol):
 
 
 class UtteranceAudio:
-    """The sound of an utterance, as far as it is still needed."""
+    """Buffers the audio of an utterance that is still needed."""
 
     def __init__(self) -> None:
         self._pcm = np.empty(4 * FRAME_SAMPLES, np.int16)
         self._first = 0
-        """The sample of the utterance that the buffer begins with."""
+        """Position in the utterance of the buffer's first sample."""
         self.fed = 0
 
     def feed(self, pcm: Pcm) -> None:
@@ -50,8 +50,8 @@ class UtteranceAudio:
         self.fed += len(pcm)
 
     def cut(self, begin: int, count: int) -> Pcm:
-        """Samples begin to begin + count, as far as there are any; 0 before the utterance. What
-        lies before `begin` is not asked for again. A view: good until sound is fed."""
+        """Returns samples [begin, begin + count) as far as available, zeros before the utterance.
+        Earlier samples are no longer needed. The result is a view, valid until the next `feed`."""
         if begin < 0:
             lead = np.zeros(min(count, -begin), np.int16)
             return np.concatenate([lead, self._pcm[: max(0, min(begin + count, self.fed))]])
@@ -59,7 +59,7 @@ class UtteranceAudio:
         return self._pcm[begin - self._first : min(begin + count, self.fed) - self._first]
 
     def _compact(self, before: int) -> None:
-        """Once half of the buffer is not needed any more."""
+        """Compacts the buffer once half of it is no longer needed."""
         gone = before - self._first
         if gone > len(self._pcm) // 2:
             left = self._pcm[gone : self.fed - self._first]
@@ -68,29 +68,29 @@ class UtteranceAudio:
 
 
 class NemotronUtterance:
-    """What was fed of an utterance, and what of it was said."""
+    """The audio of an utterance and the labels recognized in it."""
 
     def __init__(self, start: int, tokenizer: LabelText, language: str) -> None:
-        """start: in samples of the stream. language: ISO 639 code; empty: what the tags of the
-        text say."""
+        """`start` is in samples of the stream. `language` is an ISO 639 code; empty: taken from the
+        model's language tags."""
         self.position = 0
-        """Encoder frames that are heard or under way."""
+        """Encoder frames processed or in flight."""
         self.ended = False
         self.begun = 0.0
-        """When the first sound came that no chunk has had. s."""
+        """When the first sample arrived that is in no chunk yet, in s."""
         self._sound = UtteranceAudio()
         self._taken = chunk_end(0, 0)
-        """Where the sound of the chunks ends that are heard or under way; below 0 before any."""
+        """Samples covered by processed and in-flight chunks; negative before the first."""
         self._start_ms = start * 1000 // RATE_IN
         self._tokenizer = tokenizer
         self._language = language
         self._labels: list[int] = []
         self._frames: list[int] = []
-        """Of the utterance, of each label."""
+        """Frame of each label, in the utterance."""
         self._text = ""
-        """What the labels say."""
+        """Text of the labels."""
         self._final_ms = 0
-        """Sound in Finals that did not end it."""
+        """Audio in ms covered by Finals that did not end the utterance."""
 
     # --- its sound ---
 
@@ -100,12 +100,12 @@ class NemotronUtterance:
 
     @property
     def unheard(self) -> int:
-        """Samples that no batch has taken."""
+        """Samples not yet in a batch."""
         return max(0, self._sound.fed - max(0, self._taken))
 
     @property
     def over(self) -> bool:
-        """It has ended, and all of it is heard or under way."""
+        """Whether it has ended and all of its audio is processed or in flight."""
         return self.ended and not self.unheard
 
     def feed(self, pcm: Pcm, now: float) -> None:
@@ -114,12 +114,11 @@ class NemotronUtterance:
         self._sound.feed(pcm)
 
     def is_due(self, frames: int) -> bool:
-        """The next chunk of so many frames is to be heard: all of its sound is there, or all that
-        will be."""
+        """Whether the next chunk of `frames` frames has all of its audio, or all that will come."""
         return self.ended or self._sound.fed >= self._taken + frames * FRAME_SAMPLES
 
     def pop_chunk(self, frames: int, now: float) -> Pcm:
-        """The sound of the next chunk; see `nemotron_runner.Part`."""
+        """Returns the samples of the next chunk; see `runner.Part`."""
         pcm = self._sound.cut(chunk_begin(self.position), chunk_samples(frames))
         self.position += frames
         self._taken = chunk_end(self.position, 0)
@@ -130,11 +129,11 @@ class NemotronUtterance:
 
     @property
     def labels(self) -> int:
-        """Since the last Final."""
+        """Number of labels since the last Final."""
         return len(self._labels)
 
     def say(self, position: int, labels: Sequence[Label]) -> None:
-        """What a chunk at this position gave."""
+        """Adds the labels of the chunk at this position."""
         if labels:
             self._labels += [label.id for label in labels]
             self._frames += [position + label.frame for label in labels]
@@ -144,12 +143,12 @@ class NemotronUtterance:
         return Partial(self._text, len(self._text), self._covered_ms, timing)
 
     def final(self, timing: Timing | None) -> Final:
-        """The last one."""
+        """Returns the last Final of the utterance."""
         audio_ms = self.fed * 1000 // RATE_IN - self._final_ms
         return self._said(len(self._labels), audio_ms, timing, continues=False)
 
     def cut(self, timing: Timing | None) -> Final:
-        """What was said up to the last word's beginning; the rest goes on."""
+        """Returns a Final of the text before the last word; the rest continues in the next one."""
         begins = self._tokenizer.begins_word
         words = (i for i in range(len(self._labels) - 1, 0, -1) if begins(self._labels[i]))
         end = next(words, len(self._labels))
@@ -161,19 +160,19 @@ class NemotronUtterance:
 
     @property
     def _covered_ms(self) -> int:
-        """Sound since the last Final that the labels cover."""
+        """Returns the audio in ms that the labels cover since the last Final."""
         heard = min(self._sound.fed, max(0, self._taken))
         return heard * 1000 // RATE_IN - self._final_ms
 
     def _said(self, end: int, audio_ms: int, timing: Timing | None, continues: bool) -> Final:
-        """Of the labels up to `end`."""
+        """Returns a Final of the labels up to `end`."""
         labels = self._labels[:end]
         language = self._language or self._tokenizer.language(labels) or UNKNOWN
         text = self._tokenizer.text(labels)
         return Final(text, audio_ms, self._words(end), language, continues, timing)
 
     def _words(self, end: int) -> tuple[Word, ...]:
-        """When a label was said is known to a frame."""
+        """Returns words with times that are exact to one frame."""
         begins_word, labels = self._tokenizer.begins_word, self._labels
         begins = [i for i in range(end) if i == 0 or begins_word(labels[i])]
         words = []

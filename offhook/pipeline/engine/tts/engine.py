@@ -1,20 +1,19 @@
-"""The speech engine: text of many streams in, their sound out, over one runner.
+"""The Qwen3-TTS engine: turns the text of many streams into audio with one runner.
 
-One thread owns it and calls `turn` again and again; nothing here waits. A turn takes in what the
-device has finished and launches what is due:
+One thread owns it and calls `turn` repeatedly; nothing here blocks. A turn collects what the device
+has finished and launches what is due:
 
-- the next step, a little before the one under way ends: the device does not stand still, and text
-  that comes until then is still in it;
-- behind it the codec, for what has enough new frames, and for a stream's first frame at once. What
-  came out of the step need not be known for that.
+- the next step, shortly before the running one ends, so that the device never idles and text that
+  has arrived by then is still included;
+- after it the codec, for streams with enough new frames, and at once for a stream's first frame.
+  The step's result need not be known for that.
 
-So it is known one step late that a segment is over: at most one frame is made for nothing.
+So the end of a segment is known one step late, and at most one frame per segment is wasted.
 
-Pages are taken when a segment begins, for all the frames its text may have, and a segment ends
-where its pages do. So nobody waits for pages while he holds some, and whoever speaks comes to his
-end; those who find none wait in the order of their deadlines. A stream that is cancelled gives slot
-and pages back at once, though a frame of it may be under way: what is launched later is later on
-the device.
+KV pages are allocated when a segment begins, for all frames that its text may need, and the segment
+ends where its pages do. No stream waits for pages while holding some, so none can deadlock; streams
+without pages wait in deadline order. Cancelling a stream frees its slot and pages at once even if a
+frame is in flight, because later launches run later on the device.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from offhook.media.pcm import Pcm
-from offhook.pipeline.engine.tts.launches import InFlightLaunches, StepFlight
+from offhook.pipeline.engine.tts.launches import InFlightLaunches, StepLaunch
 from offhook.pipeline.engine.tts.messages import (
     FRAME_S,
     FRAME_SAMPLES,
@@ -43,7 +42,7 @@ from offhook.pipeline.engine.tts.pieces import enough, is_due, whole
 from offhook.pipeline.engine.tts.prompts import VoicePrompt
 from offhook.pipeline.engine.tts.scheduler import NEW, Speaker, TtsScheduler
 from offhook.pipeline.engine.tts.script import NOTHING, Script
-from offhook.pipeline.engine.tts.segment_prefill import Begun, SegmentPrefill
+from offhook.pipeline.engine.tts.segment_prefill import PrefillResult, SegmentPrefill
 from offhook.pipeline.engine.tts.streams import (
     EARLY_ENDS,
     FEW_TOKENS,
@@ -55,23 +54,22 @@ from offhook.pipeline.engine.tts.streams import (
     StreamState,
     frame_budget,
 )
-from offhook.pipeline.speech.recognizer import EngineFull
+from offhook.pipeline.speech.recognizer import EngineOverloaded
 
 if TYPE_CHECKING:
     from offhook.pipeline.models.qwen3_tts.model import TtsConfig
 
 PAUSE_LEAD = 0.2
 PAUSE_GRACE = 0.12
-"""s. Where a sentence is all there is, no text came for PAUSE_GRACE, and sound for PAUSE_LEAD is
-left, the segment ends: else most of the sentence would not be spoken before more text comes, for
-the model speaks long after it reads."""
+"""Time in s without new text after which a segment of whole sentences ends, if at most PAUSE_LEAD
+of audio is left. Otherwise the end of the sentence would stay unspoken until more text arrives,
+because the model speaks well after it reads."""
 
 
 class TtsEngine:
-    """All methods are to be called by one thread; `tell` must not call any. Times are seconds of
-    any one clock. Streams are known by a number, which is not used again; what is asked of one that
-    has ended is ignored.
-    """
+    """Synthesizes numbered streams. Call all methods from one thread; `tell` must not call any.
+    Times are seconds of one monotonic clock. Numbers are not reused, and calls for an ended stream
+    are ignored."""
 
     def __init__(
         self,
@@ -81,17 +79,17 @@ class TtsEngine:
         tell: Callable[[EngineEvent], None],
         prefix_pages: int = 64,
     ) -> None:
-        """`prefix_pages`: of the runner's, for the prefixes of voices; 8 at least."""
+        """`prefix_pages` is the number of the runner's pages for voice prefixes, at least 8."""
         self.counters = Counters()
         self._runner = runner
         self._config = config
         self._tell = tell
         self._scheduler = TtsScheduler(cost, runner.max_batch)
-        self._flights = InFlightLaunches(cost)
-        self._beginnings = SegmentPrefill(runner, prefix_pages)
+        self._launches = InFlightLaunches(cost)
+        self._prefill = SegmentPrefill(runner, prefix_pages)
         self._streams: dict[int, Stream] = {}
         self._numbers = 0
-        self._free_slots = list(range(self._beginnings.slots, 0, -1))
+        self._free_slots = list(range(self._prefill.slots, 0, -1))
         self._to_decode: dict[Segment, None] = {}
         self._pauses: list[tuple[float, int, int, Stream]] = []
         self._now = 0.0
@@ -104,20 +102,21 @@ class TtsEngine:
     # --- streams ---
 
     def open(self, voice: VoicePrompt, sampling: Sampling, seed: int, live: bool = True) -> int:
-        """A new stream; raises EngineFull. One that is not `live` gets what the others leave,
-        and its sound comes as fast as it is made: give it little text at a time."""
+        """Opens a stream and returns its number. One that is not `live` uses spare capacity and is
+        synthesized as fast as possible, so feed it little text at a time. Raises
+        EngineOverloaded."""
         if not self._free_slots:
-            raise EngineFull(f"{self._beginnings.slots} streams speak, the most there may be")
+            raise EngineOverloaded(f"{self._prefill.slots} streams speak, the most there may be")
         self._numbers += 1
         script = Script(self._config.tts_eos, self._config.tts_pad)
         self._streams[self._numbers] = Stream(
             self._numbers, self._free_slots.pop(), voice, sampling, seed, live, script
         )
-        self._beginnings.expect(voice)
+        self._prefill.expect(voice)
         return self._numbers
 
     def write(self, number: int, tokens: Sequence[int], ends: Break, now: float) -> None:
-        """The tokens of a word, and what ends with it. Raises tts_script.TextOverrun, taking
+        """Adds the tokens of a word and what ends with it. Raises script.TextOverrun, adding
         none."""
         stream = self._streams.get(number)
         if stream is not None and not stream.script.ended:
@@ -126,7 +125,7 @@ class TtsEngine:
             self._go_on(stream)
 
     def end(self, number: int, now: float) -> None:
-        """No more text will come."""
+        """Marks the end of the stream's text."""
         stream = self._streams.get(number)
         if stream is not None:
             self._now = now
@@ -134,7 +133,7 @@ class TtsEngine:
             self._go_on(stream)
 
     def cancel(self, number: int) -> None:
-        """Nothing more is told of it."""
+        """Cancels the stream; no further events follow."""
         stream = self._streams.get(number)
         if stream is None:
             return
@@ -145,11 +144,11 @@ class TtsEngine:
         self._close(stream)
 
     def timer(self) -> float | None:
-        """When `turn` should be called though nothing new was asked for."""
-        times = [self._flights.look_at(self._now)]
-        step_at = self._flights.step_at()
+        """Returns when `turn` has work without further input, in s; None for never."""
+        times = [self._launches.next_check(self._now)]
+        step_at = self._launches.step_at()
         if step_at is not None:
-            due = self._now if self._beginnings.cold else self._scheduler.due()
+            due = self._now if self._prefill.cold else self._scheduler.due()
             times.append(None if due is None else max(due, step_at))
         if self._pauses:
             times.append(self._pauses[0][0])
@@ -161,7 +160,7 @@ class TtsEngine:
 
     @property
     def slots(self) -> int:
-        return self._beginnings.slots
+        return self._prefill.slots
 
     @property
     def slots_left(self) -> int:
@@ -169,49 +168,49 @@ class TtsEngine:
 
     @property
     def pages_left(self) -> int:
-        return self._beginnings.pages_left
+        return self._prefill.pages_left
 
     # --- one turn ---
 
     def turn(self, now: float) -> bool:
-        """Take in what is done and launch what is due; whether there was any of that."""
+        """Collects finished work, launches what is due, and returns whether there was any."""
         self._now = now
         done = False
-        while (steps := self._flights.next_step(now)) is not None:
+        while (steps := self._launches.next_step(now)) is not None:
             done = True
             self._collect_steps(steps)
-        while (sounds := self._flights.next_sound()) is not None:
+        while (sounds := self._launches.next_sound()) is not None:
             done = True
             for (segment, first, count), pcm in zip(sounds.pieces, sounds.result(), strict=True):
                 self._collect_sound(segment, first, count, pcm)
         self._end_pauses()
-        for stream in self._beginnings.served():
+        for stream in self._prefill.served():
             self._scheduler.want(stream)
         if self._is_due():
             done |= self._launch()
-        if self._to_decode and self._flights.may_decode:
+        if self._to_decode and self._launches.may_decode:
             done = True
             self._decode()
         return done
 
     def _is_due(self) -> bool:
-        step_at = self._flights.step_at()
+        step_at = self._launches.step_at()
         if step_at is None or step_at > self._now:
             return False
         due = self._scheduler.due()
-        return self._beginnings.cold or (due is not None and due <= self._now)
+        return self._prefill.cold or (due is not None and due <= self._now)
 
     def _launch(self) -> bool:
-        """The next step, and what has to come before it; whether there was anything."""
+        """Launches the next step and the prefills it needs; returns whether there was anything."""
         now = self._now
         self._steps, self._stepped, self._later = [], [], []
-        self._sound_at = self._flights.sound_at(now, self._scheduler.step_ms(1))
-        self._beginnings.compute_prefixes()
+        self._sound_at = self._launches.sound_at(now, self._scheduler.step_ms(1))
+        self._prefill.compute_prefixes()
         self._scheduler.batch(now, self._step)
-        rows = self._beginnings.launch()
+        rows = self._prefill.launch()
         for stream in self._later:
             self._scheduler.want(stream)
-        self._flights.launched_prefill(rows, now)
+        self._launches.launched_prefill(rows, now)
         if not self._steps:
             return rows > 0
         result = self._runner.step(self._steps)
@@ -219,11 +218,11 @@ class TtsEngine:
         self.counters.frames += len(self._steps)
         spent = [segment for segment in self._stepped if not self._continues(segment)]
         ms = self._scheduler.step_ms(len(self._steps))
-        self._flights.launched_step(result, self._steps, self._stepped, spent, now, ms)
+        self._launches.launched_step(result, self._steps, self._stepped, spent, now, ms)
         return True
 
     def _step(self, speaker: Speaker) -> bool:
-        """The stream's next frame goes into the batch, if it can."""
+        """Adds the stream's next frame to the batch and returns whether it could."""
         assert isinstance(speaker, Stream)
         stream = speaker
         segment = stream.segment
@@ -246,9 +245,9 @@ class TtsEngine:
         return True
 
     def _begin(self, stream: Stream) -> Segment | None:
-        begun = self._beginnings.begin(stream)
-        if begun is not Begun.YES:
-            if begun is Begun.LATER:
+        begun = self._prefill.begin(stream)
+        if begun is not PrefillResult.YES:
+            if begun is PrefillResult.LATER:
                 self._later.append(stream)
             return None
         stream.move(Event.BEGIN)
@@ -258,7 +257,7 @@ class TtsEngine:
         return segment
 
     def _starve(self, stream: Stream, segment: Segment) -> None:
-        """It has no text for its next frame."""
+        """Handles a stream that has no text for its next frame."""
         stream.move(Event.STARVE)
         stream.starvations += 1
         if segment.frames > segment.decoded:
@@ -270,7 +269,8 @@ class TtsEngine:
             self._tell(Starved(stream.number))
 
     def _continues(self, segment: Segment) -> bool:
-        """After a frame: see to its sound and to the next one. False: it may make no other."""
+        """Queues the audio of a finished frame and the next frame; returns False if none may
+        follow."""
         stream = segment.stream
         frames = segment.frames
         waiting = frames - segment.decoded
@@ -289,8 +289,8 @@ class TtsEngine:
         return True
 
     def _decode(self) -> None:
-        """The codec for all that waits for it. What makes no more frames for now is decoded to its
-        end, over several launches; what is over, in one, with whatever comes behind it."""
+        """Launches the codec for pending frames. Streams that pause are decoded to the end over
+        several launches, ended segments in one with whatever follows them."""
         pieces: list[Piece] = []
         parts: list[tuple[Segment, int, int]] = []
         rest: dict[Segment, None] = {}
@@ -305,11 +305,11 @@ class TtsEngine:
             if count < waiting and segment.stream.state is not StreamState.SPEAKING:
                 rest[segment] = None
         self._to_decode = rest
-        self._flights.launched_sound(self._runner.decode(pieces), parts, self._now)
+        self._launches.launched_sound(self._runner.decode(pieces), parts, self._now)
 
     # --- what came of it ---
 
-    def _collect_steps(self, flight: StepFlight) -> None:
+    def _collect_steps(self, flight: StepLaunch) -> None:
         codes = flight.result()
         end = self._config.codec_eos
         if end in codes:
@@ -322,7 +322,7 @@ class TtsEngine:
                 self._over(segment, segment.frames, Reason.BUDGET)
 
     def _model_ended(self, segment: Segment, frame: int) -> None:
-        """The frames before this one are the segment."""
+        """Ends the segment before this frame."""
         stream = segment.stream
         script = stream.script
         said = script.after(frame)
@@ -335,12 +335,12 @@ class TtsEngine:
             if stream.early_ends > EARLY_ENDS:
                 script.skip()
                 reason = Reason.EARLY
-        # The frame with the end had to be made.
+        # The frame with the end had to be computed.
         self.counters.wasted_frames -= 1
         self._over(segment, frame, reason)
 
     def _over(self, segment: Segment, length: int, reason: Reason) -> None:
-        """Its first `length` frames count, and no more are made."""
+        """Ends the segment after its first `length` frames."""
         stream = segment.stream
         segment.length = length
         stream.reason = reason
@@ -367,7 +367,7 @@ class TtsEngine:
             segment.told = first + count
             tokens = stream.script.after(segment.told)
             self._tell(Spoken(stream.number, pcm, segment.before + first, tokens))
-            # As long as speech could not have come to the end of the text, silence is a pause.
+            # Until speech could have reached the end of the text, silence is a pause.
             spent = stream.script.spent and segment.told >= stream.script.tokens
             silent = stream.loudness.silent(pcm, count, spent)
             if silent and segment.length is None:
@@ -382,7 +382,7 @@ class TtsEngine:
             self._scheduler.want(stream)
 
     def _pace(self, segment: Segment, count: int) -> None:
-        """So many more frames are there to be heard: from now on, or when those before are over."""
+        """Extends the playout time of the stream by `count` frames."""
         stream = segment.stream
         over = stream.ends - (segment.made - segment.told) * FRAME_S
         if stream.awaited:
@@ -393,7 +393,7 @@ class TtsEngine:
             stream.ends += self._now - over
 
     def _drained(self, segment: Segment) -> None:
-        """All of its sound was told."""
+        """Completes a segment whose audio has all been delivered."""
         stream = segment.stream
         assert segment.length is not None
         stream.frames += segment.length
@@ -401,12 +401,12 @@ class TtsEngine:
         stream.move(Event.DRAINED)
         self._go_on(stream)
         if stream.state is StreamState.IDLE:
-            self._beginnings.release(stream)
+            self._prefill.release(stream)
 
     # --- between segments and frames ---
 
     def _go_on(self, stream: Stream) -> None:
-        """There may be text for it, or it may be over."""
+        """Starts the next segment if there is text, or ends the stream."""
         script = stream.script
         if stream.state is StreamState.IDLE:
             too_little = stream.early and script.left <= FEW_TOKENS
@@ -429,7 +429,7 @@ class TtsEngine:
         self._scheduler.want(stream)
 
     def _end_pauses(self) -> None:
-        """Sentences that no text came after."""
+        """Ends segments whose sentence was followed by no more text."""
         while self._pauses and self._pauses[0][0] <= self._now:
             _, _, starvations, stream = heappop(self._pauses)
             if stream.state is StreamState.STARVED and stream.starvations == starvations:
@@ -441,7 +441,7 @@ class TtsEngine:
         stream.segment = None
         del self._streams[stream.number]
         self._scheduler.drop(stream)
-        self._beginnings.release(stream)
+        self._prefill.release(stream)
         self._free_slots.append(stream.slot)
 
 

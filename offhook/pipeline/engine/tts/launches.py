@@ -1,6 +1,6 @@
-"""What the speech engine has launched and not yet taken in, and when it will probably be done.
+"""Tracks the engine's launches in flight and predicts when they finish.
 
-Nobody waits for the device: it is looked at again at the time when something should be done.
+The device is never waited for; it is polled when a result is expected.
 """
 
 from collections import deque
@@ -12,52 +12,58 @@ from offhook.pipeline.engine.tts.messages import Launched, SpeechCost, Step
 from offhook.pipeline.engine.tts.streams import Segment
 
 AHEAD = 2
-"""Steps, and launches of the codec, that may be under way."""
+"""Steps, and codec launches, that may be in flight."""
 POLL = 0.0002
-"""s until what should be done and is not is looked at again, if it is but little late."""
+"""Shortest polling interval in s for a result that is overdue."""
 PACE_SHARE = 0.05
 SLOWEST, FASTEST = 3.0, 0.5
-"""Bounds of how much longer than measured at load a step is thought to take."""
+"""Bounds of the ratio between a step's actual and measured duration."""
 
 
-class StepFlight(NamedTuple):
+class StepLaunch(NamedTuple):
+    """A batch of frames in flight."""
+
     result: Launched[Sequence[int]]
     steps: Sequence[Step]
     segments: Sequence[Segment]
-    """Of each step."""
+    """The segment of each step."""
     spent: Sequence[Segment]
-    """Those that may not make another frame."""
+    """Segments that may make no further frame."""
     launched: float
     ms: float
-    """It should take."""
+    """Expected duration in ms."""
 
 
-class SoundFlight(NamedTuple):
+class CodecLaunch(NamedTuple):
+    """A codec launch in flight."""
+
     result: Launched[Sequence[Pcm]]
     pieces: Sequence[tuple[Segment, int, int]]
-    """Of each: the first frame, and how many."""
+    """Per piece: segment, first frame and frame count."""
     after: int
-    """Steps that are done when this is."""
+    """Number of steps completed by the time this launch is."""
     ends: float
 
 
 class InFlightLaunches:
+    """Steps and codec launches in flight, oldest first."""
+
     def __init__(self, cost: SpeechCost) -> None:
         self._cost = cost
-        self.steps: deque[StepFlight] = deque()
-        self.sounds: deque[SoundFlight] = deque()
+        self.steps: deque[StepLaunch] = deque()
+        self.sounds: deque[CodecLaunch] = deque()
         self._steps_taken = 0
         self._last_taken = 0.0
         self._pace = 1.0
         self.busy_until = 0.0
-        """When all steps launched should be done. s."""
+        """When all launched steps should be done, in s."""
 
     @property
     def may_decode(self) -> bool:
         return len(self.sounds) < AHEAD
 
     def step_at(self) -> float | None:
-        """When the next step should be launched; None: not before the result of one."""
+        """Returns when to launch the next step, in s; None while too many are in flight."""
         if len(self.steps) >= AHEAD:
             return None
         streams = len(self.steps[-1].steps) if self.steps else 0
@@ -65,7 +71,7 @@ class InFlightLaunches:
         return self.busy_until - ms / 1000
 
     def sound_at(self, now: float, step_ms: float) -> float:
-        """When the first frame of a step launched now should be heard."""
+        """Returns when the first frame of a step launched now should be audible, in s."""
         ms = self._pace * step_ms + self._cost.codec_ms
         return max(now, self.busy_until) + ms / 1000
 
@@ -83,7 +89,7 @@ class InFlightLaunches:
         now: float,
         ms: float,
     ) -> None:
-        self.steps.append(StepFlight(result, steps, segments, spent, now, ms))
+        self.steps.append(StepLaunch(result, steps, segments, spent, now, ms))
         self.busy_until = max(now, self.busy_until) + self._pace * ms / 1000
 
     def launched_sound(
@@ -96,28 +102,28 @@ class InFlightLaunches:
         ms = self._cost.codec_ms + (frames - 1) * self._cost.codec_frame_ms
         begins = max(now, self.busy_until, self.sounds[-1].ends if self.sounds else 0.0)
         after = self._steps_taken + len(self.steps)
-        self.sounds.append(SoundFlight(result, pieces, after, begins + ms / 1000))
+        self.sounds.append(CodecLaunch(result, pieces, after, begins + ms / 1000))
 
-    def next_step(self, now: float) -> StepFlight | None:
-        """The oldest one, if it is done; it is over then."""
+    def next_step(self, now: float) -> StepLaunch | None:
+        """Returns and removes the oldest step if it is done."""
         if not self.steps or not self.steps[0].result.ready():
             return None
-        flight = self.steps.popleft()
+        launch = self.steps.popleft()
         self._steps_taken += 1
-        took = (now - max(flight.launched, self._last_taken)) * 1000 / flight.ms
+        took = (now - max(launch.launched, self._last_taken)) * 1000 / launch.ms
         self._pace += PACE_SHARE * (min(SLOWEST, max(FASTEST, took)) - self._pace)
         self._last_taken = now
         self.busy_until = now + sum(self._pace * f.ms for f in self.steps) / 1000
-        return flight
+        return launch
 
-    def next_sound(self) -> SoundFlight | None:
-        """The oldest one, if it and all steps before it are done and taken in."""
+    def next_sound(self) -> CodecLaunch | None:
+        """Returns and removes the oldest codec launch if it and all steps before it are done."""
         if not self.sounds or self.sounds[0].after > self._steps_taken:
             return None
         return self.sounds.popleft() if self.sounds[0].result.ready() else None
 
-    def look_at(self, now: float) -> float | None:
-        """When something should be done; None: nothing is under way."""
+    def next_check(self, now: float) -> float | None:
+        """Returns when to poll next, in s; None if nothing is in flight."""
         ends = []
         if self.steps:
             first = self.steps[0]

@@ -1,4 +1,4 @@
-"""A model to a `TtsEngine` that is ready: weights, memory shared out, everything warm."""
+"""Loads Qwen3-TTS, divides GPU memory and warms up a `TtsEngine`."""
 
 import gc
 from collections import deque
@@ -45,26 +45,26 @@ CPU_STREAMS = 4
 CPU_PREFIX_PAGES = 12
 COST_RUNS, CPU_COST_RUNS = 6, 2
 COST_STREAMS, CPU_COST_STREAMS = 32, 2
-"""That the codec is timed with."""
+"""Streams with which the codec is timed."""
 COST_PAGES = 4
-"""Of each stream, when steps are timed: 15 s of speech are in the cache."""
+"""KV pages per stream when steps are timed: 15 s of speech."""
 COST_ROWS = 128
 
 
 class TtsLoading:
-    """Everything `TtsModels` names. `load` is called by the thread that is to run it all."""
+    """Loads everything that `TtsModels` names. `load` runs in the inference thread."""
 
     config: TtsConfig
     tokenizer: TextTokenizer
     model: Qwen3Tts
     encode: Encode | None
-    """What makes clones; None: the model cannot speak with them."""
+    """Encoder for cloned voices; None if the model does not support them."""
 
     def __init__(
         self, models: TtsModels, progress: Progress, codec_dtype: torch.dtype | None = None
     ) -> None:
-        """`codec_dtype`: what the codec computes in; None: what the model does. Raises EngineError
-        when there is no such device."""
+        """`codec_dtype` is the compute type of the codec; None: the model's. Raises EngineError if
+        the device does not exist."""
         self.models = models
         self.device = choose_device(models.device)
         self._dtype = dtype_of(self.device)
@@ -72,8 +72,8 @@ class TtsLoading:
         self._bar = Bar(progress, 2)
 
     def load(self, tell: Callable[[EngineEvent], None]) -> TtsEngine:
-        """Nothing is freed or collected afterwards: what a reply needs is there before the first.
-        Raises EngineError."""
+        """Loads and warms up the model. All memory is allocated before the first reply and garbage
+        collection is frozen. Raises EngineError."""
         claim_thread(self.device)
         codec = self._read()
         if self.device.type == "cuda":
@@ -89,11 +89,11 @@ class TtsLoading:
         )
         engine = TtsEngine(runner, self.config, cost, tell, prefix_pages)
         gc.collect()
-        gc.freeze()  # the models' objects are never garbage: do not look at them again
+        gc.freeze()  # the models are never garbage: exclude them from collection
         return engine
 
     def sampling(self) -> Sampling:
-        """As the checkpoint says."""
+        """Returns the checkpoint's generation settings."""
         return Sampling(**asdict(self.config.generation))
 
     def _read(self) -> Codec:
@@ -111,7 +111,7 @@ class TtsLoading:
 
 
 def read_codec(folder: Path, device: torch.device, dtype: torch.dtype) -> Codec:
-    """Of a checkpoint's folder `speech_tokenizer`. Raises EngineError."""
+    """Loads the codec from a checkpoint's folder `speech_tokenizer`. Raises EngineError."""
     config = CodecConfig.from_json(checkpoint.read_json(folder / "config.json"))
     tensors = {}
     for path in set(checkpoint.find_tensors(folder).values()):
@@ -130,7 +130,7 @@ def _check_tokens(tokenizer: TextTokenizer, config: TtsConfig) -> None:
 
 
 def _room(model: Qwen3Tts, codec: Codec, device: torch.device) -> tuple[int, int, int]:
-    """Streams, KV pages, and how many of those are for prefixes."""
+    """Returns streams, KV pages, and how many of those are for prefixes."""
     if device.type == "cpu":
         pages = CPU_STREAMS * PAGES_PER_VOICE + CPU_PREFIX_PAGES + 1
         return CPU_STREAMS, pages, CPU_PREFIX_PAGES
@@ -143,7 +143,8 @@ def _room(model: Qwen3Tts, codec: Codec, device: torch.device) -> tuple[int, int
 
 
 def measured_cost(runner: TtsRunner) -> SpeechCost:
-    """What everything takes on this machine, in slots and pages that nobody has yet."""
+    """Measures the cost of steps, codec launches and prefills on this machine, using free slots and
+    pages."""
     on_gpu = runner.device.type == "cuda"
     runs = COST_RUNS if on_gpu else CPU_COST_RUNS
     sizes = [size.items for size in runner.step_stage.sizes] or [1, runner.max_batch]
@@ -159,7 +160,7 @@ def measured_cost(runner: TtsRunner) -> SpeechCost:
     launch_stream_ms = (steps[-1][2] - steps[0][2]) / max(1, counts[-1] - 1)
     launch_stream_ms += (all_launch - one_launch) / max(1, many - 1)
     return SpeechCost(
-        # No size is faster than a smaller one, whatever the clock said.
+        # No size is faster than a smaller one, whatever was measured.
         steps=list(zip(counts, accumulate((ms for _, ms, _ in steps), max), strict=True)),
         codec_ms=one,
         codec_frame_ms=max(0.0, all_ - one) / max(1, many * frames - 1),
@@ -171,7 +172,7 @@ def measured_cost(runner: TtsRunner) -> SpeechCost:
 
 
 def _paced(launch: Callable[[], Launched[object]], runs: int) -> tuple[float, float]:
-    """ms from one to the next where the device always has one to do, and ms of the host for one."""
+    """Returns the ms per launch on a busy device, and the host's ms per launch."""
     launch()()
     under_way: deque[Launched[object]] = deque()
     launching = 0.0

@@ -1,8 +1,7 @@
-"""What the speech engine asks of its runner, and what it tells of its streams: integers and
-samples, no tensors.
+"""Messages between the TTS engine, its runner and its streams: integers and samples, no tensors.
 
 A stream speaks one or more segments. A segment is one run of the model: the prefix of the voice,
-then a frame (80 ms) a step, each with the next token of text, until the model says that it is over.
+then one 80 ms frame per step, each with the next text token, until the model ends it.
 """
 
 from collections.abc import Sequence
@@ -13,27 +12,26 @@ from typing import NamedTuple, Protocol, TypeVar
 from offhook.media.pcm import Pcm
 
 FRAME_SAMPLES = 1920
-"""At 24 kHz (media.pcm.RATE_OUT)."""
+"""Samples of a frame at 24 kHz (media.pcm.RATE_OUT)."""
 FRAME_S = 0.08
 MAX_TOKENS = 1024
-"""Positions of one segment, its prefix included; 16 pages."""
+"""Maximum positions of one segment including its prefix: 16 pages."""
 MIN_FRAMES = 2
-"""A segment has at least so many frames before its end; the runner does not let the model end it
-earlier."""
+"""Minimum frames of a segment; the runner does not let the model end it earlier."""
 PIECE_FRAMES = (1, 2, 4, 8)
-"""How many frames of a stream go through the codec at once."""
+"""Possible numbers of frames of a stream in one codec launch."""
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-# --- asked of the runner ---
+# --- to the runner ---
 
 
 class PromptPosition(NamedTuple):
-    """One position of a prompt: the sum of what is not -1."""
+    """One prompt position: the sum of the embeddings whose index is not -1."""
 
     text: int = -1
-    """Token whose projected text embedding it is."""
+    """Text token, embedded and projected."""
     codec: int = -1
     """Row of the talker's codec embedding."""
     vector: int = -1
@@ -42,14 +40,13 @@ class PromptPosition(NamedTuple):
 
 @dataclass(frozen=True)
 class Prompt:
-    """Rows whose keys and values are written at positions `start`.. of the pages assigned to the
-    slot; nothing is sampled."""
+    """Prompt rows to prefill at positions `start`.. of the slot's pages; nothing is sampled."""
 
     slot: int
     start: int
     rows: Sequence[PromptPosition]
     vectors: object | None = None
-    """Of the voice, a tensor [n, hidden] on the device. The engine passes it on as it came."""
+    """The voice's vectors, a tensor [n, hidden] on the device, opaque to the engine."""
 
 
 @dataclass(frozen=True)
@@ -67,28 +64,27 @@ class Step(NamedTuple):
 
     slot: int
     text: int
-    """Token that goes in with this frame."""
+    """Text token fed with this frame."""
     frame: int
-    """From 0 in this segment."""
+    """Frame number in the segment, from 0."""
     position: int
-    """In the KV cache."""
+    """Position in the KV cache."""
 
 
 class Piece(NamedTuple):
-    """Frames of one slot for the codec. What follows a frame that ended its segment may be among
-    them: any codes at all, whose sound is thrown away, and after which the slot's next piece has
-    `first` 0."""
+    """Frames of one slot for the codec. It may include frames after the end of the segment, with
+    arbitrary codes; their audio is discarded, and the slot's next piece has `first` 0."""
 
     slot: int
     first: int
-    """In this segment; 0: the codec begins afresh."""
+    """First frame in the segment; 0 resets the codec state."""
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs
-    """One of PIECE_FRAMES."""
+    """Number of frames, one of PIECE_FRAMES."""
 
 
 class Launched(Protocol[T_co]):
-    """Work that the device is doing. `ready` never waits; calling it waits and gives the result,
-    once."""
+    """Work in flight on the device. `ready` never blocks; calling the object blocks and returns the
+    result, once."""
 
     def ready(self) -> bool: ...
 
@@ -96,94 +92,94 @@ class Launched(Protocol[T_co]):
 
 
 class RunnerProtocol(Protocol):
-    """What the engine needs of a runner. One thread calls everything; nothing but a `Launched`
-    waits for the device.
+    """The model runner's interface. One thread calls everything; only a `Launched` waits for the
+    device.
 
-    Everything up to `step` happens on the device in the order of the calls, so a page or a slot
-    may be given to somebody else at once: whatever was launched before writes before. `decode`
-    follows the last `step` launched before it, and the `decode`s follow one another; steps launched
-    later do not wait for it.
+    Everything up to `step` runs on the device in call order, so a page or slot may be reassigned at
+    once: earlier launches have written before. A `decode` follows the last `step` launched before
+    it and the previous `decode`; later steps do not wait for it.
     """
 
     slots: int
-    """Streams at once: slots 1..slots. Slot 0 is scratch."""
+    """Streams at once, in slots 1..slots; slot 0 is scratch."""
     pages: int
-    """Of the KV cache, 64 positions each, the scratch page 0 included."""
+    """KV pages of 64 positions, including scratch page 0."""
     ring: int
-    """Frames of a slot whose codes are kept for the codec. The engine never runs so far ahead."""
+    """Frames per slot whose codes are kept for the codec; the engine never runs further ahead."""
     max_batch: int
-    """Steps in one launch, at most."""
+    """Maximum steps in one launch."""
 
     def assign(self, slot: int, pages: Sequence[int]) -> None:
-        """These hold the slot's positions, for whatever is launched from now on."""
+        """Assigns the KV pages of a slot for everything launched from now on."""
 
     def prefill(self, prompts: Sequence[Prompt]) -> None:
-        """Write keys and values. No two prompts have the same slot."""
+        """Writes keys and values of the prompts, which must have different slots."""
 
     def copy(self, pages_from: Sequence[int], pages_to: Sequence[int]) -> None:
-        """Whole KV pages, each to its counterpart."""
+        """Copies whole KV pages."""
 
     def begin(
         self, slot: int, seed: int, sampling: Sampling, reference: object | None = None
     ) -> None:
-        """The slot's next step is frame 0 of a new segment: no codebook entry has been said yet,
-        and the frame before is codec_bos alone. With a `reference` (VoicePrompt.reference) the
-        frame before is the reference's last one, and the codec has heard the reference. Costs no
-        launch of its own without a reference."""
+        """Starts a new segment: the slot's next step is frame 0, with codec_bos as the previous
+        frame and no repetition history. With a `reference` (VoicePrompt.reference) the previous
+        frame is the reference's last one and the codec state includes the reference; only then does
+        it launch anything."""
 
     def step(self, steps: Sequence[Step]) -> Launched[Sequence[int]]:
-        """Make a frame for each; the first code of each comes back, in order, codec_eos for the end
-        of a segment. A slot is at most once in it, but may be again in the next before the result
-        of this one is known."""
+        """Computes one frame for each slot and returns the first codes in order, codec_eos for the
+        end of a segment. A slot occurs at most once, but may be in the next step before this result
+        is known."""
 
     def decode(self, pieces: Sequence[Piece]) -> Launched[Sequence[Pcm]]:
-        """Sound of each: 24 kHz int16, 1920 * count samples, in order; the arrays are the caller's
-        to keep. A slot is at most once in it."""
+        """Decodes each piece to 1920 * count samples of 24 kHz int16, in order. A slot occurs at
+        most once; the caller owns the arrays."""
 
 
 @dataclass(frozen=True)
 class SpeechCost:
-    """ms that things take on the device, measured when the models were loaded."""
+    """Durations in ms on the device, measured at load time."""
 
     steps: Sequence[tuple[int, float]]
-    """Streams in a step, ascending, and its ms; a step between two takes as long as the larger."""
+    """Pairs (streams in a step, ms), ascending; sizes in between cost as much as the next
+    larger."""
     codec_ms: float
-    """A launch of the codec for one frame."""
+    """One codec launch with one frame."""
     codec_frame_ms: float
-    """Each further frame in it."""
+    """Each further frame of a codec launch."""
     prefill_ms: float
     """A prefill of one row."""
     prefill_row_ms: float
-    """Each further row in it."""
+    """Each further row of a prefill."""
     launch_ms: float = 0.3
-    """The host's time to launch a step and the codec behind it, for one stream."""
+    """Host time to launch a step and its codec launch for one stream."""
     launch_stream_ms: float = 0.004
-    """Each further stream."""
+    """Host time for each further stream."""
 
 
-# --- told by the engine ---
+# --- from the engine ---
 
 
 class Break(IntEnum):
-    """What ends with the tokens of a `write`."""
+    """The boundary after the tokens of a `write`."""
 
     WORD = 0
     CLAUSE = 1
-    """A comma or the like: a long sentence may be cut here."""
+    """A comma or similar; a long sentence may be split here."""
     SENTENCE = 2
 
 
 class Reason(IntEnum):
-    """Why a stream's speech is over."""
+    """Why a stream ended."""
 
     SPOKEN = 0
-    """All of its text was said."""
+    """All of its text was spoken."""
     BUDGET = 1
-    """The model did not end; it had more frames than any text of that length needs."""
+    """The model did not stop within the frame budget of the text."""
     SILENCE = 2
-    """The model did not end; nothing but silence came after the text."""
+    """The model did not stop; after the text only silence followed."""
     EARLY = 3
-    """The model ended again and again before its text did."""
+    """The model repeatedly stopped before the end of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,23 +189,23 @@ class Spoken:
     number: int
     pcm: Pcm
     first_frame: int
-    """Of the stream, over all its segments."""
+    """First frame, counted over all segments of the stream."""
     tokens: int
-    """Tokens of the stream's text that have gone into the model up to the end of this sound. What
-    is heard lags behind: some 3.5 frames are spoken for each."""
+    """Text tokens fed to the model by the end of this audio. Speech lags behind by about 3.5 frames
+    per token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Starved:
-    """The stream has no text left that the model has not had, and its end has not been said. It is
-    held; the sound of what it had may still come. It goes on with the next `write` or `end`."""
+    """The model has consumed all text so far and the stream has not ended. The stream is suspended
+    until the next `write` or `end`; audio of earlier text may still follow."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last of a stream; not told of one that was cancelled."""
+    """The last event of a stream; not sent for a cancelled one."""
 
     number: int
     reason: Reason

@@ -1,10 +1,9 @@
-"""Qwen3-TTS by its authors' package, `qwen-tts`: the oracle of our own engine, and a fallback.
+"""Qwen3-TTS through the official `qwen-tts` package: a reference for our engine, and a fallback.
 
-It runs in an environment of its own, since the package wants one version of transformers and no
-other: `make qwen-tts-official`.
+It runs in its own environment (`make qwen-tts-official`), because the package pins transformers.
 
-It speaks clause by clause on one thread, each whole before its first sample: the package does not
-stream. Words are marked by their letters, in proportion within the clause.
+It speaks clause by clause on one thread, each completed before its first sample, because the
+package does not stream. Word positions are estimated in proportion to letters within the clause.
 """
 
 import asyncio
@@ -25,16 +24,16 @@ from offhook.pipeline.speech.recognizer import EngineError, Progress
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, UnknownVoice, VoiceOptions
 
 OF_ANOTHER_CODEC = ("sox", "torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi")
-"""What the package imports for a codec of 25 Hz, which no model that can be had uses."""
+"""Imports of the package for a 25 Hz codec that no published model uses."""
 FRAMES_PER_CHAR, MORE_FRAMES = 3, 50
-"""Of 80 ms, at most: a voice that finds no end shall not go on for minutes."""
+"""Frame budget of 80 ms frames, so that a voice that does not stop is cut off."""
 NO_SOUND = np.zeros(0, np.int16)
 KINDS = ("custom_voice", "voice_design")
 
 
 class OfficialSynthesizer:
     """A CustomVoice model, whose speakers are the voices, or a VoiceDesign model, whose voice is
-    what the instructions say."""
+    described by the instructions."""
 
     name = "qwen3-tts-official"
 
@@ -50,7 +49,7 @@ class OfficialSynthesizer:
         return list(self._voices)
 
     async def start(self) -> None:
-        """Raises EngineError."""
+        """Loads the model. Raises EngineError."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
         except (RuntimeError, ValueError, OSError, ImportError) as error:
@@ -103,7 +102,7 @@ class OfficialSynthesizer:
         self._languages = self._model.get_supported_languages() or []
 
     def _speak(self, clause: str, options: VoiceOptions) -> list[Speech]:
-        """Pieces whose texts join to the clause. Raises EngineError."""
+        """Synthesizes a clause into pieces whose texts concatenate to it. Raises EngineError."""
         words = written_words(clause) or [clause]
         if not any(map(str.isalnum, clause)):
             return [Speech(NO_SOUND, clause)]
@@ -140,8 +139,8 @@ def _marked(pcm: Pcm, words: list[str]) -> list[Speech]:
 
 
 def _stand_in() -> None:
-    """Empty modules for what the package imports and does not use."""
-    import transformers  # noqa: F401  (which looks whether they are there)
+    """Installs empty modules for imports of the package that are not used."""
+    import transformers  # noqa: F401  # must be imported first: it checks whether they exist
 
     missing = {name for name in OF_ANOTHER_CODEC if "." not in name and not _is_there(name)}
     for name in OF_ANOTHER_CODEC:

@@ -1,6 +1,6 @@
-"""Steps, pieces and prompts as the integers of a launch: which row goes where. numpy alone.
+"""Packs steps, pieces and prompts into the integers of a launch; numpy only.
 
-Two 32-bit numbers share an integer of 64, so that nothing has to be converted on the device.
+Two 32-bit numbers share a 64-bit integer, so that the device converts nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ Ints = NDArray[np.int64]
 
 TABLE_WIDTH = MAX_TOKENS // PAGE_SIZE
 FLOATS = ("temperature", "penalty", "predictor_temperature")
-"""Of how a slot draws."""
+"""Per-slot sampling parameters passed as floats."""
 COUNTS = ("seeds", "top_k", "predictor_top_k")
-"""Of how a slot draws."""
+"""Per-slot sampling parameters passed as integers."""
 
 
 def halves(count: int) -> int:
-    """Integers that hold so many 32-bit numbers."""
+    """Returns the 64-bit integers that hold `count` 32-bit numbers."""
     return (count + 1) // 2
 
 
@@ -47,19 +47,20 @@ def codec_layout(streams: int, frames: int) -> dict[str, int]:
 
 
 def table(pages: Ints) -> NDArray[np.int32]:
-    """The field `pages` as int32 [sequences, TABLE_WIDTH]."""
+    """Views the field `pages` as int32 [sequences, TABLE_WIDTH]."""
     return pages.view(np.int32).reshape(-1, TABLE_WIDTH)
 
 
 def places(pages: NDArray[np.int32], positions: Ints) -> Ints:
-    """Where positions [n] lie in the flat cache; pages [n, TABLE_WIDTH] of their streams."""
+    """Maps positions [n] to slots of the flat cache; `pages` [n, TABLE_WIDTH] are their streams'
+    pages."""
     page = pages[np.arange(len(positions)), positions // PAGE_SIZE]
     found: Ints = page.astype(np.int64) * PAGE_SIZE + positions % PAGE_SIZE
     return found
 
 
 def prompt_batches(prompts: Sequence[Prompt], tokens: int, most: int) -> Iterator[Sequence[Prompt]]:
-    """In order, as many at a time as have so many rows together, and at most so many."""
+    """Splits prompts, in order, into batches of at most `tokens` rows and `most` prompts."""
     batch: list[Prompt] = []
     rows = 0
     for prompt in prompts:
@@ -73,7 +74,7 @@ def prompt_batches(prompts: Sequence[Prompt], tokens: int, most: int) -> Iterato
 
 
 class Run(NamedTuple):
-    """Rows whose vectors follow one another."""
+    """Rows whose vectors are consecutive."""
 
     row: int
     vector: int
@@ -81,7 +82,7 @@ class Run(NamedTuple):
 
 
 def runs(vectors: Sequence[int]) -> list[Run]:
-    """`vectors`: which one each row takes; -1: none."""
+    """Groups rows by consecutive vectors; `vectors` holds each row's vector, or -1 for none."""
     found: list[Run] = []
     for row, vector in enumerate(vectors):
         if vector < 0:
@@ -95,8 +96,8 @@ def runs(vectors: Sequence[int]) -> list[Run]:
 
 
 def codec_batches(pieces: Sequence[Piece], frames: int) -> Iterator[tuple[int, list[int]]]:
-    """Launches of the codec: how many frames of each stream, and which pieces; at most so many
-    frames a launch. The shortest first: somebody waits for those."""
+    """Yields codec launches as (frames per stream, indices of pieces), with at most `frames` frames
+    each. The shortest pieces come first, since they are the most urgent."""
     for count in PIECE_FRAMES:
         same = [i for i, piece in enumerate(pieces) if piece.count == count]
         most = frames // count
@@ -105,7 +106,7 @@ def codec_batches(pieces: Sequence[Piece], frames: int) -> Iterator[tuple[int, l
 
 
 def cuts(frames: int) -> Iterator[tuple[int, int]]:
-    """(first, count) of pieces that make up so many frames."""
+    """Yields (first, count) of the pieces that make up `frames` frames."""
     first = 0
     for count in reversed(PIECE_FRAMES):
         while frames - first >= count:

@@ -1,15 +1,15 @@
-"""How many frames of a stream go through the codec at once.
+"""Chooses how many frames of a stream pass through the codec at once.
 
-Few launches of many frames cost the device less, but what waits for more frames is not heard: a
-stream that has just begun is given frame by frame, and one with a lead four at a time. Files get
-the most there is.
+Few launches of many frames use the device best, but waiting for more frames adds latency: a new
+stream is decoded frame by frame, one with a lead four frames at a time, a file in the largest
+pieces.
 """
 
 from offhook.pipeline.engine.tts.messages import FRAME_S, PIECE_FRAMES
 
 SAFE = 0.1
-"""s of sound that a listener should still have when more of it is told: for a step and the codec,
-and for whoever takes it to him."""
+"""Audio in s that the listener should still have when more is delivered; covers a step, the codec
+and the delivery."""
 MOST = PIECE_FRAMES[-1]
 _WAITING = range(1, MOST + 1)
 _WHOLE = (0, *(max(n for n in PIECE_FRAMES if n <= waiting) for waiting in _WAITING))
@@ -21,19 +21,19 @@ _NEXT = (
 
 
 def is_due(waiting: int, lead: float, live: bool) -> bool:
-    """Whether frames that wait for the codec should go. `lead`: s until all the sound of the
-    stream, theirs too, will be over. They wait for more if, made no faster than they are heard,
-    more come in time."""
+    """Returns whether pending frames should be decoded now. `lead` is the time in s until the
+    stream's audio, including these frames, runs out. They wait for more if those arrive in time
+    even at real-time speed."""
     if waiting >= MOST:
         return True
     return live and lead < _NEXT[waiting] * FRAME_S + SAFE
 
 
 def whole(waiting: int) -> int:
-    """Frames of the largest piece."""
+    """Returns the frames of the largest piece that can be filled."""
     return _WHOLE[waiting] if waiting < MOST else MOST
 
 
 def enough(waiting: int) -> int:
-    """Frames of the smallest piece that holds all that wait, or the largest there is."""
+    """Returns the frames of the smallest piece that holds all pending ones, or of the largest."""
     return _ENOUGH[waiting] if waiting < MOST else MOST

@@ -1,4 +1,4 @@
-"""Which prompt a reply speaks with: the voice asked for, and what of it must be on the device."""
+"""Builds the voice prompt of a reply and keeps the tensors of clones on the device."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
@@ -14,9 +14,9 @@ from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts, TtsConfig
 from offhook.pipeline.speech.synthesizer import UnknownVoice, VoiceOptions
 
 USUAL_SPEAKER = "aiden"
-"""American English; a model that lacks him begins with its first."""
+"""The default speaker, American English; a model without him uses its first."""
 MAX_CLONES = 64
-"""On the device, 1.5 MB at most each; the one used longest ago gives way."""
+"""Clones on the device, at most 1.5 MB each; the least recently used is evicted."""
 
 
 def voice_store(models: TtsModels, config: TtsConfig) -> VoiceStore:
@@ -31,9 +31,9 @@ class VoiceRequest:
     """The voice of one reply."""
 
     prompt: VoicePrompt
-    """Whole, but for what a clone has on the device."""
+    """The prompt, complete except for a clone's tensors."""
     language: str
-    """ISO 639 code; empty: what the text is in."""
+    """ISO 639 code; empty: detected from the text."""
     clone: Clone | None = None
 
 
@@ -44,8 +44,8 @@ def request_voice(
     options: VoiceOptions,
     voice: Voice | None = None,
 ) -> VoiceRequest:
-    """`voice`: in place of the one that the options name. Raises UnknownVoice, ValueError for what
-    the model cannot do, and VoiceError."""
+    """Returns the voice prompt for the options; `voice` overrides the one they name. Raises
+    UnknownVoice, ValueError for what the model does not support, and VoiceError."""
     asked = _request_voice(store, config, tokenizer, options, voice)
     if options.whole_text and asked.clone is None:
         return replace(asked, prompt=prompts.with_whole_text(config, asked.prompt))
@@ -77,7 +77,7 @@ def _request_voice(
 
 
 def _voice(store: VoiceStore, config: TtsConfig, name: str) -> Voice | None:
-    """None: one described in the instructions."""
+    """Returns the named voice; None for one described by the instructions."""
     if name:
         return store.voice(name)
     if config.kind == "voice_design":
@@ -89,7 +89,7 @@ def _voice(store: VoiceStore, config: TtsConfig, name: str) -> Voice | None:
 
 
 class ClonesOnDevice:
-    """In the inference thread."""
+    """Uploads clones to the device; used by the inference thread."""
 
     def __init__(self, model: Qwen3Tts) -> None:
         self._model = model

@@ -1,23 +1,22 @@
-"""What the talker is given before the first frame of a segment, as the model was trained.
+"""Builds the talker's prompt before the first frame of a segment, as the model was trained.
 
-Every position is the sum of a text embedding and a codec embedding; a `PromptPosition` says which.
-First the
-instructions, if any, and `<|im_start|>assistant\\n`, as text alone; then the tags, with tts_pad:
-the language between think_bos and think_eos, the speaker, and at last codec_pad with tts_bos.
-Frame 0 comes next: codec_bos with the first token of the text.
+Every position is the sum of a text embedding and a codec embedding; a `PromptPosition` names them.
+First come the instructions, if any, and `<|im_start|>assistant\\n`, as text only; then, with
+tts_pad, the tags: the language between think_bos and think_eos, the speaker, and codec_pad with
+tts_bos. Frame 0 follows: codec_bos with the first token of the text.
 
-A voice cloned with its words goes on from a reference as if it had said that itself: codec_bos and
-then the codes of the reference, a frame a position, and with them the tokens of its words, one
-after another from the first position on, and right behind them the text to speak. So some of the
-text is in the prompt, and frame 0 follows the reference's last frame.
+A voice cloned with a transcript continues a reference as its own speech: codec_bos and the
+reference's codes, one frame per position, and alongside them the tokens of the transcript from the
+first position on, directly followed by the text to speak. So part of the text is in the prompt, and
+frame 0 follows the reference's last frame.
 
-That is for text that comes while it is spoken. Where all of it is there, it goes in before frame 0:
-behind the tags the tokens of the text and tts_eos, with codec_pad, and then frame 0 is codec_bos
-with tts_pad (`with_whole_text`). The voice then knows where a sentence goes.
+This layout serves text that arrives while it is spoken. If the whole text is known, it precedes
+frame 0: after the tags the text tokens and tts_eos, with codec_pad, and frame 0 is codec_bos with
+tts_pad (`with_whole_text`). The voice then knows how a sentence continues.
 
 The layouts are those of Qwen3-TTS: qwen_tts/core/models/modeling_qwen3_tts.py, `generate` and
-`generate_icl_prompt` with and without `non_streaming_mode`. There, named and described voices are
-given the whole text unless otherwise said, and cloned ones streaming text.
+`generate_icl_prompt` with and without `non_streaming_mode`. By default it uses the whole text for
+named and described voices, and streaming text for cloned ones.
 """
 
 from collections.abc import Hashable
@@ -42,16 +41,16 @@ LANGUAGES = {
     "pt": "portuguese",
     "ru": "russian",
 }
-"""ISO 639 codes outside, names in the model's configuration."""
+"""ISO 639 codes to the language names in the model's configuration."""
 MAX_PREFIX = 512
-"""Positions before the first frame: instructions of 500 tokens, or a reference of 40 s. As many are
-left for frames."""
+"""Maximum positions before the first frame: instructions of 500 tokens or a reference of 40 s. As
+many are left for frames."""
 SMALL = "0b6"
-"""The size that was not trained to follow instructions."""
+"""The model size that was not trained to follow instructions."""
 
 
 class Tokenizer(Protocol):
-    """See models.tokenizer."""
+    """The part of `models.qwen3.tokenizer.Tokenizer` used here."""
 
     im_start: int
     im_end: int
@@ -61,23 +60,23 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class VoicePrompt:
-    """All that a segment's prompt is made of but the text."""
+    """Everything in a segment's prompt except the text."""
 
     key: Hashable
-    """Of `rows`: two with the same key have the same rows and vectors."""
+    """Identifies `rows`: equal keys mean equal rows and vectors."""
     rows: tuple[PromptPosition, ...]
-    """The same for every text."""
+    """Positions that are the same for every text."""
     vectors: object | None = None
-    """A tensor [n, hidden] on the device, that `PromptPosition.vector` counts in."""
+    """Tensor [n, hidden] on the device, indexed by `PromptPosition.vector`."""
     open: tuple[PromptPosition, ...] = ()
-    """Positions behind `rows` that take a token of the text each."""
+    """Positions after `rows` that each take one text token."""
     lead: tuple[int, ...] = ()
-    """Tokens that go in with the first frames, before the text."""
+    """Tokens fed with the first frames, before the text."""
     reference: object | None = None
-    """What the runner's `begin` is given: the codes of the reference."""
+    """Codes of the reference, passed to the runner's `begin`."""
     beside_text: int = -1
-    """Code beside each token of a text that goes in before frame 0 as a whole; -1: the text goes in
-    with the frames."""
+    """Code paired with each token of a text that precedes frame 0; -1: the text is fed with the
+    frames."""
 
     @property
     def start(self) -> int:
@@ -91,23 +90,23 @@ class VoicePrompt:
 
 @dataclass(frozen=True)
 class Clone:
-    """A voice out of a recording, on the device."""
+    """A voice cloned from a recording, on the device."""
 
     key: Hashable
     vectors: object
-    """[1 + frames, hidden]: the speaker's vector, then for each frame of the reference the sum of
-    the embeddings of its codes."""
+    """[1 + frames, hidden]: the speaker's vector, then per reference frame the sum of its codes'
+    embeddings."""
     frames: int = 0
-    """Of the reference; 0: its words are not known, the speaker's vector is all."""
+    """Frames of the reference; 0: no transcript, only the speaker's vector is used."""
     words: str = ""
-    """What is said in the reference."""
+    """Transcript of the reference."""
     reference: object | None = None
-    """Its codes [frames, codebooks]."""
+    """Codes of the reference, [frames, codebooks]."""
 
 
 def follows_instructions(config: "TtsConfig") -> bool:
-    """Whether the model speaks as it is told to. Others are given no instructions: the official
-    package drops them for the small model, and has no place for them with a clone."""
+    """Returns whether the model follows instructions. Other models get none: the official package
+    drops them for the small model and does not support them with clones."""
     if config.kind == "custom_voice":
         return config.size != SMALL
     return config.kind == "voice_design"
@@ -120,9 +119,9 @@ def named_voice(
     language: str = "",
     instructions: str = "",
 ) -> VoicePrompt:
-    """One of the model's own speakers, in upper or lower case. `language`: ISO 639 code; empty: the
-    model finds out, and speaks the speaker's dialect where it has one. Raises UnknownVoice, and
-    ValueError for a language the model does not speak or instructions that are too long."""
+    """Returns the prompt of one of the model's own speakers (case-insensitive). `language` is an
+    ISO 639 code; empty: detected by the model, with the speaker's dialect if there is one. Raises
+    UnknownVoice, and ValueError for an unsupported language or too long instructions."""
     name = speaker.lower()
     if name not in config.speakers:
         known = ", ".join(sorted(config.speakers))
@@ -141,7 +140,7 @@ def named_voice(
 def described_voice(
     config: "TtsConfig", tokenizer: Tokenizer, description: str, language: str = ""
 ) -> VoicePrompt:
-    """A voice as the words say. Raises ValueError as `named_voice` does."""
+    """Returns the prompt of a described voice. Raises ValueError like `named_voice`."""
     spoken = _language(config, language)
     rows = (*_instructions(tokenizer, description), *_tags(config, tokenizer, spoken))
     return _bounded(VoicePrompt(("described", spoken, description), rows))
@@ -150,14 +149,14 @@ def described_voice(
 def cloned_voice(
     config: "TtsConfig", tokenizer: Tokenizer, clone: Clone, language: str = ""
 ) -> VoicePrompt:
-    """The voice of a recording. Raises ValueError as `named_voice` does, and for a reference that
-    is too long."""
+    """Returns the prompt of a cloned voice. Raises ValueError like `named_voice`, and for a too
+    long reference."""
     spoken = _language(config, language)
     tags = _tags(config, tokenizer, spoken, PromptPosition(config.tts_pad, vector=0))
     key = ("cloned", clone.key, spoken)
     if not clone.frames:
         return _bounded(VoicePrompt(key, tags, clone.vectors))
-    # The reference's last frame is what comes before frame 0, which is no row of the prompt.
+    # The reference's last frame precedes frame 0 and is no row of the prompt.
     said = [
         PromptPosition(codec=config.codec_bos),
         *(PromptPosition(vector=i) for i in range(1, clone.frames)),
@@ -177,12 +176,13 @@ def cloned_voice(
 
 
 def with_whole_text(config: "TtsConfig", prompt: VoicePrompt) -> VoicePrompt:
-    """For texts that are there before the first frame. Not for a voice with a reference."""
+    """Returns the prompt for a text that is known before the first frame; not for a voice with a
+    reference."""
     return replace(prompt, beside_text=config.codec_pad)
 
 
 def _language(config: "TtsConfig", code: str) -> str:
-    """Its name in the model's configuration; empty: to be found out."""
+    """Returns the language's name in the model's configuration; empty: to be detected."""
     name = LANGUAGES.get(code, "")
     if code and name not in config.languages:
         known = ", ".join(code for code, name in LANGUAGES.items() if name in config.languages)

@@ -1,4 +1,4 @@
-"""A recording of somebody, out of whatever file it was sent in."""
+"""Decodes the recording for a voice clone from any common audio file."""
 
 from typing import BinaryIO
 
@@ -13,13 +13,14 @@ FORMATS = (
     *("aac", "aiff", "amr", "asf", "avi", "caf", "flac", "matroska", "mov", "mp3", "mpegts"),
     *("ogg", "wav"),
 )
-"""That are read. Playlists and the like are not: they name other files and hosts."""
+"""Accepted container formats. Playlists and the like are excluded, because they refer to other
+files and hosts."""
 MAX_CHANNELS = 8
 
 
 def read_recording(file: BinaryIO) -> tuple[Pcm, int]:
-    """One channel and its rate in Hz; READ_S of it and a little more at most, however long
-    it is. Takes a core for some 100 ms. Raises VoiceError."""
+    """Returns mono int16 samples and their rate in Hz, at most slightly more than READ_S seconds.
+    Takes a core for about 100 ms. Raises VoiceError."""
     import av  # a server that clones nobody does without
 
     blocks: list[Pcm] = []

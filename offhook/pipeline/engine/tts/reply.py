@@ -1,8 +1,8 @@
-"""One reply between its text and its sound: words to tokens for the engine, and the samples of the
-engine to pieces of speech that end with the words written. No loop, no thread.
+"""One reply between its text and its audio: feeds words as tokens to the engine and cuts its
+samples into pieces that end with words. It uses no event loop and no thread.
 
-The engine is given the words as far as it needs them ahead. The rest waits here, and so does all of
-it while too much sound waits to be taken.
+The engine gets words only as far ahead as it needs; the rest waits here, and all of it while too
+much audio is undelivered.
 """
 
 import re
@@ -23,32 +23,32 @@ from offhook.pipeline.speech.voice.voice_sound import VoiceSound
 from offhook.pipeline.speech.voice.word_marks import Pace, WordMarks, punctuation
 
 MAX_WAITING_CHARS = 100_000
-"""Text written and not yet spoken, about two hours of it."""
+"""Limit of text not yet spoken, in characters: about two hours."""
 LIVE_TOKENS = 256
-"""Given to the engine and not yet in its model: more than a minute of speech."""
+"""Tokens given to the engine but not yet to its model: more than a minute of speech."""
 READ_CHARS = 400
-"""That are read at a time: a long text must not keep all others waiting."""
+"""Characters read at a time, so that a long text does not block other replies."""
 FILE_TOKENS = 96
-"""Of a reply that nobody listens to, which is spoken as fast as it can be: half a minute. More than
-a segment has (`tts_streams.token_limit`), or one whose whole text is to be known never begins."""
+"""The same limit for a reply that is not live: half a minute of speech. It exceeds the length of a
+segment (`streams.token_limit`), or a prompt with the whole text would never start."""
 LIVE_S = 30
-"""s of sound that nobody has taken, with which the engine gets no more words."""
+"""Undelivered audio in s beyond which the engine gets no more words."""
 FILE_S = 10
 FLUENT_SAMPLES = RATE_OUT * 3 // 10
-"""Of a reply, before sound is held back for want of text: the first words come one by one, a little
-slower than they could be spoken, and all wait for the first sound."""
+"""Initial audio of a reply, in samples, delivered without waiting for text: the first words arrive
+one by one, slightly slower than speech, and the listener is waiting."""
 SHORT_CHARS = 500
 SHORT_S = 45
-"""What is longer is hardly said again word by word."""
+"""Replies longer than this, in s, are not cached, since they rarely recur verbatim."""
 _NOT_LATIN = re.compile("[\u0370-\u1cff\u2e80-\ufb00]")
 BREAKS = {"": Break.WORD, ",": Break.CLAUSE, ".": Break.SENTENCE}
 FEWEST_WORDS, MOST_WORDS = 2, 12
-"""Of the beginning of a text, by which its language is judged."""
+"""Words of the text's start that decide its language."""
 NO_SOUND: Pcm = np.zeros(0, np.int16)
 
 
-class Given(NamedTuple):
-    """Tokens for the engine, and what ends with them."""
+class WordTokens(NamedTuple):
+    """Tokens for the engine, with the boundary after them."""
 
     tokens: list[int]
     ends: Break
@@ -56,7 +56,7 @@ class Given(NamedTuple):
 
 @dataclass
 class VoiceProfile:
-    """What is learnt of a voice, reply by reply."""
+    """Pace and gain learned from earlier replies of a voice."""
 
     pace: Pace = field(default_factory=Pace)
     gain: float = 1.0
@@ -64,41 +64,43 @@ class VoiceProfile:
 
 class Reply:
     def __init__(
-        self, vocabulary: Vocabulary, language: str, options: VoiceOptions, manner: VoiceProfile
+        self, vocabulary: Vocabulary, language: str, options: VoiceOptions, profile: VoiceProfile
     ) -> None:
-        """`language`: ISO 639-1 code of the text; empty: found out from its first words."""
+        """`language` is the ISO 639-1 code of the text; empty: detected from its first words."""
         self._language = language
         self._reader = TextReader(language or UNKNOWN, options.normalise)
         self._tokens = TokenStream(vocabulary)
-        self._manner = manner
-        self._marks = WordMarks(options.speed, manner.pace)
-        self._sound = VoiceSound(options.speed, manner.gain)
+        self._profile = profile
+        self._marks = WordMarks(options.speed, profile.pace)
+        self._sound = VoiceSound(options.speed, profile.gain)
         self._most_tokens = LIVE_TOKENS if options.live else FILE_TOKENS
         self._most_samples = RATE_OUT * (LIVE_S if options.live else FILE_S)
         self.short_text: str | None = ""
-        """All that was written; None when it is long."""
+        """All text written; None if it is long."""
         self.short_speech: list[Speech] | None = []
-        """All that was made; None when it is long."""
+        """All audio produced; None if it is long."""
         self._unread: deque[str] = deque()
-        self._letters = 0  # of the text, in tokens
-        self._ends: deque[tuple[int, Break]] = deque()  # of words: how many letters, and what ends
+        self._letters = 0  # tokens of the text read so far
+        # per word: its end in tokens and its boundary
+        self._ends: deque[tuple[int, Break]] = deque()
         self._open: list[int] = []  # tokens of a word that has not ended
-        self._waiting: deque[Given] = deque()
-        self._given = 0  # tokens
+        self._waiting: deque[WordTokens] = deque()
+        self._given = 0  # tokens given to the engine
         self._taken = 0
         self._waiting_chars = 0
         self._pieces: deque[Speech] = deque()
-        self._untaken = self._made = 0  # samples
-        self._heard = 0  # samples of the engine's
+        self._unread_samples = self._made = 0  # samples
+        self._heard = 0  # samples received from the engine
         self._starved = False
-        self._ended = self._finished = False  # the text, and the reading of it
+        # whether the text has ended, and whether all of it has been read
+        self._ended = self._finished = False
         self.over = False
-        """No more speech will come."""
+        """No more speech follows."""
 
     # --- text ---
 
     def write(self, text: str) -> None:
-        """Raises TextTooLong, taking none."""
+        """Adds text. Raises TextTooLong, adding none."""
         if self._waiting_chars + len(text) > MAX_WAITING_CHARS:
             raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters wait to be spoken")
         self._waiting_chars += len(text)
@@ -111,8 +113,9 @@ class Reply:
         self._unread.extend(text[i : i + READ_CHARS] for i in range(0, len(text), READ_CHARS))
 
     def _find_language(self, text: str) -> None:
-        """What the words so far are in. One alone does not tell unless by its letters, so the first
-        may be read wrongly: that matters to numbers and signs, which hardly ever come first."""
+        """Detects the language of the words so far. A single word is not enough except by its
+        script, so the first may be read in the wrong language; that affects numbers and symbols,
+        which rarely come first."""
         words = len(text.split()) - (not text[-1:].isspace())
         if words >= FEWEST_WORDS or _NOT_LATIN.search(text):
             language = language_of(text, LANGUAGES)
@@ -123,10 +126,13 @@ class Reply:
     def end(self) -> None:
         self._ended = True
 
-    def words(self) -> list[Given]:
-        """What the engine is to be given now."""
+    def words(self) -> list[WordTokens]:
+        """Returns the words to give to the engine now."""
         found = []
-        while self._given - self._taken < self._most_tokens and self._untaken < self._most_samples:
+        while (
+            self._given - self._taken < self._most_tokens
+            and self._unread_samples < self._most_samples
+        ):
             if self._waiting:
                 found.append(self._waiting.popleft())
                 self._given += len(found[-1].tokens)
@@ -138,11 +144,11 @@ class Reply:
 
     @property
     def end_of_text(self) -> bool:
-        """No more words will come."""
+        """Whether no more words follow."""
         return self._finished and not self._waiting
 
     def _read(self) -> bool:
-        """More of the text; False: there is none for now."""
+        """Reads more of the text; returns False if there is none at present."""
         if self._unread:
             self._say(self._reader.feed(self._unread.popleft()))
         elif self._ended and not self._finished:
@@ -157,7 +163,8 @@ class Reply:
         for word in words:
             self._marks.written(word)
             if word.spoken:
-                # Behind white space the next word begins with a space, or ends this one's sentence.
+                # After white space the next word starts with a space, or this one ends its
+                # sentence.
                 over = word.text[-1].isspace()
                 self._add(word.spoken, BREAKS[punctuation(word.spoken)], over)
 
@@ -171,18 +178,18 @@ class Reply:
             self._close_words()
 
     def _close_words(self) -> None:
-        """Words that end with the last token."""
+        """Emits the words that end with the last token."""
         ended = []
         while self._ends and self._ends[0][0] <= self._letters:
             ended.append(self._ends.popleft()[1])
         if ended and self._open:
-            self._waiting.append(Given(self._open, max(ended)))
+            self._waiting.append(WordTokens(self._open, max(ended)))
             self._open = []
 
     # --- sound ---
 
     def receive(self, told: EngineEvent) -> None:
-        """What the engine tells."""
+        """Handles an event of the engine."""
         if isinstance(told, Spoken):
             self._taken = told.tokens
             self._sound.starved(self._starved and self._heard > FLUENT_SAMPLES)
@@ -191,18 +198,18 @@ class Reply:
         elif isinstance(told, Ended):
             self._track_words(self._sound.finish())
             self._put(NO_SOUND, [*self._marks.finish(), *self._unsaid()])
-            self._manner.gain = self._sound.gain
+            self._profile.gain = self._sound.gain
             self.over = True
         elif not self._waiting and not self._unread:
             self._starved = True
 
     def _unsaid(self) -> list[str]:
-        """Text that the model ended before."""
+        """Returns the text that the model left unspoken."""
         held = [] if self._finished else [word.text for word in self._reader.finish()]
         return [*held, *self._unread]
 
     def _track_words(self, pcm: Pcm) -> None:
-        """Cut where words end."""
+        """Cuts the audio where words end."""
         begin = 0
         for at in range(0, len(pcm), FRAME_SAMPLES):
             texts = self._marks.heard(pcm[at : at + FRAME_SAMPLES])
@@ -215,7 +222,7 @@ class Reply:
         text = "".join(texts)
         if len(pcm) or text:
             self._made += len(pcm)
-            self._untaken += len(pcm)
+            self._unread_samples += len(pcm)
             self._pieces.append(Speech(pcm, text))
             if self.short_speech is not None:
                 self.short_speech.append(self._pieces[-1])
@@ -223,16 +230,16 @@ class Reply:
                     self.short_speech = None
 
     def play(self, pieces: list[Speech]) -> None:
-        """All of the reply, from elsewhere; nothing was made of it yet."""
+        """Plays a cached reply instead, before any audio has been produced."""
         self._pieces.extend(pieces)
-        self._untaken = sum(len(piece.pcm) for piece in pieces)
+        self._unread_samples = sum(len(piece.pcm) for piece in pieces)
         self.over = True
 
     def speech(self) -> Speech | None:
-        """The next piece; None: there is none yet."""
+        """Returns the next piece of speech, or None if there is none yet."""
         if not self._pieces:
             return None
         piece = self._pieces.popleft()
-        self._untaken -= len(piece.pcm)
+        self._unread_samples -= len(piece.pcm)
         self._waiting_chars -= len(piece.text)
         return piece

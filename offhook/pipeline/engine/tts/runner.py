@@ -1,21 +1,20 @@
-"""Many voices through one Qwen3-TTS at once: prefill, frames, and the codec that makes them sound.
+"""Runs batches of many streams through one Qwen3-TTS: prefill, frames, and the codec.
 
-No policy here: a `Step` says which slot makes its next frame and with which token of text, a
-`Piece` which frames become sound; the runner packs a batch and launches (see `RunnerProtocol`).
-What the device keeps for a stream, under its slot:
+There is no policy here: a `Step` states which slot makes its next frame with which text token, a
+`Piece` which frames to decode; the runner packs a batch and launches it (see `RunnerProtocol`). On
+the device, each slot holds for its stream:
 
 - the talker's keys and values, in pages;
-- the codes of its latest RING frames: the last of them go into the next frame, and all of them to
-  the codec;
-- which first codes its segment has had, for the repetition penalty: beside each code is the number
-  of the segment that had it last, so that a new segment has had none;
+- the codes of its latest RING frames, for the next frame and for the codec;
+- the first codes used in its segment, for the repetition penalty: each code carries the number of
+  the segment that used it last, so a new segment starts with none;
 - the state of the codec.
 
-Slot 0 of everything and page 0 of the cache are scratch: padding reads and writes there.
+Slot 0 and page 0 are scratch space that padding reads and writes.
 
-A frame is one CUDA graph: embeddings, talker, predictor, all drawing, and what is noted of it. How
-a slot draws goes with the integers of each launch. Two CUDA streams: `speak` makes codes, `sound`
-makes sound of them meanwhile. One thread calls everything.
+A frame is one CUDA graph: embeddings, talker, predictor, sampling and bookkeeping. Sampling
+parameters are part of each launch's integers. There are two CUDA streams: `speak` makes codes while
+`sound` decodes them. All methods are called by one thread.
 """
 
 from collections import OrderedDict
@@ -60,23 +59,22 @@ from offhook.pipeline.models.qwen3_tts.model import Qwen3Tts
 
 RING = 32
 REFERENCES = 16
-"""Voices of which the codec's state after their reference is kept; another takes the place of the
-one used longest ago."""
+"""Voices whose codec state after the reference is kept; the least recently used is evicted."""
 LEAST_PROMPT = 8
-"""Rows; no voice's prefix has fewer."""
+"""Minimum captured prompt rows; no voice prefix is shorter."""
 
-# The sizes captured. A step is as long for 12 streams as for 9: both read all weights.
+# Captured sizes. A step takes as long for 12 streams as for 9: both read all weights.
 STREAM_LADDER = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 TOKEN_LADDER = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 COPY_LADDER = (1, 4, 16)
 MAX_CODEC_FRAMES = 512
-"""Of all streams in one launch: it bounds the memory of the codec's widest layers."""
+"""Maximum frames of all streams in one codec launch; bounds the memory of its widest layers."""
 
 T = TypeVar("T")
 
 
 class Launch(Generic[T]):
-    """See `speaking.Launched`."""
+    """A launch in flight; implements `messages.Launched`."""
 
     def __init__(self, results: Sequence[Pending], read: Callable[[], T]) -> None:
         self._results = results
@@ -90,8 +88,8 @@ class Launch(Generic[T]):
 
 
 class TtsRunner:
-    """The model with its state for `slots` streams and `pages` pages of KV cache. See
-    `RunnerProtocol`; two steps and two decodes may be under way before the first is asked for."""
+    """Qwen3-TTS with device state for `slots` streams and `pages` KV pages; implements
+    `RunnerProtocol`. Two steps and two decodes may be in flight before the first result is read."""
 
     ring = RING
 
@@ -105,8 +103,8 @@ class TtsRunner:
         batches: Sequence[int] = STREAM_LADDER,
         prompts: Sequence[int] = TOKEN_LADDER,
     ) -> None:
-        """Without `graphs` a GPU launches kernel by kernel (to compare). batches, prompts: the
-        sizes in streams and in rows that are captured, ascending."""
+        """Without `graphs` a GPU launches kernel by kernel, for comparison. `batches` and `prompts`
+        are the captured sizes in streams and rows, ascending."""
         self.model = model
         self.codec = codec
         self.slots = slots
@@ -120,13 +118,13 @@ class TtsRunner:
         c = model.config
         largest = self._enough(self.max_batch)[-1]
         self._cache = KVCache(c.talker, pages, PAGE_SIZE, self.device, dtype)
-        model.quicken()
+        model.fuse_steps()
         self._predictor_cache = model.predictor_cache(largest)
         self._starts = torch.arange(largest + 1, device=self.device, dtype=torch.int32)
         hidden = c.talker.hidden_size
         self._vectors = torch.zeros(prompts[-1], hidden, device=self.device, dtype=dtype)
         self._said_in = torch.zeros(slots + 1, c.codec_vocab, device=self.device, dtype=torch.int32)
-        # The codes of all slots; of what a segment's first frame comes after; of a reference.
+        # Codes of all slots; of the frame before a segment's first; of a reference.
         self._begin_row = (slots + 1) * RING
         rows = self._begin_row + 1 + MAX_FRAMES
         self._ring = torch.zeros(rows, c.codebooks, device=self.device, dtype=torch.int64)
@@ -134,7 +132,7 @@ class TtsRunner:
         self._codec_state = codec.new_state(slots + REFERENCES * (c.kind == "base"))
         self._references: OrderedDict[int, tuple[Tensor, int]] = OrderedDict()
         self._make_books(slots)
-        # Codes first: the codec's large grids must not stand in the way of a frame's small ones.
+        # Codes have priority: the codec's large grids must not delay a frame's small ones.
         self._speak = torch.cuda.Stream(priority=-1) if self._cuda else None
         self._sound = torch.cuda.Stream() if self._cuda else None
         self._stepped = [torch.cuda.Event() for _ in range(2)] if self._cuda else []
@@ -148,17 +146,17 @@ class TtsRunner:
         return torch.zeros(count, dtype=dtype, pin_memory=self._cuda)
 
     def _make_books(self, slots: int) -> None:
-        """What the host knows of each slot. Slot 0 draws as others do."""
+        """Creates the host's state of each slot. Slot 0 samples like the others."""
         self._pages_of = np.zeros((slots + 1, TABLE_WIDTH), np.int32)
         self._counts = np.ones((len(COUNTS), slots + 1), np.int64)
         self._floats = np.ones((len(FLOATS), slots + 1), np.float32)
         self._segments = 0
         self._segment = np.zeros(slots + 1, np.int64)
-        # Frames of the slot since the runner began, which say where in the ring they are:
-        self._first = np.zeros(slots + 1, np.int64)  # the segment's first
+        # Frames of the slot since the runner started, which give their place in the ring:
+        self._first = np.zeros(slots + 1, np.int64)  # first frame of the segment
         self._next = np.zeros(slots + 1, np.int64)
         self._referred = np.zeros(slots + 1, np.int64)  # frames of the segment's reference
-        self._step_of = np.zeros(slots + 1, np.int64)  # the step that made the slot's last
+        self._step_of = np.zeros(slots + 1, np.int64)  # step that made the slot's latest frame
         self._step = self._waited = self._decode = 0
 
     def _make_stages(self) -> None:
@@ -196,14 +194,14 @@ class TtsRunner:
         }
 
     def _enough(self, most: int) -> list[int]:
-        """Of the batches, up to what holds so many streams."""
+        """Returns the captured sizes up to the one that holds `most` streams."""
         return [n for n in self._batches if n < most] + [min(n for n in self._batches if n >= most)]
 
     # --- making ready ---
 
     @torch.inference_mode()
     def warm_up(self, progress: Callable[[float, str], None] = lambda fraction, what: None) -> None:
-        """Compile and capture every size; nothing is captured once streams are served."""
+        """Compiles and captures every size; nothing is captured once streams are served."""
         stages = [(s, self._speak) for s in (self.step_stage, self.prefill_stage, self.copy_stage)]
         stages += [(s, self._sound) for s in reversed(self.codec_stages.values())]
         stages.append((self.recall_stage, self._sound))
@@ -290,8 +288,8 @@ class TtsRunner:
     def begin(
         self, slot: int, seed: int, sampling: Sampling, reference: object | None = None
     ) -> None:
-        """`reference`: codes, int64 [frames, codebooks], on the device. What the codec is to make
-        of the segment before is launched already."""
+        """See `RunnerProtocol`; `reference` holds codes, int64 [frames, codebooks], on the device.
+        The codec launches of the previous segment must already have been made."""
         self._segments += 1
         self._segment[slot] = self._segments
         self._counts[:, slot] = seed, sampling.top_k, sampling.predictor_top_k
@@ -307,10 +305,10 @@ class TtsRunner:
                 self._ring[slot * RING + self._first[slot] % RING] = reference[-1]
             self._first[slot] += 1
             self._referred[slot] = len(reference)
-            self._copy(self.recall_stage, self._sound, [self._heard(reference)], [slot])
+            self._copy(self.recall_stage, self._sound, [self._decode_reference(reference)], [slot])
 
-    def _heard(self, reference: Tensor) -> int:
-        """The slot in which the codec has heard just this."""
+    def _decode_reference(self, reference: Tensor) -> int:
+        """Returns the slot whose codec state has decoded exactly this reference."""
         known = self._references.pop(id(reference), None)
         if known is None:
             slot = self.slots + 1 + len(self._references)
@@ -353,7 +351,7 @@ class TtsRunner:
         return Launch([pending], read)
 
     def _fill_steps(self, steps: Ints, size: Size) -> None:
-        """`steps`: a row each, [n, 4]."""
+        """Fills the step's fields from `steps` [n, 4], one row per step."""
         f = self.step_stage.fields(size)
         slots, _, frames, positions = steps.T
         n = len(steps)
@@ -364,7 +362,7 @@ class TtsRunner:
         f["after"][:n] = slots * RING + made % RING
         f["places"][:n] = places(self._pages_of[slots], positions)
         f["lengths"].view(np.int32)[:n] = positions + 1
-        every = f["slots"]  # padding too: it draws as others do
+        every = f["slots"]  # padding too: it samples like the others
         table(f["pages"])[:] = self._pages_of[every]
         f["segment"][:] = self._segment[every]
         for name, counts in zip(COUNTS, self._counts, strict=True):
@@ -424,7 +422,7 @@ class TtsRunner:
         return Launch([pending for _, pending in parts], read)
 
     def _await_codes(self, pieces: Sequence[Piece]) -> None:
-        """A step that makes nothing of the pieces may go on meanwhile."""
+        """Makes the codec wait for the steps that computed the pieces' codes, and no later ones."""
         if self._cuda:
             slots, first, count = np.array(pieces).T
             newest = self._first[slots] + first + count >= self._next[slots]
@@ -433,7 +431,7 @@ class TtsRunner:
                 torch.cuda.current_stream().wait_event(self._stepped[step % 2])
 
     def _launch_codec(self, slots: Ints, first: Ints, rows: Ints) -> Tensor:
-        """The codes in these rows of the ring, [n, frames], to int16 [n, samples]."""
+        """Decodes the codes in these rows of the ring, [n, frames], to int16 [n, samples]."""
         n, frames = rows.shape
         stage = self.codec_stages[frames]
         size = stage.fit(Size(n, frames))
@@ -444,7 +442,7 @@ class TtsRunner:
 
     def _run_codec(self, f: Fields, size: Size) -> Tensor:
         codes = self._ring[f["rows"]].view(size.items, size.groups, -1).transpose(1, 2)
-        # The frame that ends a segment has a first code that is no sound's.
+        # The first code of the frame that ends a segment is not audio.
         codes = codes.clamp(max=self.codec.config.codebook_size - 1)
         sound = codec_stream.stream(self.codec, codes, f["slots"], f["first"], self._codec_state)
         return (sound * 32767).round_().to(torch.int16)

@@ -1,21 +1,20 @@
-"""Which streams make a frame in the next batch.
+"""Decides which streams make a frame in the next batch.
 
-What counts is a stream's lead: for how long the sound that was made for it lasts from now on. The
-batch takes the streams with the least lead first. A live stream makes frames until its lead is
-LEAD; when nobody's is under WAKE, nothing is launched, so that streams come to be made together
-and the device is free for whoever comes next. A new stream counts as one with a lead of NEW, from
-the moment its text came: it goes before all but those that are about to run dry.
+The criterion is a stream's lead: how long its audio will last from now on. A batch takes the
+streams with the smallest lead first. A live stream makes frames until its lead is LEAD; while no
+lead is below WAKE nothing is launched, so that streams are batched together and the device is free
+for new ones. A new stream counts as having a lead of NEW from the moment its text arrives, so it
+precedes all but those about to run dry.
 
-How many go into a batch depends on who is in it:
+The size of a batch depends on its streams:
 
-- somebody who has spoken for a while is under BEHIND: there is too much to do, and large batches
-  do most in the time: as many as fit;
-- somebody is just beginning: as few as possible, for a short batch; but the size that is captured
-  is filled, which costs nothing;
-- else so many that whoever begins meanwhile does not wait long: BATCH_MS.
+- if a stream that has spoken for a while is below BEHIND, the device is overloaded and large
+  batches have the best throughput: as many as fit;
+- if a stream is just starting: as few as possible, for a short batch, but a captured size is filled
+  up, which costs nothing;
+- otherwise as many as keep the batch within BATCH_MS, so that new streams do not wait long.
 
-Files take what is left, in turn: places in a batch that cost nothing, and the device where no live
-stream needs it, FILE_BATCH_MS at a time.
+Files get the rest in turn: free places in a batch, and the idle device, FILE_BATCH_MS at a time.
 
 Times are float seconds. Everything is O(log n) for each stream in the batch.
 """
@@ -28,7 +27,7 @@ from heapq import heappop, heappush
 from offhook.pipeline.engine.tts.messages import SpeechCost
 
 LEAD = 0.6
-"""s of sound that are made ahead of what is heard."""
+"""Target lead in s of the audio made over the audio heard."""
 WAKE = 0.4
 BEHIND = 0.3
 NEW = 0.1
@@ -44,11 +43,11 @@ class Speaker:
     def __init__(self, live: bool) -> None:
         self.live = live
         self.ends = 0.0
-        """When the sound that was made for it will be over. s."""
+        """When its audio made so far will have been played, in s."""
         self.ramping = True
-        """It has only begun to speak."""
+        """Whether it has just started to speak."""
         self.entry = 0
-        """Of the queue, the one that counts; 0: in none."""
+        """Its valid queue entry; 0: not queued."""
 
 
 class TtsScheduler:
@@ -63,11 +62,11 @@ class TtsScheduler:
         self._entries = 0
 
     def step_ms(self, streams: int) -> float:
-        """How long a step of so many takes."""
+        """Returns the duration of a step with `streams` streams, in ms."""
         return self._step_ms[bisect_left(self._sizes, streams)]
 
     def want(self, speaker: Speaker) -> None:
-        """It can make a frame. It is in no queue."""
+        """Queues a stream that can make a frame."""
         self._entries += 1
         speaker.entry = self._entries
         if speaker.live:
@@ -76,19 +75,19 @@ class TtsScheduler:
             self._files.append((self._entries, speaker))
 
     def drop(self, speaker: Speaker) -> None:
-        """It cannot any more."""
+        """Removes a stream that can no longer make a frame."""
         speaker.entry = 0
 
     def due(self) -> float | None:
-        """When there is something for a batch; None: not as things are."""
+        """Returns when a batch should start, in s; None if nothing is queued."""
         if self._first_file() is not None:
             return 0.0
         first = self._first()
         return None if first is None else first[0] - WAKE
 
     def batch(self, now: float, step: Callable[[Speaker], bool]) -> None:
-        """`step` those who are to be in the next batch; it says whether they are, as somebody may
-        not be able to. They are in no queue then, until `want` is called after the batch."""
+        """Calls `step` for the streams of the next batch; it returns whether the stream joined.
+        Joined streams are no longer queued until `want` is called after the batch."""
         heap = self._heap
         count, limit = 0, self._sizes[-1]
         behind = relaxed = False
@@ -138,11 +137,11 @@ class TtsScheduler:
         return None
 
     def _fit(self, streams: int) -> int:
-        """The size captured that holds so many."""
+        """Returns the captured size that holds `streams` streams."""
         return self._sizes[bisect_left(self._sizes, streams)]
 
     def _within(self, ms: float) -> int:
-        """The largest size that takes so long at most; where one stream takes long already, twice
-        as long as that."""
+        """Returns the largest size that takes at most `ms`, or twice as long as one stream if that
+        is more."""
         most = max(ms, 2 * self._step_ms[0])
         return max(s for s, taken in zip(self._sizes, self._step_ms, strict=True) if taken <= most)

@@ -1,8 +1,8 @@
-"""The text of one stream: what the model has had of it, and where its segments end.
+"""The text of one stream: what the model has consumed, and where segments end.
 
-The model takes one token a frame, and speaks some 3.5 frames for each: text goes in long before it
-is heard. So a segment cannot be ended by its frames; it is ended by its text, at the end of a
-sentence, and then goes on for as many frames as the rest of the text needs.
+The model consumes one token per frame and speaks about 3.5 frames per token, so text is consumed
+long before it is heard. A segment is therefore ended through its text, at the end of a sentence,
+and then runs for the frames that the rest of the text needs.
 """
 
 from bisect import bisect_left
@@ -11,23 +11,23 @@ from collections.abc import Sequence
 from offhook.pipeline.engine.tts.messages import Break
 
 MAX_TEXT = 4096
-"""Tokens of a stream that wait to be spoken: about 20 minutes of speech."""
+"""Limit of a stream's unspoken text in tokens: about 20 minutes of speech."""
 SEGMENT_TOKENS = 64
-"""After so many (18 s of speech) a segment ends with the sentence: short enough for the voice not
-to drift, long enough for most replies to be one segment."""
+"""Tokens (18 s of speech) after which a segment ends with the sentence: short enough that the voice
+does not drift, long enough that most replies are one segment."""
 CUT_TOKENS = 24
-"""So long before its limit a segment ends at a comma, if no sentence ended before."""
+"""Tokens before its limit at which a segment ends at a comma, if no sentence has ended before."""
 WORD_TOKENS = 8
-"""And so long before it at any word; longer words are few."""
+"""Tokens before its limit at which a segment ends at any word; longer words are rare."""
 NOTHING = -1
 
 
 class TextOverrun(RuntimeError):
-    """More text than may wait; none of it was taken."""
+    """Raised when more text would wait than MAX_TEXT; none of it was added."""
 
 
 class Script:
-    """Positions are numbers of tokens since the stream's beginning."""
+    """The text of one stream. Positions are token counts since the start of the stream."""
 
     __slots__ = (
         "_after",
@@ -54,49 +54,49 @@ class Script:
         self.written = 0
         self.taken = 0
         self.ended = False
-        """No more will be written."""
+        """No more text will be written."""
         self.first = 0
-        """Where the segment begins."""
+        """Start of the segment."""
         self.limit = 0
-        """Tokens that the segment may have."""
+        """Maximum tokens of the segment."""
         self.closed = True
-        """The segment has all of its text; its end and then padding goes in."""
+        """The segment has all of its text; tts_eos and then padding follow."""
         self.stop = 0
-        """Up to here tokens can be taken without a thought."""
+        """Tokens up to this position can be consumed without further planning."""
         self._eos, self._pad = eos, pad
         self._after = eos
         self._tokens: list[int] = []
         self._base = 0  # position of the first of them
-        # Where words end, ascending, and what ends there.
+        # Word ends in ascending order, and their boundaries.
         self._places: list[int] = []
         self._kinds: list[Break] = []
-        self._lead: list[int] = []  # last first
+        self._lead: list[int] = []  # in reverse order
         self._lead_tokens = 0
         self._in_prompt = 0
         self._until = -1
 
     @property
     def left(self) -> int:
-        """Tokens the model has not had."""
+        """Tokens that the model has not consumed."""
         return self.written - self.taken
 
     @property
     def tokens(self) -> int:
-        """Of the segment, so far."""
+        """Tokens of the segment so far."""
         return self.taken - self.first
 
     @property
     def spent(self) -> bool:
-        """The segment's text is in the model, and that it has ended, too."""
+        """Whether the model has consumed the segment's text and tts_eos."""
         return self.closed and self._after == self._pad
 
     @property
     def at_sentence_end(self) -> bool:
-        """All that was written is in the model, and it is whole sentences."""
+        """Whether the model has consumed all text and it consists of whole sentences."""
         return self.taken == self.written and self._kind(self.taken) is Break.SENTENCE
 
     def write(self, tokens: Sequence[int], ends: Break) -> None:
-        """A word, and what ends with it. Raises TextOverrun."""
+        """Adds a word with the boundary after it. Raises TextOverrun."""
         if self.left + len(tokens) > MAX_TEXT:
             raise TextOverrun(f"{self.left} tokens wait to be spoken, {MAX_TEXT} may")
         self._tokens += tokens
@@ -105,8 +105,8 @@ class Script:
         self._kinds.append(ends)
 
     def begin(self, limit: int, lead: Sequence[int] = (), least: int = 0) -> None:
-        """A new segment of at most `limit` tokens, after `lead` which is not of the text. Where
-        fewer than `least` are there, it ends with the last whole sentence; see `ready`."""
+        """Starts a segment of at most `limit` tokens, preceded by the tokens of `lead`. With fewer
+        than `least` tokens it ends with the last whole sentence; see `ready`."""
         del self._tokens[: self.taken - self._base]
         self._base = self.first = self.stop = self.taken
         old = bisect_left(self._places, self.taken)
@@ -120,15 +120,15 @@ class Script:
         self._until = self._last_sentence() if self.left < least and not self.ended else -1
 
     def ready(self, least: int, whole: bool = False) -> bool:
-        """A segment may begin that needs `least` tokens, or all of its text, at once. `whole`: a
-        sentence is not all of it while more may come."""
+        """Returns whether a segment can start that needs `least` tokens, or all of its text. With
+        `whole`, a sentence does not count as all while more may follow."""
         if self.left >= max(1, least):
             return True
         sentence = not whole and self._last_sentence() > self.taken
         return self.left > 0 and (self.ended or sentence)
 
     def next_token(self) -> int:
-        """What goes in with the next frame; NOTHING: the text for it is not there yet."""
+        """Returns the token for the next frame, or NOTHING if the text has not arrived yet."""
         if self.taken == self.stop:
             if self._lead:
                 return self._lead.pop()
@@ -143,14 +143,14 @@ class Script:
         return self._tokens[self.taken - 1 - self._base]
 
     def prompt_tokens(self, count: int) -> list[int]:
-        """Of a segment just begun: what goes in before its first frame, in as many positions."""
+        """Returns the first `count` tokens of a new segment, which go into its prompt."""
         taken = [self.next_token() for _ in range(count)]
         self._in_prompt = self.tokens
         return taken
 
     def whole_text(self) -> list[int]:
-        """Of a segment just begun that was `ready` with more tokens than its limit: all of its text
-        and the end of it, which go in before its first frame."""
+        """Returns the whole text of a new segment with tts_eos, which precedes its first frame; the
+        segment must have been `ready` for more tokens than its limit."""
         taken = []
         while not self.spent:
             taken.append(self.next_token())
@@ -158,20 +158,20 @@ class Script:
         return taken
 
     def close(self) -> None:
-        """What the model has had is all of the segment's text."""
+        """Ends the segment's text with what the model has consumed."""
         self.closed, self.stop = True, self.taken
 
     def after(self, frames: int) -> int:
-        """How much of the text was in the model after so many frames of the segment."""
+        """Returns the text position consumed after `frames` frames of the segment."""
         return min(self.taken, self.first + self._in_prompt + max(0, frames - self._lead_tokens))
 
     def return_tokens(self, taken: int) -> None:
-        """The segment is over, and the tokens after `taken` went in too late."""
+        """Returns the tokens after `taken`, fed too late in an ended segment, to the text."""
         self.taken = taken
         self.close()
 
     def skip(self) -> None:
-        """Nothing more of the text is spoken."""
+        """Drops the rest of the text."""
         self.ended = True
         self.taken = self.written
         self.close()
@@ -179,7 +179,7 @@ class Script:
     # --- where a segment ends ---
 
     def _plan(self) -> None:
-        """All up to `stop` is taken: end the segment, or look how far it goes now."""
+        """Called when `stop` is reached: ends the segment or finds the next stop."""
         if (self.ended and self.taken == self.written) or self._ends_here():
             self.close()
         else:
@@ -192,7 +192,7 @@ class Script:
         return None
 
     def _last_sentence(self) -> int:
-        """Where the last whole sentence ends that waits; `taken` when there is none."""
+        """Returns the end of the last complete sentence waiting; `taken` if there is none."""
         for place, kind in zip(reversed(self._places), reversed(self._kinds), strict=True):
             if kind is Break.SENTENCE:
                 return max(place, self.taken)
@@ -215,15 +215,15 @@ class Script:
         return tokens >= self.limit - (CUT_TOKENS if kind is Break.CLAUSE else WORD_TOKENS)
 
     def _rest_of_sentence(self) -> tuple[int, bool]:
-        """Tokens until the next sentence's end, and whether that is known; else, how many there
-        are at least."""
+        """Returns the tokens up to the next sentence end and True, or the tokens known so far and
+        False."""
         for index in range(bisect_left(self._places, self.taken + 1), len(self._places)):
             if self._kinds[index] is Break.SENTENCE:
                 return self._places[index] - self.taken, True
         return self.left, self.ended
 
     def _next_stop(self) -> int:
-        """The next place where the segment might end."""
+        """Returns the next position where the segment might end."""
         last = self.first + self.limit
         rest, known = self._rest_of_sentence()
         if known and self.taken + rest <= last:

@@ -1,10 +1,10 @@
-"""What it takes to begin a segment: pages for it, and the voice's prefix in them.
+"""Starts segments: allocates their pages and prefills the voice's prefix into them.
 
-Prefixes are computed when a voice is first asked for, before there is any text, a few in a launch;
-see `VoicePrefixes`. They are written through slots of their own.
+Prefixes are computed when a voice is first requested, before there is any text, several per launch
+(see `VoicePrefixes`), through slots of their own.
 
-Pages: see `tts`. Who finds too few waits here, by deadline; nobody who comes later goes before,
-however little he needs.
+Streams that find too few pages wait here in deadline order; later streams never overtake them,
+however few pages they need.
 """
 
 from collections.abc import Hashable
@@ -18,28 +18,32 @@ from offhook.pipeline.engine.tts.streams import Stream, StreamState, pages_neede
 from offhook.pipeline.engine.tts.voice_prefixes import VoicePrefixes
 
 PREFIX_SLOTS = 4
-"""Of the runner, kept for prefixes: so many are computed in one launch."""
+"""Slots of the runner reserved for prefixes; as many are computed in one launch."""
 PROMPT_ROWS = 512
-"""Of one launch: everybody's frames wait for them."""
+"""Maximum prompt rows of one launch, since all frames wait for it."""
 SPARE_PART = 8
-"""One page of so many is only for segments that could not begin without it."""
+"""One page in this many is reserved for segments that could not start without it."""
 SEED_STEP = 0x9E3779B97F4A7C15
-"""Between the seeds of a stream's segments: 2^64 divided by the golden ratio."""
+"""Offset between the seeds of a stream's segments: 2^64 divided by the golden ratio."""
 SEED_BITS = (1 << 63) - 1
 
 
-class Begun(Enum):
+class PrefillResult(Enum):
+    """Whether a segment's next step can be launched."""
+
     YES = auto()
     LATER = auto()
-    """In one of the next launches it can."""
+    """It can start in one of the next launches."""
     NO_PAGES = auto()
     """It waits for pages; see `served`."""
 
 
 class SegmentPrefill:
+    """Allocates pages and computes prompts for new segments."""
+
     def __init__(self, runner: RunnerProtocol, prefix_pages: int) -> None:
         self.slots = runner.slots - PREFIX_SLOTS
-        """For streams: 1..slots."""
+        """Slots available to streams: 1..slots."""
         self._runner = runner
         self._pages = Pages(runner.pages)
         self._prefixes = VoicePrefixes(self._pages.allocate(prefix_pages))
@@ -56,21 +60,21 @@ class SegmentPrefill:
 
     @property
     def cold(self) -> bool:
-        """There are prefixes to compute."""
+        """Whether prefixes are waiting to be computed."""
         return bool(self._cold)
 
     def expect(self, voice: VoicePrompt) -> None:
-        """Somebody will speak with it."""
+        """Requests the prefix of a voice that is about to be used."""
         if self._prefixes.find(voice.key, self._launch) is None:
             self._cold[voice.key] = voice
 
     def release(self, stream: Stream) -> None:
-        """It needs its pages no more."""
+        """Frees the stream's pages."""
         self._pages.free(stream.pages)
         stream.pages = []
 
     def served(self) -> list[Stream]:
-        """Those who waited for pages and have them now."""
+        """Returns the streams that waited for pages and now have them."""
         served = []
         while self._queue:
             stream = self._queue[0][2]
@@ -84,7 +88,7 @@ class SegmentPrefill:
     # --- one launch ---
 
     def compute_prefixes(self) -> None:
-        """Of the voices asked for, as many as go into the launch."""
+        """Adds requested prefixes to the launch, as many as fit."""
         prompts: list[Prompt] = []
         for key, voice in list(self._cold.items()):
             if len(prompts) == PREFIX_SLOTS or self._rows + len(voice.rows) > PROMPT_ROWS:
@@ -100,22 +104,22 @@ class SegmentPrefill:
         if prompts:
             self._runner.prefill(prompts)
 
-    def begin(self, stream: Stream) -> Begun:
-        """Its next step can be frame 0 of a new segment, whose script has begun, too."""
+    def begin(self, stream: Stream) -> PrefillResult:
+        """Prepares the stream's next step as frame 0 of a new segment, whose script has begun."""
         voice = stream.voice
         rows = len(voice.open)
         if voice.whole_text:
             rows = min(stream.script.left, token_limit(MAX_TOKENS, voice)) + 1
         if self._rows and self._rows + rows > PROMPT_ROWS:
-            return Begun.LATER
+            return PrefillResult.LATER
         prefix = self._prefixes.find(voice.key, self._launch)
         if prefix is None:
             self._cold[voice.key] = voice
-            return Begun.LATER
+            return PrefillResult.LATER
         if (self._queue and not stream.pages) or not self._allocate_pages(stream):
             deadline = stream.ends if stream.live else float("inf")
             heappush(self._queue, (deadline, stream.number, stream))
-            return Begun.NO_PAGES
+            return PrefillResult.NO_PAGES
         self._copies[0].extend(prefix)
         self._copies[1].extend(stream.pages[: len(prefix)])
         self._runner.assign(stream.slot, stream.pages)
@@ -133,10 +137,10 @@ class SegmentPrefill:
             stream.start += len(text)
         seed = (stream.seed + stream.segments * SEED_STEP) & SEED_BITS
         self._runner.begin(stream.slot, seed, stream.sampling, voice.reference)
-        return Begun.YES
+        return PrefillResult.YES
 
     def _fill_open(self, stream: Stream) -> None:
-        """The first of the text goes into the prompt."""
+        """Puts the first text tokens into the prompt."""
         voice = stream.voice
         text = stream.script.prompt_tokens(len(voice.open))
         rows = [row._replace(text=token) for row, token in zip(voice.open, text, strict=True)]
@@ -144,7 +148,8 @@ class SegmentPrefill:
         self._rows += len(rows)
 
     def _allocate_pages(self, stream: Stream) -> bool:
-        """Pages for the segment that comes; fewer than it could use where others will want some."""
+        """Allocates pages for the next segment, fewer than it could use if others will need
+        some."""
         least, most = pages_needed(stream)
         there = len(stream.pages) + self._pages.left
         if there < least:
@@ -156,7 +161,8 @@ class SegmentPrefill:
         return True
 
     def launch(self) -> int:
-        """What `begin` needs on the device; the rows computed in this launch, prefixes too."""
+        """Launches the prompts collected by `begin` and returns the rows computed, including
+        prefixes."""
         if self._copies[0]:
             self._runner.copy(*self._copies)
             self._copies = ([], [])

@@ -1,11 +1,10 @@
-"""For tests and benchmarks: a runner without a model or a device, and one whose random model seems
-to know when to end.
+"""Simulated TTS runners for tests and benchmarks: one without a model or device, and one whose
+random model ends its segments.
 
-`SimulatedRunner` takes the time a `SpeechCost` says, by a clock it is given, and looks at all that
-it is asked: what a step finds in the pages of its slot must be what was written there for it, codes
-must still be in the ring when the codec wants them, and nobody may wait. The sound tells whose it
-is: sample 0 of every frame is minus the number of the segment, sample 1 minus the number of the
-frame.
+`SimulatedRunner` takes the time of a `SpeechCost` on a given clock and checks every call: a step
+must find in its slot's pages what was written for it, codes must still be in the ring when the
+codec needs them, and nothing may block. The audio identifies itself: sample 0 of every frame is
+minus the segment's number, sample 1 minus the frame's number.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,17 +30,17 @@ from offhook.pipeline.engine.tts.messages import (
 )
 
 LOUD = 8000
-"""Peak of what is not silent."""
+"""Peak of a frame that is not silent."""
 LOOK_FRAMES = 5
-"""Every so many frames of a segment its pages are looked at: what is wrong in them stays wrong."""
+"""Interval in frames at which a segment's pages are checked; corruption in them persists."""
 CODEC_SHARE = 0.5
-"""Part of the codec's time that steps under way take longer."""
+"""Share of the codec's time by which concurrent steps are slowed down."""
 T = TypeVar("T")
 
 
 @dataclass
 class SimulatedSegment:
-    """One run of the model that seems to be."""
+    """One run of the simulated model."""
 
     number: int
     slot: int
@@ -49,18 +48,18 @@ class SimulatedSegment:
     sampling: Sampling
     reference: object | None
     context: list[PromptPosition] = field(default_factory=list)
-    """What the first frame found in the cache."""
+    """Positions that the first frame found in the cache."""
     texts: list[int] = field(default_factory=list)
-    """Token of each frame."""
+    """Text token of each frame."""
     decoded: int = 0
 
 
 Ends = Callable[[SimulatedSegment], bool]
-"""Whether the model ends the segment in the frame whose text was added last."""
+"""Returns whether the model ends the segment with the frame whose text was added last."""
 
 
 class Simulated(Generic[T]):
-    """See `speaking.Launched`."""
+    """A simulated launch; implements `messages.Launched`."""
 
     def __init__(self, result: T, ends: float, clock: Callable[[], float]) -> None:
         self._result = result
@@ -79,7 +78,7 @@ class Simulated(Generic[T]):
 
 
 class SimulatedRunner:
-    """See `RunnerProtocol`. `quiet(segment, frame)`: whether a frame is silence."""
+    """Implements `RunnerProtocol`. `quiet(segment, frame)` returns whether a frame is silent."""
 
     ring = 32
 
@@ -97,11 +96,11 @@ class SimulatedRunner:
         self.pages = pages
         self.max_batch = cost.steps[-1][0]
         self.segments: list[SimulatedSegment] = []
-        """All that were begun."""
+        """All segments that were started."""
         self.batches: list[list[Step]] = []
         self.pieces: list[Piece] = []
         self.prefills: list[int] = []
-        """Rows of each."""
+        """Rows of each prefill."""
         self._cost = cost
         self._clock = clock
         self._eos = codec_eos
@@ -109,7 +108,7 @@ class SimulatedRunner:
         self._quiet = quiet
         self._of_slot: dict[int, SimulatedSegment] = {}
         self._assigned: dict[int, list[int]] = {}
-        # What lies at every position, and what each slot's run has written, as numbers.
+        # The content of every position, and what each slot has written, as numbers.
         self._cache = np.zeros((pages, PAGE_SIZE), np.int64)
         self._written = np.zeros((slots + 1, MAX_TOKENS), np.int64)
         self._rows: dict[PromptPosition, int] = {}
@@ -151,7 +150,7 @@ class SimulatedRunner:
         self._cache[page, position % PAGE_SIZE] = stamp
 
     def _read(self, slot: int, count: int) -> NDArray[np.int64]:
-        """What lies in the first positions of the slot."""
+        """Returns the content of the slot's first positions."""
         pages = self._assigned[slot][: -(-count // PAGE_SIZE)]
         found: NDArray[np.int64] = self._cache[pages].reshape(-1)[:count]
         return found

@@ -1,9 +1,8 @@
-"""What the speech engine knows of a stream, and how many frames a text may have.
+"""State of a stream in the TTS engine, and frame budgets of texts.
 
-Field: speech is about 3.5 frames a token, more where it is spelt out or spoken slowly. A model that
-does not find its end is stopped at FLOOR_FRAMES and FRAMES_PER_TOKEN for each token, slower than
-anybody speaks. What comes without an end is mostly the silence of the room, and that is
-noticed long before; see `Loudness`.
+Speech has about 3.5 frames per token, more if it is spelled out or slow. A model that does not stop
+is stopped after FLOOR_FRAMES plus FRAMES_PER_TOKEN per token, slower than any speaker. A missing
+stop mostly yields room silence, which is detected much earlier; see `Loudness`.
 """
 
 from dataclasses import dataclass
@@ -17,43 +16,44 @@ from offhook.pipeline.engine.tts.scheduler import Speaker
 from offhook.pipeline.engine.tts.script import Script
 
 MAX_FRAMES = 768
-"""Of a segment: a minute. In longer ones, it is reported, the voice drifts."""
+"""Maximum frames of a segment, one minute; in longer ones the voice reportedly drifts."""
 FLOOR_FRAMES = 38
-"""Of any text: 3 s, for a word alone with the breath around it."""
+"""Base frame budget of any text: 3 s, for a single word with breaths."""
 FRAMES_PER_TOKEN = 8
-"""More than twice the usual."""
+"""Frame budget per token, more than twice the usual."""
 LEAST_TOKENS = 32
-"""Where pages are short a segment begins with room for so many, and ends the sooner."""
+"""Minimum tokens of a segment when pages are scarce; it ends sooner then."""
 RAMP_FRAMES = 8
-"""After which a stream is no longer beginning."""
+"""Frames after which a stream no longer counts as starting."""
 FEW_TOKENS = 2
-"""The end of a text, a full stop, that is not worth speaking by itself: the model may end before it
-has had it."""
+"""Remaining tokens, e.g. a full stop, not worth another segment: the model may stop before them."""
 EARLY_ENDS = 3
-"""How often a stream goes on in a new segment after the model ended before the text."""
+"""How often a stream restarts in a new segment after the model stopped before the end of the
+text."""
 QUIET_LEVEL = 200
-"""Peak of silence, -44 dB of full scale."""
+"""Peak amplitude of silence, -44 dBFS."""
 QUIET_SHARE = 0.03
-"""Or so much of the loudest that was heard of the stream, -30 dB: a clone has its room with it."""
+"""Silence relative to the stream's loudest peak, -30 dB, since a clone includes its room noise."""
 QUIET_FRAMES = 19
-"""1.5 s of silence after the text are no pause."""
+"""Frames of silence after the text (1.5 s) that are no longer a pause."""
 
 
 class StreamState(Enum):
     IDLE = auto()
     """No segment, and no text for one."""
     WAITING = auto()
-    """A segment is to begin: in the queue, for a place in a batch or for pages."""
+    """A segment is to start: queued for a batch or waiting for pages."""
     SPEAKING = auto()
-    """It makes frames: in the queue or in the batch."""
+    """It makes frames: queued or in the batch."""
     LAGGING = auto()
     """So far ahead of the codec that its codes would be overwritten."""
     STARVED = auto()
     """There is no text for the next frame."""
     SPENT = auto()
-    """It has made all frames it may; whether the model ended in the last of them is not known."""
+    """It has made all permitted frames; whether the model ended in the last one is not known
+    yet."""
     DRAINING = auto()
-    """The segment is over, the rest of its sound is to come."""
+    """The segment is over; the rest of its audio is pending."""
     CLOSED = auto()
 
 
@@ -86,7 +86,7 @@ TRANSITIONS = {
     },
     StreamState.STARVED: {
         Event.TEXT: StreamState.SPEAKING,
-        # In a frame that was being made when the text ran out.
+        # In a frame in flight when the text ran out.
         Event.OVER: StreamState.DRAINING,
         Event.CLOSE: StreamState.CLOSED,
     },
@@ -97,7 +97,7 @@ TRANSITIONS = {
 
 
 class Segment:
-    """One run of the model. Frames are counted from its beginning."""
+    """One run of the model. Frames are counted from its start."""
 
     __slots__ = ("before", "decoded", "frames", "length", "slot", "start", "stream", "told")
 
@@ -106,18 +106,18 @@ class Segment:
         self.slot = stream.slot
         self.start = stream.start
         self.before = stream.frames
-        """Frames of the stream's segments before it."""
+        """Frames of the stream's earlier segments."""
         self.frames = 0
-        """Launched."""
+        """Frames launched."""
         self.decoded = 0
-        """Given to the codec."""
+        """Frames given to the codec."""
         self.told = 0
         self.length: int | None = None
-        """Frames that count, once it is over."""
+        """Valid frames, once the segment is over."""
 
     @property
     def made(self) -> int:
-        """Frames that count, as far as is known."""
+        """Valid frames as far as known."""
         return self.frames if self.length is None else self.length
 
 
@@ -165,19 +165,19 @@ class Stream(Speaker):
         self.script = script
         self.at_once = tokens_at_once(voice)
         self.start = voice.start
-        """Position of the first frame of its segment."""
+        """Position of the segment's first frame."""
         self.state = StreamState.IDLE
         self.pages: list[int] = []
         self.segment: Segment | None = None
         self.segments = 0
         self.frames = 0
-        """Of all segments that are over."""
+        """Frames of all completed segments."""
         self.silent = True
-        """Nobody hears it now: its next frame is a beginning."""
+        """Nothing is audible now: the next frame starts new audio."""
         self.awaited = False
-        """The sound of that frame is not there yet."""
+        """The audio of that frame is pending."""
         self.ramp_end = RAMP_FRAMES
-        """Frames after which it is no longer beginning."""
+        """Frames after which the stream no longer counts as starting."""
         self.starvations = 0
         self.early = False
         """The model ended the segment before its text."""
@@ -190,7 +190,7 @@ class Stream(Speaker):
 
 
 class Loudness:
-    """Notices when a stream has fallen silent, by the peaks of its pieces."""
+    """Detects from the peaks of its pieces that a stream has fallen silent."""
 
     __slots__ = ("_loudest", "_quiet_frames")
 
@@ -199,8 +199,8 @@ class Loudness:
         self._quiet_frames = 0
 
     def silent(self, pcm: Pcm, frames: int, spent: bool) -> bool:
-        """Whether the stream has been silent for QUIET_FRAMES up to the end of this piece, all
-        after its text was `spent`: what is silent before is a pause."""
+        """Returns whether the stream has been silent for QUIET_FRAMES up to the end of this piece,
+        all after its text was `spent`; earlier silence is a pause."""
         peak = int(pcm.max())
         if peak > self._loudest:
             self._loudest = peak
@@ -213,50 +213,49 @@ class Loudness:
 
 @dataclass
 class Counters:
-    """Since the engine began."""
+    """Totals since the engine started."""
 
     steps: int = 0
-    """Batches."""
+    """Batches run."""
     frames: int = 0
-    """Made, with the wasted ones."""
+    """Frames made, including wasted ones."""
     wasted_frames: int = 0
-    """Made after a segment's end, or of a cancelled stream and never told."""
+    """Frames made after a segment's end, or for a cancelled stream."""
     late_frames: int = 0
-    """Of live streams, told after the sound before them was over."""
+    """Frames of live streams delivered after the preceding audio had run out."""
     segments: int = 0
     early_ends: int = 0
-    """The model ended a segment before its text."""
+    """Segments that the model ended before their text."""
     budget_ends: int = 0
     silence_ends: int = 0
 
 
 def frame_budget(tokens: int) -> int:
-    """Frames that so many tokens of text may take."""
+    """Returns the frame budget of a text with `tokens` tokens."""
     return FLOOR_FRAMES + FRAMES_PER_TOKEN * tokens
 
 
 def positions_needed(voice: VoicePrompt, tokens: int) -> int:
-    """Of the cache, by a segment with so many tokens."""
+    """Returns the cache positions of a segment with `tokens` tokens."""
     text = tokens + 1 if voice.whole_text else 0
     return voice.start + text + len(voice.lead) + frame_budget(tokens)
 
 
 def token_limit(positions: int, voice: VoicePrompt) -> int:
-    """Tokens a segment may have for whose prompt and frames there is room in so many positions of
-    the cache."""
+    """Returns how many tokens a segment can have in `positions` cache positions."""
     room = positions - positions_needed(voice, 0)
     each = FRAMES_PER_TOKEN + voice.whole_text
     return min(room // each, (MAX_FRAMES - FLOOR_FRAMES) // FRAMES_PER_TOKEN)
 
 
 def tokens_at_once(voice: VoicePrompt) -> int:
-    """Tokens that a segment needs to begin, if its text is not shorter."""
+    """Returns the tokens that a segment needs to start, unless its text is shorter."""
     limit = token_limit(MAX_TOKENS, voice)
     return limit + 1 if voice.whole_text else min(len(voice.open) + 1, limit)
 
 
 def pages_needed(stream: Stream) -> tuple[int, int]:
-    """Pages for the segment that is to begin: at least, and at most."""
+    """Returns the minimum and maximum pages for the next segment."""
     voice = stream.voice
     most = token_limit(MAX_TOKENS, voice)
     if stream.script.ended:

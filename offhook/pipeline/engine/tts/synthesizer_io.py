@@ -27,7 +27,7 @@ from offhook.pipeline.engine.tts.reply import Reply, VoiceProfile
 from offhook.pipeline.engine.tts.voices import Clone, Reference, Voice, VoiceStore
 from offhook.pipeline.engine.tts.voices_io import Cloning
 from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
-from offhook.pipeline.speech.recognizer import EngineBroken, EngineError, EngineFull, Progress
+from offhook.pipeline.speech.recognizer import EngineError, EngineFailed, EngineOverloaded, Progress
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,
     MAX_SEED,
@@ -40,21 +40,21 @@ from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache
 from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample
 
 CACHE_BYTES = 64 << 20
-"""Of short replies said before: twenty minutes of speech."""
-MAX_MANNERS = 1000
-"""Voices of which is remembered how they speak; the one used longest ago gives way."""
+"""Size of the cache of short replies: twenty minutes of speech."""
+MAX_PROFILES = 1000
+"""Voices whose learned profile is kept; the least recently used is evicted."""
 
 
 class Qwen3Synthesizer:
-    """The model on one device, for all replies of the process. Raises EngineError when there is no
-    such device, or the shared cache cannot be.
+    """Qwen3-TTS on one device, shared by all replies of the process. Raises EngineError if the
+    device does not exist or the shared cache cannot be used.
 
-    When the thread breaks, as after an error of CUDA, all replies raise EngineBroken, and so does
-    whatever is asked for later.
+    When the inference thread fails, e.g. after a CUDA error, all replies and later calls raise
+    EngineFailed.
     """
 
     store: VoiceStore | None = None
-    """Of the voices, and what makes new ones; None until it has started."""
+    """The voices and their clones; None until `start` has finished."""
     cloning: Cloning | None = None
 
     def __init__(
@@ -70,12 +70,12 @@ class Qwen3Synthesizer:
         self._keeps_replies = models.audio_cache != NO_CACHE
         self.cache = ReplyCache(CACHE_BYTES, models.audio_cache if self._keeps_replies else "")
         self._asking = TaskSet()
-        """Of the shared cache, one a reply at most."""
+        """Lookups in the shared cache, at most one per reply."""
         self._replies: set[Qwen3Speech] = set()
-        """Those that are not over."""
-        self._manners: OrderedDict[Hashable, VoiceProfile] = OrderedDict()
+        """Replies in progress."""
+        self._profiles: OrderedDict[Hashable, VoiceProfile] = OrderedDict()
         self._sampling = Sampling()
-        # In the inference thread:
+        # Owned by the inference thread:
         self._engine: TtsEngine
         self._clones: ClonesOnDevice
         self._speaking: dict[int, Qwen3Speech] = {}
@@ -83,57 +83,57 @@ class Qwen3Synthesizer:
     # --- on the event loop ---
 
     async def start(self) -> None:
-        """Load and warm up in the inference thread. Raises EngineError."""
+        """Loads and warms up the model in the inference thread. Raises EngineError."""
         await self._inference.start(self._load)
         self.store = voice_store(self._models, self._loading.config)
         self.cloning = Cloning(self.store, self._encode)
         self._sampling = self._loading.sampling()
-        await asyncio.to_thread(language_of, "two words", LANGUAGES)  # which loads its model
+        await asyncio.to_thread(language_of, "two words", LANGUAGES)  # loads its model
 
     def voices(self) -> list[str]:
         return [voice.name for voice in self.store.voices()] if self.store else []
 
     def open(self, options: VoiceOptions = DEFAULT_VOICE) -> "Qwen3Speech":
-        """Raises EngineError, too: EngineBroken, and VoiceError for a clone that is broken."""
+        """Opens a reply. Raises EngineFailed, and VoiceError for a damaged clone."""
         return self._open(options)
 
     def _open(self, options: VoiceOptions, voice: Voice | None = None) -> "Qwen3Speech":
-        """`voice`: in place of the one that the options name."""
+        """Opens a reply; `voice` overrides the one that the options name."""
         loaded = self._loading
         assert self.store is not None
         asked = request_voice(self.store, loaded.config, loaded.tokenizer, options, voice)
         seed = secrets.randbelow(MAX_SEED) if options.seed is None else options.seed
-        # What was learnt of the voice would be heard: with a seed, the same is to come each time.
-        manner = self._manner(asked) if options.seed is None else VoiceProfile()
-        reply = Reply(loaded.tokenizer.vocabulary, asked.language, options, manner)
+        # With a seed the output must not depend on what was learned of the voice.
+        profile = self._profile(asked) if options.seed is None else VoiceProfile()
+        reply = Reply(loaded.tokenizer.vocabulary, asked.language, options, profile)
         engine = f"{self.name} {asked.prompt.key!r}"
         kept = options.cache and self._keeps_replies
         key = (lambda text: reply_key(engine, text, options)) if kept else None
         speech = Qwen3Speech(self, reply, key)
 
-        def order() -> None:
+        def command() -> None:
             prompt = self._clones.complete(asked)
             try:
                 number = self._engine.open(prompt, self._sampling, seed, options.live)
-            except EngineFull as error:
-                reason = EngineFull(f"{self.name}: {error}")
+            except EngineOverloaded as error:
+                reason = EngineOverloaded(f"{self.name}: {error}")
                 self._inference.call_soon(lambda: speech.fail(reason))
             else:
                 speech.number = number
                 self._speaking[number] = speech
 
-        self._inference.order(order)
+        self._inference.submit(command)
         self._replies.add(speech)
         return speech
 
-    def _manner(self, asked: VoiceRequest) -> VoiceProfile:
-        manner = self._manners.pop(asked.prompt.key, None) or VoiceProfile()
-        self._manners[asked.prompt.key] = manner
-        if len(self._manners) > MAX_MANNERS:
-            self._manners.popitem(last=False)
-        return manner
+    def _profile(self, asked: VoiceRequest) -> VoiceProfile:
+        profile = self._profiles.pop(asked.prompt.key, None) or VoiceProfile()
+        self._profiles[asked.prompt.key] = profile
+        if len(self._profiles) > MAX_PROFILES:
+            self._profiles.popitem(last=False)
+        return profile
 
-    # --- voices; see ClonesVoices ---
+    # --- voices; see VoiceCloner ---
 
     async def known_voices(self) -> list[KnownVoice]:
         if self.store is None:
@@ -165,11 +165,11 @@ class Qwen3Synthesizer:
 
     async def _encode(self, reference: Reference) -> Clone:
         encode = self._loading.encode
-        assert encode is not None  # the store refuses clones of a model that has none
+        assert encode is not None  # the store refuses clones for a model without encoders
         return await asyncio.get_running_loop().run_in_executor(self._encoder, encode, reference)
 
-    def _break(self, error: EngineBroken) -> None:
-        """The thread is gone: no reply gets another sample."""
+    def _break(self, error: EngineFailed) -> None:
+        """Fails every reply after the inference thread has failed."""
         for speech in list(self._replies):
             speech.fail(error)
 
@@ -195,7 +195,7 @@ def _known(voice: Voice) -> KnownVoice:
 
 
 class _Turns:
-    """As `Inference` calls them."""
+    """Adapts the engine to `Inference`."""
 
     def __init__(self, engine: TtsEngine) -> None:
         self.timer = engine.timer
@@ -206,13 +206,12 @@ class _Turns:
 
 
 class Qwen3Speech:
-    """One reply; see `SynthesizerStream`."""
+    """One reply; implements `SynthesizerStream`."""
 
     def __init__(
         self, synthesizer: Qwen3Synthesizer, reply: Reply, key: Callable[[str], str] | None
     ) -> None:
-        """`key`: of a whole text in the cache; None: the reply is not to come from there, nor to be
-        kept."""
+        """`key` returns the cache key of a whole text; None: the reply is not cached."""
         self._synthesizer = synthesizer
         self._reply = reply
         self._key = key
@@ -221,7 +220,7 @@ class Qwen3Speech:
         self._cancelled = False
         self._end_given = False
         self.number: int | None = None
-        """Of the engine's stream; the inference thread's."""
+        """Number of the engine's stream; owned by the inference thread."""
 
     def write(self, text: str) -> None:
         self._reply.write(text)
@@ -236,7 +235,7 @@ class Qwen3Speech:
             if known is not None:
                 self._play(known)
             elif synthesizer.cache.is_shared:
-                # Meanwhile the model goes on: whichever is first is heard.
+                # The model continues meanwhile: whichever is first is played.
                 synthesizer._asking.spawn(self._look_up(synthesizer.cache, key), "look up a reply")
         self._write_words()
 
@@ -247,7 +246,7 @@ class Qwen3Speech:
 
     @property
     def _may_play(self) -> bool:
-        """Nothing was made of it yet, and it is wanted."""
+        """Whether a cached reply may still be played: wanted, and nothing synthesized yet."""
         over = self._cancelled or self._error is not None or self._reply.over
         return not over and self._reply.short_speech == []
 
@@ -263,7 +262,7 @@ class Qwen3Speech:
     async def __aiter__(self) -> AsyncIterator[Speech]:
         while True:
             while (speech := self._reply.speech()) is not None and not self._cancelled:
-                self._write_words()  # there is room for more sound
+                self._write_words()  # there is room for more audio
                 yield speech
             if self._error is not None and not self._cancelled:
                 raise self._error
@@ -272,7 +271,7 @@ class Qwen3Speech:
             self._news.clear()
             await self._news.wait()
 
-    # --- what the engine tells ---
+    # --- from the engine ---
 
     def receive(self, told: EngineEvent) -> None:
         if self._cancelled or self._reply.over:
@@ -298,10 +297,10 @@ class Qwen3Speech:
             self._synthesizer._replies.discard(self)
             self._news.set()
 
-    # --- what it is told ---
+    # --- to the engine ---
 
     def _write_words(self) -> None:
-        """The words it needs now."""
+        """Gives the engine the words that it needs now."""
         if self._cancelled or self._error is not None or self._reply.over:
             return
         given = self._reply.words()
@@ -311,7 +310,7 @@ class Qwen3Speech:
         self._end_given |= last
         engine = self._synthesizer._engine
 
-        def order() -> None:
+        def command() -> None:
             if self.number is not None:
                 now = monotonic()
                 for tokens, ends in given:
@@ -319,17 +318,17 @@ class Qwen3Speech:
                 if last:
                     engine.end(self.number, now)
 
-        self._synthesizer._inference.order(order)
+        self._synthesizer._inference.submit(command)
 
     def _release(self) -> None:
-        """The engine is to make no more of it."""
+        """Cancels the engine's stream."""
         synthesizer = self._synthesizer
         synthesizer._replies.discard(self)
         self._news.set()
 
-        def order() -> None:
+        def command() -> None:
             if self.number is not None:
                 synthesizer._speaking.pop(self.number, None)
                 synthesizer._engine.cancel(self.number)
 
-        synthesizer._inference.put(order)
+        synthesizer._inference.put(command)

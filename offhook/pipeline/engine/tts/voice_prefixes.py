@@ -1,12 +1,10 @@
-"""KV pages of voices that were heard lately: what comes before a text is the same every time.
+"""Caches the KV pages of recently used voices, whose prompt before the text is always the same.
 
-A segment begins with a copy of them, so a hot voice costs no prefill. It is a copy and not the
-pages themselves because the last page goes on with the segment's own frames; whole pages before it
-are few.
+A segment starts with a copy of them, so a cached voice costs no prefill. It must be a copy, since
+the last page continues with the segment's own frames; whole pages before it are few.
 
-All is in the order of the launches: pages of a voice that gives way may be written again at once,
-for whatever was copied from them has been copied by then. Only what the launch that is being
-prepared copies from must stay.
+Everything follows launch order: pages of an evicted voice can be rewritten at once, because earlier
+copies have completed by then. Only the sources of the launch being prepared must stay.
 """
 
 from collections.abc import Hashable, Sequence
@@ -17,16 +15,17 @@ from dataclasses import dataclass
 class _Voice:
     pages: list[int]
     launch: int
-    """That used it last."""
+    """Number of the launch that used it last."""
 
 
 class VoicePrefixes:
     def __init__(self, pages: Sequence[int]) -> None:
         self._free = list(pages)
-        self._voices: dict[Hashable, _Voice] = {}  # the one used longest ago comes first
+        self._voices: dict[Hashable, _Voice] = {}  # least recently used first
 
     def find(self, key: Hashable, launch: int) -> list[int] | None:
-        """The voice's pages, for the launch of this number to copy from; None: it is not here."""
+        """Returns the voice's pages for launch number `launch` to copy from; None if it is not
+        cached."""
         voice = self._voices.pop(key, None)
         if voice is None:
             return None
@@ -35,8 +34,8 @@ class VoicePrefixes:
         return voice.pages
 
     def add(self, key: Hashable, pages: int, launch: int) -> list[int] | None:
-        """Pages for a voice that is not here, to be written in the launch of this number; whoever
-        was used longest ago gives way. None: they are all used by this launch."""
+        """Returns pages for a new voice, to be written in launch number `launch`, evicting the
+        least recently used one; None if this launch uses them all."""
         spare = len(self._free)
         leaving = []
         for other, voice in self._voices.items():

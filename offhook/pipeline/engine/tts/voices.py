@@ -1,9 +1,8 @@
-"""Voices: those a model has, those described in words, and those cloned from a recording.
+"""Voices: a model's own, described ones, and those cloned from a recording.
 
-A clone is made of a reference: 3 to 30 s of one person speaking, and what is said in it, if that is
-known. Alone, the sound gives a vector that stands for the speaker. With its words it gives the
-sound as codes too, which the model reads with them before it goes on in the same voice: nearer to
-the person, and a longer prompt.
+A clone is made from a reference: 3 to 30 s of one person speaking, optionally with its transcript.
+The audio alone yields a speaker embedding. With the transcript it also yields codes, which the
+model continues in the same voice: closer to the person, with a longer prompt.
 """
 
 import hashlib
@@ -27,42 +26,42 @@ from offhook.pipeline.speech.voice_cloning import (
     MIN_S,
     NAME,
     NAME_RULE,
-    CannotClone,
-    NoConsent,
+    CloningUnsupported,
+    ConsentMissing,
     VoiceError,
-    VoiceTaken,
+    VoiceExists,
 )
 
 MIN_SOUND_S = 2.0
-"""s in it that are not silent."""
+"""Minimum of non-silent audio, in s."""
 READ_S = 60
-"""s of a recording that are looked at."""
+"""Length of a recording that is examined, in s."""
 MIN_RATE, MAX_RATE = 8_000, 192_000
-"""Hz of a recording."""
+"""Accepted sample rates of a recording, in Hz."""
 MAX_TEXT_CHARS = 1000
-"""Of the words of a reference: twice what is said in 30 s."""
+"""Maximum characters of a transcript: twice the speech of 30 s."""
 SILENCE_DBFS = -50.0
 SILENCE_DB = 40.0
-"""A frame below SILENCE_DBFS is silent, and so is one so far below the loudest."""
+"""A frame is silent below SILENCE_DBFS, or this far below the loudest frame."""
 FRAME_MS = 20
 MARGIN_MS = 200
-"""Of silence kept around the sound."""
+"""Silence in ms kept around the speech."""
 PAUSE_MS = 500
-"""Of silence at the end of a reference's codes. The model goes on right behind them, and with less
-it may say the reference's last sound once more."""
+"""Silence in ms at the end of a reference's codes. The model continues directly after them, and
+with less it may repeat the reference's last sound."""
 CUT_S = 10
-"""s before the end of what is used in which a quiet place to cut is sought."""
+"""Range in s, before the end of what is used, in which a quiet place to cut is sought."""
 QUIET_MS = 200
 CLIPPED_LEVEL = 0.995
-"""Of the peak. Samples at it, CLIPPED_RUN and more in a row, are a peak cut off."""
+"""Share of the peak level. CLIPPED_RUN or more consecutive samples at it are a clipped peak."""
 CLIPPED_RUN = 3
 CLIPPED_PART = 0.005
-"""Of all samples, in peaks cut off. Clean speech has none; with its peaks cut by 6 dB, 1 %."""
+"""Share of samples in clipped peaks. Clean speech has none; clipped by 6 dB, 1 %."""
 CODEBOOKS = 16
 CODEBOOK_SIZE = 2048
 MAX_CLONES = 1000
 MAX_CLONE_BYTES = 64 << 20
-"""Of the clones kept in memory; one of 30 s is 20 kB."""
+"""Limit of clones kept in memory; one of 30 s takes 20 kB."""
 
 LANGUAGE = re.compile(r"([a-z]{2,3})?")
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -73,22 +72,22 @@ ModelKind = Literal["custom_voice", "voice_design", "base"]
 
 @dataclass(frozen=True)
 class Voice:
-    """Raises ValueError for what no voice can be."""
+    """A voice and its metadata. Raises ValueError for invalid fields."""
 
     name: str
-    """Letters, digits, - and _, but for the model's own; upper and lower case are the same."""
+    """Letters, digits, - and _ (unless the model's own); case-insensitive."""
     kind: Kind
     digest: str
-    """SHA-256 in hex of all that makes the voice, its model included. What is computed of a voice
-    may be kept under it."""
+    """SHA-256 in hex of everything that defines the voice, including its model; a key for anything
+    derived from it."""
     language: str = ""
-    """ISO 639 code of what it speaks when nobody says; empty: found out from the text."""
+    """Default ISO 639 code of its language; empty: detected from the text."""
     text: str = ""
-    """Of a design: how it is to sound. Of a clone: the words of its reference, or empty."""
+    """A described voice's description, or a clone's transcript (may be empty)."""
     consent: bool = False
-    """Of a clone: the speaker agreed."""
+    """Whether a clone's speaker has consented."""
     created: str = ""
-    """ISO 8601, UTC; empty for the model's own."""
+    """Creation time, ISO 8601 UTC; empty for the model's own."""
 
     def __post_init__(self) -> None:
         if self.kind != "speaker" and not NAME.fullmatch(self.name):
@@ -105,7 +104,7 @@ class Voice:
 
     @staticmethod
     def from_json(text: str) -> "Voice":
-        """A design or a clone. Raises ValueError for everything else."""
+        """Parses a described or cloned voice. Raises ValueError for anything else."""
         try:
             value = json.loads(text)
         except RecursionError as error:
@@ -121,17 +120,16 @@ class Voice:
 
 @dataclass(frozen=True)
 class Reference:
-    """What a clone is made of."""
+    """The input of a clone."""
 
     pcm: Pcm
-    """24 kHz, 3 to 30 s."""
+    """24 kHz samples, 3 to 30 s."""
     text: str
-    """What is said in it; empty: unknown, and no codes are made."""
+    """Transcript; empty: unknown, and no codes are made."""
 
     @property
     def pcm_for_codes(self) -> Pcm:
-        """With PAUSE_MS of silence behind the last frame that is not silent, what there is
-        included."""
+        """The samples with PAUSE_MS of silence after the last non-silent frame."""
         frame, pause = (RATE_OUT * ms // 1000 for ms in (FRAME_MS, PAUSE_MS))
         spoken = (int(np.flatnonzero(_sounding(self.pcm))[-1]) + 1) * frame
         return np.pad(self.pcm, (0, max(0, spoken + pause - len(self.pcm))))
@@ -143,12 +141,12 @@ class Reference:
 
 @dataclass(frozen=True, eq=False)
 class Clone:
-    """What the model is given of a cloned voice. Raises ValueError for what is none."""
+    """The model's input for a cloned voice. Raises ValueError if it is invalid."""
 
     embedding: NDArray[np.float32]
-    """[hidden] of the talker: stands in the prompt where a speaker's embedding would."""
+    """Speaker embedding [hidden] of the talker."""
     codes: NDArray[np.int16] | None
-    """[frames, 16], 80 ms a frame: the reference itself, if its words are known."""
+    """Codes [frames, 16] of the reference at 80 ms per frame, if it has a transcript."""
 
     def __post_init__(self) -> None:
         if self.embedding.dtype != np.float32 or self.embedding.ndim != 1:
@@ -171,13 +169,12 @@ class Clone:
 
 
 def prepare(pcm: Pcm, rate: int, text: str = "") -> Reference:
-    """A recording as the encoders take it: at 24 kHz, without the silence around it, at most 30 s.
-    What is longer is cut at a quiet place, but not when its words are given: they would say more
-    than is heard.
+    """Prepares a recording for the encoders: 24 kHz, trimmed, at most 30 s. Longer audio is cut at
+    a quiet place, but not if it has a transcript, which would no longer match.
 
-    pcm: one channel at `rate` Hz. Takes a core for some 100 ms. Raises VoiceError.
+    `pcm` is mono at `rate` Hz. Takes a core for about 100 ms. Raises VoiceError.
     """
-    text = " ".join(_sayable(text).split())
+    text = " ".join(_normalized_text(text).split())
     if len(text) > MAX_TEXT_CHARS:
         raise VoiceError(f"the words of the recording are over {MAX_TEXT_CHARS} characters")
     if not MIN_RATE <= rate <= MAX_RATE:
@@ -202,14 +199,14 @@ def prepare(pcm: Pcm, rate: int, text: str = "") -> Reference:
 def _resample(pcm: Pcm, rate: int) -> Pcm:
     if rate == RATE_OUT:
         return pcm
-    # As float: soxr dithers integers, and the same recording must give the same samples.
+    # As float: soxr dithers integers, and equal recordings must give equal samples.
     sound = np.rint(soxr.resample(pcm.astype(np.float32), rate, RATE_OUT))
     samples: Pcm = np.clip(sound, -32768, 32767).astype(np.int16)
     return samples
 
 
 def _sounding(pcm: Pcm) -> NDArray[np.bool_]:
-    """Of each frame, whether it is not silent."""
+    """Returns a mask of the non-silent frames."""
     size = RATE_OUT * FRAME_MS // 1000
     frames = np.pad(pcm, (0, -len(pcm) % size)).reshape(-1, size).astype(np.float32)
     levels = 10 * np.log10(np.square(frames / 32768).mean(axis=1) + 1e-12)
@@ -225,7 +222,7 @@ def _trim(pcm: Pcm) -> Pcm:
 
 
 def _quiet_end(pcm: Pcm) -> int:
-    """Where to cut: the middle of the quietest QUIET_MS of the last seconds that may be used."""
+    """Returns where to cut: the middle of the quietest QUIET_MS in the last usable seconds."""
     most = MAX_S * RATE_OUT
     if len(pcm) <= most:
         return len(pcm)
@@ -247,8 +244,8 @@ def _refuse_clipped(pcm: Pcm) -> None:
         )
 
 
-def _sayable(text: str) -> str:
-    """JSON may hold halves of characters, which no file and no tokenizer takes."""
+def _normalized_text(text: str) -> str:
+    """JSON may contain lone surrogates, which no file or tokenizer accepts."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -260,8 +257,7 @@ def _digest(*parts: str, data: bytes = b"") -> str:
 
 
 class CloneCache:
-    """Clones in memory by their voice's digest; when there are too many or they are too large,
-    those not asked for the longest are dropped."""
+    """Keeps clones in memory by digest; beyond its limits the least recently used are evicted."""
 
     def __init__(self, most: int = MAX_CLONES, most_bytes: int = MAX_CLONE_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
@@ -295,28 +291,28 @@ class CloneCache:
             self.nbytes -= clone.nbytes
 
 
-class Shelf(Protocol):
-    """Where designs and clones outlive the process: voices_io.VoiceFolder. Names are given in lower
-    case."""
+class VoiceStorage(Protocol):
+    """Persistent storage of described and cloned voices; see voices_io.VoiceFolder. Names are in
+    lower case."""
 
     def voices(self) -> list[Voice]:
-        """By name."""
+        """Returns all voices by name."""
 
     def voice(self, name: str) -> Voice | None:
-        """Counts as used."""
+        """Returns a voice and marks it as used."""
 
     def clone(self, digest: str) -> Clone | None: ...
 
     def save(self, voice: Voice, clone: Clone | None) -> None:
-        """In the place of a voice of this name."""
+        """Saves a voice, replacing one of the same name."""
 
     def remove(self, name: str) -> bool:
-        """Whether there was one."""
+        """Removes a voice and returns whether it existed."""
 
 
 class VoiceStore:
-    """All voices of one model. Every method reads a small file at most, but for `voices`, which
-    reads one a voice. To be used by one thread."""
+    """All voices of one model, for use by one thread. Methods read at most one small file, except
+    `voices`, which reads one per voice."""
 
     def __init__(
         self,
@@ -324,13 +320,13 @@ class VoiceStore:
         kind: ModelKind,
         hidden: int,
         speakers: Iterable[str],
-        shelf: Shelf,
+        storage: VoiceStorage,
         clones: CloneCache | None = None,
     ) -> None:
-        """model: what it was loaded by, a folder or the name of a hub repository; hidden: the width
-        of its talker; speakers: those it was trained on, the usual one first."""
+        """`model` is the folder or hub repository it was loaded from, `hidden` the width of its
+        talker, and `speakers` its own speakers, the default first."""
         self.model = model
-        self.shelf = shelf
+        self.storage = storage
         self.clones = clones or CloneCache()
         self._kind = kind
         self._hidden = hidden
@@ -340,21 +336,21 @@ class VoiceStore:
         }
 
     def voices(self) -> list[Voice]:
-        """The model's own, then the others by name."""
-        others = [v for v in self.shelf.voices() if v.name.lower() not in self._speakers]
+        """Returns the model's own voices, then the others by name."""
+        others = [v for v in self.storage.voices() if v.name.lower() not in self._speakers]
         return [*self._speakers.values(), *others]
 
     def voice(self, name: str) -> Voice:
-        """Raises UnknownVoice."""
+        """Returns a voice. Raises UnknownVoice."""
         voice = self._speakers.get(name.lower())
         if voice is None and NAME.fullmatch(name):
-            voice = self.shelf.voice(name.lower())
+            voice = self.storage.voice(name.lower())
         if voice is None:
             raise UnknownVoice(f"there is no voice {name[:80]!r}")
         return voice
 
     def clone(self, voice: Voice) -> Clone:
-        """What the model is given of a cloned voice. Raises VoiceError."""
+        """Returns the model's input for a cloned voice. Raises VoiceError."""
         clone = self.known(voice.digest)
         if clone is None or clone.embedding.shape != (self._hidden,):
             raise VoiceError(
@@ -364,11 +360,11 @@ class VoiceStore:
         return clone
 
     def remove(self, name: str) -> None:
-        """Raises UnknownVoice, and VoiceError for a voice of the model itself."""
+        """Removes a voice. Raises UnknownVoice, and VoiceError for the model's own."""
         if name.lower() in self._speakers:
             raise VoiceError(f"{name} is a voice of the model itself and cannot be removed")
         voice = self.voice(name)
-        self.shelf.remove(name.lower())
+        self.storage.remove(name.lower())
         self.clones.drop(voice.digest)
 
     # --- new ones ---
@@ -376,14 +372,14 @@ class VoiceStore:
     def design(
         self, name: str, text: str, *, created: str, language: str = "", replace: bool = False
     ) -> Voice:
-        """A voice described in words. Raises VoiceError."""
+        """Creates a described voice. Raises VoiceError."""
         if self._kind != "voice_design":
             raise VoiceError(
                 f"{self.model} speaks with no voice described in words: use a VoiceDesign model, "
                 "such as Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign"
             )
         self._check_new(name, language, replace)
-        text = _sayable(text).strip()
+        text = _normalized_text(text).strip()
         if not 0 < len(text) <= MAX_INSTRUCTIONS_CHARS:
             raise VoiceError(f"describe the voice in 1 to {MAX_INSTRUCTIONS_CHARS} characters")
         voice = Voice(
@@ -394,29 +390,29 @@ class VoiceStore:
             text=text,
             created=created,
         )
-        self.shelf.save(voice, None)
+        self.storage.save(voice, None)
         return voice
 
     def check_clone(self, name: str, language: str, consent: bool, replace: bool) -> None:
-        """Whether somebody may be cloned under this name. Raises VoiceError."""
+        """Checks that a clone may be created under this name. Raises VoiceError if not."""
         self.check_nameless(consent)
         self._check_new(name, language, replace)
 
     def check_nameless(self, consent: bool) -> None:
-        """Whether somebody may be cloned for one reply. Raises VoiceError."""
+        """Checks that a clone may be made for one reply. Raises VoiceError if not."""
         if consent is not True:
-            raise NoConsent(CONSENT_RULE)
+            raise ConsentMissing(CONSENT_RULE)
         if self._kind != "base":
-            raise CannotClone(
+            raise CloningUnsupported(
                 f"{self.model} cannot clone voices: use a Base model, such as "
                 "Qwen/Qwen3-TTS-12Hz-1.7B-Base"
             )
 
     def known(self, digest: str) -> Clone | None:
-        """What was made before of the same recording, by its digest."""
+        """Returns the clone made earlier from the same recording, by its digest."""
         clone = self.clones.get(digest)
         if clone is None:
-            clone = self.shelf.clone(digest)
+            clone = self.storage.clone(digest)
             if clone is not None:
                 self.clones.put(digest, clone)
         return clone
@@ -427,6 +423,6 @@ class VoiceStore:
         if not LANGUAGE.fullmatch(language):
             raise VoiceError(f"language is {language[:80]!r}, not a code such as 'en'")
         if name.lower() in self._speakers:
-            raise VoiceTaken(f"{name} is a voice of the model itself: take another name")
-        if not replace and self.shelf.voice(name.lower()) is not None:
-            raise VoiceTaken(f"there is a voice {name} already: remove or replace it")
+            raise VoiceExists(f"{name} is a voice of the model itself: take another name")
+        if not replace and self.storage.voice(name.lower()) is not None:
+            raise VoiceExists(f"there is a voice {name} already: remove or replace it")

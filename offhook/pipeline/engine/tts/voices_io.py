@@ -1,8 +1,8 @@
-"""Voices in files, and the encoders that make clones.
+"""Stores voices in files and runs the encoders that make clones.
 
-A voice is `name.json`, in lower case; what was computed of a clone is `digest.npz` beside it, for
-all voices made of the same reference. The recording itself is not kept. Both appear whole, by
-renaming, the JSON last; so several processes may share a folder.
+A voice is `name.json` in lower case; a clone's data is `digest.npz` beside it, shared by all voices
+made from the same reference. The recording itself is not kept. Files appear atomically by renaming,
+the JSON last, so several processes can share a folder.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ from offhook.pipeline.speech.voice_cloning import NAME, Sample, TooManyClones, V
 
 MAX_VOICES = 1000
 MAX_BYTES = 256 << 20
-"""Of one model's voices in the folder; those not used for the longest are removed."""
+"""Size limit of one model's voices in the folder; the least recently used are removed."""
 MAX_FILE_BYTES = 1 << 20
 STRAY_S = 3600
-"""s after which a file without its JSON is no longer one of a voice being saved."""
+"""Age in s after which a data file without its JSON is not part of a save in progress."""
 MAX_CLONING = 8
-"""Clones asked for at once; they are made one after another, and more are refused."""
+"""Pending clone requests; they run one after another, and more are refused."""
 NAMELESS = "nameless"
-"""What a voice is called that nobody can ask for by its name."""
+"""Internal name of a voice that cannot be requested by name."""
 
 NO_CODES = np.zeros((0, CODEBOOKS), np.int16)
 
@@ -57,12 +57,13 @@ Encode = Callable[[Reference], Clone]
 
 
 class VoiceFolder:
-    """A voices.Shelf. What is broken is removed, with a warning."""
+    """Implements voices.VoiceStorage. Damaged files are removed with a warning."""
 
     def __init__(
         self, root: Path, model: str, most: int = MAX_VOICES, most_bytes: int = MAX_BYTES
     ) -> None:
-        """root: of all models' voices; made when the first voice is saved."""
+        """`root` is the folder of all models' voices; it is created when the first voice is
+        saved."""
         readable = re.sub(r"[^A-Za-z0-9]+", "-", model)[-80:].strip("-")
         self.path = root / f"{readable}-{hashlib.sha256(model.encode()).hexdigest()[:8]}"
         self._most, self._most_bytes = most, most_bytes
@@ -91,7 +92,7 @@ class VoiceFolder:
             return None
 
     def save(self, voice: Voice, clone: Clone | None) -> None:
-        """Raises VoiceError when it cannot be written."""
+        """Raises VoiceError if it cannot be written."""
         path = self._voice_path(voice.name.lower())
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -117,7 +118,7 @@ class VoiceFolder:
         return True
 
     def _drop_clone(self, digest: str) -> None:
-        """Unless another voice is made of the same."""
+        """Removes the clone's data unless another voice uses it."""
         if all(voice.digest != digest for voice in self.voices()):
             self._clone_path(digest).unlink(missing_ok=True)
 
@@ -134,7 +135,7 @@ class VoiceFolder:
         return sum(path.stat().st_size for path in self.path.iterdir() if path.is_file())
 
     def _sweep(self) -> None:
-        """What a process left that was ended while it saved."""
+        """Removes files left by a process that was killed while saving."""
         digests = {voice.digest for voice in self.voices()}
         for path in (*self.path.glob("*.npz"), *self.path.glob("*.tmp")):
             if path.stem not in digests and _modified(path) < time.time() - STRAY_S:
@@ -152,7 +153,7 @@ class VoiceFolder:
             Path(temporary).unlink(missing_ok=True)
             raise
 
-    # Only these make paths, and no name or digest leads out of the folder.
+    # Only these form paths, and no name or digest leads out of the folder.
 
     def _voice_path(self, name: str) -> Path:
         if not NAME.fullmatch(name):
@@ -166,7 +167,8 @@ class VoiceFolder:
 
 
 def voice_folder(models: TtsModels) -> VoiceFolder:
-    """Where the voices of a model are. A folder with a model is the same however it is written."""
+    """Returns the folder of a model's voices; a model path resolves to the same folder however it
+    is written."""
     model = Path(models.model).expanduser()
     name = str(model.resolve()) if model.is_dir() else models.model
     return VoiceFolder(Path(models.voices or VOICES).expanduser(), name)
@@ -208,7 +210,7 @@ def _discard(path: Path, reason: object) -> None:
 
 
 def _modified(path: Path) -> float:
-    """s since the epoch; 0 when another process has removed it."""
+    """Returns the time in s since the epoch; 0 if another process has removed it."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
@@ -217,7 +219,7 @@ def _modified(path: Path) -> float:
 
 def _pack(clone: Clone) -> bytes:
     buffer = io.BytesIO()
-    # Without codes there are codes of no frame: a file that lacks them is not whole.
+    # Missing codes are stored as codes of 0 frames, so a file without the array is incomplete.
     codes = NO_CODES if clone.codes is None else clone.codes
     np.savez(buffer, embedding=clone.embedding, codes=codes)
     return buffer.getvalue()
@@ -233,9 +235,9 @@ def _unpack(data: bytes) -> Clone:
 
 
 def load_encoders(folder: Path, device: str) -> Encode:
-    """What makes clones with the Base checkpoint in a folder, on a device; for the thread that
-    owns it. TF32 is off for the process afterwards: it would make other codes. A second of a
-    reference takes 0.4 s of a CPU core, if its words are known. Raises EngineError."""
+    """Loads the clone encoders of a Base checkpoint onto a device, for the thread that owns it.
+    Disables TF32 for the process, because it would change the codes. One second of a reference with
+    transcript takes 0.4 s of a CPU core. Raises EngineError."""
     import torch
 
     from offhook.pipeline.models.qwen3_tts import speaker_encoder, speech_encoder
@@ -258,16 +260,17 @@ def load_encoders(folder: Path, device: str) -> Encode:
 
 
 class Cloning:
-    """Recordings to voices of a store, one after another, on the event loop that uses the store."""
+    """Turns recordings into voices of a store, one at a time, on the event loop that uses the
+    store."""
 
     def __init__(self, store: VoiceStore, compute: Callable[[Reference], Awaitable[Clone]]) -> None:
-        """compute: has the thread of the encoders do it (`Encode`)."""
+        """`compute` runs `Encode` on the encoders' thread."""
         self._store = store
         self._compute = compute
         self._turn = asyncio.Lock()
         self._asked = 0
         self._files: OrderedDict[str, tuple[str, str]] = OrderedDict()
-        """Digest and words of the references that files were made to, by the files' own digests."""
+        """Digest and transcript of references by the digest of the file they came from."""
 
     async def clone(
         self,
@@ -280,19 +283,19 @@ class Cloning:
         language: str = "",
         replace: bool = False,
     ) -> Voice:
-        """A voice from a recording of one channel at `rate` Hz. With its words (`text`) it comes
-        nearer to the person, without them its prompt is short. Raises VoiceError, and EngineError
-        when the engine cannot go on."""
+        """Creates a voice from a mono recording at `rate` Hz. With its transcript (`text`) it is
+        closer to the person; without it the prompt is shorter. Raises VoiceError, and EngineError
+        if the engine has failed."""
         self._store.check_clone(name, language, consent, replace)
         async with self._one_at_a_time():
-            self._store.check_clone(name, language, consent, replace)  # it may be taken by now
+            self._store.check_clone(name, language, consent, replace)  # it may exist by now
             reference = await asyncio.to_thread(prepare, pcm, rate, text)
             digest = reference.digest(self._store.model)
             clone = await self._clone_of(digest, reference)
             return await self._save(_voice(name, digest, reference.text, language), clone)
 
     async def add(self, name: str, sample: Sample, language: str = "") -> Voice:
-        """A voice from a file. Raises as `clone`."""
+        """Creates a voice from a file. Raises like `clone`."""
         self._store.check_clone(name, language, sample.consent, replace=False)
         async with self._one_at_a_time():
             self._store.check_clone(name, language, sample.consent, replace=False)
@@ -300,8 +303,8 @@ class Cloning:
             return await self._save(_voice(name, digest, words, language), clone)
 
     async def nameless(self, sample: Sample) -> Voice:
-        """A voice from a file that is kept in memory, while it is used, and nowhere else. Raises
-        as `clone`."""
+        """Creates a voice from a file that is kept only in memory while in use. Raises like
+        `clone`."""
         self._store.check_nameless(sample.consent)
         async with self._one_at_a_time():
             digest, words, _ = await self._of_sample(sample)
@@ -320,8 +323,8 @@ class Cloning:
             self._asked -= 1
 
     async def _of_sample(self, sample: Sample) -> tuple[str, str, Clone]:
-        """Digest, words and what is computed of the reference. The same file again costs nothing,
-        and the same recording in another file its decoding."""
+        """Returns digest, transcript and data of the reference. The same file again costs nothing,
+        the same recording in another file only its decoding."""
         file = hashlib.sha256(sample.text.encode("utf-8", "replace") + b"\0" + sample.file)
         key = file.hexdigest()
         if (made := self._files.get(key)) is not None:
@@ -344,17 +347,17 @@ class Cloning:
         return clone
 
     async def _save(self, voice: Voice, clone: Clone) -> Voice:
-        await asyncio.to_thread(self._store.shelf.save, voice, clone)
+        await asyncio.to_thread(self._store.storage.save, voice, clone)
         return voice
 
 
 def _reference(sample: Sample) -> Reference:
-    """Takes a core for some 100 ms. Raises VoiceError."""
+    """Decodes and prepares a sample; takes a core for about 100 ms. Raises VoiceError."""
     pcm, rate = read_recording(io.BytesIO(sample.file))
     return prepare(pcm, rate, sample.text)
 
 
 def _voice(name: str, digest: str, words: str, language: str) -> Voice:
-    """Of somebody who agreed."""
+    """Returns the metadata of a clone whose speaker has consented."""
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return Voice(name, "clone", digest, language, words, True, created)

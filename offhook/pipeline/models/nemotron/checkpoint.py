@@ -1,8 +1,8 @@
-"""How Nemotron streaming is read from a checkpoint (`hub_io.find`) in the layout of
-transformers: config.json, safetensors, processor_config.json.
+"""Loads Nemotron streaming from a checkpoint (see `hub_io.find`) in the transformers layout:
+config.json, safetensors, processor_config.json.
 
-The repositories on the hub have the same weights as a .nemo file beside it, which is neither
-downloaded nor opened: it holds pickles.
+The repositories also contain the weights as a .nemo file, which is neither downloaded nor opened,
+because it holds pickles.
 """
 
 import re
@@ -19,7 +19,7 @@ from offhook.pipeline.models.qwen3.body import require
 from offhook.pipeline.speech.recognizer import EngineError
 
 NEMOTRON_0_6B = NemotronConfig()
-"""nvidia/nemotron-speech-streaming-en-0.6b."""
+"""Configuration of nvidia/nemotron-speech-streaming-en-0.6b."""
 NEMOTRON_3_5_0_6B = NemotronConfig(
     EncoderConfig(left_context=56),
     vocab_size=13_088,
@@ -29,7 +29,7 @@ NEMOTRON_3_5_0_6B = NemotronConfig(
     prompt_size=2048,
     default_prompt=101,
 )
-"""nvidia/nemotron-3.5-asr-streaming-0.6b, but for the languages."""
+"""Configuration of nvidia/nemotron-3.5-asr-streaming-0.6b, except for the languages."""
 ENGLISH = "nemotron_asr_streaming"
 MULTILINGUAL = "nemotron3_5_asr"
 PROCESSOR = "processor_config.json"
@@ -40,16 +40,16 @@ SOUND = {
     "hop_length": HOP,
     "preemphasis": PREEMPHASIS,
 }
-"""What is computed of sound (`nemotron_mel`), by the names of processor_config.json."""
+"""Required audio settings (see `mel`), by their names in processor_config.json."""
 LOCALE = re.compile("([a-z]{2,3})(-[A-Z]{2})?")
 NORWEGIAN = {"no": "nb"}
-"""A macrolanguage, and the written language that stands for it: the prompt called "no" was not
-trained, those of nb-NO and nn-NO were."""
+"""A macrolanguage and the language used for it: the prompt "no" was not trained, those of nb-NO and
+nn-NO were."""
 
 
 def read_config(folder: Path) -> NemotronConfig:
-    """Raises EngineError when config.json or processor_config.json is missing, broken, or of
-    another model."""
+    """Reads the configuration. Raises EngineError if config.json or processor_config.json is
+    missing, damaged, or of another model."""
     if not (folder / "config.json").is_file() and (nemo := sorted(folder.glob("*.nemo"))):
         raise EngineError(
             f"{folder} has only {nemo[0].name}, which is not opened: name the hub's repository "
@@ -66,8 +66,8 @@ def read_config(folder: Path) -> NemotronConfig:
 
 
 def load_model(folder: Path, device: torch.device | str, dtype: torch.dtype) -> Nemotron:
-    """The model of a folder, ready for inference. Raises EngineError, naming the tensors, when the
-    checkpoint is not whole or of other sizes than its config.json says."""
+    """Loads a model for inference. Raises EngineError naming the tensors if the checkpoint is
+    incomplete or does not match config.json."""
     config = read_config(folder)
     model = checkpoint.build(lambda: Nemotron(config), device, dtype)
     checkpoint.fill(folder, dict(model.named_parameters()))
@@ -78,7 +78,8 @@ def load_model(folder: Path, device: torch.device | str, dtype: torch.dtype) -> 
 def random_model(
     config: NemotronConfig, device: torch.device | str, dtype: torch.dtype, seed: int = 0
 ) -> Nemotron:
-    """Random weights of real size, for benchmarks: it costs what the model costs, and babbles."""
+    """Returns a model with random weights at the real cost, for benchmarks; its output is
+    meaningless."""
     model = checkpoint.build(lambda: Nemotron(config), device, dtype)
     checkpoint.randomise(model, device, seed)
     model.prepare()
@@ -145,7 +146,8 @@ def _encoder_config(c: Mapping[str, Any]) -> EncoderConfig:
 
 
 def _lookaheads(trained: Any, encoder: EncoderConfig) -> tuple[int, ...]:
-    """A frame sees whole chunks of the past, so the left context has to be some."""
+    """Returns the trained lookaheads. Frames see whole chunks of the past, so chunks must divide
+    the left context."""
     frames = sorted(set(trained))
     if not frames or frames[0] < 0:
         raise EngineError(f"{PROCESSOR}: supported_num_lookahead_tokens is {trained}")
@@ -159,9 +161,8 @@ def _lookaheads(trained: Any, encoder: EncoderConfig) -> tuple[int, ...]:
 
 
 def _languages(prompts: Mapping[str, int], count: int) -> dict[str, int]:
-    """Languages, and those of their regions that have another prompt, by their tags: "pt", "pt-BR".
-    Where only regions are named, the first of them stands for the language. Other names are passed
-    over."""
+    """Maps language tags ("pt") and regions with another prompt ("pt-BR") to prompts. If only
+    regions are listed, the first one represents the language. Other names are ignored."""
     found: dict[str, int] = {}
     for name, prompt in sorted(prompts.items(), key=lambda item: ("-" in item[0], item[1])):
         if not 0 <= prompt < count:

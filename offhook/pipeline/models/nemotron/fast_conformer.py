@@ -1,11 +1,11 @@
 """The operations of a streaming FastConformer between its matrix products.
 
-On a GPU each is one Triton kernel (`triton_conformer`); anywhere else it is the plain torch beside
-it (`*_reference`), which says what the kernel must compute.
+On a GPU each is one Triton kernel (`triton_conformer`); elsewhere it is the plain torch beside it
+(`*_reference`), which defines what the kernel must compute.
 
-B streams of one chunk have T frames each; S slots keep what streams need of their past, slot 0 is
-scratch. Everything is fp32 or bf16 and comes out as it went in; sums are in fp32. Nothing waits for
-the device, and what is launched depends on shapes alone.
+B streams of one chunk have T frames each; S slots hold the streams' past, slot 0 is scratch.
+Tensors are fp32 or bf16 and keep their type; sums are in fp32. Nothing waits for the device, and
+launches depend on shapes only.
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class EncoderState:
-    """What the encoder keeps of every stream, under its slot."""
+    """The encoder's state of every stream, by slot."""
 
     keys: Tensor
-    """[layers, S, W, H, D]: of frame p of an utterance at row p % W."""
+    """[layers, S, W, H, D]; frame p of an utterance is at row p % W."""
     values: Tensor
     conv: Tensor
-    """[layers, S, K - 1, C]: what the convolution of each layer last had."""
+    """[layers, S, K - 1, C], the previous inputs of each layer's convolution."""
 
     @classmethod
     def empty(
@@ -162,7 +162,7 @@ def glu_conv_reference(
 def add_norm(
     residual: Tensor, y: Tensor, scale: float, weight: Tensor, bias: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """residual + scale y, and its norm over the last dimension."""
+    """Returns residual + scale * y, and its layer norm over the last dimension."""
     if not y.is_cuda:
         return add_norm_reference(residual, y, scale, weight, bias, eps)
     from offhook.pipeline.models.nemotron import triton_conformer
@@ -187,7 +187,7 @@ def add_norm_norm(
     next_bias: Tensor,
     eps: float,
 ) -> tuple[Tensor, Tensor]:
-    """The norm of residual + scale y, and the next norm of that."""
+    """Returns the layer norm of residual + scale * y, and the next layer norm of that."""
     if not y.is_cuda:
         return add_norm_norm_reference(
             residual, y, scale, weight, bias, next_weight, next_bias, eps

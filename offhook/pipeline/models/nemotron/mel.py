@@ -1,8 +1,8 @@
-"""Log-mel frames of 16 kHz sound as NVIDIA's FastConformer models take them, a frame every 10 ms.
+"""Log-mel frames of 16 kHz audio for NVIDIA's FastConformer models, one every 10 ms.
 
-Frame t is centred at sample 160 t and reaches over samples [160 t - 200, 160 t + 200) of the
-utterance after a first-order pre-emphasis; before and after the utterance there is silence. Unlike
-Whisper's (`mel`) nothing is normalised by how loud the sound is, so a frame never changes.
+Frame t is centred at sample 160 t and covers samples [160 t - 200, 160 t + 200) of the utterance
+after a first-order pre-emphasis, with silence before and after it. Unlike Whisper's (`models.mel`),
+nothing is normalized by loudness, so a frame never changes.
 """
 
 import torch
@@ -20,17 +20,19 @@ LEAST_POWER = 2.0**-24
 
 
 def samples(frames: int) -> int:
-    """That so many frames are made of: the one before the first for the pre-emphasis."""
+    """Returns the samples needed for `frames` frames, including one before the first for the
+    pre-emphasis."""
     return (frames - 1) * HOP + WINDOW + 1
 
 
 def first_sample(frame: int) -> int:
-    """Of what `samples` counts, for frames from `frame` on; may lie before the utterance."""
+    """Returns the first of those samples for frames from `frame` on; it may lie before the
+    utterance."""
     return frame * HOP - WINDOW // 2 - 1
 
 
 class NemotronMel:
-    """Sound to log mel power. Holds its window and filters on `device`."""
+    """Computes log-mel power; window and filters are on `device`."""
 
     def __init__(
         self, bins: int, device: torch.device | str = "cpu", in_bf16: bool = False
@@ -42,8 +44,8 @@ class NemotronMel:
         self._window, self._filters = window, filters
 
     def __call__(self, pcm: Tensor, lengths: Tensor) -> Tensor:
-        """pcm: fp32 [N, samples(frames)] in [-1, 1); lengths: int64 [N], how many of them there
-        are before the utterance's end. Returns fp32 [N, frames, bins]."""
+        """Returns fp32 [N, frames, bins] for `pcm`, fp32 [N, samples(frames)] in [-1, 1), of which
+        `lengths`, int64 [N], samples are before the utterance's end."""
         sound = pcm[:, 1:] - PREEMPHASIS * pcm[:, :-1]
         beyond = torch.arange(1, pcm.shape[1], device=pcm.device) >= lengths[:, None]
         sound = sound.masked_fill(beyond, 0.0)

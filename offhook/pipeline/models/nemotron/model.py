@@ -1,13 +1,13 @@
-"""Nemotron streaming speech recognition: a cache-aware FastConformer encoder and an RNN-T decoder.
+"""Nemotron streaming ASR: a cache-aware FastConformer encoder and an RNN-T decoder.
 
-One encoder frame is 80 ms. The encoder takes a chunk of T = R + 1 of them at a time, R being the
-right context that the stream chose (0, 1, 6, 13): the frames of a chunk see each other and
-`left_context` frames before it, never one after it, so what is heard never changes. Of the past a
-stream keeps the keys and values of its last frames and eight frames before each convolution
-(`EncoderState`). (Rekesh et al. 2023, Fast Conformer; Noroozi et al. 2024, cache-based inference.)
+One encoder frame is 80 ms. The encoder processes chunks of T = R + 1 frames, where R is the
+stream's right context (0, 1, 6 or 13): the frames of a chunk see each other and `left_context`
+frames before it but none after it, so results never change. A stream keeps the keys and values of
+its last frames and eight frames before each convolution (`EncoderState`). (Rekesh et al. 2023, Fast
+Conformer; Noroozi et al. 2024, cache-based inference.)
 
-The names of the parameters are those of transformers' NemotronAsrStreamingForRNNT. After loading,
-`prepare` makes from them what is computed with.
+Parameters are named as in transformers' NemotronAsrStreamingForRNNT. After loading, `prepare`
+derives the tensors used for inference.
 """
 
 import math
@@ -24,15 +24,15 @@ from offhook.pipeline.models.qwen3.linear import Linear
 
 MELS_PER_FRAME = 8
 HISTORY = (14, 6, 2)
-"""Frames before the one at an encoder frame's place that it is made of: of the mel, and of what the
-first two convolutions give."""
+"""Earlier frames that an encoder frame depends on: of the mel, and of the outputs of the first two
+convolutions."""
 MEL_HISTORY = HISTORY[0]
 NORM_EPS = 1e-5
 POSITION_BASE = 10_000.0
 BINS_PADDING = (0, 2)
-"""Of a convolution of stride two: frames and bins, on either side."""
+"""Padding of a stride-two convolution: (frames, bins) on either side."""
 EIGHT = 8
-"""bf16 in 16 bytes: products whose sides are multiples of it are the fast ones."""
+"""Matrix products are fastest if their sides are multiples of 8 (16 bytes of bf16)."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class EncoderConfig:
     mel_bins: int = 128
     subsampling_channels: int = 256
     left_context: int = 70
-    """Frames before a chunk that its frames see; of them as many as are whole chunks."""
+    """Frames before a chunk that its frames attend to, rounded down to whole chunks."""
     attention_bias: bool = False
-    """Of the projections of the attention and of both feed-forward parts."""
+    """Whether attention projections and both feed-forward layers have biases."""
     convolution_bias: bool = False
     scale_input: bool = False
 
@@ -57,7 +57,7 @@ class EncoderConfig:
 
     @property
     def subsampled_bins(self) -> int:
-        """Of the mel bins after three convolutions of stride two."""
+        """Mel bins left after three convolutions of stride two."""
         bins = self.mel_bins
         for _ in range(3):
             bins = bins // 2 + 1
@@ -68,26 +68,26 @@ class EncoderConfig:
 class NemotronConfig:
     encoder: EncoderConfig = EncoderConfig()
     vocab_size: int = 1025
-    """The blank included."""
+    """Number of labels including the blank."""
     blank: int = 1024
     predictor_size: int = 640
     predictor_layers: int = 2
     max_symbols: int = 10
-    """Labels of one frame, at most."""
+    """Maximum labels of one frame."""
     lookaheads: tuple[int, ...] = (0, 1, 6, 13)
     """Right contexts that the model was trained with, in frames."""
     prompts: int = 0
-    """Of the models that know several languages: how many prompts there are; else 0."""
+    """Number of language prompts of a multilingual model; 0 for others."""
     prompt_size: int = 0
     default_prompt: int = 0
     languages: Mapping[str, int] = field(default_factory=dict)
-    """Tags of BCP 47, "pt" and "pt-BR", to prompts."""
+    """BCP 47 tags ("pt", "pt-BR") to prompts."""
     mel_in_bf16: bool = False
     """Whether window and mel filters were rounded to bf16 in training."""
 
     @property
     def ring(self) -> int:
-        """Frames of keys and values that a stream keeps: what is seen, and the longest chunk."""
+        """Frames of keys and values kept per stream: the left context and the longest chunk."""
         return self.encoder.left_context + max(self.lookaheads) + 1
 
 
@@ -106,8 +106,8 @@ class _Attention(nn.Module):
     qkv_weight: Tensor
     qkv_bias: Tensor | None
     positions: Tensor
-    """[H, distances, D]: what the distances of keys are multiplied with, farthest future first; and
-    some of nothing, so that how many are taken can be a multiple of EIGHT."""
+    """[H, distances, D]: projected embeddings of relative distances, farthest future first, padded
+    with zeros to a multiple of EIGHT."""
 
     def __init__(self, c: EncoderConfig) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class _Attention(nn.Module):
         self._heads, self._left = c.heads, c.left_context
 
     def prepare(self, distances: Tensor) -> None:
-        """distances: [N, hidden_size], as `distance_embedding` gives them."""
+        """Prepares for `distances` [N, hidden_size] from `distance_embedding`."""
         parts = (self.q_proj, self.k_proj, self.v_proj)
         self.qkv_weight = torch.cat([p.weight for p in parts])
         self.qkv_bias = torch.cat([p.bias for p in parts]) if self.q_proj.bias is not None else None
@@ -136,7 +136,7 @@ class _Attention(nn.Module):
         qkv = F.linear(x, self.qkv_weight, self.qkv_bias)
         qkv = qkv.view(streams, frames, 3, self._heads, -1)
         left = self._left // frames * frames  # whole chunks are seen
-        # From the nearest future of the longest chunk on; this one has less of it.
+        # Starts at the nearest future of the longest chunk; this chunk has less of it.
         first = self._longest - frames
         count = -(-(left + 2 * frames - 1) // EIGHT) * EIGHT
         near = self.positions[:, first : first + count].transpose(1, 2)
@@ -161,7 +161,7 @@ class _Convolution(nn.Module):
         self.pointwise_conv2 = _Conv1d(size, size, 1, bias=bias)
 
     def prepare(self) -> None:
-        # Tap by tap in memory: neighbouring channels are read together.
+        # Tap-major in memory: neighbouring channels are read together.
         self.taps = self.depthwise_conv.weight[:, 0].t().contiguous().t()
 
     def forward(self, x: Tensor, cache: Tensor, of: "Rows") -> Tensor:
@@ -181,21 +181,22 @@ class _Convolution(nn.Module):
 
 
 class _Conv1d(nn.Conv1d):
-    """Its weights wait to be loaded."""
+    """A Conv1d without random initialization, since its weights are loaded."""
 
     def reset_parameters(self) -> None:
         pass
 
 
 class _Conv2d(nn.Conv2d):
-    """The same."""
+    """A Conv2d without random initialization, since its weights are loaded."""
 
     def reset_parameters(self) -> None:
         pass
 
 
 class _Block(nn.Module):
-    """Half a feed-forward, attention, convolution, half a feed-forward; each adds to the sum."""
+    """A Conformer block: half feed-forward, attention, convolution, half feed-forward, all
+    residual."""
 
     def __init__(self, c: EncoderConfig) -> None:
         super().__init__()
@@ -212,8 +213,8 @@ class _Block(nn.Module):
     def forward(
         self, x: Tensor, normed: Tensor, next_norm: nn.LayerNorm, layer: "Layer", of: "Rows"
     ) -> tuple[Tensor, Tensor]:
-        """x: the output of the block before; normed: the same by this block's first norm. Returns
-        both for the next one, whose first norm is `next_norm`."""
+        """`x` is the output of the previous block and `normed` the same after this block's first
+        norm. Returns both for the next block, whose first norm is `next_norm`."""
         y = self.feed_forward1(normed)
         x, normed = _add(x, y, 0.5, self.norm_self_att)
         y = self.self_attn(normed, layer.keys, layer.values, of)
@@ -233,17 +234,17 @@ def _add(x: Tensor, y: Tensor, scale: float, norm: nn.LayerNorm) -> tuple[Tensor
 
 @dataclass(frozen=True)
 class Rows:
-    """Which streams the rows of a batch are."""
+    """Identifies the streams of a batch's rows."""
 
     slots: Tensor
-    """int64 [B]; 0 is scratch."""
+    """int64 [B] slots; 0 is scratch."""
     position: Tensor
-    """int64 [B]: encoder frames of the utterance before the chunk."""
+    """int64 [B], encoder frames of the utterance before the chunk."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What one block keeps of all streams; see `EncoderState`."""
+    """One block's state of all streams; see `EncoderState`."""
 
     keys: Tensor
     values: Tensor
@@ -251,7 +252,7 @@ class Layer:
 
 
 class _Separable(nn.Module):
-    """A convolution of each channel, stride two, and one across channels."""
+    """A depthwise convolution of stride two followed by a pointwise one."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -266,8 +267,8 @@ class _Separable(nn.Module):
 
 
 class _Subsampling(nn.Module):
-    """Mel frames to encoder frames, eight to one; causal. What lies before the utterance is 0 at
-    every stage."""
+    """Reduces mel frames to encoder frames, eight to one, causally; the input before the utterance
+    is 0 at every stage."""
 
     def __init__(self, c: EncoderConfig) -> None:
         super().__init__()
@@ -277,7 +278,7 @@ class _Subsampling(nn.Module):
         self.linear = Linear(channels * c.subsampled_bins, c.hidden_size)
 
     def forward(self, mel: Tensor, position: Tensor) -> Tensor:
-        """[B, MEL_HISTORY + 8 T - 7, bins] -> [B, T, C]. mel is written to."""
+        """[B, MEL_HISTORY + 8 T - 7, bins] -> [B, T, C]; overwrites mel."""
         x = mel[:, None]
         _clear_before(x, position * 8 - HISTORY[0])
         x = F.relu(_halved(self.conv_in(x), x), inplace=True)
@@ -290,14 +291,14 @@ class _Subsampling(nn.Module):
 
 
 def _halved(y: Tensor, x: Tensor) -> Tensor:
-    """What a convolution made of x, as if its bins had been padded by two below and one above: of
-    an odd number of bins it made one more."""
+    """Trims the output y of a convolution of x to bins padded by two below and one above; an odd
+    number of bins yields one more."""
     return y[..., : x.shape[-1] // 2 + 1]
 
 
 def _clear_before(x: Tensor, first: Tensor) -> None:
-    """x: [B, channels, frames, bins]; `first` int64 [B]: the number of its first frame; those with
-    a negative one are set to 0."""
+    """Zeros frames before the utterance in x [B, channels, frames, bins]; `first`, int64 [B], is
+    the number of its first frame and may be negative."""
     before = torch.arange(x.shape[2], device=x.device) + first[:, None] < 0
     x.masked_fill_(before[:, None, :, None], 0.0)
 
@@ -335,7 +336,7 @@ class _Encoder(nn.Module):
 
 
 def distance_embedding(distances: Tensor, size: int) -> Tensor:
-    """Sines and cosines in turn, fp32 [N, size] (Dai et al. 2019, Transformer-XL)."""
+    """Returns interleaved sines and cosines, fp32 [N, size] (Dai et al. 2019, Transformer-XL)."""
     even = torch.arange(0, size, 2, dtype=torch.float32, device=distances.device)
     angles = distances[:, None].float() * (1.0 / POSITION_BASE ** (even / size))
     sines: Tensor = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
@@ -343,11 +344,11 @@ def distance_embedding(distances: Tensor, size: int) -> Tensor:
 
 
 class _Predictor(nn.Module):
-    """The prediction network: what was said so far, without the sound. Its weights; `rnnt` computes
-    with them."""
+    """Weights of the prediction network, which models the label history without audio; `rnnt`
+    computes with them."""
 
     of_labels: Tensor
-    """[vocabulary, 4 N]: what each label adds to the gates of the first layer."""
+    """[vocabulary, 4 N], each label's contribution to the gates of the first layer."""
 
     def __init__(self, c: NemotronConfig) -> None:
         super().__init__()
@@ -356,8 +357,8 @@ class _Predictor(nn.Module):
         self.lstm = nn.LSTM(size, size, c.predictor_layers)
         self.decoder_projector = Linear(size, size)
         self.recurrent: list[tuple[Tensor, Tensor | None]] = []
-        """Of each layer: what its input and its last output are multiplied with, and a bias; of the
-        first one the last output alone."""
+        """Per layer: the weight of its concatenated input and last output, and a bias; for the
+        first layer the weight of the last output only."""
 
     def prepare(self) -> None:
         lstm = self.lstm
@@ -374,8 +375,8 @@ class _Predictor(nn.Module):
 
 
 class _Joint(nn.Module):
-    """Scores of labels. `prepare` adds labels that are never the likeliest, so that their number is
-    a multiple of EIGHT."""
+    """Computes label scores. `prepare` pads the labels, with scores that never win, to a multiple
+    of EIGHT."""
 
     def __init__(self, c: NemotronConfig) -> None:
         super().__init__()
@@ -392,10 +393,10 @@ class _Joint(nn.Module):
 
 
 class _PromptProjector(nn.Module):
-    """The language asked for, added to what was heard."""
+    """Adds the requested language to the encoder's output."""
 
     of_prompts: Tensor
-    """[prompts, size]: what each prompt adds to the first linear's output."""
+    """[prompts, size], each prompt's contribution to the first linear layer's output."""
 
     def __init__(self, c: NemotronConfig) -> None:
         super().__init__()
@@ -416,7 +417,7 @@ class _PromptProjector(nn.Module):
 
 
 class Nemotron(nn.Module):
-    """Parameters are to be loaded; then `prepare`."""
+    """The whole model. Load its parameters, then call `prepare`."""
 
     def __init__(self, config: NemotronConfig) -> None:
         super().__init__()
@@ -430,7 +431,7 @@ class Nemotron(nn.Module):
 
     @torch.no_grad()
     def prepare(self) -> None:
-        """Once, after loading, on the device where it runs."""
+        """Derives the inference tensors; call once after loading, on the model's device."""
         self.encoder.prepare(max(self.config.lookaheads) + 1)
         self.decoder.prepare()
         self.joint.prepare()
@@ -438,11 +439,10 @@ class Nemotron(nn.Module):
             self.prompt_projector.prepare()
 
     def encode(self, mel: Tensor, state: EncoderState, of: Rows, prompts: Tensor) -> Tensor:
-        """A chunk of each stream.
+        """Encodes one chunk of each stream and updates `state`.
 
-        mel: [B, MEL_HISTORY + 8 T - 7, bins] in the model's dtype: all that the T frames are made
-        of; what lies before the utterance is not looked at. Returns [B, T, predictor_size], for the
-        decoder; `state` has the chunk.
+        `mel` is [B, MEL_HISTORY + 8 T - 7, bins] in the model's dtype, all inputs of the T frames;
+        values before the utterance are ignored. Returns [B, T, predictor_size] for the decoder.
         """
         x = self.encoder(mel, state, of)
         if self.prompt_projector is not None:

@@ -1,13 +1,13 @@
-"""Greedy decoding of an RNN-T (Graves 2012) for many streams at once, without asking the device.
+"""Greedy RNN-T decoding (Graves 2012) of many streams without synchronizing with the device.
 
-A stream stands at a frame of its chunk. A step gives every stream the likeliest label there: the
-blank moves it to the next frame; any other is said, goes into the prediction network, and the
-stream stays (after `max_symbols` labels it moves on). A launch makes a fixed number of steps, so
-that it can be one CUDA graph; where a stream said so much that it has not come to the chunk's end,
-the next launch goes on from there. (As label-looping, Bataev et al. 2024, without its loops.)
+A stream is at a frame of its chunk. A step computes the argmax label of every stream: the blank
+advances it to the next frame; any other label is emitted and fed to the prediction network, and the
+stream stays, for at most `max_symbols` labels. A launch runs a fixed number of steps, so it can be
+one CUDA graph; a stream with too many labels continues in the next launch. (Like label-looping,
+Bataev et al. 2024, without its loops.)
 
-On a GPU what lies between the matrix products is one Triton kernel each (`triton_rnnt`); anywhere
-else it is the plain torch beside it (`*_reference`).
+On a GPU the operations between matrix products are one Triton kernel each (`triton_rnnt`);
+elsewhere they are the plain torch beside them (`*_reference`).
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from torch import Tensor
 from offhook.pipeline.models.nemotron.model import Nemotron, NemotronConfig
 
 Pick = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(likeliest labels, frames before the chunk, frame of the chunk, labels said there) -> labels; [B]
-each."""
+"""Selects labels [B] from (argmax labels, frames before the chunk, frame of the chunk, labels
+already emitted there), [B] each."""
 
 
 def likeliest(labels: Tensor, position: Tensor, at: Tensor, said: Tensor) -> Tensor:
@@ -30,17 +30,17 @@ def likeliest(labels: Tensor, position: Tensor, at: Tensor, said: Tensor) -> Ten
 
 @dataclass(frozen=True)
 class Decoding:
-    """What decoding keeps of every stream, under its slot."""
+    """The decoding state of every stream, by slot."""
 
     hidden: Tensor
-    """[S, layers N], as `cell`: of the prediction network."""
+    """[S, layers N], hidden state of the prediction network; `cell` likewise."""
     cell: Tensor
     heard: Tensor
-    """[S, T, N]: of the chunk's frames, from the encoder."""
+    """[S, T, N], encoder output of the chunk's frames."""
     at: Tensor
-    """int64 [S]: the frame of the chunk that is next."""
+    """int64 [S], next frame of the chunk."""
     said: Tensor
-    """int64 [S]: labels said there."""
+    """int64 [S], labels already emitted at that frame."""
 
     @classmethod
     def empty(
@@ -61,8 +61,8 @@ class Decoding:
 
 
 def steps_of(frames: int) -> int:
-    """Steps of a launch for chunks of so many frames: more than nearly all need. People say about
-    one label every two frames."""
+    """Returns the steps of a launch for chunks of `frames` frames, enough for nearly all: speech
+    has about one label every two frames."""
     return 2 * frames + 2
 
 
@@ -78,7 +78,7 @@ class Greedy:
 
     @torch.no_grad()
     def _after_blank(self) -> tuple[Tensor, Tensor]:
-        """Hidden and cell state before anything is said: the prediction network has had a blank."""
+        """Returns hidden and cell state at the start of an utterance, after a blank."""
         hidden, cell = (
             torch.zeros_like(self.state.hidden[:1]),
             torch.zeros_like(self.state.cell[:1]),
@@ -88,8 +88,8 @@ class Greedy:
         return hidden, cell
 
     def begin(self, heard: Tensor, slots: Tensor, position: Tensor) -> None:
-        """A new chunk. heard: [B, T, N]; position: int64 [B], frames of the utterance before it; a
-        stream at 0 begins anew."""
+        """Starts a new chunk with `heard` [B, T, N]; `position`, int64 [B], counts frames of the
+        utterance before it, and a stream at 0 starts anew."""
         new = (position == 0)[:, None]
         of = self.state
         of.hidden[slots] = torch.where(new, self._start[0], of.hidden[slots])
@@ -99,9 +99,9 @@ class Greedy:
         of.said.index_fill_(0, slots, 0)
 
     def run(self, slots: Tensor, position: Tensor, until: Tensor, steps: int) -> Tensor:
-        """So many steps. until: int64 [B], frames of the chunk. Returns int64 [B, steps + 1]: what
-        was said, each as frame of the chunk x vocabulary size + label, or -1; and last the frame
-        that is next, `until` where the stream is through."""
+        """Runs `steps` steps up to frame `until`, int64 [B], of each chunk. Returns int64 [B, steps
+        + 1]: emitted labels as frame * vocabulary size + label, or -1, followed by the next frame,
+        which is `until` for a finished stream."""
         of, c = self.state, self._config
         hidden, cell = of.hidden[slots], of.cell[slots]
         at, said = of.at[slots], of.said[slots]
@@ -119,8 +119,8 @@ class Greedy:
         return out
 
     def _predict(self, label: Tensor, new: Tensor, hidden: Tensor, cell: Tensor) -> None:
-        """A step of the prediction network where `new` is not 0. hidden, cell: [B, layers N], in
-        place."""
+        """Steps the prediction network where `new` is not 0; hidden and cell [B, layers N] are
+        updated in place."""
         size = self._config.predictor_size
         for number, (weight, bias) in enumerate(self._predictor.recurrent):
             own = slice(number * size, (number + 1) * size)
@@ -136,9 +136,9 @@ class Greedy:
 
 
 def joined(heard: Tensor, predicted: Tensor, slots: Tensor, at: Tensor) -> Tensor:
-    """What is heard at a stream's frame and what is predicted: ReLU of the sum, [B, N].
+    """Returns ReLU of the encoder output at each stream's frame plus the prediction, [B, N].
 
-    heard: [S, T, N]; predicted: [B, N]; slots, at: int64 [B]; a frame after the last is the last.
+    heard: [S, T, N]; predicted: [B, N]; slots, at: int64 [B]; frames beyond the last use the last.
     """
     if not heard.is_cuda:
         return joined_reference(heard, predicted, slots, at)
@@ -160,8 +160,8 @@ def advance(
     out: Tensor,
     step: int,
 ) -> Tensor:
-    """What the labels mean: int64 [B], 1 where one was said. `at` and `said` go on in place, and
-    column `step` of `out` is written; see `Greedy.run`."""
+    """Applies labels to the decoding state: returns int64 [B], 1 where a label was emitted. Updates
+    `at` and `said` in place and writes column `step` of `out`; see `Greedy.run`."""
     if not label.is_cuda:
         return advance_reference(label, at, said, until, c, out, step)
     from offhook.pipeline.models.nemotron import triton_rnnt
@@ -196,7 +196,7 @@ def lstm_step(
     hidden: Tensor,
     cell: Tensor,
 ) -> None:
-    """Hidden and cell state, [B, N] in place, after a step; where `new` is 0 they stay.
+    """Updates hidden and cell state [B, N] in place; they stay where `new` is 0.
 
     gates: [B, 4 N], input, forget, cell, output. of_labels: [vocabulary, 4 N], added to the gates
     by `label`.

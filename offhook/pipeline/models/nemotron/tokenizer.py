@@ -1,4 +1,4 @@
-"""The labels of Nemotron streaming to text: pieces of words from SentencePiece."""
+"""Converts labels of Nemotron streaming to text (SentencePiece pieces)."""
 
 import re
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ import tokenizers
 from offhook.pipeline.speech.recognizer import EngineError
 
 SPACE = "▁"
-"""Stands for a space in a piece; a piece that begins with it begins a word."""
+"""Represents a space in a piece; a piece that starts with it starts a word."""
 TAG = re.compile(r"<([a-z]{2,3})-[A-Za-z]{2}>")
-"""Of a language, as <en-US>, which a model of several languages writes behind a sentence."""
+"""Matches a language tag such as <en-US>, which multilingual models write after a sentence."""
 SPELLED_TAG = re.compile(rf" *{TAG.pattern}| *<[a-z]{{0,3}}(-[A-Za-z]{{0,2}})?$")
-"""Languages without a piece of their own (Maltese) are spelt out in several, and a stream can end
-in the middle of them."""
+"""Matches tags including those of languages without a piece of their own (e.g. Maltese), which are
+spelled in several pieces and may be incomplete at the end of a stream."""
 
 
 class LabelTokenizer:
-    """Labels are numbers of pieces, the blank is none of them: the model's config.json says which
-    number that is, not the tokenizer."""
+    """Converts labels to text. Labels are piece numbers; the blank is not a piece, and its number
+    is in the model's config.json."""
 
     def __init__(self, pieces: Sequence[str], silent: frozenset[int] = frozenset()) -> None:
-        """silent: labels that are no text, as <unk>."""
+        """`silent` are labels without text, such as <unk>."""
         tags = [TAG.fullmatch(piece) for piece in pieces]
         self._pieces = tuple(piece.replace(SPACE, " ") for piece in pieces)
         self._begins = tuple(piece.startswith(SPACE) for piece in pieces)
@@ -35,7 +35,7 @@ class LabelTokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """From tokenizer.json. Raises EngineError when it is missing, broken, or of another kind of
+        """Loads tokenizer.json. Raises EngineError if it is missing, damaged, or of another
         tokenizer."""
         path = folder / "tokenizer.json"
         if not path.is_file():
@@ -59,12 +59,13 @@ class LabelTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Pieces, and behind them what is padding to the tokenizer and the blank to the model."""
+        """Number of pieces; later numbers are padding for the tokenizer and the blank for the
+        model."""
         return len(self._texts)
 
     def text(self, ids: Sequence[int]) -> str:
-        """Of an utterance from its beginning, or of a word: without spaces around it and without
-        tags of languages. More labels never change the text of those before them."""
+        """Returns the text of an utterance from its start, or of a word, without surrounding spaces
+        and language tags. More labels never change the text of earlier ones."""
         text = "".join(self._texts[label] for label in ids)
         if self._tagged:
             text = SPELLED_TAG.sub("", text)
@@ -74,7 +75,7 @@ class LabelTokenizer:
         return self._begins[id]
 
     def language(self, ids: Sequence[int]) -> str | None:
-        """The ISO 639 code of the last tag, of one piece or spelt out; None: there is none."""
+        """Returns the ISO 639 code of the last language tag, or None."""
         if not self._tagged:
             return None
         codes = TAG.findall("".join(self._pieces[label] for label in ids))

@@ -123,15 +123,15 @@ def _glu_conv(
     norm_b = tl.load(norm_bias + channel, mask=real, other=0.0).to(tl.float32)
     if HAS_BIAS:
         b = tl.load(bias + channel, mask=real, other=0.0).to(tl.float32)
-    # No warp stores to the cache before all have loaded from it.
+    # No warp may store to the cache before all have loaded from it.
     tl.debug_barrier()
 
     out += number * (FRAMES * CHANNELS) + channel
     for frame in range(FRAMES):
-        # Rounded as in the cache: what the next chunk hears is what this one hears.
+        # Rounded as in the cache, so that the next chunk sees the same values.
         gated = value.to(tl.float32) * tl.sigmoid(gate.to(tl.float32))
         g8 = gated.to(cache.dtype.element_ty)
-        # The next frame is on its way while this one is worked on (behind the last: that again).
+        # Prefetches the next frame while this one is processed (after the last: the last again).
         ahead = x + tl.minimum(frame + 1, FRAMES - 1) * (2 * CHANNELS)
         value = tl.load(ahead, mask=real, other=0.0)
         gate = tl.load(ahead + CHANNELS, mask=real, other=0.0)
@@ -162,7 +162,7 @@ def _store_row(start, row: tl.constexpr, stride, value, real):
 
 @triton.jit
 def _norm(y, weight, bias, real, eps, CHANNELS: tl.constexpr):
-    """The layer norm of one row. Where it is not real, y, weight and bias are 0."""
+    """Layer norm of one row; y, weight and bias are 0 where `real` is false."""
     y = tl.where(real, y - tl.sum(y, 0) / CHANNELS, 0.0)
     return y * tl.rsqrt(tl.sum(y * y, 0) / CHANNELS + eps) * weight + bias
 

@@ -1,8 +1,9 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, import-untyped, import-not-found"
-"""The attention of `fast_conformer` as Triton kernels, made for an H200 (sm_90).
+"""The attention of `fast_conformer` as Triton kernels, tuned for an H200 (sm_90).
 
-A program takes one head of one stream, reads its keys and values once, all at the same time, and
-puts the new ones into the ring. These it has from the projection: no program waits for another.
+A program processes one head of one stream: it reads its keys and values once, all at the same time,
+and writes the new ones, which it has from the projection, into the ring. No program waits for
+another.
 """
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 LOG2_E = 1.4426950408889634
 DISTANCE_STRIDES = ["distance_head_stride", "distance_stream_stride", "distance_frame_stride"]
-"""They change with the streams of a batch, and a kernel need not."""
+"""Strides that change with the batch and must not trigger a recompilation."""
 
 
 def ring_attention(
@@ -61,9 +62,10 @@ def ring_attention(
 
 
 def split_past(left: int, least: int) -> tuple[int, int]:
-    """Frames of the two blocks in which `left` frames are read, powers of two; the second may be 0.
+    """Returns the frames of the two blocks in which `left` frames are read, powers of two; the
+    second may be 0.
 
-    One block for 70 frames would have 128 rows, these have 64 and 8 (or 16).
+    One block for 70 frames would have 128 rows; these have 64 and 8 (or 16).
     """
     near = max(least, 1 << max(left, 1).bit_length() - 1)
     return near, max(least, triton.next_power_of_2(left - near)) if left > near else 0
@@ -71,8 +73,8 @@ def split_past(left: int, least: int) -> tuple[int, int]:
 
 @triton.jit
 def _past(position, first, COUNT: tl.constexpr, LEFT: tl.constexpr, RING: tl.constexpr):
-    """COUNT frames before the chunk, the latest first and without the first `first`: how far back
-    they are, from 0 on, their rows in the ring, and which there are."""
+    """For COUNT frames before the chunk, latest first and without the first `first`, returns their
+    distance from 0, their rows in the ring, and a mask of those that exist."""
     back = first + tl.arange(0, COUNT)
     row = position % RING - 1 - back
     return back, tl.where(row < 0, row + RING, row), (back < LEFT) & (back < position)
@@ -155,7 +157,7 @@ def _attend_one(
         heard += tl.sum(far[:, None] * far_v.to(tl.float32), 0)
     out += (number * HEADS + head) * CHANNELS + channel
     tl.store(out, (heard / total).to(out.dtype.element_ty))
-    # This row is none of those read: the ring is longer than what is seen.
+    # This row is not among those read: the ring is longer than the attention span.
     tl.store(keys + position % RING * k_row_stride + channel, k)
     tl.store(values + position % RING * v_row_stride + channel, v)
 
@@ -241,7 +243,7 @@ def _attend(
     heard = heard / total[:, None]
     out += ((number * FRAMES + new) * HEADS + head)[:, None] * CHANNELS + at
     tl.store(out, heard.to(out.dtype.element_ty), mask=there)
-    # These rows are none of those read: the ring is longer than what is seen.
+    # These rows are not among those read: the ring is longer than the attention span.
     row = ((position + new) % RING)[:, None]
     tl.store(keys + row * k_row_stride + at, k, mask=there)
     tl.store(values + row * v_row_stride + at, v, mask=there)

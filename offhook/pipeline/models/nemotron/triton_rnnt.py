@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, import-untyped, import-not-found"
-"""What lies between the matrix products of `rnnt` as Triton kernels: one launch each."""
+"""The operations of `rnnt` between matrix products as Triton kernels, one launch each."""
 
 import torch
 import triton

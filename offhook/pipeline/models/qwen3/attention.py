@@ -176,8 +176,8 @@ def qk_norm_rope(
 def _norm_rope(x: Tensor, weight: Tensor, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
     y = rms_norm_reference(x.float(), weight, eps)
     low, high = y.chunk(2, -1)
-    turned = torch.cat((-high, low), -1)
-    return (y * cos[:, None] + turned * sin[:, None]).to(x.dtype)
+    rotated = torch.cat((-high, low), -1)
+    return (y * cos[:, None] + rotated * sin[:, None]).to(x.dtype)
 
 
 def qk_norm_rope_write(

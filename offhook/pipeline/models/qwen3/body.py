@@ -1,8 +1,9 @@
-"""The body of a Qwen3 decoder in plain torch, over a paged KV cache; every model here has one.
+"""The body of a Qwen3 decoder in plain torch over a paged KV cache, shared by all Qwen3 models
+here.
 
 Everything is packed: tokens of many sequences lie one after another in one tensor [T, ...], and
-integer tensors say which belongs where. No forward waits for the device or has a shape that depends
-on values, so each can be captured in a CUDA graph.
+integer tensors assign them. No forward waits for the device or has value-dependent shapes, so each
+can be captured in a CUDA graph.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from offhook.pipeline.models.qwen3.linear import Linear
 from offhook.pipeline.speech.recognizer import EngineError
 
 MAX_POSITIONS = 8192
-"""Length of the table of rotations: five minutes of sound are 3900 tokens."""
+"""Length of the rotation table; five minutes of audio are 3900 tokens."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,13 @@ class DecoderConfig:
 
     @staticmethod
     def from_json(c: Mapping[str, Any]) -> "DecoderConfig":
-        """From the part of a config.json that describes a decoder. Raises KeyError when something
-        is not there and EngineError when it is a decoder of another kind."""
+        """Parses the decoder part of a config.json. Raises KeyError if a key is missing and
+        EngineError for an unsupported kind of decoder."""
         require(c, "hidden_act", "silu")
         require(c, "attention_bias", False)
         require(c, "use_sliding_window", False)
         rope = c.get("rope_parameters") or c.get("rope_scaling") or {}
-        # The original layouts name their three equal rows of positions here.
+        # The original layouts name their three identical position rows here.
         if rope.get("rope_type", "default") not in ("default", "mrope"):
             raise EngineError(f"config.json: rope_type {rope['rope_type']!r} is not supported")
         return DecoderConfig(
@@ -55,7 +56,7 @@ class DecoderConfig:
 
 
 def require(config: Mapping[str, Any], name: str, value: object, file: str = "config.json") -> None:
-    """Raises EngineError when the file says something else; it may leave it out."""
+    """Raises EngineError if the file sets `name` to another value; it may omit it."""
     if config.get(name, value) != value:
         raise EngineError(f"{file}: {name} is {config[name]!r}; only {value!r} is supported")
 
@@ -79,27 +80,27 @@ class KVCache:
 
 @dataclass
 class Batch:
-    """What one packed forward of the decoder needs beside the embeddings, T tokens of S sequences;
-    see `attention.paged_attention`."""
+    """Inputs of a packed decoder forward besides the embeddings, for T tokens of S sequences; see
+    `attention.paged_attention`."""
 
     positions: Tensor
-    """int64 [T], in the own sequence."""
+    """int64 [T], position within the token's sequence."""
     slots: Tensor
-    """int64 [T], where its keys and values go: page * page_size + offset. Padding: page 0."""
+    """int64 [T], destination of its keys and values: page * page_size + offset. Padding: page 0."""
     page_table: Tensor
-    """int32 [S, P]."""
+    """int32 [S, P], pages of each sequence."""
     q_starts: Tensor
-    """int32 [S + 1]."""
+    """int32 [S + 1], first row of each sequence."""
     kv_lengths: Tensor
-    """int32 [S], with the tokens of this forward."""
+    """int32 [S], cached tokens including those of this forward."""
     max_q: int
-    """No sequence has more tokens in this forward; 1 in a decode step."""
+    """Maximum tokens of a sequence in this forward; 1 in a decode step."""
 
 
 Rotation = tuple[Tensor, Tensor]
-"""Cosine and sine of each token's position, fp32 [T, head_dim]."""
+"""Cosine and sine of each token's position, fp32 [T, head_dim] each."""
 Pages = tuple[Tensor, Tensor]
-"""Keys and values of one layer, [pages, page_size, kv_heads, head_dim]."""
+"""Keys and values of one layer, [pages, page_size, kv_heads, head_dim] each."""
 
 
 class DecoderLayer(nn.Module):
@@ -119,7 +120,7 @@ class DecoderLayer(nn.Module):
         self.down = Linear(c.ffn, c.hidden_size, bias=False)
 
     def forward(self, x: Tensor, turn: Rotation, batch: Batch, pages: Pages) -> None:
-        """Adds what the layer finds to x."""
+        """Adds the layer's output to x in place."""
         heard = self.attend(x, turn, batch, pages)
         linear.add_linear_(x, heard, self.out)
         wide = linear.norm_silu_linear(x, self.ffn_norm, self.eps, self.gate_up)
@@ -136,11 +137,11 @@ class DecoderLayer(nn.Module):
 
 
 class Body(nn.Module):
-    """Embeddings to hidden states: all but a vocabulary. Build it under `torch.device(...)` and
-    with the default dtype wanted, not with `.to(dtype)`: the rotations stay fp32."""
+    """Maps embeddings to hidden states, without a vocabulary. Build it under `torch.device(...)`
+    with the wanted default dtype rather than `.to(dtype)`, because the rotations stay fp32."""
 
     alone: Callable[[Tensor, Batch, KVCache], Tensor] | None = None
-    """What does the whole forward of one row; see `cuda_step.quicken`."""
+    """Computes the whole forward of a single row; see `cuda_step.fuse_steps`."""
 
     def __init__(self, c: DecoderConfig) -> None:
         super().__init__()
@@ -152,22 +153,22 @@ class Body(nn.Module):
         self.sin = nn.Buffer(angles.sin(), persistent=False)
 
     def forward(self, x: Tensor, batch: Batch, cache: KVCache) -> Tensor:
-        """x: [T, hidden_size], embeddings, written over. Writes the cache; returns the hidden state
-        [T, hidden_size] after the last norm."""
+        """Returns the hidden states [T, hidden_size] after the last norm for embeddings x [T,
+        hidden_size], which are overwritten; writes the cache."""
         if self.alone is not None and len(x) == 1:
             return self.alone(x, batch, cache)
         turn = self.cos[batch.positions], self.sin[batch.positions]
-        return self.turned(x, turn, batch, cache)
+        return self.rotated(x, turn, batch, cache)
 
-    def turned(self, x: Tensor, turn: Rotation, batch: Batch, cache: KVCache) -> Tensor:
-        """`forward` with the rotations of the positions at hand."""
+    def rotated(self, x: Tensor, turn: Rotation, batch: Batch, cache: KVCache) -> Tensor:
+        """`forward` with precomputed rotations."""
         for layer, *pages in zip(self.layers, cache.k, cache.v, strict=True):
             layer(x, turn, batch, pages)
         return attention.rms_norm(x, self.norm, self.config.rms_eps)
 
 
 def rotations(head_dim: int, theta: float) -> Tensor:
-    """Angles of every position, fp32 [MAX_POSITIONS, head_dim]; channel i and channel
-    i + head_dim / 2 turn together."""
+    """Returns the angles of every position, fp32 [MAX_POSITIONS, head_dim]; channels i and i +
+    head_dim / 2 rotate together."""
     frequencies = 1 / theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
     return (torch.arange(MAX_POSITIONS)[:, None] * frequencies).repeat(1, 2)

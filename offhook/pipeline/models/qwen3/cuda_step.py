@@ -1,17 +1,17 @@
-"""One row through a whole Qwen3 body, or a whole frame of the code predictor, in one launch.
+"""One row through a whole Qwen3 body, or one frame of the code predictor, in a single launch.
 
-A decode step of one row takes as long as its weights take to be read, and as many kernels as there
-are products wait for one another. Here (`step.cu`) one block a processor stays for all of them:
-blocks meet at a counter in memory between products (a grid barrier), and while they wait they load
-the weights of the next. NVRTC, which torch brings, compiles the kernels for the sizes of a model.
+A decode step of one row is bound by reading its weights, and as many kernels as there are products
+wait for one another. Here (`step.cu`) one persistent block per multiprocessor runs them all: blocks
+synchronize through a counter in memory between products (a grid barrier) and prefetch the next
+weights while they wait. NVRTC, which comes with torch, compiles the kernels for a model's sizes.
 
-They are for bodies of 16 heads and 8 kv heads of 128 channels with weights in bf16, on GPUs of at
-least 64 processors (sm_80 and later); `fits` says whether one is. Of those in one process no two
-run at once: each holds its processors until all of its own blocks have had one. For the same reason
-they are not for a GPU that processes share through CUDA MPS.
+Supported are bodies of 16 heads and 8 kv heads of 128 channels with bf16 weights, on GPUs with at
+least 64 multiprocessors (sm_80 and later); see `fits`. No two of them may run at once in a process,
+since each occupies its multiprocessors until all of its blocks are resident; for the same reason
+they cannot be used under CUDA MPS.
 
-To copy weights into shared memory a whole layer ahead was no faster (517 us for 510 of a body of
-28 layers): what is left is the way from one product to the next, five times a layer.
+Prefetching a whole layer's weights into shared memory was no faster (517 us versus 510 for a body
+of 28 layers): what remains is the latency between products, five per layer.
 """
 
 import functools
@@ -30,13 +30,14 @@ LEAST_PROGRAMS, MOST_PROGRAMS = 64, 128
 
 
 def programs(device: torch.device) -> int:
-    """Blocks that stay: a power of two up to the number of processors."""
+    """Returns the number of persistent blocks: the largest power of two up to the number of
+    multiprocessors."""
     count: int = torch.cuda.get_device_properties(device).multi_processor_count
     return 1 << min(count, MOST_PROGRAMS).bit_length() - 1
 
 
 def fits(body: Body) -> bool:
-    """Whether the kernels are for this body, as it is and where it is."""
+    """Returns whether the kernels support this body in its current state and place."""
     c = body.config
     weight = body.norm
     if weight.device.type != "cuda" or weight.dtype != torch.bfloat16:
@@ -58,7 +59,7 @@ def fits(body: Body) -> bool:
 def _compiled(name: str, **sizes: int) -> Any:
     source = files("offhook.pipeline.models.qwen3").joinpath("step.cu").read_text("utf-8")
     defined = "".join(f"#define {key} {value}\n" for key, value in sizes.items())
-    # Else NVRTC takes a lambda for a function of the host.
+    # Otherwise NVRTC takes a lambda for a host function.
     options = ["--device-as-default-execution-space"]
     return torch.cuda._compile_kernel(defined + source, name, nvcc_options=options)
 
@@ -83,7 +84,7 @@ class Stack:
         c = body.config
         self.device = body.norm.device
         self.programs = programs(self.device)
-        # Room for two rows: the predictor begins with two.
+        # Room for two rows: the predictor starts with two.
         self.row = self._new(4 * c.hidden_size)
         self.heads = self._new(2 * (c.heads + 2 * c.kv_heads) * c.head_dim)
         self.wide = self._new(2 * c.ffn)
@@ -114,7 +115,7 @@ class Stack:
 
 
 class BodyStep(Stack):
-    """A body for one row at a time."""
+    """Runs a body for a single row."""
 
     def __init__(self, body: Body) -> None:
         super().__init__(body)
@@ -124,7 +125,7 @@ class BodyStep(Stack):
         self._sums = self._new(c.heads * splits * 2, dtype=torch.float32)
 
     def __call__(self, x: Tensor, batch: Batch, cache: KVCache) -> Tensor:
-        """`Body.forward` of one row [1, hidden] that is one sequence: [1, hidden]."""
+        """`Body.forward` of one row [1, hidden], which is one sequence; returns [1, hidden]."""
         out = torch.empty_like(x)
         body = self.body
         self._launch(
@@ -137,7 +138,7 @@ class BodyStep(Stack):
 
 
 class Predictor(Stack):
-    """The code predictor for one row at a time."""
+    """Runs the code predictor for a single row."""
 
     def __init__(
         self,
@@ -171,8 +172,8 @@ class Predictor(Stack):
         self._stride = torch.tensor([tables.stride(0)], device=self.device)
 
     def __call__(self, hidden: Tensor, first: Tensor, draw: Draw) -> Tensor:
-        """The codes of one frame, int64 [1, codebooks], from the talker's hidden state
-        [1, talker's hidden] and the first code, int64 [1]."""
+        """Returns the codes of one frame, int64 [1, codebooks], from the talker's hidden state [1,
+        talker's hidden] and the first code, int64 [1]."""
         codes = torch.empty((1, self._steps), dtype=torch.int64, device=hidden.device)
         body, projection = self.body, self._projection
         weight, bias = (projection.weight, projection.bias) if projection else (hidden, hidden)
@@ -187,12 +188,12 @@ class Predictor(Stack):
         return codes
 
 
-def quicken(body: Body) -> None:
-    """Gives one row that is alone `BodyStep`, where it fits."""
+def fuse_steps(body: Body) -> None:
+    """Lets a single row use `BodyStep` if it is supported."""
     if body.alone is None and fits(body):
         body.alone = BodyStep(body)
 
 
 def predictor_fits(body: Body, heads: Tensor) -> bool:
-    """Whether `Predictor` is for this body and heads [15, codes, hidden]."""
+    """Returns whether `Predictor` supports this body and heads [15, codes, hidden]."""
     return fits(body) and body.config.hidden_size == 1024 and tuple(heads.shape[:2]) == (15, 2048)

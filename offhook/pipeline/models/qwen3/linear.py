@@ -23,25 +23,25 @@ from torch import Tensor, nn
 from offhook.pipeline.models.qwen3 import attention
 
 ARGMAX_ROWS = 32
-"""Up to here the logits need not be in memory to find the largest: 83 us for 87 with one row, 92
-for 101 with 32. Reading the weight of the head takes 72."""
+"""Maximum rows for which the argmax is computed without storing logits: 83 us versus 87 with one
+row, 92 versus 101 with 32. Reading the head's weight takes 72 us."""
 CODE_ROWS = {torch.float8_e4m3fn: 1, torch.int8: 16}
-"""Rows up to which 8 bits a weight are faster than 16, by the type of the codes."""
+"""Rows up to which 8-bit weights are faster than 16-bit ones, by the type of the codes."""
 
 
 class Linear(nn.Linear):
-    """nn.Linear whose weights wait to be loaded: filling them at random first takes long."""
+    """nn.Linear without random initialization, which would take long; its weights are loaded."""
 
     codes: tuple[Tensor, Tensor] | None = None
-    """The weight in 8 bits beside the one of `nn.Linear`: codes [outputs, inputs] and scales, fp32
-    [outputs], by which to multiply them; see `quantize`."""
+    """Optional 8-bit copy of the weight: codes [outputs, inputs] and fp32 scales [outputs]; see
+    `qwen3_asr.quantize`."""
 
     def reset_parameters(self) -> None:
         pass
 
 
 def norm_linear(x: Tensor, norm_weight: Tensor, eps: float, layer: Linear) -> Tensor:
-    """`attention.rms_norm` of x, times the weight: [T, outputs]."""
+    """Returns `attention.rms_norm` of x times the weight, [T, outputs]."""
     if not (x.is_cuda and len(x) == 1):
         return _product(attention.rms_norm(x, norm_weight, eps), layer)
     from offhook.pipeline.models.qwen3 import triton_linear
@@ -50,7 +50,7 @@ def norm_linear(x: Tensor, norm_weight: Tensor, eps: float, layer: Linear) -> Te
 
 
 def norm_silu_linear(x: Tensor, norm_weight: Tensor, eps: float, layer: Linear) -> Tensor:
-    """`norm_linear`, then `attention.silu_mul`: [T, outputs / 2]."""
+    """Returns `norm_linear` followed by `attention.silu_mul`, [T, outputs / 2]."""
     if not (x.is_cuda and len(x) == 1):
         return attention.silu_mul(norm_linear(x, norm_weight, eps, layer))
     from offhook.pipeline.models.qwen3 import triton_linear
@@ -59,7 +59,7 @@ def norm_silu_linear(x: Tensor, norm_weight: Tensor, eps: float, layer: Linear) 
 
 
 def add_linear_(residual: Tensor, x: Tensor, layer: Linear) -> Tensor:
-    """Adds x times the weight to the residual [T, outputs], and returns it."""
+    """Adds x times the weight to the residual [T, outputs] in place and returns it."""
     if not (x.is_cuda and len(x) == 1):
         return _product(x, layer, residual)
     from offhook.pipeline.models.qwen3 import triton_linear
@@ -68,7 +68,7 @@ def add_linear_(residual: Tensor, x: Tensor, layer: Linear) -> Tensor:
 
 
 def _least(layer: Linear) -> tuple[Tensor, Tensor | None]:
-    """The weight in as few bits as there are, and its scales."""
+    """Returns the weight with the fewest bits available, and its scales."""
     return layer.codes or (layer.weight, None)
 
 
@@ -87,8 +87,9 @@ def _product(x: Tensor, layer: Linear, add_to: Tensor | None = None) -> Tensor:
 
 
 def argmax_linear(x: Tensor, weight: Tensor) -> Tensor:
-    """The index of the largest output of each row, int64 [T], the lowest of equal ones. Outputs are
-    rounded to the type of x before they are compared. weight: [outputs, inputs], contiguous."""
+    """Returns the index of the largest output of each row, int64 [T], the lowest among equals.
+    Outputs are rounded to the type of x before comparison. `weight` is [outputs, inputs],
+    contiguous."""
     if not (x.is_cuda and len(x) <= ARGMAX_ROWS):
         return torch.argmax(F.linear(x, weight), -1)
     from offhook.pipeline.models.qwen3 import triton_linear

@@ -1,4 +1,4 @@
-"""Codes drawn by the Triton kernels on a GPU, in plain torch elsewhere: see `sampling`."""
+"""Samples codes with Triton kernels on a GPU and in plain torch elsewhere; see `sampling`."""
 
 from torch import Tensor
 
@@ -7,8 +7,8 @@ from offhook.pipeline.models.qwen3.sampling import Draw
 
 
 def sample_first(logits: Tensor, draw: Draw, end: int) -> Tensor:
-    """The first codes, int64 [B], of logits [B, codes], fp32 or bf16. end: the code that ends a
-    stream; see MIN_FRAMES and RESERVED."""
+    """Samples first codes, int64 [B], from logits [B, codes] (fp32 or bf16). `end` is the
+    end-of-stream code; see MIN_FRAMES and RESERVED."""
     if logits.is_cuda:
         from offhook.pipeline.models.qwen3 import triton_sampling
 
@@ -17,7 +17,7 @@ def sample_first(logits: Tensor, draw: Draw, end: int) -> Tensor:
 
 
 def sample(logits: Tensor, draw: Draw, codebook: int) -> Tensor:
-    """The codes of a codebook after the first, int64 [B], of logits [B, codes], fp32 or bf16."""
+    """Samples codes of a later codebook, int64 [B], from logits [B, codes] (fp32 or bf16)."""
     if logits.is_cuda:
         from offhook.pipeline.models.qwen3 import triton_sampling
 

@@ -1,16 +1,15 @@
-"""How a code is drawn from logits: what is kept of them, and the random numbers.
+"""Samples codes from logits: the filters, and the random numbers.
 
-The rules are those of transformers' `generate`, in its order: repetition penalty, codes that may
-not come yet or ever, temperature, top-k. A draw is the largest of logit / temperature + Gumbel
-noise among what is kept (Gumbel-max), which is distributed as a draw from the softmax; it needs no
-sum and no sort.
+The rules are those of transformers' `generate`, in its order: repetition penalty, suppressed codes,
+temperature, top-k. A sample is the argmax of logit / temperature + Gumbel noise among the codes
+kept (Gumbel-max), which is distributed like a sample from the softmax but needs no sum or sort.
 
-Random numbers are counted, not kept: each is a hash of the stream's seed, the frame, the codebook
-and the code it is for. So a stream draws the same whatever batch it is in, on every device, in this
-plain torch and in the Triton kernels of `triton_sampling`, which a GPU runs: noise is computed of
-integers and of sums, products and quotients that IEEE 754 defines to the last bit.
+Random numbers are counter-based: each is a hash of the stream's seed, the frame, the codebook and
+the code. So a stream's samples do not depend on its batch or device, and are equal in this plain
+torch and in the Triton kernels of `triton_sampling`: the noise uses integers and operations that
+IEEE 754 defines exactly.
 
-Nothing waits for the device: calls can be captured in a CUDA graph.
+Nothing waits for the device, so calls can be captured in a CUDA graph.
 """
 
 from dataclasses import dataclass
@@ -19,52 +18,52 @@ import torch
 from torch import Tensor
 
 MIN_FRAMES = 2
-"""Before these many frames a stream does not end."""
+"""Number of frames before which a stream cannot end."""
 RESERVED = 1024
-"""Codes at the end of the talker's vocabulary that are said to it and never by it, but for the
-end."""
+"""Codes at the end of the talker's vocabulary that are inputs only, except for the end-of-stream
+code."""
 CODEBOOKS = 16
-"""Of a frame; random numbers of its codebooks are counted with room for as many."""
+"""Codebooks of a frame; the random number counter reserves as many."""
 
-# SplitMix64 (Steele, Lea, Flood 2014) makes the key of a draw: the step of its counter and the two
-# factors of its mixing. A 32-bit mixing of two rounds ("lowbias32", Wellons 2018) makes the numbers
-# of a key, half of which comes between the rounds.
+# SplitMix64 (Steele, Lea, Flood 2014) derives a draw's key: the step of its counter and the two
+# factors of its mixing. A two-round 32-bit mix ("lowbias32", Wellons 2018) derives the numbers of a
+# key, half of which enters between the rounds.
 KEY_STEP = 0x9E3779B97F4A7C15
 KEY_FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 STEP = 0x9E3779B9
 FACTORS = (0x7FEB352D, 0x846CA68B)
 LOW = 0xFFFFFFFF
 ROOT_HALF_BITS = 0x3F3504F3
-"""Of the fp32 next to the root of 1/2."""
+"""Bits of the fp32 nearest to the square root of 1/2."""
 LN_2 = 0.6931471805599453
 
 
 @dataclass
 class Draw:
-    """How the codes of one frame of B streams are drawn. Temperatures are above 0; a top_k of 0
-    keeps all, of 1 the largest logit alone."""
+    """Sampling parameters of one frame of B streams. Temperatures are positive; top_k 0 keeps all
+    codes, 1 only the largest logit."""
 
     seeds: Tensor
-    """int64 [B], of each stream."""
+    """int64 [B], seed of each stream."""
     frames: Tensor
-    """int64 [B], number of the frame in its stream."""
+    """int64 [B], frame number in the stream."""
     temperature: Tensor
     """fp32 [B]."""
     top_k: Tensor
     """int64 [B]."""
     penalty: Tensor
-    """fp32 [B], of the repetition of a first code."""
+    """fp32 [B], repetition penalty of first codes."""
     seen: Tensor
-    """bool [B, codes], which first codes the stream has had."""
+    """bool [B, codes], first codes that the stream has already produced."""
     predictor_temperature: Tensor
-    """fp32 [B], of the codes after the first."""
+    """fp32 [B], for codes after the first."""
     predictor_top_k: Tensor
-    """int64 [B]."""
+    """int64 [B], for codes after the first."""
 
 
 def sample_first_reference(logits: Tensor, draw: Draw, end: int) -> Tensor:
-    """The first codes, int64 [B], of logits [B, codes], fp32 or bf16. end: the code that ends a
-    stream; see MIN_FRAMES and RESERVED."""
+    """Samples first codes, int64 [B], from logits [B, codes] (fp32 or bf16). `end` is the
+    end-of-stream code; see MIN_FRAMES and RESERVED."""
     count = logits.shape[1]
     values, penalty = logits.float(), draw.penalty[:, None]
     penalised = torch.where(values < 0, values * penalty, values / penalty)
@@ -77,7 +76,7 @@ def sample_first_reference(logits: Tensor, draw: Draw, end: int) -> Tensor:
 
 
 def sample_reference(logits: Tensor, draw: Draw, codebook: int) -> Tensor:
-    """The codes of a codebook after the first, int64 [B], of logits [B, codes], fp32 or bf16."""
+    """Samples codes of a later codebook, int64 [B], from logits [B, codes] (fp32 or bf16)."""
     of = (draw.predictor_temperature, draw.predictor_top_k)
     return _draw(logits.float(), draw.seeds, draw.frames, codebook, *of)
 
@@ -88,22 +87,22 @@ def _draw(
     count = values.shape[1]
     k = torch.where((top_k > 0) & (top_k < count), top_k, count)
     least = values.sort(1, descending=True).values.gather(1, k[:, None] - 1)
-    # What is as large as the k-th is kept as well.
+    # Values equal to the k-th are kept as well.
     scores = values / temperature[:, None] + gumbel(uniform(seeds, frames, codebook, count))
     return scores.masked_fill(values < least, -torch.inf).argmax(1)
 
 
 def gumbel(numbers: Tensor) -> Tensor:
-    """Gumbel noise of uniform random numbers, fp32."""
+    """Converts uniform random numbers to Gumbel noise, fp32."""
     return -log(-log(numbers))
 
 
 def log(x: Tensor) -> Tensor:
-    """The natural logarithm of normal positive numbers, fp32, to a few units in the last place: of
-    operations that come out the same everywhere, which those of the devices' libraries do not."""
+    """Natural logarithm of normal positive fp32 numbers, accurate to a few ulp and bit-identical on
+    every device, unlike the devices' own libraries."""
     bits = x.view(torch.int32)
     exponent = (bits - ROOT_HALF_BITS) >> 23
-    f = (bits - (exponent << 23)).view(torch.float32) - 1  # of what is within 1/√2 and √2
+    f = (bits - (exponent << 23)).view(torch.float32) - 1  # for numbers between 1/√2 and √2
     s = f / (f + 2)  # ln(1 + f) = 2 artanh(s)
     z = s * s
     series = z * (z * (z * (z * (1 / 9) + 1 / 7) + 1 / 5) + 1 / 3) + 1
@@ -111,8 +110,8 @@ def log(x: Tensor) -> Tensor:
 
 
 def uniform(seeds: Tensor, frames: Tensor, codebook: int, count: int) -> Tensor:
-    """`count` random numbers for each stream's frame and one of its codebooks, fp32 [B, count],
-    odd multiples of 2^-24 between 0 and 1. seeds, frames: int64 [B]."""
+    """Returns `count` random numbers per stream for a frame and codebook, fp32 [B, count], odd
+    multiples of 2^-24 in (0, 1). seeds, frames: int64 [B]."""
     key = seeds + (frames * CODEBOOKS + (codebook + 1)) * _signed(KEY_STEP)
     for shift, factor in zip((30, 27), KEY_FACTORS, strict=True):
         key = (key ^ _shifted(key, shift)) * _signed(factor)
@@ -126,10 +125,10 @@ def uniform(seeds: Tensor, frames: Tensor, codebook: int, count: int) -> Tensor:
 
 
 def _signed(value: int) -> int:
-    """An unsigned number of 64 bits as torch takes it; products wrap around."""
+    """Converts an unsigned 64-bit number to torch's int64; products wrap around."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def _shifted(x: Tensor, by: int) -> Tensor:
-    """To the right, as if unsigned."""
+    """Shifts right logically."""
     return (x >> by) & ((1 << (64 - by)) - 1)

@@ -1,12 +1,13 @@
-"""Tokens of a text that is still being written, as early as nothing that may come changes them.
+"""Tokenizes text that is still being written, emitting tokens as soon as no later text can change
+them.
 
-Joined, they are the tokens of the whole text. Two things make that so:
+Concatenated, they equal the tokens of the whole text, for two reasons:
 
-- A text is cut into pieces before the merges, and a piece is over where the next one begins.
-- In the last piece, where nothing says that it is over (Chinese is written without spaces), the
-  whole text has a token that begins at some place and goes on beyond the end: so what is left of
-  the piece from there begins a token of the vocabulary. Up to such a place the tokens are those of
-  what is before it, since no merge reaches across. What all the places have in common is certain.
+- BPE splits a text into pieces before merging, and a piece is complete where the next one begins;
+- in an incomplete last piece (Chinese has no spaces), the whole text has some token that starts at
+  a place in it and extends beyond its end, so the rest of the piece from there is a prefix of a
+  vocabulary token. The tokens before such a place are those of the text before it, since no merge
+  crosses it. What all possible places have in common is certain.
 """
 
 import unicodedata
@@ -17,23 +18,23 @@ import tokenizers
 
 
 class Vocabulary:
-    """Of a byte-level BPE; tokens are written in its letters, one for each byte."""
+    """Vocabulary of a byte-level BPE, whose tokens are written with one letter per byte."""
 
     def __init__(self, bpe: tokenizers.Tokenizer) -> None:
         self.bpe = bpe
         self._tokens = sorted(bpe.get_vocab(with_added_tokens=False))
 
     def begins_token(self, letters: str) -> bool:
-        """Whether a longer token begins with them."""
+        """Returns whether a longer token starts with these letters."""
         at = bisect_left(self._tokens, letters + "\0")
         return at < len(self._tokens) and self._tokens[at].startswith(letters)
 
     def merge(self, letters: str) -> list[tuple[int, str]]:
-        """A piece, in letters, to its tokens and their letters."""
+        """Tokenizes a piece; returns token ids with their letters."""
         return [(token.id, token.value) for token in self.bpe.model.tokenize(letters)]
 
     def certain(self, letters: str) -> list[tuple[int, str]]:
-        """Tokens of a piece of which more may come."""
+        """Returns the certain tokens of an incomplete piece."""
         found: list[tuple[int, str]] | None = None
         for place in range(len(letters), -1, -1):
             if place < len(letters) and not self.begins_token(letters[place:]):
@@ -52,18 +53,18 @@ class TokenStream:
         self._normalizer = vocabulary.bpe.normalizer
         self._cutter = vocabulary.bpe.pre_tokenizer
         self._rest = ""
-        """Text from the beginning of the first piece that is not wholly in tokens."""
+        """Text from the start of the first piece that is not completely tokenized."""
         self._done = 0
-        """Letters of that piece that are."""
+        """Letters of that piece that are tokenized."""
         self.waiting = 0
         """Letters of the text fed that are in no token yet."""
 
     def feed(self, text: str, over: bool) -> list[tuple[int, int]]:
-        """The tokens that are certain now, and how many letters each has. `over`: a single space
-        comes next, or nothing at all."""
+        """Adds text and returns the tokens that are now certain, with their numbers of letters.
+        `over` means that a single space follows, or nothing at all."""
         normal: str = self._normalizer.normalize_str(self._rest + text)
         pieces = self._cutter.pre_tokenize_str(normal)
-        # The last character may yet be one with an accent that comes.
+        # The last character may still combine with an accent that follows.
         safe = len(normal) if over else _last_starter(normal)
         whole = [piece for piece in pieces[:-1] if piece[1][1] <= safe]
         if over:
@@ -82,7 +83,8 @@ class TokenStream:
         return [(number, len(letters)) for number, letters in tokens]
 
     def _certain(self, letters: str, safe: str) -> list[tuple[int, str]]:
-        """Tokens of a piece of which more may come; `safe`: as far as its characters stand."""
+        """Returns the certain tokens of an incomplete piece; `safe` is the part whose characters
+        are final."""
         left = len(safe.encode()) - self._done
         found = []
         for number, of in self._vocabulary.certain(letters[self._done :]):
@@ -94,7 +96,7 @@ class TokenStream:
 
 
 def _last_starter(text: str) -> int:
-    """Where the last character begins that others may be combined with."""
+    """Returns the start of the last character that others may combine with."""
     at = len(text)
     while at and unicodedata.combining(text[at - 1]):
         at -= 1

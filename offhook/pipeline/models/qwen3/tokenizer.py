@@ -1,4 +1,4 @@
-"""Qwen's byte-level BPE: text to token ids and back."""
+"""Qwen's byte-level BPE tokenizer."""
 
 import json
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from offhook.pipeline.models.qwen3.token_stream import Vocabulary
 from offhook.pipeline.speech.recognizer import EngineError
 
-# How Qwen 2 and later cut text before the merges: contractions, words with the space before them,
-# single digits, runs of signs, line ends.
+# Qwen 2's pre-tokenization: contractions, words with a preceding space, single digits, runs of
+# punctuation, line ends.
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -21,8 +21,8 @@ SPLIT = (
 
 
 class TextTokenizer:
-    """Text is only text: the words of control tokens in it (`<|im_end|>`) are spelled out, so what
-    a caller gives as context cannot end the prompt. Control tokens are put in by their ids."""
+    """Encodes plain text: control token names in it (`<|im_end|>`) are spelled out, so
+    user-supplied context cannot end the prompt. Control tokens are inserted by id."""
 
     def __init__(self, bpe: tokenizers.Tokenizer) -> None:
         self._bpe = bpe
@@ -37,8 +37,8 @@ class TextTokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """From tokenizer.json, or else vocab.json, merges.txt and tokenizer_config.json. Raises
-        EngineError when they are missing, broken, or of another model."""
+        """Loads tokenizer.json, or else vocab.json, merges.txt and tokenizer_config.json. Raises
+        EngineError if they are missing, damaged, or of another model."""
         try:
             if (folder / "tokenizer.json").is_file():
                 bpe = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -53,7 +53,7 @@ class TextTokenizer:
         return cls(bpe)
 
     def id(self, token: str) -> int:
-        """Of a control token. Raises EngineError when there is none of this name."""
+        """Returns the id of a control token. Raises EngineError if there is none of this name."""
         number: int | None = self._bpe.token_to_id(token)
         if number is None:
             raise EngineError(f"the tokenizer has no token {token}: it is of another model")
@@ -64,14 +64,14 @@ class TextTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Control tokens are left out, `<asr_text>` is not. Half a character at either end of ids
-        comes out as U+FFFD."""
+        """Decodes ids without control tokens (but with `<asr_text>`). An incomplete character at
+        either end becomes U+FFFD."""
         text: str = self._bpe.decode(ids, skip_special_tokens=True)
         return text
 
 
 class Tokenizer(TextTokenizer):
-    """Of Qwen3-ASR and its aligner."""
+    """The tokenizer of Qwen3-ASR and its aligner."""
 
     def __init__(self, bpe: tokenizers.Tokenizer) -> None:
         super().__init__(bpe)

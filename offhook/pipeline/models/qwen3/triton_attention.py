@@ -28,7 +28,7 @@ LOG2_E = 1.4426950408889634
 
 
 class Tile(NamedTuple):
-    """Rows and keys that one program works on at a time, its warps, and its stages of loads."""
+    """Rows and keys per program and iteration, its warps, and its pipeline stages."""
 
     rows: int
     keys: int
@@ -36,15 +36,15 @@ class Tile(NamedTuple):
     stages: int
 
 
-# The most work a program first.
+# Programs with the most work first.
 PAGED_TILES = (Tile(128, 64, 8, 2), Tile(64, 64, 4, 3), Tile(16, 64, 4, 5))
 WINDOW_TILES = (Tile(128, 64, 8, 2), Tile(64, 64, 4, 2), Tile(32, 64, 4, 2))
 ENOUGH_PROGRAMS = 132
-"""The processors of an H200: with fewer programs than that, smaller ones end sooner."""
+"""Multiprocessors of an H200; with fewer programs, smaller ones finish sooner."""
 SPLIT_PROGRAMS = 512
-"""Keys are shared out as long as no more programs than this come of it."""
+"""Keys are split over programs as long as there are at most this many."""
 MAX_SPLITS = 16
-"""64 keys each at 1000 tokens; to put more parts together takes longer than it saves."""
+"""64 keys each at 1000 tokens; merging more parts costs more than it saves."""
 
 
 def paged_attention(
@@ -67,12 +67,14 @@ def paged_attention(
 
 
 def count_blocks(tile: Tile, tokens: int, sequences: int, group: int) -> int:
-    """Blocks that are enough for the tokens, however the sequences share them, and padding."""
+    """Returns enough blocks for the tokens, however they are distributed over sequences, plus
+    padding."""
     return tokens // (tile.rows // group) + sequences + 1
 
 
 def choose_tile(tiles: tuple[Tile, ...], tokens: int, longest: int, group: int, heads: int) -> Tile:
-    """The largest tile not twice the longest sequence that keeps every processor busy."""
+    """Returns the largest tile, below twice the longest sequence, that keeps every multiprocessor
+    busy."""
     for tile in tiles:
         programs = tokens // (tile.rows // group) * heads
         if tile.rows < 2 * longest * group and programs >= ENOUGH_PROGRAMS:
@@ -81,15 +83,15 @@ def choose_tile(tiles: tuple[Tile, ...], tokens: int, longest: int, group: int, 
 
 
 def choose_splits(programs: int) -> int:
-    """Over how many programs the keys of one are shared out: a power of two."""
+    """Returns over how many programs a block's keys are split, a power of two."""
     most = min(SPLIT_PROGRAMS // programs, MAX_SPLITS)
     return 1 << max(most, 1).bit_length() - 1
 
 
 @functools.cache
 def arrivals(device: torch.device, stream: int) -> Tensor:
-    """How many programs of a shared block are done. Zero between launches, which follow each other
-    on one CUDA stream."""
+    """Returns the counters of finished programs per split block. They are zero between launches,
+    which follow each other on one CUDA stream."""
     return torch.zeros(SPLIT_PROGRAMS, dtype=torch.int32, device=device)
 
 

@@ -62,7 +62,7 @@ def linear(
 
 
 def _depth(inputs: int, most: int) -> int:
-    """The largest power of two up to `most` that divides the inputs."""
+    """Returns the largest power of two up to `most` that divides `inputs`."""
     return min(inputs & -inputs, most)
 
 
@@ -71,7 +71,8 @@ def _sum_terms(
     x, weight, norm_weight, column, scale, INPUTS: tl.constexpr, COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """One row times some rows of the weight, by plain arithmetic: fp32 [COLUMNS]."""
+    """Dot products of one row with some rows of the weight, without tensor cores: fp32
+    [COLUMNS]."""
     terms = tl.zeros([COLUMNS, DEPTH], tl.float32)
     for start in tl.static_range(0, INPUTS, DEPTH):
         # x is read as often as there are columns, so that it lies beside the weights.
@@ -193,11 +194,10 @@ def _few_rows(
 
 
 class ArgmaxTile(NamedTuple):
-    """Rows, outputs and inputs that one program works on at a time; its warps, and its stages of
-    loads."""
+    """Rows, outputs and inputs per program and iteration; its warps, and its pipeline stages."""
 
     rows: int
-    """1: by plain arithmetic; more: on the tensor cores."""
+    """1: plain arithmetic; more: tensor cores."""
     columns: int
     depth: int
     warps: int

@@ -1,8 +1,8 @@
-"""When each word of a known text was said: Qwen3-ForcedAligner.
+"""Word timestamps of a known text: Qwen3-ForcedAligner.
 
-The body is that of Qwen3-ASR. It reads the sound and then the words with two <timestamp> tokens
-behind each, where it tells the beginning and the end as one of 5000 bins of 80 ms: one forward,
-and nothing is generated.
+The body is that of Qwen3-ASR. It reads the audio and then the words, each followed by two
+<timestamp> tokens, at which it predicts start and end as one of 5000 bins of 80 ms; this takes one
+forward and no generation.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,21 +24,21 @@ from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
 from offhook.pipeline.speech.recognizer import EngineError, Word
 
 MAX_S = 180
-"""s of one utterance; beyond it the published aligner is given no sound either."""
+"""Maximum utterance in s, the limit of the published aligner."""
 MAX_SAMPLES = MAX_S * RATE_IN
 BIN_MS = 80
 STEM_S = 16
-"""Seconds that go through the convolutions together: they need 6 MB each in bf16."""
+"""Seconds that pass through the convolutions together; each needs 6 MB in bf16."""
 PAGE_SIZE = 64
-"""Tokens; that of the recognition engine, so that the kernels are compiled once."""
+"""Page size in tokens, equal to the recognition engine's, so that kernels are compiled once."""
 WARM_UP_S = (MAX_S, 128, 64, 32, 16, 8, 4, 2, 1)
 WARM_UP_WORDS = 3
-"""Per second."""
+"""Words per second assumed at warm-up."""
 
 
 @dataclass(frozen=True)
 class AlignmentInput:
-    """16 kHz sound and what is said in it; language: ISO 639, one of `alignment.LANGUAGES`."""
+    """16 kHz audio and its text; `language` is an ISO 639 code from `alignment.LANGUAGES`."""
 
     pcm: Pcm
     text: str
@@ -47,7 +47,7 @@ class AlignmentInput:
 
 @dataclass(frozen=True)
 class _Prompt:
-    """What the decoder reads of one utterance."""
+    """The decoder's input for one utterance."""
 
     pcm: Pcm
     audio_ms: int
@@ -56,8 +56,8 @@ class _Prompt:
 
 
 class ForcedAligner:
-    """One aligner on one device. To be called by one thread at a time, on that thread's current
-    CUDA stream; a call returns when the device is done."""
+    """An aligner on one device. Call it from one thread at a time, on that thread's current CUDA
+    stream; calls return when the device is done."""
 
     def __init__(self, model: Qwen3Asr, tokenizer: Tokenizer) -> None:
         self._model = model
@@ -75,25 +75,24 @@ class ForcedAligner:
         return ForcedAligner(asr_checkpoint.load_model(folder, device, dtype), tokenizer)
 
     def warm_up(self) -> None:
-        """On a GPU: compile every kernel and take the memory of the longest utterance, before the
-        first one comes."""
+        """Compiles every kernel and allocates the memory of the longest utterance, on a GPU."""
         for seconds in WARM_UP_S:
             text = "word " * (WARM_UP_WORDS * seconds)
             self.align(np.zeros(seconds * RATE_IN, np.int16), text, "en")
 
     def align(self, pcm: Pcm, text: str, language: str) -> tuple[Word, ...]:
-        """The words of the text, none left out, with their times in the sound, which never fall.
+        """Returns all words of the text with times in ms that never decrease.
 
-        pcm: 16 kHz. language: ISO 639. Raises AlignmentError when the sound is longer than
-        MAX_S, the text does not fit with it in MAX_POSITIONS tokens, or the language is none
-        of `alignment.LANGUAGES`.
+        `pcm` is 16 kHz; `language` is an ISO 639 code. Raises AlignmentError if the audio exceeds
+        MAX_S, text and audio exceed MAX_POSITIONS tokens, or the language is not in
+        `alignment.LANGUAGES`.
         """
         return self.align_all([AlignmentInput(pcm, text, language)])[0]
 
     @torch.inference_mode()
     def align_all(self, utterances: Sequence[AlignmentInput]) -> list[tuple[Word, ...]]:
-        """As `align`, all those together that are MAX_S long together. Raises AlignmentError
-        when there is one that cannot be aligned, and then aligns none."""
+        """Aligns several utterances, in batches of up to MAX_S. Raises AlignmentError, aligning
+        none, if one cannot be aligned."""
         prompts = [self._prompt(utterance) for utterance in utterances]
         times = (t for pack in _packs(p for p in prompts if p.units) for t in self._times(pack))
         return [timed(p.units, next(times), p.audio_ms) if p.units else () for p in prompts]
@@ -118,28 +117,28 @@ class ForcedAligner:
         return _Prompt(pcm, samples * 1000 // RATE_IN, units, ids)
 
     def _times(self, prompts: Sequence[_Prompt]) -> list[list[int]]:
-        """Of each, beginning and end of every word as the model says them, in ms."""
+        """Returns the predicted start and end of every word in ms, per utterance."""
         counts = [2 * len(p.units) for p in prompts]
         bins = self._logits(prompts).argmax(-1).cpu()
         return [(BIN_MS * part).tolist() for part in bins.split(counts)]
 
     def _logits(self, prompts: Sequence[_Prompt]) -> Tensor:
-        """One forward: [timestamps of all, classes]."""
+        """Runs one forward: [timestamps of all, classes]."""
         config, decoder = self._model.config, self._model.decoder
         ids = torch.tensor([i for p in prompts for i in p.ids], device=self._device)
         x = decoder.embed(ids)
-        x[ids == config.audio_token] = self._hear([p.pcm for p in prompts])
+        x[ids == config.audio_token] = self._features([p.pcm for p in prompts])
         batch, pages = _lay_out([len(p.ids) for p in prompts], self._device)
         one = replace(config.decoder, layers=1)
         cache = KVCache(one, pages, PAGE_SIZE, self._device, self._dtype)
-        # There is no next forward: each layer may write over the keys of the one before.
+        # There is no next forward: each layer may overwrite the previous layer's keys.
         layers = (config.decoder.layers, -1, -1, -1, -1)
         cache.k, cache.v = cache.k.expand(layers), cache.v.expand(layers)
         hidden = decoder(x, batch, cache)
         return decoder.logits(hidden[ids == config.timestamp_token])
 
-    def _hear(self, pcms: Sequence[Pcm]) -> Tensor:
-        """What the decoder takes of all the sounds, packed: [T, hidden_size]."""
+    def _features(self, pcms: Sequence[Pcm]) -> Tensor:
+        """Encodes all audio for the decoder, packed: [T, hidden_size]."""
         encoder = self._model.encoder
         stems = [self._stem(pcm) for pcm in pcms]
         window = encoder.config.window_tokens
@@ -148,7 +147,7 @@ class ForcedAligner:
         return heard
 
     def _stem(self, pcm: Pcm) -> Tensor:
-        """One utterance, at least MIN_SAMPLES, to tokens before the transformer: [T, d_model]."""
+        """Convolves one utterance of at least MIN_SAMPLES samples: [T, d_model]."""
         encoder = self._model.encoder
         frames = log_mel.frame_count(len(pcm))
         samples = torch.from_numpy(log_mel.cut(pcm, 0, frames)).to(self._device)
@@ -161,7 +160,7 @@ class ForcedAligner:
 
 
 def _packs(prompts: Iterable[_Prompt]) -> Iterator[list[_Prompt]]:
-    """In order, each as long as MAX_SAMPLES at most."""
+    """Splits prompts, in order, into batches of at most MAX_SAMPLES samples."""
     pack: list[_Prompt] = []
     samples = 0
     for prompt in prompts:
@@ -175,7 +174,8 @@ def _packs(prompts: Iterable[_Prompt]) -> Iterator[list[_Prompt]]:
 
 
 def _lay_out(counts: Sequence[int], device: torch.device) -> tuple[Batch, int]:
-    """Sequences of so many tokens, one after another in pages; and how many pages."""
+    """Lays out sequences of these lengths in consecutive pages; returns the batch and the number of
+    pages."""
     needed = [-(-n // PAGE_SIZE) for n in counts]
     first = np.cumsum([0, *needed])
     table = np.minimum(first[:-1, None] + np.arange(max(needed)), first[-1] - 1)

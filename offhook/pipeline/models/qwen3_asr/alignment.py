@@ -1,13 +1,14 @@
-"""Forced alignment beside the model: a text cut in words, and the times found put in order.
+"""Text and time rules of forced alignment: splits a text into words and repairs predicted times.
 
-The rules are those Qwen3-ForcedAligner was published with (qwen-asr 0.0.6, transformers): words
-are what white space leaves, an ideograph is a word by itself, and the model is given letters,
-digits and apostrophes only. Two languages are cut without the libraries used there:
+The rules are those published with Qwen3-ForcedAligner (qwen-asr 0.0.6, transformers): words are
+separated by white space, an ideograph is a word, and the model gets only letters, digits and
+apostrophes. Two languages are split without the libraries used there:
 
-- Japanese: between kanji, hiragana, katakana and other letters, which is near the short words of
-  nagisa (it splits some hiragana further); nagisa brings a neural network library of its own.
-- Korean: at white space. soynlp may cut an ending off ("학교에" as "학교" and "에") if given a
-  dictionary of 275 KB, and brings scikit-learn. Without the dictionary it cuts at white space.
+- Japanese: between kanji, hiragana, katakana and other letters, which is close to the short words
+  of nagisa (it splits some hiragana further); nagisa depends on its own neural network library;
+- Korean: at white space. With a dictionary of 275 KB soynlp can split off endings
+  ("학교에" into "학교" and "에"), and it depends on scikit-learn;
+  without the dictionary it also splits at white space.
 """
 
 import re
@@ -20,9 +21,9 @@ from itertools import pairwise
 from offhook.pipeline.speech.recognizer import Word
 
 LANGUAGES = frozenset({"de", "en", "es", "fr", "it", "ja", "ko", "pt", "ru", "yue", "zh"})
-"""ISO 639 codes, by the model card."""
+"""Supported ISO 639 codes, from the model card."""
 SNAPPED = 2
-"""Times in a row that take a neighbour's value when wrong; more than these are spread evenly."""
+"""Maximum run of wrong times that take a neighbour's value; longer runs are spread evenly."""
 
 _IDEOGRAPH = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -34,7 +35,8 @@ _SIGN = re.compile(rf"[^\w'{_IDEOGRAPH}]|_")
 
 
 def _run(apart: str) -> str:
-    """Letters of all but the scripts in `apart`, with the signs between them."""
+    """Returns a pattern for letters outside the scripts in `apart`, with the punctuation between
+    them."""
     letter = rf"(?:[^\W_{apart}]|')"
     return rf"{letter}(?:[^\s{apart}]*{letter})?"
 
@@ -47,7 +49,7 @@ _JAPANESE_WORD = re.compile(
 
 
 class AlignmentError(ValueError):
-    """Sound, text or language that the aligner does not take; the message says why."""
+    """Raised for audio, text or a language that cannot be aligned; the message says why."""
 
 
 # --- words ---
@@ -55,19 +57,19 @@ class AlignmentError(ValueError):
 
 @dataclass(frozen=True)
 class Unit:
-    """What gets a time of its own."""
+    """A word that gets its own times."""
 
     text: str
-    """As it is written, with the signs before and after it."""
+    """The word as written, with surrounding punctuation."""
     spoken: str
-    """Its letters and digits: what the model is given."""
+    """Its letters and digits, the model's input."""
 
 
 def split(text: str, language: str) -> list[Unit]:
-    """Words in order. Their texts are slices of `text` that leave out white space only; none when
-    there is nothing to say in it.
+    """Splits a text into words, which are slices of `text` that omit only white space; empty if
+    nothing is spoken.
 
-    language: ISO 639. Raises AlignmentError for one that is not of LANGUAGES.
+    `language` is an ISO 639 code. Raises AlignmentError if it is not in LANGUAGES.
     """
     if language not in LANGUAGES:
         known = ", ".join(sorted(LANGUAGES))
@@ -85,8 +87,8 @@ def split(text: str, language: str) -> list[Unit]:
 
 
 def _cut(between: str) -> int:
-    """How many of the signs between two words go with the first of them: what touches it, and
-    what stands alone unless it opens a bracket or a quotation."""
+    """Returns how many of the characters between two words belong to the first: those touching it
+    and free-standing ones that do not open a bracket or quotation."""
     spaces = [i for i, c in enumerate(between) if c.isspace()]
     least, cut = (spaces[0], spaces[-1] + 1) if spaces else (0, len(between))
     while cut > least and (between[cut - 1].isspace() or _opens(between[cut - 1])):
@@ -102,19 +104,19 @@ def _opens(sign: str) -> bool:
 
 
 def timed(units: Sequence[Unit], times: Sequence[int], audio_ms: int) -> tuple[Word, ...]:
-    """Words with the times the model gave, a beginning and an end for each, in ms, in any order.
-    Theirs never fall from one to the next, and lie within the audio."""
+    """Returns words with start and end times in ms that never decrease and lie within the audio,
+    from the predicted `times` (two per word, in any order)."""
     within = [min(t, audio_ms) for t in repair(times)]
     spans = zip(within[::2], within[1::2], strict=True)
     return tuple(Word(u.text, start, end) for u, (start, end) in zip(units, spans, strict=True))
 
 
 def repair(times: Sequence[int]) -> list[int]:
-    """The times that are in order as they are, and others in place of those that are not.
+    """Replaces times that are out of order.
 
-    Right are the times of the longest rise. One or two wrong ones between two right ones take the
-    value of the nearer, the earlier if both are as near; more in a row are spread evenly between
-    them; before the first and after the last right one they take its value.
+    Times in the longest non-decreasing subsequence are right. One or two wrong ones between two
+    right ones take the nearer value (the earlier on a tie); longer runs are spread evenly; those
+    before the first and after the last right one take its value.
     """
     if not times:
         return []
@@ -134,9 +136,10 @@ def _fill(left: int, right: int, count: int) -> list[int]:
 
 
 def longest_rise(values: Sequence[int]) -> list[int]:
-    """Indices of the longest subsequence that never falls; of several, the one that, read from its
-    end, always takes the earliest. n log n steps (Schensted 1961)."""
-    ends: list[list[int]] = []  # [k]: where rises of k + 1 values end; their values strictly fall
+    """Returns the indices of the longest non-decreasing subsequence; among several, the one with
+    the earliest indices read from its end. O(n log n) (Schensted 1961)."""
+    # [k]: where subsequences of k + 1 values end; their values strictly decrease
+    ends: list[list[int]] = []
     before: list[int] = []
     for i, value in enumerate(values):
         k = bisect_right(ends, value, key=lambda row: values[row[-1]])

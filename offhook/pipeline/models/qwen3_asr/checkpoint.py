@@ -1,6 +1,6 @@
-"""Qwen3-ASR from a checkpoint (`hub_io.find`).
+"""Loads Qwen3-ASR from a checkpoint (see `hub_io.find`).
 
-Two layouts are read: the original (Qwen/Qwen3-ASR-*) and that of transformers (`-hf`).
+Two layouts are supported: the original (Qwen/Qwen3-ASR-*) and that of transformers (`-hf`).
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from offhook.pipeline.models.checkpoint import (
 )
 from offhook.pipeline.models.qwen3_asr.model import AsrConfig, Qwen3Asr
 
-# What a tensor is called here (see `_places`) begins so; in a checkpoint so. The first that fits.
+# Prefixes of tensor names here (see `_places`) and in checkpoints; the first match counts.
 ORIGINAL = {
     "encoder.": "thinker.audio_tower.",
     "decoder.": "thinker.model.",
@@ -38,7 +38,7 @@ TRANSFORMERS_ALIGNER = {**TRANSFORMERS, "head.": "score."}
 
 
 def read_config(folder: Path) -> AsrConfig:
-    """Raises EngineError when config.json is missing, broken, or of another model."""
+    """Reads config.json. Raises EngineError if it is missing, damaged, or of another model."""
     generation = folder / "generation_config.json"
     return AsrConfig.from_json(
         read_json(folder / "config.json"), read_json(generation) if generation.is_file() else None
@@ -46,19 +46,19 @@ def read_config(folder: Path) -> AsrConfig:
 
 
 def load_model(folder: Path, device: torch.device | str, dtype: torch.dtype) -> Qwen3Asr:
-    """The model of a folder, ready for inference. Raises EngineError, naming the tensors, when the
-    checkpoint is not whole or of other sizes than its config.json says."""
+    """Loads a model for inference. Raises EngineError naming the tensors if the checkpoint is
+    incomplete or does not match config.json."""
     config = read_config(folder)
     sources = find_tensors(folder)
     layout = ORIGINAL
     if not any(name.startswith("thinker.") for name in sources):
         layout = TRANSFORMERS_ALIGNER if config.classes else TRANSFORMERS
-    head = _their_name("head.weight", layout)
+    head = _original_name("head.weight", layout)
     if head not in sources and not config.classes:
         config = replace(config, decoder=replace(config.decoder, tied=True))
     model = build(lambda: Qwen3Asr(config), device, dtype)
-    places = {_their_name(name, layout): place for name, place in _places(model)}
-    # A tied head is the embedding, whether or not it is stored a second time.
+    places = {_original_name(name, layout): place for name, place in _places(model)}
+    # A tied head is the embedding, whether or not it is stored twice.
     fill(folder, places, lambda name: name != head)
     return model
 
@@ -66,20 +66,21 @@ def load_model(folder: Path, device: torch.device | str, dtype: torch.dtype) -> 
 def random_model(
     config: AsrConfig, device: torch.device | str, dtype: torch.dtype, seed: int = 0
 ) -> Qwen3Asr:
-    """Random weights of real size, for benchmarks: it costs what the model costs, and babbles."""
+    """Returns a model with random weights at the real cost, for benchmarks; its output is
+    meaningless."""
     model = build(lambda: Qwen3Asr(config), device, dtype)
     randomise(model, device, seed)
     return model
 
 
-def _their_name(name: str, layout: dict[str, str]) -> str:
+def _original_name(name: str, layout: dict[str, str]) -> str:
     ours = next(prefix for prefix in layout if name.startswith(prefix))
     return layout[ours] + name.removeprefix(ours)
 
 
 def _places(model: Qwen3Asr) -> Iterator[tuple[str, Tensor]]:
-    """Where each tensor of a checkpoint goes. The names are those of both layouts, but for how they
-    begin: encoder, decoder, head."""
+    """Yields each tensor's destination. Names are those of both layouts except for their prefix:
+    encoder, decoder, head."""
     encoder, decoder = model.encoder, model.decoder
     convolutions = {"conv2d1": encoder.conv1, "conv2d2": encoder.conv2, "conv2d3": encoder.conv3}
     ends = {"ln_post": encoder.post_norm, "proj1": encoder.proj1, "proj2": encoder.proj2}

@@ -33,11 +33,11 @@ class EncoderConfig:
     heads: int
     ffn: int
     output_dim: int
-    """The decoder's hidden_size."""
+    """Output channels, the decoder's hidden_size."""
     mel_bins: int = 128
     conv_channels: int = 480
     second_frames: int = 100
-    """Mel frames that go through the convolutions together."""
+    """Mel frames that pass through the convolutions together."""
     window_frames: int = 800
     """Mel frames that attend to each other."""
 
@@ -50,7 +50,7 @@ class EncoderConfig:
         return self.window_frames // self.second_frames * self.second_tokens
 
     def tokens(self, frames: int) -> int:
-        """Audio tokens of an utterance of so many mel frames."""
+        """Returns the audio tokens of an utterance of `frames` mel frames."""
         seconds, rest = divmod(frames, self.second_frames)
         return seconds * self.second_tokens + conv_length(rest)
 
@@ -59,7 +59,7 @@ class EncoderConfig:
 class AsrDecoderConfig(DecoderConfig):
     vocab_size: int = 151936
     tied: bool = True
-    """The embedding is the output projection too."""
+    """Whether the embedding is also the output projection."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ class AsrConfig:
     """<|endoftext|> and <|im_end|>."""
     timestamp_token: int = 151705
     classes: int | None = None
-    """Of the forced aligner, in place of the vocabulary; None for speech recognition."""
+    """Output classes of the forced aligner, in place of the vocabulary; None for speech
+    recognition."""
 
     @staticmethod
     def from_json(
         config: Mapping[str, Any], generation: Mapping[str, Any] | None = None
     ) -> "AsrConfig":
-        """From a checkpoint's config.json: the original layout, with `thinker_config`, or that of
-        transformers (`-hf`); and its generation_config.json. Raises EngineError when it is of
-        another model or variant."""
+        """Parses config.json in the original layout (`thinker_config`) or that of transformers
+        (`-hf`), and generation_config.json. Raises EngineError for another model or variant."""
         if not str(config.get("model_type")).startswith(("qwen3_asr", "qwen3_forced_aligner")):
             raise EngineError(
                 f"config.json is of a {config.get('model_type')!r} model, not of Qwen3-ASR"
@@ -131,7 +131,7 @@ def _encoder_config(c: Mapping[str, Any]) -> EncoderConfig:
 
 
 def _decoder_config(c: Mapping[str, Any], top: Mapping[str, Any]) -> AsrDecoderConfig:
-    # transformers goes by the outer word, the original by the one in text_config.
+    # transformers uses the outer value, the original the one in text_config.
     tied = c if "thinker_config" in top else top
     return AsrDecoderConfig(
         **vars(DecoderConfig.from_json(c)),
@@ -151,7 +151,7 @@ QWEN3_ASR_1_7B = AsrConfig(
 
 
 def conv_length(n: int) -> int:
-    """What three convolutions of stride 2 leave of n mel frames or bins."""
+    """Returns what three convolutions of stride 2 leave of n mel frames or bins."""
     for _ in range(3):
         n = (n + 1) // 2
     return n
@@ -173,7 +173,7 @@ class EncoderLayer(nn.Module):
         self.fc2 = Linear(c.ffn, c.d_model)
 
     def forward(self, x: Tensor, starts: Tensor, max_window: int) -> None:
-        """Adds what the layer finds to x."""
+        """Adds the layer's output to x in place."""
         q, k, v = self.qkv(self.attention_norm(x)).view(len(x), 3, self.heads, -1).unbind(1)
         heard = attention.window_attention(q, k, v, starts, max_window, self.scale)
         x += self.out(heard.flatten(1))
@@ -181,7 +181,7 @@ class EncoderLayer(nn.Module):
 
 
 class AudioEncoder(nn.Module):
-    """Mel frames to what the decoder takes in place of token embeddings."""
+    """Encodes mel frames to embeddings that replace token embeddings in the decoder."""
 
     def __init__(self, c: EncoderConfig) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class AudioEncoder(nn.Module):
         self.conv1 = nn.Conv2d(1, c.conv_channels, 3, stride=2, padding=1)
         self.conv2 = nn.Conv2d(c.conv_channels, c.conv_channels, 3, stride=2, padding=1)
         self.conv3 = nn.Conv2d(c.conv_channels, c.conv_channels, 3, stride=2, padding=1)
-        # With channels last each step hands the next what it wants; see `convolve`.
+        # channels-last, so that each step hands the next its preferred format; see `convolve`
         for conv in (self.conv2, self.conv3):
             conv.weight = nn.Parameter(conv.weight.contiguous(memory_format=torch.channels_last))
         self.conv_out = Linear(c.conv_channels * conv_length(c.mel_bins), c.d_model, bias=False)
@@ -206,7 +206,7 @@ class AudioEncoder(nn.Module):
         mel: [N, mel_bins, 100] clamped and scaled, zeros where the utterance has no frames. Returns
         [N, 13, d_model]; of a second with n frames the first `conv_length(n)` tokens are valid.
         """
-        # cuDNN is slow with one channel, and adds the bias in a pass over memory of its own.
+        # cuDNN is slow with one channel, and adds the bias in a separate pass.
         x = convolution.convolve_mel(mel, self.conv1.weight, self.conv1.get_parameter("bias"))
         for conv in (self.conv2, self.conv3):
             x = F.conv2d(x, conv.weight, stride=2, padding=1)
@@ -228,7 +228,7 @@ class AudioEncoder(nn.Module):
 
 
 def sinusoids(length: int, channels: int) -> Tensor:
-    """Positions as in Whisper, sines before cosines: fp32 [length, channels]."""
+    """Returns Whisper's positional embedding, sines before cosines, fp32 [length, channels]."""
     half = channels // 2
     step = math.log(10000) / (half - 1)
     frequencies = torch.exp(-step * torch.arange(half, dtype=torch.float32))
@@ -240,7 +240,7 @@ def sinusoids(length: int, channels: int) -> Tensor:
 
 
 class Decoder(Body):
-    """Token and audio embeddings to the next token."""
+    """Predicts the next token from token and audio embeddings."""
 
     def __init__(self, c: AsrDecoderConfig, classes: int | None = None) -> None:
         super().__init__(c)
@@ -250,21 +250,22 @@ class Decoder(Body):
             self.head = nn.Parameter(torch.empty(classes or c.vocab_size, c.hidden_size))
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Token ids, int64 [T], to [T, hidden_size]."""
+        """Embeds token ids, int64 [T], to [T, hidden_size]."""
         return F.embedding(ids, self.embedding)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Of the rows wanted, [R, hidden_size]: [R, vocab_size], or [R, classes] of an aligner."""
+        """Returns the logits of rows [R, hidden_size]: [R, vocab_size], or [R, classes] for an
+        aligner."""
         return F.linear(x, self.head)
 
     def argmax(self, x: Tensor) -> Tensor:
-        """The largest of the logits of each row, int64 [R], the lowest of equal ones."""
+        """Returns the argmax of each row's logits, int64 [R], the lowest among equals."""
         return linear.argmax_linear(x, self.head)
 
 
 class Qwen3Asr(nn.Module):
-    """The two of them. Build it under `torch.device(...)` and with the default dtype wanted
-    (`checkpoint` does), not with `.to(dtype)`: the rotations stay fp32."""
+    """Encoder and decoder. Build it under `torch.device(...)` with the wanted default dtype (see
+    `checkpoint`) rather than `.to(dtype)`, because the rotations stay fp32."""
 
     def __init__(self, config: AsrConfig) -> None:
         super().__init__()

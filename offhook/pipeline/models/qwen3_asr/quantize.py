@@ -36,21 +36,22 @@ from offhook.pipeline.models.qwen3_asr.model import Qwen3Asr
 Scheme = Literal["fp8-weights", "int8-weights"]
 CODES = {"fp8-weights": torch.float8_e4m3fn, "int8-weights": torch.int8}
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.int8: 127.0}
-"""Code of the largest magnitude of a row; int8 is kept symmetric."""
+"""Code of a row's largest magnitude; int8 is symmetric."""
 SMALLEST_SCALE = 1e-12
-"""Of a row of zeros."""
+"""Scale of a row of zeros."""
 
 
 def quantize(model: Qwen3Asr, scheme: Scheme) -> None:
-    """Give the decoder's linear layers weights in 8 bits as well: "fp8-weights" (e4m3), which are
-    the faster, or "int8-weights", which are the more exact."""
+    """Adds 8-bit copies of the decoder's linear weights: "fp8-weights" (e4m3) is faster,
+    "int8-weights" more accurate."""
     for part in model.decoder.modules():
         if isinstance(part, Linear):
             part.codes = quantize_rows(part.weight, CODES[scheme])
 
 
 def quantize_rows(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Codes [outputs, inputs] in `dtype`, to the nearest, and a scale for each output, fp32."""
+    """Returns codes [outputs, inputs] in `dtype`, rounded to nearest, and an fp32 scale per
+    output."""
     weight = weight.float()
     scales = weight.abs().amax(1).clamp(min=SMALLEST_SCALE) / LARGEST[dtype]
     codes = weight / scales[:, None]

@@ -55,7 +55,7 @@ def _convolve_mel(
 ):
     point = tl.program_id(0) * POINTS + tl.arange(0, POINTS)
     channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    tap = tl.arange(0, 16)  # nine of them, and what fills up a product of the tensor cores
+    tap = tl.arange(0, 16)  # nine taps, padded to a tensor core product
     plane = (point // (HIGH * WIDE))[:, None]
     row = (point // WIDE % HIGH * 2 - 1)[:, None] + (tap // 3)[None, :]
     column = (point % WIDE * 2 - 1)[:, None] + (tap % 3)[None, :]

@@ -1,9 +1,7 @@
-"""Qwen3-TTS from a checkpoint (`hub_io.find`): configuration, and the weights of talker and
-predictor.
+"""Loads Qwen3-TTS from a checkpoint (see `hub_io.find`): configuration, talker and predictor.
 
-What else a checkpoint holds is read elsewhere: its codec, in the folder `speech_tokenizer`, by
-`codec` and `speech_encoder`, and the `speaker_encoder.` of a base model by `speaker_encoder`, each
-with `checkpoint.fill`.
+Other parts are loaded elsewhere with `checkpoint.fill`: the codec in the folder `speech_tokenizer`
+by `codec` and `speech_encoder`, and the `speaker_encoder.` of a base model by `speaker_encoder`.
 """
 
 from collections.abc import Iterator
@@ -23,11 +21,12 @@ from offhook.pipeline.speech.recognizer import EngineError
 PREFIX = "talker."
 TEXT = "talker.model.text_embedding.weight"
 TEXT_ROWS = 4096
-"""Embeddings of text that are projected at a time."""
+"""Text embeddings projected at a time."""
 
 
 def read_config(folder: Path) -> TtsConfig:
-    """Raises EngineError when a file is missing, broken, or of another model."""
+    """Reads the configuration. Raises EngineError if a file is missing, damaged, or of another
+    model."""
     generation = folder / "generation_config.json"
     return TtsConfig.from_json(
         checkpoint.read_json(folder / "config.json"),
@@ -41,9 +40,9 @@ def load_model(
     dtype: torch.dtype,
     progress: Progress = lambda done, total: None,
 ) -> Qwen3Tts:
-    """The model of a folder, ready for inference. progress: of the embeddings of text, which take
-    longest; (done, in all). Raises EngineError, naming the tensors, when the checkpoint is not
-    whole or of other sizes than its config.json says."""
+    """Loads a model for inference. `progress` is called with (done, total) for the text embeddings,
+    which take longest. Raises EngineError naming the tensors if the checkpoint is incomplete or
+    does not match config.json."""
     config = read_config(folder)
     model = checkpoint.build(lambda: Qwen3Tts(config), device, dtype)
     text = checkpoint.build(lambda: TextProjection(config), device, dtype)
@@ -57,7 +56,8 @@ def load_model(
 def random_model(
     config: TtsConfig, device: torch.device | str, dtype: torch.dtype, seed: int = 0
 ) -> Qwen3Tts:
-    """Random weights of real size, for benchmarks: it costs what the model costs, and babbles."""
+    """Returns a model with random weights at the real cost, for benchmarks; its output is
+    meaningless."""
     model = checkpoint.build(lambda: Qwen3Tts(config), device, dtype)
     checkpoint.randomise(model, device, seed)
     first, others = model.cut(model.embeddings)
@@ -68,7 +68,7 @@ def random_model(
 
 
 class TextProjection(nn.Module):
-    """Embeddings of text to the talker's width. Nobody asks for it once they are projected."""
+    """Projects text embeddings to the talker's width; used only while loading."""
 
     def __init__(self, config: TtsConfig) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class TextProjection(nn.Module):
         self.fc2 = Linear(config.text_hidden, config.talker.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, text_hidden] to [T, hidden_size]."""
+        """Maps [T, text_hidden] to [T, hidden_size]."""
         y: Tensor = self.fc2(F.silu(self.fc1(x)))
         return y
 
@@ -97,7 +97,7 @@ def _project_text(folder: Path, text: TextProjection, out: Tensor, progress: Pro
 
 
 def _places(model: Qwen3Tts) -> Iterator[tuple[str, Tensor]]:
-    """Where each tensor of a checkpoint goes."""
+    """Yields each tensor's destination."""
     first, others = model.cut(model.embeddings)
     yield "talker.model.codec_embedding.weight", first[:-1]
     yield from _body("talker.model", model.talker)

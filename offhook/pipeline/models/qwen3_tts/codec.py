@@ -1,17 +1,17 @@
-"""The decoder of Qwen3-TTS-Tokenizer-12Hz: frames of 16 codes to sound of 24 kHz.
+"""The decoder of Qwen3-TTS-Tokenizer-12Hz: frames of 16 codes to 24 kHz audio.
 
 Sizes and layout follow the folder speech_tokenizer of the checkpoints Qwen/Qwen3-TTS-12Hz-*. A
-frame is 80 ms. Everything is causal: a sample depends on its own frame and those before. So a
-stream that keeps what each part still looks back on gives the samples of the whole, however it is
-cut: `stream` does that for many streams at once, `decode` takes them whole.
+frame is 80 ms. Everything is causal: a sample depends only on its own and earlier frames. A stream
+that keeps each part's history therefore yields the same samples however it is split: `stream` does
+so for many streams at once, `decode` processes whole ones.
 
-Layers whose products follow each other directly are one here, multiplied out in fp32 when they are
-loaded: codebooks, their projections, the first convolution and the way into the transformer; the
-way out of it and the first upsampling; layer scales and affine norms and the weights beside them.
+Adjacent linear layers are merged in fp32 at load time: codebooks, their projections, the first
+convolution and the input projection of the transformer; its output projection and the first
+upsampling; layer scales and affine norms with the adjacent weights.
 
-x is [B, T, channels] all the way. Floats are fp32 or bf16, products are summed in fp32. On a GPU
-`codec_stream` runs it; the Triton kernels of `triton_codec` compute what the plain torch here
-does.
+x is [B, T, channels] throughout. Tensors are fp32 or bf16, products are summed in fp32. On a GPU
+`codec_stream` runs it with the Triton kernels of `triton_codec`, which compute the same as the
+plain torch here.
 """
 
 import itertools
@@ -29,24 +29,24 @@ from offhook.pipeline.models.qwen3.linear import Linear
 from offhook.pipeline.speech.recognizer import EngineError
 
 MAX_FRAMES = 1024
-"""Of one stream, 82 s: the length of the table of rotations."""
+"""Maximum frames of one stream (82 s), the length of the rotation table."""
 CALL_FRAMES = 8
-"""Of one call of `stream`."""
+"""Maximum frames of one call of `stream`."""
 EMBEDDING_TAPS = 3
 TAPS = 7
 DILATIONS = (1, 3, 9)
 WIDENING = 4
-"""Of the channels inside a ConvNeXt block."""
+"""Channel expansion inside a ConvNeXt block."""
 LAYER_NORM_EPS = 1e-6
 
 
-class Memory(NamedTuple):
-    """What one part looks back on."""
+class RingShape(NamedTuple):
+    """The history of one part."""
 
     length: int
     """Rows before the first new one."""
     rate: int
-    """Rows a frame."""
+    """Rows per frame."""
     channels: int
 
 
@@ -55,15 +55,15 @@ class CodecConfig:
     codebooks: int = 16
     codebook_size: int = 2048
     codebook_dim: int = 512
-    """Of a frame; codes are looked up in half as many channels."""
+    """Channels of a frame; codes are looked up in half as many."""
     hidden_size: int = 512
-    """Of the transformer, as all up to `rope_theta`."""
+    """Width of the transformer; the fields up to `rope_theta` belong to it."""
     ffn: int = 1024
     layers: int = 8
     heads: int = 16
     head_dim: int = 64
     window: int = 72
-    """Frames that a frame attends to, its own among them."""
+    """Frames that a frame attends to, including itself."""
     rms_eps: float = 1e-5
     rope_theta: float = 1e4
     latent_dim: int = 1024
@@ -77,25 +77,24 @@ class CodecConfig:
         return math.prod(self.upsampling_ratios) * math.prod(self.upsample_rates)
 
     @property
-    def memories(self) -> list[Memory]:
-        """Of all parts, in the order in which sound goes through them."""
-        found = [Memory(EMBEDDING_TAPS - 1, 1, self.codebooks)]
-        found += [Memory(self.window - 1, 1, self.heads * self.head_dim)] * (2 * self.layers)
+    def memories(self) -> list[RingShape]:
+        """Returns the history of all parts, in processing order."""
+        found = [RingShape(EMBEDDING_TAPS - 1, 1, self.codebooks)]
+        found += [RingShape(self.window - 1, 1, self.heads * self.head_dim)] * (2 * self.layers)
         rate, channels = 1, self.decoder_dim
         for ratio in self.upsampling_ratios:
             rate *= ratio
-            found.append(Memory(TAPS - 1, rate, self.latent_dim))
-        found.append(Memory(TAPS - 1, rate, self.latent_dim))
+            found.append(RingShape(TAPS - 1, rate, self.latent_dim))
+        found.append(RingShape(TAPS - 1, rate, self.latent_dim))
         for ratio in self.upsample_rates:
-            found.append(Memory(1, rate, channels))
+            found.append(RingShape(1, rate, channels))
             rate, channels = rate * ratio, channels // 2
-            found += [Memory((TAPS - 1) * dilation, rate, channels) for dilation in DILATIONS]
-        return [*found, Memory(TAPS - 1, rate, channels)]
+            found += [RingShape((TAPS - 1) * dilation, rate, channels) for dilation in DILATIONS]
+        return [*found, RingShape(TAPS - 1, rate, channels)]
 
     @staticmethod
     def from_json(config: Mapping[str, Any]) -> "CodecConfig":
-        """From speech_tokenizer/config.json. Raises EngineError when it is of another model or
-        variant."""
+        """Parses speech_tokenizer/config.json. Raises EngineError for another model or variant."""
         if config.get("model_type") != "qwen3_tts_tokenizer_12hz":
             raise EngineError(
                 f"speech_tokenizer/config.json is of a {config.get('model_type')!r} model, "
@@ -139,11 +138,11 @@ QWEN3_CODEC = CodecConfig()
 
 
 class CodecState:
-    """What streams remember, by slot: a ring of rows for each of `CodecConfig.memories`,
-    [slots + 1, rows, channels]. Row p of a stream is at p modulo rows. Slot 0 is for padding.
+    """The history of all streams by slot: a ring of rows for each of `CodecConfig.memories`, [slots
+    + 1, rows, channels], with row p of a stream at p modulo rows. Slot 0 is for padding.
 
-    A ring has room for the rows of a call beside those that it looks back on, so that nothing is
-    overwritten while it is read.
+    A ring has room for the rows of a call in addition to the history, so nothing is overwritten
+    while it is read.
     """
 
     def __init__(
@@ -155,7 +154,7 @@ class CodecState:
         dtype: torch.dtype,
     ) -> None:
         self.frames = frames
-        """The most of one call."""
+        """Maximum frames of one call."""
         codes, *others = (
             (slots + 1, (-(-m.length // m.rate) + frames) * m.rate, m.channels)
             for m in config.memories
@@ -168,22 +167,22 @@ class CodecState:
         return sum(ring[0].numel() * ring.element_size() for ring in self.rings)
 
 
-class Past:
-    """What came before the rows of one call, in plain torch."""
+class CausalPast:
+    """The history before the rows of one call, in plain torch."""
 
     def __init__(
         self, frames: int, first: Tensor, slots: Tensor | None, rings: Iterable[Tensor | None]
     ) -> None:
         self.frames = frames
-        """Of each stream in this call."""
+        """Frames of each stream in this call."""
         self.first = first
-        """int64 [B], the number of the first of them."""
+        """int64 [B], the number of each stream's first frame."""
         self._slots = slots
         self._rings = iter(rings)
 
     def extend(self, x: Tensor, length: int) -> Tensor:
-        """x [B, T, ...] with the `length` rows before it, zeros before the stream's beginning. To
-        be called once for each memory, in their order."""
+        """Prepends `length` history rows to x [B, T, ...], zeros before the stream's start. Call
+        once per part, in order."""
         ring = next(self._rings)
         count, rows = x.shape[:2]
         if ring is None or self._slots is None:
@@ -201,10 +200,10 @@ class Past:
 
 
 class Convolution(nn.Module):
-    """Causal: row t of the outputs depends on row t of the inputs and `length` before it.
+    """A causal convolution: output row t depends on input row t and the `length` rows before it.
 
-    A transposed convolution of stride r is one too, to r times as many outputs, which are the
-    channels of r rows: `rows`.
+    A transposed convolution of stride r is expressed as one with r times as many outputs, the
+    channels of r rows (`rows`).
     """
 
     def __init__(
@@ -218,7 +217,7 @@ class Convolution(nn.Module):
         self.bias = nn.Buffer(torch.empty(rows * outputs, dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, length + T, inputs] to [B, T * rows, outputs]."""
+        """Maps [B, length + T, inputs] to [B, T * rows, outputs]."""
         rows = x.shape[1] - self.length
         y = x.new_zeros((), dtype=torch.float32)
         for tap, weight in enumerate(self.weight.unbind(1)):
@@ -228,7 +227,7 @@ class Convolution(nn.Module):
 
 
 class Snake(nn.Module):
-    """x + sin(x * rate)^2 * depth. (SnakeBeta of BigVGAN, arXiv 2206.04658.)"""
+    """The SnakeBeta activation x + sin(x * rate)^2 * depth (BigVGAN, arXiv 2206.04658)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -241,7 +240,7 @@ class Snake(nn.Module):
 
 
 class Layer(nn.Module):
-    """Of the transformer."""
+    """A transformer layer."""
 
     def __init__(self, c: CodecConfig) -> None:
         super().__init__()
@@ -253,7 +252,7 @@ class Layer(nn.Module):
         self.gate_up = Linear(c.hidden_size, 2 * c.ffn, bias=False)
         self.down = Linear(c.ffn, c.hidden_size, bias=False)
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], past: Past) -> Tensor:
+    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], past: CausalPast) -> Tensor:
         c = self.config
         y = attention.rms_norm_reference(x, self.attention_norm, c.rms_eps)
         q, k, v = self.qkv(y).unflatten(-1, (3, c.heads, c.head_dim)).unbind(2)
@@ -279,7 +278,7 @@ def _rotate(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
 
 
 class Upsampling(nn.Module):
-    """A transposed convolution without overlap, and a ConvNeXt block (arXiv 2201.03545)."""
+    """A non-overlapping transposed convolution followed by a ConvNeXt block (arXiv 2201.03545)."""
 
     def __init__(self, inputs: int, channels: int, ratio: int) -> None:
         super().__init__()
@@ -289,7 +288,7 @@ class Upsampling(nn.Module):
         self.widen = Convolution(channels, WIDENING * channels)
         self.narrow = Convolution(WIDENING * channels, channels)
 
-    def forward(self, x: Tensor, past: Past) -> Tensor:
+    def forward(self, x: Tensor, past: CausalPast) -> Tensor:
         x = self.expand(x)
         seen = past.extend(x, TAPS - 1).unfold(1, TAPS, 1).float()
         y = (seen * self.depthwise.t().float()).sum(-1) + self.depthwise_bias
@@ -306,14 +305,14 @@ class Residual(nn.Module):
         self.snake2 = Snake(channels)
         self.conv2 = Convolution(channels, channels)
 
-    def forward(self, x: Tensor, past: Past) -> Tensor:
+    def forward(self, x: Tensor, past: CausalPast) -> Tensor:
         y = self.conv1(past.extend(self.snake1(x), self.conv1.length))
         x = x + self.conv2(self.snake2(y))
         return x
 
 
 class Block(nn.Module):
-    """`ratio` times as many rows, of half as many channels."""
+    """Upsamples rows by `ratio` and halves the channels."""
 
     def __init__(self, inputs: int, ratio: int) -> None:
         super().__init__()
@@ -321,7 +320,7 @@ class Block(nn.Module):
         self.expand = Convolution(inputs, inputs // 2, 2, rows=ratio)
         self.residuals = nn.ModuleList(Residual(inputs // 2, d) for d in DILATIONS)
 
-    def forward(self, x: Tensor, past: Past) -> Tensor:
+    def forward(self, x: Tensor, past: CausalPast) -> Tensor:
         x = self.expand(past.extend(self.snake(x), self.expand.length))
         for residual in self.residuals:
             x = residual(x, past)
@@ -329,7 +328,8 @@ class Block(nn.Module):
 
 
 class Codec(nn.Module):
-    """Build it with `load_codec`, not with `.to(dtype)`: some of it stays fp32."""
+    """The codec decoder. Build it with `load_codec` rather than `.to(dtype)`, because parts of it
+    stay fp32."""
 
     def __init__(self, c: CodecConfig) -> None:
         super().__init__()
@@ -356,16 +356,17 @@ class Codec(nn.Module):
         self.sin = nn.Buffer(angles.sin().float(), persistent=False)
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Whole streams of up to MAX_FRAMES frames.
+        """Decodes whole streams of up to MAX_FRAMES frames.
 
-        codes: int64 [B, codebooks, frames], each less than codebook_size. Returns fp32
-        [B, frames * frame_samples] in [-1, 1].
+        `codes` is int64 [B, codebooks, frames], each less than codebook_size. Returns fp32 [B,
+        frames * frame_samples] in [-1, 1].
         """
         first = torch.zeros(len(codes), dtype=torch.int64, device=codes.device)
-        return self._decode(codes, Past(codes.shape[2], first, None, itertools.repeat(None)))
+        return self._decode(codes, CausalPast(codes.shape[2], first, None, itertools.repeat(None)))
 
     def new_state(self, slots: int, frames: int = CALL_FRAMES) -> CodecState:
-        """For `slots` streams, in slots 1 to `slots`, and calls of up to so many frames."""
+        """Returns the state of `slots` streams, in slots 1 to `slots`, for calls of up to `frames`
+        frames."""
         return CodecState(self.config, slots, frames, self.cos.device, self.embedding.dtype)
 
     def stream(self, codes: Tensor, slots: Tensor, first: Tensor, state: CodecState) -> Tensor:
@@ -380,9 +381,9 @@ class Codec(nn.Module):
 
         Returns: fp32 [B, frames * frame_samples] in [-1, 1].
         """
-        return self._decode(codes, Past(codes.shape[2], first, slots, state.rings))
+        return self._decode(codes, CausalPast(codes.shape[2], first, slots, state.rings))
 
-    def _decode(self, codes: Tensor, past: Past) -> Tensor:
+    def _decode(self, codes: Tensor, past: CausalPast) -> Tensor:
         x = self._embed(codes.transpose(1, 2), past)
         positions = past.first[:, None] + torch.arange(past.frames, device=codes.device)
         turn = self.cos[positions], self.sin[positions]
@@ -397,8 +398,8 @@ class Codec(nn.Module):
         sound: Tensor = self.outer(past.extend(self.snake(x), self.outer.length))
         return sound.flatten(1).float().clamp(-1, 1)
 
-    def _embed(self, codes: Tensor, past: Past) -> Tensor:
-        """int64 [B, frames, codebooks] to [B, frames, hidden_size]."""
+    def _embed(self, codes: Tensor, past: CausalPast) -> Tensor:
+        """Embeds int64 [B, frames, codebooks] to [B, frames, hidden_size]."""
         codes = past.extend(codes, EMBEDDING_TAPS - 1)
         book = torch.arange(codes.shape[2], device=codes.device)
         number = past.first[:, None] + torch.arange(past.frames, device=codes.device)
@@ -410,6 +411,7 @@ class Codec(nn.Module):
 
 
 def _angles(head_dim: int, theta: float) -> Tensor:
-    """Of every frame, fp64 [MAX_FRAMES, head_dim / 2]; channel i turns with i + head_dim / 2."""
+    """Returns the angles of every frame, fp64 [MAX_FRAMES, head_dim / 2]; channels i and i +
+    head_dim / 2 rotate together."""
     turns = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
     return torch.arange(MAX_FRAMES, dtype=torch.float64)[:, None] * turns

@@ -1,4 +1,4 @@
-"""Streams of sound from codes: by the Triton kernels on a GPU, in plain torch elsewhere."""
+"""Decodes codes of streams with Triton kernels on a GPU and in plain torch elsewhere."""
 
 from torch import Tensor
 
@@ -6,8 +6,8 @@ from offhook.pipeline.models.qwen3_tts.codec import Codec, CodecState
 
 
 def stream(codec: Codec, codes: Tensor, slots: Tensor, first: Tensor, state: CodecState) -> Tensor:
-    """The next frames of some streams, as `Codec.stream` computes them: fp32 [B, samples] in
-    [-1, 1]. Can be captured in a CUDA graph once it has run outside one."""
+    """Returns the next frames' audio, fp32 [B, samples] in [-1, 1]; see `Codec.stream`. It can be
+    captured in a CUDA graph after one uncaptured run."""
     if codes.is_cuda:
         from offhook.pipeline.models.qwen3_tts import triton_codec
 

@@ -1,4 +1,4 @@
-"""The weights of `codec` from the tensors of a checkpoint, or at random."""
+"""Loads the weights of `codec` from a checkpoint's tensors, or fills in random ones."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,9 +17,10 @@ from offhook.pipeline.models.qwen3_tts.codec import (
 from offhook.pipeline.speech.recognizer import EngineError
 
 PREFIX = "decoder."
-"""Of the names in speech_tokenizer/model.safetensors; the rest is the encoder."""
+"""Prefix of the decoder's tensors in speech_tokenizer/model.safetensors; the rest is the
+encoder."""
 LEAST_USAGE = 1e-5
-"""Of a code, by which the sum of what it stood for in training is divided."""
+"""Lower bound of a code's usage count, by which its accumulated embedding is divided."""
 NAMED_IN_ERRORS = 4
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
@@ -31,12 +32,9 @@ def load_codec(
     device: torch.device | str,
     dtype: torch.dtype,
 ) -> Codec:
-    """The codec, ready for inference. Raises EngineError, naming the tensors, when they are not
-    those that the config makes.
-
-    tensors: by their names in speech_tokenizer/model.safetensors, of any floating-point type, on
-    any device; all that do not begin with "decoder." are left alone.
-    """
+    """Returns the codec for inference from the tensors of speech_tokenizer/model.safetensors, of
+    any floating-point type and device; those without the prefix "decoder." are ignored. Raises
+    EngineError naming the tensors that do not match the config."""
     _check(tensors, config)
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
@@ -52,7 +50,7 @@ def load_codec(
 def random_codec(
     config: CodecConfig, device: torch.device | str, dtype: torch.dtype, seed: int = 0
 ) -> Codec:
-    """Random weights of real size, for benchmarks: it costs what the codec costs, and makes noise
+    """Returns a codec with random weights at the real cost, for benchmarks; its output is noise
     about as loud as speech."""
     generator = torch.Generator(device).manual_seed(seed)
     tensors = {}
@@ -95,10 +93,11 @@ def _check(tensors: Mapping[str, Tensor], config: CodecConfig) -> None:
 
 
 def tensor_shapes(c: CodecConfig) -> Shapes:
-    """Of all tensors of a checkpoint, without the prefix."""
+    """Returns the shapes of all tensors of a checkpoint, without the prefix."""
     half = c.codebook_dim // 2
     for part, books in (("rvq_first", 1), ("rvq_rest", c.codebooks - 1)):
-        yield f"quantizer.{part}.input_proj.weight", (half, c.codebook_dim, 1)  # for the encoder
+        # used by the encoder
+        yield f"quantizer.{part}.input_proj.weight", (half, c.codebook_dim, 1)
         yield f"quantizer.{part}.output_proj.weight", (c.codebook_dim, half, 1)
         for i in range(books):
             book = f"quantizer.{part}.vq.layers.{i}._codebook"
@@ -177,7 +176,7 @@ def _block(name: str, inputs: int, ratio: int) -> Shapes:
 
 
 class _Loader:
-    """Multiplies out in fp32, on the device of the codec."""
+    """Merges weights in fp32, on the codec's device."""
 
     def __init__(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
         self._tensors = tensors
@@ -244,7 +243,7 @@ class _Loader:
         to.narrow.bias.copy_(gamma * self._get(f"{name}.pwconv2.bias"))
 
     def _leave_transformer(self, to: Any) -> None:
-        """The transformer's last projection and the first upsampling."""
+        """Merges the transformer's output projection and the first upsampling."""
         expand = to.expand
         weight, bias = self._transposed_parts("upsample.0.0", expand)
         leave = self._get("pre_transformer.output_proj.weight")
@@ -270,8 +269,8 @@ class _Loader:
         to.bias.copy_(bias)
 
     def _transposed_parts(self, name: str, to: Any) -> tuple[Tensor, Tensor]:
-        """As a convolution over rows: row j of the r that come of row t is the product of tap j
-        with row t, and of tap r + j with row t - 1. [r * outputs, taps / r, inputs]"""
+        """Expresses a transposed convolution over rows: output row j of r for input row t is tap j
+        times row t plus tap r + j times row t - 1. Returns [r * outputs, taps / r, inputs]."""
         taps = self._get(f"{name}.conv.weight").permute(2, 1, 0).unflatten(0, (-1, to.rows))
         weight = taps.flip(0).permute(1, 2, 0, 3).flatten(0, 1)
         return weight, self._get(f"{name}.conv.bias").repeat(to.rows)

@@ -1,14 +1,14 @@
 """Qwen3-TTS in plain torch: a talker and a code predictor, both Qwen3 bodies.
 
 Sizes and layout follow the checkpoints Qwen/Qwen3-TTS-12Hz-0.6B-* and -1.7B-*. A frame is 80 ms of
-sound and 16 codes, one of each codebook. The talker takes one step a frame. It is told the sum of
-the embeddings of the frame before and of one token of text, and says the first code; with its
-hidden state the predictor says the other 15, one after another over 16 positions of its own. All of
-a frame, embedding, sampling and all, runs without waiting for the device, so it can be one CUDA
-graph. Everything is packed, as in `qwen3`.
+audio and 16 codes, one per codebook. The talker takes one step per frame: its input is the sum of
+the embeddings of the previous frame and of one text token, its output the first code; from its
+hidden state the predictor generates the other 15 codes, one after another over 16 positions of its
+own. A whole frame, including embedding and sampling, runs without waiting for the device, so it can
+be one CUDA graph. Everything is packed, as in `qwen3`.
 
-What a token of text is to the talker depends on the token alone, so the embeddings are projected
-once, when the weights are read, and so is what the predictor takes of the embeddings of codes.
+The talker's input for a text token depends on the token only, so text embeddings are projected once
+at load time, and so are the predictor's inputs for code embeddings.
 """
 
 from collections.abc import Mapping
@@ -26,12 +26,12 @@ from offhook.pipeline.models.qwen3.sampling import CODEBOOKS, Draw
 from offhook.pipeline.speech.recognizer import EngineError
 
 Kind = Literal["base", "custom_voice", "voice_design"]
-"""Voices cloned from a recording, named, or described in words."""
+"""How a model is given its voices: cloned from a recording, by name, or described in words."""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """How codes are drawn when nobody says otherwise."""
+    """Default sampling parameters."""
 
     temperature: float = 0.9
     top_k: int = 50
@@ -41,8 +41,8 @@ class Generation:
 
     @staticmethod
     def from_json(c: Mapping[str, Any]) -> "Generation":
-        """From a checkpoint's generation_config.json. Raises EngineError when it asks for what
-        `sampling` does not do."""
+        """Parses generation_config.json. Raises EngineError if it requires something that
+        `sampling` does not support."""
         for name in ("top_p", "do_sample", "subtalker_top_p", "subtalker_dosample"):
             if c.get(name, 1) != 1:
                 value = True if "sample" in name else 1.0
@@ -65,14 +65,14 @@ class TtsConfig:
     predictor: DecoderConfig
     kind: Kind = "base"
     size: str = ""
-    """"0b6" or "1b7"; of a checkpoint with sizes of its own, what it says."""
+    """"0b6" or "1b7"; a checkpoint with other sizes has its own value."""
     codec_vocab: int = 3072
-    """First codes, and behind them what else the talker is told in codes."""
+    """First codes, followed by the talker's control codes."""
     codebook_size: int = 2048
     codebooks: int = CODEBOOKS
     text_vocab: int = 151936
     text_hidden: int = 2048
-    """Of the embedding of text before its projection."""
+    """Width of the text embedding before its projection."""
     codec_bos: int = 2149
     codec_eos: int = 2150
     codec_pad: int = 2148
@@ -83,21 +83,21 @@ class TtsConfig:
     tts_bos: int = 151672
     tts_eos: int = 151673
     tts_pad: int = 151671
-    """The last three are text, the seven before them codes."""
+    """The last three ids are text tokens, the seven before them codes."""
     languages: Mapping[str, int] = field(default_factory=dict)
-    """English names in small letters ("german"), and dialects, to codes."""
+    """English names in lower case ("german"), and dialects, to codes."""
     speakers: Mapping[str, int] = field(default_factory=dict)
-    """Names in small letters to codes."""
+    """Names in lower case to codes."""
     dialects: Mapping[str, str | bool] = field(default_factory=dict)
-    """Of speakers, a key of `languages`; False: none."""
+    """Dialect of a speaker, a key of `languages`; False: none."""
     generation: Generation = Generation()
 
     @staticmethod
     def from_json(
         config: Mapping[str, Any], generation: Mapping[str, Any] | None = None
     ) -> "TtsConfig":
-        """From a checkpoint's config.json and generation_config.json. Raises EngineError when it is
-        of another model or variant."""
+        """Parses config.json and generation_config.json. Raises EngineError for another model or
+        variant."""
         if config.get("model_type") != "qwen3_tts":
             raise EngineError(
                 f"config.json is of a {config.get('model_type')!r} model, not of Qwen3-TTS"
@@ -110,7 +110,7 @@ class TtsConfig:
 
     @property
     def code_counts(self) -> tuple[int, ...]:
-        """Of each codebook."""
+        """Returns the number of codes of each codebook."""
         return (self.codec_vocab, *[self.codebook_size] * (self.codebooks - 1))
 
 
@@ -192,13 +192,13 @@ QWEN3_TTS_1_7B = replace(_VOICES, size="1b7", talker=_LARGE)
 
 
 class PredictorCache(KVCache):
-    """Keys and values of the frames in the making: row r of a batch has page r to itself. What each
-    forward needs beside depends on the number of rows alone and is made ahead."""
+    """Keys and values of frames being generated; row r of a batch owns page r. The other inputs of
+    each forward depend only on the number of rows and are precomputed."""
 
     def __init__(
         self, config: DecoderConfig, rows: int, device: torch.device | str, dtype: torch.dtype
     ) -> None:
-        """rows: of the largest batch."""
+        """`rows` is the largest batch."""
         super().__init__(config, rows, CODEBOOKS, device, dtype)
         row = torch.arange(rows + 1, device=device)
         position = torch.arange(CODEBOOKS, device=device)[:, None]
@@ -213,7 +213,7 @@ class PredictorCache(KVCache):
         self._first_starts = self._starts * 2
 
     def first(self, rows: int) -> Batch:
-        """Positions 0 and 1 of every row, one row after another."""
+        """Returns the inputs for positions 0 and 1 of every row."""
         return Batch(
             positions=self._first_positions[: 2 * rows],
             slots=self._first_slots[: 2 * rows],
@@ -224,7 +224,7 @@ class PredictorCache(KVCache):
         )
 
     def step(self, position: int, rows: int) -> Batch:
-        """One later position of every row."""
+        """Returns the inputs for one later position of every row."""
         return Batch(
             positions=self._positions[position, :rows],
             slots=self._slots[position, :rows],
@@ -236,18 +236,18 @@ class PredictorCache(KVCache):
 
 
 class Qwen3Tts(nn.Module):
-    """Build it under `torch.device(...)` and with the default dtype wanted (`tts_checkpoint` does),
-    not with `.to(dtype)`: the rotations stay fp32. When its weights are filled in, `project` is
-    called once.
+    """Talker and predictor. Build it under `torch.device(...)` with the wanted default dtype (see
+    `checkpoint`) rather than `.to(dtype)`, because the rotations stay fp32. Call `project` once
+    after loading the weights.
 
-    Embeddings of codes are in one table, codebook after codebook, each followed by a row of zeros:
-    the index next to its last code means that there is none.
+    Code embeddings are in one table, codebook after codebook, each followed by a row of zeros: the
+    index after its last code means "none".
     """
 
     offsets: Tensor
-    """int64 [codebooks], where each codebook begins in a table."""
+    """int64 [codebooks], the first row of each codebook in a table."""
     predictor_alone: cuda_step.Predictor | None = None
-    """What says the codes of one stream; see `quicken`."""
+    """Generates the codes of a single stream; see `fuse_steps`."""
 
     def __init__(self, config: TtsConfig) -> None:
         super().__init__()
@@ -255,14 +255,14 @@ class Qwen3Tts(nn.Module):
         talker, predictor = config.talker, config.predictor
         self.talker = Body(talker)
         self.text = nn.Parameter(torch.empty(config.text_vocab, talker.hidden_size))
-        """Embeddings of text, projected."""
+        """Projected text embeddings."""
         rows = sum(config.code_counts) + config.codebooks
         self.embeddings = nn.Parameter(torch.zeros(rows, talker.hidden_size))
         self.head = nn.Parameter(torch.empty(config.codec_vocab, talker.hidden_size))
         self.predictor = Body(predictor)
         shape = (config.codebooks - 1, config.codebook_size, predictor.hidden_size)
         self.heads = nn.Parameter(torch.empty(shape))
-        # To the predictor's width where the talker's is another, and `embeddings` in that width.
+        # To the predictor's width if it differs from the talker's, and `embeddings` in that width.
         self.projection: Linear | None = None
         self.predictor_tables: Tensor = self.embeddings
         if predictor.hidden_size != talker.hidden_size:
@@ -275,13 +275,14 @@ class Qwen3Tts(nn.Module):
         self.offsets = nn.Buffer(F.pad(ends[:-1], (1, 0)), persistent=False)
 
     def project(self) -> None:
-        """Makes what the predictor takes of the embeddings, which must not change afterwards."""
+        """Precomputes the predictor's inputs from the embeddings, which must not change
+        afterwards."""
         if self.projection is not None:
             self.predictor_tables.copy_(self.projection(self.embeddings))
 
-    def quicken(self) -> None:
-        """Gives a stream that is alone kernels of its own (`cuda_step`), where they fit."""
-        cuda_step.quicken(self.talker)
+    def fuse_steps(self) -> None:
+        """Lets a single stream use the kernels of `cuda_step` if they are supported."""
+        cuda_step.fuse_steps(self.talker)
         if self.predictor_alone is None and cuda_step.predictor_fits(self.predictor, self.heads):
             first, others = self.cut(self.predictor_tables)
             self.predictor_alone = cuda_step.Predictor(
@@ -289,28 +290,29 @@ class Qwen3Tts(nn.Module):
             )
 
     def cut(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Views of a table of all codebooks, each with its row of zeros: [codec_vocab + 1, width]
-        of the first, [15, codebook_size + 1, width] of the others."""
+        """Splits a table of all codebooks into views including their rows of zeros: [codec_vocab +
+        1, width] for the first, [15, codebook_size + 1, width] for the others."""
         first, others = table.tensor_split([self.config.codec_vocab + 1])
         return first, others.unflatten(0, (self.config.codebooks - 1, -1))
 
     @property
     def nothing(self) -> Tensor:
-        """The codes of a frame that is not there, int64 [codebooks]."""
+        """Returns the codes of an absent frame, int64 [codebooks]."""
         return torch.tensor(self.config.code_counts, device=self.offsets.device)
 
-    # --- what the talker is told ---
+    # --- input of the talker ---
 
     def embed(self, codes: Tensor, text: Tensor) -> Tensor:
-        """The frame before, int64 [B, 16], and a token of text, int64 [B]: [B, hidden_size]."""
+        """Embeds the previous frame, int64 [B, 16], and a text token, int64 [B], to [B,
+        hidden_size]."""
         return self.embed_frames(codes) + F.embedding(text, self.text)
 
     def embed_frames(self, codes: Tensor) -> Tensor:
-        """Codes, int64 [T, 16], to the sum of their embeddings [T, hidden_size]."""
+        """Sums the embeddings of codes, int64 [T, 16], to [T, hidden_size]."""
         return F.embedding(codes + self.offsets, self.embeddings).sum(1)
 
     def embed_prompt(self, text: Tensor, codec: Tensor, vectors: Tensor) -> Tensor:
-        """Positions of a prompt: [T, hidden_size].
+        """Embeds the positions of a prompt: [T, hidden_size].
 
         text, codec: int64 [T], a token of text and a first code; -1: none. vectors:
         [T, hidden_size], what is added, as a speaker's voice or `embed_frames`; zeros: nothing.
@@ -325,8 +327,8 @@ class Qwen3Tts(nn.Module):
     def frame(
         self, x: Tensor, batch: Batch, cache: KVCache, predictor_cache: PredictorCache, draw: Draw
     ) -> Tensor:
-        """The next frame of every stream, int64 [B, 16]. A first code that is codec_eos ends the
-        stream, and the codes behind it mean nothing.
+        """Returns the next frame of every stream, int64 [B, 16]. A first code of codec_eos ends the
+        stream, and the codes after it are meaningless.
 
         x: [B, hidden_size] of `embed`, written over. batch: one token of each stream. draw: of
         these frames.
@@ -353,10 +355,10 @@ class Qwen3Tts(nn.Module):
             if number < len(self.heads):
                 at = number + 1
                 turn = body.cos[at].expand(rows, -1), body.sin[at].expand(rows, -1)
-                x = body.turned(F.embedding(code, table), turn, cache.step(at, rows), cache)
+                x = body.rotated(F.embedding(code, table), turn, cache.step(at, rows), cache)
         return torch.stack(codes, 1)
 
     def predictor_cache(self, rows: int) -> PredictorCache:
-        """For batches of up to so many rows. Its contents live as long as one `frame`."""
+        """Returns a cache for batches of up to `rows` rows; its contents last for one `frame`."""
         weight = self.heads
         return PredictorCache(self.config.predictor, rows, weight.device, weight.dtype)

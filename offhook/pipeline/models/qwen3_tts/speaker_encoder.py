@@ -1,9 +1,9 @@
-"""A voice to one vector: the speaker encoder of Qwen3-TTS's Base checkpoints.
+"""The speaker encoder of Qwen3-TTS's Base checkpoints: a voice as one vector.
 
-ECAPA-TDNN (Desplanques et al., arXiv 2005.07143): dilated convolutions over mel frames, in each
-block a chain over groups of channels (Res2Net) and a gate by the mean over time
-(squeeze-excitation), then mean and deviation over time, weighed by attention. What comes out is as
-wide as the talker and stands in its prompt for a speaker's embedding.
+ECAPA-TDNN (Desplanques et al., arXiv 2005.07143): dilated convolutions over mel frames, each block
+with a chain over channel groups (Res2Net) and a gate from the mean over time (squeeze-excitation),
+then attention-weighted mean and standard deviation over time. The vector is as wide as the talker's
+embeddings and replaces a speaker's embedding in the prompt.
 """
 
 from collections.abc import Mapping
@@ -22,23 +22,23 @@ from offhook.pipeline.speech.recognizer import EngineError
 
 WINDOW = 1024
 HOP = 256
-"""24 kHz samples between two mel frames."""
+"""Samples between mel frames at 24 kHz."""
 FLOOR = 1e-5
-"""Least magnitude in a mel band: what silence comes out as."""
+"""Minimum mel magnitude, the value of silence."""
 POOL_FLOOR = 1e-12
-"""Least variance over time."""
+"""Minimum variance over time."""
 PREFIX = "speaker_encoder."
 
 
 @dataclass(frozen=True)
 class SpeakerEncoderConfig:
-    """What config.json leaves out is as here."""
+    """The encoder's configuration; the defaults apply where config.json omits a value."""
 
     enc_dim: int
-    """Channels of the vector: the talker's hidden_size."""
+    """Channels of the vector, equal to the talker's hidden_size."""
     mel_dim: int = 128
     enc_channels: tuple[int, ...] = (512, 512, 512, 512, 1536)
-    """Of the first convolution, of each block, and of what pools them together."""
+    """Channels of the first convolution, of each block, and of their pooled output."""
     enc_kernel_sizes: tuple[int, ...] = (5, 3, 3, 3, 1)
     enc_dilations: tuple[int, ...] = (1, 2, 3, 4, 1)
     enc_attention_channels: int = 128
@@ -47,8 +47,8 @@ class SpeakerEncoderConfig:
 
     @staticmethod
     def from_json(config: Mapping[str, Any]) -> "SpeakerEncoderConfig":
-        """From a checkpoint's config.json. Raises EngineError when the checkpoint has no speaker
-        encoder, or one of another make."""
+        """Parses config.json. Raises EngineError if the checkpoint has no speaker encoder or an
+        unsupported one."""
         kind = config.get("tts_model_type")
         if kind != "base":
             raise EngineError(
@@ -73,16 +73,15 @@ class SpeakerEncoderConfig:
 
 
 class LogMel:
-    """24 kHz sound to the logarithm of its magnitude in mel bands, on Slaney's scale up to
-    12 kHz."""
+    """Computes log-mel magnitudes of 24 kHz audio on Slaney's scale up to 12 kHz."""
 
     def __init__(self, bins: int, device: torch.device | str) -> None:
         self._window = torch.hann_window(WINDOW, device=device)
         self._filters = torch.from_numpy(mel_filters(RATE_OUT, WINDOW, bins)).to(device)
 
     def __call__(self, pcm: Tensor) -> Tensor:
-        """pcm: fp32 [samples] in [-1, 1), over 384 of them. Returns fp32 [bins, samples // 256]:
-        frame t reaches over samples [256 t - 384, 256 t + 640), reflected at the ends."""
+        """Returns fp32 [bins, samples // 256] for pcm, fp32 [samples] in [-1, 1) with more than 384
+        samples. Frame t covers samples [256 t - 384, 256 t + 640), reflected at the ends."""
         padding = (WINDOW - HOP) // 2
         padded = F.pad(pcm[None], (padding, padding), mode="reflect")[0]
         spectrum = torch.fft.rfft(padded.unfold(0, WINDOW, HOP) * self._window)
@@ -91,7 +90,8 @@ class LogMel:
 
 
 class SpeakerEncoder(nn.Module):
-    """In fp32, as it runs once a voice. Modules are called as in the checkpoint."""
+    """The speaker encoder, in fp32 since it runs once per voice. Modules are named as in the
+    checkpoint."""
 
     def __init__(self, config: SpeakerEncoderConfig) -> None:
         super().__init__()
@@ -106,8 +106,8 @@ class SpeakerEncoder(nn.Module):
 
     @torch.inference_mode()
     def embed(self, pcm: Tensor) -> Tensor:
-        """pcm: fp32 [samples] at 24 kHz in [-1, 1), at least 2560 (0.1 s). Returns the vector,
-        fp32 [enc_dim]."""
+        """Returns the speaker vector, fp32 [enc_dim], of pcm, fp32 [samples] at 24 kHz in [-1, 1)
+        with at least 2560 samples (0.1 s)."""
         x = LogMel(self.config.mel_dim, pcm.device)(pcm)[None]
         heard = []
         for block in self.blocks:
@@ -118,7 +118,7 @@ class SpeakerEncoder(nn.Module):
 
 
 def _same(inputs: int, outputs: int, kernel: int, dilation: int = 1) -> nn.Conv1d:
-    """As many frames out as in, reflected at the ends."""
+    """Returns a convolution with as many frames out as in, reflected at the ends."""
     return nn.Conv1d(
         inputs, outputs, kernel, dilation=dilation, padding="same", padding_mode="reflect"
     )
@@ -134,8 +134,8 @@ class Tdnn(nn.Module):
 
 
 class Res2Net(nn.Module):
-    """The first group of channels passes; each other hears its own and what the one before it
-    made."""
+    """The first channel group passes through; each other group is convolved with the previous
+    group's output added."""
 
     def __init__(self, channels: int, scale: int, kernel: int, dilation: int) -> None:
         super().__init__()
@@ -179,8 +179,8 @@ class Block(nn.Module):
 
 
 class Pooling(nn.Module):
-    """Mean and deviation over time, [1, 2 * channels, 1]. Each channel weighs the frames in its
-    own way, by itself beside its plain mean and deviation."""
+    """Mean and standard deviation over time, [1, 2 * channels, 1]. Each channel weighs the frames
+    by attention on itself and its plain mean and deviation."""
 
     def __init__(self, channels: int, attention_channels: int) -> None:
         super().__init__()
@@ -201,8 +201,8 @@ def _statistics(x: Tensor, weights: Tensor) -> Tensor:
 
 
 def load(folder: Path, device: torch.device | str) -> SpeakerEncoder:
-    """The speaker encoder of the checkpoint of Qwen3-TTS in a folder. Raises EngineError, naming
-    the tensors, when it has none, or it is not whole or of other sizes than config.json says."""
+    """Loads the speaker encoder of a Qwen3-TTS checkpoint. Raises EngineError naming the tensors if
+    it has none, is incomplete, or does not match config.json."""
     config = SpeakerEncoderConfig.from_json(checkpoint.read_json(folder / "config.json"))
     model = checkpoint.build(lambda: SpeakerEncoder(config), device, torch.float32)
     places = {PREFIX + name: place for name, place in model.named_parameters()}

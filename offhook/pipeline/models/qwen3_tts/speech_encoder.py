@@ -1,12 +1,12 @@
-"""Speech to codes: the encoder of Qwen3-TTS-Tokenizer-12Hz, with which a voice is cloned.
+"""The encoder of Qwen3-TTS-Tokenizer-12Hz: speech to codes, used for voice cloning.
 
 It is Mimi's (Défossez et al., "Moshi", arXiv 2410.00037; tensors as in transformers' MimiModel).
-Causal convolutions take 24 kHz down to 25 Hz, a causal transformer looks back over all of it, one
-more convolution makes frames of 80 ms, and a split residual quantiser names each frame by codes:
-one for what is said, the others for how it sounds. Mimi has 32 of them, this tokenizer takes 16.
+Causal convolutions reduce 24 kHz to 25 Hz, a causal transformer attends to everything before,
+another convolution makes frames of 80 ms, and a split residual quantizer turns each frame into
+codes: one semantic, the others acoustic. Of Mimi's 32 codes this tokenizer uses 16.
 
-The transformer has no window: config.json names one of 250 steps, but the published package never
-applies it. The two differ from 10 s of sound on.
+The transformer's attention is unlimited: config.json names a window of 250 steps, but the published
+package does not apply it. Results differ from 10 s of audio on.
 """
 
 import re
@@ -24,15 +24,16 @@ from offhook.pipeline.models import checkpoint
 from offhook.pipeline.speech.recognizer import EngineError
 
 FOLDER = "speech_tokenizer"
-"""Where a checkpoint of Qwen3-TTS has its codec."""
+"""Folder of the codec in a Qwen3-TTS checkpoint."""
 PREFIX = "encoder."
 OURS = re.compile(r"encoder\.(?!quantizer\.)")
-"""Tensors that must all be known. The quantiser has more than is used: other codebooks, and what
-decodes them."""
+"""Tensors that must all be known. The quantizer has unused ones: other codebooks and its
+decoder."""
 MIN_USAGE = 1e-5
-"""A codebook is stored as sums over what fell to each entry, and how much that was, at least."""
+"""A codebook is stored as sums over the vectors assigned to each entry and their count; this is the
+minimum count."""
 CHUNK_FRAMES = 50
-"""4 s go through the convolutions at once."""
+"""Frames (4 s) that pass through the convolutions at once."""
 FIRST_TAPS, RESIDUAL_TAPS, LAST_TAPS = 7, 3, 3
 FIXED = {
     "audio_channels": 1,
@@ -49,7 +50,7 @@ FIXED = {
     "use_causal_conv": True,
     "use_conv_shortcut": False,
 }
-"""Of encoder_config: what this encoder is written for."""
+"""Values of encoder_config that this encoder requires."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class SpeechEncoderConfig:
     codebook_size: int = 2048
     codebook_dim: int = 256
     codebooks: int = 16
-    """Taken of those the checkpoint has."""
+    """Codebooks used of those in the checkpoint."""
     norm_eps: float = 1e-5
     rope_theta: float = 1e4
 
@@ -75,7 +76,7 @@ class SpeechEncoderConfig:
 
     @property
     def reach_samples(self) -> int:
-        """How far the convolutions before the transformer look back, in whole frames."""
+        """Samples of history of the convolutions before the transformer, in whole frames."""
         reach, step = FIRST_TAPS - 1, 1
         for stride in self.strides:
             reach += (RESIDUAL_TAPS - 1 + stride) * step
@@ -85,7 +86,7 @@ class SpeechEncoderConfig:
 
     @staticmethod
     def from_json(config: Mapping[str, Any]) -> "SpeechEncoderConfig":
-        """From speech_tokenizer/config.json. Raises EngineError when it is of another codec."""
+        """Parses speech_tokenizer/config.json. Raises EngineError for another codec."""
         kind = config.get("model_type")
         if kind != "qwen3_tts_tokenizer_12hz":
             raise EngineError(
@@ -131,7 +132,7 @@ def _from_encoder_config(c: Mapping[str, Any], codebooks: int) -> SpeechEncoderC
 
 
 class SpeechEncoder(nn.Module):
-    """In fp32, which TF32 must not blur: it runs once a voice, and coarser numbers give other
+    """The encoder, in fp32 without TF32: it runs once per voice, and lower precision yields other
     codes."""
 
     def __init__(self, config: SpeechEncoderConfig) -> None:
@@ -152,8 +153,8 @@ class SpeechEncoder(nn.Module):
 
     @torch.inference_mode()
     def encode(self, pcm: Tensor) -> Tensor:
-        """pcm: fp32 [samples] at 24 kHz in [-1, 1), at least one. Returns the codes, int64
-        [frames, codebooks]: a frame of 80 ms for every 1920 samples, the last may be shorter."""
+        """Returns the codes, int64 [frames, codebooks], of pcm, fp32 [samples] at 24 kHz in [-1, 1)
+        with at least one sample: one 80 ms frame per 1920 samples, rounded up."""
         x = self._convolve(pcm)
         cos, sin = self._rotation(x)
         for layer in self.layers:
@@ -162,8 +163,8 @@ class SpeechEncoder(nn.Module):
         return torch.cat((self.semantic(frames), self.acoustic(frames)), dim=1)
 
     def _convolve(self, pcm: Tensor) -> Tensor:
-        """[samples] to [T, hidden], in chunks: 30 s at once would take 1 GB. Each hears so much
-        of the one before that what it gives is that of the whole."""
+        """Convolves [samples] to [T, hidden] in overlapping chunks, since 30 s at once would take 1
+        GB; the result equals that of the whole."""
         frame, reach = self.config.frame_samples, self.config.reach_samples
         pieces = []
         for start in range(0, len(pcm), CHUNK_FRAMES * frame):
@@ -173,7 +174,7 @@ class SpeechEncoder(nn.Module):
         return torch.cat(pieces, dim=1).T
 
     def _rotation(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of each step's position, [T, head_dim]."""
+        """Returns cosine and sine of each step's position, [T, head_dim]."""
         even = torch.arange(0, self.config.head_dim, 2, device=x.device)
         rates = 1.0 / self.config.rope_theta ** (even.float() / self.config.head_dim)
         angles = torch.outer(torch.arange(len(x), device=x.device).float(), rates)
@@ -182,7 +183,8 @@ class SpeechEncoder(nn.Module):
 
 
 class CausalConv(nn.Conv1d):
-    """n samples in, ceil(n / stride) out; none hears what comes after its own stride."""
+    """A causal convolution: n samples in, ceil(n / stride) out, each depending on nothing after its
+    own stride."""
 
     def forward(self, x: Tensor) -> Tensor:
         (kernel,), (stride,) = self.kernel_size, self.stride
@@ -190,7 +192,7 @@ class CausalConv(nn.Conv1d):
 
 
 class Halving(nn.Conv1d):
-    """25 to 12.5 Hz. Beyond the ends is what lies at them, not silence."""
+    """Downsamples 25 Hz to 12.5 Hz; the ends are padded with the edge values."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(F.pad(x, (2, x.shape[-1] % 2), mode="replicate"))
@@ -224,7 +226,7 @@ class Layer(nn.Module):
         self.ffn_scale = nn.Parameter(torch.ones(c.hidden))
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """x: [T, hidden]; cos, sin: [T, head_dim]."""
+        """Runs the layer on x [T, hidden] with cos and sin [T, head_dim]."""
         h = self.attention_norm(x)
         q, k, v = (self._heads(project(h)) for project in (self.q, self.k, self.v))
         heard = F.scaled_dot_product_attention(
@@ -235,7 +237,7 @@ class Layer(nn.Module):
         return x + self.ffn_scale * y
 
     def _heads(self, x: Tensor) -> Tensor:
-        """[T, heads * head_dim] to [heads, T, head_dim]."""
+        """Splits [T, heads * head_dim] into [heads, T, head_dim]."""
         heads: Tensor = x.unflatten(1, (-1, self.head_dim))
         return heads.transpose(0, 1)
 
@@ -246,7 +248,7 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Quantizer(nn.Module):
-    """Each codebook names what those before it left over."""
+    """A residual quantizer: each codebook encodes the remainder of the previous ones."""
 
     sums: Tensor
     usage: Tensor
@@ -258,7 +260,7 @@ class Quantizer(nn.Module):
         self.register_buffer("usage", torch.ones(codebooks, c.codebook_size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: [1, hidden, frames]. Returns int64 [frames, codebooks]."""
+        """Returns the codes, int64 [frames, codebooks], of x [1, hidden, frames]."""
         left = self.projection(x)[0].T
         codes = []
         for entries in self.sums / self.usage.clamp(min=MIN_USAGE)[..., None]:
@@ -271,8 +273,8 @@ class Quantizer(nn.Module):
 
 
 def load(folder: Path, device: torch.device | str) -> SpeechEncoder:
-    """The encoder of the checkpoint of Qwen3-TTS in a folder. Raises EngineError, naming the
-    tensors, when it is not whole or of other sizes than its config.json says."""
+    """Loads the encoder of a Qwen3-TTS checkpoint. Raises EngineError naming the tensors if it is
+    incomplete or does not match its config.json."""
     folder = folder / FOLDER
     config = SpeechEncoderConfig.from_json(checkpoint.read_json(folder / "config.json"))
     model = checkpoint.build(lambda: SpeechEncoder(config), device, torch.float32)
@@ -282,7 +284,7 @@ def load(folder: Path, device: torch.device | str) -> SpeechEncoder:
 
 
 def _places(model: SpeechEncoder) -> Iterator[tuple[str, Tensor]]:
-    """Where each tensor of the checkpoint goes, by its name without PREFIX."""
+    """Yields each tensor's destination, by its name without PREFIX."""
     for i, module in enumerate(model.convolutions):
         if isinstance(module, Residual):
             yield from _both(f"encoder.layers.{i}.block.1.conv", module.conv1)

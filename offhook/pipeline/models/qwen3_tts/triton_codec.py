@@ -70,7 +70,7 @@ def _transform(
     turn: tuple[Tensor, Tensor],
     rings: tuple[Tensor, Tensor],
 ) -> None:
-    """Adds what the layer finds to x."""
+    """Adds the layer's output to x."""
     c = layer.config
     qkv = linear.norm_linear(x, layer.attention_norm, c.rms_eps, layer.qkv)
     heard = attend(batch, qkv, turn, rings, c.heads, c.window)
@@ -82,7 +82,8 @@ def _transform(
 def _block(
     batch: Batch, block: Any, after: Any, ring: Tensor, rate: int, rings: Iterator[Tensor]
 ) -> tuple[Tensor, int]:
-    """The ring and the rate of what comes out, with the snake of what comes after."""
+    """Runs a decoder block and returns the ring and the rate of its output, with the snake of the
+    following part applied."""
     seen, ring = ring, next(rings)
     snakes = [residual.snake1 for residual in block.residuals]
     x = convolve(batch, block.expand, seen, rate, keep=True, snake=snakes[0], to=ring)
@@ -103,7 +104,7 @@ def _block(
 
 
 def embed(batch: Batch, codec: Codec, codes: Tensor, ring: Tensor) -> Tensor:
-    """int64 [B, codebooks, frames] to packed [B * frames, hidden_size]."""
+    """Embeds int64 [B, codebooks, frames] to packed [B * frames, hidden_size]."""
     taps, books, size, channels = codec.embedding.shape
     total = len(codes) * batch.frames
     x = torch.empty((total, channels), dtype=codec.embedding.dtype, device=codes.device)
@@ -274,7 +275,7 @@ def _attend(
 
 
 def depthwise(batch: Batch, upsampling: Upsampling, ring: Tensor, rate: int) -> Tensor:
-    """The first convolution of a ConvNeXt block and the norm behind it: packed."""
+    """The depthwise convolution of a ConvNeXt block and the following norm, packed."""
     taps, channels = upsampling.depthwise.shape
     rows = rate * batch.frames
     total = len(batch.slots) * rows
@@ -374,7 +375,7 @@ def _finish(
     SEEN: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Every row times every tap, and then the sum of what belongs together: row i and tap j go to
+    """Multiplies every row by every tap, then adds up what belongs together: row i and tap j go to
     row i - j."""
     number = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1) * (SEEN - TAPS + 1) + tl.arange(0, SEEN)

@@ -29,7 +29,7 @@ from offhook.pipeline.models.qwen3_tts.codec import Convolution, Snake
 
 
 class Batch(NamedTuple):
-    """Which frames of which streams a call is about; see `Codec.stream`."""
+    """The streams and frames of a call; see `Codec.stream`."""
 
     slots: Tensor
     first: Tensor
@@ -37,24 +37,24 @@ class Batch(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """What one program works on at a time."""
+    """The work of one program per iteration."""
 
     rows: int
     columns: int
     """Outputs."""
     beside: int
-    """Outputs after those, or 0: 96 is 64 and 32."""
+    """Additional outputs, or 0: 96 is 64 and 32."""
     depth: int
     """Inputs."""
     ways: int
-    """Over which the warps spread the inputs."""
+    """Number of ways in which the warps split the inputs."""
     warps: int
     stages: int
-    """Of loads."""
+    """Pipeline stages of loads."""
 
 
-# The first that makes enough programs for 132 processors, else the last. With few rows many inputs
-# are best spread over the warps.
+# The first tile that yields enough programs for 132 multiprocessors, else the last. With few rows,
+# many inputs are best split over the warps.
 LARGE = (
     Tile(128, 128, 0, 64, 1, 4, 3),
     Tile(128, 64, 32, 64, 1, 4, 3),
@@ -72,9 +72,9 @@ DEEP = (
     Tile(16, 16, 0, 128, 4, 4, 3),
 )
 PAIRS = {96: Tile(128, 64, 32, 32, 1, 4, 3), 192: Tile(64, 128, 64, 64, 1, 4, 3)}
-"""For two convolutions in a row, by their channels, all of which are in one tile."""
+"""Tiles for two consecutive convolutions, by their channels, all of which are in one tile."""
 PAIR_ROWS = {96: 12_000, 192: 40_000}
-"""From which on a pair is faster than one after the other."""
+"""Minimum rows for which the fused pair is faster than two launches."""
 
 
 def choose_tile(rows: int, outputs: int, inputs: int) -> Tile:
@@ -89,7 +89,8 @@ def choose_tile(rows: int, outputs: int, inputs: int) -> Tile:
 
 
 def choose_pair_tile(x: Tensor) -> Tile | None:
-    """For the two convolutions of a residual unit of x; None: take one after the other."""
+    """Returns the tile for the two convolutions of a residual unit of x; None: launch them
+    separately."""
     rows, channels = x.shape
     if x.dtype == torch.float32 or rows < PAIR_ROWS.get(channels, rows + 1):
         return None  # In fp32 it would not fit into the registers.
@@ -179,17 +180,17 @@ def convolve(
 
 @triton.jit
 def wrap(row, ring):
-    """Into the ring, from less than its length before or after it."""
+    """Wraps a row number, less than one ring length out of range, into the ring."""
     row = tl.where(row < 0, row + ring, row)
     return tl.where(row >= ring, row - ring, row)
 
 
 @triton.jit
 def _snake(x, rate, depth):
-    """x + sin(x * rate)^2 * depth: the sine in turns of half a circle, its square as a polynomial
-    in the square of their fraction, exact to 2e-7."""
+    """x + sin(x * rate)^2 * depth, with the sine in half turns and its square as a polynomial in
+    the squared fraction, exact to 2e-7."""
     turns = x * (rate * 0.3183098861837907)
-    # Adding and taking away 1.5 * 2^23 rounds.
+    # Adding and subtracting 1.5 * 2^23 rounds.
     turns -= (turns + 12582912.0) - 12582912.0
     z = turns * turns
     y = 12.98989200592041 - 3.2717056274414062 * z
@@ -206,7 +207,7 @@ def _snake_of(x, rates, depths, channel):
 
 
 @triton.jit(
-    # Shall not make kernels of their own where they are 1 or divisible by 16.
+    # Must not be specialized when they are 1 or divisible by 16.
     do_not_specialize=[
         "total", "rows", "rate", "x_ring", "add_ring", "out_ring", "dilation", "length"
     ]
@@ -325,7 +326,7 @@ def _put(
     y, column, real, outputs, out_channels, bias, add, kept, out, rates, depths,
     ADD: tl.constexpr, KEEP: tl.constexpr, SNAKE: tl.constexpr, GELU: tl.constexpr,
 ):  # fmt: skip
-    """What stands behind the product. add, kept, out: of each row."""
+    """The operations after the product; add, kept and out are per row."""
     there = column < outputs
     real = real[:, None] & there[None, :]
     y += tl.load(bias + column, mask=there, other=0.0)[None, :]
@@ -346,7 +347,7 @@ def _sum(
     FROM_RING: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BESIDE: tl.constexpr,
     DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Rows of x times outputs of the weight, and those beside them."""
+    """Multiplies rows of x by outputs of the weight, and by those beside them."""
     depth = tl.arange(0, DEPTH)
     sum = tl.zeros([ROWS, COLUMNS], tl.float32)
     beside = tl.zeros([ROWS, BESIDE if BESIDE else 1], tl.float32)
@@ -378,8 +379,8 @@ def _sum_ways(
     FROM_RING: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
     WAYS: tl.constexpr,
 ):  # fmt: skip
-    """`_sum` by warps that each take their own part of the inputs (the first axis): with few rows
-    a sum is waited for longer than its factors."""
+    """`_sum` with the inputs split over the warps (the first axis): with few rows the sum is bound
+    by latency, not by its operands."""
     depth = tl.arange(0, DEPTH)
     sum = tl.zeros([WAYS, ROWS, COLUMNS], tl.float32)
     for start in tl.range(0, inputs, WAYS * DEPTH):

@@ -31,9 +31,9 @@ from offhook.pipeline.speech.recognizer import (
     EngineError,
     Final,
     Loss,
-    NotPossible,
     Partial,
     StreamOptions,
+    UnsupportedRequest,
     Word,
 )
 from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream
@@ -289,7 +289,9 @@ class PocketSphinxRecognizer:
         """English only. Updates come as decoding goes on, and word times always; there is nothing
         that context could change."""
         if options.language_code not in (None, "en"):
-            raise NotPossible(f"PocketSphinx hears English (en) only, not {options.language}")
+            raise UnsupportedRequest(
+                f"PocketSphinx hears English (en) only, not {options.language}"
+            )
         return PocketSphinxStream(self, options)
 
     async def close(self) -> None:

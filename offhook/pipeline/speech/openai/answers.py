@@ -1,9 +1,9 @@
-"""What servers of OpenAI's audio API answer, as values: every byte of it is a stranger's.
+"""Parses responses of OpenAI-compatible audio servers; all input is untrusted.
 
-Shapes after OpenAI's openapi.yaml; `/v1/realtime` after vLLM's, which hears only and is not
-OpenAI's: `session.created`, `transcription.delta`, `transcription.done`, `error`. vLLM passes on
-what a model writes: Qwen3-ASR puts "language English<asr_text>" before every piece of its text, and
-may say a word over and over.
+Shapes follow OpenAI's openapi.yaml; `/v1/realtime` follows vLLM, which only transcribes and differs
+from OpenAI's: `session.created`, `transcription.delta`, `transcription.done`, `error`. vLLM passes
+on the model's raw output: Qwen3-ASR puts "language English<asr_text>" before every segment and may
+loop.
 """
 
 import json
@@ -22,35 +22,35 @@ from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.pipeline.speech.streams.transcript import fix_repetitions, open_tail, strip_tags
 
 MAX_WORDS_CHARS = 300
-"""Of a server's words in an error of ours."""
+"""Maximum characters of a server's message quoted in our errors."""
 MAX_TEXT_CHARS = 1 << 16
-"""Of one utterance; more is no speech."""
+"""Maximum text of one utterance; longer responses are not speech."""
 MAX_WORDS = 1 << 14
 MAX_VOICES = 1000
 MAX_NAME_CHARS = 200
 PASSING = (408, 409, 425, 429)
-"""Statuses of the client's fault after which the same request may do better; so may all of 5xx."""
+"""4xx statuses worth a retry, like all 5xx."""
 NO_CREDIT = "insufficient_quota"
 _HEADER_OPENS = "language "
 _HEADER_GOES_ON = re.compile(r"[A-Za-z]{0,30}(<[a-z_]{0,8})?")
 HEADER_CHARS = 50
-"""No header is longer."""
+"""Maximum length of a header."""
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """Of one request."""
+    """The response to one transcription request."""
 
     text: str
     words: tuple[Word, ...] = ()
-    """Times in ms of the sound sent."""
+    """Words with times in ms of the audio sent."""
     language: str = ""
-    """ISO 639; empty when it was not said."""
+    """ISO 639 code; empty if not given."""
 
 
 @dataclass(frozen=True)
 class Created:
-    """The session has begun. vLLM's, which a session of OpenAI's own kind is not."""
+    """vLLM's start of session; an OpenAI session has another shape."""
 
 
 @dataclass(frozen=True)
@@ -71,21 +71,21 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Other:
-    """A message of no concern."""
+    """A message that needs no handling."""
 
 
 Message = Created | Delta | Done | Refusal | Other
 
 
 def plain(text: object) -> str:
-    """A stranger's words, fit for a log line: servers repeat the key that they refuse."""
+    """Sanitizes a server's message for a log line; servers may echo the key they reject."""
     words = " ".join(redacted(str(text)[: 4 * MAX_WORDS_CHARS]).split())
     words = "".join(char for char in words if char.isprintable())
     return words if len(words) <= MAX_WORDS_CHARS else words[:MAX_WORDS_CHARS] + "…"
 
 
 def table(data: bytes | str) -> dict[str, Any]:
-    """Raises Failed."""
+    """Parses a JSON object. Raises AttemptFailed."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -96,8 +96,8 @@ def table(data: bytes | str) -> dict[str, Any]:
 
 
 def error_words(value: object) -> tuple[str, str]:
-    """Message and code, from {"error": {"message", "code"}} (OpenAI), {"error": "…"} or {"message":
-    "…"} (vLLM), {"detail": "…"} (FastAPI)."""
+    """Returns message and code of an error: {"error": {"message", "code"}} (OpenAI), {"error": "…"}
+    or {"message": "…"} (vLLM), {"detail": "…"} (FastAPI)."""
     if isinstance(value, dict):
         for key in ("error", "message", "detail"):
             inner = value.get(key)
@@ -110,7 +110,7 @@ def error_words(value: object) -> tuple[str, str]:
 
 
 def failure(status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> AttemptFailed:
-    """What an answer other than 2xx means."""
+    """Converts a response other than 2xx to an AttemptFailed."""
     try:
         words, code = error_words(json.loads(body))
     except (ValueError, RecursionError):
@@ -140,7 +140,8 @@ def failure(status: int, headers: Mapping[str, str], body: bytes, now: datetime)
 
 
 def retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
-    """Retry-After (RFC 9110, section 10.2.3), or OpenAI's finer header; 0 when neither is sane."""
+    """Returns the delay from Retry-After (RFC 9110, section 10.2.3) or OpenAI's retry-after-ms
+    header, in s; 0 if neither is valid."""
     for name, unit in (("retry-after-ms", 1000.0), ("Retry-After", 1.0)):
         try:
             seconds = float(headers.get(name, "")) / unit
@@ -157,7 +158,8 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float:
 
 
 def language_code(value: object) -> str:
-    """OpenAI says "english", others "en"; empty for what is neither."""
+    """Normalizes a language ("english" from OpenAI, "en" from others) to an ISO 639 code; empty if
+    unknown."""
     name = value.strip() if isinstance(value, str) else ""
     if name.capitalize() in CODES:
         return CODES[name.capitalize()]
@@ -166,7 +168,8 @@ def language_code(value: object) -> str:
 
 
 def transcript(data: bytes, audio_ms: int) -> Transcript:
-    """The answer to a transcription request about so long a sound. Raises Failed."""
+    """Parses the response to a transcription request for audio of this length. Raises
+    AttemptFailed."""
     value = table(data)
     text = value.get("text")
     if not isinstance(text, str):
@@ -180,7 +183,7 @@ def transcript(data: bytes, audio_ms: int) -> Transcript:
 
 
 def _words(value: object, audio_ms: int) -> tuple[Word, ...]:
-    """Those with sane times, which are moved into the sound and into order."""
+    """Returns the words with valid times, clamped to the audio and put in order."""
     words: list[Word] = []
     last = 0
     for item in value[:MAX_WORDS] if isinstance(value, list) else ():
@@ -199,14 +202,14 @@ def _words(value: object, audio_ms: int) -> tuple[Word, ...]:
 
 
 def _seconds(value: object) -> float | None:
-    """A sane time; NaN is none."""
+    """Returns a valid time in s; None for anything else, e.g. NaN."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9:
         return float(value)
     return None
 
 
 def said_once(text: str) -> str:
-    """A whole text without headers, control tokens and loops."""
+    """Removes headers, control tokens and repetition loops from a whole text."""
     return fix_repetitions(strip_tags(text)).strip()
 
 
@@ -218,15 +221,15 @@ def _begins_header(text: str) -> bool:
 
 
 class HeaderFilter:
-    """Takes Qwen3-ASR's "language English<asr_text>", and other control tokens, out of a text that
-    comes in pieces."""
+    """Removes Qwen3-ASR's "language English<asr_text>" and other control tokens from streamed
+    text."""
 
     def __init__(self) -> None:
         self._held = ""
 
     def write(self, text: str) -> str:
-        """The text that is certain now: what may be the beginning of a header or of a control token
-        is held back."""
+        """Adds text and returns what is certain; a possible start of a header or control token is
+        held back."""
         text = strip_tags(self._held + text)
         first = max(0, len(text) - HEADER_CHARS)
         sure = len(text) - open_tail(text)
@@ -240,11 +243,11 @@ class HeaderFilter:
 
 
 def message(data: str) -> Message:
-    """One of vLLM's `/v1/realtime`. Raises Failed."""
+    """Parses a message of vLLM's `/v1/realtime`. Raises AttemptFailed."""
     value = table(data)
     match value.get("type"):
         case "session.created":
-            # OpenAI's has only a session object: another protocol under the same path.
+            # OpenAI's has only a session object: another protocol at the same path.
             return Created() if "created" in value else Other()
         case "transcription.delta":
             delta = value.get("delta")
@@ -263,13 +266,13 @@ def message(data: str) -> Message:
 
 
 def model_ids(data: bytes) -> list[str]:
-    """Of GET /models; those that can be used as names. Raises Failed."""
+    """Parses GET /models; returns the ids usable as names. Raises AttemptFailed."""
     return _names(table(data).get("data"))
 
 
 def voice_names(data: bytes) -> list[str]:
-    """Of GET /audio/voices, which OpenAI does not have: {"voices": […]} or {"data": […]} of names
-    or of objects. Raises Failed."""
+    """Parses GET /audio/voices, which OpenAI does not have: {"voices": […]} or {"data": […]} of
+    names or objects. Raises AttemptFailed."""
     value = table(data)
     return _names(value.get("voices") or value.get("data"))
 
@@ -285,8 +288,8 @@ def _names(value: object) -> list[str]:
 
 
 def sound_fault(content_type: str, head: bytes) -> str:
-    """Why an answer is no raw PCM, in words; empty when it may be. Some servers call everything
-    audio/mpeg, so the type alone says it only of text."""
+    """Returns why a response is not raw PCM; empty if it may be. Some servers label everything
+    audio/mpeg, so the type alone only proves text."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind.startswith("text/") or kind.endswith(("json", "xml", "html")):
         return f"it sends {plain(kind)} instead of sound"
@@ -299,7 +302,8 @@ def sound_fault(content_type: str, head: bytes) -> str:
 
 
 def sound_rate(content_type: str, usual: int) -> int:
-    """Hz of raw PCM: what its type says, as audio/L16;rate=16000, else the usual."""
+    """Returns the sample rate in Hz from a type such as audio/L16;rate=16000, else the usual
+    one."""
     said = re.search(r"rate\s*=\s*\"?(\d{4,6})", content_type, re.IGNORECASE)
     rate = int(said.group(1)) if said else usual
     return rate if 8000 <= rate <= 192_000 else usual

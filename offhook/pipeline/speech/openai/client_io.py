@@ -1,7 +1,8 @@
-"""The way to a server of OpenAI's audio API: one HTTP session, turns, time limits, errors in words.
+"""HTTP client of an OpenAI-compatible audio server: one session, concurrency limits, time limits
+and errors.
 
-Redirects are not followed: sound and key go to the address that was given, or nowhere. Nothing of
-an answer is kept beyond the bounds here, and the API key is in no message.
+Redirects are not followed: audio and key go to the configured address only. Responses are bounded,
+and the API key never appears in a message.
 """
 
 from asyncio import timeout
@@ -19,28 +20,29 @@ from offhook.pipeline.speech.streams.retry import AttemptFailed
 
 CONNECT_TIMEOUT_S = 10.0
 BODY_TIMEOUT_S = 10.0
-"""Between two pieces of an answer that has begun."""
+"""Maximum time in s between two chunks of a response."""
 LIST_TIMEOUT_S = 10.0
-"""For a list of models or voices."""
+"""Time limit in s for listing models or voices."""
 MAX_ANSWER_BYTES = 1 << 22
-"""Of an answer that is JSON: an hour of words with their times."""
+"""Maximum size of a JSON response: an hour of words with times."""
 MAX_ERROR_BYTES = 1 << 14
-"""Of an error's; what is beyond is not read."""
+"""Maximum size read of an error response."""
 PIECE_BYTES = 1 << 16
 PING_S = 15.0
-"""A WebSocket whose other side does not answer a ping for half as long is gone."""
+"""Ping interval in s of a WebSocket; without a pong within half of it the connection is considered
+lost."""
 MAX_MESSAGE_BYTES = 1 << 20
 CLOSE_TIMEOUT_S = 1.0
 USUAL_MODEL = {"asr": "whisper-1", "tts": "tts-1"}
-"""Where none is named and the server has several: OpenAI's, under whose names most servers offer
-theirs."""
+"""Default model if none is configured and the server has several: OpenAI's names, which most
+servers accept."""
 HUNG_UP = (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError, OSError)
 NO_HEADERS: Mapping[str, str] = {}
 BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
 
 
 class OpenAiServer:
-    """The server at `url`, as ``http://host:8000/v1``. `kind`: what it is there for."""
+    """The server at `url`, e.g. ``http://host:8000/v1``; `kind` is its use, asr or tts."""
 
     def __init__(
         self,
@@ -73,8 +75,9 @@ class OpenAiServer:
         json: Mapping[str, Any] | None = None,
         form: Callable[[], aiohttp.FormData] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer, when it begins in time and is a good one; it is hung up on when the block
-        ends before it does. Raises Failed, also for what breaks inside."""
+        """Sends a request and yields its response once it has started with a good status; the
+        connection is closed if the block ends early. Raises AttemptFailed, also for errors inside
+        the block."""
         response: aiohttp.ClientResponse | None = None
         try:
             async with timeout(within_s):
@@ -95,7 +98,7 @@ class OpenAiServer:
                 response.close()
 
     async def socket(self, path: str, within_s: float) -> aiohttp.ClientWebSocketResponse:
-        """Raises Failed."""
+        """Opens a WebSocket. Raises AttemptFailed."""
         try:
             async with timeout(within_s):
                 return await self._open_session().ws_connect(
@@ -113,7 +116,7 @@ class OpenAiServer:
             raise self._broken(error, within_s) from error
 
     async def body(self, response: aiohttp.ClientResponse, within_s: float) -> bytes:
-        """All of an answer that is JSON, when it begins in time. Raises Failed."""
+        """Reads a whole JSON response within the time limit. Raises AttemptFailed."""
         data = bytearray()
         while piece := await self.piece(response, BODY_TIMEOUT_S if data else within_s):
             data += piece
@@ -122,7 +125,7 @@ class OpenAiServer:
         return bytes(data)
 
     async def piece(self, response: aiohttp.ClientResponse, within_s: float) -> bytes:
-        """What has come of an answer; nothing at its end. Raises Failed."""
+        """Reads the next chunk of a response; empty at its end. Raises AttemptFailed."""
         try:
             async with timeout(within_s):
                 return await response.content.read(PIECE_BYTES)
@@ -130,8 +133,8 @@ class OpenAiServer:
             raise self._broken(error, within_s) from error
 
     async def model(self) -> str:
-        """The one that was named, or the server's only one, or the usual one. Raises Failed when
-        the server cannot be asked."""
+        """Returns the configured model, the server's only one, or the default. Raises AttemptFailed
+        if the server cannot be asked."""
         if not self._model:
             models: list[str] = []
             try:
@@ -144,13 +147,13 @@ class OpenAiServer:
         return self._model
 
     async def close(self) -> None:
-        """What is in progress fails."""
+        """Closes the client; requests in progress fail."""
         self._closed = True
         if self._session is not None:
             await self._session.close()
 
     def explain(self, failed: AttemptFailed) -> str:
-        """For whoever runs us: which server, what it says, what to do."""
+        """Returns a message for the operator: which server, what it says, what to do."""
         words = str(failed)
         agent = self.kind == "agent"
         if failed.status in (401, 403):

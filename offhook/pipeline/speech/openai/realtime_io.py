@@ -49,39 +49,40 @@ from offhook.pipeline.speech.streams.utterance_stream_io import (
 
 PATH = "/realtime"
 HELLO_TIMEOUT_S = 10.0
-"""For the connection, and for its first message."""
+"""Time limit in s for connecting and for the first message."""
 DONE_TIMEOUT_S = 20.0
-"""From the end of the utterance to its whole text."""
+"""Time limit in s from the end of the utterance to its final text."""
 APPEND_BYTES = 1 << 15
-"""Of sound in one message: 1 s."""
+"""Maximum audio bytes of one message: 1 s."""
 NOT_THERE = (200, 400, 404, 405, 426, 501)
-"""How a server without it answers the handshake; so does one that redirects."""
+"""Handshake statuses of a server without this endpoint, including redirects."""
 
 
-class NoRealtime(AttemptFailed):
-    """The server has no such thing."""
+class RealtimeUnsupported(AttemptFailed):
+    """The server does not support /v1/realtime."""
 
 
 class Session:
-    """One utterance."""
+    """The transcription of one utterance."""
 
     def __init__(self, server: OpenAiServer, options: StreamOptions) -> None:
         self._server = server
         self._options = options
         self.is_open = False
-        """It has got as far as a socket."""
+        """Whether the socket has been opened."""
         self._clean = HeaderFilter()
         self._text = ""
         self._said_at = 0.0
-        """The last sound, or its end, went out."""
+        """When the last audio or the end of the utterance was sent."""
 
     async def hear(self, utterance: WholeUtterance, tell: Tell) -> Final:
-        """From what it has so far to its end. Raises Failed, NoRealtime."""
+        """Transcribes the utterance from its audio so far to its end. Raises AttemptFailed,
+        RealtimeUnsupported."""
         try:
             socket = await self._server.socket(PATH, HELLO_TIMEOUT_S)
         except AttemptFailed as failed:
             if failed.status in NOT_THERE:
-                raise NoRealtime(str(failed)) from failed
+                raise RealtimeUnsupported(str(failed)) from failed
             raise
         self.is_open = True
         try:
@@ -100,10 +101,10 @@ class Session:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 hello = await self._told(socket)
         except TimeoutError as error:
-            raise NoRealtime(f"it says nothing for {HELLO_TIMEOUT_S:g} s") from error
+            raise RealtimeUnsupported(f"it says nothing for {HELLO_TIMEOUT_S:g} s") from error
         if not isinstance(hello, Created):
             words = hello.words if isinstance(hello, Refusal) else "it is of another kind"
-            raise NoRealtime(words)
+            raise RealtimeUnsupported(words)
         update: dict[str, Any] = {"type": "session.update", "model": await self._server.model()}
         if self._options.language_code:
             update["language"] = self._options.language_code
@@ -115,7 +116,7 @@ class Session:
     async def _send(
         self, socket: aiohttp.ClientWebSocketResponse, utterance: WholeUtterance
     ) -> None:
-        """All of its sound, and that it is over. Raises Failed."""
+        """Sends all audio and the end of the utterance. Raises AttemptFailed."""
         while True:
             while utterance.sent < len(utterance.pcm):
                 piece = bytes(utterance.pcm[utterance.sent : utterance.sent + APPEND_BYTES])
@@ -136,7 +137,7 @@ class Session:
         tell: Tell,
         sending: "asyncio.Task[None]",
     ) -> Final:
-        """Until all is heard. Raises Failed, NoRealtime."""
+        """Receives until the final text. Raises AttemptFailed, RealtimeUnsupported."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as limit:
@@ -153,11 +154,11 @@ class Session:
                     sending.remove_done_callback(hurry)
         except TimeoutError as error:
             raise AttemptFailed(f"it says nothing for {DONE_TIMEOUT_S:g} s") from error
-        # A generation may end by itself, in the middle of the utterance.
+        # The server may end its generation early, in the middle of the utterance.
         return replace(final, continues=not sending.done())
 
     def _heard(self, heard: Message, utterance: WholeUtterance, tell: Tell) -> Final | None:
-        """Raises Failed, NoRealtime."""
+        """Handles a message. Raises AttemptFailed, RealtimeUnsupported."""
         audio_ms = utterance.sent // 2 * 1000 // RATE_IN
         if isinstance(heard, Delta):
             self._text += self._clean.write(heard.text)
@@ -167,7 +168,7 @@ class Session:
                 timing = utterance.partial_timing(utterance.sent, utterance.sent, self._said_at)
                 tell(Partial(text, len(text), audio_ms, timing))
         elif isinstance(heard, Refusal):
-            raise (AttemptFailed if self._text else NoRealtime)(heard.words)
+            raise (AttemptFailed if self._text else RealtimeUnsupported)(heard.words)
         elif isinstance(heard, Done):
             text = said_once(heard.text)
             language = known_language(heard.language, self._options.language_code)
@@ -176,7 +177,7 @@ class Session:
         return None
 
     async def _told(self, socket: aiohttp.ClientWebSocketResponse) -> Message:
-        """The next message. Raises Failed."""
+        """Receives the next message. Raises AttemptFailed."""
         try:
             frame = await socket.receive()
         except BROKEN as error:
@@ -186,7 +187,7 @@ class Session:
         return message(frame.data)
 
     async def _say(self, socket: aiohttp.ClientWebSocketResponse, command: dict[str, Any]) -> None:
-        """Raises Failed."""
+        """Sends a message. Raises AttemptFailed."""
         try:
             await socket.send_str(json.dumps(command))
         except BROKEN as error:

@@ -1,15 +1,13 @@
-"""A `Recognizer` that is a server of OpenAI's audio API elsewhere: vLLM, speaches, OpenAI, another
-offhook.
+"""A `Recognizer` backed by an OpenAI-compatible server: vLLM, speaches, OpenAI, another offhook.
 
-Two ways to be heard. A server that has vLLM's `/v1/realtime` hears live streams as they are spoken
-(`openai_realtime_io`). Everybody else, and everything that is not live or wants the times of words,
-is heard by POST /audio/transcriptions: the utterance is kept and its Final comes of the whole of
-it; meanwhile, for live streams, partials come of a rolling window of it (`rolling_text`), every
-`update_ms` of sound, never more than one request at a time, the newest sound first: a slow server
-is asked less often.
+Live streams use vLLM's `/v1/realtime` if the server has it (`realtime_io`). Otherwise, and for
+streams that are not live or need word times, an utterance is buffered and transcribed as a whole by
+POST /audio/transcriptions; partials of live streams come from a rolling window (`rolling_text`),
+requested every `update_ms` of audio, one at a time with the newest audio first, so a slow server
+gets fewer requests.
 
-What such a server does with sound is not known: in a `Timing` the model's part is all from the
-request, or on a socket from the newest sound sent, to the answer.
+The server's internals are unknown, so in a `Timing` the model's part is the time from the request
+(or the newest audio sent on a socket) to the response.
 """
 
 import asyncio
@@ -25,7 +23,7 @@ from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.openai.answers import Transcript, transcript
 from offhook.pipeline.speech.openai.client_io import OpenAiServer
 from offhook.pipeline.speech.openai.realtime_io import PATH as REALTIME
-from offhook.pipeline.speech.openai.realtime_io import NoRealtime, Session
+from offhook.pipeline.speech.openai.realtime_io import RealtimeUnsupported, Session
 from offhook.pipeline.speech.recognizer import (
     DEFAULT_OPTIONS,
     Final,
@@ -46,21 +44,21 @@ from offhook.pipeline.speech.streams.utterance_stream_io import (
 
 PATH = "/audio/transcriptions"
 MIN_HEARD_MS = 100
-"""OpenAI refuses a shorter sound; nobody can have said anything in it."""
+"""Minimum audio in ms; OpenAI rejects less, and it cannot contain a word."""
 PARTIAL_TIMEOUT_S = 5.0
-"""A partial that takes longer is left: there is newer sound."""
+"""Time limit in s of a partial; after it newer audio is used."""
 LIVE_TIMEOUT_S = 20.0
 FILE_TIMEOUT_S = 300.0
-"""For the answer to begin: MAX_UTTERANCE_S of sound on a server without a GPU."""
+"""Time limit in s until the response starts: MAX_UTTERANCE_S of audio on a server without a GPU."""
 WARM_UP_MS = 500
-"""Of silence, heard at the start: the key, the model and the way are right then."""
+"""Silence in ms transcribed by `start`, to verify key, model and connection."""
 
 
 class OpenAiRecognizer:
-    """The server at `url`, as ``http://host:8000/v1``; `model`: "" for its only or usual one.
+    """The server at `url`, e.g. ``http://host:8000/v1``; an empty `model` means its only or default
+    one.
 
-    `start` waits for its first answer. Without, streams are taken at once, and what is said waits
-    in them.
+    `start` waits for its first response. Without it, streams open at once and buffer their audio.
     """
 
     def __init__(
@@ -69,13 +67,13 @@ class OpenAiRecognizer:
         self._server = OpenAiServer("asr", url, api_key, model, max_requests)
         self.name = self._server.name
         self._realtime: bool | None = None
-        """Whether it has /realtime; None: not known."""
+        """Whether the server has /realtime; None: unknown."""
         self._finding = asyncio.Lock()
         self._has_words = True
-        """It has not refused to tell the times of words."""
+        """Whether word times may be requested; False once the server has refused them."""
 
     async def start(self, options: StreamOptions = DEFAULT_OPTIONS) -> None:
-        """Have half a second of silence heard. Raises EngineError."""
+        """Transcribes half a second of silence as a test. Raises EngineError."""
         silence = bytes(WARM_UP_MS * RATE_IN // 1000 * 2)
         try:
             if not await self._hears_live(options):
@@ -94,7 +92,8 @@ class OpenAiRecognizer:
     # --- for its streams ---
 
     async def hear(self, utterance: WholeUtterance, options: StreamOptions, tell: Tell) -> Final:
-        """The utterance, from now to its end. Raises Failed; what was told then stays told."""
+        """Transcribes the utterance to its end. Raises AttemptFailed; partials emitted before stay
+        valid."""
         while utterance.audio_ms < MIN_HEARD_MS:
             if utterance.is_finished:
                 language = known_language("", options.language_code)
@@ -103,7 +102,7 @@ class OpenAiRecognizer:
         if options.live and not options.words and await self._hears_live(options):
             try:
                 return await Session(self._server, options).hear(utterance, tell)
-            except NoRealtime:
+            except RealtimeUnsupported:
                 self._realtime = None  # another server has taken its place
                 raise
         partials: asyncio.Task[None] | None = None
@@ -118,7 +117,7 @@ class OpenAiRecognizer:
         return await self._final(utterance, options)
 
     async def _hears_live(self, options: StreamOptions) -> bool:
-        """Raises Failed when the server cannot be asked."""
+        """Raises AttemptFailed if the server cannot be asked."""
         if options.live and not options.words and self._realtime is None:
             async with self._finding:
                 if self._realtime is None:
@@ -126,14 +125,15 @@ class OpenAiRecognizer:
         return bool(self._realtime and options.live and not options.words)
 
     async def _finds_realtime(self, options: StreamOptions) -> bool:
-        """Only a whole utterance proves it: vLLM opens the socket for models that cannot, too."""
+        """Tests with a whole utterance, because vLLM also opens the socket for models that do not
+        support it."""
         fed = WARM_UP_MS * RATE_IN // 1000
         silence = WholeUtterance(0, state=State.FINISHED, pcm=bytearray(2 * fed), fed=fed)
         session = Session(self._server, options)
         try:
             await session.hear(silence, lambda partial: None)
         except AttemptFailed as why:
-            if not (session.is_open or isinstance(why, NoRealtime)):
+            if not (session.is_open or isinstance(why, RealtimeUnsupported)):
                 raise
             logger.info(
                 "{} has no {} ({}): it is heard by requests", self._server.url, REALTIME, why
@@ -144,7 +144,7 @@ class OpenAiRecognizer:
     async def _partials(
         self, utterance: WholeUtterance, options: StreamOptions, tell: Tell
     ) -> None:
-        """Until cancelled, or there is no hope of any."""
+        """Emits partials until cancelled or until they cannot succeed."""
         rolling = RollingText()
         step, heard = options.update_ms * RATE_IN // 1000 * 2, 0
         patience = RetryPolicy(LIVE_GIVE_UP_S)
@@ -183,8 +183,8 @@ class OpenAiRecognizer:
     async def transcribe(
         self, pcm: bytes, options: StreamOptions, lane: Priority, within_s: float, words: bool
     ) -> tuple[Transcript, float]:
-        """And when it was asked for, by time.monotonic(). Raises Failed. A server that refuses to
-        tell the times of words is not asked for them again."""
+        """Returns the transcript and the request's time.monotonic(). Raises AttemptFailed. Word
+        times are not requested again once refused."""
         async with self._server.turns.turn(lane):
             started = monotonic()
             if not (words and self._has_words):
@@ -203,7 +203,7 @@ class OpenAiRecognizer:
     async def _post(
         self, pcm: bytes, options: StreamOptions, within_s: float, words: bool
     ) -> Transcript:
-        """Raises Failed."""
+        """Sends the request. Raises AttemptFailed."""
         model = await self._server.model()
 
         def form() -> aiohttp.FormData:

@@ -1,17 +1,15 @@
-"""A `Synthesizer` that is a server of OpenAI's audio API elsewhere: vLLM-Omni, Kokoro, OpenAI,
-another offhook.
+"""A `Synthesizer` backed by an OpenAI-compatible server: vLLM-Omni, Kokoro, OpenAI, another
+offhook.
 
-A reply goes there clause by clause (`clauses`), each by POST /audio/speech, whose sound is passed
-on as it comes: raw PCM. The request of the next clause is made when the one before has begun to
-sound, so that it is there when it is its turn; never more than two of a reply are under way, and
-none while much waits to be taken.
+A reply is sent clause by clause (`clauses`), each by POST /audio/speech, whose raw PCM is passed on
+as it arrives. The next clause is requested when the previous one has started to sound, so that it
+is ready in time; at most two clauses are in flight, and none while much audio is unread.
 
-Marks are exact where a clause ends. Inside one nobody says where the words are: they are put by
-their letters, in proportion when the clause is all there, until then by how fast this voice has
-spoken so far.
+Marks are exact at the end of a clause. Within one, word positions are unknown and estimated by
+letters: in proportion once the clause is complete, before that from the pace of earlier clauses.
 
-A request that failed is made again while nothing is lost by it: for the words that have no mark.
-No word is lost; the one in which it happened may be begun twice.
+A failed request is repeated for the words without a mark. No word is lost; the one in which it
+failed may start twice.
 """
 
 import asyncio
@@ -46,32 +44,33 @@ from offhook.pipeline.speech.voice.clauses import ClauseSplitter
 
 PATH = "/audio/speech"
 USUAL_VOICE = "alloy"
-"""OpenAI's first, whose name most servers know; where a server lists its voices, its first."""
+"""Default voice, OpenAI's first, which most servers know; a server that lists voices uses its
+first."""
 MAX_WAITING_CHARS = 100_000
-"""Text written and not yet spoken, about two hours of it."""
-MAX_UNTAKEN_S = 30
-"""Sound of one reply that nobody has taken. Beyond, no more is read, which holds the server."""
+"""Limit of text not yet spoken, in characters: about two hours."""
+MAX_UNREAD_S = 30
+"""Unread audio of one reply in s beyond which the server's response is no longer read."""
 MAX_CLAUSE_S = 120
-"""Sound of one clause, which has at most 400 characters; a server that sends more has lost its
-way."""
+"""Maximum audio of one clause of up to 400 characters, in s; a longer response is an error."""
 SOUND_TIMEOUT_S = 20.0
-"""For the answer to begin: some servers make the whole clause first."""
+"""Time limit in s until the response starts; some servers synthesize the whole clause first."""
 FILE_SOUND_TIMEOUT_S = 300.0
 GIVE_UP_S = 15.0
-"""After the first failure of a clause, when somebody listens."""
+"""Time in s after the first failure of a clause at which a live reply gives up."""
 FILE_GIVE_UP_S = 120.0
 MAX_LOSSES = 3
-"""A clause that broke off so often is given up."""
+"""Number of interrupted responses after which a clause is given up."""
 WARM_UP = "Hello."
 USUAL_LETTERS_PER_S = 13.0
-"""Of a voice that has not been heard yet."""
+"""Assumed pace of a new voice."""
 LEARN = 0.3
-"""How much of the next clause's pace counts."""
+"""Weight of the latest clause in the estimated pace."""
 NO_SOUND = np.zeros(0, np.int16)
 
 
 class OpenAiSynthesizer:
-    """The server at `url`, as ``http://host:8000/v1``; `model`: "" for its only or usual one."""
+    """The server at `url`, e.g. ``http://host:8000/v1``; an empty `model` means its only or default
+    one."""
 
     def __init__(
         self, url: str, api_key: str = "", model: str = "", max_requests: int = MAX_REQUESTS
@@ -80,17 +79,17 @@ class OpenAiSynthesizer:
         self.name = self._server.name
         self._voices: list[str] = []
         self._takes_more = True
-        """It has not refused what OpenAI's own does not know."""
+        """Whether the server accepts fields beyond OpenAI's."""
         self._streams: set[OpenAiSpeech] = set()
         self.letters_per_s = USUAL_LETTERS_PER_S
-        """At speed 1."""
+        """Pace at speed 1."""
 
     def voices(self) -> list[str]:
-        """Those that the server lists, once it has started; OpenAI's own lists none."""
+        """Returns the voices that the server lists, once started; OpenAI's own lists none."""
         return list(self._voices)
 
     async def start(self, options: VoiceOptions = DEFAULT_VOICE) -> None:
-        """Ask for the voices, and have a word spoken. Raises EngineError."""
+        """Lists the voices and synthesizes a word as a test. Raises EngineError."""
         try:
             try:
                 async with self._server.ask("GET", "/audio/voices", LIST_TIMEOUT_S) as response:
@@ -112,7 +111,7 @@ class OpenAiSynthesizer:
         return stream
 
     async def close(self) -> None:
-        """Replies in progress fail."""
+        """Closes the client; replies in progress fail."""
         tasks: list[asyncio.Task[None]] = []
         for stream in tuple(self._streams):
             tasks += stream.tasks
@@ -129,7 +128,7 @@ class OpenAiSynthesizer:
         return self._server.explain(failed)
 
     async def speak(self, clause: "Clause", options: VoiceOptions) -> None:
-        """What is left of it. Raises Failed."""
+        """Synthesizes the rest of the clause. Raises AttemptFailed."""
         async with self._server.turns.turn(Priority.LIVE if options.live else Priority.FILE):
             if self._takes_more:
                 try:
@@ -144,7 +143,7 @@ class OpenAiSynthesizer:
                 logger.info("{} takes OpenAI's own fields only ({})", self.name, refused)
 
     async def _post(self, clause: "Clause", options: VoiceOptions, more: bool) -> None:
-        """Raises Failed."""
+        """Sends the request. Raises AttemptFailed."""
         body: dict[str, Any] = {
             "model": await self._server.model(),
             "input": clause.left.strip(),
@@ -174,7 +173,7 @@ class OpenAiSynthesizer:
 
 
 def _more(options: VoiceOptions) -> dict[str, Any]:
-    """What offhook and some others take, and OpenAI's own refuses."""
+    """Returns the fields that offhook and some other servers accept and OpenAI rejects."""
     more: dict[str, Any] = {"stream": True}
     if options.language:
         more["language"] = options.language
@@ -190,7 +189,7 @@ def _letters(word: str) -> int:
 
 
 class RawSound:
-    """Bytes of 16-bit little-endian PCM in whatever pieces, to samples at 24 kHz."""
+    """Converts chunks of 16-bit little-endian PCM bytes to samples at 24 kHz."""
 
     def __init__(self, rate: int) -> None:
         self._rest = b""
@@ -208,22 +207,22 @@ class RawSound:
 
 
 class Clause:
-    """One clause, from its request to its last piece. `news`: set when there is more of it."""
+    """One clause from its request to its last piece; `news` is set when it has more audio."""
 
     def __init__(self, text: str, news: asyncio.Event) -> None:
         self.words = deque(re.findall(r"\s*\S+\s*", text) or [text])
-        """What has no mark yet."""
+        """Words without a mark."""
         self.letters = self._letters_left
         self.samples = 0
-        """That have come for so many letters, since it was begun, or begun anew."""
+        """Samples received for these letters since the clause was started or restarted."""
         self.begun = asyncio.Event()
-        """It sounds, or is over without."""
+        """Set when audio has arrived or the clause has ended without any."""
         self.over = asyncio.Event()
-        """All of its sound is there."""
+        """Set when all audio has arrived."""
         self._news = news
         self._room = asyncio.Event()
         self._pcm: deque[Pcm] = deque()
-        self._untaken = 0
+        self._unread_samples = 0
         self._taken = 0
         """Samples since the last mark."""
 
@@ -236,8 +235,8 @@ class Clause:
         return sum(map(_letters, self.words))
 
     @property
-    def untaken_s(self) -> float:
-        return self._untaken / RATE_OUT
+    def unread_s(self) -> float:
+        return self._unread_samples / RATE_OUT
 
     @property
     def says_nothing(self) -> bool:
@@ -245,11 +244,11 @@ class Clause:
 
     @property
     def is_done(self) -> bool:
-        """Taken to its end."""
+        """Whether everything has been read."""
         return self.over.is_set() and not self.words
 
     async def hear(self, pcm: Pcm) -> None:
-        """More sound. Waits until there is room. Raises Failed."""
+        """Adds audio, waiting for room. Raises AttemptFailed."""
         if not len(pcm):
             return
         self.samples += len(pcm)
@@ -257,10 +256,10 @@ class Clause:
             words = f"its sound does not end ({MAX_CLAUSE_S} s for {self.letters} letters)"
             raise AttemptFailed(words, hopeless=True)
         self._pcm.append(pcm)
-        self._untaken += len(pcm)
+        self._unread_samples += len(pcm)
         self.begun.set()
         self._news.set()
-        while self.untaken_s > MAX_UNTAKEN_S:
+        while self.unread_s > MAX_UNREAD_S:
             self._room.clear()
             await self._room.wait()
 
@@ -270,15 +269,16 @@ class Clause:
         self._news.set()
 
     def lose(self) -> None:
-        """It broke off: sound that nobody has taken is forgotten, the words left are said anew."""
+        """Discards unread audio after a failure, so that the remaining words are requested
+        again."""
         self._pcm.clear()
-        self._untaken = self._taken = self.samples = 0
+        self._unread_samples = self._taken = self.samples = 0
         self.letters = self._letters_left
 
     def take(self, letters_per_s: float) -> Speech | None:
-        """The next word, or a piece of it; None when there is nothing, for now or at all."""
+        """Returns the next word, or a part of it; None if there is nothing at present."""
         over = self.over.is_set()
-        if not self._untaken:
+        if not self._unread_samples:
             if not over or not self.words:
                 return None
             text = self.left
@@ -287,45 +287,45 @@ class Clause:
         is_last = len(self.words) == 1
         letters = max(1, _letters(self.words[0]))
         if over:
-            end = (self._taken + self._untaken) * letters // max(letters, self._letters_left)
+            end = (self._taken + self._unread_samples) * letters // max(letters, self._letters_left)
         else:
             end = round(letters / letters_per_s * RATE_OUT)
         size = max(0, end - self._taken)
-        # Until all is there nobody knows how long the last word goes on.
-        if size > self._untaken or (is_last and not over):
-            self._taken += self._untaken
-            return Speech(self._cut(self._untaken), "")
+        # Until the clause is complete, the end of its last word is unknown.
+        if size > self._unread_samples or (is_last and not over):
+            self._taken += self._unread_samples
+            return Speech(self._cut(self._unread_samples), "")
         self._taken = 0
         return Speech(self._cut(size), self.words.popleft())
 
     def _cut(self, size: int) -> Pcm:
-        """So many samples off the front."""
+        """Removes and returns the first `size` samples."""
         pcm = np.concatenate((NO_SOUND, *self._pcm))
         self._pcm.clear()
         if len(pcm) > size:
             self._pcm.append(pcm[size:])
-        self._untaken = len(pcm) - size
+        self._unread_samples = len(pcm) - size
         self._room.set()
         return pcm[:size]
 
 
 class OpenAiSpeech:
-    """A `SynthesizerStream`."""
+    """One reply; implements `SynthesizerStream`."""
 
     def __init__(self, synthesizer: OpenAiSynthesizer, options: VoiceOptions) -> None:
         self._synthesizer = synthesizer
         self._options = options
         self._splitter = ClauseSplitter()
         self._texts: deque[str] = deque()
-        """Clauses that are not asked for yet."""
+        """Clauses not yet requested."""
         self._waiting_chars = 0
         self._clauses: deque[Clause] = deque()
-        """Those that are, oldest first."""
+        """Clauses requested, oldest first."""
         self._complete = False
         self._over = False
         self._error: EngineError | None = None
         self._said = ""
-        """The last fault that was logged."""
+        """The last error logged."""
         self._text_news = asyncio.Event()
         self._sound_news = asyncio.Event()
         self._room = asyncio.Event()
@@ -356,7 +356,7 @@ class OpenAiSpeech:
         self._stop()
 
     async def __aiter__(self) -> AsyncIterator[Speech]:
-        """Raises EngineError."""
+        """Yields the pieces of speech. Raises EngineError."""
         while True:
             while (piece := self._next_piece()) is not None:
                 self._waiting_chars -= len(piece.text)
@@ -381,7 +381,7 @@ class OpenAiSpeech:
             self._clauses.popleft()
         return None
 
-    # --- asking ---
+    # --- requests ---
 
     async def _ask_for_all(self) -> None:
         before: Clause | None = None
@@ -399,12 +399,12 @@ class OpenAiSpeech:
             if before is not None:
                 await before.over.wait()
             before = clause
-            while sum(each.untaken_s for each in self._clauses) > MAX_UNTAKEN_S:
+            while sum(each.unread_s for each in self._clauses) > MAX_UNREAD_S:
                 self._room.clear()
                 await self._room.wait()
 
     async def _ask_for(self, clause: Clause) -> None:
-        """Until all its sound is there, or it is given up."""
+        """Requests the clause until all its audio has arrived or it is given up."""
         loop = asyncio.get_running_loop()
         patience = RetryPolicy(GIVE_UP_S if self._options.live else FILE_GIVE_UP_S)
         losses = 0
@@ -429,13 +429,13 @@ class OpenAiSpeech:
     # --- its end ---
 
     def fail(self, error: EngineError) -> None:
-        """What has come is still to be had; then the iteration raises this."""
+        """Ends the reply with an error, raised after the audio received so far has been read."""
         if not self._over:
             self._error = error
             self._stop()
 
     def _stop(self) -> None:
-        """No more comes."""
+        """Stops all requests."""
         self._over = True
         self._texts.clear()
         for task in self.tasks:

@@ -54,11 +54,11 @@ from offhook.pipeline.speech.timing import STAGES, Stages
 
 PATH = "/ws/transcribe"
 RATES = (8_000, 16_000, 24_000, 48_000)
-"""Hz; what is not 16 000 is converted by the server."""
+"""Accepted rates in Hz; the server resamples to 16 000."""
 MAX_AUDIO_BYTES = 1 << 18
-"""Of one binary message: 8 s at 16 kHz. A longer one is the error `too_long`."""
+"""Maximum size of a binary message: 8 s at 16 kHz. A longer one is the error `too_long`."""
 MAX_STAGE_MS = 1e9
-"""Of one stage of a text: what a server says beyond that is no time."""
+"""Maximum plausible duration of one stage in ms."""
 
 
 # --- from the client ---
@@ -66,14 +66,14 @@ MAX_STAGE_MS = 1e9
 
 @dataclass(frozen=True)
 class Request:
-    """What the query of the address asks for."""
+    """The query parameters of a stream."""
 
     rate: int = RATE_IN
     options: StreamOptions = DEFAULT_OPTIONS
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> "Request":
-        """From the parameters of the query. Raises ProtocolError."""
+        """Parses query parameters. Raises ProtocolError."""
         known_only(query, {"rate", *_OPTIONS})
         rate = integer("rate", query.get("rate", str(RATE_IN)))
         if rate not in RATES:
@@ -91,7 +91,7 @@ class Request:
             raise ProtocolError(str(error)) from error
 
     def query(self) -> dict[str, str]:
-        """Only what differs from the defaults."""
+        """Returns the parameters that differ from the defaults."""
         return query_of(
             {"rate": self.rate, **asdict(self.options)},
             {"rate": RATE_IN, **asdict(DEFAULT_OPTIONS)},
@@ -101,7 +101,7 @@ class Request:
 @dataclass(frozen=True, eq=False)
 class Audio:
     pcm: Pcm
-    """At the stream's rate."""
+    """Samples at the stream's rate."""
 
     def to_bytes(self) -> bytes:
         return bytes_of(self.pcm)
@@ -109,17 +109,17 @@ class Audio:
 
 @dataclass(frozen=True)
 class Flush:
-    """End the utterance and tell its final words."""
+    """Ends the utterance; the final follows."""
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """Drop the utterance in progress."""
+    """Discards the utterance in progress."""
 
 
 @dataclass(frozen=True)
 class Close:
-    """End the stream."""
+    """Ends the stream."""
 
 
 Command = Flush | Cancel | Close
@@ -132,12 +132,12 @@ def command_text(command: Command) -> str:
 
 
 def parse_audio(data: bytes) -> Audio:
-    """A binary message. Raises ProtocolError; its length is for the caller to bound."""
+    """Parses a binary message, whose length the caller must limit. Raises ProtocolError."""
     return Audio(samples_of(data))
 
 
 def parse_command(text: str) -> Command:
-    """A text message of a client. Raises ProtocolError."""
+    """Parses a client's text message. Raises ProtocolError."""
     table = table_of(text)
     kind = kind_of(table, _COMMANDS)
     no_more(kind, table)
@@ -149,7 +149,7 @@ def parse_command(text: str) -> Command:
 
 @dataclass(frozen=True)
 class Ready:
-    """The engine is loaded, and the stream may be spoken to. Sound sent before this waits."""
+    """The engine is loaded. Audio sent before this is buffered."""
 
     engine: str
     model: str
@@ -161,12 +161,12 @@ class Ready:
 
 @dataclass(frozen=True)
 class RecognitionResult:
-    """A partial or a final of one utterance. Times of words count from the stream's first sample,
-    with the utterances that were cancelled."""
+    """A partial or final of one utterance. Word times count from the stream's first sample,
+    including cancelled utterances."""
 
     utterance: int
     event: Partial | Final
-    """Its own times are those of one machine's clock, and stay there."""
+    """The event; its `Timing` is on the local clock and is not transmitted."""
     stages: Stages | None = None
 
 
@@ -191,8 +191,8 @@ def server_text(message: ServerMessage) -> str:
 
 
 def parse_server(text: str) -> ServerMessage:
-    """A text message of a server. Fields it does not know are passed over: servers grow.
-    Raises ProtocolError."""
+    """Parses a server's text message. Unknown fields are ignored for forward compatibility. Raises
+    ProtocolError."""
     table = table_of(text)
     match table.get("type"):
         case "ready":
@@ -213,7 +213,7 @@ def parse_server(text: str) -> ServerMessage:
 
 
 def _stages(table: dict[str, Any]) -> Stages | None:
-    """Taken out of the table."""
+    """Removes and parses the timing."""
     if "timing" not in table:
         return None
     told = field(table, "timing", dict)

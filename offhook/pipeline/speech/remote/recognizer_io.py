@@ -1,8 +1,8 @@
-"""A `Recognizer` that is a worker elsewhere, reached by the protocol of `asr_protocol`.
+"""A `Recognizer` backed by a remote worker over `asr_protocol`.
 
-One WebSocket a stream. The sound of every utterance is kept until its final comes (bounds below):
-it is the queue to a worker that lags or still loads, and what is played again when a connection is
-lost, so that the words of a turn are whole whatever happens to the worker.
+Each stream uses one WebSocket. The audio of an utterance is kept (bounds below) until its final
+arrives: it is the queue to a slow or loading worker, and is sent again after a lost connection, so
+that no words are lost if a worker fails.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     RECONNECT_S,
     SILENCE_S,
     START_TIMEOUT_S,
-    Refused,
     WorkerClient,
+    WorkerRefused,
     as_error,
     content_of,
     in_words,
@@ -57,21 +57,21 @@ from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.pipeline.speech.streams.utterance_queue import State, Utterance, UtteranceQueue
 
 GIVE_UP_S = 30.0
-"""Finished utterances are given up when there was no connection for so long. To wait for a worker
-that loads is to have one. A caller can say it again, and a call goes on; a stream that is not live
-ends with an EngineError instead."""
+"""Time in s without a connection after which finished utterances are given up; waiting for a worker
+to load counts as connected. A call continues, and the caller can repeat; a stream that is not live
+ends with an EngineError."""
 AUDIO_BYTES = 1 << 15
-"""Of sound in one message: 1 s."""
+"""Maximum audio bytes of one message: 1 s."""
 
 
 @dataclass(eq=False)
 class WireUtterance(Utterance):
-    """One that is given up when so many connections were lost while it was heard."""
+    """An utterance on a worker's stream; given up after too many lost connections."""
 
     wire_number: int | None = None
-    """On the present connection; None: nothing was sent."""
+    """Its number on the current connection; None: not sent yet."""
     shift_ms: int = 0
-    """From the times of the connection to those of the stream."""
+    """Offset in ms from the connection's times to the stream's."""
 
     def in_stream(self, final: Final) -> Final:
         words = (
@@ -81,25 +81,24 @@ class WireUtterance(Utterance):
 
 
 class HungError(TimeoutError):
-    """The worker does not answer, though the connection is there."""
+    """Raised when the connection is up but the worker does not answer."""
 
 
 class RemoteRecognizer:
-    """The worker at `url`: ``http://host:port`` or ``unix:PATH``.
+    """The worker at `url`, ``http://host:port`` or ``unix:PATH``.
 
-    `start` waits until it has loaded. Without, streams are taken at once, and what is said waits
-    in them for the worker.
+    `start` waits until it has loaded. Without it, streams open at once and buffer their audio.
     """
 
     def __init__(self, url: str, api_key: str = "", name: str = "") -> None:
         self.name = name or url
         self.url = url
         self.losses: Counter[Loss] = Counter()
-        """Connections lost while words were due."""
+        """Connections lost while results were due."""
         self._client = WorkerClient("asr", url, api_key)
 
     async def start(self, options: StreamOptions = DEFAULT_OPTIONS) -> None:
-        """Open a stream with these options and close it: all is well then. Raises NotPossible,
+        """Opens and closes a stream with these options as a test. Raises UnsupportedRequest,
         EngineError."""
         with self._client.starting(options.demands()):
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -116,28 +115,28 @@ class RemoteRecognizer:
         await self._client.close()
 
     async def connect(self, options: StreamOptions) -> aiohttp.ClientWebSocketResponse:
-        """A new stream of the worker. Raises what is in LOST."""
+        """Opens a stream of the worker. Raises any of LOST."""
         query = Request(options=options).query()
         return await self._client.connect(PATH, query, autoping=False)
 
 
 async def told(socket: aiohttp.ClientWebSocketResponse, within_s: float) -> ServerMessage:
-    """The next message. Raises what is in LOST."""
+    """Receives the next message. Raises any of LOST."""
     return read(await message_of(socket, within_s))
 
 
 def read(data: str | bytes) -> ServerMessage:
-    """A message of the worker. Raises ProtocolError, Refused."""
+    """Parses a message of the worker. Raises ProtocolError, WorkerRefused."""
     if isinstance(data, bytes):
         raise ProtocolError("it sent bytes that are not text")
     message = parse_server(data)
     if isinstance(message, Error):
-        raise Refused(message)
+        raise WorkerRefused(message)
     return message
 
 
 async def ready_of(socket: aiohttp.ClientWebSocketResponse) -> Ready:
-    """Wait for the worker to have loaded. Raises what is in LOST."""
+    """Waits until the worker has loaded. Raises any of LOST."""
     message = await told(socket, START_TIMEOUT_S)
     if not isinstance(message, Ready):
         raise ProtocolError("the first message is not ready")
@@ -145,7 +144,7 @@ async def ready_of(socket: aiohttp.ClientWebSocketResponse) -> Ready:
 
 
 class RemoteStream(QueuedStream[WireUtterance]):
-    """A `RecognizerStream` over one connection after another."""
+    """A `RecognizerStream` that survives lost connections."""
 
     def __init__(self, recognizer: RemoteRecognizer, options: StreamOptions) -> None:
         language = options.language_code or UNKNOWN
@@ -155,10 +154,10 @@ class RemoteStream(QueuedStream[WireUtterance]):
         self._numbers = itertools.count()
         self._on_wire: dict[int, WireUtterance] = {}
         self._to_cancel = False
-        """The utterance in progress on the wire is not wanted any more."""
+        """Whether the utterance in progress on the connection must be cancelled."""
         self._wire_samples = 0
         self._news = asyncio.Event()
-        """Something is to be sent."""
+        """Set when there is something to send."""
         self.run(self._stay_connected(), "remote recognizer")
 
     def changed(self) -> None:
@@ -166,7 +165,7 @@ class RemoteStream(QueuedStream[WireUtterance]):
 
     def withdraw(self, utterance: WireUtterance) -> None:
         if utterance.wire_number is not None:
-            # What the worker still says of it is for nobody.
+            # Results that still arrive for it are ignored.
             self._on_wire.pop(utterance.wire_number, None)
             self._to_cancel |= not utterance.finish_sent
         self._news.set()
@@ -206,7 +205,7 @@ class RemoteStream(QueuedStream[WireUtterance]):
                 if self._on_wire:
                     how: Loss = "hung" if isinstance(error, HungError) else "crashed"
                     self._recognizer.losses[how] += 1
-                if ready or (connected and not isinstance(error, Refused)):
+                if ready or (connected and not isinstance(error, WorkerRefused)):
                     lost_at = loop.time()
                 if (words := in_words(error)) != said:
                     logger.warning("x {}: {}", self._name, words)
@@ -228,11 +227,11 @@ class RemoteStream(QueuedStream[WireUtterance]):
         self._give_up(f"the worker was lost {times} times while it heard them", error, hopeless)
 
     async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        """Until the connection is lost. Raises what is in LOST."""
+        """Runs until the connection is lost. Raises any of LOST."""
         sending = asyncio.create_task(self._send(socket), name="remote recognizer send")
         silent = waited = 0
-        """Looks at which nothing had come: in a row, and those of them while words were due. They
-        are counted, not timed: if it is us who stood still, none was made."""
+        """Checks without incoming messages: in a row, and those while results were due. They are
+        counted rather than timed, so a stall of this process does not count."""
         try:
             while True:
                 try:
@@ -260,7 +259,7 @@ class RemoteStream(QueuedStream[WireUtterance]):
         event = message.event
         utterance = self._on_wire.get(message.utterance)
         if utterance is None:
-            return  # cancelled while this was under way
+            return  # cancelled in the meantime
         if message.stages is not None:
             event = replace(event, timing=message.stages.until(monotonic()))
         if isinstance(event, Final):
@@ -284,7 +283,7 @@ class RemoteStream(QueuedStream[WireUtterance]):
                 await socket.ping()
 
     def _next_message(self) -> bytes | str | None:
-        """What the worker is to be told next."""
+        """Returns the next message for the worker."""
         if self._to_cancel:
             self._to_cancel = False
             return command_text(Cancel())

@@ -1,9 +1,8 @@
-"""A `Synthesizer` that is a worker elsewhere, reached by the protocol of `tts_protocol`.
+"""A `Synthesizer` backed by a remote worker over `tts_protocol`.
 
-The text of a reply is kept until its
-marks come. When the connection is lost, the text without a mark is written again, to the worker
-started anew: no word is lost, and none is spoken twice but the one in which it happened, whose
-beginning may have been played already. Sound of that word that nobody has taken yet is dropped.
+The text of a reply is kept until its marks arrive. After a lost connection the text without a mark
+is sent again to the restarted worker: no word is lost, and only the word in which it happened may
+be started twice. Unread audio of that word is discarded.
 """
 
 import asyncio
@@ -15,15 +14,15 @@ from loguru import logger
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.speech.recognizer import EngineError
-from offhook.pipeline.speech.remote.tts_connection_io import Connections
+from offhook.pipeline.speech.remote.tts_connection_io import ConnectionPool
 from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, Command, End, Text
 from offhook.pipeline.speech.remote.voices_io import RemoteClone, RemoteVoices
 from offhook.pipeline.speech.remote.worker_client_io import (
     LOST,
     RECONNECT_S,
     START_TIMEOUT_S,
-    Refused,
     WorkerClient,
+    WorkerRefused,
     as_error,
     in_words,
     is_hopeless,
@@ -33,35 +32,37 @@ from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, TextTooLong, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import KnownVoice, Sample
 
-MAX_UNTAKEN_S = 30
-"""Sound of one reply that nobody has taken. Beyond, no more is read, which holds the worker."""
+MAX_UNREAD_S = 30
+"""Unread audio of one reply in s beyond which the connection is no longer read, which throttles the
+worker."""
 MAX_LOSSES = 3
-"""A reply whose connection was lost so often without a word in between is given up."""
+"""Lost connections, without a word in between, after which a reply is given up."""
 GIVE_UP_S = 30.0
-"""So is one that finds no connection, or is refused, for so long. To wait for a worker that loads
-is to have one."""
+"""Time in s without a connection, or while refused, after which a reply is given up; waiting for a
+worker to load counts as connected."""
 TEXT_CHARS = 1 << 14
-"""Of one message."""
+"""Maximum characters of one message."""
 NO_SOUND = np.zeros(0, np.int16)
 
 
 class RemoteSynthesizer:
-    """The worker at `url`: ``http://host:port`` or ``unix:PATH``.
+    """The worker at `url`, ``http://host:port`` or ``unix:PATH``.
 
-    `start` waits until it has loaded. Without, replies are taken at once, and wait for the worker.
+    `start` waits until it has loaded. Without it, replies open at once and wait for the worker.
     """
 
     def __init__(self, url: str, api_key: str = "", name: str = "") -> None:
         self.name = name or url
         self.url = url
-        self._connections = Connections(WorkerClient("tts", url, api_key))
+        self._connections = ConnectionPool(WorkerClient("tts", url, api_key))
 
     def voices(self) -> list[str]:
-        """Known after the first connection."""
+        """Returns the worker's voices, known after the first connection."""
         return list(self._connections.voices)
 
     async def start(self, options: VoiceOptions = DEFAULT_VOICE) -> None:
-        """Connect for replies with these options. Raises NotPossible, EngineError."""
+        """Connects for replies with these options as a test. Raises UnsupportedRequest,
+        EngineError."""
         with self._connections.client.starting(options.demands()):
             async with asyncio.timeout(START_TIMEOUT_S):
                 connection = await self._connections.connect(options)
@@ -69,10 +70,10 @@ class RemoteSynthesizer:
             self._connections.spare(connection)
 
     def open(self, options: VoiceOptions = DEFAULT_VOICE) -> "RemoteSpeech":
-        """What the worker cannot do is a NotPossible of the reply."""
+        """Opens a reply; unsupported options raise UnsupportedRequest from the reply."""
         return RemoteSpeech(self._connections, options)
 
-    # --- voices; see ClonesVoices ---
+    # --- voices; see VoiceCloner ---
 
     async def known_voices(self) -> list[KnownVoice]:
         known = await RemoteVoices(self._connections.client).known()
@@ -92,42 +93,42 @@ class RemoteSynthesizer:
         return RemoteClone(self._connections.client, sample, options)
 
     async def close(self) -> None:
-        """Replies in progress fail."""
+        """Closes the client; replies in progress fail."""
         await self._connections.close()
 
 
 class RemoteSpeech:
-    """A `SynthesizerStream`."""
+    """One reply; implements `SynthesizerStream`."""
 
-    def __init__(self, connections: Connections, options: VoiceOptions) -> None:
+    def __init__(self, connections: ConnectionPool, options: VoiceOptions) -> None:
         self._connections = connections
         self._options = options
         self._unsent: deque[str] = deque()
         self._unmarked: deque[str] = deque()
-        """Sent on the present connection, and no mark of it yet."""
+        """Text sent on the current connection that has no mark yet."""
         self._waiting_chars = 0
-        """In both."""
+        """Characters in `_unsent` and `_unmarked`."""
         self._complete = False
         self._begun = False
-        """Something was sent on the present connection."""
+        """Whether anything was sent on the current connection."""
         self._end_sent = False
         self._pieces: deque[Speech] = deque()
-        """Not taken yet."""
-        self._untaken = 0
-        """Samples of them."""
+        """Pieces not read yet."""
+        self._unread_samples = 0
+        """Samples of the unread pieces."""
         self._over = False
         self._error: EngineError | None = None
         self._heard = asyncio.Event()
         self._taken = asyncio.Event()
         self._losses = 0
-        """Of connections, since the last word."""
+        """Lost connections since the last word."""
         self._refused_at: float | None = None
-        """When it was refused first, since the last sound."""
+        """When the reply was first refused since its last audio."""
         self._retry = RetryPolicy(first_s=RECONNECT_S)
         self._pause = 0.0
-        """Seconds before a connection is tried again."""
+        """Delay in s before the next connection attempt."""
         self._said = ""
-        """The last fault that was logged."""
+        """The last error logged."""
         self._connecting: asyncio.Task[None] | None = None
         self._connection = connections.take(options)
         if self._connection is not None:
@@ -164,7 +165,7 @@ class RemoteSpeech:
         while True:
             while self._pieces:
                 piece = self._pieces.popleft()
-                self._untaken -= len(piece.pcm)
+                self._unread_samples -= len(piece.pcm)
                 self._taken.set()
                 yield piece
             if self._error is not None:
@@ -174,10 +175,10 @@ class RemoteSpeech:
             self._heard.clear()
             await self._heard.wait()
 
-    # --- the Reply of its connection ---
+    # --- called by its connection, see tts_connection_io.Reply ---
 
     def next_command(self) -> Command | None:
-        """What the worker is to be told next."""
+        """Returns the next command for the worker."""
         self._begun |= bool(self._unsent) or self._complete
         if self._unsent:
             text = _up_to(self._unsent, TEXT_CHARS)
@@ -189,18 +190,18 @@ class RemoteSpeech:
         return None
 
     async def hear(self, pcm: Pcm) -> None:
-        """More sound. Waits until there is room."""
+        """Adds audio, waiting for room."""
         self._retry.reset()
         self._pause, self._said, self._refused_at = 0.0, "", None
         self._pieces.append(Speech(pcm, ""))
-        self._untaken += len(pcm)
+        self._unread_samples += len(pcm)
         self._heard.set()
-        while self._untaken > MAX_UNTAKEN_S * RATE_OUT and not self._over:
+        while self._unread_samples > MAX_UNREAD_S * RATE_OUT and not self._over:
             self._taken.clear()
             await self._taken.wait()
 
     def mark(self, text: str) -> None:
-        """It has been spoken. Raises ProtocolError."""
+        """Marks text as spoken. Raises ProtocolError."""
         if (written := _up_to(self._unmarked, len(text))) != text:
             self._unmarked.appendleft(written)
             raise ProtocolError("a mark is not the text that was written")
@@ -213,21 +214,23 @@ class RemoteSpeech:
         self._heard.set()
 
     def finish(self) -> None:
-        """All of it has been spoken."""
+        """Completes the reply."""
         if rest := "".join((*self._unmarked, *self._unsent)):
             self._pieces.append(Speech(NO_SOUND, rest))
         self._stop()
 
     def lose(self, error: Exception) -> None:
-        """The connection is gone."""
+        """Handles the loss of the connection."""
         self._connection = None
         while self._pieces and not self._pieces[-1].text:
-            self._untaken -= len(self._pieces.pop().pcm)
+            self._unread_samples -= len(self._pieces.pop().pcm)
         self._unsent.extendleft(reversed(self._unmarked))
         self._unmarked.clear()
         self._begun = self._end_sent = False
         hopeless = False
-        if isinstance(error, Refused):  # it says why it goes, and was not broken by this reply
+        if isinstance(
+            error, WorkerRefused
+        ):  # it says why it goes, and was not broken by this reply
             now = asyncio.get_running_loop().time()
             self._refused_at = self._refused_at or now
             hopeless = now - self._refused_at > GIVE_UP_S
@@ -243,10 +246,10 @@ class RemoteSpeech:
         elif not self._fails_for(error, hopeless):
             self._connecting = self._connections.run(self._connect(), "connect")
 
-    # --- the way to a connection ---
+    # --- connecting ---
 
     async def _connect(self) -> None:
-        """Until there is one, or it is given up."""
+        """Connects, retrying until it succeeds or the reply is given up."""
         loop = asyncio.get_running_loop()
         until = loop.time() + GIVE_UP_S
         try:
@@ -267,7 +270,7 @@ class RemoteSpeech:
             raise
 
     def _fails_for(self, error: Exception, hopeless: bool = False) -> bool:
-        """The reply fails when there is no hope after this; else it may be tried again."""
+        """Fails the reply if a retry cannot help, and returns whether it did."""
         if hopeless or is_hopeless(error):
             self._fail(in_words(error), error)
             return True
@@ -285,7 +288,7 @@ class RemoteSpeech:
             self._stop()
 
     def _stop(self) -> None:
-        """No more comes, and no connection is needed."""
+        """Ends the reply and releases its connection."""
         if self._over:
             return
         self._over = True
@@ -304,7 +307,7 @@ class RemoteSpeech:
 
 
 def _up_to(texts: deque[str], chars: int) -> str:
-    """Take so many characters off the front, or all there are."""
+    """Removes and returns up to `chars` characters from the front."""
     taken: list[str] = []
     while texts and chars:
         text = texts.popleft()

@@ -1,7 +1,7 @@
-"""Connections to a worker that speaks: one WebSocket each, for one reply after another.
+"""Pooled connections to a TTS worker: one WebSocket each, for one reply after another.
 
-A connection whose reply is over waits for the next, so that it begins without a handshake. So does
-one whose reply is cancelled: what is still under way of that reply is passed over when it comes.
+After a reply, even a cancelled one, its connection is kept for the next, which saves the handshake;
+what still arrives for a cancelled reply is ignored.
 """
 
 import asyncio
@@ -32,54 +32,54 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     PING_S,
     SILENCE_S,
     START_TIMEOUT_S,
-    Refused,
     WorkerClient,
+    WorkerRefused,
     message_of,
 )
 from offhook.pipeline.speech.remote.worker_protocol import Error, ProtocolError
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 
 MAX_SPARE = 16
-"""Connections that wait for a reply; the one that waited longest gives way."""
+"""Maximum idle connections; the one idle the longest is closed."""
 
 
 class Reply(Protocol):
-    """Whose a connection is, from `begin` to `leave` or to its loss."""
+    """The user of a connection from `begin` to `leave` or its loss."""
 
     def next_command(self) -> Command | None:
-        """What the worker is to be told next."""
+        """Returns the next command for the worker."""
 
     async def hear(self, pcm: Pcm) -> None:
-        """More sound. Nothing more is read until this returns."""
+        """Adds audio; nothing more is read until this returns."""
 
     def mark(self, text: str) -> None:
-        """It has been spoken. Raises ProtocolError."""
+        """Marks text as spoken. Raises ProtocolError."""
 
     def finish(self) -> None:
-        """All of it has been spoken."""
+        """Completes the reply."""
 
     def lose(self, error: Exception) -> None:
-        """The connection is gone."""
+        """Handles the loss of the connection."""
 
 
-class Connections:
-    """Of one client: those in use, and those that wait."""
+class ConnectionPool:
+    """The connections of one client, in use and idle."""
 
     def __init__(self, client: WorkerClient) -> None:
         self.client = client
         self.closed = False
         self.voices: tuple[str, ...] = ()
-        """Of the worker, as it said last."""
+        """The worker's voices, as last reported."""
         self._spare: list[Connection] = []
-        """The one used last at the end."""
+        """Idle connections, most recently used last."""
         self._tasks = TaskSet()
 
     def run(self, coroutine: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
-        """A task that ends with `close` at the latest."""
+        """Starts a task that is cancelled by `close`."""
         return self._tasks.spawn(coroutine, f"speech worker {name}")
 
     def take(self, options: VoiceOptions) -> "Connection | None":
-        """One that waits."""
+        """Returns an idle connection for these options, or None."""
         for connection in reversed(self._spare):
             if connection.options == options:
                 self._spare.remove(connection)
@@ -87,12 +87,12 @@ class Connections:
         return None
 
     async def connect(self, options: VoiceOptions) -> "Connection":
-        """A new one, of a worker that has loaded. Raises what is in LOST."""
+        """Opens a connection to a loaded worker. Raises any of LOST."""
         socket = await self.client.connect(PATH, query(options))
         try:
             ready = _parsed(await message_of(socket, START_TIMEOUT_S))
             if isinstance(ready, Error):
-                raise Refused(ready)
+                raise WorkerRefused(ready)
             if not isinstance(ready, Ready) or ready.rate != RATE_OUT:
                 raise ProtocolError(f"the first message is not ready for {RATE_OUT} Hz")
         except BaseException:
@@ -103,13 +103,13 @@ class Connections:
         return Connection(self, socket, options, ready)
 
     def spare(self, connection: "Connection") -> None:
-        """Its reply is over."""
+        """Returns a connection to the pool after its reply."""
         self._spare.append(connection)
         if len(self._spare) > MAX_SPARE:
             self._spare.pop(0).hang_up()
 
     def forget(self, connection: "Connection") -> None:
-        """It is lost."""
+        """Removes a lost connection."""
         if connection in self._spare:
             self._spare.remove(connection)
 
@@ -123,11 +123,11 @@ class Connections:
 
 
 class Connection:
-    """One WebSocket, from `ready` to its loss. At most one reply has it at a time."""
+    """One WebSocket, from `ready` to its loss, used by at most one reply at a time."""
 
     def __init__(
         self,
-        pool: Connections,
+        pool: ConnectionPool,
         socket: aiohttp.ClientWebSocketResponse,
         options: VoiceOptions,
         ready: Ready,
@@ -137,14 +137,14 @@ class Connection:
         self._pool = pool
         self._socket = socket
         self._reply: Reply | None = None
-        """Whose it is."""
+        """The current user."""
         self._on_wire: deque[Reply | None] = deque()
         """Replies without a done, oldest first; None: cancelled."""
         self._first = 0
-        """The number of the oldest."""
+        """Number of the oldest reply."""
         self._to_cancel = False
         self._news = asyncio.Event()
-        """Something is to be sent."""
+        """Set when there is something to send."""
         self._receiving = pool.run(self._receive(), "receive")
         self._sending = pool.run(self._send(), "send")
 
@@ -153,11 +153,11 @@ class Connection:
         self._news.set()
 
     def tell(self) -> None:
-        """The reply has something to send."""
+        """Signals that the reply has something to send."""
         self._news.set()
 
     def leave(self, reply: Reply) -> None:
-        """The reply does not want it any more, whether or not it is over."""
+        """Releases the connection, whether or not the reply is complete."""
         self._reply = None
         if reply in self._on_wire:
             self._on_wire[-1] = None
@@ -186,9 +186,9 @@ class Connection:
                 await self._socket.close()
 
     async def _take(self, message: ServerMessage | Sound) -> None:
-        """Raises Refused, ProtocolError."""
+        """Handles a message. Raises WorkerRefused, ProtocolError."""
         if isinstance(message, Error):
-            raise Refused(message)
+            raise WorkerRefused(message)
         if not self._on_wire or isinstance(message, Ready):
             raise ProtocolError("it speaks without a reply")
         reply = self._on_wire[0]
@@ -210,7 +210,7 @@ class Connection:
     # --- to the worker ---
 
     async def _send(self) -> None:
-        with suppress(*LOST):  # which the other way finds out too
+        with suppress(*LOST):  # the receiving side detects it too
             while True:
                 self._news.clear()
                 while (command := self._next_command()) is not None:
@@ -234,5 +234,5 @@ class Connection:
 
 
 def _parsed(data: str | bytes) -> ServerMessage | Sound:
-    """Raises ProtocolError."""
+    """Parses a message. Raises ProtocolError."""
     return parse_sound(data) if isinstance(data, bytes) else parse_server(data)

@@ -56,12 +56,11 @@ from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, VoiceOptions
 
 PATH = "/ws/speak"
 MAX_AUDIO_BYTES = 1 << 15
-"""Of one binary message: 0.68 s."""
+"""Maximum size of a binary message: 0.68 s."""
 MAX_WAITING_CHARS = 100_000
-"""Text of one stream that no mark has covered yet, about two hours of it. More is the error
-`behind`."""
+"""Maximum text of one stream without a mark, about two hours; more is the error `behind`."""
 MAX_WAITING_REPLIES = 16
-"""Replies of one stream that have no done yet. More is the error `behind`."""
+"""Maximum replies of one stream without a done; more is the error `behind`."""
 SEED_DIGITS = 19
 
 
@@ -69,7 +68,7 @@ SEED_DIGITS = 19
 
 
 def parse_query(query: Mapping[str, str]) -> VoiceOptions:
-    """From the parameters of the query. Raises ProtocolError."""
+    """Parses query parameters. Raises ProtocolError."""
     known_only(query, _OPTIONS)
     asked: dict[str, Any] = {name: value for name, value in query.items() if value}
     if "speed" in asked:
@@ -85,30 +84,30 @@ def parse_query(query: Mapping[str, str]) -> VoiceOptions:
 
 
 def query(options: VoiceOptions) -> dict[str, str]:
-    """Only what differs from the defaults."""
+    """Returns the parameters that differ from the defaults."""
     return query_of(asdict(options), asdict(DEFAULT_VOICE))
 
 
 @dataclass(frozen=True)
 class Text:
-    """More of the reply, in pieces of any length."""
+    """More text of the reply, in pieces of any length."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class End:
-    """The reply's text is complete."""
+    """Ends the text of the reply."""
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """Be silent."""
+    """Cancels everything not spoken yet."""
 
 
 @dataclass(frozen=True)
 class Close:
-    """End the stream."""
+    """Ends the stream."""
 
 
 Command = Text | End | Cancel | Close
@@ -121,7 +120,7 @@ def command_text(command: Command) -> str:
 
 
 def parse_command(text: str) -> Command:
-    """A text message of a client. Raises ProtocolError."""
+    """Parses a client's text message. Raises ProtocolError."""
     table = table_of(text)
     kind = kind_of(table, ("text", *_COMMANDS))
     if kind != "text":
@@ -137,14 +136,14 @@ def parse_command(text: str) -> Command:
 
 @dataclass(frozen=True)
 class Ready:
-    """The engine is loaded. Text sent before this waits."""
+    """The engine is loaded. Text sent before this is buffered."""
 
     engine: str
     model: str
     voices: tuple[str, ...] = ()
-    """The usual one first."""
+    """Names of the voices, the default first."""
     rate: int = RATE_OUT
-    """Of the sound, Hz."""
+    """Sample rate of the audio in Hz."""
     max_text_chars: int = MAX_TEXT_CHARS
     max_waiting_chars: int = MAX_WAITING_CHARS
     idle_s: int = IDLE_S
@@ -160,7 +159,7 @@ class Sound:
 
 @dataclass(frozen=True)
 class Mark:
-    """This text ends with that sample of the reply."""
+    """This text ends at that sample of the reply."""
 
     reply: int
     text: str
@@ -174,11 +173,11 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class Done:
-    """Nothing more comes of the reply."""
+    """The last message of a reply."""
 
     reply: int
     samples: int
-    """Of it, sent."""
+    """Samples of the reply that were sent."""
     reason: Reason
 
 
@@ -198,13 +197,13 @@ def server_text(message: ServerMessage) -> str:
 
 
 def parse_sound(data: bytes) -> Sound:
-    """A binary message of a server. Raises ProtocolError."""
+    """Parses a binary message of a server. Raises ProtocolError."""
     return Sound(samples_of(data))
 
 
 def parse_server(text: str) -> ServerMessage:
-    """A text message of a server. Fields it does not know are passed over: servers grow.
-    Raises ProtocolError."""
+    """Parses a server's text message. Unknown fields are ignored for forward compatibility. Raises
+    ProtocolError."""
     table = table_of(text)
     match table.get("type"):
         case "ready":
@@ -237,12 +236,12 @@ def _decimal(name: str, text: str) -> float:
 
 
 def _text(table: dict[str, Any]) -> str:
-    """What is to be spoken is in no error, and so in no log."""
+    """Validates text without quoting it, so it appears in no error or log."""
     text = table.get("text")
     if not isinstance(text, str):
         raise ProtocolError(f"text is {type(text).__name__}, not str")
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # which JSON can write
+    except UnicodeEncodeError as error:  # JSON can contain lone surrogates
         raise ProtocolError("text holds half a character (a lone surrogate)") from error
     return text

@@ -1,4 +1,4 @@
-"""The voices of a worker elsewhere, over HTTP: `voices_protocol`."""
+"""The voices of a remote worker, over HTTP (`voices_protocol`)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -22,16 +22,16 @@ from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, UnknownVoic
 from offhook.pipeline.speech.voice_cloning import NAME, KnownVoice, Sample
 
 MAX_ANSWER_BYTES = 4 << 20
-"""Of JSON: a thousand voices are 200 kB."""
+"""Maximum size of a JSON response; a thousand voices are 200 kB."""
 QUIET_S = 60.0
-"""A worker that has begun to speak and sends nothing for so long is gone."""
+"""Time in s without data after which a speaking worker is considered lost."""
 READ_BYTES = 1 << 14
 NO_SOUND = np.zeros(0, np.int16)
 T = TypeVar("T")
 
 
 class RemoteVoices:
-    """See ClonesVoices."""
+    """Lists, adds and removes a worker's voices; see `VoiceCloner`."""
 
     def __init__(self, client: WorkerClient) -> None:
         self._client = client
@@ -53,8 +53,8 @@ class RemoteVoices:
 
 
 class RemoteClone:
-    """A `SynthesizerStream`. The worker is asked when the text is complete, and says nothing of
-    words: the whole text comes with the end."""
+    """A reply in a one-time cloned voice; implements `SynthesizerStream`. It is requested once the
+    text is complete and has no word marks: the whole text comes at the end."""
 
     def __init__(self, client: WorkerClient, sample: Sample, options: VoiceOptions) -> None:
         self._client = client
@@ -86,7 +86,7 @@ class RemoteClone:
             yield Speech(NO_SOUND, self._text)
 
     async def _sound(self) -> AsyncIterator[bytes]:
-        """Whole samples. Raises what is in LOST, and as `error_of`."""
+        """Yields whole samples. Raises any of LOST, and errors of `error_of`."""
         response = await self._unless_cancelled(self._client.ask("POST", CLONE_PATH, self._form()))
         if response is None:
             return
@@ -100,11 +100,11 @@ class RemoteClone:
                 rest = data[whole:]
                 yield data[:whole]
         finally:
-            response.close()  # which hangs up, unless all was read
+            response.close()  # hangs up, unless everything was read
 
     def _form(self) -> aiohttp.FormData:
         more = {"input": self._text, "response_format": "pcm", **query(self._options)}
-        for understood in ("live", "whole_text"):  # whoever asks for a clone waits for all of it
+        for understood in ("live", "whole_text"):  # a clone always waits for the whole text
             more.pop(understood, None)
         return _form(self._sample, "file", more)
 
@@ -135,7 +135,7 @@ def _form(sample: Sample, field: str, more: dict[str, str]) -> aiohttp.FormData:
 
 
 async def _answer(response: aiohttp.ClientResponse) -> str:
-    """Its JSON. Raises what is in LOST, and as `error_of`."""
+    """Reads a JSON response. Raises any of LOST, and errors of `error_of`."""
     try:
         data = bytearray()
         while more := await _more(response):
@@ -152,7 +152,7 @@ async def _answer(response: aiohttp.ClientResponse) -> str:
 
 @asynccontextmanager
 async def _failing(client: WorkerClient) -> AsyncIterator[None]:
-    """What a connection may end with is an EngineError."""
+    """Converts connection errors to EngineError."""
     try:
         yield
     except LOST as error:

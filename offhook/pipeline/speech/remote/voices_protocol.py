@@ -15,43 +15,43 @@ import json
 from typing import Any
 
 from offhook.pipeline.speech.openai.answers import plain
-from offhook.pipeline.speech.recognizer import EngineError, EngineFull
-from offhook.pipeline.speech.redact import names_no_place
+from offhook.pipeline.speech.recognizer import EngineError, EngineOverloaded
+from offhook.pipeline.speech.redact import without_locations
 from offhook.pipeline.speech.remote.worker_protocol import ProtocolError, field, shown, table_of
 from offhook.pipeline.speech.synthesizer import UnknownVoice
 from offhook.pipeline.speech.voice_cloning import (
     CONSENT_RULE,
     LENGTH_RULE,
     NAME_RULE,
-    CannotClone,
+    CloningUnsupported,
+    ConsentMissing,
     KnownVoice,
-    NoConsent,
     TooManyClones,
     VoiceError,
-    VoiceTaken,
+    VoiceExists,
 )
 
 VOICES_PATH = "/v1/audio/voices"
 CLONE_PATH = "/v1/audio/clone"
 MAX_SAMPLE_BYTES = 10 << 20
-"""Of a recording, as it is sent: a minute of WAV at 48 kHz is 6 MB."""
+"""Maximum size of an uploaded recording; a minute of WAV at 48 kHz is 6 MB."""
 
 REFUSALS: dict[type[Exception], tuple[int, str]] = {
-    NoConsent: (403, "no_consent"),
-    CannotClone: (501, "cannot_clone"),
-    VoiceTaken: (409, "voice_exists"),
+    ConsentMissing: (403, "no_consent"),
+    CloningUnsupported: (501, "cannot_clone"),
+    VoiceExists: (409, "voice_exists"),
     TooManyClones: (503, "too_many_clones"),
     UnknownVoice: (404, "voice_not_found"),
     VoiceError: (400, "invalid_voice"),
 }
-"""Status and code of each. The base class comes last."""
+"""HTTP status and error code of each exception; the base class comes last."""
 _ERRORS: dict[str, tuple[type[Exception], str]] = {
-    "no_consent": (NoConsent, CONSENT_RULE),
+    "no_consent": (ConsentMissing, CONSENT_RULE),
     "cannot_clone": (
-        CannotClone,
+        CloningUnsupported,
         "the speech engine clones no voices",
     ),
-    "voice_exists": (VoiceTaken, "there is a voice of that name already"),
+    "voice_exists": (VoiceExists, "there is a voice of that name already"),
     "too_many_clones": (TooManyClones, "too many voices are being cloned: try again later"),
     "voice_not_found": (UnknownVoice, "there is no such voice"),
     "invalid_voice": (
@@ -60,7 +60,7 @@ _ERRORS: dict[str, tuple[type[Exception], str]] = {
         "audio or video file; and voices of the model itself stay",
     ),
 }
-"""What an error of each code is here, and what is said where the worker's words cannot go on."""
+"""Exception of each error code, and the message used if the worker's own may not be shown."""
 _FULL = ("engine_full", "queue_full")
 _TYPES = {"speaker": "speaker", "design": "prompt", "clone": "audio_sample"}
 _KINDS = {type_: kind for kind, type_ in _TYPES.items()}
@@ -78,7 +78,8 @@ def voice_table(voice: KnownVoice) -> dict[str, Any]:
 
 
 def list_table(voices: list[KnownVoice]) -> dict[str, Any]:
-    """As OpenAI lists things; `default` is the usual one, and `voices` is where chat pages look."""
+    """Returns OpenAI's list format; `default` is the default voice, and chat front ends read
+    `voices`."""
     return {
         "object": "list",
         "data": [voice_table(voice) for voice in voices],
@@ -88,12 +89,12 @@ def list_table(voices: list[KnownVoice]) -> dict[str, Any]:
 
 
 def parse_voice(text: str) -> KnownVoice:
-    """Raises ProtocolError."""
+    """Parses a voice. Raises ProtocolError."""
     return _voice(table_of(text))
 
 
 def parse_list(text: str) -> list[KnownVoice]:
-    """Raises ProtocolError."""
+    """Parses a list of voices. Raises ProtocolError."""
     return [_voice(each) for each in field(table_of(text), "data", list)]
 
 
@@ -112,15 +113,15 @@ def _voice(table: Any) -> KnownVoice:
 
 
 def error_of(status: int, text: str) -> Exception:
-    """What a server means by an answer that is not 200: one of REFUSALS, or EngineError."""
+    """Converts a response other than 200 to one of REFUSALS or EngineError."""
     try:
         error = json.loads(text)["error"]
         message, code = str(error["message"]), error["code"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return EngineError(f"it answered {status} and not in JSON: is it an offhook of this age?")
     if code in _FULL:
-        return EngineFull(message)
+        return EngineOverloaded(message)
     kind, ours = _ERRORS.get(str(code) if status != 400 else "invalid_voice", (EngineError, ""))
     if kind is EngineError:
         return EngineError(f"it answered {status}: {plain(message)}")
-    return kind(message if names_no_place(message) else ours)
+    return kind(message if without_locations(message) else ours)

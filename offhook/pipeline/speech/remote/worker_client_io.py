@@ -1,4 +1,4 @@
-"""What the clients of all workers share: the way to a worker, and what may happen on it."""
+"""HTTP and WebSocket client of a speech worker, shared by ASR and TTS."""
 
 from asyncio import timeout
 from collections.abc import Iterator, Mapping
@@ -6,61 +6,61 @@ from contextlib import contextmanager
 
 import aiohttp
 
-from offhook.pipeline.speech.recognizer import EngineError, NotPossible
-from offhook.pipeline.speech.redact import names_no_place
+from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest
+from offhook.pipeline.speech.redact import without_locations
 from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode, ProtocolError
 
 UNIX = "unix:"
 RECONNECT_S = 0.05
-"""The pause before a connection is tried again: twice as long each time, see RetryPolicy."""
+"""First pause in s before reconnecting; it doubles each time, see RetryPolicy."""
 CONNECT_TIMEOUT_S = 30.0
-"""A process that is being started answers after some seconds."""
+"""Time limit in s for connecting; a worker process that is starting answers after a few seconds."""
 PING_S = 15.0
-"""A ping goes after so long with nothing to send."""
+"""Time in s without sending after which a ping is sent."""
 LOOK_S = 1.0
-"""How often a stream to which words are due asks a silent worker whether it is there."""
+"""Interval in s at which a silent worker with results due is pinged."""
 HUNG_LOOKS = 5
-"""So many questions without an answer, and the worker hangs."""
+"""Unanswered pings after which a worker counts as hung."""
 SILENCE_S = 2 * PING_S
-"""A worker of which nothing comes for so long, not even the answer to a ping, is gone."""
+"""Time in s without any data, even a pong, after which a worker counts as lost."""
 START_TIMEOUT_S = 900.0
-"""The longest a worker may load: it may have to fetch the model first."""
+"""Maximum loading time of a worker in s, including a model download."""
 CLOSE_TIMEOUT_S = 1.0
 
 MAX_WORDS = 300
 
 LOST = (aiohttp.ClientError, OSError, TimeoutError, ProtocolError)
-"""What a connection may end with; all are tried again."""
+"""Exceptions that end a connection; all are retried,"""
 HOPELESS = (ErrorCode.BAD_REQUEST, ErrorCode.ENGINE)
-"""But these come again."""
+"""except for these error codes, which would recur."""
 
 
-class Refused(OSError):
-    """The worker ended the stream, and says why."""
+class WorkerRefused(OSError):
+    """Raised when the worker ends the stream with an error."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(error.message)
         self.code = error.code
 
 
-class Forbidden(Refused):
-    """The worker does not let us in."""
+class WorkerForbidden(WorkerRefused):
+    """Raised when the worker denies access."""
 
 
 def is_hopeless(error: BaseException) -> bool:
-    return isinstance(error, Refused) and error.code in HOPELESS
+    return isinstance(error, WorkerRefused) and error.code in HOPELESS
 
 
 def as_error(error: BaseException, words: str, demands: str) -> EngineError:
-    """For whoever asked for speech. `words`: for whoever runs us; `demands`: what was asked of the
-    worker beyond the usual. It says only then that it cannot, or when it does not understand us."""
-    if isinstance(error, Refused) and error.code is ErrorCode.BAD_REQUEST:
-        if demands and not isinstance(error, Forbidden):
+    """Converts an error to an EngineError. `words` is for the operator; `demands` describes the
+    special requirements of the request, which are only blamed if the worker rejects it."""
+    if isinstance(error, WorkerRefused) and error.code is ErrorCode.BAD_REQUEST:
+        if demands and not isinstance(error, WorkerForbidden):
             said = str(error)
             ours = f"the speech engine cannot do what was asked for: {demands}"
-            return NotPossible(said if names_no_place(said) else ours)
+            return UnsupportedRequest(said if without_locations(said) else ours)
         return EngineError(words, "refused")
-    if isinstance(error, Refused):
+    if isinstance(error, WorkerRefused):
         return EngineError(words, "full" if error.code is ErrorCode.FULL else "failed")
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         return EngineError(words, "unreachable")
@@ -68,13 +68,13 @@ def as_error(error: BaseException, words: str, demands: str) -> EngineError:
 
 
 def in_words(error: BaseException) -> str:
-    """Short, for some quote an address with all that is in its query."""
+    """Returns a short description; some exceptions quote a URL with its query."""
     return str(error)[:MAX_WORDS] or type(error).__name__
 
 
 class WorkerClient:
-    """The worker at `url`: ``http://host:port``, with or without the ``/v1`` of OpenAI's clients,
-    or ``unix:PATH``. `kind`: asr or tts."""
+    """The worker at `url`, ``http://host:port`` with or without the ``/v1`` of OpenAI clients, or
+    ``unix:PATH``. `kind` is asr or tts."""
 
     def __init__(self, kind: str, url: str, api_key: str) -> None:
         self.kind = kind
@@ -85,8 +85,8 @@ class WorkerClient:
     async def connect(
         self, path: str, query: Mapping[str, str], *, autoping: bool = True
     ) -> aiohttp.ClientWebSocketResponse:
-        """A new stream of the worker; without `autoping` its pings and pongs are to be read. Raises
-        what is in LOST."""
+        """Opens a stream. Without `autoping` the caller reads pings and pongs. Raises any of
+        LOST."""
         try:
             async with timeout(CONNECT_TIMEOUT_S):
                 return await self._http().ws_connect(
@@ -102,12 +102,12 @@ class WorkerClient:
             words = f"it wants a valid API key ([{self.kind}] api_key)"
             if error.status == 403:
                 words = "it does not answer to this name or from this place"
-            raise Forbidden(Error(ErrorCode.BAD_REQUEST, words)) from error
+            raise WorkerForbidden(Error(ErrorCode.BAD_REQUEST, words)) from error
 
     async def ask(
         self, method: str, path: str, form: aiohttp.FormData | None = None
     ) -> aiohttp.ClientResponse:
-        """The head of an answer, to be closed by who asks. Raises what is in LOST."""
+        """Sends a request and returns the response, which the caller closes. Raises any of LOST."""
         limits = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_S, sock_read=START_TIMEOUT_S)
         return await self._http().request(method, path, data=form, timeout=limits)
 
@@ -116,7 +116,7 @@ class WorkerClient:
             socket = self.url.removeprefix(UNIX)
             self._session = aiohttp.ClientSession(
                 "http://localhost" if socket != self.url else self.url,
-                # A connection of its own to each stream, however many there are.
+                # A connection per stream, without limit.
                 connector=aiohttp.UnixConnector(socket, limit=0)
                 if socket != self.url
                 else aiohttp.TCPConnector(limit=0),
@@ -131,11 +131,11 @@ class WorkerClient:
 
     @contextmanager
     def starting(self, demands: str) -> Iterator[None]:
-        """What goes wrong inside is an EngineError; but a worker full of streams has started.
-        `demands`: as of `as_error`."""
+        """Converts errors inside the block to EngineError, except that an overloaded worker counts
+        as started. See `as_error` for `demands`."""
         try:
             yield
-        except Refused as refused:
+        except WorkerRefused as refused:
             if refused.code is not ErrorCode.FULL:
                 words = f"the speech worker at {self.url}: {refused}"
                 raise as_error(refused, words, demands) from refused
@@ -148,9 +148,9 @@ class WorkerClient:
 
 
 async def message_of(socket: aiohttp.ClientWebSocketResponse, within_s: float) -> str | bytes:
-    """The next message. Raises what is in LOST."""
+    """Receives the next message. Raises any of LOST."""
     frame = await socket.receive(within_s)
-    while frame.type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):  # without autoping
+    while frame.type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.PONG):  # if autoping is off
         if frame.type is aiohttp.WSMsgType.PING:
             await socket.pong(frame.data)
         frame = await socket.receive(within_s)
@@ -158,7 +158,7 @@ async def message_of(socket: aiohttp.ClientWebSocketResponse, within_s: float) -
 
 
 def content_of(socket: aiohttp.ClientWebSocketResponse, frame: aiohttp.WSMessage) -> str | bytes:
-    """Of a frame that is a message. Raises what is in LOST."""
+    """Returns the content of a data frame. Raises any of LOST."""
     if frame.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
         raise ConnectionError(f"it hung up ({socket.close_code})")
     data: str | bytes = frame.data

@@ -1,6 +1,6 @@
-"""What the protocols of all workers share: errors, and bytes, JSON and queries to values.
+"""Elements shared by all worker protocols: errors, and conversion of bytes, JSON and queries.
 
-This module is bytes and text only, as are `asr_protocol` and `tts_protocol`, which are made of it;
+This module handles bytes and text only, like `asr_protocol` and `tts_protocol`, which build on it;
 the sockets are in the worker and in `worker_client_io`.
 """
 
@@ -15,38 +15,38 @@ import numpy as np
 from offhook.media.pcm import Pcm
 
 IDLE_S = 60
-"""A stream of which nothing comes for so long, not even a ping, is the error `idle`."""
-MAX_UNTAKEN_S = 60
-"""A client that takes none of its messages for so long is the error `behind`. Sound waits for it,
-and its making too."""
+"""Time in s without any data, even a ping, after which a stream ends with the error `idle`."""
+MAX_UNREAD_S = 60
+"""Time in s after which a client that reads no messages gets the error `behind`. Synthesis pauses
+meanwhile."""
 MAX_TEXT_CHARS = 1 << 16
-"""Of one text message to the server; a longer one is the error `too_long`."""
+"""Maximum size of a text message to the server; a longer one is the error `too_long`."""
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class ProtocolError(ValueError):
-    """What came is not this protocol; the message says what is wrong, in its words."""
+    """Raised when a message violates the protocol; the message says how."""
 
 
 class ErrorCode(Enum):
     BAD_REQUEST = "bad_request"
-    """The query or a message is not understood, or asks for what there is not."""
+    """The query or a message is invalid, or asks for something that does not exist."""
     TOO_LONG = "too_long"
     BEHIND = "behind"
-    """More waits than is kept."""
+    """More data is pending than is buffered."""
     IDLE = "idle"
     FULL = "full"
-    """There are as many streams as the server takes: try again later."""
+    """The server has its maximum number of streams; try again later."""
     ENGINE = "engine"
-    """The engine does not load, or cannot do what was asked for."""
+    """The engine does not load, or does not support the request."""
     STOPPING = "stopping"
-    """The server ends: connect again."""
+    """The server is stopping; connect again."""
 
 
 @dataclass(frozen=True)
 class Error:
-    """The last message of a stream."""
+    """The last message of a stream that failed."""
 
     code: ErrorCode
     message: str
@@ -56,7 +56,7 @@ class Error:
 
     @classmethod
     def parse(cls, table: dict[str, Any]) -> "Error":
-        """Raises ProtocolError."""
+        """Parses the message. Raises ProtocolError."""
         try:
             code = ErrorCode(table.get("code"))
         except ValueError as error:
@@ -65,8 +65,8 @@ class Error:
 
 
 def samples_of(data: bytes) -> Pcm:
-    """A binary message, 16-bit little-endian mono. Raises ProtocolError; its length is for the
-    caller to bound."""
+    """Parses 16-bit little-endian mono PCM, whose length the caller must limit. Raises
+    ProtocolError."""
     if len(data) % 2:
         raise ProtocolError(f"{len(data)} bytes of audio: a sample has two")
     return np.frombuffer(data, "<i2").astype(np.int16, copy=False)
@@ -92,7 +92,7 @@ def table_of(text: str) -> dict[str, Any]:
 
 
 def kind_of(table: dict[str, Any], kinds: Iterable[str]) -> str:
-    """Takes the type out of a client's message."""
+    """Removes and returns the type of a client's message."""
     kind = table.pop("type", None)
     if not isinstance(kind, str) or kind not in kinds:
         raise ProtocolError(f"type is {shown(kind)}, not one of {', '.join(kinds)}")
@@ -100,14 +100,15 @@ def kind_of(table: dict[str, Any], kinds: Iterable[str]) -> str:
 
 
 def no_more(kind: str, table: dict[str, Any]) -> None:
-    """Nothing of a client's message is left: what it means by it would not be done."""
+    """Raises ProtocolError for remaining fields, since ignoring them would not do what the client
+    asked."""
     if table:
         raise ProtocolError(f"{kind} has no field {min(table)[:50]!r}")
 
 
 def build(kind: type[T], table: dict[str, Any], types: Mapping[Any, type]) -> T:
-    """A dataclass from the fields of its name; those without a default must be there. `types`:
-    what the type of a field is in JSON."""
+    """Builds a dataclass from the fields of the same names; those without a default are required.
+    `types` maps field types to JSON types."""
     known: dict[str, Any] = {}
     for each in fields(kind):  # type: ignore[arg-type]
         if each.name in table:
@@ -159,7 +160,7 @@ def flag(name: str, text: str) -> bool:
 
 
 def query_of(given: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, str]:
-    """The parameters that say what differs from the usual."""
+    """Returns the parameters that differ from the defaults."""
     changed = {name: value for name, value in given.items() if value != usual[name]}
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)

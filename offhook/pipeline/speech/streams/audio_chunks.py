@@ -1,13 +1,14 @@
-"""Cutting a long recording at quiet places into chunks that are recognised one by one.
+"""Splits a long recording at quiet places into chunks that are recognized one by one.
 
-The rule is split_audio_into_chunks of qwen-asr 0.0.6: near each multiple of the length wanted, the
-quietest tenth of a second, and in it the quietest sample. Three differences:
+The rule is split_audio_into_chunks of qwen-asr 0.0.6: near each multiple of the target length, find
+the quietest tenth of a second, and in it the quietest sample. There are three differences:
 
-- Loudness is summed exactly (there in float32, so that its rounding may choose between places
-  equally quiet to seven digits).
+- Loudness is summed exactly (float32 there, whose rounding may decide between places equal to seven
+  digits).
 - The search goes back at most half a chunk. There, chunks of 5 s and less may be cut one sample
-  after their beginning, again and again.
-- A recording shorter than the model's least is padded too; there only a piece of a longer one.
+  after their start, repeatedly.
+- A recording shorter than the model's minimum is padded too; there only the pieces of a longer one
+  are.
 """
 
 from typing import TypeAlias
@@ -18,21 +19,21 @@ import numpy.typing as npt
 from offhook.media.pcm import RATE_IN
 
 Samples: TypeAlias = npt.NDArray[np.int16] | npt.NDArray[np.float32]
-"""16 kHz mono, 1-D. A memory-mapped file will do: only what lies near the cuts is read."""
+"""16 kHz mono samples, 1-D. May be memory-mapped: only samples near the cuts are read."""
 
 MAX_S = 1200.0
-"""s. The longest audio the model is meant to be given at once."""
+"""Maximum chunk in s, the longest input the model was designed for."""
 MIN_S = 0.5
-"""s. The shortest; what is shorter is followed by silence."""
+"""Minimum chunk in s; shorter ones are padded with silence."""
 SEARCH_S = 5.0
-"""s before and after the length wanted in which the quietest place is sought."""
+"""Range in s before and after the target length that is searched for the quietest place."""
 QUIET_MS = 100
-"""ms that must be quiet: shorter than this is the closure of a "p" or "t" inside a word."""
+"""Length of a quiet place in ms; shorter ones can be the closure of a "p" or "t" within a word."""
 
 
 def split(pcm: Samples, max_s: float = MAX_S) -> list[tuple[int, int]]:
-    """Chunks as (start, end) in samples, in order, without gap or overlap. One lasts about
-    `max_s`: at most SEARCH_S more, at least half of it but for the last."""
+    """Returns chunks as (start, end) in samples, contiguous and in order. Each lasts about `max_s`:
+    at most SEARCH_S more, and at least half of it except for the last."""
     most = int(max_s * RATE_IN)
     chunks = []
     start = 0
@@ -44,7 +45,8 @@ def split(pcm: Samples, max_s: float = MAX_S) -> list[tuple[int, int]]:
 
 
 def chunk(pcm: Samples, start: int, end: int) -> Samples:
-    """The samples of one chunk, a view; with silence after it, a copy, when it is too short."""
+    """Returns the samples of one chunk: a view, or a copy padded with silence if it is too
+    short."""
     piece = pcm[start:end]
     missing = int(MIN_S * RATE_IN) - len(piece)
     if missing <= 0:
@@ -59,7 +61,7 @@ def _reach(most: int) -> int:
 
 
 def _quietest(pcm: Samples, wanted: int) -> int:
-    """Where to cut audio that goes on `_reach` beyond the length wanted, or to the end."""
+    """Returns where to cut audio that extends `_reach` beyond the target length, or to the end."""
     left = wanted - _reach(wanted)
     wide = np.int64 if pcm.dtype == np.int16 else np.float64
     loudness = np.abs(pcm[left:].astype(wide))

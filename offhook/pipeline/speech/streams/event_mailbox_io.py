@@ -1,4 +1,4 @@
-"""What a recognizer's stream has heard, until whoever reads the stream takes it."""
+"""A bounded queue of a recognition stream's events."""
 
 import asyncio
 from collections import deque
@@ -9,12 +9,12 @@ from offhook.pipeline.speech.recognizer import EngineError, Final, Partial
 from offhook.pipeline.speech.timing import routed
 
 MAX_EVENTS = 256
-"""Events of one stream that nobody has taken. They are finals, but for the newest, so none may be
-dropped: with one more the stream fails."""
+"""Maximum unread events of one stream. All but the newest are finals, which must not be dropped, so
+the stream fails beyond it."""
 
 
 class EventMailbox:
-    """The events of one `RecognizerStream`, and its end. All methods are for the event loop."""
+    """The events of one `RecognizerStream` and its end. For use on the event loop."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -23,8 +23,7 @@ class EventMailbox:
         self._news = asyncio.Event()
 
     def put(self, event: Partial | Final) -> None:
-        """A partial nobody has taken gives way to what is newer. What comes after an error is for
-        nobody."""
+        """Adds an event, replacing an unread partial. Events after an error are ignored."""
         if self.error is None:
             self.drop_partial()
             if len(self._events) == MAX_EVENTS:
@@ -33,22 +32,22 @@ class EventMailbox:
             self._news.set()
 
     def drop_partial(self) -> None:
-        """The newest event, if it is a partial: its utterance was cancelled."""
+        """Removes the newest event if it is a partial, because its utterance was cancelled."""
         if self._events and isinstance(self._events[-1], Partial):
             self._events.pop()
 
     def fail(self, error: EngineError) -> None:
-        """Raised to the reader who has taken all that was put before."""
+        """Raises the error in the reader once all earlier events are read."""
         self.error = error
         self._news.set()
 
     def close(self) -> None:
-        """Whoever reads is at the end at once, whatever there is still to take."""
+        """Ends the iteration at once, discarding unread events."""
         self.closed = True
         self._news.set()
 
     async def events(self) -> AsyncIterator[Partial | Final]:
-        """Raises EngineError; see `fail`."""
+        """Yields the events. Raises EngineError, see `fail`."""
         while not self.closed:
             if self._events:
                 yield self._events.popleft()

@@ -1,4 +1,4 @@
-"""The languages of Qwen3-ASR: ISO 639 codes outside, English names in the model's text."""
+"""The languages of Qwen3-ASR: ISO 639 codes and the English names in the model's text."""
 
 NAMES = {
     "ar": "Arabic",
@@ -32,7 +32,7 @@ NAMES = {
     "yue": "Cantonese",
     "zh": "Chinese",
 }
-"""By the model card: 30 languages."""
+"""The 30 languages of the model card."""
 CODES = {name: code for code, name in NAMES.items()}
 UNKNOWN = "und"
-"""ISO 639 for a language not determined."""
+"""ISO 639 code of an undetermined language."""

@@ -1,4 +1,4 @@
-"""Turns at something that bears only so much at a time."""
+"""A semaphore with priorities."""
 
 import asyncio
 import heapq
@@ -8,22 +8,22 @@ from contextlib import asynccontextmanager
 from enum import IntEnum
 
 MAX_REQUESTS = 16
-"""At a time, of one server, unless told otherwise."""
+"""Default limit of concurrent requests to one server."""
 
 
 class Priority(IntEnum):
-    """Who goes first when more is asked for than the server takes at a time."""
+    """Priority of a request when the limit is reached."""
 
     LIVE = 0
-    """Somebody waits for it."""
+    """A caller waits for the result."""
     PARTIAL = 1
-    """What is heard so far."""
+    """A partial transcript."""
     FILE = 2
 
 
 class PrioritySemaphore:
-    """At most `most` at a time, by lane and then in order; partials at most half of them, so that
-    a final seldom waits for one."""
+    """Admits at most `most` requests at a time, by priority and then in order; at most half of them
+    partials, so that a final rarely waits for one."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -1,4 +1,4 @@
-"""A `RecognizerStream` over an `UtteranceQueue`: what all of them do alike."""
+"""The base class of `RecognizerStream`s over an `UtteranceQueue`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -15,26 +15,26 @@ from offhook.pipeline.speech.streams.utterance_queue import U, UtteranceQueue
 
 
 class QueuedStream(Generic[U]):
-    """The methods of the contract. What inherits it has the utterances of `queue` heard: it says
-    how in `changed` and `withdraw`, or in a task, and tells what it heard with `heard`."""
+    """Implements the stream interface. Subclasses process the utterances of `queue` in `changed`
+    and `withdraw`, or in a task, and report results with `heard`."""
 
     def __init__(self, name: str, options: StreamOptions, queue: UtteranceQueue[U]) -> None:
         self.queue = queue
         self.mailbox = EventMailbox()
         self._name = name
-        """Whoever hears, for the log."""
+        """Name of the engine, for the log."""
         self._options = options
         self._dropping = False
         self._task: asyncio.Task[None] | None = None
 
     def changed(self) -> None:
-        """There may be something to send."""
+        """Called when there may be audio to process."""
 
     def withdraw(self, utterance: U) -> None:
-        """It was cancelled or given up: it need not be heard any more."""
+        """Called when an utterance was cancelled or given up."""
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Work that ends with the stream."""
+        """Starts a task that ends with the stream."""
         self._task = asyncio.create_task(work, name=name)
 
     def heard(self, utterance: U, event: Partial | Final) -> None:
@@ -75,8 +75,8 @@ class QueuedStream(Generic[U]):
             self.withdraw(utterance)
 
     def events(self) -> AsyncIterator[Partial | Final]:
-        """Raises EngineError when the engine broke, or a stream that is not live cannot be
-        heard."""
+        """Yields the events. Raises EngineError if the engine fails, or if a stream that is not
+        live cannot be recognized."""
         return self.mailbox.events()
 
     async def close(self) -> None:
@@ -88,7 +88,8 @@ class QueuedStream(Generic[U]):
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _overrun(self, behind: str) -> None:
-        """A caller can say it again, and the call goes on; a file must be heard whole."""
+        """A caller can repeat what was lost, and the call continues; a file must be recognized
+        completely."""
         if self._options.live:
             logger.error("x {} is {} behind: what is more is dropped", self._name, behind)
         else:

@@ -1,16 +1,16 @@
-"""What came to nothing, and whether and when it is tried again."""
+"""Failed attempts, and whether and when to retry them."""
 
 import math
 
-from offhook.pipeline.speech.recognizer import EngineError, EngineFault, NotPossible
+from offhook.pipeline.speech.recognizer import EngineError, EngineFault, UnsupportedRequest
 
 RETRY_S = 0.1
 RETRY_MAX_S = 5.0
-"""The pause before a request is tried again: twice as long each time, and as long as it is told."""
+"""Maximum pause in s between retries, unless the server asks for more; pauses double each time."""
 
 
 class AttemptFailed(Exception):
-    """Something asked for came to nothing; the message says why."""
+    """Raised when a request fails; the message says why."""
 
     def __init__(
         self,
@@ -23,24 +23,24 @@ class AttemptFailed(Exception):
     ) -> None:
         super().__init__(words)
         self.hopeless = hopeless
-        """The same request fails again."""
+        """Whether a retry would fail again."""
         self.after_s = after_s
-        """So long the server asks us to wait."""
+        """Delay in s that the server asks for."""
         self.status = status
-        """Of the answer; 0 when there was none."""
+        """HTTP status of the response; 0 if there was none."""
         self.fault = fault
 
     def as_error(self, words: str, demands: str) -> EngineError:
-        """For whoever asked for speech. `words`: for whoever runs us; `demands`: what was asked of
-        the engine beyond the usual, which is what a server refuses that takes other requests."""
+        """Converts the failure to an EngineError. `words` is for the operator; `demands` describes
+        the special requirements of the request, which are blamed if the server rejects it."""
         if self.status in (400, 422) and demands:
-            return NotPossible(f"the speech engine refused a request for {demands}")
+            return UnsupportedRequest(f"the speech engine refused a request for {demands}")
         return EngineError(words, self.fault)
 
 
 class RetryPolicy:
-    """Pauses between tries of one thing: `first_s`, then twice as long each time, `max_s` at most;
-    and when to give it up. `now` in seconds of one clock."""
+    """Pauses between retries: `first_s`, doubling up to `max_s`, and a time to give up. `now` is in
+    s of one monotonic clock."""
 
     def __init__(
         self, give_up_s: float = math.inf, first_s: float = RETRY_S, max_s: float = RETRY_MAX_S
@@ -49,18 +49,18 @@ class RetryPolicy:
         self.reset()
 
     def reset(self) -> None:
-        """It succeeded: the next failure is a first one."""
+        """Resets the pauses after a success."""
         self._pause = self._first_s
         self._until: float | None = None
 
     def next_s(self) -> float:
-        """How long to wait after one more failure, of what is never given up."""
+        """Returns the pause in s after another failure, for something that is never given up."""
         pause = self._pause
         self._pause = min(2 * pause, self._max_s)
         return pause
 
     def pause_s(self, failed: AttemptFailed, now: float) -> float | None:
-        """How long to wait before it is tried again; None: never."""
+        """Returns the pause in s before the next attempt, or None to give up."""
         if self._until is None:
             self._until = now + self._give_up_s
         pause = max(self.next_s(), failed.after_s)

@@ -1,11 +1,11 @@
-"""What is heard so far by an engine that hears whole pieces only: a rolling window of the sound is
-given to it again and again, and what it makes of each is put together.
+"""Streaming text from an engine that only transcribes whole clips: a rolling window of the audio is
+transcribed repeatedly and the results are merged.
 
-The window begins with the utterance and grows with it. When it is long enough it is closed where
-it is quietest: the text of the sound up to there stays, and the next window begins a little before
-it, so that a word at the cut is whole in one of the two. Words said twice there are taken out.
+The window starts with the utterance and grows with it. A window that is long enough is closed at
+its quietest place: the text up to there stays, and the next window starts slightly before it, so
+that a word at the cut is complete in one of the two. Words repeated there are removed.
 
-Text is stable when two windows in a row say the same from the utterance's beginning on (local
+Text is stable once two consecutive windows agree on it from the utterance's start (local
 agreement).
 """
 
@@ -16,42 +16,43 @@ import numpy as np
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import Partial
 from offhook.pipeline.speech.streams.audio_chunks import split
-from offhook.pipeline.speech.streams.partials import keeping
+from offhook.pipeline.speech.streams.partials import with_stable_prefix
 
 WINDOW_S = 12.0
-"""What one request hears at most, and a little more: a server that hears 30 s at a time, as
-Whisper does, is asked for one piece."""
+"""Maximum window in s, plus a little; less than the 30 s that Whisper-like servers process at
+once."""
 OVERLAP_MS = 200
 OVERLAP_WORDS = 2
 OVERLAP_CHARS = 4
-"""That may be said on both sides of a cut: so much speech is OVERLAP_MS."""
+"""Maximum characters repeated at a cut, as much speech as OVERLAP_MS."""
 
 
 @dataclass(frozen=True)
 class Window:
     start: int
     stop: int
-    """Samples of the utterance."""
+    """Position in samples of the utterance."""
     closes: bool
 
 
 class RollingText:
-    """Of one utterance: `window`, the engine, `heard`, again and again."""
+    """The text of one utterance: call `window`, the engine, then `heard`, repeatedly."""
 
     def __init__(self) -> None:
         self._start = 0
         self._before = ""
-        """Of the windows that are closed."""
+        """Text of the closed windows."""
         self._last = ""
         self._stable = ""
 
     def window(self, pcm: Pcm) -> Window:
-        """What to hear next; `pcm` is the utterance so far."""
+        """Returns the next window to transcribe; `pcm` is the utterance so far."""
         chunks = split(pcm[self._start :], WINDOW_S)
         return Window(self._start, self._start + chunks[0][1], len(chunks) > 1)
 
     def heard(self, window: Window, text: str) -> Partial:
-        whole = keeping(self._stable, joined(self._before, text))
+        """Merges the text of a window and returns the partial of the utterance."""
+        whole = with_stable_prefix(self._stable, joined(self._before, text))
         if window.closes:
             self._before = whole
             self._start = window.stop - OVERLAP_MS * RATE_IN // 1000
@@ -63,7 +64,7 @@ class RollingText:
 
 
 def joined(before: str, text: str) -> str:
-    """Both, without what the second repeats of the first's end."""
+    """Concatenates both without what the second repeats of the first's end."""
     text = text.strip()
     if not before or not text:
         return before or text
@@ -81,7 +82,7 @@ def _bare(words: list[str]) -> list[str]:
 
 
 def agreement(one: str, other: str) -> int:
-    """How many characters both begin with, up to the end of a word where there are any."""
+    """Returns the length of the common prefix, up to the end of a word if there are spaces."""
     shorter = min(len(one), len(other))
     same = next((n for n in range(shorter) if one[n] != other[n]), shorter)
     if " " not in one + other:
@@ -96,5 +97,5 @@ def _ends_word(text: str, place: int) -> bool:
 
 
 def samples(pcm: bytes | bytearray) -> Pcm:
-    """16-bit little-endian bytes, copied."""
+    """Converts 16-bit little-endian bytes to samples (a copy)."""
     return np.frombuffer(bytes(pcm), "<i2").astype(np.int16)

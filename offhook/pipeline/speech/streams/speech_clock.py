@@ -1,9 +1,9 @@
-"""How much speech has gone by, from the sound alone: a clock that runs with the syllables.
+"""Measures from audio alone how much speech has passed, with a clock driven by syllables.
 
-Half of it is the time in which something is heard, half the number of syllables: the rises and
-falls of the energy around the first formants (after Mermelstein, JASA 58, 1975, and de Jong &
-Wempe, Behavior Research Methods 41, 2009). Time alone runs slow on a fast voice, syllables alone
-miss those that run into each other; together they err less than either.
+Half of it is the time with audible sound, half the number of syllables: rises and falls of the
+energy around the first formants (after Mermelstein, JASA 58, 1975, and de Jong & Wempe, Behavior
+Research Methods 41, 2009). Time alone is too slow for a fast voice, syllables alone miss merged
+ones; together they err less than either.
 """
 
 import numpy as np
@@ -12,36 +12,36 @@ import numpy.typing as npt
 from offhook.media.pcm import RATE_OUT, Pcm
 
 BLOCK = 10
-"""Samples averaged to one; the difference of the averages passes about 300 to 1200 Hz."""
+"""Samples averaged into one; the difference of the averages passes about 300 to 1200 Hz."""
 BLOCKS = 24
-"""In a frame: 10 ms."""
+"""Blocks in a frame of 10 ms."""
 SMOOTH = 9
-"""Frames under the window that smooths the energy before syllables are counted."""
+"""Frames of the window that smooths the energy before syllables are counted."""
 DIP_DB = 2.0
-"""Between two syllables."""
+"""Minimum dip between two syllables."""
 SYLLABLE_RANGE_DB = 25.0
-"""A syllable is at most this far under the loudest of late."""
+"""Maximum distance of a syllable below the recent maximum."""
 SYLLABLE_MS = 215.0
-"""What a syllable moves the clock, were the clock syllables alone."""
+"""Speech time per syllable, as if the clock were driven by syllables alone."""
 SHORT_GAP_MS = 50
-"""Quiet this long still belongs to the speech: a stop before it bursts."""
+"""Gaps up to this long still belong to speech, e.g. the closure of a stop."""
 PAUSE_MS = 120
 QUIETEST_DB, LOUDEST_DB = 38.0, 20.0
-"""Below the loudest of late: the threshold of quiet lies between, by the noise there is."""
+"""Range of the silence threshold below the recent maximum, chosen by the noise level."""
 NOISE_SHARE = 0.3
-"""Of the way from the noise up to the speech, in dB: the threshold of quiet."""
+"""Position of the silence threshold between noise and speech level, as a share in dB."""
 FLOOR_DB = 50.0
-"""Of 10·log10 of a mean square: speech is louder than -40 dBFS somewhere."""
+"""Floor as 10·log10 of a mean square: speech exceeds -40 dBFS somewhere."""
 FALL_DB = 0.0065
 RISE_DB = 0.05
-"""A frame: how fast the loudest is forgotten, and the noise."""
+"""Decay of the maximum and of the noise level, in dB per frame."""
 
 _WINDOW = np.hanning(SMOOTH + 2)[1:-1] / np.hanning(SMOOTH + 2).sum()
 Float = npt.NDArray[np.float32]
 
 
 class SpeechClock:
-    """Of one reply. Of a voice made `speed` times faster it tells the time at its own speed."""
+    """The speech clock of one reply; for a voice at `speed` it counts time at normal speed."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self._block = max(1, round(BLOCK / speed))
@@ -59,8 +59,8 @@ class SpeechClock:
         self._loudest_syllable = -99.0
 
     def hear(self, pcm: Pcm) -> tuple[float, float | None]:
-        """Milliseconds of speech in the piece (24 kHz), and how many of them were before a pause
-        that it completes; None where it completes none."""
+        """Returns the ms of speech in a piece of 24 kHz audio, and how many of them precede a pause
+        that it completes (None if it completes none)."""
         if len(self._rest):
             pcm = np.concatenate([self._rest, pcm])
         frames = len(pcm) // self._frame
@@ -82,7 +82,7 @@ class SpeechClock:
         return ms, before_pause
 
     def _levels(self, sound: Float, frames: int) -> tuple[list[float], list[float]]:
-        """Of each frame, in dB: all of it, and smoothly what syllables are made of."""
+        """Returns per frame the level in dB, and the smoothed level used for syllables."""
         rows = sound.reshape(frames, self._frame)
         powers = np.einsum("ij,ij->i", rows, rows) / self._frame
         averages = np.empty(frames * BLOCKS + 1, np.float32)
@@ -97,7 +97,7 @@ class SpeechClock:
         return decibels[:frames], decibels[frames:]
 
     def _pauses(self, level: float) -> bool:
-        """Whether a pause has just become long enough to be one."""
+        """Returns whether a pause has just become long enough."""
         self._loudest = max(self._loudest - FALL_DB, level, FLOOR_DB)
         self._noise = min(self._noise + RISE_DB, level)
         quiet = self._noise + NOISE_SHARE * (self._loudest - self._noise)
@@ -111,7 +111,7 @@ class SpeechClock:
         return before < PAUSE_MS - 1e-6 <= self._quiet_ms
 
     def _syllable(self, level: float) -> bool:
-        """Whether a syllable has just passed its loudest."""
+        """Returns whether a syllable has just passed its peak."""
         self._loudest_syllable = max(self._loudest_syllable - FALL_DB, level)
         if self._rising:
             self._turn = max(self._turn, level)

@@ -1,8 +1,9 @@
-"""What of a stream's sound goes to the engine: speech, and a little before and after it. Sans-io.
+"""Selects the audio for the engine: speech with some context before and after. Sans-io.
 
-Judged is each window of 32 ms by its chance of speech. The gate opens at the first that could be
-speech, and gives what it has kept of the sound before it too, for a word begins softly; it closes
-only after a pause that no sentence has, for a word cut short is worse than silence heard.
+The decision uses the speech probability of each 32 ms window. The gate opens at the first window
+that could be speech and includes buffered audio before it, since words start softly; it closes only
+after a pause longer than any within a sentence, since a truncated word is worse than recognized
+silence.
 """
 
 from bisect import bisect_left, bisect_right
@@ -12,24 +13,26 @@ from offhook.media.pcm import Pcm
 from offhook.pipeline.speech.recognizer import Word
 
 OPEN_PROBABILITY = 0.3
-"""Below the model's own working point of 0.5: to hear noise costs time, to miss a word costs it."""
+"""Below the model's usual threshold of 0.5: processing noise costs time, missing speech costs a
+word."""
 BEFORE_WINDOWS = 10
-"""Kept while it is closed: 320 ms."""
+"""Windows buffered while the gate is closed: 320 ms."""
 AFTER_WINDOWS = 20
-"""Without speech until it closes: 640 ms."""
+"""Windows without speech until the gate closes: 640 ms."""
 
 
 class SpeechGate:
-    """Of one utterance."""
+    """The gate of one utterance."""
 
     def __init__(self) -> None:
         self.is_open = False
         self._before: deque[Pcm] = deque(maxlen=BEFORE_WINDOWS)
         self._quiet = 0
-        """Windows without speech since the last with."""
+        """Windows without speech since the last one with speech."""
 
     def window(self, pcm: Pcm, probability: float) -> list[Pcm]:
-        """What the engine is to hear now: nothing, or sound in a row that ends with the window."""
+        """Returns the audio that the engine gets now: nothing, or contiguous audio that ends with
+        the window."""
         if probability >= OPEN_PROBABILITY:
             given = [*self._before, pcm]
             self._before.clear()
@@ -44,14 +47,14 @@ class SpeechGate:
 
 
 class Splices:
-    """Where in a stream the sound is from that was given. Places in samples; each piece is after
-    the one before, in the stream and in what was given."""
+    """Maps positions in the audio given to the engine to positions in the stream, in samples.
+    Pieces are added in order."""
 
     def __init__(self) -> None:
         self.given = 0
-        """In all."""
+        """Total samples given."""
         self._next = 0
-        """Where in the stream the sound would go on."""
+        """Position in the stream where contiguous audio would continue."""
         self._given_at: list[int] = [0]
         self._stream_at: list[int] = [0]
 
@@ -65,16 +68,16 @@ class Splices:
         self._next = at + samples
 
     def forget_before(self, given: int) -> None:
-        """Nobody will ask for places before this one."""
+        """Drops the mapping of positions before this one."""
         stale = bisect_right(self._given_at, given) - 1
         del self._given_at[:stale], self._stream_at[:stale]
 
     def start(self, given: int) -> int:
-        """Where in the stream the sound from `given` on is."""
+        """Returns the stream position of the audio from `given` on."""
         return self._place(given, bisect_right(self._given_at, given))
 
     def end(self, given: int) -> int:
-        """Where in the stream the sound up to `given` is."""
+        """Returns the stream position of the audio up to `given`."""
         return self._place(given, bisect_left(self._given_at, given))
 
     def _place(self, given: int, index: int) -> int:
@@ -82,7 +85,7 @@ class Splices:
         return self._stream_at[piece] + given - self._given_at[piece]
 
     def in_stream(self, word: Word, rate: int) -> Word:
-        """The word, whose times count what was given, with the stream's; `rate` in Hz."""
+        """Converts a word's times from given audio to the stream; `rate` in Hz."""
         ms = rate // 1000
         start = self.start(word.start_ms * ms) // ms
         return Word(word.text, start, max(start, self.end(word.end_ms * ms) // ms))

@@ -1,13 +1,12 @@
-"""What the model wrote: the language, the text, and whether it has begun to repeat itself.
+"""Parses the model's output: language, text and repetition loops.
 
 The model writes ``language English<asr_text>so the text begins``, or ``language None<asr_text>``
-when nobody spoke. Parsing follows parse_asr_output of qwen-asr 0.0.6, with these differences:
+for silence. Parsing follows parse_asr_output of qwen-asr 0.0.6, with these differences:
 
-- A control token never reaches the user. There, ``<non_speech>`` and a second ``<asr_text>`` stay
-  in the text, and so does the whole header when the language was forced and the model wrote it all
-  the same.
-- A header that broke off before its tag is no text; there, "language Engl" is.
-- Output still being written may be parsed: a header or tag that is not yet whole shows nothing.
+- Control tokens never reach the user. There, ``<non_speech>`` and a second ``<asr_text>`` stay in
+  the text, and so does the header if the model writes one for a forced language.
+- A header that ends before its tag is not text; there, "language Engl" is.
+- Incomplete output can be parsed: a header or tag that is not complete is hidden.
 """
 
 import re
@@ -17,12 +16,12 @@ from dataclasses import dataclass
 ASR_TEXT = "<asr_text>"
 HEADER_START = "language "
 MAX_HEADER = 64
-"""Characters. What has no tag by then is text."""
+"""Maximum characters of a header; output without a tag by then is text."""
 
 REPETITIONS = 20
-"""Copies of the same characters in a row that are taken for a fault of the model."""
+"""Consecutive copies of the same characters that count as a model error."""
 MAX_PATTERN = 20
-"""Characters, or tokens, that such a repeated piece may have."""
+"""Maximum characters, or tokens, of such a repeated pattern."""
 
 CONTROL_TOKENS = (
     ASR_TEXT,
@@ -31,43 +30,43 @@ CONTROL_TOKENS = (
     *("<tts_pad>", "<tts_text_bos>", "<tts_text_eod>", "<tts_text_bos_single>"),
     *(f"<blank{number}>" for number in range(1, 28)),
 )
-"""Of the tokenizer, beside those of the form <|name|>. Not all are marked as special, so decoding
-leaves some in the text."""
+"""Control tokens besides those of the form <|name|>. Not all are marked as special, so decoding may
+leave them in the text."""
 _NAMED = "|".join(map(re.escape, CONTROL_TOKENS))
 _ANY = rf"(?:{_NAMED}|<\|[^<|>\s]{{1,32}}\|>)"
 _TAG = re.compile(rf"(?<=\s){_ANY} |{_ANY}")
-"""Between two spaces, with one of them."""
+"""Matches a tag, and one of two surrounding spaces."""
 _HEADER = re.compile(r"language \w{1,32}<asr_text>")
 _BROKEN_HEADER = re.compile(r"(?i)language(?: \w{0,32}(?:<[a-z_]*)?)?")
 _BEGUN = {token[:n] for token in CONTROL_TOKENS for n in range(1, len(token))}
 _OPEN_TAG = re.compile(rf"(?:{'|'.join(sorted(_BEGUN, reverse=True))})\Z|<\|[^<|>\s]{{0,32}}\|?\Z")
 
 MAX_TOKENS_PER_SECOND = 25
-"""Fast speech has 7 or 8 syllables a second; scripts that the tokenizer knows badly (Thai, Hindi,
-Greek) take up to three tokens for each."""
+"""Fast speech has 7 or 8 syllables a second; scripts that the tokenizer covers badly (Thai, Hindi,
+Greek) need up to three tokens for each."""
 MIN_MAX_TOKENS = 32
 """Room for the header and a first word, however short the audio."""
 
 _LOOP = {1: 20, 2: 12, 3: 10, 4: 8, 5: 7, **dict.fromkeys(range(6, 10), 6)}
 LOOP_COPIES = tuple(_LOOP.get(period, 5) for period in range(MAX_PATTERN + 1))
-"""By the period in tokens: copies in a row that make a loop. One token: people do say long numbers
-("000 000 000" is nine tokens) and laugh ("hahaha"), so as many as the official rule for text.
-Two to four ("hello? hello?", "no, no,", "la la la"): 24 to 32 tokens, some 8 s of nothing else.
-A sentence ("Can you hear me?") is said three or four times running, not five or six."""
+"""Consecutive copies that make a loop, by period in tokens. One token: long numbers ("000 000 000"
+is nine tokens) and laughter ("hahaha") are legitimate, so as many as in the official rule for text.
+Two to four ("hello? hello?", "la la la"): 24 to 32 tokens, about 8 s of nothing else. A sentence
+("Can you hear me?") is repeated three or four times, not five or six."""
 
 
 @dataclass(frozen=True)
 class Transcript:
     language: str
-    """In English, first letter large ("German"); empty when unknown or when nobody spoke."""
+    """English name with a capital ("German"); empty if unknown or nobody spoke."""
     text: str
 
 
 def parse(raw: str, language: str = "", complete: bool = True) -> Transcript:
-    """The model's decoded output as language and text.
+    """Parses decoded output into language and text.
 
-    `language`: the one that was forced, when it was; its header then stands in the prompt.
-    `complete`: False while the output is still being written.
+    `language` is the forced language, if any, whose header is part of the prompt. `complete` is
+    False while the output is still being generated.
     """
     raw = raw.strip() if complete else raw.lstrip()
     header, tag, text = ("", "", raw) if language else raw.partition(ASR_TEXT)
@@ -82,12 +81,13 @@ def parse(raw: str, language: str = "", complete: bool = True) -> Transcript:
 
 
 def polish(text: str) -> str:
-    """The text without tags and without loops."""
+    """Returns the text without tags and loops."""
     return fix_repetitions(strip_tags(text))
 
 
 def header_language(header: str) -> str:
-    """The language that a header names ("language German" → "German"), or nothing."""
+    """Returns the language that a header names ("language German" gives "German"); empty if
+    none."""
     if HEADER_START + "none" in header.lower():
         return ""
     for line in header.splitlines():
@@ -97,15 +97,16 @@ def header_language(header: str) -> str:
 
 
 def header_pending(raw: str, complete: bool = False) -> bool:
-    """Output without a tag is a header so far, or was to become one and broke off: not for show."""
+    """Returns whether output without a tag is an incomplete or broken-off header, which is not
+    shown."""
     if complete:
         return bool(_BROKEN_HEADER.fullmatch(raw))
     return HEADER_START.startswith(raw[: len(HEADER_START)].lower()) and len(raw) <= MAX_HEADER
 
 
 def strip_tags(text: str) -> str:
-    """Remove whole tags, together with a header's words before them, until none is left (taking
-    out one may make another)."""
+    """Removes tags, with the header words before them, repeatedly, since removing one may create
+    another."""
     while True:
         bare = _TAG.sub("", _HEADER.sub("", text))
         if bare == text:
@@ -114,7 +115,7 @@ def strip_tags(text: str) -> str:
 
 
 def open_tail(text: str) -> int:
-    """Characters at the end that may be the beginning of a tag, or of a character: they wait."""
+    """Returns the number of trailing characters that may be an incomplete tag or character."""
     bare = text
     while True:
         closed = _OPEN_TAG.sub("", bare.rstrip("\N{REPLACEMENT CHARACTER}"))

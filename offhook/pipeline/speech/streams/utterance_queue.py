@@ -30,31 +30,31 @@ from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import Final, Partial
 from offhook.pipeline.speech.streams.audio_chunks import SEARCH_S, split
 from offhook.pipeline.speech.streams.languages import UNKNOWN
-from offhook.pipeline.speech.streams.partials import following
+from offhook.pipeline.speech.streams.partials import without_prefix
 from offhook.pipeline.speech.streams.rolling_text import samples
 from offhook.pipeline.speech.timing import Arrivals
 
 MAX_UTTERANCE_S = 60
-"""A longer utterance is ended here and goes on as the next one: its first Final `continues`."""
+"""Limit of an utterance in s; a longer one is split, and its first Final `continues`."""
 MAX_UNHEARD_S = 180
-"""Sound that a server has read of one stream and that no partial or final has covered yet."""
+"""Audio of one stream, in s, that a server has read and no partial or final has covered."""
 MAX_KEPT_S = 270
-"""Sound of one stream that is kept until its final. A server that reads on up to MAX_UNHEARD_S may
-have read a message of 16 s beyond it, and an utterance of MAX_UTTERANCE_S more that partials cover:
-all of it must have room."""
+"""Audio of one stream, in s, that is kept until its final. A server that reads up to MAX_UNHEARD_S
+may exceed it by one message of 16 s and by an utterance of MAX_UTTERANCE_S covered by partials; all
+of it must fit."""
 MAX_WAITING = 64
-"""Utterances of one stream that are finished and have no final."""
+"""Finished utterances of one stream without a final."""
 SAMPLES_PER_MS = RATE_IN // 1000
 NOTHING = Partial("", 0, 0)
 
 
 class State(Enum):
     OPEN = auto()
-    """It is being spoken."""
+    """Audio is still being added."""
     FINISHED = auto()
     """It is complete and waits for its final."""
     DONE = auto()
-    """It has its final."""
+    """Its final has been received."""
     FAILED = auto()
     """It was given up: its final is empty and `lost`."""
     CANCELLED = auto()
@@ -67,28 +67,28 @@ class Event(Enum):
     CANCEL = auto()
     PARTIAL = auto()
     PART = auto()
-    """A final that `continues`: of the beginning of the utterance."""
+    """A final that `continues`, covering the beginning of the utterance."""
     FINAL = auto()
     LOSS = auto()
-    """Whoever heard it is gone: the connection, or the process."""
+    """The connection or process that was recognizing it is lost."""
     GIVE_UP = auto()
 
 
 class Action(Enum):
     KEEP = auto()
     CLOSE = auto()
-    """No more sound comes."""
+    """No more audio is added."""
     CUT = auto()
-    """As CLOSE, and its final `continues`, for nobody asked for its end."""
+    """As CLOSE, and the final `continues`, since the speaker did not end the utterance."""
     DROP = auto()
-    """Its sound and its finals not told yet."""
+    """Drop its audio and its pending finals."""
     TELL = auto()
     FORGET = auto()
-    """Tell the final and drop the sound that it covers."""
+    """Emit the final and drop the audio that it covers."""
     SETTLE = auto()
-    """Tell the final after those of the utterances before it."""
+    """Emit the final after those of earlier utterances."""
     REPLAY = auto()
-    """All its sound is to be sent again."""
+    """Send all of its audio again."""
     NOTHING = auto()
 
 
@@ -99,10 +99,10 @@ LIFE_CYCLE: dict[tuple[State, Event], tuple[State, Action]] = {
     (State.OPEN, Event.CANCEL): (State.CANCELLED, Action.DROP),
     (State.OPEN, Event.PARTIAL): (State.OPEN, Action.TELL),
     (State.OPEN, Event.PART): (State.OPEN, Action.FORGET),
-    # Nobody asked for this one: the engine ended by itself, and what comes is still the utterance.
+    # The engine ended the utterance by itself; what follows still belongs to it.
     (State.OPEN, Event.FINAL): (State.OPEN, Action.FORGET),
     (State.OPEN, Event.LOSS): (State.OPEN, Action.REPLAY),
-    # Its final `continues`: the speaker goes on, and that is the next utterance.
+    # Its final `continues`: the speaker goes on in the next utterance.
     (State.OPEN, Event.GIVE_UP): (State.FAILED, Action.SETTLE),
     (State.FINISHED, Event.CANCEL): (State.CANCELLED, Action.DROP),
     (State.FINISHED, Event.PARTIAL): (State.FINISHED, Action.TELL),
@@ -110,68 +110,68 @@ LIFE_CYCLE: dict[tuple[State, Event], tuple[State, Action]] = {
     (State.FINISHED, Event.FINAL): (State.DONE, Action.SETTLE),
     (State.FINISHED, Event.LOSS): (State.FINISHED, Action.REPLAY),
     (State.FINISHED, Event.GIVE_UP): (State.FAILED, Action.SETTLE),
-    # Their finals still wait for those of the utterances before.
+    # Their finals still wait for those of earlier utterances.
     (State.DONE, Event.CANCEL): (State.CANCELLED, Action.DROP),
     (State.FAILED, Event.CANCEL): (State.CANCELLED, Action.DROP),
 }
-"""What is not here changes nothing: what is told of an utterance that was cancelled, or has its
-final, was under way and is for nobody."""
+"""Missing transitions change nothing: results for a cancelled or completed utterance were in flight
+and are ignored."""
 SETTLED = (State.DONE, State.FAILED)
 
 
 @dataclass(eq=False)
 class Utterance:
-    """One utterance of a stream until its final is told. Its recogniser inherits it for what it
-    has to know of one besides."""
+    """One utterance of a stream until its final is emitted. Recognizers subclass it to add their
+    own state."""
 
     replays: ClassVar[bool] = True
-    """Its sound is kept until its final."""
+    """Whether its audio is kept until its final."""
     cut_at_quiet: ClassVar[bool] = False
-    """Where it is too long it is cut where it is quiet, SEARCH_S before or after the limit,
-    in what has not been sent."""
+    """Whether an overlong utterance is split at a quiet place, SEARCH_S before or after the limit,
+    in the part that has not been sent."""
     max_losses: ClassVar[int] = 3
-    """It is given up when whoever heard it was lost so often."""
+    """Number of losses after which it is given up."""
 
     start: int
-    """Where its sound begins that no final has covered, in samples of the stream."""
+    """Start of its audio not covered by a final, in samples of the stream."""
     number: int = 0
-    """In its stream, from 0."""
+    """Index in its stream, from 0."""
     state: State = State.OPEN
     pcm: bytearray = field(default_factory=bytearray)
-    """What is kept, 16-bit little-endian at 16 kHz."""
+    """Audio kept, 16-bit little-endian at 16 kHz."""
     fed: int = 0
     """Samples from `start` on."""
     covered: int = 0
-    """Of those, by the last partial."""
+    """Samples covered by the last partial."""
     forgotten: int = 0
-    """Samples before `start`: they have their final."""
+    """Samples before `start`, which have a final."""
     sent: int = 0
-    """Bytes of `pcm`."""
+    """Bytes of `pcm` sent."""
     finish_sent: bool = False
     continues: bool = False
-    """Nobody asked for its end."""
+    """Whether it was split rather than ended by the speaker."""
     losses: int = 0
     shown: Partial = NOTHING
-    """The last partial told."""
+    """The last partial emitted."""
     finals: list[Final] = field(default_factory=list)
-    """To be told after those of the utterances before it."""
+    """Finals that wait for those of earlier utterances."""
     finished_at: float = 0.0
     arrivals: Arrivals | None = None
-    """For a `Timing`, where one is asked for."""
+    """Arrival times for a `Timing`, if requested."""
 
     @property
     def audio_ms(self) -> int:
         return self.fed // SAMPLES_PER_MS
 
     def apply(self, event: Event) -> Action:
-        """The event happens to it: what is to be done. See `LIFE_CYCLE`."""
+        """Applies an event and returns the action to take; see `LIFE_CYCLE`."""
         unchanged = (self.state, Action.NOTHING)
         self.state, action = LIFE_CYCLE.get((self.state, event), unchanged)
         return action
 
     def next_to_send(self, most_bytes: int) -> bytes | None:
-        """The next of its sound; once, after all of it, empty bytes when it is finished; None when
-        there is nothing to send."""
+        """Returns the next audio to send; after all of it, once, empty bytes if it is finished;
+        None if there is nothing to send."""
         if self.state not in (State.OPEN, State.FINISHED):
             return None
         if self.sent < len(self.pcm):
@@ -187,7 +187,7 @@ class Utterance:
         return None
 
     def rewind(self) -> None:
-        """All of it is to be sent again."""
+        """Marks all audio to be sent again."""
         self.sent, self.finish_sent = 0, False
 
     def keep(self, data: bytes, now: float) -> None:
@@ -202,7 +202,7 @@ class Utterance:
             self.arrivals.ended(now)
 
     def forget(self, audio_ms: int) -> None:
-        """The beginning has its final."""
+        """Drops the beginning, which has a final."""
         size = min(self.fed, audio_ms * SAMPLES_PER_MS)
         self.start += size
         self.forgotten += size
@@ -215,7 +215,7 @@ class Utterance:
             self.arrivals.forget(size)
 
     def cut(self) -> bytes | None:
-        """When it is too long: what is beyond its end, for the next."""
+        """Splits an overlong utterance and returns the audio for the next one."""
         most = 2 * MAX_UTTERANCE_S * RATE_IN
         search = 2 * int(SEARCH_S) * RATE_IN if self.cut_at_quiet else 0
         if not self.replays or len(self.pcm) <= most + search:
@@ -232,9 +232,9 @@ U = TypeVar("U", bound=Utterance)
 
 
 class UtteranceQueue(Generic[U]):
-    """Oldest first; only the newest can be open. `make` makes an utterance that begins at a sample
-    of the stream. `timed`: utterances have `arrivals`. `language`: of what was given up.
-    `bounded`: sound beyond MAX_KEPT_S is refused; otherwise whoever feeds heeds `full`."""
+    """Utterances, oldest first; only the newest can be open. `make` creates one that starts at a
+    sample of the stream. `timed` adds `arrivals`; `language` is used for utterances given up. If
+    `bounded`, audio beyond MAX_KEPT_S is refused; otherwise the caller checks `full`."""
 
     def __init__(
         self,
@@ -252,13 +252,14 @@ class UtteranceQueue(Generic[U]):
         self._samples = self._count = 0
 
     def __iter__(self) -> Iterator[U]:
-        """Those whose final was not told. They may be settled or cancelled meanwhile."""
+        """Yields those without an emitted final; they may be settled or cancelled during the
+        iteration."""
         return iter(tuple(self._utterances))
 
-    # --- the speaker ---
+    # --- the speaker's side ---
 
     def feed(self, pcm: Pcm, now: float) -> bool:
-        """Take 16 kHz samples. False: they are dropped, for there is no room."""
+        """Adds 16 kHz samples; returns False if they were dropped for lack of room."""
         self._samples += len(pcm)
         kept = sum(len(utterance.pcm) for utterance in self._utterances) // 2
         if self._bounded and kept + len(pcm) > MAX_KEPT_S * RATE_IN:
@@ -273,13 +274,13 @@ class UtteranceQueue(Generic[U]):
         return True
 
     def finish(self, now: float) -> U | None:
-        """The open utterance is complete; without one, an empty one is. When too many wait now, the
-        oldest is returned: it is to be given up."""
+        """Ends the open utterance (an empty one if there is none). If too many wait, returns the
+        oldest, which must be given up."""
         self._end(self.open or self._begin(0), Event.FINISH, now)
         return self.oldest if self._bounded and self.waiting > MAX_WAITING else None
 
     def cancel(self) -> U | None:
-        """Drop the newest utterance whose final was not told, and return it."""
+        """Drops and returns the newest utterance without an emitted final."""
         if not self._utterances:
             return None
         utterance = self._utterances.pop()
@@ -288,11 +289,11 @@ class UtteranceQueue(Generic[U]):
             utterance.finals.clear()
         return utterance
 
-    # --- whoever hears ---
+    # --- the recognizer's side ---
 
     def receive(self, utterance: U, event: Partial | Final) -> list[Partial | Final]:
-        """What is told now that this was heard of the utterance: in order, with what it covers
-        counted from `start`."""
+        """Records a result and returns the events to emit, in order, with what they cover counted
+        from `start`."""
         if isinstance(event, Partial):
             return self._receive_partial(utterance, event)
         match utterance.apply(Event.PART if event.continues else Event.FINAL):
@@ -304,15 +305,15 @@ class UtteranceQueue(Generic[U]):
         return self._told()
 
     def lose(self, utterance: U) -> bool:
-        """Whoever heard it is gone, and it is to be sent again. False: it was lost too often, and
-        is to be given up."""
+        """Records a loss; returns whether the utterance is to be sent again rather than given
+        up."""
         if utterance.apply(Event.LOSS) is Action.REPLAY:
             utterance.rewind()
             utterance.losses += 1
         return utterance.losses < utterance.max_losses
 
     def give_up(self, utterance: U) -> list[Partial | Final]:
-        """What is told now that nobody will hear it."""
+        """Gives up the utterance and returns the events to emit."""
         continues = utterance.continues or utterance.state is State.OPEN
         if utterance.apply(Event.GIVE_UP) is Action.SETTLE:
             final = Final("", utterance.audio_ms, (), self._language, continues, lost=True)
@@ -323,23 +324,23 @@ class UtteranceQueue(Generic[U]):
 
     @property
     def open(self) -> U | None:
-        """The utterance that is being spoken."""
+        """The utterance to which audio is being added."""
         newest = self._utterances[-1] if self._utterances else None
         return newest if newest is not None and newest.state is State.OPEN else None
 
     @property
     def oldest(self) -> U | None:
-        """The one whose final is told next."""
+        """The utterance whose final is emitted next."""
         return self._utterances[0] if self._utterances else None
 
     @property
     def waiting(self) -> int:
-        """How many are finished."""
+        """Number of finished utterances."""
         return len(self._utterances) - (self.open is not None)
 
     @property
     def full(self) -> bool:
-        """Whoever reads from a client reads no more now."""
+        """Whether no more audio should be read from the client."""
         unheard = sum(utterance.fed - utterance.covered for utterance in self._utterances)
         return unheard > MAX_UNHEARD_S * RATE_IN or self.waiting >= MAX_WAITING
 
@@ -358,7 +359,7 @@ class UtteranceQueue(Generic[U]):
     def _receive_partial(self, utterance: U, partial: Partial) -> list[Partial | Final]:
         if utterance.apply(Event.PARTIAL) is not Action.TELL or utterance is not self.oldest:
             return []
-        told = following(utterance.shown, partial)
+        told = without_prefix(utterance.shown, partial)
         if told is None:
             return []
         utterance.shown = told

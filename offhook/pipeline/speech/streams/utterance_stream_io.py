@@ -1,8 +1,8 @@
-"""A `RecognizerStream` for engines that hear one whole utterance after another.
+"""A `RecognizerStream` for engines that recognize whole utterances, one after another.
 
-The sound of an utterance is kept until its Final comes, so what failed is tried again and no word
-is lost. What cannot be heard at all is a Final without words in a live stream, so that the call
-goes on; in one that is not live it is an EngineError of the iteration.
+The audio of an utterance is kept until its Final, so failures are retried and no word is lost. If
+recognition fails for good, a live stream gets a Final without words, so that the call goes on; any
+other stream raises EngineError.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from offhook.pipeline.speech.streams.utterance_queue import State, Utterance, Ut
 
 LIVE_GIVE_UP_S = 30.0
 FILE_GIVE_UP_S = 120.0
-"""After the first failure of a final."""
+"""Time in s after the first failure at which a final is given up."""
 Tell = Callable[[Partial], None]
 
 
 @dataclass(eq=False)
 class WholeUtterance(Utterance):
-    """One that is heard by a task of its own."""
+    """An utterance recognized by a task of its own."""
 
     cut_at_quiet: ClassVar[bool] = True
     grown: asyncio.Event = field(default_factory=asyncio.Event)
-    """Or finished: since it was last cleared."""
+    """Set when it has grown or is finished, until cleared."""
     hearing: "asyncio.Task[Final | None] | None" = None
 
     @property
@@ -39,7 +39,7 @@ class WholeUtterance(Utterance):
         return self.state is not State.OPEN
 
     async def news(self) -> None:
-        """Until it has grown, or is finished, once more."""
+        """Waits until it has grown or is finished."""
         self.grown.clear()
         await self.grown.wait()
 
@@ -48,37 +48,38 @@ class WholeUtterance(Utterance):
             await self.news()
 
     def partial_timing(self, heard: int, needs: int, started: float) -> Timing | None:
-        """Of a text made just now of so many bytes of it, that was due when there were `needs`."""
+        """Returns the timing of a text made just now from `heard` bytes, which was due at `needs`
+        bytes."""
         if self.arrivals is None:
             return None
         return self.arrivals.update(heard // 2, needs // 2, started, monotonic())
 
     def final_timing(self, started: float) -> Timing | None:
-        """Of the last text, made just now."""
+        """Returns the timing of the final text, made just now."""
         return self.arrivals.final(started, monotonic()) if self.arrivals is not None else None
 
 
 class UtteranceRecognizer(Protocol):
-    """What a stream asks to hear."""
+    """Recognizes the utterances of a stream."""
 
     @property
     def name(self) -> str: ...
 
     async def hear(self, utterance: WholeUtterance, options: StreamOptions, tell: Tell) -> Final:
-        """The utterance, from now to its end; partials to `tell`. Raises AttemptFailed; what was
-        told then stays told."""
+        """Recognizes the utterance to its end, passing partials to `tell`. Raises AttemptFailed;
+        partials emitted before stay valid."""
 
     def explain(self, failed: AttemptFailed) -> str:
-        """For whoever runs us."""
+        """Returns the message for the operator."""
 
 
 def known_language(language: str, wanted: str | None) -> str:
-    """What to say of an utterance whose language may have been told, or asked for."""
+    """Returns the language of an utterance: the one reported, or the one requested."""
     return language or wanted or UNKNOWN
 
 
 class UtteranceStream(QueuedStream[WholeUtterance]):
-    """Utterances are heard one after another."""
+    """Recognizes its utterances one after another."""
 
     def __init__(self, recognizer: UtteranceRecognizer, options: StreamOptions) -> None:
         language = known_language("", options.language_code)
@@ -86,9 +87,9 @@ class UtteranceStream(QueuedStream[WholeUtterance]):
         super().__init__(recognizer.name, options, queue)
         self._recognizer = recognizer
         self._said = ""
-        """The last fault that was logged."""
+        """The last error logged."""
         self._news = asyncio.Event()
-        self.run(self._hear_all(), "utterances")
+        self.run(self._recognize_all(), "utterances")
 
     def changed(self) -> None:
         self._news.set()
@@ -99,21 +100,21 @@ class UtteranceStream(QueuedStream[WholeUtterance]):
         if utterance.hearing is not None:
             utterance.hearing.cancel()
 
-    async def _hear_all(self) -> None:
+    async def _recognize_all(self) -> None:
         while not self.is_over:
             utterance = self.queue.oldest
             if utterance is None:
                 self._news.clear()
                 await self._news.wait()
                 continue
-            hearing = utterance.hearing = asyncio.create_task(self._hear_to_end(utterance))
+            hearing = utterance.hearing = asyncio.create_task(self._recognize_whole(utterance))
             try:
                 await asyncio.wait((hearing,))
             finally:
                 hearing.cancel()
                 await asyncio.gather(hearing, return_exceptions=True)
             if hearing.cancelled():
-                continue  # the utterance too
+                continue  # including the utterance
             final = hearing.result()
             if final is None:
                 self.give_up(utterance)
@@ -122,8 +123,8 @@ class UtteranceStream(QueuedStream[WholeUtterance]):
                 final = replace(final, continues=False)
             self.heard(utterance, final)
 
-    async def _hear_to_end(self, utterance: WholeUtterance) -> Final | None:
-        """Its Final; None when it is to be given up."""
+    async def _recognize_whole(self, utterance: WholeUtterance) -> Final | None:
+        """Returns its Final; None if it is given up."""
         loop = asyncio.get_running_loop()
         patience = RetryPolicy(LIVE_GIVE_UP_S if self._options.live else FILE_GIVE_UP_S)
         while True:

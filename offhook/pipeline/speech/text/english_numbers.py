@@ -1,6 +1,6 @@
-"""Numbers as an American says them: counts, ranks, years, digits, dates and clock times.
+"""Numbers in American English: cardinals, ordinals, years, digits, dates and clock times.
 
-num2words spells the numbers; its "and" and its commas, which make a voice pause, are taken out.
+num2words spells the numbers; its "and" and commas, which make a voice pause, are removed.
 """
 
 import re
@@ -11,16 +11,16 @@ from functools import lru_cache
 from num2words import num2words
 
 NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
-"""As written: 5, 1,234, 3.50, .5."""
+"""Matches a written number: 5, 1,234, 3.50, .5."""
 MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
 LONGEST_COUNT = 15
-"""Digits; a longer number is read digit by digit."""
+"""Maximum digits of a cardinal; a longer number is read digit by digit."""
 FRACTIONS = {2: ("half", "halves"), 4: ("quarter", "quarters")}
 FRACTION_DENOMINATORS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 32, 64, 100)
-"""What is read as a fraction; another denominator is "out of"."""
+"""Denominators read as fractions; others are read as "out of"."""
 VULGAR = {
     char: Fraction(unicodedata.numeric(char)).limit_denominator(8) for char in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 }
@@ -33,28 +33,31 @@ def _spelt(number: int, kind: str) -> str:
 
 
 def digits(text: str, zero: str = "zero") -> str:
-    """Each digit by itself; what is no digit is left out."""
+    """Returns each digit as a word; other characters are dropped."""
     spelt = (_spelt(int(char), "cardinal") if char != "0" else zero for char in text)
     return " ".join(spelt)
 
 
 def cardinal(number: int) -> str:
+    """Returns a cardinal: "one hundred five"."""
     if number >= 10**LONGEST_COUNT:
         return digits(str(number))
     return _spelt(number, "cardinal")
 
 
 def ordinal(number: int) -> str:
+    """Returns an ordinal: "fifth"."""
     return _spelt(number, "ordinal")
 
 
 def year(number: int) -> str:
+    """Returns a year: "nineteen eighty-four"."""
     return _spelt(number, "year")
 
 
 def count(text: str) -> str:
-    """A number as NUMBER has it: "1,234.50" is one thousand two hundred thirty-four point five
-    zero. A leading zero makes it digits."""
+    """Returns a number as matched by NUMBER: "1,234.50" is "one thousand two hundred thirty-four
+    point five zero". A leading zero means digits."""
     whole, _, fraction = text.replace(",", "").partition(".")
     if len(whole) > 1 and whole[0] == "0":
         spoken = digits(whole)
@@ -64,8 +67,8 @@ def count(text: str) -> str:
 
 
 def name(text: str) -> str:
-    """A number that names a thing (a room, a flight, an error): 404 four oh four, 1234 twelve
-    thirty-four, 500 five hundred; five digits and more one by one."""
+    """Returns a number used as a name (a room, flight or error): 404 "four oh four", 1234 "twelve
+    thirty-four", 500 "five hundred"; five digits and more one by one."""
     if text[0] == "0" or len(text) > 4:
         return digits(text)
     number = int(text)
@@ -78,7 +81,8 @@ def name(text: str) -> str:
 
 
 def pairs(number: int) -> str:
-    """Four digits in twos: 1234 twelve thirty-four, 1905 nineteen oh five, 1200 twelve hundred."""
+    """Returns four digits in pairs: 1234 "twelve thirty-four", 1905 "nineteen oh five", 1200
+    "twelve hundred"."""
     high, low = divmod(number, 100)
     if high % 10 == 0 and low < 10:
         return cardinal(number)
@@ -88,7 +92,7 @@ def pairs(number: int) -> str:
 
 
 def decade(number: int) -> str:
-    """1990 is "nineteen nineties", 90 "nineties", 1800 "eighteen hundreds"."""
+    """Returns a decade: 1990 "nineteen nineties", 90 "nineties", 1800 "eighteen hundreds"."""
     high, low = divmod(number, 100)
     if not low:
         return f"{cardinal(high) + ' hundred' if high % 10 else cardinal(number)}s"
@@ -97,7 +101,7 @@ def decade(number: int) -> str:
 
 
 def fraction(numerator: int, denominator: int) -> str | None:
-    """Two thirds, one half; None for what is no fraction of everyday speech."""
+    """Returns a fraction ("two thirds", "one half"); None for an uncommon one."""
     if denominator not in FRACTION_DENOMINATORS or not 0 < numerator < denominator:
         return None
     part = ordinal(denominator)
@@ -106,7 +110,7 @@ def fraction(numerator: int, denominator: int) -> str | None:
 
 
 def mixed(whole: int, numerator: int, denominator: int) -> str | None:
-    """One and a half, two and three quarters."""
+    """Returns a mixed number: "one and a half", "two and three quarters"."""
     part = fraction(numerator, denominator)
     if part is None:
         return None
@@ -115,7 +119,7 @@ def mixed(whole: int, numerator: int, denominator: int) -> str | None:
 
 
 def date(day: int, month: int, in_year: int | None = None) -> str | None:
-    """January fifteenth, twenty twenty-four; None if there is no such day."""
+    """Returns a date: "January fifteenth, twenty twenty-four"; None if there is no such day."""
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
     spoken = f"{MONTHS[month - 1]} {ordinal(day)}"
@@ -123,7 +127,7 @@ def date(day: int, month: int, in_year: int | None = None) -> str | None:
 
 
 def clock(hour: int, minute: int, half_day: bool) -> str:
-    """A time of day; `half_day` when "AM" or "PM" follows."""
+    """Returns a time of day; with `half_day`, "AM" or "PM" follows."""
     if not minute:
         if half_day:
             return cardinal(hour)

@@ -1,7 +1,7 @@
-"""English quantities in words: money, measures, plain numbers.
+"""English quantities in words: money, measures and plain numbers.
 
-Each rule is for one shape of a written word; it gives the spoken form, having taken along the
-following words that belong to it, or None for a word that is not its own.
+Each rule handles one shape of a written word: it returns the spoken form, having consumed the
+following words that belong to it, or None if it does not apply.
 """
 
 import re
@@ -37,9 +37,9 @@ from offhook.pipeline.speech.text.english_tables import (
 )
 from offhook.pipeline.speech.text.english_times import (
     DASH,
+    consume_half_day,
     ends_sentence,
     phone,
-    take_half_day,
     time_of_day,
     written_date,
 )
@@ -65,7 +65,7 @@ def _sign(match: re.Match[str]) -> str:
 
 
 def before(reading: Reading, back: int = 1) -> str:
-    """A word already said, in small letters, without the punctuation around it."""
+    """Returns an earlier word in lower case, without surrounding punctuation."""
     return reading.before[-back].lower().strip("\"'“”‘’()[].,:#")
 
 
@@ -82,7 +82,7 @@ _MONEY_AFTER = re.compile(rf"(?P<sign>-?)(?P<amount>{NUMBER})(?P<symbol>{_SYMBOL
 
 def money(reading: Reading) -> str | None:
     if match := _MONEY.fullmatch(reading.core):
-        return _said_money(reading, match, CURRENCIES[match["symbol"]])
+        return _spoken_money(reading, match, CURRENCIES[match["symbol"]])
     if match := _MONEY_AFTER.fullmatch(reading.core):
         if match["symbol"] == "¢":
             return f"{count(match['amount'])} cent{'' if match['amount'] == '1' else 's'}"
@@ -96,7 +96,7 @@ def money(reading: Reading) -> str | None:
     return None
 
 
-def _said_money(reading: Reading, match: re.Match[str], currency: Currency) -> str:
+def _spoken_money(reading: Reading, match: re.Match[str], currency: Currency) -> str:
     amount, until, tail = match["amount"], match["until"], match["tail"] or ""
     if tail.startswith("-"):  # $100-a-day
         return f"{count(amount)} {currency.one}{tail.replace('-', ' ')}"
@@ -104,7 +104,7 @@ def _said_money(reading: Reading, match: re.Match[str], currency: Currency) -> s
     if match["scale"]:
         spoken = f"{_short(amount)}{upto} {SHORT_SCALES[match['scale']]} {currency.many}"
     elif until:
-        spoken = f"{count(amount)}{upto} {_take_scale(reading)}{currency.many}"
+        spoken = f"{count(amount)}{upto} {_consume_scale(reading)}{currency.many}"
     else:
         spoken = _scaled(reading, amount, currency)
     if tail.startswith("/"):
@@ -115,8 +115,8 @@ def _said_money(reading: Reading, match: re.Match[str], currency: Currency) -> s
     return _sign(match) + spoken + (" plus" if tail == "+" else "")
 
 
-def _take_scale(reading: Reading) -> str:
-    """ "million " when that is the next word, which is then taken."""
+def _consume_scale(reading: Reading) -> str:
+    """Consumes a scale such as "million" if it is the next word, and returns " million "."""
     found = reading.after().core
     if found not in SCALES:
         return ""
@@ -125,12 +125,12 @@ def _take_scale(reading: Reading) -> str:
 
 
 def _short(amount: str) -> str:
-    """3.50 of "3.50 million" is three point five."""
+    """Returns the 3.50 of "3.50 million" as "three point five"."""
     return count(amount.rstrip("0").rstrip(".") if "." in amount else amount)
 
 
 def _scaled(reading: Reading, amount: str, currency: Currency) -> str:
-    if scale := _take_scale(reading):
+    if scale := _consume_scale(reading):
         return f"{_short(amount)} {scale}{currency.many}"
     return _amount(amount, currency)
 
@@ -275,7 +275,7 @@ def parts_of_one(reading: Reading) -> str | None:
 
 
 def version(reading: Reading) -> str | None:
-    """v1.2, Python 3.11, 1.2.3, and addresses of the Internet."""
+    """v1.2, Python 3.11, 1.2.3, and IP addresses."""
     match = _DOTTED.fullmatch(reading.core)
     if not match:
         return None
@@ -299,7 +299,7 @@ def number_range(reading: Reading) -> str | None:
     if _is_year(start) and (_is_year(end) or len(end) == 2):
         return f"{year(int(start))} to {year(int(end))}"
     spoken = f"{count(start)} to {count(end)}"
-    unit = match["unit"] or _take_unit(reading)
+    unit = match["unit"] or _consume_unit(reading)
     return f"{spoken} {UNITS[unit][1]}" if unit else spoken
 
 
@@ -317,7 +317,7 @@ def _is_year(text: str) -> bool:
 
 
 def _in_context(reading: Reading, text: str) -> str | None:
-    """A number that is a day, a year, an hour or a name."""
+    """A number that is a day, year, hour or name in its context."""
     if not text.isdecimal():
         return None
     word, value = before(reading), int(text)
@@ -333,7 +333,7 @@ def _in_context(reading: Reading, text: str) -> str | None:
         return year(value)
     if 1 <= value <= 31 and reading.after().core in MONTHS:
         return _day_of_month(reading, value, word)
-    if 1 <= value <= 12 and (half := take_half_day(reading)):
+    if 1 <= value <= 12 and (half := consume_half_day(reading)):
         return cardinal(value) + half
     if len(text) > 6 and not text.endswith("000"):
         return digits(text)
@@ -348,14 +348,14 @@ def _means_year(reading: Reading, word: str) -> bool:
 
 
 def _day_of_month(reading: Reading, day: int, word: str) -> str:
-    """15 January: the fifteenth of January."""
+    """ "15 January" becomes "the fifteenth of January"."""
     month = reading.after().core
     reading.take()
     return f"{'' if word == 'the' else 'the '}{ordinal(day)} of {month}"
 
 
-def _take_unit(reading: Reading) -> str:
-    """A unit of measure when that is the next word, which is then taken with its dot."""
+def _consume_unit(reading: Reading) -> str:
+    """Consumes a unit of measure, with its dot, if it is the next word."""
     found = reading.after().core
     if found not in UNITS or found in NEVER_APART:
         return ""
@@ -366,19 +366,19 @@ def _take_unit(reading: Reading) -> str:
 
 
 def _unit_behind(reading: Reading, number: str) -> str:
-    unit = _take_unit(reading)
+    unit = _consume_unit(reading)
     return f" {unit_name(number, unit)}" if unit else ""
 
 
 def _measured(reading: Reading, text: str) -> str:
-    """A number with the fraction, the million, the currency or the unit after it."""
+    """A number with the following fraction, scale, currency or unit."""
     part = _FRACTION.fullmatch(reading.after().core)
     if part and text.isdecimal():
         spoken = mixed(int(text), int(part["upper"]), int(part["lower"]))
         if spoken:
             reading.take()
             return spoken + _unit_behind(reading, "2")
-    scale = _take_scale(reading)
+    scale = _consume_scale(reading)
     spoken = f"{_short(text)} {scale}".rstrip() if scale else count(text)
     found = reading.after().core
     if found in CURRENCY_CODES or found in CURRENCIES:
@@ -395,4 +395,4 @@ RULES = (
     *(phone, written_date, time_of_day, money, percent, degrees, feet_and_inches, decades, rank),
     *(parts_of_one, version, number_range, with_unit, number),
 )
-"""In the order they are asked."""
+"""Rules in the order in which they are tried."""

@@ -1,4 +1,4 @@
-"""The words that English reads in a way of their own."""
+"""Words that English reads in a special way."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class Currency:
     many: str
     cent: str = ""
     cents: str = ""
-    """Empty where nobody counts in hundredths."""
+    """Empty for currencies without hundredths."""
 
 
 _DOLLAR = Currency("dollar", "dollars", "cent", "cents")
@@ -72,7 +72,7 @@ SHORT_SCALES = table(
 
 
 def _units(text: str) -> dict[str, tuple[str, str]]:
-    """One and many of each unit, by its symbols; many is one with an s where nothing is given."""
+    """Returns singular and plural of each unit by its symbols; by default the plural adds an s."""
     units: dict[str, tuple[str, str]] = {}
     for symbols, names in table(text).items():
         one, _, many = names.partition("/")
@@ -107,7 +107,7 @@ UNITS = _units(
     "°F ℉ = degree Fahrenheit/degrees Fahrenheit"
 )
 NEVER_APART = frozenset(("in", "A", "h", "s", "W", "V", "pp", "pt", "mo", "cal"))
-"""Units that as a word of their own are more often something else."""
+"""Unit symbols that, as separate words, usually mean something else."""
 
 MONTH_NAMES = {
     **{month.lower(): month for month in MONTHS},
@@ -154,17 +154,17 @@ ABBREVIATIONS = table(
     "incl = including | w/ = with | w/o = without | b/c = because | n/a = not applicable "
 )
 CAPITAL_ONLY = words("mon tue wed thu fri sat sun gen col rep sen co est pres hon")
-"""Words of their own in small letters."""
+"""Ordinary words when written in lower case."""
 NEVER_LAST = words(
     "vs e.g i.e eg ie cf approx prof rev hon gen col sgt capt lt sen rep gov pres apt ste incl ca"
 )
-"""Abbreviations that no sentence ends with."""
+"""Abbreviations that never end a sentence."""
 STARTERS = words(
     "the a an he she it we they i you this that these those there here in on at if when while "
     "after before but and so then however is are was were do does did what who where how why my "
     "your his her our their its as for with please let no yes one most many some all"
 )
-"""What sentences begin with, and what after "U.S." makes its dot a full stop."""
+"""Words that start sentences; after "U.S." they make its dot a full stop."""
 WITHOUT_DOT = frozenset(("vs", "etc", "approx", "w/", "w/o", "b/c", "n/a", "a.k.a", "ave", "blvd"))
 BEFORE_NUMBER = table(
     "no = number | nos = numbers | p = page | pp = pages | fig = figure | vol = volume | "

@@ -1,7 +1,7 @@
 """English telephone numbers, dates and times of day in words.
 
-Each rule is for one shape of a written word; it gives the spoken form, having taken along the
-following words that belong to it, or None for a word that is not its own.
+Each rule handles one shape of a written word: it returns the spoken form, having consumed the
+following words that belong to it, or None if it does not apply.
 """
 
 import re
@@ -17,7 +17,7 @@ _PHONE = re.compile(
 _PHONE_START = re.compile(r"\(\d{3}\)|\+\d{1,3}|1|\d{3}")
 _PHONE_GROUP = re.compile(r"\(?\d{1,5}\)?(?:[-.]\d{2,5})*")
 _NATIONAL = ([3, 3, 4], [1, 3, 3, 4])
-"""Digits a group, in North America."""
+"""Digits per group of North American numbers."""
 _VANITY = re.compile(r"(?P<digits>(?:1-)?8\d\d)-(?P<word>[A-Z]{3,})")
 MAX_PHONE_GROUPS = 6
 
@@ -68,7 +68,7 @@ _TIMES = re.compile(
 
 
 def written_date(reading: Reading) -> str | None:
-    """2024-01-15, 2024-01-15T10:30, 1/15/2024, 15.01.2024; the month first where it can be."""
+    """2024-01-15, 2024-01-15T10:30, 1/15/2024, 15.01.2024; month first where possible."""
     if match := _ISO_DATE.fullmatch(reading.core):
         in_year, month, day = (int(match[number]) for number in (1, 3, 4))
         spoken = date(day, month, in_year)
@@ -93,9 +93,9 @@ def time_of_day(reading: Reading) -> str | None:
         return None
     if match["half"]:
         _drop_dot(reading, match["half"])
-        return _said_time(match, half_day=True)
-    half = take_half_day(reading)
-    return _said_time(match, bool(half)) + half
+        return _spoken_time(match, half_day=True)
+    half = consume_half_day(reading)
+    return _spoken_time(match, bool(half)) + half
 
 
 def _time_range(reading: Reading, match: re.Match[str]) -> str | None:
@@ -104,13 +104,13 @@ def _time_range(reading: Reading, match: re.Match[str]) -> str | None:
         return None
     if end["half"]:
         _drop_dot(reading, end["half"])
-    half = "" if end["half"] else take_half_day(reading)
+    half = "" if end["half"] else consume_half_day(reading)
     short = bool(half or end["half"])
-    return f"{_said_time(start, short)} to {_said_time(end, short)}{half}"
+    return f"{_spoken_time(start, short)} to {_spoken_time(end, short)}{half}"
 
 
-def take_half_day(reading: Reading) -> str:
-    """ "AM" or "PM" when that is the next word, which is then taken."""
+def consume_half_day(reading: Reading) -> str:
+    """Consumes "AM" or "PM" if it is the next word, and returns it with a leading space."""
     found = reading.after()
     if not re.fullmatch(_HALF, found.core, re.IGNORECASE):
         return ""
@@ -125,12 +125,13 @@ def _drop_dot(reading: Reading, abbreviation: str) -> None:
 
 
 def ends_sentence(reading: Reading) -> bool:
-    """Whether the dot of an abbreviation ends its sentence too: nothing follows, or a capital."""
+    """Returns whether an abbreviation's dot also ends the sentence: nothing follows, or a capital
+    letter does."""
     following = reading.next_char() if reading.trail == "." else "a"
     return not following or following.isupper()
 
 
-def _said_time(match: re.Match[str], half_day: bool) -> str:
+def _spoken_time(match: re.Match[str], half_day: bool) -> str:
     spoken = clock(int(match["hour"]), int(match["minute"] or 0), half_day)
     if match["second"]:
         second = int(match["second"])

@@ -1,4 +1,4 @@
-"""Numbers as nine languages write them, in words that agree with what they count."""
+"""Numbers as written in nine languages, in words that agree with the noun counted."""
 
 import re
 from functools import lru_cache
@@ -36,13 +36,13 @@ def shapes(decimal: str) -> dict[str, re.Pattern[str]]:
 
 
 def joined(language: Language, *words: str) -> str:
-    """Words side by side, with a space where the language has one."""
+    """Joins words, with spaces where the language uses them."""
     space = "" if language.code in ("zh", "ja") else " "
     return space.join(word for word in words if word)
 
 
 def ungrouped(language: Language, text: str) -> str:
-    """A number as written, without its grouping: "1.234,5" is 1234,5 and "3.5" stays."""
+    """Removes grouping from a written number: "1.234,5" is "1234,5", and "3.5" stays."""
     if language.decimal == ".":
         return text.replace(",", "")
     text = re.sub(r"[\u00a0\u202f']", "", text)
@@ -65,7 +65,7 @@ def sign_of(language: Language, match: re.Match[str]) -> str:
 
 
 def both_ends(language: Language, match: re.Match[str], gender: str = "") -> str:
-    """The number, or both ends of a range."""
+    """Returns the number, or both ends of a range, in words."""
     number = number_words(language, match["number"], gender)
     if not match["until"]:
         return number
@@ -86,7 +86,7 @@ _MASCULINE = re.compile(
 
 
 def gender_of(language: Language, noun: str) -> str:
-    """Of a thing counted, by how its singular ends."""
+    """Returns the gender of a noun by the ending of its singular."""
     head = noun.split()[0].lower() if noun.strip() else ""
     feminine = head.endswith(_FEMININE_ENDS.get(language.code, ())) or head in language.feminine
     if _MASCULINE.fullmatch(head):
@@ -97,7 +97,8 @@ def gender_of(language: Language, noun: str) -> str:
 
 
 def agreeing_gender(language: Language, number: str, noun: str) -> str:
-    """The gender a number takes from the noun written after it; empty where it does not change."""
+    """Returns the gender that a number takes from the following noun; empty if it does not
+    inflect."""
     last = number[-1:] if number.isdecimal() else ""
     if language.code in ("de", "it"):
         counts = number == "1" and noun.isalpha() and noun.istitle() == (language.code == "de")

@@ -1,7 +1,7 @@
-"""Percentages, money, measures, ranks and plain numbers of nine languages in words.
+"""Percentages, money, measures, ordinals and plain numbers of nine languages in words.
 
-Names of units and rarer currencies are Babel's. Each rule is for one shape of a written word, as
-in english_quantities.py.
+Names of units and rarer currencies come from Babel. Each rule handles one shape of a written word,
+as in english_quantities.py.
 """
 
 import re
@@ -60,7 +60,8 @@ def percent(language: Language, reading: Reading) -> str | None:
 
 
 def _russian(forms: tuple[str, ...], language: Language, number: str) -> str:
-    """One, few or many; a number with decimals takes the genitive, which is that of few."""
+    """Selects one, few or many; a number with decimals takes the genitive singular, the form of
+    "few"."""
     value = value_of(language, number)
     kind = Locale.parse("ru").plural_form(value if value % 1 else int(value))
     return forms[{"one": 0, "few": 1, "other": 1}.get(kind, 2)]
@@ -92,7 +93,7 @@ def _amount(language: Language, sign: str, number: str, code: str) -> str:
 
 
 def _code(language: Language, written: str) -> str:
-    """The ISO 4217 code of a currency's sign, or of itself."""
+    """Returns the ISO 4217 code of a currency sign or code."""
     if language.code == "zh" and written in "¥￥":
         return "CNY"
     return CURRENCY_SIGNS.get(written, written)
@@ -116,7 +117,7 @@ def money(language: Language, reading: Reading) -> str | None:
 
 
 def _money_behind(language: Language, reading: Reading, match: re.Match[str]) -> str | None:
-    """A number with the currency in the next word, or in the one after a million."""
+    """A number with the currency in the next word, or after a scale such as "million"."""
     scale, found = "", reading.after().core
     if found in language.scales:
         scale, found = found, reading.after(1).core
@@ -156,7 +157,7 @@ def measure(language: Language, reading: Reading) -> str | None:
 
 @lru_cache(256)
 def _unit_pattern(language: Language, unit: str, value: float) -> str:
-    """The unit's name around the number's place: "{} Kilogramm", "시속 {} 킬로미터"."""
+    """Returns a pattern around the number: "{} Kilogramm", "시속 {} 킬로미터"."""
     if unit in language.units:
         return language.units[unit]
     written = format_unit(value, UNIT_IDS[unit], "long", format="#.###", locale=language.code)
@@ -228,7 +229,7 @@ def number(language: Language, reading: Reading) -> str | None:
 
 
 def _grouped_by_spaces(reading: Reading, number: str) -> str:
-    """1 234 567: thousands apart, as French and Russian have them."""
+    """Joins numbers grouped by spaces, as in French and Russian: 1 234 567."""
     while re.fullmatch(r"\d{3}(?:,\d+)?", reading.after().core):
         number += reading.after().core
         reading.take()

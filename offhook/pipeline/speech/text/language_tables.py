@@ -1,6 +1,6 @@
-"""What each language but English reads in a way of its own; spoken_languages.py holds the rules.
+"""What each language except English reads in a special way; spoken_languages.py holds the rules.
 
-Names of units, of months and of most currencies are not here: they are Babel's, from the CLDR.
+Names of units, months and most currencies come from Babel (CLDR).
 """
 
 from dataclasses import dataclass, field
@@ -37,45 +37,45 @@ CURRENCY_CODES = words("USD EUR GBP JPY CNY RUB KRW BRL CHF INR CAD AUD")
 @dataclass(frozen=True, eq=False)
 class Language:
     code: str
-    """ISO 639-1; also the locale of num2words and Babel."""
+    """ISO 639-1 code; also the locale of num2words and Babel."""
     decimal: str
-    """The mark before the decimals, "," or "."."""
+    """The decimal mark, "," or "."."""
     point: str
     minus: str
     to: str
-    """Between the ends of a range."""
+    """Word between the ends of a range."""
     number: str
-    """What "#" says before one."""
+    """Word for "#" before a number."""
     signs: dict[str, str]
-    """&, +, =, % and what an address is made of."""
+    """Words for &, +, =, % and the symbols of addresses."""
     money: dict[str, tuple[str, ...]]
-    """The everyday names of a currency: one, many (Russian: one, few, many)."""
+    """Common names of a currency: one, many (Russian: one, few, many)."""
     cents: str
-    """Between the whole and the hundredths of an amount; empty where decimals are read."""
+    """Word between the whole and the hundredths of an amount; empty if decimals are read."""
     hour: str
-    """A time of day at the full hour, of {hour}."""
+    """Pattern of a full hour, with {hour}."""
     minute: str
-    """Any other, of {hour} and {minute}."""
+    """Pattern of any other time, with {hour} and {minute}."""
     date: str
-    """Of {day}, {month} and {year}."""
+    """Pattern with {day}, {month} and {year}."""
     abbreviations: dict[str, str] = field(default_factory=dict)
-    """Without their last dot, in small letters."""
+    """Keys are in lower case, without the last dot."""
     units: dict[str, str] = field(default_factory=dict)
-    """Of {}; what Babel lacks or says too stiffly."""
+    """Patterns with {}, for units that Babel lacks or words awkwardly."""
     feminine: frozenset[str] = frozenset()
-    """Singular nouns whose gender their ending does not tell."""
+    """Feminine singular nouns whose ending does not show it."""
     scales: frozenset[str] = frozenset()
-    """Words for a million and more, which money stands behind ("2 millones de euros")."""
+    """Words for a million and more, which precede the currency ("2 millones de euros")."""
 
 
 def _money(text: str) -> dict[str, tuple[str, ...]]:
-    """Forms of each currency's name, by its code; one form stands for all."""
+    """Returns the forms of each currency's name by its code; a single form stands for all."""
     forms = {code: tuple(names.split("/")) for code, names in table(text).items()}
     return {code: names if len(names) > 1 else names * 2 for code, names in forms.items()}
 
 
 def _signs(text: str) -> dict[str, str]:
-    """The signs in this order, "_" for a space within a name."""
+    """Returns the symbols' names, in this order, with "_" for a space."""
     names = [word.replace("_", " ") for word in text.split()]
     return dict(zip(["&", "+", "=", "%", ".", "/", "-", "_", "@", ":"], names, strict=True))
 

@@ -1,9 +1,9 @@
-"""A written word on its way to its spoken form, with the words around it.
+"""A written word being converted to its spoken form, with its context.
 
-Text comes piece by piece, and how a word is read may depend on the next: "$3" on "million", "Dr."
-on a name. A rule looks ahead through `Reading`, which raises `NotYet` where the words it would see
-are not all written: the rule is tried again when they are. So what is said cannot depend on how
-the text was cut into pieces.
+Text arrives in pieces, and the reading of a word may depend on the next one: "$3" on "million",
+"Dr." on a name. A rule looks ahead through `Reading`, which raises `NeedsMoreText` if the words it
+needs have not been written yet, and is tried again when they have. The result therefore does not
+depend on how the text was split.
 """
 
 import re
@@ -16,23 +16,25 @@ _PARTS = re.compile(
 )
 
 
-class NotYet(Exception):
-    """What is asked for has not been written yet, and may come."""
+class NeedsMoreText(Exception):
+    """Raised when a rule needs text that has not been written yet."""
 
 
 class Words(Protocol):
-    """The words not yet said, from the one being read (0)."""
+    """The words not yet spoken, counted from the current one (0)."""
 
     def word(self, number: int) -> str:
-        """Without white space and markup; empty past the end of the line. Raises NotYet."""
+        """Returns a word without white space and markup; empty past the end of the line. Raises
+        NeedsMoreText."""
 
     def first(self, number: int) -> str:
-        """Its first ASCII letter or digit, which is known sooner; empty when there is none."""
+        """Returns its first ASCII letter or digit, which is known earlier; empty if there is
+        none."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """A word without the punctuation around it."""
+    """A word split from the punctuation around it."""
 
     lead: str = ""
     core: str = ""
@@ -46,19 +48,20 @@ def parts(word: str) -> Parts:
 
 
 class Reading:
-    """One word, and as many after it as a rule takes along."""
+    """A word and the following words that a rule consumes with it."""
 
     def __init__(self, words: Words, before: Sequence[str]) -> None:
         self._words = words
         self.before = before
-        """The last words already said, as written; the nearest last. At least two, maybe empty."""
+        """The last words already spoken, as written, nearest last; at least two, possibly empty."""
         self.word = words.word(0)
         own = parts(self.word)
         self.lead, self.core, self.trail = own.lead, own.core, own.trail
         self.taken = 1
 
     def after(self, number: int = 0) -> Parts:
-        """A word after those taken; empty where punctuation or the line's end is in between."""
+        """Returns a word after the consumed ones; empty if punctuation or the end of the line is in
+        between."""
         if self.trail:
             return Parts()
         for between in range(number):
@@ -68,22 +71,22 @@ class Reading:
         return Parts() if found.lead else found
 
     def following(self, number: int = 0) -> str:
-        """A word after those taken, whatever punctuation is in between."""
+        """Returns a word after the consumed ones, regardless of punctuation in between."""
         return self._words.word(self.taken + number)
 
     def next_char(self) -> str:
-        """The first letter or digit after those taken, whatever punctuation is in between."""
+        """Returns the first letter or digit after the consumed words, regardless of punctuation."""
         return self._words.first(self.taken)
 
     def take(self, number: int = 1) -> None:
-        """Say the next words together with this one."""
+        """Consumes the next words, which are spoken together with this one."""
         self.taken += number
         self.trail = parts(self._words.word(self.taken - 1)).trail
 
     def surround(self, lead: str, trail: str) -> None:
-        """Say this before and after it in place of the punctuation it was written with."""
+        """Replaces the punctuation before and after the word."""
         self.lead, self.trail = lead, trail
 
     def drop_dot(self) -> None:
-        """Take away the dot of an abbreviation; the punctuation after it stays."""
+        """Drops the dot of an abbreviation; punctuation after it stays."""
         self.trail = self.trail.removeprefix(".")

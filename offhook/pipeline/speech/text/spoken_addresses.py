@@ -1,4 +1,4 @@
-"""Links and mail addresses as they are told over the telephone: "bob dot w at example dot com"."""
+"""Links and email addresses as spoken on the telephone: "bob dot w at example dot com"."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,10 +19,10 @@ _SAID_AS_WORDS = words("com org net info gov mil shop store online site blog clo
 
 
 def spoken_address(core: str, signs: Mapping[str, str], number: Callable[[str], str]) -> str | None:
-    """A link or a mail address in words; None if `core` is neither.
+    """Returns a link or email address in words; None if `core` is neither.
 
-    `signs` names ".", "/", "-", "_", "+", "@" and ":"; `number` spells digits. What stands before
-    the host (https, www) and the query after the path are left out: nobody writes those down.
+    `signs` names ".", "/", "-", "_", "+", "@" and ":"; `number` spells digits. The prefix before
+    the host (https, www) and the query are omitted, since nobody writes them down.
     """
 
     def say(text: str) -> str:

@@ -1,7 +1,7 @@
-"""English as it is said: quantities, addresses, abbreviations and signs in words.
+"""Spoken English: quantities, addresses, abbreviations and symbols in words.
 
-A list of rules, each for one shape of a written word. A rule that does not know a word leaves it
-to the next; a word that none knows is said as written. American where English differs.
+A list of rules, each for one shape of a written word. A rule that does not apply leaves the word to
+the next; a word without a rule is spoken as written. American English where variants differ.
 """
 
 import re
@@ -57,7 +57,7 @@ _BETWEEN = (
 
 
 def read_english(reading: Reading) -> str:
-    """The spoken form of the word, and of those after it that the rule has taken."""
+    """Returns the spoken form of the word and of the words consumed with it."""
     reading.core = reading.core.replace("−", "-")
     for rule in RULES:
         spoken = rule(reading)
@@ -67,7 +67,7 @@ def read_english(reading: Reading) -> str:
 
 
 def _plain(reading: Reading) -> str | None:
-    """Most words: nothing but letters, and no abbreviation."""
+    """Most words: only letters, and no abbreviation."""
     core = reading.core
     if not core.isalpha() or not core.isascii() or core.isupper() or reading.trail.startswith("."):
         return None
@@ -125,7 +125,7 @@ def _by_each(code: str) -> str:
 
 
 def _alphanumeric(reading: Reading) -> str | None:
-    """4B four B, GPT-4 GPT four; a code of changing letters and digits by each."""
+    """4B "four B", GPT-4 "GPT four"; mixed codes character by character."""
     if not _ALPHANUMERIC.fullmatch(reading.core):
         return None
     groups = re.findall(r"\d+|[A-Za-z]+", reading.core)
@@ -188,7 +188,7 @@ def _short_month(reading: Reading, key: str) -> str | None:
 
 
 def _before_number(reading: Reading, key: str) -> str | None:
-    """No. 5 is number five; "No." by itself is no."""
+    """ "No. 5" is number five; "No." alone is no."""
     if reading.trail != "." or not reading.next_char().isdecimal():
         return None
     reading.drop_dot()
@@ -200,7 +200,7 @@ _ROMAN = re.compile(r"(X{0,3})(IX|IV|V?I{0,3})")
 
 
 def _roman_value(text: str) -> int:
-    """1 to 39; 0 for what is no Roman number."""
+    """Returns 1 to 39; 0 if it is not a Roman numeral."""
     match = _ROMAN.fullmatch(text)
     if not match:
         return 0
@@ -221,7 +221,7 @@ def _roman(reading: Reading) -> str | None:
 
 
 def _signs(reading: Reading) -> str | None:
-    """Signs by themselves or inside a word: &, and/or, C#, x=5, snake_case."""
+    """Symbols alone or inside a word: &, and/or, C#, x=5, snake_case."""
     if reading.core in SIGNS:
         return SIGNS[reading.core]
     core = reading.core
@@ -236,4 +236,4 @@ RULES = (
     *(_plain, _address, *QUANTITIES, _tagged, _compound, _power, _alphanumeric),
     *(_abbreviation, _roman, _signs),
 )
-"""In the order they are asked."""
+"""Rules in the order in which they are tried."""

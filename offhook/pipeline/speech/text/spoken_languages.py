@@ -1,7 +1,7 @@
-"""Nine languages as they are said: dates, times, quantities, links, abbreviations in words.
+"""Nine spoken languages: dates, times, quantities, links and abbreviations in words.
 
-The same rules for all, on the tables of language_tables.py; names of months are Babel's. What has
-rules of its own is marked by the language's code.
+All share the same rules with the tables of language_tables.py; month names come from Babel.
+Language-specific rules are marked by the language's code.
 """
 
 import re
@@ -37,7 +37,7 @@ _KOREAN_COUNTERS = (
 
 
 def read_language(language: Language, reading: Reading) -> str:
-    """The spoken form of the word, and of those after it that the rule has taken."""
+    """Returns the spoken form of the word and of the words consumed with it."""
     if reading.core.isalpha() and not reading.trail.startswith("."):
         return reading.word
     for rule in RULES:
@@ -140,7 +140,7 @@ def _time(language: Language, reading: Reading) -> str | None:
 
 
 def _korean(language: Language, reading: Reading) -> str | None:
-    """What is counted or what it does stands behind a number without a space: 3개를, 2:30에."""
+    """A counter or particle directly after a number: 3개를, 2:30에."""
     match = re.fullmatch(r"(?P<number>[^가-힣]*\d[^가-힣]*)(?P<rest>[가-힣]+)", reading.core)
     if language.code != "ko" or not match:
         return None
@@ -225,4 +225,4 @@ RULES: tuple[Rule, ...] = (
     *(_address, _date, _day_and_month, _time, percent, money, measure, rank, number, _korean),
     *(_fraction, _sign_word, _abbreviation, _mixed),
 )
-"""In the order they are asked."""
+"""Rules in the order in which they are tried."""

@@ -1,7 +1,7 @@
-"""Numbers in words in nine languages: num2words spells, its gaps are filled here.
+"""Numbers in words in nine languages, spelled by num2words with its gaps filled.
 
-Text is as written in the language: its own decimal mark, no grouping. Gender is that of the thing
-counted, "m", "f" or "n"; empty for a number by itself.
+Text is as written in the language, with its decimal mark and without grouping. Gender is that of
+the noun counted, "m", "f" or "n"; empty for a number alone.
 """
 
 import re
@@ -11,7 +11,7 @@ from functools import lru_cache
 from num2words import num2words
 
 LONGEST_COUNT = 12
-"""Digits; a longer number is read digit by digit."""
+"""Maximum digits of a cardinal; a longer number is read digit by digit."""
 _HAN_DIGITS = "零一二三四五六七八九"
 _HAN_PLACES = ("", "十", "百", "千")
 _HAN_GROUPS = ("", "万", "亿", "兆")
@@ -24,7 +24,7 @@ _ONES = {
     "it": (("uno", {"m": "un", "f": "una"}),),
     "pt": (("um", {"m": "um", "f": "uma"}), ("dois", {"m": "dois", "f": "duas"})),
 }
-"""How a number ends that agrees with what it counts."""
+"""Endings of numbers that agree with the noun counted."""
 
 
 @lru_cache(2048)
@@ -46,7 +46,7 @@ def cardinal(language: str, number: int, gender: str = "") -> str:
 
 
 def digits(language: str, text: str) -> str:
-    """Each digit by itself; what is no digit is left out."""
+    """Returns each digit as a word; other characters are dropped."""
     if language == "zh":
         return "".join(_HAN_DIGITS[int(char)] for char in text)
     spelt = (
@@ -60,8 +60,8 @@ def _digit(language: str, char: str) -> str:
 
 
 def spelt(language: str, point: str, text: str, gender: str = "") -> str:
-    """A count, whole or with decimals after a comma or a dot; digits when it begins with a zero or
-    is too long to be a count."""
+    """Returns a cardinal, with decimals after a comma or dot; digits if it starts with a zero or is
+    too long."""
     whole, _, fraction = re.sub(r"[.,]", ".", text).partition(".")
     if len(whole) > LONGEST_COUNT or (len(whole) > 1 and whole[0] == "0"):
         return digits(language, whole + fraction)
@@ -85,19 +85,19 @@ def ordinal(language: str, number: int, gender: str = "m") -> str:
 
 
 def russian_ordinal(number: int, case: str, gender: str = "m", plural: bool = False) -> str:
-    """`case` by its first letter in Latin: n, g, d, a, i or p."""
+    """`case` is its first letter in Latin: n, g, d, a, i or p."""
     kind = {"case": case, "gender": gender, "plural": plural, "animate": False}
     return str(num2words(number, lang="ru", to="ordinal", **kind))
 
 
 def chinese(number: int) -> str:
-    """A count from 0 to 10¹⁶: 105 一百零五, 20010 两万零一十."""
+    """Returns a cardinal from 0 to 10¹⁶: 105 一百零五, 20010 两万零一十."""
     groups = []
     rest, place = number, 0
     while rest:
         rest, group = divmod(rest, 10_000)
         if group:
-            # A gap between two groups is one zero: 1 0005, 2 0010.
+            # A gap between two groups is a single zero: 1 0005, 2 0010.
             gap = rest and group < 1000
             groups.append(("零" if gap else "") + _han_group(group) + _HAN_GROUPS[place])
         elif groups and rest and not groups[-1].startswith("零"):
@@ -110,7 +110,7 @@ def chinese(number: int) -> str:
 
 
 def _han_group(group: int) -> str:
-    """1 to 9999."""
+    """Returns a group, 1 to 9999."""
     words, zero = "", False
     for place in range(3, -1, -1):
         digit = group // 10**place % 10
@@ -121,7 +121,7 @@ def _han_group(group: int) -> str:
 
 
 def korean_count(number: int) -> str | None:
-    """Native Korean before a counter, 1 to 99: 세 (개), 스무 (살)."""
+    """Returns a native Korean numeral before a counter, 1 to 99: 세 (개), 스무 (살)."""
     if not 1 <= number <= 99:
         return None
     return "스무" if number == 20 else _KOREAN_TENS[number // 10] + _KOREAN_ONES[number % 10]

@@ -1,9 +1,9 @@
-"""An agent's text, as it comes, in the words to be said: numbers, dates, money and addresses spelt
-out, markup and emoji left out.
+"""Converts an agent's streaming text to spoken words: numbers, dates, money and addresses are
+spelled out, markup and emoji dropped.
 
-A voice model reads plain words best and is fed word by word, so a word goes out as soon as nothing
-that may follow can change it: a plain word with the white space after it, a number with the word
-after it.
+A voice model reads plain words best and is fed word by word, so a word is emitted as soon as no
+later text can change it: a plain word with the following white space, a number with the following
+word.
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from offhook.pipeline.speech.text.language_tables import LANGUAGES
-from offhook.pipeline.speech.text.reading import NotYet, Reading
+from offhook.pipeline.speech.text.reading import NeedsMoreText, Reading
 from offhook.pipeline.speech.text.spoken_english import read_english
 from offhook.pipeline.speech.text.spoken_languages import read_language
 from offhook.pipeline.speech.text.written_words import WordCutter, Written, first_letter
@@ -20,22 +20,22 @@ from offhook.pipeline.speech.text.written_words import WordCutter, Written, firs
 
 @dataclass(frozen=True)
 class SpokenWord:
-    """Some words written, and what is said for them.
+    """Written words and their spoken form.
 
-    Joined, the texts are the text written and the spoken forms the text to be said.
+    Concatenated, the texts are the text written, and the spoken forms the text to speak.
     """
 
     text: str
-    """The exact slice of the text written, with the white space after it."""
+    """The exact slice of the text written, with the following white space."""
     spoken: str
-    """With the space before it, where there is one; empty when there is nothing to say."""
+    """Spoken form with a leading space where there is one; empty if nothing is spoken."""
 
 
 class TextReader:
-    """Text in, words to be said out.
+    """Streaming text in, spoken words out.
 
-    `language` is an ISO 639-1 code; in one that has no rules here only markup and emoji are left
-    out. Without `normalise` words are said exactly as written.
+    `language` is an ISO 639-1 code; without rules for it, only markup and emoji are dropped.
+    Without `normalise` words are spoken as written.
     """
 
     def __init__(self, language: str, normalise: bool = True) -> None:
@@ -48,46 +48,46 @@ class TextReader:
         self._space = False
 
     def read_in(self, language: str) -> None:
-        """What is not read yet is in another language than was thought."""
+        """Changes the language for the rest of the text."""
         self._cutter.language = language
         if self._read:
             self._read = _reader(language)
 
     def feed(self, delta: str) -> list[SpokenWord]:
-        """Take the next piece of text; return the words that are certain now."""
+        """Adds text and returns the words that are now certain."""
         self._waiting += self._cutter.feed(delta)
         return self._spoken()
 
     def finish(self) -> list[SpokenWord]:
-        """The rest; nothing can be fed after it."""
+        """Returns the remaining words; nothing may be fed afterwards."""
         self._final = True
         self._waiting += self._cutter.finish()
         return self._spoken()
 
     def word(self, number: int) -> str:
-        """One of the words not yet said, for `Reading`."""
+        """Returns a word not yet spoken; see `Reading`."""
         if number and any(self._line_ends(before) for before in range(number)):
             return ""
         if number < len(self._waiting):
             return self._waiting[number].plain
         if not self._final:
-            raise NotYet
+            raise NeedsMoreText
         return ""
 
     def first(self, number: int) -> str:
-        """The first letter or digit of a word not yet said, for `Reading`."""
+        """Returns the first letter or digit of a word not yet spoken; see `Reading`."""
         if number and any(self._line_ends(before) for before in range(number)):
             return ""
         if number > len(self._waiting):
-            raise NotYet
+            raise NeedsMoreText
         known = number < len(self._waiting)
         found = first_letter(self._waiting[number].text if known else self._cutter.rest)
         if found is None and not (known or self._final):
-            raise NotYet
+            raise NeedsMoreText
         return found or ""
 
     def _line_ends(self, number: int) -> bool:
-        """Whether the line ends with a word, as far as is known."""
+        """Returns whether the line ends with a word, as far as known."""
         if number < len(self._waiting) and self._waiting[number].ends_line:
             return True
         after = number + 1
@@ -101,12 +101,12 @@ class TextReader:
         try:
             while self._waiting:
                 words.append(self._next())
-        except NotYet:
+        except NeedsMoreText:
             pass
         return words
 
     def _next(self) -> SpokenWord:
-        """Read the first of the words that wait. Raises NotYet, and changes nothing then."""
+        """Reads the next word. Raises NeedsMoreText, changing nothing."""
         first = self._waiting[0]
         taken, spoken = 1, first.plain
         if self._read and spoken:
@@ -121,8 +121,8 @@ class TextReader:
         return SpokenWord(text, self._joined(text, spoken, first.starts_line, slices[-1].ends_line))
 
     def _joined(self, text: str, spoken: str, starts_line: bool, ends_line: bool) -> str:
-        """The spoken form with the space before it, and with a full stop where a line ends without
-        one: a heading or an item of a list is a sentence of its own."""
+        """Returns the spoken form with its leading space, and with a full stop if a line ends
+        without one: a heading or list item is a sentence."""
         stop = "." if self._read and starts_line and self._last.isalnum() and spoken else ""
         space = " " if self._last and (self._space or text[:1].isspace()) else ""
         self._space = (self._space and not spoken) or text[-1:].isspace()

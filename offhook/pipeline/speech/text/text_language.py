@@ -1,6 +1,6 @@
-"""Which language a text is written in, by its script and by py3langid's n-grams.
+"""Detects the language of a text by its script and py3langid's n-grams.
 
-A voice model wants to be told, and an agent seldom says.
+Voice models need the language, and agents rarely state it.
 """
 
 import re
@@ -10,9 +10,9 @@ from functools import lru_cache
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 UNKNOWN = "en"
-"""For a text without letters, and where none of the languages would do."""
+"""Result for a text without letters or in an unsupported language."""
 MAX_CHARS = 400
-"""Of the text looked at; more makes no difference."""
+"""Maximum characters examined; more makes no difference."""
 _KANA = re.compile("[\u3041-\u30ff]")
 _SCRIPTS = (
     ("ja", re.compile("[\u3041-\u30ff\u3400-\u9fff]")),
@@ -20,8 +20,7 @@ _SCRIPTS = (
     ("zh", re.compile("[\u3400-\u9fff]")),
     ("ru", re.compile("[\u0400-\u04ff]")),
 )
-"""Scripts of one language each, among those a voice model speaks; Japanese is what of Han has kana
-among it."""
+"""Scripts used by only one of a voice model's languages; Han with kana is Japanese."""
 _LETTERS = re.compile(r"[^\W\d_]")
 _NAMES = re.compile(r"\S*(?:://|@|www\.)\S*")
 
@@ -34,9 +33,9 @@ def _identifier(languages: frozenset[str]) -> LanguageIdentifier:
 
 
 def language_of(text: str, supported: Collection[str]) -> str:
-    """The ISO 639-1 code of the text's language, one of `supported` or "en".
+    """Returns the ISO 639-1 code of the text's language, one of `supported` or "en".
 
-    A text of two words is enough in most cases, one of none at all is not.
+    Two words are usually enough, a single one is not.
     """
     text = _NAMES.sub(" ", text[:MAX_CHARS])
     letters = len(_LETTERS.findall(text))
@@ -44,7 +43,7 @@ def language_of(text: str, supported: Collection[str]) -> str:
     for language, script in _SCRIPTS:
         if language == "ja" and not kana:
             continue
-        # A few foreign letters, as a name in its own script, do not make the text.
+        # A few foreign letters, such as a name in its own script, do not decide.
         if language in supported and 3 * len(script.findall(text)) >= letters > 0:
             return language
     candidates = frozenset(supported) - {language for language, _ in _SCRIPTS}

@@ -1,12 +1,12 @@
-"""Short ways to write down sets and tables of words."""
+"""Compact notations for sets and tables of words."""
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text, in any order."""
+    """Returns the set of words in a text."""
     return frozenset(text.split())
 
 
 def table(text: str) -> dict[str, str]:
-    """Written "key = value | key = value"; white space around them does not count."""
+    """Parses "key = value | key = value"; surrounding white space is ignored."""
     pairs = (entry.split("=") for entry in text.split("|"))
     return {key.strip(): value.strip() for key, value in pairs}

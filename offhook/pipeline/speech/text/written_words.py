@@ -1,7 +1,7 @@
-"""Cutting written text, as it comes, into words: exact slices, and what they are without markup.
+"""Splits streaming text into words: exact slices, and their content without markup.
 
-Where a word ends is judged by the text up to the character after it (in Chinese and Japanese by the
-three characters after it), so the words do not depend on how the text came.
+The end of a word depends only on the text up to the next character (in Chinese and Japanese the
+next three), so the words do not depend on how the text was split.
 """
 
 import html
@@ -13,16 +13,16 @@ from functools import cache
 from budoux import Parser, load_default_japanese_parser, load_default_simplified_chinese_parser
 
 MAX_WORD = 200
-"""Characters; a longer run without white space, or of it, is cut."""
+"""Maximum characters of a word or of white space; a longer run is split."""
 IDEOGRAPHS = "\u2e80-\u2fdf\u3000-\u312f\u3190-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 IDEOGRAPHS += "\uff01-\uff04\uff06\uff08-\uff0a\uff0c\uff1a-\uff1f\uff3b-\uff3d\uff5b-\uff5d"
 IDEOGRAPHS += "\uff5f-\uff9f\U00020000-\U0003ffff"
-"""Written without white space between words: Han, kana, and the punctuation that goes with them."""
+"""Characters written without spaces between words: Han, kana and their punctuation."""
 LOOK_AHEAD = 2
-"""Characters after the first of a word by which BudouX judges whether it begins one."""
+"""Characters after the first of a word that BudouX uses to decide whether it starts one."""
 LOOK_BACK = 3
 USUAL_PHRASE, MAX_PHRASE = 4, 16
-"""Ideographs in a word, mostly and at most."""
+"""Typical and maximum number of ideographs in a word."""
 
 _WORD = re.compile(rf"(\s{{0,{MAX_WORD}}})([^\s—{IDEOGRAPHS}]{{0,{MAX_WORD}}})")
 _PHRASE = re.compile(rf"[{IDEOGRAPHS}]{{1,{MAX_PHRASE + LOOK_AHEAD}}}")
@@ -34,9 +34,9 @@ class Written:
     """One word of the text."""
 
     text: str
-    """The exact slice: white space before it that no word has yet, the word, one white space."""
+    """The exact slice: pending white space, the word, one white space character."""
     plain: str
-    """Without white space and markup; empty when nothing is left."""
+    """The word without white space and markup; empty if nothing remains."""
     starts_line: bool
 
     @property
@@ -52,7 +52,7 @@ def _phrases(language: str) -> Parser:
 
 
 class WordCutter:
-    """Text in, words out. `rest` is the text of which no word has been made yet."""
+    """Streaming text in, words out. `rest` is the text not yet emitted as words."""
 
     def __init__(self, language: str, markup: bool) -> None:
         self.language = language
@@ -86,7 +86,7 @@ class WordCutter:
         return Written(text, plain, starts_line)
 
     def _end(self, place: int, final: bool) -> int:
-        """Where the word ends that begins at `place` of the rest; 0 while that is not known."""
+        """Returns the end of the word that starts at `place` of the rest; 0 if unknown yet."""
         rest = self.rest
         match = _WORD.match(rest, place)
         assert match
@@ -100,10 +100,10 @@ class WordCutter:
         return end + (rest[end].isspace() or rest[end] == "—")
 
     def _phrase_end(self, place: int, context: str, final: bool) -> int:
-        """The same for ideographs; `context` is what they follow without white space."""
+        """The same for ideographs; `context` is the text directly before them."""
         run = _PHRASE.match(self.rest, place)
         assert run
-        # Most words are short: the first look goes no farther than they do.
+        # Most words are short: look no further than they reach first.
         for chars in (min(USUAL_PHRASE + LOOK_AHEAD, len(run[0])), len(run[0])):
             end = self._first_phrase(context, run[0][:chars])
             if end + LOOK_AHEAD < chars:
@@ -122,8 +122,8 @@ class WordCutter:
 
 
 def first_letter(text: str) -> str | None:
-    """The first ASCII letter or digit of the first word of `text`; empty when it has none, None
-    while it may still come."""
+    """Returns the first ASCII letter or digit of the first word of `text`; empty if it has none,
+    None if unknown yet."""
     match = _FIRST.match(text)
     assert match
     if match[1] is None:
@@ -148,7 +148,8 @@ _WIDE = {
 
 
 def without_markup(word: str, starts_line: bool) -> str:
-    """The word without Markdown, HTML and emoji; wide digits and letters become plain ones."""
+    """Returns the word without Markdown, HTML and emoji; full-width digits and letters become
+    ASCII."""
     if word.isalpha() and max(word) < "\uff00":
         return word
     if _RULE.fullmatch(word) or (starts_line and _BULLET.fullmatch(word)):
@@ -165,7 +166,7 @@ def without_markup(word: str, starts_line: bool) -> str:
 
 
 def _is_picture(char: str) -> bool:
-    """An emoji, a pictogram, or a sign that joins or colours them."""
+    """Returns whether it is an emoji, a pictogram, or a modifier of one."""
     if char in _KEPT_SYMBOLS or char < "\x80":
         return False
     kind = unicodedata.category(char)

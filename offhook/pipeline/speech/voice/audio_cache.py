@@ -1,7 +1,7 @@
-"""Finished replies kept to be played again: greetings and menus are said a thousand times a day.
+"""Caches completed replies for reuse, since greetings and menus recur all the time.
 
-A reply is kept under a digest of everything that changes its sound. The least recently used go
-first when the bytes are used up.
+The key is a digest of everything that affects the audio. The least recently used replies are
+evicted when the size limit is reached.
 """
 
 import hashlib
@@ -16,24 +16,25 @@ import numpy as np
 from offhook.pipeline.speech.synthesizer import Speech, VoiceOptions
 
 FORMAT = 1
-"""Of a packed reply; part of every key, so that another version's replies are not found."""
+"""Format version of a packed reply; part of every key, so other versions' replies are never
+found."""
 PIECE_BYTES = 200
-"""What a piece takes beside its samples and its text, about."""
+"""Approximate overhead of a piece besides samples and text."""
 _HEADER = struct.Struct("<II")
-"""Of a packed piece: samples, bytes of UTF-8."""
+"""Header of a packed piece: number of samples, bytes of UTF-8."""
 
 
 def reply_key(engine: str, text: str, options: VoiceOptions) -> str:
-    """Under which a reply is kept. `engine` names the engine, its model and what else of it changes
-    the sound. Without a seed any rendering will do, so whoever wants another each time does not
-    ask."""
+    """Returns the key of a reply. `engine` names the engine, its model and anything else that
+    affects the audio. Without a seed any rendering is acceptable; callers that want variety skip
+    the cache."""
     said = (text, options.voice, options.language, options.instructions)
     how = (options.speed, options.normalise, options.seed, options.whole_text)
     return hashlib.sha256(json.dumps((FORMAT, engine, said, how)).encode()).hexdigest()
 
 
 def pack(pieces: Sequence[Speech]) -> bytes:
-    """A reply as bytes: for each piece its lengths, its samples (16 bits) and its text."""
+    """Packs a reply: lengths, 16-bit samples and text of each piece."""
     parts = []
     for piece in pieces:
         text = piece.text.encode()
@@ -43,7 +44,7 @@ def pack(pieces: Sequence[Speech]) -> bytes:
 
 
 def unpack(packed: bytes) -> list[Speech]:
-    """The reply again. Raises ValueError for bytes that are none."""
+    """Unpacks a reply. Raises ValueError if the bytes are invalid."""
     pieces, place = [], 0
     while place < len(packed):
         try:
@@ -64,27 +65,27 @@ def size_bytes(pieces: Sequence[Speech]) -> int:
 
 
 @dataclass
-class CacheCounts:
+class CacheCounters:
     hits: int = 0
     misses: int = 0
     evicted: int = 0
 
 
 class AudioCache:
-    """Replies of this process, `limit_bytes` in all. One that is over a quarter of that is not
-    kept: it would push out all others."""
+    """Replies of this process, `limit_bytes` in total. A reply larger than a quarter of that is not
+    cached, because it would evict all others."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.bytes = 0
-        self.counts = CacheCounts()
+        self.counts = CacheCounters()
         self._replies: OrderedDict[str, tuple[Speech, ...]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._replies)
 
     def get(self, key: str) -> list[Speech] | None:
-        """The reply's pieces, whose samples nobody may change; None when it is not kept."""
+        """Returns the reply's pieces, whose samples must not be modified; None if not cached."""
         pieces = self._replies.get(key)
         if pieces is None:
             self.counts.misses += 1
@@ -94,7 +95,7 @@ class AudioCache:
         return list(pieces)
 
     def put(self, key: str, pieces: Sequence[Speech]) -> None:
-        """Keep a reply that has been spoken to its end."""
+        """Caches a completely spoken reply."""
         size = size_bytes(pieces)
         if size > self.limit_bytes // 4:
             return

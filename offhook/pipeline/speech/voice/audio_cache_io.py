@@ -1,6 +1,6 @@
-"""The cache of replies: memory, and behind it a Redis that several processes or machines share.
+"""The reply cache: memory, backed by an optional Redis shared by several processes or machines.
 
-Redis is a help and never a need: while it fails or is slow, replies are spoken anew.
+Redis is best effort: while it fails or is slow, replies are synthesized again.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 PREFIX = "offhook:reply:"
 TTL_S = 7 * 24 * 3600
-"""A reply that nobody asks for so long is forgotten; each time it is played it stays anew."""
+"""Expiry in s, renewed each time the reply is played."""
 ANSWER_S = 0.1
-"""The longest that a caller waits for Redis before the reply is spoken anew."""
+"""Maximum time in s that a caller waits for Redis before the reply is synthesized."""
 STORE_S = 2.0
 REST_S = 10.0
-"""After a failure Redis is not asked for so long."""
+"""Time in s after a failure during which Redis is not asked."""
 MOST_STORING = 16
-"""Replies on their way to Redis at once; of more, the later are not stored."""
+"""Maximum replies being stored in Redis at once; more are not stored."""
 
 
 class ReplyCache(AudioCache):
-    """Replies in memory, `limit_bytes` in all, and in the Redis at `url`, unless that is "". Raises
-    EngineError when redis-py is not installed, or the address is invalid."""
+    """Replies in memory, `limit_bytes` in total, and in the Redis at `url` unless that is "".
+    Raises EngineError if redis-py is not installed or the URL is invalid."""
 
     def __init__(self, limit_bytes: int, url: str = "") -> None:
         super().__init__(limit_bytes)
@@ -44,12 +44,12 @@ class ReplyCache(AudioCache):
 
     @property
     def is_shared(self) -> bool:
-        """There is a Redis."""
+        """Whether a Redis is used."""
         return self._redis is not None
 
     async def fetch(self, key: str) -> list[Speech] | None:
-        """The pieces of a reply that is not in memory, from Redis, and keeps them in memory too;
-        None when Redis has none, or does not answer in time."""
+        """Loads a reply from Redis into memory and returns its pieces; None if it is missing or
+        Redis is too slow."""
         if self._redis is None or self._rests():
             return None
         try:
@@ -67,14 +67,14 @@ class ReplyCache(AudioCache):
         return pieces
 
     def put(self, key: str, pieces: Sequence[Speech]) -> None:
-        """Keeps a reply in memory, and stores it in Redis in the background."""
+        """Caches a reply in memory and stores it in Redis in the background."""
         super().put(key, pieces)
         if self._redis is None or self._rests() or len(self._storing) >= MOST_STORING:
             return
         self._storing.spawn(self._store(self._redis, key, pack(pieces)), "store a reply")
 
     async def close(self) -> None:
-        """Waits for replies being stored, STORE_S at most."""
+        """Waits up to STORE_S for replies being stored."""
         await asyncio.gather(*self._storing)
         if self._redis is not None:
             await self._redis.aclose()
@@ -90,8 +90,8 @@ class ReplyCache(AudioCache):
         return time.monotonic() < self._rests_until
 
     def _failed(self, error: Exception) -> None:
-        # Whatever goes wrong here, speech goes on: redis-py raises errors of its own, of sockets
-        # and of time, and a damaged value raises ValueError.
+        # Speech goes on whatever fails here: redis-py raises its own errors, OSError and timeouts,
+        # and a damaged value raises ValueError.
         self.failures += 1
         if not self._rests():
             logger.warning(f"the cache in Redis fails and rests {REST_S:.0f} s: {error!r}")
@@ -99,7 +99,7 @@ class ReplyCache(AudioCache):
 
 
 def _client(url: str) -> "Redis":
-    """Raises EngineError."""
+    """Connects lazily. Raises EngineError."""
     try:
         from redis import asyncio as client
     except ImportError as error:

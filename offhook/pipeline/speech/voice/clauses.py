@@ -1,12 +1,12 @@
-"""Cutting an agent's text, as it comes token by token, into clauses to be spoken one by one.
+"""Splits an agent's streaming text into clauses that are synthesized one by one.
 
-The first clause is cut early, because the caller waits for it; the later ones are cut where a
-speaker would breathe, because a voice sounds best over a whole sentence. A place to cut is always
-a white space (or a dash), so nothing inside a number, a time, an address or a link is one.
+The first clause is short, because the caller is waiting; later ones end where a speaker would
+breathe, because a voice sounds best over a whole sentence. A split is always at white space (or a
+dash), so never inside a number, time, address or link.
 
-Each place is judged by the text up to it alone, one after an abbreviation that may end a sentence
-("at 9 a.m.") also by the first letter or digit that follows: the clauses do not depend on how the
-text was chunked, and their concatenation is the text.
+Each position is judged by the preceding text only (after an abbreviation that may end a sentence,
+"at 9 a.m.", also by the next letter or digit), so the clauses do not depend on how the text was
+chunked. Concatenated, they are the text.
 """
 
 FIRST_COMMA_WORDS = 2
@@ -14,30 +14,30 @@ FIRST_MAX_WORDS = 8
 COMMA_WORDS = 8
 MAX_WORDS = 30
 MAX_CHARS = 400
-"""Even a text without any white space is cut here: no clause is longer."""
+"""Maximum clause; even text without white space is split here."""
 
 SENTENCE_ENDS = ".!?…"
 COMMAS = ",;:—–"
 CLOSERS = "\"')]}”’»*_"
-"""May stand between the punctuation and the white space: quotes, brackets, Markdown emphasis."""
+"""Characters allowed between punctuation and white space: quotes, brackets, Markdown emphasis."""
 OPENERS = "\"'([{“‘«*_"
 NEVER_LAST = (
     *("dr", "mr", "mrs", "ms", "prof", "rev", "hon", "gen", "col", "sgt", "capt", "lt", "sen"),
     *("rep", "gov", "sr", "st", "mt", "dept", "vs", "cf", "approx", "est", "fig", "vol"),
     *("e.g", "i.e", "u.s", "u.k"),
 )
-"""Abbreviations that something belongs to: a name, a number, the rest of the sentence."""
+"""Abbreviations that never end a sentence: a name, a number or the rest of the sentence follows."""
 MAYBE_LAST = (
     *("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec"),
     *("mon", "tue", "tues", "wed", "thu", "thur", "thurs", "fri"),
     *("ave", "blvd", "rd", "hwy", "apt", "ste", "ext", "tel", "no", "nos", "etc"),
     *("jr", "inc", "ltd", "co", "corp"),
 )
-"""And those that end a sentence where a capital letter follows. "No." is a word as well."""
+"""Abbreviations that end a sentence if a capital letter follows. "No." is also a word."""
 
 
 def ends_sentence(word: str) -> bool:
-    """Whether a written word can end a sentence."""
+    """Returns whether a written word can end a sentence."""
     word = word.rstrip(CLOSERS)
     if not word or word[-1] not in SENTENCE_ENDS:
         return False
@@ -47,8 +47,8 @@ def ends_sentence(word: str) -> bool:
 
 
 def is_maybe_last(word: str) -> bool:
-    """Whether a word that can end a sentence may as well be an abbreviation in the middle of one:
-    "Jan." or, by its dots, "Ph.D."."""
+    """Returns whether a word that can end a sentence may also be an abbreviation within one: "Jan."
+    or, by its dots, "Ph.D."."""
     stem = _abbreviated(word.rstrip(CLOSERS))
     parts = stem.split(".")
     dotted = len(parts) > 1 and all(len(part) <= 3 and part.isalpha() for part in parts)
@@ -56,18 +56,18 @@ def is_maybe_last(word: str) -> bool:
 
 
 def _abbreviated(word: str) -> str:
-    """What stands before its last dot; nothing when it has none."""
+    """Returns the part before its last dot; empty if there is none."""
     return word[:-1].lstrip(OPENERS) if word.endswith(".") else ""
 
 
 def ends_clause(word: str) -> bool:
-    """Whether a written word ends with a comma or its like."""
+    """Returns whether a written word ends with a comma or similar."""
     word = word.rstrip(CLOSERS)
     return bool(word) and word[-1] in COMMAS
 
 
 class ClauseSplitter:
-    """Text in, whole clauses out; ``end`` gives the rest."""
+    """Streaming text in, clauses out; `end` returns the rest."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -79,10 +79,10 @@ class ClauseSplitter:
         self._word_start = 0
         self._words = 0
         self._doubtful: int | None = None
-        """A place that is to be cut if a capital letter follows."""
+        """A position to split at if a capital letter follows."""
 
     def write(self, text: str) -> list[str]:
-        """Take the next piece of text; return the clauses it completes."""
+        """Adds text and returns the clauses that it completes."""
         self._text += text
         clauses = []
         while (cut := self._next_cut()) is not None:
@@ -93,7 +93,7 @@ class ClauseSplitter:
         return clauses
 
     def end(self) -> list[str]:
-        """Return what is left and begin anew."""
+        """Returns the rest and resets."""
         rest, self._text = self._text, ""
         self._first = True
         self._restart()
@@ -112,7 +112,8 @@ class ClauseSplitter:
         return None
 
     def _is_cut(self, place: int) -> bool:
-        """Whether a clause ends with the character at `place`; called for each place in turn."""
+        """Returns whether a clause ends with the character at `place`; call it for each position in
+        turn."""
         char = self._text[place]
         if self._seen >= MAX_CHARS:
             return True
@@ -134,5 +135,5 @@ class ClauseSplitter:
             return True
         if ends_clause(word):
             return self._words >= (FIRST_COMMA_WORDS if self._first else COMMA_WORDS)
-        # "1." that opens a list is no sentence.
+        # "1." that starts a list item is not a sentence.
         return space == "\n" or (ends_sentence(word) and not word[:-1].isdigit())

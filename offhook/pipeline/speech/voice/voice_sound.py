@@ -1,7 +1,7 @@
-"""From what a voice model makes to what is played: no silence around it, one loudness, any speed.
+"""Post-processes a voice model's audio: trims silence, normalizes loudness and changes the speed.
 
-All 24 kHz. The sound goes through in blocks of 20 ms counted from the reply's beginning, so what
-comes out does not depend on how it came in.
+All audio is 24 kHz. It is processed in 20 ms blocks counted from the start of the reply, so the
+output does not depend on how the input was chunked.
 """
 
 from fractions import Fraction
@@ -14,35 +14,35 @@ from offhook.media.pcm import RATE_OUT, Pcm
 
 BLOCK = RATE_OUT // 50
 LEVEL_RMS = 3677.0
-"""-19 dBFS while the voice speaks, which makes -20 with the pauses between its words."""
+"""Target level while speaking, -19 dBFS, which averages -20 with the pauses."""
 SILENCE_RMS = 104.0
-"""-50 dBFS: below it nothing is heard beside speech."""
+"""Silence threshold, -50 dBFS; quieter sound is inaudible next to speech."""
 SPEECH_RMS = 184.0
-"""-45 dBFS: what is below it says nothing about the voice's loudness."""
+"""Speech threshold, -45 dBFS; quieter blocks do not count for the voice's loudness."""
 SPEECH_RANGE = 0.1
-"""Of the voice's level so far (-20 dB): likewise."""
+"""The same threshold relative to the voice's level (-20 dB)."""
 LEVEL_BLOCKS = 150
-"""Of speech, 3 s: how long the level remembers."""
+"""Time constant of the level: 3 s of speech."""
 GAIN_STEP = 10 ** (3 / 20 / 50)
-"""The most that the gain changes in a block of speech: 3 dB a second."""
+"""Maximum gain change per speech block: 3 dB a second."""
 LEAST_GAIN, MOST_GAIN = 0.25, 4.0
 KNEE = 0.8 * 32767
-"""Up to here a sample is what it is; above, it is bent so that it stays under CEILING."""
+"""Samples up to here are unchanged; above, they are compressed to stay below CEILING."""
 CEILING = 0.99 * 32767
 LEAD = RATE_OUT // 100
-"""Kept before the first block that is heard: soft consonants begin there."""
+"""Audio kept before the first audible block, where soft consonants start."""
 TAIL = RATE_OUT // 20
-"""Kept after the last."""
+"""Audio kept after the last audible block."""
 FADE = RATE_OUT // 200
 HELD_SILENCE = RATE_OUT * 400 // 1000
-"""Silence held back because it may be the end. More goes out: it is a pause."""
+"""Silence held back because it may be the end; longer silence is a pause and is emitted."""
 FRAME = RATE_OUT // 100
 QUIET_RMS = 412.0
-"""-38 dBFS: a frame of 10 ms below it may be a gap between words."""
+"""Gap threshold, -38 dBFS: a quieter 10 ms frame may be a gap between words."""
 GAP_FRAMES = 5
-"""As many quiet ones in a row are a gap; a stop within a word is shorter, most of the time."""
+"""Consecutive quiet frames that make a gap; stops within words are usually shorter."""
 MOST_HELD = RATE_OUT * 1500 // 1000
-"""Sound held back for want of a gap; of more, the quietest frame of so much is taken for one."""
+"""Audio held back for lack of a gap; beyond it the quietest frame counts as one."""
 
 Float = npt.NDArray[np.float32]
 _RAMP = (np.arange(BLOCK, dtype=np.float32) + 1) / BLOCK
@@ -50,8 +50,8 @@ _NOTHING = np.empty(0, np.int16)
 
 
 class VoiceSound:
-    """The sound of one reply. `gain` is that with which the voice's last reply ended, 1 for a voice
-    not heard before; `speed`, 0.5..2, keeps the pitch."""
+    """Processes the audio of one reply. `gain` is the final gain of the voice's last reply, 1 for a
+    new voice; `speed`, 0.5..2, keeps the pitch."""
 
     def __init__(self, speed: float = 1.0, gain: float = 1.0) -> None:
         self.gain = gain
@@ -64,12 +64,12 @@ class VoiceSound:
         self._outlet = _Outlet()
 
     def starved(self, starved: bool) -> None:
-        """Whether the voice waits for text. While it does, only whole words go out: what is after
-        the last gap between words waits for more."""
+        """Sets whether the voice waits for text. While it does, only whole words are emitted: audio
+        after the last gap waits for more."""
         self._outlet.starved = starved
 
     def push(self, pcm: Pcm) -> Pcm:
-        """The next samples; returns those ready to be played, all of them as a rule."""
+        """Adds samples and returns those ready to play, usually all."""
         if len(self._rest):
             pcm = np.concatenate([self._rest, pcm])
         whole = len(pcm) // BLOCK * BLOCK
@@ -77,7 +77,7 @@ class VoiceSound:
         return self._outlet.push(self._process(pcm[:whole]))
 
     def finish(self) -> Pcm:
-        """The last samples, without the silence after the last that is heard."""
+        """Returns the last samples, without trailing silence."""
         sound = self._process(self._rest)
         if self._tempo:
             sound = np.concatenate([sound, self._tempo.finish()])
@@ -92,7 +92,7 @@ class VoiceSound:
         return self._tempo.push(sound) if self._tempo else sound
 
     def _levelled(self, sound: Float) -> Pcm:
-        """With the gain of this moment, which follows the voice slowly."""
+        """Applies the current gain, which follows the voice slowly."""
         blocks = -(-len(sound) // BLOCK)
         edges = np.empty(blocks + 1, np.float32)
         edges[0] = self.gain
@@ -107,7 +107,7 @@ class VoiceSound:
         return _bent(sound)
 
     def _next_gain(self, power: float) -> float:
-        """The gain after a block of so much power (mean square)."""
+        """Returns the gain after a block with this power (mean square)."""
         level = self._power / max(1, self._blocks)
         if power < SPEECH_RMS**2 or power < level * SPEECH_RANGE**2:
             return self.gain
@@ -122,8 +122,7 @@ class VoiceSound:
         return self.gain
 
     def _without_lead(self, sound: Pcm) -> Pcm:
-        """Nothing until something is heard; then a little before it, faded in, and all from there
-        on."""
+        """Drops leading silence except for a short faded-in lead."""
         sound = np.concatenate([self._lead, sound])
         heard = np.flatnonzero(_powers(sound) > SILENCE_RMS**2)
         if not len(heard):
@@ -138,7 +137,7 @@ class VoiceSound:
 
 
 def _powers(sound: Pcm) -> Float:
-    """Mean squares of the frames; a last one that is not whole counts as whole."""
+    """Returns the mean squares of the frames; an incomplete last one counts as complete."""
     frames = -(-len(sound) // FRAME)
     padded = np.zeros(frames * FRAME, np.float32)
     padded[: len(sound)] = sound
@@ -148,7 +147,7 @@ def _powers(sound: Pcm) -> Float:
 
 
 def _bent(sound: Float) -> Pcm:
-    """Whole samples, of which none is clipped. Changes `sound`."""
+    """Compresses peaks and returns integer samples without clipping. Modifies `sound`."""
     size = float(max(sound.max(), -sound.min()))
     if size > KNEE:
         over = np.abs(sound) > KNEE
@@ -160,9 +159,9 @@ def _bent(sound: Float) -> Pcm:
 
 
 class Tempo:
-    """Faster or slower at the same pitch, by FFmpeg's atempo (waveform-similarity overlap-add).
+    """Changes the tempo at constant pitch with FFmpeg's atempo (waveform-similarity overlap-add).
 
-    Half a tenth of a second stays in it until `finish`.
+    It retains 50 ms until `finish`.
     """
 
     def __init__(self, speed: float) -> None:
@@ -205,16 +204,17 @@ class Tempo:
 
 
 class _Outlet:
-    """Lets the sound go, but for silence that may be the end and, while starved, half words."""
+    """Passes audio on, except for silence that may be the end and, while starved, incomplete
+    words."""
 
     def __init__(self) -> None:
         self.starved = False
         self._held = _NOTHING
         self._powers: list[float] = []
-        """Mean squares of the whole frames of what is held."""
+        """Mean squares of the complete frames held back."""
 
     def push(self, pcm: Pcm) -> Pcm:
-        """Whole frames, all but those that are held back."""
+        """Returns complete frames, except those held back."""
         held = np.concatenate([self._held, pcm]) if len(self._held) else pcm
         frames, known = len(held) // FRAME, len(self._powers)
         if frames > known:
@@ -227,7 +227,7 @@ class _Outlet:
         return held[: going * FRAME]
 
     def finish(self) -> Pcm:
-        """Up to a little after the last that is heard, faded out."""
+        """Returns the rest up to shortly after the last audible frame, faded out."""
         self._powers = _powers(self._held).tolist()
         heard = self._last_loud() * FRAME
         sound = self._held[: heard + TAIL].copy()
@@ -237,14 +237,14 @@ class _Outlet:
         return sound
 
     def _last_loud(self) -> int:
-        """The number of frames up to the last that is heard."""
+        """Returns the number of frames up to the last audible one."""
         for number in range(len(self._powers), 0, -1):
             if self._powers[number - 1] > SILENCE_RMS**2:
                 return number
         return 0
 
     def _last_gap(self) -> int:
-        """The number of frames up to the end of the last gap between words."""
+        """Returns the number of frames up to the end of the last gap between words."""
         gap, end = 0, 0
         for number, power in enumerate(self._powers, 1):
             gap = gap + 1 if power < QUIET_RMS**2 else 0

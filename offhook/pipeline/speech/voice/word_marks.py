@@ -1,11 +1,11 @@
-"""Which of the words being said are over, from the sound itself.
+"""Finds which words have been spoken, from the audio.
 
-A voice model says the words in order and does not tell when. Each word has a length by its letters
-and syllables; a clock that runs with the speech (speech_clock.py) is where the voice is among them.
-How slow the voice is against these lengths, and after which words it paused, is found out on the
-way: a pause is most likely where punctuation is. A few hypotheses of where the last pause was are
-kept, each with a Kalman filter of the slowness (one state: slowness; one observation a pause: the
-speech since the pause before it).
+A voice model speaks the words in order but does not say when. Each word has an expected length by
+its letters and syllables; a clock that runs with the speech (speech_clock.py) gives the position
+among them. The voice's slowness relative to these lengths, and the words after which it paused, are
+estimated on the way: pauses are most likely at punctuation. Several hypotheses of the last pause's
+position are kept, each with a Kalman filter of the slowness (one state; one observation per pause:
+the speech since the previous pause).
 """
 
 import re
@@ -19,30 +19,31 @@ from offhook.pipeline.speech.streams.speech_clock import SpeechClock
 from offhook.pipeline.speech.text.spoken_text import SpokenWord
 
 LETTER_MS, SYLLABLE_MS = 50.0, 40.0
-"""What a letter adds to a word, and a group of vowels; of no voice in particular."""
+"""Expected length of a letter and of a vowel group, for an average voice."""
 SPELT_MS = 230.0
-"""A letter said by its name, or a digit."""
+"""Expected length of a spelled letter or a digit."""
 HAN_MS, KANA_MS, HANGUL_MS = 230.0, 130.0, 190.0
 LAST_MS = 150.0
-"""A word is drawn out before a pause."""
+"""Lengthening of a word before a pause."""
 SLOWNESS_DEVIATION = 0.2
-"""Of an unknown voice against the lengths above."""
+"""Standard deviation of an unknown voice's slowness."""
 LEAST_DEVIATION = 0.05
-"""Of a voice that has been heard: nobody speaks always alike."""
+"""Minimum standard deviation of a known voice, since nobody speaks uniformly."""
 MOST_SURPRISE = 2.0
-"""Standard deviations of a reply that are learnt from."""
+"""Maximum standard deviations that one reply may teach."""
 WORD_VARIANCE = 30.0
-"""ms² of deviation for each ms of length: a word of 330 ms is 100 ms off."""
+"""Variance in ms² per ms of length: a word of 330 ms is off by 100 ms."""
 PAUSES = {"": 0.02, ",": 0.6, ".": 0.93}
-"""How likely a voice pauses after a word without punctuation, with a comma, with a full stop."""
+"""Probability of a pause after a word without punctuation, with a comma, with a full stop."""
 NO_WORD = 0.02
-"""How likely a pause is not between words at all: a long stop, a breath."""
+"""Probability that a pause is not between words: a long stop, a breath."""
 HYPOTHESES = 4
 FARTHEST = 4.0
-"""Standard deviations between where the clock is and a word that may have just ended."""
+"""Maximum distance, in standard deviations, between the clock and the end of a word that may just
+have ended."""
 HELD = {",": 0.55, ".": 1.5}
-"""Standard deviations the voice may seem to be past punctuation without a pause: as long as it is
-likelier that it is not there yet."""
+"""How far, in standard deviations, the voice may seem to be past punctuation without a pause; until
+then it more likely has not reached it."""
 
 _FULL_STOP = re.compile(r"[.!?…。！？]['\"”’»)\]」』]*$")
 _COMMA = re.compile(r"[,;:—–，、；：]['\"”’»)\]」』]*$")
@@ -51,7 +52,7 @@ _VOWELS = re.compile(r"[aeiouyæœøаеёиоуыэюяіїєαεηιουω]+")
 
 @lru_cache(4096)
 def length_ms(spoken: str) -> float:
-    """How long the word takes to say, about, without what punctuation adds."""
+    """Returns the approximate length of a word, without the effect of punctuation."""
     total = 0.0
     for word in spoken.split():
         if word.isupper() and 1 < len(word) <= 5 and word.isascii():
@@ -77,24 +78,25 @@ def _letter_ms(char: str) -> float:
 
 
 def punctuation(spoken: str) -> str:
-    """What a word ends with: "." for a full stop or its like, "," for a comma or its like."""
+    """Returns the punctuation that ends a word: "." for a full stop or similar, "," for a comma or
+    similar."""
     if _FULL_STOP.search(spoken):
         return "."
     return "," if _COMMA.search(spoken) else ""
 
 
 class Pace:
-    """How slow a voice is, learnt from its replies: one for each voice, handed to its next."""
+    """A voice's slowness, learned from its replies and passed from one to the next."""
 
     def __init__(self) -> None:
         self.slowness = 1.0
         self.variance = SLOWNESS_DEVIATION**2
 
     def learn(self, heard_ms: float, length: float) -> None:
-        """A whole reply: the speech in it and the length of its words."""
+        """Learns from a whole reply: the ms of speech and the expected length of its words."""
         spread = self.variance * length**2 + WORD_VARIANCE * length
         gain = self.variance * length / spread
-        # A reply that broke off, or of which words were left out, shall not be learnt from much.
+        # A reply that broke off, or omitted words, must not teach much.
         most = MOST_SURPRISE * sqrt(spread)
         error = min(max(heard_ms - self.slowness * length, -most), most)
         self.slowness += gain * error
@@ -103,26 +105,26 @@ class Pace:
 
 @dataclass(frozen=True)
 class _Hypothesis:
-    """Where the last pause was."""
+    """A hypothesis of where the last pause was."""
 
     word: int
-    """The number of the first word after it."""
+    """Index of the first word after it."""
     at: float
-    """The length of the words before it, ms."""
+    """Length of the words before it, in ms."""
     since: float
-    """What the clock showed at the pause."""
+    """The clock at the pause."""
     slowness: float
     variance: float
     likelihood: float
-    """Logarithm, but for a constant."""
+    """Log-likelihood up to a constant."""
 
     def spread(self, length: float) -> float:
-        """Variance of the speech that so long a stretch of words takes, ms²."""
+        """Returns the variance, in ms², of the speech over words of this length."""
         return self.variance * length**2 + WORD_VARIANCE * length
 
 
 class WordMarks:
-    """Words in as they are written, sound in as it is played; words out as they end."""
+    """Written words and played audio in; words out as they end."""
 
     def __init__(self, speed: float = 1.0, pace: Pace | None = None) -> None:
         self._clock = SpeechClock(speed)
@@ -143,8 +145,8 @@ class WordMarks:
         self._punctuation.append(mark)
 
     def heard(self, pcm: Pcm) -> list[str]:
-        """The texts of the words that end in this piece (24 kHz). The last word written ends with
-        a pause or with `finish`: until then nobody knows that it is the last."""
+        """Returns the texts of the words that end in this piece (24 kHz). The last word ends with a
+        pause or with `finish`, since it is not known to be the last before."""
         ms, before_pause = self._clock.hear(pcm)
         if before_pause is not None:
             self._heard_ms += before_pause
@@ -154,7 +156,7 @@ class WordMarks:
         return self._told_up_to(self._words_over())
 
     def finish(self) -> list[str]:
-        """The texts of the words left, once all the sound has been heard."""
+        """Returns the texts of the remaining words, once all audio has been heard."""
         if self._ends and self._ends[-1]:
             self._pace.learn(self._heard_ms, self._ends[-1])
         return self._told_up_to(len(self._texts))
@@ -175,7 +177,8 @@ class WordMarks:
         return over
 
     def _holds(self, best: _Hypothesis, word: int, place: float) -> bool:
-        """Whether the word's end, of which a pause should tell, has likely not been reached."""
+        """Returns whether the end of a word that should be followed by a pause has probably not
+        been reached."""
         deviations = HELD.get(self._punctuation[word])
         if deviations is None:
             return False
@@ -183,7 +186,7 @@ class WordMarks:
         return place - self._ends[word] < deviations * deviation
 
     def _pause(self) -> None:
-        """A pause has been heard: every hypothesis puts it after each word it can be after."""
+        """Handles a pause: every hypothesis places it after each possible word."""
         candidates = [new for old in self._hypotheses for new in self._after_pause(old)]
         candidates.sort(key=lambda hypothesis: -hypothesis.likelihood)
         best: dict[tuple[int, float], _Hypothesis] = {}

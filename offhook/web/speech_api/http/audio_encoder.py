@@ -1,7 +1,7 @@
-"""24 kHz sound as a file in the formats that programs ask for, written while it is made.
+"""Encodes 24 kHz audio while it is produced.
 
-Into a file that cannot seek, as the body of an answer, every frame goes out as soon as it is whole,
-and what a header says of the length is left open. In one that can, the headers are put right at the
+For output that cannot seek, such as a response body, each frame is written as soon as it is
+complete, and lengths in headers are left open. For seekable output the headers are corrected at the
 end.
 """
 
@@ -25,24 +25,24 @@ MEDIA_TYPES: dict[Format, str] = {
     "pcm": f"audio/pcm;rate={RATE_OUT};encoding=signed-integer;bits=16;channels=1",
 }
 ENDLESS = 0xFFFFFFFF
-"""The length in a WAV header of sound whose end is not known yet."""
+"""Length in the WAV header while the end is unknown."""
 _WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
 class Encoder(ABC):
-    """Sound into a file, which stays open. Raises OSError."""
+    """Encodes audio into a file, which stays open. Raises OSError."""
 
     @abstractmethod
     def write(self, pcm: Pcm) -> None: ...
 
     @abstractmethod
     def close(self) -> None:
-        """No more comes."""
+        """Writes the end of the file."""
 
 
 def open_encoder(form: Format, file: IO[bytes], faster: float = 1.0) -> Encoder:
-    """Into a file that is open for writing; so many times faster, 0.5..2, at the same pitch. Takes
-    a moment the first time, when FFmpeg is loaded."""
+    """Creates an encoder into an open file; `faster`, 0.5..2, changes the tempo at constant pitch.
+    The first call loads FFmpeg."""
     encoder: Encoder
     match form:
         case "pcm":
@@ -55,7 +55,7 @@ def open_encoder(form: Format, file: IO[bytes], faster: float = 1.0) -> Encoder:
 
 
 class PcmEncoder(Encoder):
-    """Bare samples, little-endian."""
+    """Raw little-endian samples."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -86,7 +86,7 @@ class WavEncoder(PcmEncoder):
 
 
 def _wav_header(size: int) -> bytes:
-    """Of so many bytes of sound."""
+    """Returns the header for `size` bytes of audio."""
     whole = min(size + _WAV_HEADER.size - 8, ENDLESS)
     form = (b"fmt ", 16, 1, 1, RATE_OUT, 2 * RATE_OUT, 2, 16)
     return _WAV_HEADER.pack(b"RIFF", whole, b"WAVE", *form, b"data", min(size, ENDLESS))
@@ -94,7 +94,7 @@ def _wav_header(size: int) -> bytes:
 
 @dataclass(frozen=True)
 class _Codec:
-    """What FFmpeg calls it."""
+    """FFmpeg's names and options."""
 
     container: str
     name: str
@@ -104,7 +104,7 @@ class _Codec:
 
 
 _CODECS: dict[Format, _Codec] = {
-    # Without the reservoir no frame needs bits of an earlier one, and none waits for a later.
+    # Without the bit reservoir frames are independent of each other and need no later one.
     "mp3": _Codec("mp3", "libmp3lame", 64_000, {"reservoir": "0"}, {"id3v2_version": "0"}),
     "opus": _Codec("ogg", "libopus", 48_000, muxing={"page_duration": "20000"}),
     "aac": _Codec("adts", "aac", 64_000),
@@ -119,7 +119,7 @@ _CODECS: dict[Format, _Codec] = {
 
 class AvEncoder(Encoder):
     def __init__(self, codec: _Codec, file: IO[bytes]) -> None:
-        import av  # not before it is needed: it takes tens of megabytes
+        import av  # loaded only when needed: it takes tens of megabytes
 
         self._frame = av.AudioFrame
         muxing = {"flush_packets": "1", **codec.muxing}
@@ -148,10 +148,10 @@ class AvEncoder(Encoder):
 
 
 class FasterEncoder(Encoder):
-    """With the voice faster or slower than it spoke."""
+    """Encodes with a changed tempo."""
 
     def __init__(self, encoder: Encoder, faster: float) -> None:
-        from offhook.pipeline.speech.voice.voice_sound import Tempo  # which needs FFmpeg
+        from offhook.pipeline.speech.voice.voice_sound import Tempo  # requires FFmpeg
 
         self._encoder = encoder
         self._tempo = Tempo(faster)
@@ -177,24 +177,24 @@ class _OneWay(io.RawIOBase):
 
 
 def one_way(take: Callable[[bytes], object]) -> IO[bytes]:
-    """A file that cannot seek, of which each part is given away as it is written."""
+    """Returns a file that cannot seek and passes each chunk written to `take`."""
     return cast(IO[bytes], _OneWay(take))
 
 
 class StreamEncoder:
-    """Sound in, the bytes of an endless file out."""
+    """Encodes audio into the bytes of an endless file."""
 
     def __init__(self, form: Format, faster: float = 1.0) -> None:
         self._parts: list[bytes] = []
         self._encoder = open_encoder(form, one_way(self._parts.append), faster)
 
     def push(self, pcm: Pcm) -> bytes:
-        """What of the file is ready now."""
+        """Returns the bytes that are ready."""
         self._encoder.write(pcm)
         return self._taken()
 
     def finish(self) -> bytes:
-        """The rest of it."""
+        """Returns the remaining bytes."""
         self._encoder.close()
         return self._taken()
 

@@ -1,9 +1,9 @@
 """Any audio or video file to text: piece by piece as it is decoded, each as one utterance of a
 recognizer's stream.
 
-A file is cut at quiet places and is never in memory as a whole. What somebody sends is hostile:
-only formats that are one file are read (a playlist names others), and how long the sound is, is
-counted and not believed.
+A file is split at quiet places and never in memory as a whole. Uploads are untrusted: only
+self-contained formats are read (a playlist refers to others), and the duration is counted rather
+than believed.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from offhook.pipeline.speech.recognizer import EngineError, Final, RecognizerStr
 from offhook.pipeline.speech.streams.audio_chunks import SEARCH_S, split
 from offhook.web.speech_api.http.transcript import Segment
 
-if TYPE_CHECKING:  # imported when a file comes: a server that hears none does without
+if TYPE_CHECKING:  # loaded with the first file, to save memory
     import av
     from av.container import InputContainer
 
@@ -38,7 +38,7 @@ EARLY_S = (2.0, 4.0, 8.0)
 (42 s of read speech) 38 % are wrong in pieces of 2 s only, 22 % in growing ones, 23 % in pieces of
 8 s, 27 % in pieces of 27 s."""
 LEAST_S = 1.0
-"""s. A last piece that would be shorter stays with the one before."""
+"""Minimum last piece in s; a shorter one is merged with the previous one."""
 PIECES_AHEAD = 3
 """Pieces given to the engine beyond the one whose text is next, so that the engine never waits."""
 PIECES_AHEAD_EARLY = 1
@@ -48,13 +48,13 @@ FEED_SAMPLES = RATE_IN
 SILENCE_PEAK = 4
 """A piece with no sample beyond it (-78 dB) is silence and is not given to the engine."""
 MIN_RATE, MAX_RATE = 1_000, 768_000
-"""Hz. Each sample of a file of 1 Hz would become 16 000."""
+"""Accepted sample rates in Hz; each sample of a 1 Hz file would become 16 000."""
 MAX_FAULTS = 1_000
-"""Packets that cannot be decoded; beyond, the rest of the file is given up."""
+"""Undecodable packets after which the rest of the file is skipped."""
 MANY_PACKETS = 10_000
 PACKET_S = 0.001
-"""s. A file of more packets than many, which on the whole are shorter, is made to be slow; no
-codec's are. The rest of it is given up."""
+"""Minimum mean packet duration in s; a file with many shorter packets is malicious, and the rest of
+it is skipped."""
 
 FORMATS = (
     *("aac", "ac3", "ac4", "act", "aiff", "alaw", "amr", "amrnb", "amrwb", "ape", "apm", "asf"),
@@ -83,12 +83,12 @@ hosts (hls, dash, concat, imf, sdp, image2), devices, and texts that are drawn."
 
 
 class FileError(ValueError):
-    """A file that cannot be read; the message says why, after the file's path and a colon."""
+    """Raised for an unreadable file; the message is the path, a colon and the reason."""
 
 
 @dataclass(frozen=True)
 class RawPcm:
-    """A file that is nothing but samples: 16-bit, little-endian, interleaved."""
+    """A file of raw samples: 16-bit, little-endian, interleaved."""
 
     rate: int
     channels: int = 1
@@ -102,10 +102,10 @@ class Piece:
     """Audio of a file between two quiet places."""
 
     start: int
-    """In samples of the file."""
+    """Position in samples of the file."""
     pcm: Pcm
     total: float | None
-    """The file's length in s, where it says so."""
+    """Duration of the file in s, if known."""
 
     @property
     def end(self) -> int:
@@ -234,7 +234,7 @@ def _blocks(
         blocks: list[Pcm] = []
         ended = len(faults) > MAX_FAULTS or count > MANY_PACKETS + converter.seconds / PACKET_S
         try:
-            # When the packet before was an error, it was the last.
+            # An error on the previous packet means that it was the last.
             packet = None if ended else next(packets, None)
             for frame in packet.decode() if packet is not None else ():
                 if isinstance(frame, av.AudioFrame):
@@ -309,7 +309,7 @@ def _counted(path: Path, raw: RawPcm | None, most_s: float) -> float:
                 if seconds > most_s:
                     raise _too_long(path, most_s)
         except (av.FFmpegError, OSError, LookupError):
-            pass  # cut off here: decoding will say so
+            pass  # truncated: decoding will report it
     return seconds
 
 
@@ -343,7 +343,7 @@ class SegmentProgress:
 
     segment: Segment
     total: float | None
-    """The file's length in s, where it says so."""
+    """Duration of the file in s, if known."""
 
     @property
     def done(self) -> float | None:
@@ -365,8 +365,8 @@ class FileTranscription:
         """Pieces without text yet, oldest first."""
         self._early = early
         self._fed = 0
-        """Samples given to the stream up to the next piece: times of words count from the
-        stream's beginning."""
+        """Samples fed to the stream before the next piece; word times count from the start of the
+        stream."""
         self._ended = False
 
     async def begin(self) -> None:

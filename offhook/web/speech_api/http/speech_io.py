@@ -1,7 +1,7 @@
-"""POST /v1/audio/speech, /speech/stream and /speech/pcm: a text as sound, sent as it is made.
+"""POST /v1/audio/speech, /speech/stream and /speech/pcm: synthesizes a text and streams the audio.
 
-The answer begins with the first sound, in every format; what goes wrong before is an error with a
-status of its own. Later, a stream of events says it in an event; bare sound breaks off.
+The response starts with the first audio, in every format; earlier failures are HTTP errors. Later
+failures are an event in an event stream; plain audio is cut off.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from aiohttp import web
 from loguru import logger
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.pipeline.speech.recognizer import EngineError, NotPossible
+from offhook.pipeline.speech.recognizer import EngineError, UnsupportedRequest
 from offhook.pipeline.speech.synthesizer import Speech, Synthesizer, SynthesizerStream, UnknownVoice
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.audio_encoder import (
@@ -34,26 +34,26 @@ from offhook.web.speech_api.reply_cache_io import REPLIES, SpeechCache, choose
 from offhook.web.speech_api.server_io import CONTEXT, SPEECH, RequestContext, SpeechServer, fault_of
 
 BODY_S = 20.0
-"""For the whole body to come."""
-UNTAKEN_S = 60.0
-"""A client that reads nothing for so long is disconnected."""
+"""Time limit in s for the whole body."""
+UNREAD_S = 60.0
+"""Time in s without reading after which a client is disconnected."""
 IN_MEMORY_BYTES = 4 << 20
-"""Of an answer that is sent at once; a longer one waits on disk."""
+"""Size up to which a non-streamed response is kept in memory; a longer one is stored on disk."""
 BLOCK_BYTES = 1 << 18
 CHARS_PER_TOKEN = 4
 TOKENS_PER_S = 12.5
-"""`usage` counts as for English text, and as Qwen3-TTS makes sound, whichever engine speaks."""
+"""`usage` assumes English text and Qwen3-TTS's token rate, whichever engine is used."""
 
 
 @dataclass
 class Reply:
-    """The sound of an answer, and its source."""
+    """The audio of a response, and its source."""
 
     pieces: AsyncIterator[Speech]
     stream: SynthesizerStream | None = None
-    """The engine's stream that makes the pieces; None: they come from the cache."""
+    """The engine's stream that produces the pieces; None: they come from the cache."""
     keep: Callable[[list[Speech]], None] | None = None
-    """Called with all pieces once the engine has made the last."""
+    """Called with all pieces once the engine has finished."""
 
 
 async def speech(request: web.Request) -> web.StreamResponse:
@@ -71,7 +71,7 @@ async def speech_pcm(request: web.Request) -> web.StreamResponse:
 async def _speak(
     request: web.Request, form: Format | None = None, *, always: bool = False
 ) -> web.StreamResponse:
-    """`form`: the only format of this path; `always`: the path always streams."""
+    """`form` is the only format of this path; `always` means that the path always streams."""
     server, context = request.app[SPEECH], request[CONTEXT]
     async with server.request("speech", context) as turn:
         wanted = server.request_to_speak(await _body(request), form)
@@ -105,8 +105,8 @@ async def _body(request: web.Request) -> bytes:
 
 
 def _has_directive(request: web.Request, name: str) -> bool:
-    """Whether the client says so in Cache-Control: no-store, the reply is not to be kept; no-cache,
-    it is to be spoken anew (RFC 9111 §5.2.1)."""
+    """Returns whether Cache-Control has the directive: no-store, the reply is not cached; no-cache,
+    it is synthesized again (RFC 9111 §5.2.1)."""
     said = request.headers.get("Cache-Control", "").lower().split(",")
     return name in (directive.strip() for directive in said)
 
@@ -118,14 +118,14 @@ async def _reply(
     cache: SpeechCache | None,
     anew: bool,
 ) -> Reply:
-    """Without the engine, if the voice is known to last and the reply is kept; `anew`: that is not
-    looked for. Raises ApiError, EngineError."""
+    """Returns a cached reply if the voice is permanent, else one from the engine; `anew` skips the
+    cache. Raises ApiError, EngineError."""
     voice = cache.voice(_engine(server), wanted.voice) if cache is not None else None
     if voice is None:
         voice = await choose(await _loaded(server, context), wanted.voice)
         if cache is not None:
             cache.remember(_engine(server), wanted.voice, voice)
-    # What must not be kept here, or not come from here, must not there either.
+    # A remote engine must not use its cache either.
     options = replace(wanted.voice_options(voice.name), cache=cache is not None and not anew)
     keep = None
     if cache is not None and (key := cache.key(_engine(server), wanted.input, voice, options)):
@@ -153,15 +153,16 @@ async def _loaded(server: SpeechServer, context: RequestContext) -> Synthesizer:
 
 def _not_possible(error: ValueError) -> ApiError:
     param = "voice" if isinstance(error, UnknownVoice) else None
-    code = "not_possible" if isinstance(error, NotPossible) else None
+    code = "not_possible" if isinstance(error, UnsupportedRequest) else None
     return ApiError(400, str(error), param, code)
 
 
-# --- the answer ---
+# --- the response ---
 
 
 async def respond(request: web.Request, wanted: SpeechRequest, reply: Reply) -> web.StreamResponse:
-    """The reply as `wanted` wants it. Raises ApiError, EngineError while nothing was sent."""
+    """Sends the reply in the requested form. Raises ApiError, EngineError while nothing has been
+    sent."""
     server, context = request.app[SPEECH], request[CONTEXT]
     context.format = wanted.response_format
     try:
@@ -176,7 +177,7 @@ async def respond(request: web.Request, wanted: SpeechRequest, reply: Reply) -> 
 async def _measured(
     server: SpeechServer, context: RequestContext, reply: Reply
 ) -> AsyncIterator[Speech]:
-    """The pieces, as they are made, timed and counted, and kept at the end. Raises ApiError,
+    """Yields the pieces, measures them, and caches the complete reply. Raises ApiError,
     EngineError."""
     made: list[Speech] = []
     try:
@@ -195,7 +196,7 @@ async def _measured(
 
 
 class _Response:
-    """One answer."""
+    """One response."""
 
     def __init__(
         self, request: web.Request, wanted: SpeechRequest, reply: Reply, buffer: AudioBuffer
@@ -212,14 +213,14 @@ class _Response:
                 if events
                 else MEDIA_TYPES[wanted.response_format],
                 "Cache-Control": "no-store",
-                "X-Accel-Buffering": "no",  # nginx would gather it before it goes on
+                "X-Accel-Buffering": "no",  # prevents buffering in nginx
                 "X-Cache": "hit" if reply.stream is None else "miss",
             }
         )
         self._wrapped = _delta if events else bytes
 
     async def as_made(self) -> web.StreamResponse:
-        # FFmpeg is loaded while the engine makes the first sound.
+        # FFmpeg is loaded while the engine produces the first audio.
         wanted = self._wanted
         encoder = await asyncio.to_thread(StreamEncoder, wanted.response_format, wanted.faster)
         sound: Pcm | None = await self._first()
@@ -242,7 +243,7 @@ class _Response:
         return self._response
 
     async def at_once(self) -> web.StreamResponse:
-        """When all is there, with its length."""
+        """Sends the complete response with its length."""
         wanted = self._wanted
         sound: Pcm | None = await self._first()
         with SpooledTemporaryFile(IN_MEMORY_BYTES) as file:
@@ -262,7 +263,7 @@ class _Response:
         return self._response
 
     async def _first(self) -> Pcm:
-        """Raises ApiError 400 when there is none."""
+        """Returns the first audio. Raises ApiError 400 if there is none."""
         sound = await self._next()
         if sound is None:
             raise ApiError(400, "there is nothing to say in this text", "input")
@@ -278,8 +279,8 @@ class _Response:
             await self._write(self._wrapped(data))
 
     async def _write(self, data: bytes) -> None:
-        """Raises TimeoutError when the client does not take it."""
-        async with asyncio.timeout(UNTAKEN_S):
+        """Raises TimeoutError if the client does not read."""
+        async with asyncio.timeout(UNREAD_S):
             await self._response.write(data)
         self._context.stages.mark("first_byte")
 

@@ -1,4 +1,4 @@
-"""The JSON body of POST /v1/audio/speech, as OpenAI defines it, with fields of our own."""
+"""The JSON body of POST /v1/audio/speech: OpenAI's fields and our own."""
 
 import json
 import re
@@ -21,13 +21,13 @@ from offhook.web.speech_api.http.audio_encoder import Format
 from offhook.web.speech_api.validation import PLAIN, STRICT, Text, build, expected, shown
 
 MAX_INPUT_CHARS = 100_000
-"""About two hours of speech; OpenAI takes 4096."""
+"""Maximum input, about two hours of speech; OpenAI's limit is 4096."""
 MAX_BODY_BYTES = 12 * MAX_INPUT_CHARS + (1 << 16)
-"""Of a body of which every character is written as two escapes, and its other fields."""
+"""Maximum body, with every character written as two escapes, and the other fields."""
 LEAST_SPEED, MOST_SPEED = 0.25, 4.0
-"""As OpenAI has it. What an engine's own speed does not reach is made of its sound."""
+"""OpenAI's range of speeds; beyond an engine's own range the audio's tempo is changed."""
 SHOWN_VOICES = 50
-"""In the words about one that is not there."""
+"""Maximum voices listed in the message about an unknown one."""
 OPENAI_VOICES = frozenset(
     (
         "alloy",
@@ -45,8 +45,7 @@ OPENAI_VOICES = frozenset(
         "verse",
     )
 )
-"""What programs send that know OpenAI's voices only: the engine's usual one, unless it has one of
-that name."""
+"""OpenAI's voices, which map to the engine's default voice unless it has one of that name."""
 
 StreamFormat = Literal["audio", "sse"]
 _LANGUAGE = re.compile("([a-z]{2,3})(-[A-Za-z]{2,4})?")
@@ -59,7 +58,7 @@ def _not_blank(text: str) -> str:
 
 
 def _name(value: object) -> object:
-    """A voice's name, which OpenAI's clients may send as an object."""
+    """Accepts a voice as a name or as an object, as OpenAI's clients send it."""
     match value:
         case str():
             return value
@@ -69,7 +68,7 @@ def _name(value: object) -> object:
 
 
 def _of_tag(text: str) -> str:
-    """Of a tag such as en-US, the language."""
+    """Returns the language of a tag such as en-US."""
     found = _LANGUAGE.fullmatch(text)
     if text and not found:
         raise expected("a code such as 'en'")
@@ -95,33 +94,33 @@ class SpeechRequest:
         Field(max_length=MAX_INPUT_CHARS, json_schema_extra={"minLength": 1}),
     ]
     model: Text = ""
-    """Empty: any."""
+    """Name of the model; empty: any."""
     voice: Annotated[
         Text, BeforeValidator(_name), WithJsonSchema({"anyOf": [VOICE_NAME, VOICE_ID]})
     ] = ""
-    """By name; empty: the engine's default."""
+    """Name of the voice; empty: the engine's default."""
     instructions: Annotated[
         Text, Field(json_schema_extra={"maxLength": MAX_INSTRUCTIONS_CHARS})
     ] = ""
     response_format: Format = "mp3"
     speed: Annotated[float, Field(ge=LEAST_SPEED, le=MOST_SPEED)] = 1.0
-    """Times the usual."""
+    """Speed as a factor."""
     stream_format: StreamFormat = "audio"
     stream: bool = True
-    """Send sound as it is made, instead of all at once with its length."""
+    """Whether to send audio as it is produced rather than all at once with its length."""
     language: Annotated[
         Text,
         AfterValidator(_of_tag),
         Field(json_schema_extra={"pattern": f"^({_LANGUAGE.pattern})?$"}),
     ] = ""
-    """ISO 639 code; empty: detected in the text."""
+    """ISO 639 code; empty: detected from the text."""
     normalise: bool = True
     seed: Annotated[
         int | None, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_SEED})
     ] = None
 
     def voice_options(self, voice: str) -> VoiceOptions:
-        """With one of the engine's voices, or "". Raises ApiError."""
+        """Returns the options with one of the engine's voices, or "". Raises ApiError."""
         try:
             return VoiceOptions(
                 voice=voice,
@@ -138,13 +137,13 @@ class SpeechRequest:
 
     @property
     def faster(self) -> float:
-        """How many times faster than the engine's sound, with these options, it is to be."""
+        """Returns the tempo change to apply to the engine's audio for this speed."""
         return self.speed / min(max(self.speed, MIN_SPEED), MAX_SPEED)
 
 
 def parse(body: bytes, form: Format | None = None, *, lenient: bool = False) -> SpeechRequest:
-    """The request of a JSON body; `form` is the only format of its path, if there is one.
-    `lenient`: unknown fields are ignored. Raises ApiError 400 that names the field."""
+    """Parses a JSON body; `form` is the only format of its path, if any. `lenient` ignores unknown
+    fields. Raises ApiError 400 that names the field."""
     table = _json_object(body)
     if form:
         asked = table.setdefault("response_format", form)
@@ -161,7 +160,7 @@ def parse(body: bytes, form: Format | None = None, *, lenient: bool = False) -> 
 
 
 def find_voice(name: str, voices: Sequence[str]) -> str:
-    """The engine's voice that `name` means; "" for its usual one. Raises ApiError 400."""
+    """Resolves a voice name; "" is the default voice. Raises ApiError 400."""
     if not name or name in voices:
         return name
     for voice in voices:

@@ -1,4 +1,4 @@
-"""Synthesis of one text, which runs on while its sound is encoded and sent."""
+"""Synthesis of one text, concurrent with encoding and sending."""
 
 import asyncio
 from collections import deque
@@ -11,17 +11,16 @@ from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.pipeline.speech.synthesizer import Speech, SynthesizerStream
 
 AHEAD_CHARS = 20_000
-"""Text given to the engine before it is spoken; more is written when there is room."""
+"""Characters given to the engine ahead of synthesis."""
 WRITE_CHARS = 4096
 AHEAD_S = 60
-"""Sound that nobody has taken; with more, the engine is held."""
+"""Unread audio in s beyond which the engine is paused."""
 TAKE_S = 0.25
-"""The most sound that is taken at a time: to encode it takes some milliseconds."""
+"""Maximum audio in s read at a time, since encoding it takes some milliseconds."""
 
 
 async def spoken(stream: SynthesizerStream, text: str) -> AsyncIterator[Speech]:
-    """The pieces of `text`, to its end. Raises what the stream raises; to cancel it is the
-    caller's."""
+    """Yields the pieces of `text`. Raises what the stream raises; the caller cancels it."""
     written = said = 0
 
     def write() -> None:
@@ -45,7 +44,7 @@ async def played(pieces: Sequence[Speech]) -> AsyncIterator[Speech]:
 
 
 class AudioBuffer:
-    """Synthesized sound between the engine and the encoder, bounded by AHEAD_S."""
+    """A buffer of AHEAD_S seconds between engine and encoder."""
 
     def __init__(self) -> None:
         self._waiting: deque[Pcm] = deque()
@@ -56,8 +55,8 @@ class AudioBuffer:
         self._room = asyncio.Event()
 
     async def take(self) -> Pcm | None:
-        """All that is there, as far as TAKE_S; None after the last. Raises what the engine
-        raised."""
+        """Returns the available audio, at most TAKE_S; None at the end. Raises the engine's
+        errors."""
         while not self._waiting:
             if self._error is not None:
                 raise self._error
@@ -88,7 +87,7 @@ class AudioBuffer:
                 while self._samples > AHEAD_S * RATE_OUT:
                     self._room.clear()
                     await self._room.wait()
-        except Exception as error:  # for who takes the sound
+        except Exception as error:  # raised in the reader
             self._error = error
         finally:
             self._over = True
@@ -97,7 +96,7 @@ class AudioBuffer:
 
 @asynccontextmanager
 async def buffered(pieces: AsyncIterator[Speech]) -> AsyncIterator[AudioBuffer]:
-    """Fills a buffer with the pieces while inside; the engine is held while it is full."""
+    """Fills a buffer with the pieces while inside; the engine pauses while it is full."""
     buffer = AudioBuffer()
     filling = asyncio.create_task(buffer.fill(pieces), name="speech made ahead")
     try:

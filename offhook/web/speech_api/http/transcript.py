@@ -32,11 +32,11 @@ LINES = 2
 PAUSE_S = 0.8
 """s of silence between two words after which a new phrase begins."""
 SHOWN_S = 1.0
-"""s that a caption stays, if the next one lets it."""
+"""Minimum duration in s of a caption, if the next one permits."""
 
 _SENTENCE_END = re.compile(r"[.!?…。！？]['\"”’)\]]*$")
 _UNSPACED = re.compile("[\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff00-\uffef]")
-"""Chinese and Japanese: no space between sentences."""
+"""Chinese and Japanese characters, which have no spaces between sentences."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Segment:
     end: float
     text: str
     words: tuple[Word, ...] = ()
-    """With times in ms of the file."""
+    """Words with times in ms of the file."""
     language: str = ""
-    """ISO 639 code; empty when nothing was said."""
+    """ISO 639 code; empty if nothing was said."""
 
     def labels(self) -> str:
         """A line for each word: begin and end in seconds of the file, and the word; one line for a
@@ -61,6 +61,8 @@ class Segment:
 
 @dataclass
 class Transcript:
+    """The transcript of a file as its segments arrive."""
+
     duration: float = 0.0
     """Seconds of audio transcribed so far."""
     segments: list[Segment] = field(default_factory=list)
@@ -143,7 +145,7 @@ def name_of(language: str) -> str:
 
 
 def joined(texts: Iterable[str]) -> str:
-    """Pieces of one text, with a space between them where the script has any."""
+    """Joins texts with spaces unless the script has none."""
     whole = ""
     for text in filter(None, texts):
         spaced = whole and not (_UNSPACED.match(whole[-1]) or _UNSPACED.match(text[0]))
@@ -192,10 +194,11 @@ def _starts_phrase(phrase: list[tuple[Word, str]], word: Word, text: str) -> boo
 
 
 def _slices(segment: Segment) -> list[tuple[Word, str]]:
-    """Each word with its slice of the text, punctuation and space included; joined they are the
-    text. Nothing when the words are not those of the text."""
+    """Returns each word with its slice of the text, including punctuation and space; empty if the
+    words do not match the text."""
     text, at = segment.text, 0
-    # A few letters are two when they are small: then the text has to be written as the words are.
+    # Some letters change length in lower case; then the text must be written exactly like the
+    # words.
     plain: Callable[[str], str] = str.lower if len(text.lower()) == len(text) else str
     within, begins = plain(text), []
     for word in segment.words:

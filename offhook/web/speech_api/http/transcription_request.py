@@ -1,7 +1,7 @@
-"""The form fields of a transcription, as OpenAI's clients send them.
+"""The form fields of a transcription request, as OpenAI's clients send them.
 
-OpenAI's `temperature`, `chunking_strategy` and `include` are checked and have no effect: no engine
-here samples, sound is always cut where it is quiet, and none gives log-probabilities.
+OpenAI's `temperature`, `chunking_strategy` and `include` are validated but have no effect: no
+engine samples, audio is always split at quiet places, and log-probabilities are unavailable.
 """
 
 import dataclasses
@@ -41,8 +41,8 @@ def _strategy(text: str) -> str:
 
 @pydantic.dataclasses.dataclass(frozen=True)
 class TranscriptionForm:
-    """The form fields beside the file. A list may be sent as several fields, by OpenAI's clients
-    with [] behind the name."""
+    """The form fields besides the file. A list may be sent as repeated fields, or by OpenAI's
+    clients with [] after the name."""
 
     model: str = ""
     language: Annotated[str, Field(description="en, en-US, english; empty: detected")] = ""
@@ -68,7 +68,7 @@ FIELDS = [
 class TranscriptionRequest:
     options: StreamOptions
     model: str = ""
-    """Empty: whatever is there."""
+    """Name of the model; empty: any."""
     format: Format = "json"
     granularities: frozenset[Granularity] = frozenset()
     stream: bool = False
@@ -86,13 +86,13 @@ def parse(
     by_segment: bool = False,
     lenient: bool = False,
 ) -> TranscriptionRequest:
-    """The request of a form's fields. `by_segment`: for the endpoint that always answers with
-    segments; `lenient`: unknown fields are ignored. Raises ApiError 400 that names the field."""
+    """Parses the form fields. `by_segment` is for the endpoint that always returns segments;
+    `lenient` ignores unknown fields. Raises ApiError 400 that names the field."""
     table: dict[str, Any] = {}
     for full_name, value in fields:
         name = full_name.removesuffix("[]")
         if name.startswith("chunking_strategy["):
-            continue  # an object, a field for each member
+            continue  # an object, one field per member
         if name in LISTS:
             table.setdefault(name, []).append(value)
         elif name in FIELDS:
@@ -119,7 +119,8 @@ def parse(
 
 
 def language_tag(text: str) -> str | None:
-    """ "en", "EN", "en-US", "en_US" and "english" as a tag; None for nothing. Raises ApiError."""
+    """Returns "en", "EN", "en-US", "en_US" or "english" as a tag; None if empty. Raises
+    ApiError."""
     plain = text.strip().lower()
     if not plain or plain == "auto":
         return None
@@ -137,7 +138,7 @@ def _options(form: TranscriptionForm, *, has_language: bool) -> StreamOptions:
     try:
         return StreamOptions(
             context="\n".join(filter(None, (form.prompt, ", ".join(form.keywords)))),
-            # Of several that it may be, the engine finds out which.
+            # Among several candidates, the engine detects the language.
             language=tags[0] if len(tags) == 1 else None,
             words="word" in form.timestamp_granularities,
             live=False,

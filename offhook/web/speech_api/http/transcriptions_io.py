@@ -1,9 +1,8 @@
 """POST /v1/audio/transcriptions, /translations and /transcriptions/stream: files to text.
 
-With `stream`, what goes out is never taken back: a delta is the text of a piece that is done. The
-partials of an engine are not used, though the first words of them are called stable: PocketSphinx
-changes some of those in one Final of three, and most engines make none for files. The first pieces
-are short instead.
+With `stream`, emitted text never changes: a delta is the text of a completed piece. Engines'
+partials are not used: PocketSphinx revises even "stable" words in a third of its Finals, and most
+engines make no partials for files. Instead the first pieces are short.
 """
 
 import asyncio
@@ -19,10 +18,10 @@ from loguru import logger
 
 from offhook.pipeline.speech.recognizer import (
     EngineError,
-    NotPossible,
     Recognizer,
     RecognizerStream,
     StreamOptions,
+    UnsupportedRequest,
 )
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.speech_api.errors import ApiError
@@ -42,11 +41,11 @@ from offhook.web.speech_api.http.upload_io import Upload, receive
 from offhook.web.speech_api.server_io import CONTEXT, SPEECH, RequestContext, SpeechServer, fault_of
 
 LOG_S = 10.0
-"""How often the log says how far a long file is."""
+"""Interval in s of log lines about the progress of a long file."""
 PROGRESS_S = 0.5
-"""The least between two events of progress."""
-UNTAKEN_S = 60.0
-"""A client that takes nothing for so long is left."""
+"""Minimum interval in s between progress events."""
+UNREAD_S = 60.0
+"""Time in s without reading after which a client is disconnected."""
 TYPES = {"text": "text/plain", "srt": "application/x-subrip", "vtt": "text/vtt"}
 GRANULARITIES = "timestamp_granularities[]"
 
@@ -73,7 +72,7 @@ async def _transcribe(request: web.Request, task: Task) -> web.StreamResponse:
 
 
 async def transcriptions_stream(request: web.Request) -> web.StreamResponse:
-    """An event a segment, as it is done."""
+    """Sends an event per completed segment."""
     async with _opened(request, "transcribe", by_segment=True) as job:
         events, count, sent_at = _Events(request), 0, 0.0
         async with events, aclosing(job.run()) as segments:
@@ -89,8 +88,8 @@ async def transcriptions_stream(request: web.Request) -> web.StreamResponse:
 
 
 async def _deltas(request: web.Request, job: "_Job") -> web.StreamResponse:
-    """As OpenAI streams a transcription. The length goes beside the text: `usage` of this event is
-    of tokens there, which are not counted here, and programs that check types would stumble."""
+    """Streams a transcription like OpenAI, with the duration beside the text: `usage` of this event
+    counts tokens there, which are unknown here, and typed clients would reject other fields."""
     events = _Events(request)
     async with events, aclosing(job.run()) as segments:
         async for _, added, _ in segments:
@@ -172,8 +171,8 @@ class _Job:
 async def _opened(
     request: web.Request, task: Task, *, by_segment: bool = False
 ) -> AsyncIterator[_Job]:
-    """The file, of which the first piece is read, and an engine's stream. Raises ApiError,
-    EngineError."""
+    """Opens the uploaded file, with its first piece read, and a stream of the engine. Raises
+    ApiError, EngineError."""
     server, context = request.app[SPEECH], request[CONTEXT]
     settings = server.settings
     async with (
@@ -219,25 +218,26 @@ def _bad_file(error: FileError, upload: Upload) -> ApiError:
 
 
 async def _stream(recognizer: Recognizer, wanted: TranscriptionRequest) -> RecognizerStream:
-    """Raises ApiError 400 when the engine cannot hear what the request asks for; EngineError."""
+    """Opens a stream. Raises EngineError, and ApiError 400 for unsupported options."""
     options = wanted.options
     ways = [options]
     if wanted.wants_times and not options.words:
-        # Captions are better with times of words, and do without.
+        # Captions are better with word times, but possible without.
         ways.insert(0, replace(options, words=True))
     for way in ways:
         try:
             return await _open(recognizer, way)
-        except NotPossible as error:
+        except UnsupportedRequest as error:
             fault = error
     param = "language" if not options.words else GRANULARITIES if not options.language else None
     raise ApiError(400, str(fault), param) from fault
 
 
 async def _open(recognizer: Recognizer, options: StreamOptions) -> RecognizerStream:
-    """Raises NotPossible, EngineError."""
+    """Opens a stream. Raises UnsupportedRequest, EngineError."""
     if isinstance(recognizer, RemoteRecognizer) and (options.language or options.words):
-        await recognizer.start(options)  # it opens streams unseen, and this says if it can
+        # a remote engine opens streams without checking; this verifies the options
+        await recognizer.start(options)
     return await recognizer.open(options)
 
 
@@ -249,8 +249,8 @@ def _json(table: object) -> str:
 
 
 class _Events:
-    """An answer of server-sent events, to be used as a context: what goes wrong inside, once it has
-    begun, is its last event. It begins with the first."""
+    """A response of server-sent events, used as a context: once it has started, with the first
+    event, an exception inside becomes its last event."""
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
@@ -259,7 +259,7 @@ class _Events:
             headers={
                 "Content-Type": "text/event-stream",
                 "Cache-Control": "no-store",
-                "X-Accel-Buffering": "no",  # nginx would gather it before it goes on
+                "X-Accel-Buffering": "no",  # prevents buffering in nginx
             }
         )
 
@@ -274,14 +274,14 @@ class _Events:
         return True
 
     async def send(self, table: dict[str, Any], event: str = "") -> None:
-        """Raises ConnectionError when the client does not take it."""
+        """Sends an event. Raises ConnectionError if the client does not read."""
         head = f"event: {event}\n" if event else ""
         data = f"{head}data: {_json(table)}\n\n".encode()
         try:
-            async with asyncio.timeout(UNTAKEN_S):
+            async with asyncio.timeout(UNREAD_S):
                 if not self.response.prepared:
                     await self.response.prepare(self._request)
                 await self.response.write(data)
         except TimeoutError as error:
-            raise ConnectionError(f"the client took nothing for {UNTAKEN_S:g} s") from error
+            raise ConnectionError(f"the client took nothing for {UNREAD_S:g} s") from error
         self._context.stages.mark("first_byte")

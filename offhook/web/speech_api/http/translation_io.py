@@ -1,4 +1,4 @@
-"""What was heard, into English, by a chat server that speaks OpenAI's API."""
+"""Translates transcripts into English with an OpenAI-compatible chat server."""
 
 from typing import TYPE_CHECKING, Self
 
@@ -8,15 +8,15 @@ from offhook.web.config.config import Speech
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.http.transcript import Segment, name_of
 
-if TYPE_CHECKING:  # imported when something is to be translated: it is large
+if TYPE_CHECKING:  # imported only when needed: it is large
     from openai import AsyncOpenAI
     from openai.types.chat import ChatCompletionMessageParam
 
 TIMEOUT_S = 120.0
-"""For one segment."""
+"""Time limit in s for one segment."""
 RETRIES = 2
 KEPT = 4
-"""Segments translated before that go along, so that names and pronouns stay the same."""
+"""Earlier translated segments sent as context, so that names and pronouns stay consistent."""
 ORDER = (
     "You translate what people say into English. Each message is the next part of a recording, "
     "written down by a machine. Answer with its English translation and nothing else. Never answer "
@@ -25,7 +25,7 @@ ORDER = (
 
 
 class Translator:
-    """Segments of one recording, in order. To be used as a context."""
+    """Translates the segments of one recording, in order; used as a context."""
 
     def __init__(self, settings: Speech) -> None:
         self._settings = settings
@@ -40,7 +40,7 @@ class Translator:
             await self._client.close()
 
     async def translated(self, segment: Segment) -> Segment:
-        """The segment in English, without times of words. One that is English is left as it is.
+        """Returns the segment in English, without word times; an English one is returned unchanged.
         Raises ApiError."""
         if not segment.text or segment.language in ("en", "", "und"):
             return segment

@@ -1,4 +1,4 @@
-"""A form with a file, as it comes: the file to a private folder on disk, the fields to memory."""
+"""Receives a multipart form: the file to a private folder on disk, the fields to memory."""
 
 import asyncio
 import re
@@ -19,46 +19,47 @@ from offhook.web.speech_api.http.file_transcription_io import RawPcm
 
 BLOCK_BYTES = 1 << 16
 WRITE_BYTES = 1 << 20
-"""Written to disk at once."""
+"""Bytes written to disk at a time."""
 MAX_FIELDS = 128
 MAX_FIELD_BYTES = 1 << 16
 MAX_FIELDS_BYTES = 1 << 18
-"""Of all fields together, and room for what is around them."""
+"""Maximum total size of all fields with their headers."""
 STALL_S = 30.0
-"""s without a byte end an upload."""
+"""Time in s without data after which an upload is aborted."""
 LEAST_BYTES_PER_S = 4096
-"""On the whole; slower is not waited for."""
+"""Minimum average rate of an upload."""
 RAW_RATES = (8_000, 192_000)
-"""Hz of raw PCM, from and to."""
+"""Minimum and maximum rate in Hz of raw PCM."""
 MAX_RAW_CHANNELS = 8
 
 MALFORMED = (ValueError, RuntimeError, AssertionError, LookupError, HttpProcessingError)
-"""What aiohttp's reader raises for a body that is no form."""
+"""Exceptions of aiohttp's reader for an invalid form."""
 
 
 @dataclass
 class Upload:
+    """An uploaded file and its form fields."""
+
     path: Path
     size: int = 0
-    """Bytes."""
+    """Size in bytes."""
     raw: RawPcm | None = None
-    """Its type is audio/pcm: it does not say itself what it is."""
+    """The format if the type is audio/pcm, which does not describe itself."""
     fields: list[tuple[str, str]] = field(default_factory=list)
-    """Those before the file and those after it."""
+    """All fields, before and after the file."""
 
 
 @asynccontextmanager
 async def receive(request: web.Request, most_bytes: int, room: ByteBudget) -> AsyncIterator[Upload]:
-    """The form, whose file is there, in the `room` for all of them, until the end of the block.
-    Raises ApiError: 400 and 415 for what is no form with a file, 408 when it stalls, 413 before it
-    is read when it says that it is larger than `most_bytes`, or as soon as it is, 503 when there is
-    no room."""
+    """Receives the form and yields its file, which exists until the end of the block and counts
+    towards `room`. Raises ApiError: 400 and 415 for an invalid form or no file, 408 if it stalls,
+    413 if it announces or exceeds `most_bytes`, 503 if `room` is exhausted."""
     if request.content_type != "multipart/form-data":
         words = "send multipart/form-data with the field file, as: curl -F file=@NAME"
         raise ApiError(415, words)
     if (request.content_length or 0) > most_bytes + MAX_FIELDS_BYTES:
         raise _too_large(most_bytes)
-    # Nobody else may look into it, and whatever happens it is removed.
+    # Private, and removed whatever happens.
     with tempfile.TemporaryDirectory(prefix="offhook-upload-") as folder:
         form = _Form(request, Path(folder), most_bytes, room)
         try:
@@ -80,7 +81,7 @@ class _Form:
         self, request: web.Request, folder: Path, most_bytes: int, room: ByteBudget
     ) -> None:
         self.kept = 0
-        """Bytes taken of the room."""
+        """Bytes reserved in `room`."""
         self._room = room
         self._request = request
         self._folder = folder
@@ -91,7 +92,7 @@ class _Form:
         self._began = time.monotonic()
 
     async def read(self) -> Upload | None:
-        """None when there is no file. Raises ApiError."""
+        """Returns None if there is no file. Raises ApiError."""
         upload: Upload | None = None
         try:
             reader = await self._request.multipart()
@@ -158,14 +159,14 @@ class _Form:
         if part.filename is None and "Content-Type" not in part.headers:
             words = "file is a text and no file: with curl, write -F file=@NAME"
             raise ApiError(400, words, "file")
-        # FFmpeg looks at the end of the name where the content does not say what it is.
+        # FFmpeg uses the file extension if the content is ambiguous.
         suffix = re.search(r"\.[A-Za-z0-9]{1,8}$", part.filename or "")
         path = self._folder / f"upload{suffix[0].lower() if suffix else ''}"
         upload = Upload(path, raw=_raw_pcm(part.headers.get("Content-Type", "")))
         try:
             with path.open("wb") as file:
                 upload.size = await self._write(part, file)
-        except ConnectionError:  # the client's
+        except ConnectionError:  # of the client
             raise
         except OSError as error:
             words = f"the file cannot be kept: {error.strerror or error}"
@@ -192,7 +193,7 @@ class _Form:
 
 
 def _raw_pcm(content_type: str) -> RawPcm | None:
-    """Of audio/pcm;rate=24000;channels=1. None for another type. Raises ApiError."""
+    """Parses audio/pcm;rate=24000;channels=1; None for another type. Raises ApiError."""
     kind, *parameters = (part.strip() for part in content_type.lower().split(";"))
     if kind != "audio/pcm":
         return None

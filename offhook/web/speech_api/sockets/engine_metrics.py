@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from offhook.pipeline.engine.gpu_io import memory_bytes
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.timing import STAGES, Stages
-from offhook.pipeline.speech.voice.audio_cache import CacheCounts
+from offhook.pipeline.speech.voice.audio_cache import CacheCounters
 from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache
 
 FINAL_BUCKETS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5, 10, 30)
@@ -52,7 +52,7 @@ class EngineCollector(Collector):
         return family
 
     def _replies(self) -> Iterable[Metric]:
-        counts, used, shared, failed = CacheCounts(), 0, 0, 0
+        counts, used, shared, failed = CacheCounters(), 0, 0, 0
         if isinstance(self.engine, KeepsReplies):
             cache = self.engine.cache
             counts, used = cache.counts, cache.bytes

@@ -7,7 +7,12 @@ from contextlib import contextmanager
 from aiohttp import web
 from loguru import logger
 
-from offhook.pipeline.speech.recognizer import EngineBroken, EngineError, NotPossible, Recognizer
+from offhook.pipeline.speech.recognizer import (
+    EngineError,
+    EngineFailed,
+    Recognizer,
+    UnsupportedRequest,
+)
 from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.web.speech_api.admission import Kind, Ticket
@@ -78,10 +83,12 @@ class StreamHost:
             with refusing():
                 await stream.run()
         except EngineError as error:
-            code = ErrorCode.BAD_REQUEST if isinstance(error, NotPossible) else ErrorCode.ENGINE
+            code = (
+                ErrorCode.BAD_REQUEST if isinstance(error, UnsupportedRequest) else ErrorCode.ENGINE
+            )
             if error.fault == "full":
                 code = ErrorCode.FULL
-            if isinstance(error, EngineBroken):
+            if isinstance(error, EngineFailed):
                 self.server.engine_broke(error)
                 code = ErrorCode.STOPPING
             raise Refused(code, self.error_words(error)) from error

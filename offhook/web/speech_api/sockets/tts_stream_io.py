@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from offhook.media.pcm import RATE_OUT
-from offhook.pipeline.speech.recognizer import EngineBroken, EngineError
+from offhook.pipeline.speech.recognizer import EngineError, EngineFailed
 from offhook.pipeline.speech.remote.tts_protocol import (
     MAX_AUDIO_BYTES,
     MAX_WAITING_CHARS,
@@ -220,7 +220,7 @@ class TtsStream(WorkerStream):
         with self._host.in_use():
             try:
                 await self._speak(reply)
-            except EngineBroken:
+            except EngineFailed:
                 raise
             except Refused as error:
                 if error.error.code is ErrorCode.BEHIND or not self._dialect.one_by_one:

@@ -12,7 +12,7 @@ from loguru import logger
 from offhook.pipeline.speech.remote.worker_protocol import (
     IDLE_S,
     MAX_TEXT_CHARS,
-    MAX_UNTAKEN_S,
+    MAX_UNREAD_S,
     Error,
     ErrorCode,
     ProtocolError,
@@ -107,7 +107,7 @@ class WorkerStream(ABC):
         """Set to an exception, it ends the stream."""
         self._socket = socket
         self._receive_timer = IdleTimer(IDLE_S, self._receive_timed_out)
-        self._send_timer = IdleTimer(MAX_UNTAKEN_S, self._send_timed_out)
+        self._send_timer = IdleTimer(MAX_UNREAD_S, self._send_timed_out)
 
     def stop(self) -> None:
         """Ends the stream because the server stops; the client is told to connect again."""
@@ -119,7 +119,7 @@ class WorkerStream(ABC):
             self._refuse(ErrorCode.IDLE, words)
 
     def _send_timed_out(self) -> None:
-        self._refuse(ErrorCode.BEHIND, f"nothing was taken for {MAX_UNTAKEN_S} s")
+        self._refuse(ErrorCode.BEHIND, f"nothing was taken for {MAX_UNREAD_S} s")
 
     def _refuse(self, code: ErrorCode, words: str) -> None:
         if not self.stopped.done():

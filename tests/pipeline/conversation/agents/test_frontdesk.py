@@ -377,7 +377,7 @@ def test_name(heard: str, name: str) -> None:
 
 @given(st.from_regex(r"\A[0-9]{1,15}\Z"))
 def test_a_number_read_out_is_understood_again(number: str) -> None:
-    assert intents.number_in(intents.words_of(intents.say_number(number))) == number
+    assert intents.number_in(intents.words_of(intents.spoken_digits(number))) == number
 
 
 # Any text ----------------------------------------------------------------------------------------

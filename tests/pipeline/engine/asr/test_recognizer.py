@@ -17,9 +17,9 @@ from offhook.pipeline.engine.asr.runner import Runner
 from offhook.pipeline.engine.asr_models import AsrModels, Precision
 from offhook.pipeline.engine.streams_io import EngineStream
 from offhook.pipeline.speech.recognizer import (
-    EngineBroken,
     EngineError,
-    EngineFull,
+    EngineFailed,
+    EngineOverloaded,
     Final,
     Partial,
     StreamOptions,
@@ -88,7 +88,7 @@ async def test_more_streams_than_there_is_room_for_are_refused(checkpoint: Path)
     recognizer = Qwen3Recognizer(AsrModels(str(checkpoint), "cpu"))
     await recognizer.start()
     streams = [await recognizer.open() for _ in range(CPU_STREAMS)]
-    with pytest.raises(EngineFull, match="open"):
+    with pytest.raises(EngineOverloaded, match="open"):
         await recognizer.open()
     await streams[0].close()
     await (await recognizer.open()).close()
@@ -202,10 +202,10 @@ async def test_a_device_that_breaks_is_told_to_all(
     streams[0].finish()
     await asyncio.wait_for(broken.wait(), 20)
     for stream in streams:
-        with pytest.raises(EngineBroken, match="illegal memory access"):
+        with pytest.raises(EngineFailed, match="illegal memory access"):
             await asyncio.wait_for(until_final(stream), 20)
     for opening in (late[0], recognizer.open()):
-        with pytest.raises(EngineBroken):
+        with pytest.raises(EngineFailed):
             await asyncio.wait_for(opening, 20)
     for stream in streams:
         await stream.close()

@@ -26,7 +26,7 @@ from offhook.pipeline.engine.asr.scheduler import (
     StreamState,
 )
 from offhook.pipeline.engine.asr.windows import WINDOW_SAMPLES
-from offhook.pipeline.speech.recognizer import EngineFull
+from offhook.pipeline.speech.recognizer import EngineOverloaded
 
 COST = Cost(batch_ms=8.0, encoder_token_ms=0.005, prefill_token_ms=0.01)
 MS = 16  # samples
@@ -202,10 +202,10 @@ def test_admission() -> None:
     s = scheduler(streams=2, files=1)
     first = s.open()
     s.open()
-    with pytest.raises(EngineFull, match="2 streams"):
+    with pytest.raises(EngineOverloaded, match="2 streams"):
         s.open()
     s.open_file()
-    with pytest.raises(EngineFull, match="1 files"):
+    with pytest.raises(EngineOverloaded, match="1 files"):
         s.open_file()
     s.close(first)
     assert s.open() != first

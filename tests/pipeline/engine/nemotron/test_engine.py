@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.nemotron.engine import MAX_LABELS, NemotronEngine
-from offhook.pipeline.engine.nemotron.recognizer_io import NemotronHearing
+from offhook.pipeline.engine.nemotron.recognizer_io import NemotronStreams
 from offhook.pipeline.engine.nemotron.runner import (
     Label,
     Part,
@@ -24,7 +24,7 @@ from offhook.pipeline.models.nemotron.model import NemotronConfig
 from offhook.pipeline.speech.recognizer import (
     AudioOverrun,
     EngineError,
-    EngineFull,
+    EngineOverloaded,
     Final,
     Partial,
     StreamOptions,
@@ -194,7 +194,7 @@ def test_what_was_cancelled_is_not_told_even_when_it_was_under_way() -> None:
 def test_a_stream_closed_while_it_is_heard_keeps_its_slot_until_the_batch_is_through() -> None:
     desk = Desk()
     numbers = [desk.engine.open(0) for _ in range(6)]
-    with pytest.raises(EngineFull):
+    with pytest.raises(EngineOverloaded):
         desk.engine.open(0)
     desk.engine.feed(numbers[0], frames(2), 0.0)
     for number in numbers[1:]:
@@ -203,7 +203,7 @@ def test_a_stream_closed_while_it_is_heard_keeps_its_slot_until_the_batch_is_thr
     slot = desk.model.batches[0][1][0].slot
     desk.engine.close(numbers[0])
     others = [desk.engine.open(0) for _ in range(5)]
-    with pytest.raises(EngineFull):
+    with pytest.raises(EngineOverloaded):
         desk.engine.open(0)
     desk.run()
     assert desk.of(numbers[0]) == []
@@ -218,7 +218,7 @@ def test_files_have_room_of_their_own() -> None:
     desk = Desk()
     for _ in range(2):
         desk.engine.open(13, live=False)
-    with pytest.raises(EngineFull):
+    with pytest.raises(EngineOverloaded):
         desk.engine.open(13, live=False)
     desk.engine.open(0)
 
@@ -342,7 +342,7 @@ def test_the_language_told_is_that_asked_for_or_that_of_a_tag(
     desk = Desk()
     languages = {"de": 9, "fr": 8, "pt": 13, "pt-BR": 12, "no": 103}
     config = NemotronConfig(lookaheads=(0, 1, 13), prompts=128, languages=languages)
-    number = NemotronHearing(desk.engine, config).open(StreamOptions(80, language=asked))
+    number = NemotronStreams(desk.engine, config).open(StreamOptions(80, language=asked))
     desk.engine.feed(number, frames(*labels), 0.0)
     desk.engine.finish(number, 0.0)
     desk.run()
@@ -368,7 +368,7 @@ def test_a_region_has_a_prompt_of_its_own(asked: str | None, prompt: int) -> Non
     config = NemotronConfig(
         lookaheads=(0, 1, 13), prompts=128, default_prompt=101, languages=languages
     )
-    hearing = NemotronHearing(desk.engine, config)
+    hearing = NemotronStreams(desk.engine, config)
     number = hearing.open(StreamOptions(80, language=asked))
     desk.engine.feed(number, frames(2), 0.0)
     desk.run()
@@ -380,7 +380,7 @@ def test_a_region_has_a_prompt_of_its_own(asked: str | None, prompt: int) -> Non
 
 def test_a_model_of_english_tells_english() -> None:
     desk = Desk()
-    hearing = NemotronHearing(desk.engine, NemotronConfig(lookaheads=(0, 1, 13)))
+    hearing = NemotronStreams(desk.engine, NemotronConfig(lookaheads=(0, 1, 13)))
     number = hearing.open(StreamOptions(80, language="en-GB"))
     other = hearing.open(StreamOptions(80))
     for stream in (number, other):

@@ -23,7 +23,7 @@ from offhook.pipeline.engine.tts.streams import (
     QUIET_FRAMES,
     frame_budget,
 )
-from offhook.pipeline.speech.recognizer import EngineFull
+from offhook.pipeline.speech.recognizer import EngineOverloaded
 from tests.pipeline.engine.tts.stage import (
     TTS_EOS,
     TTS_PAD,
@@ -391,7 +391,7 @@ def test_a_model_that_always_ends_too_early_is_given_up() -> None:
 def test_slots_are_given_back() -> None:
     stage = Stage(slots=3)
     numbers = [stage.speak(10) for _ in range(3)]
-    with pytest.raises(EngineFull, match="3 streams speak, the most there may be"):
+    with pytest.raises(EngineOverloaded, match="3 streams speak, the most there may be"):
         stage.open()
     stage.run(0.05)
     stage.engine.cancel(numbers[1])

@@ -40,7 +40,7 @@ CODES = {name: code for code, name in LANGUAGES.items()} | {"auto": ""}
 COST = SpeechCost([(1, 1.0), (2, 1.0), (4, 1.0)], 1.0, 1.0, 1.0, 1.0)
 
 
-class Words:
+class WordTokenizer:
     """The tokens of the goldens."""
 
     im_start, im_end = ROLE[0], 6
@@ -76,19 +76,19 @@ class Done:
 def voice(case: Case, model: Qwen3Tts) -> VoicePrompt:
     language = CODES[case.language]
     if case.speaker:
-        return named_voice(case.config, Words(), case.speaker, language)
+        return named_voice(case.config, WordTokenizer(), case.speaker, language)
     if case.voice is None:
-        prompt = described_voice(case.config, Words(), "", language)
+        prompt = described_voice(case.config, WordTokenizer(), "", language)
         told = tuple(PromptPosition(token) for token in case.instructions or ())
         return VoicePrompt("told", told + prompt.rows)  # the goldens have instructions as tokens
     vectors = torch.tensor(case.voice)[None]
     if case.reference_codes is None:
-        return cloned_voice(case.config, Words(), Clone("clone", vectors), language)
+        return cloned_voice(case.config, WordTokenizer(), Clone("clone", vectors), language)
     codes = torch.tensor(case.reference_codes)
     vectors = torch.cat((vectors, model.embed_frames(codes)))
     words = " ".join(map(str, case.reference or ()))
     clone = Clone("clone", vectors, len(codes), words, codes)
-    return cloned_voice(case.config, Words(), clone, language)
+    return cloned_voice(case.config, WordTokenizer(), clone, language)
 
 
 @pytest.mark.parametrize("name", CASES)

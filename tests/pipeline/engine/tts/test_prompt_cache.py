@@ -78,7 +78,7 @@ def test_a_voice_cloned(tmp_path: Path) -> None:
         asked(tmp_path, BASE)
     made = clone()
     voice = Voice("me", "clone", 64 * "a", text="the cat", consent=True)
-    store(tmp_path, BASE).shelf.save(voice, made)
+    store(tmp_path, BASE).storage.save(voice, made)
     found = asked(tmp_path, BASE)
     model = tiny_tts.model(tiny_tts.write(tmp_path, BASE))
     on_device = ClonesOnDevice(model)

@@ -28,7 +28,7 @@ FRAMES = 14
 """Taken after the prompt."""
 
 
-class Words:
+class WordTokenizer:
     """The tokens of the goldens."""
 
     im_start, im_end = 3, 6
@@ -45,12 +45,14 @@ def config(kind: str = "custom_voice", size: str = "1b7") -> Any:
 def voice(case: dict[str, Any]) -> VoicePrompt:
     if case["kind"] == "named":
         told = "slowly" if case["instructions"] else ""
-        return named_voice(config(), Words(), case["speaker"], CODES[case["language"]], told)
+        return named_voice(
+            config(), WordTokenizer(), case["speaker"], CODES[case["language"]], told
+        )
     if case["kind"] == "described":
-        return described_voice(config("voice_design"), Words(), "slowly", "en")
+        return described_voice(config("voice_design"), WordTokenizer(), "slowly", "en")
     words = " ".join(map(str, case["words"]))
     clone = Clone("a", None, case["frames"], words, reference="codes" if words else None)
-    return cloned_voice(config("base"), Words(), clone, "en")
+    return cloned_voice(config("base"), WordTokenizer(), clone, "en")
 
 
 def given(case: dict[str, Any]) -> tuple[list[list[int]], list[int]]:
@@ -109,17 +111,17 @@ def test_a_model_that_does_not_follow_instructions_is_given_none() -> None:
     small = config(size="0b6")
     assert not follows_instructions(small)
     assert not follows_instructions(config("base"))
-    told = named_voice(small, Words(), "ann", "en", "slowly")
-    assert told == named_voice(small, Words(), "ann", "en")
+    told = named_voice(small, WordTokenizer(), "ann", "en", "slowly")
+    assert told == named_voice(small, WordTokenizer(), "ann", "en")
 
 
 def test_what_the_model_cannot_do_is_said() -> None:
     with pytest.raises(UnknownVoice, match="'joe'; the model has ann, eric"):
-        named_voice(config(), Words(), "joe")
+        named_voice(config(), WordTokenizer(), "joe")
     with pytest.raises(ValueError, match="does not speak 'fi'; it speaks zh, en, de"):
-        named_voice(config(), Words(), "ann", "fi")
+        named_voice(config(), WordTokenizer(), "ann", "fi")
     with pytest.raises(ValueError, match="does not speak 'fr'"):  # other checkpoints do
-        named_voice(config(), Words(), "ann", "fr")
+        named_voice(config(), WordTokenizer(), "ann", "fr")
     long = Clone("a", None, MAX_PREFIX, "1 2 3", reference="codes")
     with pytest.raises(ValueError, match=f"{MAX_PREFIX} at most: make them shorter"):
-        cloned_voice(config("base"), Words(), long)
+        cloned_voice(config("base"), WordTokenizer(), long)

@@ -13,9 +13,9 @@ from offhook.pipeline.engine.tts.reply import (
     FILE_S,
     FILE_TOKENS,
     MAX_WAITING_CHARS,
-    Given,
     Reply,
     VoiceProfile,
+    WordTokens,
 )
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, VoiceOptions
 from offhook.pipeline.speech.text.spoken_text import TextReader
@@ -38,8 +38,8 @@ def reply(language: str = "en", **options: object) -> Reply:
     return Reply(VOCABULARY, language, VoiceOptions(**options), VoiceProfile())  # type: ignore[arg-type]
 
 
-def written(made: Reply, text: str, places: list[int]) -> list[Given]:
-    given: list[Given] = []
+def written(made: Reply, text: str, places: list[int]) -> list[WordTokens]:
+    given: list[WordTokens] = []
     cuts = [0, *sorted(min(place, len(text)) for place in places), len(text)]
     for a, b in pairwise(cuts):
         made.write(text[a:b])
@@ -48,7 +48,7 @@ def written(made: Reply, text: str, places: list[int]) -> list[Given]:
     return given + made.words()
 
 
-def tokens(given: list[Given]) -> list[int]:
+def tokens(given: list[WordTokens]) -> list[int]:
     return [token for one in given for token in one.tokens]
 
 
@@ -66,10 +66,10 @@ def test_the_engine_gets_the_tokens_of_the_whole_text(
 def test_words_are_given_at_once() -> None:
     made = reply()
     made.write("the cat")
-    assert made.words() == [Given(VOCABULARY.bpe.encode("the").ids, Break.WORD)]
+    assert made.words() == [WordTokens(VOCABULARY.bpe.encode("the").ids, Break.WORD)]
     made.write(", ")
     (clause,) = made.words()
-    assert clause == Given(VOCABULARY.bpe.encode(" cat,").ids, Break.CLAUSE)
+    assert clause == WordTokens(VOCABULARY.bpe.encode(" cat,").ids, Break.CLAUSE)
     made.write("sat. ")
     assert [one.ends for one in made.words()] == [Break.SENTENCE]
     assert not made.end_of_text

@@ -15,7 +15,7 @@ from offhook.media.pcm import Pcm  # noqa: E402
 from offhook.pipeline.engine.tts.runner import TtsRunner  # noqa: E402
 from offhook.pipeline.engine.tts.synthesizer_io import Qwen3Speech, Qwen3Synthesizer  # noqa: E402
 from offhook.pipeline.engine.tts_models import TtsModels  # noqa: E402
-from offhook.pipeline.speech.recognizer import EngineBroken, EngineError, EngineFull  # noqa: E402
+from offhook.pipeline.speech.recognizer import EngineError, EngineFailed, EngineOverloaded  # noqa: E402
 from offhook.pipeline.speech.synthesizer import Speech, UnknownVoice, VoiceOptions  # noqa: E402
 from offhook.pipeline.speech.voice.audio_cache_io import ReplyCache  # noqa: E402
 from offhook.pipeline.speech.voice_cloning import Sample  # noqa: E402
@@ -278,7 +278,7 @@ async def test_cancelled_it_is_silent_and_its_place_is_free(synthesizer: Qwen3Sy
 async def test_more_than_there_is_room_for_are_refused(synthesizer: Qwen3Synthesizer) -> None:
     streams = [synthesizer.open() for _ in range(5)]
     streams[4].write("one too many")
-    with pytest.raises(EngineFull, match="4 streams"):
+    with pytest.raises(EngineOverloaded, match="4 streams"):
         await spoken(streams[4])
     for stream in streams:
         stream.cancel()
@@ -333,9 +333,9 @@ async def test_a_device_that_breaks_is_told_to_all(
     monkeypatch.setattr(TtsRunner, "step", step)
     streams[0].write("the cat sat")
     for stream in streams:
-        with pytest.raises(EngineBroken, match="illegal memory access"):
+        with pytest.raises(EngineFailed, match="illegal memory access"):
             await spoken(stream)
-    with pytest.raises(EngineBroken):
+    with pytest.raises(EngineFailed):
         synthesizer.open()
     for stream in streams:
         stream.write("more")

@@ -112,8 +112,8 @@ def test_rotation_is_that_of_complex_numbers_after_the_norm():
     q_weight, k_weight = torch.rand(2, 8)
     angle = torch.rand(5, 4) * 6
     cos, sin = (torch.cat((x, x), -1) for x in (angle.cos(), angle.sin()))
-    turned = attention.qk_norm_rope(q, k, q_weight, k_weight, cos, sin, EPS)
-    for x, weight, out in zip((q, k), (q_weight, k_weight), turned, strict=True):
+    rotated = attention.qk_norm_rope(q, k, q_weight, k_weight, cos, sin, EPS)
+    for x, weight, out in zip((q, k), (q_weight, k_weight), rotated, strict=True):
         y = x / x.square().mean(-1, keepdim=True).sqrt() * weight
         y = torch.complex(y[..., :4], y[..., 4:]) * torch.polar(torch.ones(5, 1, 4), angle[:, None])
         torch.testing.assert_close(out, torch.cat((y.real, y.imag), -1))

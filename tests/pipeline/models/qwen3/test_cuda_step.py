@@ -74,7 +74,7 @@ def test_a_row_alone_is_as_among_others(config, length):
     wanted = body(x.clone(), batch, cache)
     k, v = cache.k.clone(), cache.v.clone()
 
-    cuda_step.quicken(body)
+    cuda_step.fuse_steps(body)
     assert body.alone is not None
     got = body(x.clone(), batch, cache)
 

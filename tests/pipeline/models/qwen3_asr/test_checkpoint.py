@@ -73,7 +73,9 @@ def test_tensors_of_the_large_model_are_called_as_in_the_published_index() -> No
     with torch.device("meta"):
         model = Qwen3Asr(QWEN3_ASR_1_7B)
     ours = [name for name, _ in checkpoint._places(model)]
-    names = [checkpoint._their_name(name, checkpoint.ORIGINAL) for name in (*ours, "head.weight")]
+    names = [
+        checkpoint._original_name(name, checkpoint.ORIGINAL) for name in (*ours, "head.weight")
+    ]
     assert len(names) == 708
     index = index_of(sorted(names), 654)
     assert hashlib.sha256(index.encode()).hexdigest() == PUBLISHED_INDEX

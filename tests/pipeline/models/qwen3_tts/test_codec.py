@@ -16,9 +16,9 @@ from safetensors import safe_open  # noqa: E402
 from offhook.pipeline.models.qwen3_tts.codec import (  # noqa: E402
     MAX_FRAMES,
     QWEN3_CODEC,
+    CausalPast,
     Codec,
     CodecConfig,
-    Past,
 )
 from offhook.pipeline.models.qwen3_tts.codec_weights import (  # noqa: E402
     load_codec,
@@ -75,7 +75,9 @@ def test_a_frame_attends_to_its_window():
     turn = CODEC.cos[None, :frames], CODEC.sin[None, :frames]
 
     def attend(x):
-        return layer(x, turn, Past(frames, torch.zeros(1, dtype=torch.int64), None, [None, None]))
+        return layer(
+            x, turn, CausalPast(frames, torch.zeros(1, dtype=torch.int64), None, [None, None])
+        )
 
     x = torch.randn(1, frames, CONFIG.hidden_size)
     changed = x.clone()

@@ -17,9 +17,9 @@ from offhook.pipeline.models.qwen3_tts import (  # noqa: E402
 from offhook.pipeline.models.qwen3_tts import triton_codec_convolution as triton_convolution  # noqa: E402
 from offhook.pipeline.models.qwen3_tts.codec import (  # noqa: E402
     QWEN3_CODEC,
+    CausalPast,
     CodecConfig,
     Convolution,
-    Past,
     Residual,
     Snake,
 )
@@ -69,7 +69,7 @@ def batch():
 
 
 def past(batch, *rings):
-    return Past(batch.frames, batch.first, batch.slots, rings)
+    return CausalPast(batch.frames, batch.first, batch.slots, rings)
 
 
 def assert_near(got, want):

@@ -15,7 +15,7 @@ from offhook.pipeline.speech.openai import answers
 from offhook.pipeline.speech.openai.answers import HeaderFilter
 from offhook.pipeline.speech.openai.synthesizer_io import RawSound
 from offhook.pipeline.speech.recognizer import Word
-from offhook.pipeline.speech.streams.partials import keeping
+from offhook.pipeline.speech.streams.partials import with_stable_prefix
 from offhook.pipeline.speech.streams.retry import AttemptFailed
 from offhook.pipeline.speech.streams.rolling_text import (
     OVERLAP_MS,
@@ -177,7 +177,7 @@ WORDS = st.lists(st.sampled_from(["a", "b", "ab", "你好", ""]), max_size=5).ma
 @given(WORDS, WORDS)
 @settings(max_examples=200)
 def test_stable_text_is_kept_and_agreed_text_ends_with_a_word(one: str, other: str) -> None:
-    assert keeping(one, other).startswith(one)
+    assert with_stable_prefix(one, other).startswith(one)
     same = agreement(one, other)
     assert one[:same] == other[:same]
     if " " in one + other and same:

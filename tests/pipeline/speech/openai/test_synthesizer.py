@@ -129,7 +129,7 @@ async def test_the_next_clause_is_made_while_this_one_is_spoken() -> None:
 async def test_no_more_is_asked_for_while_much_waits_to_be_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(openai_synthesizer_io, "MAX_UNTAKEN_S", 0.5)
+    monkeypatch.setattr(openai_synthesizer_io, "MAX_UNREAD_S", 0.5)
     async with openai_stub() as stub, synthesizer_of(stub) as synthesizer:
         text = "One two three four. " * 10
         stream = said(synthesizer.open(), text)

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.media.pcm import RATE_OUT
-from offhook.pipeline.speech.recognizer import EngineBroken, EngineError
+from offhook.pipeline.speech.recognizer import EngineError, EngineFailed
 from offhook.pipeline.speech.remote import synthesizer_io as remote_synthesizer_io
 from offhook.pipeline.speech.remote import tts_connection_io
 from offhook.pipeline.speech.remote.synthesizer_io import RemoteSpeech, RemoteSynthesizer
-from offhook.pipeline.speech.remote.tts_connection_io import Connections
+from offhook.pipeline.speech.remote.tts_connection_io import ConnectionPool
 from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, End, Text
 from offhook.pipeline.speech.remote.worker_client_io import WorkerClient
 from offhook.pipeline.speech.synthesizer import (
@@ -237,7 +237,7 @@ async def test_of_a_lost_connection_sound_nobody_took_is_not_heard_twice(server:
         reply = synthesizer.open()
         reply.write("one two three")
         reply.end()
-        await until(lambda: reply._untaken == LETTER * len("onetwothr"))
+        await until(lambda: reply._unread_samples == LETTER * len("onetwothr"))
         await server.down()
         server.voice.may_speak.set()
         await server.up()
@@ -365,7 +365,7 @@ async def test_an_engine_that_breaks_loses_no_word(server: Server) -> None:
         reply = synthesizer.open()
         reply.write("one ")
         heard = await pieces_until(reply, "one", "one ")
-        server.voice.fault = EngineBroken("the device is lost")
+        server.voice.fault = EngineFailed("the device is lost")
         reply.write("two")
         reply.end()
         await until(lambda: server.worker.broken.done())
@@ -429,19 +429,19 @@ async def test_a_full_worker_has_started_and_speaks_when_another_reply_ends(
 async def test_a_listener_that_stops_holds_the_worker_and_loses_nothing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_synthesizer_io, "MAX_UNTAKEN_S", 0.1)
+    monkeypatch.setattr(remote_synthesizer_io, "MAX_UNREAD_S", 0.1)
     text = "a" * (30 * RATE_OUT // LETTER)  # 30 s, three times what sockets hold
     async with connected(server) as synthesizer:
         reply = synthesizer.open()
         reply.write(text)
         reply.end()
-        await until(lambda: reply._untaken > RATE_OUT // 10)
+        await until(lambda: reply._unread_samples > RATE_OUT // 10)
         spoken = -1
         while server.voice.letters != spoken:
             spoken = server.voice.letters
             await asyncio.sleep(0.2)
         assert spoken < len(text)
-        assert reply._untaken <= RATE_OUT // 10 + LETTER
+        assert reply._unread_samples <= RATE_OUT // 10 + LETTER
         assert said(await pieces(reply)) == (text, text)
 
 
@@ -499,7 +499,7 @@ async def test_words_are_in_no_log(server: Server, caplog: pytest.LogCaptureFixt
 
 def unconnected() -> RemoteSpeech:
     """A reply whose worker is played by the test."""
-    connections = Connections(WorkerClient("tts", "unix:/nobody", ""))
+    connections = ConnectionPool(WorkerClient("tts", "unix:/nobody", ""))
     connections.connect = lambda options: asyncio.sleep(60)  # type: ignore[method-assign, assignment, return-value]
     return RemoteSpeech(connections, DEFAULT_VOICE)
 

@@ -208,7 +208,7 @@ async def test_a_client_that_takes_nothing_holds_the_engine_and_is_left(
     quick_server: Quick, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saying_io, "AHEAD_S", 10)
-    monkeypatch.setattr(speeches_io, "UNTAKEN_S", 0.5)
+    monkeypatch.setattr(speeches_io, "UNREAD_S", 0.5)
     body = json.dumps({"input": "word " * 10_000}).encode()
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

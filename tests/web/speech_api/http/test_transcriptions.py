@@ -27,9 +27,9 @@ from openai.types.audio import (
 )
 
 from offhook.media.pcm import RATE_IN
-from offhook.pipeline.speech.recognizer import NotPossible, StreamOptions
+from offhook.pipeline.speech.recognizer import StreamOptions, UnsupportedRequest
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
-from offhook.pipeline.speech.remote.worker_client_io import Refused
+from offhook.pipeline.speech.remote.worker_client_io import WorkerRefused
 from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode
 from offhook.web.config.config import Speech as Settings
 from offhook.web.speech_api.http import transcriptions_io
@@ -257,7 +257,7 @@ async def test_captions_do_without_times_of_words_where_there_are_none(
 
     async def without(options: StreamOptions) -> ScriptedHearing:
         if options.words:
-            raise NotPossible("no times of words without --aligner")
+            raise UnsupportedRequest("no times of words without --aligner")
         return await usual(options)
 
     monkeypatch.setattr(quick_server.ears, "open", without)
@@ -405,7 +405,7 @@ async def test_a_client_that_leaves_frees_the_stream_and_the_file(
 async def test_a_client_that_takes_nothing_is_left(
     quick_server: Quick, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transcriptions_io, "UNTAKEN_S", 0.2)
+    monkeypatch.setattr(transcriptions_io, "UNREAD_S", 0.2)
     quick_server.ears.says = ["word " * 200_000]
     async with quick_server.client.post(STREAM, data=form(wav(tone(60)))) as answer:
         assert answer.status == 200
@@ -439,21 +439,25 @@ async def test_the_sound_heard_is_counted(quick_server: Quick) -> None:
 @pytest.mark.parametrize(
     ("cause", "status", "param"),
     [
-        (Refused(Error(ErrorCode.BAD_REQUEST, "it hears English only")), 400, "language"),
-        (Refused(Error(ErrorCode.BAD_REQUEST, "http://secret:1 hears English")), 400, "language"),
-        (Refused(Error(ErrorCode.ENGINE, "it is broken")), 503, None),
-        (Refused(Error(ErrorCode.STOPPING, "it is stopping")), 503, None),
+        (WorkerRefused(Error(ErrorCode.BAD_REQUEST, "it hears English only")), 400, "language"),
+        (
+            WorkerRefused(Error(ErrorCode.BAD_REQUEST, "http://secret:1 hears English")),
+            400,
+            "language",
+        ),
+        (WorkerRefused(Error(ErrorCode.ENGINE, "it is broken")), 503, None),
+        (WorkerRefused(Error(ErrorCode.STOPPING, "it is stopping")), 503, None),
         (ConnectionRefusedError("nobody there"), 503, None),
     ],
 )
 async def test_a_worker_that_cannot_is_told_from_one_that_is_not_there(
     cause: Exception, status: int, param: str | None
 ) -> None:
-    class Elsewhere(RemoteRecognizer):
+    class RemoteEngine(RemoteRecognizer):
         async def connect(self, options: StreamOptions) -> aiohttp.ClientWebSocketResponse:
             raise cause
 
-    hears = at_once(Elsewhere("unix:/run/secret.sock"), "remote", "")
+    hears = at_once(RemoteEngine("unix:/run/secret.sock"), "remote", "")
     async with (
         listening(SpeechServer(Settings(), hears, None)) as url,
         aiohttp.ClientSession(url) as client,

@@ -420,7 +420,7 @@ async def test_a_browser_that_is_quiet_between_requests_stays(
 async def test_a_client_that_takes_nothing_is_left(
     quick_server: Quick, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_stream_io, "MAX_UNTAKEN_S", 0.3)
+    monkeypatch.setattr(worker_stream_io, "MAX_UNREAD_S", 0.3)
     monkeypatch.setattr(worker_stream_io, "CLOSE_S", 0.3)
     async with connected(quick_server) as socket:
         for _ in range(5):

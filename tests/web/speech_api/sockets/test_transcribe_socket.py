@@ -326,7 +326,7 @@ async def _flush_often(socket: Socket, count: int) -> None:
 async def test_a_client_that_does_not_read_is_left(
     quick_server: Quick, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_stream_io, "MAX_UNTAKEN_S", 0.2)
+    monkeypatch.setattr(worker_stream_io, "MAX_UNREAD_S", 0.2)
     monkeypatch.setattr(worker_stream_io, "CLOSE_S", 0.2)
     quick_server.ears.says = ["words " * 2000]
     host, port = quick_server.url.removeprefix("http://").split(":")
