@@ -30,7 +30,7 @@ from offhook.pipeline.conversation.events import CallEnded, CallStarted, Event, 
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.pipeline.conversation.user_turn_io import TurnDetection
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
-from offhook.pipeline.speech.recognizer import EngineError, Recognizer
+from offhook.pipeline.speech.recognizer import Recognizer
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
@@ -56,7 +56,7 @@ from offhook.web.edge.page_messages import for_the_page
 from offhook.web.edge.phones import DialRequest, EndedCall, callers_allowed, is_risky
 from offhook.web.edge.refusals import NoPhones
 from offhook.web.engines.engines_io import EMBEDDED, MODELS, open_synthesizer
-from offhook.web.engines.remote_engine_io import RemoteEngine, here
+from offhook.web.engines.remote_engine_io import RemoteEngine, here, until_loaded
 from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
 from offhook.web.http.access import AccessPolicy
 from offhook.web.process.logs import for_log, kind
@@ -70,8 +70,6 @@ if TYPE_CHECKING:  # with an agent that asks a language model: it is large
 
 E = TypeVar("E")
 
-WORKER_RETRY_S = 5
-"""Interval in s at which a missing speech worker is retried before any call is admitted."""
 FAREWELL_S = 10.0
 """Time limit in s for telling callers that they are being disconnected."""
 GOODBYE_S = 0.2
@@ -295,16 +293,7 @@ class Edge:
 
     async def _wait_for_workers(self) -> None:
         """Waits for required workers; no call is admitted before."""
-
-        async def started(start: Callable[[], Awaitable[str]]) -> str:
-            while True:
-                try:
-                    return await start()
-                except EngineError as error:
-                    logger.error("not ready: {}", error)
-                    await asyncio.sleep(WORKER_RETRY_S)
-
-        names = await asyncio.gather(*map(started, self._awaited))
+        names = await asyncio.gather(*map(until_loaded, self._awaited))
         self.ready = True
         logger.info("ready: the speech worker runs {}", ", ".join(names))
 

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
+from loguru import logger
+
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.remote.worker_client_io import (
     LOST,
@@ -22,6 +24,8 @@ from offhook.web.speech_api.server_io import EngineHandle
 TRIES = 4
 """Consecutive attempts at a worker that is stopping or crashes."""
 MAX_STATE_BYTES = 1 << 14
+WORKER_RETRY_S = 1.0
+"""After a first failure; then twice as long each time, up to `RETRY_MAX_S`."""
 E = TypeVar("E")
 
 
@@ -109,6 +113,17 @@ class RemoteEngine(Generic[E]):
             self._fault = str(state.get("error", ""))
             self.name = str(state.get("engine", self.name))
             self.model = str(state.get("model", self.model))
+
+
+async def until_loaded(start: Callable[[], Awaitable[E]]) -> E:
+    """What `start` returns, which is tried again as long as there is no worker."""
+    retry = RetryPolicy(first_s=WORKER_RETRY_S)
+    while True:
+        try:
+            return await start()
+        except EngineError as error:
+            logger.error("not ready: {}", error)
+            await asyncio.sleep(retry.next_s())
 
 
 def here(engine: E, name: str, model: str) -> EngineHandle[E]:

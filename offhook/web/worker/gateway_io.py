@@ -13,10 +13,9 @@ from typing import Any
 from loguru import logger
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from offhook.pipeline.speech.recognizer import EngineError
 from offhook.web.config.config import Config, ConfigError
 from offhook.web.engines.engines_io import MODELS
-from offhook.web.engines.remote_engine_io import RemoteEngine
+from offhook.web.engines.remote_engine_io import RemoteEngine, until_loaded
 from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
 from offhook.web.http.access import AccessPolicy
 from offhook.web.http.listening_io import Address, listener
@@ -29,8 +28,6 @@ from offhook.web.worker.local_worker_io import local_workers
 
 LISTEN = "127.0.0.1:7862"
 """Default address."""
-WORKER_RETRY_S = 5.0
-"""Interval in s at which a required worker is retried."""
 
 
 class Gateway(SpeechServer):
@@ -67,16 +64,7 @@ class Gateway(SpeechServer):
             self._loading = asyncio.create_task(self._wait_for_workers(), name="speech workers")
 
     async def _wait_for_workers(self) -> None:
-        async def started(engine: RemoteEngine[Any]) -> None:
-            while True:
-                try:
-                    await engine.get()
-                    return
-                except EngineError as error:
-                    logger.error("not ready: {}", error)
-                    await asyncio.sleep(WORKER_RETRY_S)
-
-        await asyncio.gather(*map(started, self._awaited))
+        await asyncio.gather(*(until_loaded(engine.get) for engine in self._awaited))
         self.ready = True
         names = [f"{engine.name} {engine.model}".strip() for engine in self._awaited]
         logger.info("ready: {}", ", ".join(names))

@@ -23,14 +23,14 @@ from pathlib import Path
 from loguru import logger
 
 from offhook.pipeline.speech.remote.worker_client_io import UNIX
+from offhook.pipeline.speech.streams.retry import RetryPolicy
 from offhook.web.config.config import Asr, Config, Tts
 from offhook.web.engines.engines_io import EMBEDDED, check_engine, official_python, with_usual_model
 from offhook.web.worker.worker_child_io import FAILED, HEARTBEAT, HEARTBEAT_S, ChildSettings
 
 RESTART_S = 0.1
-RESTART_FACTOR = 4.0
-"""A child that crashed is started again after RESTART_S; so many times longer after each crash of
-the last CRASH_WINDOW_S."""
+"""A child that crashed is started again after this; twice as long after each crash of the last
+CRASH_WINDOW_S."""
 MAX_CRASHES = 4
 CRASH_WINDOW_S = 300.0
 """So many crashes in so long a time, or one error that a restart does not mend: given up."""
@@ -61,6 +61,7 @@ class LocalWorker:
         self._name = f"{settings.kind} worker"
         self._listening = listening
         self._crashes: list[float] = []
+        self._retry = RetryPolicy(first_s=RESTART_S)
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
         self._given_up_until = 0.0
         self._why = ""
@@ -104,6 +105,8 @@ class LocalWorker:
         how = f"ended with {status}" if status > 0 else f"was killed by signal {-status}"
         last = next(reversed(self._last_words), "it left no word")
         self._crashes = [at for at in self._crashes if now - at < CRASH_WINDOW_S] + [now]
+        if len(self._crashes) == 1:
+            self._retry.reset()
         if status == FAILED or len(self._crashes) == MAX_CRASHES:
             self._why = f"the {self._name} {how}, given up for {GIVEN_UP_S:g} s: {last}"
             logger.error("x {}", self._why)
@@ -111,7 +114,7 @@ class LocalWorker:
             self._given_up_until = now + GIVEN_UP_S
             return 0.0
         logger.error("{} {}: {}", self._name, how, last)
-        return RESTART_S * pow(RESTART_FACTOR, len(self._crashes) - 1)
+        return self._retry.next_s()
 
     async def _run_once(self) -> int:
         """The child's exit status; negative: the signal that killed it."""

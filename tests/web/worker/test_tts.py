@@ -557,7 +557,7 @@ async def test_stopping_lets_replies_end_and_waits_for_no_connection() -> None:
 async def test_an_edge_whose_voice_is_elsewhere_is_ready_when_that_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offhook.web.edge.edge_io.WORKER_RETRY_S", 0.05)
+    monkeypatch.setattr("offhook.web.engines.remote_engine_io.WORKER_RETRY_S", 0.05)
     monkeypatch.setattr("aioice.ice.get_host_addresses", lambda *_: [])
     path = tmp_path / "s"
     tts = Tts(url=f"unix:{path}", voice="small", speed=1.5)

@@ -509,7 +509,7 @@ def test_addresses() -> None:
 async def test_an_edge_whose_worker_is_elsewhere_is_ready_when_that_is(
     engine: PocketSphinxRecognizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offhook.web.edge.edge_io.WORKER_RETRY_S", 0.05)
+    monkeypatch.setattr("offhook.web.engines.remote_engine_io.WORKER_RETRY_S", 0.05)
     monkeypatch.setattr("aioice.ice.get_host_addresses", lambda *_: [])
     path = tmp_path / "s"
     asr = Asr(url=f"unix:{path}", context="opening hours")
