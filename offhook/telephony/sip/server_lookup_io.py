@@ -10,6 +10,7 @@ from time import monotonic
 
 from loguru import logger
 
+from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.uri import Uri
@@ -40,7 +41,8 @@ class ServerLookup:
         """By the name of a trunk whose server has not been found yet."""
         self._trunks: dict[str, asyncio.Task[None]] = {}
         """The look-ups of trunks, by their names."""
-        self._hops: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
+        """Those, and the look-ups of next hops."""
 
     def use(self, settings: SipSettings) -> None:
         """Look up these trunks' servers; those that are as before go on."""
@@ -52,12 +54,10 @@ class ServerLookup:
                 self._errors.pop(name, None)
                 if (task := self._trunks.pop(name, None)) is not None:
                     task.cancel()
-                    self._hops.add(task)
-                    task.add_done_callback(self._hops.discard)
         for name, trunk in there.items():
             if before.get(name) != trunk and trunk.server:
-                self._trunks[name] = asyncio.create_task(
-                    self._keep_looking_up(trunk), name=f"trunk {name}"
+                self._trunks[name] = self._tasks.spawn(
+                    self._keep_looking_up(trunk), f"trunk {name}"
                 )
 
     def trunk_states(self) -> list[TrunkState]:
@@ -72,15 +72,10 @@ class ServerLookup:
 
     def locate(self, hop: Uri) -> None:
         """Tell the user agent where a next hop is, when it is found."""
-        task = asyncio.create_task(self._locate(hop), name="sip look-up")
-        self._hops.add(task)
-        task.add_done_callback(self._hops.discard)
+        self._tasks.spawn(self._locate(hop), "sip look-up")
 
     async def close(self) -> None:
-        tasks = [*self._trunks.values(), *self._hops]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def _keep_looking_up(self, trunk: Trunk) -> None:
         registration: Registration | None = None
