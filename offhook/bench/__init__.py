@@ -1,1 +1,1 @@
-"""Benchmarks: ``offhook bench NAME``, each beside its peer in one run."""
+"""Benchmarks for sizing a machine: ``offhook bench NAME``, each with a peer in the same run."""

@@ -1,8 +1,8 @@
-"""`offhook bench edge`: what a call costs the server, and how many one process holds.
+"""`offhook bench edge`: the cost of a call, and the number of calls that one process holds.
 
-Our edge beside a stock Pipecat bot on SmallWebRTC, each in its own process, under the same callers
-from further processes, with the same dummy engines (`scripted`). Everything is on 127.0.0.1. A
-server that gives way under a load is reported as failed, and the next load goes to a fresh one.
+Our edge and a stock Pipecat bot on SmallWebRTC, each in its own process, are driven by the same
+callers from further processes, with the same dummy engines (`scripted`), on 127.0.0.1. A server
+that fails under a load is reported as failed, and the next load uses a new one.
 """
 
 import argparse
@@ -30,27 +30,27 @@ CALLS = (1, 10, 25, 50)
 SECONDS = 20.0
 SEARCH_S = 10.0
 WORDS = 13
-"""Of a reply: 3.9 s, so that the agent speaks half of the time."""
+"""Words of a reply, 3.9 s, so that the agent speaks half of the time."""
 CALLS_PER_LOAD = 25
-"""Callers of one process."""
+"""Callers per process."""
 SETTLE_S = 7.0
-"""From the last connection to the first count: all callers have begun by then."""
+"""Time in s from the last connection to the first count, when all callers have started."""
 ANSWER_S = 30
-"""A server that says nothing for so long has failed."""
+"""Time in s without a response after which a server has failed."""
 MOST_CALLS = 256
-"""The search ends here."""
+"""Upper end of the search."""
 
-# What it means to hold a number of calls.
+# Criteria for holding a number of calls.
 HOLES_PER_MINUTE = 1.0
-"""Of the agent's speech."""
+"""Maximum gaps per minute of the agent's speech."""
 LATE_P99_MS = 40.0
-"""Two packets: what a far end's jitter buffer takes without a hole."""
+"""Maximum packet lateness in ms: two packets, which a jitter buffer absorbs without a gap."""
 ANSWERED = 0.95
 
 
 @dataclass(frozen=True)
 class Row:
-    """One server under one load. `_percent` is of one core."""
+    """One server under one load; `_percent` is of one core."""
 
     server: Kind
     manner: Manner
@@ -61,11 +61,11 @@ class Row:
     cpu_percent: float
     cpu_per_call_percent: float
     cpu_per_call_by_thread: dict[str, float]
-    """The same by thread; what is missing from the sum are threads that Python does not know."""
+    """The same by thread; the rest of the sum are threads unknown to Python."""
     packets_per_s: float
-    """Received, a call."""
+    """Packets received per call."""
     agent_share: float
-    """Of the time that the agent speaks."""
+    """Share of the time in which the agent speaks."""
     missing: int
     holes_per_minute: float
     late_ms: dict[str, float]
@@ -76,16 +76,17 @@ class Row:
     threads: int
     tasks: int
     lag_ms: dict[str, float]
-    """Of the server's event loop."""
+    """Lag of the server's event loop."""
     tick_late_ms: float | None
-    """99th percentile, by /metrics; ours only."""
+    """99th percentile from /metrics; only for our server."""
     load_cpu_percent: float
-    """The busiest process of callers: near 100 the load is the bottleneck."""
+    """The busiest process of callers; near 100 the load generator is the bottleneck."""
     load_lag_p99_ms: float
 
     @property
     def holds(self) -> bool:
-        """No call refused, no holes, no late packets, every line answered."""
+        """Whether no call was refused, there were no gaps and no late packets, and every line was
+        answered."""
         return (
             self.connected == self.calls
             and self.holes_per_minute <= HOLES_PER_MINUTE
@@ -96,7 +97,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Failed:
-    """A server that stopped answering under a load."""
+    """A server that stopped responding under a load."""
 
     server: Kind
     manner: Manner
@@ -110,7 +111,7 @@ class Failed:
 
 @dataclass
 class Capacity:
-    """The most talking calls without gaps."""
+    """The maximum number of talking calls without gaps."""
 
     server: Kind
     calls: int
@@ -120,11 +121,11 @@ class Capacity:
 
 
 async def measure(server: Kind, manner: Manner, calls: int, seconds: float) -> Row | Failed:
-    """A fresh server under a fresh load."""
+    """Measures a new server under a new load."""
     try:
         return await _measure(server, manner, calls, seconds)
     except (ChildError, aiohttp.ClientError, TimeoutError) as error:
-        why = str(error).splitlines()  # of a child's log the last line says most
+        why = str(error).splitlines()  # the last line of a child's log is the most informative
         return Failed(server, manner, calls, why[-1] if why else type(error).__name__)
 
 
@@ -188,7 +189,7 @@ async def _measure(server: Kind, manner: Manner, calls: int, seconds: float) -> 
 
 
 async def _callers(loads: AsyncExitStack, port: int, manner: Manner, calls: int) -> list[Child]:
-    """Processes of callers, all connected, each with an even share."""
+    """Starts processes of callers, evenly divided, and connects them all."""
     processes = ceil(calls / CALLS_PER_LOAD)
     shares = [calls * (i + 1) // processes - calls * i // processes for i in range(processes)]
     started = [
@@ -211,7 +212,7 @@ async def _tick_late_ms(http: aiohttp.ClientSession) -> float:
 
 
 def _together(parts: list[dict[str, Any]]) -> CallCounters:
-    """Sums of the counts, and the lists one after another."""
+    """Adds up the counters and concatenates the lists."""
     total = CallCounters()
     for part in parts:
         for item in fields(CallCounters):
@@ -236,7 +237,7 @@ async def capacity(
     seconds: float,
     show: Callable[[Row | Failed], None],
 ) -> Capacity:
-    """Doubling from what is known to be held, then halving the interval, to a sixteenth."""
+    """Searches by doubling from the known result, then by bisection to a sixteenth."""
     talking = [row for row in known if row.server == server and row.manner == "talking"]
     low = max((row.calls for row in talking if row.holds), default=0)
     failed = [row.calls for row in talking if not row.holds]
@@ -290,7 +291,7 @@ def line(row: Row | Failed) -> str:
 def run(
     as_json: bool, calls: Sequence[int] = CALLS, seconds: float = SECONDS, search: bool = True
 ) -> int:
-    """Print every row as it comes, then the capacities. Returns 0."""
+    """Prints every row as it is measured, then the capacities. Returns 0."""
     rows: list[Row | Failed] = []
 
     def show(row: Row | Failed) -> None:

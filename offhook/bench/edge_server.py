@@ -25,7 +25,7 @@ from offhook.web.process.loop_io import run
 
 
 class ScriptedEdge(Edge):
-    """`words` is the length of the agent's replies."""
+    """An edge with scripted engines; `words` is the length of the agent's replies."""
 
     def __init__(self, config: Config, words: int) -> None:
         super().__init__(config)
@@ -43,6 +43,8 @@ class ScriptedEdge(Edge):
 
 
 class EchoEdge(Edge):
+    """An edge that returns each caller's audio."""
+
     async def _converse(self, leg: Leg, agent: AgentSettings) -> None:
         resampler = Resampler(RATE_IN, RATE_OUT)
 

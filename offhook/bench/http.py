@@ -48,9 +48,10 @@ from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.web.engines.engines_io import open_synthesizer
 
 START_S = 120.0
-"""For the server to be there, and for each engine to answer the first time: it may load."""
+"""Time limit in s for the server to start and for each engine's first response, which may include
+loading."""
 SPOKEN = 8
-"""Sentences said where there are no recordings."""
+"""Sentences synthesized if there are no recordings."""
 FORMATS_PART = "formats"
 PARTS = ("speech", "transcriptions", "speech-socket", "transcribe-socket", FORMATS_PART)
 COLUMNS = (
@@ -119,10 +120,10 @@ def _at_16k(pcm: Pcm) -> Pcm:
 
 @asynccontextmanager
 async def own_server(config: Path | None) -> AsyncIterator[str]:
-    """`offhook speech` on loopback; yields its URL. Raises RuntimeError."""
+    """Runs `offhook speech` on loopback and yields its URL. Raises RuntimeError."""
     port = free_port()
     options = ("--config", str(config)) if config else ()
-    # OFFHOOK_SPEECH is ours: a folder, and no section of a configuration.
+    # OFFHOOK_SPEECH is our folder of recordings rather than a configuration section.
     environment = {name: value for name, value in os.environ.items() if name != "OFFHOOK_SPEECH"}
 
     async def answers() -> bool:
@@ -140,7 +141,7 @@ async def own_server(config: Path | None) -> AsyncIterator[str]:
 
 
 async def _warm(ask: Callable[[int], Awaitable[Answer]], name: str) -> None:
-    """The first answer, for which an engine may load. Raises RuntimeError."""
+    """Waits for the first response, for which an engine may have to load. Raises RuntimeError."""
     words = "it answers nothing"
     until = time.monotonic() + START_S
     while time.monotonic() < until:
@@ -204,7 +205,7 @@ async def _live(http: aiohttp.ClientSession, known: LoadInputs, a: argparse.Name
 async def _beside(
     http: aiohttp.ClientSession, known: LoadInputs, sound: Pcm, a: argparse.Namespace
 ) -> tuple[float, Live]:
-    """Seconds of the file, and what the streams found meanwhile."""
+    """Returns the seconds that the file took, and the streams' results meanwhile."""
     transcribing = asyncio.create_task(transcribe_file(http, sound))
     try:
         live = await live_run(http, a.live, known.recordings, transcribing.done)
@@ -222,7 +223,7 @@ async def _bench(a: argparse.Namespace) -> None:
     known = await material(a.spoken)
     headers = {"Authorization": f"Bearer {a.api_key}"} if a.api_key else {}
     connector = aiohttp.TCPConnector(limit=0)
-    # Nothing waits longer than a request may, which has a limit of its own.
+    # Nothing waits longer than a request may, which has its own limit.
     limits = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(
         a.server, headers=headers, connector=connector, timeout=limits

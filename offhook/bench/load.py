@@ -43,61 +43,61 @@ from offhook.web.process.loop_io import run
 Manner = Literal["listening", "talking", "interrupting"]
 
 LINES = ("Tell me about yourself.", "What are your opening hours?", "Where are you?")
-"""Said by a synthesiser where there are no recordings."""
+"""Synthesized if there are no recordings."""
 LINE_S = (1.0, 3.5)
-"""Recordings of this length are lines."""
+"""Range of lengths in s of the recordings used as lines."""
 CONNECT_S = 15
 CONNECT_EVERY_S = 0.1
 RETRY_S = 1.0
 REFUSED_S = 20.0
-"""Callers that are refused try again for this long: servers may refuse in a burst of calls."""
+"""Time in s for which refused callers retry, since servers may refuse bursts."""
 PING_S = 1
 STAGGER_S = 6
-"""Callers begin within this time, each at its own moment."""
+"""Callers start within this time in s, each at its own moment."""
 LISTENING_PAUSE_S = 1.0
 PATIENCE_S = 5
-"""A reply that has not begun by then does not come."""
+"""Time in s within which a reply must start."""
 REPLY_PAUSE_S = 0.5
-"""The agent has ended when it was silent for this long; shorter silence is a hole in its speech."""
+"""Silence in s after which the agent has finished; shorter silence is a gap."""
 HOLE_S = 0.010
 LOUD = 1000
-"""The agent's buzz peaks far above this in every 5 ms, silence and coding noise far below."""
+"""Peak threshold: the agent's buzz exceeds it in every 5 ms, silence and coding noise never do."""
 BLOCK = RATE_IN * 5 // 1000
 CLOCK_RATE = 48_000
 
 
 @dataclass
 class CallCounters:
-    """What the callers of one process saw since the last "measure"."""
+    """What one process's callers have observed since the last "measure"."""
 
     packets: int = 0
     missing: int = 0
-    """Sequence numbers that never came."""
+    """Sequence numbers never received."""
     speech_packets: int = 0
     holes: int = 0
-    """Silences within the agent's speech, be they sent or made by packets that did not come."""
+    """Silences within the agent's speech, sent or caused by missing packets."""
     late_ms: list[float] = field(default_factory=list)
-    """Of every packet with speech: how much later it came, by its timestamp, than the most
-    punctual packet of the same reply."""
+    """Lateness of every speech packet, by its timestamp, relative to the most punctual one of its
+    reply."""
     lines: int = 0
-    """Lines of which it is known whether they were answered."""
+    """Lines known to be answered or not."""
     answered: int = 0
     response_ms: list[float] = field(default_factory=list)
-    """From the last packet of a line to the first with the reply's sound."""
+    """Time in ms from the last packet of a line to the first with audio of the reply."""
     interruptions: int = 0
     hung_up: int = 0
-    """Calls that the server ended."""
+    """Calls ended by the server."""
 
 
 class AgentSound:
-    """What one call hears of the agent."""
+    """The agent's audio as heard by one call."""
 
     def __init__(self, counts: CallCounters) -> None:
         self.counts = counts
         self.began_at = 0.0
-        """When the first packet of the last reply came."""
+        """Arrival of the first packet of the last reply."""
         self.loud_at = 0.0
-        """When the last packet with sound came."""
+        """Arrival of the last packet with sound."""
         self._decoder = OpusDecoder()
         self._first: RtpPacket | None = None
         self._sequence: int | None = None
@@ -123,7 +123,7 @@ class AgentSound:
             self._speech(start, loud, now)
 
     def _speech(self, start: float, loud: Any, now: float) -> None:
-        """A packet with sound in the blocks `loud`; `start` is its timestamp in s."""
+        """Handles a packet with sound in the blocks `loud`; `start` is its timestamp in s."""
         counts, block = self.counts, BLOCK / RATE_IN
         if start + loud[0] * block - self._loud_until > REPLY_PAUSE_S:
             self.end_reply()
@@ -146,7 +146,7 @@ class AgentSound:
 
 
 class Replay(AudioSender):
-    """Sends payloads encoded beforehand, one a tick."""
+    """Sends pre-encoded payloads, one per tick."""
 
     payload = b""
 
@@ -157,7 +157,7 @@ class Replay(AudioSender):
 
 
 class ReplayLeg(PeerLeg):
-    """A peer whose sound out is payloads encoded beforehand."""
+    """A peer that sends pre-encoded payloads."""
 
     _replay: Replay
 
@@ -178,7 +178,7 @@ class _State(Enum):
 
 
 class LoadLeg(ReplayLeg):
-    """A call of the load. `lines` and `silence` are payloads."""
+    """A call of the load; `lines` and `silence` are payloads."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class LoadLeg(ReplayLeg):
         self._lines, self._silence = lines, silence
         self._state = _State.PAUSING
         self._until = 0.0
-        """When the state ends by time alone; 0 before the first tick."""
+        """End of the state by time alone; 0 before the first tick."""
         self._left: list[bytes] = []
         self._line_ended = 0.0
 
@@ -218,7 +218,7 @@ class LoadLeg(ReplayLeg):
             super()._send(said, now)
 
     def _step(self, now: float) -> bytes:
-        """20 ms of the caller's life: the payload of it."""
+        """Advances the caller by 20 ms and returns its payload."""
         sound, counts = self.sound, self.sound.counts
         if not self._until:
             self._until = now + self._random.uniform(0, STAGGER_S)
@@ -263,7 +263,8 @@ class LoadLeg(ReplayLeg):
         self._state, self._until = _State.PAUSING, now + seconds
 
     async def call(self, http: aiohttp.ClientSession, url: str) -> bool:
-        """Connect; False when the server refuses. Raises TimeoutError without a connection."""
+        """Connects; returns False if the server refuses. Raises TimeoutError without a
+        connection."""
         connected = asyncio.Event()
         self.on_connected = connected.set
         offer = {"sdp": await self.offer(), "type": "offer"}
@@ -280,7 +281,8 @@ class LoadLeg(ReplayLeg):
         return True
 
     def ping(self) -> None:
-        """As web clients do every second; a stock server mutes the agent without."""
+        """Sends the ping that web clients send every second; without it a stock server mutes the
+        agent."""
         if self._channel is not None and self._channel.readyState == "open":
             self._channel.send(f"ping: {time.time_ns() // 1_000_000}")
 
@@ -289,7 +291,7 @@ _NOTHING = np.zeros(SAMPLES_IN, np.int16)
 
 
 def encode(pcm: Pcm) -> Packets:
-    """24 kHz to Opus packets of 20 ms; the last is filled up with zeros."""
+    """Encodes 24 kHz samples to 20 ms Opus packets; the last is zero-padded."""
     encoder = OpusEncoder(OpusSettings(dtx=False))
     frames = -(-len(pcm) // SAMPLES_OUT)
     padded = np.zeros(frames * SAMPLES_OUT, np.int16)
@@ -298,12 +300,12 @@ def encode(pcm: Pcm) -> Packets:
 
 
 def silence() -> Packets:
-    """A second of a quiet room."""
+    """Returns a second of a quiet room."""
     return encode(np.random.default_rng(1).integers(-8, 9, RATE_OUT).astype(np.int16))
 
 
 def recorded() -> list[Pcm]:
-    """The short recordings of the folder OFFHOOK_SPEECH or ../shared/speech, 24 kHz."""
+    """Returns the short recordings of the folder OFFHOOK_SPEECH or ../shared/speech, at 24 kHz."""
     folder = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
     found = []
     for path in sorted(folder.glob("*.wav")):
@@ -336,10 +338,10 @@ class Load:
         self._cpu = self._wall = 0.0
         self.counts = CallCounters()
         self.refusals = 0
-        """Attempts that the server refused or that did not connect, each tried again."""
+        """Attempts that were refused or did not connect; each is retried."""
 
     async def place(self, first: int, calls: int, manner: Manner) -> int:
-        """How many connected."""
+        """Returns how many calls connected."""
         said, quiet = await lines(), silence()
         give_up = time.monotonic() + calls * CONNECT_EVERY_S + REFUSED_S
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(CONNECT_S)) as http:
@@ -386,7 +388,7 @@ class Load:
         return {"counts": asdict(self.counts), "own": own}
 
     async def keep(self) -> None:
-        """Pings and lag, until cancelled."""
+        """Sends pings and measures lag until cancelled."""
         watching = asyncio.create_task(self._lag.watch())
         try:
             while True:

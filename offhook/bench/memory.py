@@ -1,8 +1,8 @@
-"""What a process holds in memory once its garbage is gone (glibc).
+"""The memory of a process excluding garbage (glibc).
 
-While calls come and go the resident size saws by tens of MB: what Pipecat and aiortc leave behind
-refers to itself, so it waits for Python's cyclic collector, and glibc keeps what was freed. Neither
-is a leak. After a collection and malloc_trim what is left is what something still refers to.
+While calls come and go the resident size varies by tens of MB: objects of Pipecat and aiortc are in
+reference cycles until Python collects them, and glibc keeps freed memory. Neither is a leak. After
+a collection and malloc_trim, what remains is referenced.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from pathlib import Path
 from aiohttp import web
 
 SMALL_BLOCK_BYTES = 512
-"""What Python allocates by itself, without malloc, is at most this long."""
+"""Maximum size of blocks that Python allocates without malloc."""
 
 
 class _MallInfo(ctypes.Structure):
@@ -33,23 +33,25 @@ class _MallInfo(ctypes.Structure):
 @dataclass(frozen=True)
 class HeapUsage:
     malloc_bytes: int
-    """Allocated from malloc and not freed: the libraries', and Python's larger objects."""
+    """Memory in use."""
+    """Bytes allocated with malloc: libraries' and Python's larger objects."""
     small_blocks: int
-    """Of Python's own allocator."""
+    """Blocks of Python's own allocator."""
     objects: int
-    """That the cyclic collector knows."""
+    """Objects tracked by the cyclic collector."""
     rss_mb: float
 
     @property
     def at_most_bytes(self) -> int:
-        """An upper bound, so that of two of them the difference misses nothing that grows."""
+        """An upper bound, so that a difference of two misses no growth."""
         return self.malloc_bytes + SMALL_BLOCK_BYTES * self.small_blocks
 
 
 def held() -> HeapUsage:
-    """Of this process; takes tens of ms. Raises OSError or AttributeError without glibc 2.33."""
+    """Measures this process; takes tens of ms. Raises OSError or AttributeError without glibc
+    2.33."""
     libc = ctypes.CDLL("libc.so.6")
-    for _ in range(3):  # finalizers make garbage of their own
+    for _ in range(3):  # finalizers create garbage themselves
         gc.collect()
     libc.malloc_trim(0)
     libc.mallinfo2.restype = _MallInfo
@@ -64,7 +66,7 @@ def held() -> HeapUsage:
 
 
 def memory_route(app: web.Application) -> None:
-    """GET /memory"""
+    """Adds GET /memory."""
 
     async def memory(request: web.Request) -> web.Response:
         return web.json_response(asdict(held()))

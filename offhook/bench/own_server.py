@@ -1,4 +1,4 @@
-"""A server of ours that a benchmark starts for itself: on loopback, and ended with it."""
+"""Starts a server of our own for a benchmark, on loopback, and stops it afterwards."""
 
 import asyncio
 import socket
@@ -13,11 +13,11 @@ from offhook.bench.process import END_S
 
 POLL_S = 0.1
 LOGGED_CHARS = 2000
-"""Of the end of its log, in the error of one that does not come."""
+"""Characters from the end of its log quoted if it does not start."""
 
 
 def free_port() -> int:
-    """Of 127.0.0.1, for TCP."""
+    """Returns a free TCP port of 127.0.0.1."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
@@ -32,8 +32,8 @@ async def started(
     absent: str,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[None]:
-    """`offhook ARGUMENTS`, from when `is_there` says so on; `environment`: instead of our own.
-    Raises RuntimeError, `absent` and the end of its log, when it ends before or is not there in
+    """Runs `offhook ARGUMENTS` from the time `is_there` returns True; `environment` replaces our
+    own. Raises RuntimeError, `absent` and the end of its log, if it exits or does not start in
     time."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"

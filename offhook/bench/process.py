@@ -1,7 +1,7 @@
-"""Processes of a benchmark: started, asked and always ended; and what they cost.
+"""Child processes of a benchmark: starting, querying, stopping, and measuring their cost.
 
 A child is a module of this package with a `main` that ends when its standard input closes, so no
-child outlives its benchmark, whatever becomes of that. Its first line on standard output is JSON.
+child outlives its benchmark. Its first line on standard output is JSON.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ import numpy as np
 from aiohttp import ClientSession, web
 
 START_S = 90
-"""The longest a child may take to say its first line."""
+"""Time limit in s for a child's first line."""
 END_S = 15
-"""The longest a child may take to end by itself; then it is killed."""
+"""Time limit in s for a child to exit by itself; then it is killed."""
 LAG_S = 0.020
-"""A loop is asked this often how late it is."""
+"""Interval in s at which the lag of a loop is measured."""
 LAGS_KEPT = 10_000
 
 
 class ChildError(RuntimeError):
-    """A child did not start or said nothing; the message ends with what it logged."""
+    """Raised when a child does not start or respond; the message ends with its log."""
 
 
 async def input_lines() -> asyncio.StreamReader:
-    """Standard input, a pipe, without blocking the loop."""
+    """Returns standard input, a pipe, as a non-blocking stream."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -43,7 +43,7 @@ async def input_lines() -> asyncio.StreamReader:
 
 
 class Child:
-    """A running child."""
+    """A running child process."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self.process = process
@@ -56,7 +56,7 @@ class Child:
         return self.process.pid
 
     async def line(self, seconds: float) -> dict[str, Any]:
-        """The next line it says. Raises ChildError."""
+        """Returns the next line of its output. Raises ChildError."""
         assert self.process.stdout is not None
         try:
             text = await asyncio.wait_for(self.process.stdout.readline(), seconds)
@@ -72,14 +72,14 @@ class Child:
         self.process.stdin.write(f"{text}\n".encode())
 
     def finish(self) -> None:
-        """Ask it to end."""
+        """Asks it to exit."""
         assert self.process.stdin is not None
         self.process.stdin.close()
 
 
 @asynccontextmanager
 async def child(module: str, *arguments: str) -> AsyncIterator[Child]:
-    """`python -m MODULE ARGUMENTS`, from its first line on; ended on the way out."""
+    """Runs `python -m MODULE ARGUMENTS` from its first line on; stopped on exit of the block."""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
         with log.open("wb") as output:
@@ -106,7 +106,7 @@ async def child(module: str, *arguments: str) -> AsyncIterator[Child]:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a process and all below it hold (Linux)."""
+    """Resources of a process and its descendants (Linux)."""
 
     rss_mb: float
     threads: int
@@ -115,11 +115,11 @@ class Footprint:
 
     @classmethod
     def of(cls, pid: int) -> "Footprint":
-        """Raises OSError when the process is gone or there is no /proc."""
+        """Raises OSError if the process has exited or there is no /proc."""
         own = _one(pid)
         below = []
         for child_pid in _children(pid):
-            with suppress(OSError):  # it ended meanwhile
+            with suppress(OSError):  # it has exited in the meantime
                 below.append(cls.of(child_pid))
         return cls(
             round(own.rss_mb + sum(f.rss_mb for f in below), 1),
@@ -146,13 +146,13 @@ def _children(pid: int) -> list[int]:
 
 
 class LoopLag:
-    """How late the event loop of this process is, at any moment."""
+    """Measures the lag of this process's event loop."""
 
     def __init__(self) -> None:
         self._lags: deque[float] = deque(maxlen=LAGS_KEPT)
 
     async def watch(self) -> None:
-        """Never ends."""
+        """Runs until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LAG_S
@@ -160,14 +160,14 @@ class LoopLag:
             self._lags.append(loop.time() - due)
 
     def take_ms(self) -> dict[str, float]:
-        """Percentiles since the last call."""
+        """Returns percentiles since the last call."""
         lags = np.array(self._lags or (0.0,)) * 1000
         self._lags.clear()
         return {f"p{q}": round(float(np.percentile(lags, q)), 2) for q in (50, 95, 99, 100)}
 
 
 def thread_cpu_s() -> dict[str, float]:
-    """What each Python thread has cost so far, those of a pool together, by name (not on macOS)."""
+    """Returns the CPU time of each Python thread so far, by name, pools combined (not on macOS)."""
     found: dict[str, float] = {}
     for thread in threading.enumerate():
         if thread.ident is not None:
@@ -178,7 +178,7 @@ def thread_cpu_s() -> dict[str, float]:
 
 
 def stats_route(app: web.Application, lag: LoopLag) -> None:
-    """GET /stats: what the process has cost so far. The same in every server measured."""
+    """Adds GET /stats: the cost of the process so far, the same in every server measured."""
 
     async def stats(request: web.Request) -> web.Response:
         return web.json_response(
@@ -196,7 +196,7 @@ def stats_route(app: web.Application, lag: LoopLag) -> None:
 
 
 async def stay(app: web.Application) -> None:
-    """Serve on a free port of 127.0.0.1, say which, and stay until standard input closes."""
+    """Serves on a free port of 127.0.0.1, prints it, and runs until standard input closes."""
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -208,7 +208,7 @@ async def stay(app: web.Application) -> None:
 
 
 def say(data: dict[str, Any]) -> None:
-    """One line to the parent."""
+    """Prints one line of JSON for the parent."""
     print(json.dumps(data), flush=True)
 
 

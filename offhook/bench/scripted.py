@@ -1,7 +1,7 @@
-"""Engines and an agent that cost nothing, so that what is left to measure is the server.
+"""Dummy engines and agent without cost, so that only the server is measured.
 
-The caller's words are always TEXT, the agent answers with a number of words, and every word is a
-voice-like buzz of WORD_MS that is never silent: a hole in it is the server's doing.
+The caller's words are always TEXT, the agent answers with a fixed number of words, and every word
+is a voice-like buzz of WORD_MS without silence, so any gap is the server's fault.
 """
 
 import asyncio
@@ -25,12 +25,13 @@ from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Speech, VoiceOpti
 TEXT = "please tell me what you can do"
 WORD_MS = 300
 PARTIAL_MS = 200
-"""How often the recogniser changes its mind."""
+"""Audio in ms between two partials."""
 
 
 @cache
 def word_sound() -> Pcm:
-    """24 kHz, WORD_MS long: harmonics of 120 Hz, loud throughout, without a step when repeated."""
+    """Returns 24 kHz audio of WORD_MS: harmonics of 120 Hz, loud throughout and continuous when
+    repeated."""
     t = np.arange(RATE_OUT * WORD_MS // 1000) / RATE_OUT
     harmonics = sum(np.sin(2 * np.pi * 120 * k * t + k * k) / k for k in range(1, 16))
     sound: Pcm = (5000 * np.asarray(harmonics)).astype(np.int16)
@@ -119,7 +120,7 @@ class ScriptedSynthesizerStream:
 
 
 class ScriptedAgent(FrameProcessor):
-    """Answers every turn of the caller with so many words, token by token; with none, never."""
+    """Answers every turn with a fixed number of words, token by token; with 0, never."""
 
     def __init__(self, words: int) -> None:
         super().__init__()

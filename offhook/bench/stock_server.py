@@ -111,7 +111,7 @@ class Echo(FrameProcessor):
 
 
 class Stock:
-    """The signalling endpoint and a pipeline a call."""
+    """The signalling endpoint, with one pipeline per call."""
 
     def __init__(self, engines: str, words: int) -> None:
         self._echo = engines == "echo"

@@ -37,13 +37,13 @@ from offhook.bench.speech.stream_result import FIRST_COLUMNS, LATER_COLUMNS, Res
 from offhook.bench.speech.table import Table, percentile, progress
 
 CALLERS = 50
-"""In one process: 2500 pieces of sound a second take a tenth of a core."""
+"""Callers per process: 2500 chunks per second take a tenth of a core."""
 LOADING_S = 600.0
 CONNECT_S = 1.0
-"""From the order to the callers to the first sound, and CONNECT_EACH_S for each of them."""
+"""Time in s from the start of the callers to the first audio, plus CONNECT_EACH_S for each."""
 CONNECT_EACH_S = 0.005
 STAGGER_S = 2.0
-"""Or as long as a point, where that is shorter."""
+"""Or the duration of a point, if shorter."""
 FILES = 10
 FILE_COLUMNS = "way seconds p50_ms p95_ms errors"
 
@@ -74,10 +74,11 @@ def _parser() -> argparse.ArgumentParser:
 
 @asynccontextmanager
 async def own_worker(a: argparse.Namespace) -> AsyncIterator[str]:
-    """`offhook worker asr` on loopback; yields its URL when it has loaded. Raises RuntimeError."""
+    """Runs `offhook worker asr` on loopback and yields its URL once it has loaded. Raises
+    RuntimeError."""
     address = f"127.0.0.1:{free_port()}"
     options = {"--engine": a.engine, "--model": a.model, "--device": a.device, "--listen": address}
-    # One that has ended may count for a moment longer.
+    # A stream that has ended may still count briefly.
     options["--max-streams"] = str(2 * max(a.concurrency))
     given = [word for pair in options.items() for word in pair]
     url = f"http://{address}"
@@ -99,7 +100,7 @@ async def own_worker(a: argparse.Namespace) -> AsyncIterator[str]:
 
 
 async def point(streams: int, a: argparse.Namespace) -> Result:
-    """So many callers at a time. Raises ChildError."""
+    """Measures `streams` concurrent callers. Raises ChildError."""
     found = Result()
     async with AsyncExitStack() as stack:
         children = [
@@ -147,7 +148,8 @@ def _later(rows: Sequence[dict[str, object]], note: str, a: argparse.Namespace) 
 
 
 async def _files(http: aiohttp.ClientSession, a: argparse.Namespace) -> None:
-    """One at a time, sent at once: as a form, and on the socket of those that are not live."""
+    """Transcribes files one at a time, sent at once: as a form, and on a socket that is not
+    live."""
     recordings = [np.frombuffer(line, np.int16) for line in said()]
     clip = long_recording(recordings, a.file)
     requests = Requests(http, LoadInputs((), [clip]))
@@ -167,7 +169,7 @@ async def _files(http: aiohttp.ClientSession, a: argparse.Namespace) -> None:
 
 
 async def _times(ask: Callable[[], Awaitable[float]]) -> tuple[list[float], Counter[str]]:
-    """Of one before that does not count, and then FILES. In s, and the errors."""
+    """Times FILES requests after one that does not count; returns seconds and errors."""
     took, errors = [], Counter[str]()
     for number in range(1 + FILES):
         try:

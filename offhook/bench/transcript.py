@@ -1,4 +1,4 @@
-"""Words of a sound, and how far they are from the words that were said."""
+"""Compares recognized words with the words that were spoken."""
 
 import re
 from bisect import bisect_left
@@ -17,10 +17,10 @@ from offhook.pipeline.speech.recognizer import (
 )
 
 CUT_MS = 50
-"""A word that ends this near to where the sound was cut did not end by itself."""
+"""A word that ends this close to the cut did not end by itself."""
 
 CHANCE_LETTERS = 2
-"""Of two alignments one is not the better by so few letters."""
+"""Difference in letters below which neither of two alignments is better."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class WordEnd:
 
     text: str
     end_ms: int | None
-    """Where in the sound it was over, by the server's account; None when it never was."""
+    """End position in the audio according to the server; None if it was never completed."""
 
 
 def words(text: str) -> list[str]:
@@ -39,7 +39,7 @@ def words(text: str) -> list[str]:
 async def recognise(
     recognizer: Recognizer, pcm: Pcm, options: StreamOptions = DEFAULT_OPTIONS
 ) -> Final:
-    """16 kHz sound as one utterance, fed 100 ms at a time."""
+    """Recognizes 16 kHz samples as one utterance, fed 100 ms at a time."""
     stream = await recognizer.open(options)
     for start in range(0, len(pcm), RATE_IN // 10):
         stream.feed(pcm[start : start + RATE_IN // 10])
@@ -54,8 +54,8 @@ async def recognise(
 
 
 def prefix_distances(heard: Sequence[str], reference: Sequence[str]) -> list[int]:
-    """Substitutions, insertions and deletions between `heard` and the first 0, 1, … all words of
-    `reference` (or letters, of strings)."""
+    """Returns the edit distances between `heard` and each prefix of `reference`, in words or
+    letters."""
     row = list(range(len(reference) + 1))
     for i, word in enumerate(heard, 1):
         before, row = row, [i] + [0] * len(reference)
@@ -65,13 +65,12 @@ def prefix_distances(heard: Sequence[str], reference: Sequence[str]) -> list[int
 
 
 def reached(heard: Sequence[str], reference: Sequence[str], around: int | None = None) -> int:
-    """How many words of `reference` the recognised beginning of it covers.
+    """Returns how many words of `reference` the recognized beginning covers.
 
-    Letters are aligned, not words: recognisers split and join words, and a word cut short shares
-    its first letters with the whole. More than half of its letters cover a word. Of prefixes
-    equally near the longest is taken: a word that was heard wrongly is a word that was said. Where
-    it is known to be about `around` words, the nearest to that is taken, of prefixes that differ by
-    no more than CHANCE_LETTERS.
+    Letters rather than words are aligned, since recognizers split and join words, and a truncated
+    word shares its first letters with the whole. More than half of a word's letters cover it. Among
+    equally good prefixes the longest is chosen, since a misrecognized word was still spoken. If
+    about `around` words are expected, the nearest prefix within CHANCE_LETTERS is chosen.
     """
     distances = prefix_distances("".join(heard), "".join(reference))
     least = min(distances)
@@ -87,9 +86,9 @@ def _ends(reference: Sequence[str]) -> Iterator[int]:
 
 
 def words_beyond(context: int, heard: Sequence[Word], said: Sequence[WordEnd], cut_ms: int) -> int:
-    """Words in the context less those in the sound, which is silent from `cut_ms` on; `said` is the
-    whole reply, and when each word was over as far as it came. The word in which the sound was cut
-    may count or not."""
+    """Returns the words in the context minus those in the audio, which is silent from `cut_ms` on;
+    `said` is the whole reply with word ends as far as it was spoken. The word at the cut may count
+    or not."""
     if not heard:
         return context
     middle = (heard[-1].start_ms + heard[-1].end_ms) / 2
@@ -101,8 +100,8 @@ def words_beyond(context: int, heard: Sequence[Word], said: Sequence[WordEnd], c
 
 
 def mark_errors(heard: Sequence[Word], said: Sequence[WordEnd]) -> list[int]:
-    """ms by which the server took a word for said after its end in the sound, of every word that
-    was recognised as it is."""
+    """Returns by how many ms the server's word ends are later than in the audio, for every
+    correctly recognized word."""
     alike = SequenceMatcher(None, [w.text for w in said], [w.text for w in heard], autojunk=False)
     pairs = (
         (said[a + i].end_ms, heard[b + i].end_ms)

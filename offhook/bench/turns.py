@@ -1,8 +1,8 @@
-"""`offhook bench turns`: conversation as a caller lives it, over real WebRTC to a real server.
+"""`offhook bench turns`: conversation from the caller's side, over real WebRTC to a real server.
 
-Response time over a scripted conversation; then interruptions of a long reply at random moments
-(how soon the agent falls silent, and whether the words kept in the context are the words that
-left), coughs and "uh-huh"s (which must not stop it).
+Measures the response time of a scripted conversation; then interruptions of a long reply at random
+moments (how soon the agent falls silent, and whether the context keeps exactly the words that were
+sent), and coughs and "uh-huh"s (which must not stop it).
 """
 
 import argparse
@@ -44,34 +44,36 @@ INTERRUPTIONS = 20
 COUGHS = 5
 BACKCHANNELS = 5
 EARLY_TICKS = 10
-"""What the server says of a reply may come so much later than its first sound."""
+"""Ticks by which the server's messages about a reply may follow its first audio."""
 START_S = 30
-"""The longest a server may take to load its engines."""
+"""Time limit in s for a server to load its engines."""
 
 
 @dataclass
 class Trial:
     kind: str
     stop_ms: float | None = None
-    """From the onset of the caller's sound, as sent, to the last packet of the agent's speech."""
+    """Time in ms from the onset of the caller's audio, as sent, to the last packet of the agent's
+    speech."""
     decision_ms: float | None = None
-    """From that onset to the server's word that it was an interruption."""
+    """Time in ms from that onset to the server's interruption event."""
     after_decision_ms: float | None = None
-    """From that word to the last packet of the agent's speech; negative: it was silent before."""
+    """Time in ms from that event to the last packet of the agent's speech; negative: it was silent
+    before."""
     resumed: bool = False
     heard: str = ""
-    """The words that stayed in the context."""
+    """The words kept in the context."""
     unheard: str = ""
     said: list[WordEnd] = field(default_factory=list)
-    """All of the reply, times from the tick it was first waited for."""
+    """The whole reply, with times from the tick at which it was first expected."""
     recognised: list[Word] = field(default_factory=list)
-    """The words found in what arrived, with their times in it."""
+    """Words recognized in the received audio, with their times."""
     cut_ms: int | None = None
-    """Where the sound ended."""
+    """End of the received audio."""
     words_off: int | None = None
-    """Words in the context, less those recognised; the word cut short may count or not."""
+    """Words in the context minus those recognized; the truncated word may count or not."""
     mark_errors_ms: list[int] = field(default_factory=list)
-    """How late the server took words for said."""
+    """Lateness of the server's word ends."""
 
 
 @dataclass
@@ -82,7 +84,7 @@ class Result:
 
 @asynccontextmanager
 async def server(log: Path | None = None, **environment: str) -> AsyncIterator[str]:
-    """A real `offhook serve` on loopback, its log in a file; yields its URL."""
+    """Runs a real `offhook serve` on loopback, logging to a file; yields its URL."""
     with tempfile.TemporaryDirectory() as directory:
         log = log or Path(directory) / "log"
         port = 20_000 + os.getpid() % 20_000
@@ -120,7 +122,8 @@ async def _until_ready(url: str, log: Path) -> None:
 
 
 def cough(seed: int) -> Pcm:
-    """A burst of noise that rises in 5 ms and decays over 200 ms, as a cough's first part."""
+    """Returns a burst of noise that rises in 5 ms and decays over 200 ms, like the first part of a
+    cough."""
     rng = np.random.default_rng(seed)
     samples = RATE_OUT * 220 // 1000
     envelope = np.minimum(np.arange(samples) / (RATE_OUT * 0.005), 1)
@@ -130,7 +133,7 @@ def cough(seed: int) -> Pcm:
 
 
 class Trials(ScriptedCall):
-    """One call of many trials."""
+    """One call with many trials."""
 
     def __init__(
         self,
@@ -190,7 +193,8 @@ class Trials(ScriptedCall):
             await self._within(self._agent_speaks, 10)
 
     def _reply_from(self, seen: int) -> int:
-        """The tick before the first sound of the reply that the first `seen` events end in."""
+        """Returns the tick before the first audio of the reply in which the first `seen` events
+        end."""
         began = [
             event["at_ms"] // PACKET_MS
             for event in self.report.events[:seen]
@@ -199,7 +203,8 @@ class Trials(ScriptedCall):
         return max(0, began[-1] - EARLY_TICKS) if began else 0
 
     async def _compare(self, trial: Trial, reply_from: int) -> None:
-        """The words of the context with those in what arrived since the tick `reply_from`."""
+        """Compares the words of the context with those in the audio received since tick
+        `reply_from`."""
         heard = self.leg.heard[reply_from:]
         loud = [tick for tick, pcm in enumerate(heard, 1) if dbfs(pcm) > AUDIBLE_DBFS]
         trial.cut_ms = loud[-1] * PACKET_MS if loud else 0
@@ -211,8 +216,8 @@ class Trials(ScriptedCall):
         trial.mark_errors_ms = mark_errors(trial.recognised, trial.said)
 
     def _word_ends(self, reply_from: int) -> list[int]:
-        """Where in the sound the words ended that the server told of since that tick: it tells as
-        it sends their last packet, which waits in the jitter buffer."""
+        """Returns the positions at which the server reported the ends of words since that tick; it
+        reports on sending their last packet, which then waits in the jitter buffer."""
         delay_ms = self.leg.statistics().buffer_ms - reply_from * PACKET_MS
         return [
             round(event["at_ms"] + delay_ms)
@@ -222,7 +227,7 @@ class Trials(ScriptedCall):
         ]
 
     async def _server_event(self, seen: int, seconds: float) -> dict[str, Any] | None:
-        """The first verdict of the server on what was sent."""
+        """Returns the server's first decision about what was sent."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while loop.time() < deadline and not self.leg.closed:
@@ -249,7 +254,7 @@ async def measure(interruptions: int) -> Result:
     result = Result()
     synthesizer = open_synthesizer()
     await synthesizer.start()
-    voice = VoiceOptions("rms" if synthesizer.name == "flite" else "")  # not the agent's own
+    voice = VoiceOptions("rms" if synthesizer.name == "flite" else "")  # not the agent's own voice
     said = (ASK, "Uh-huh.", *CONVERSATION)
     lines = {t: trimmed(await spoken(synthesizer, t, voice)) for t in said}
     lines["uh-huh"], lines["cough"] = lines["Uh-huh."], cough(1)

@@ -43,33 +43,33 @@ from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import freeze_loaded_objects, run
 
 SETTLE_S = 10.0
-"""For the last answers to come; what has none by then is given up."""
+"""Time in s for the last responses; unanswered calls are then given up."""
 EMPTY_S = 10.0
 LATE_MS = (20, 40)
 
 
 @dataclass
 class CallCounters:
-    """What the callers saw since the last "measure"."""
+    """What the callers have observed since the last "measure"."""
 
     calls: int = 0
-    """Answered."""
+    """Answered calls."""
     setup_ms: list[float] = field(default_factory=list)
-    """From the INVITE to its 200."""
+    """Time in ms from the INVITE to its 200."""
     refused: Counter[int] = field(default_factory=Counter)
-    """By status; 408 is a call that was never answered."""
+    """Refused calls by status; 408 is a call that was never answered."""
     told_when: int = 0
-    """Of those with 503, how many said when to try again."""
+    """Calls refused with 503 and a Retry-After."""
     cut: int = 0
-    """Calls that were up and that the server, or a time-out, ended."""
+    """Established calls ended by the server or a timeout."""
     sent: int = 0
     packets: int = 0
     missing: int = 0
     late: list[Any] = field(default_factory=list)
-    """ms of every packet."""
+    """Lateness in ms of every packet."""
 
     def take(self, sound: Sound) -> None:
-        """What came of a call, or of a part of one."""
+        """Adds the results of a call, or of a part of one."""
         sent, heard = sound.take()
         self.sent += sent
         self.packets += heard.packets
@@ -94,7 +94,7 @@ class CallCounters:
 
 @dataclass(eq=False)
 class PlacedCall:
-    """One call of ours."""
+    """One outgoing call."""
 
     session: Session
     sound: Sound
@@ -106,7 +106,7 @@ class Callers:
     """All calls of this process."""
 
     def __init__(self, server: tuple[str, int], rate: float, said: list[Payloads]) -> None:
-        """`rate`: calls placed a second."""
+        """`rate` is the number of calls placed per second."""
         self.counts = CallCounters()
         self._server = server
         self._rate = rate
@@ -116,7 +116,7 @@ class Callers:
         self._lag = LoopLag()
         self._calls: dict[Session, PlacedCall] = {}
         self._up: deque[PlacedCall] = deque()
-        """The oldest first."""
+        """Established calls, oldest first."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         sock.setblocking(False)
         sock.bind((HOST, 0))
@@ -244,7 +244,7 @@ class Callers:
             await asyncio.sleep(max(0.0, due - monotonic()))
 
     def churn(self, calls: int) -> None:
-        """0: no more of that."""
+        """0 ends the churn."""
         if self._churning is not None:
             self._churning.cancel()
         self._churning = self._tasks.spawn(self._churn(calls), "churn") if calls else None

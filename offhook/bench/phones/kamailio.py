@@ -1,4 +1,4 @@
-"""Kamailio before edges of this machine, set up as deploy/kamailio has it."""
+"""Kamailio in front of edges on this machine, configured like deploy/kamailio."""
 
 import asyncio
 import os
@@ -17,28 +17,30 @@ LOOK_S = 0.05
 
 
 class KamailioError(RuntimeError):
-    """It is not there, or did not start; the message ends with what it said."""
+    """Raised if Kamailio is missing or does not start; the message ends with its output."""
 
 
 @dataclass(frozen=True)
 class Kamailio:
+    """A running Kamailio."""
+
     port: int
-    """Of SIP on 127.0.0.1, UDP and TCP."""
+    """SIP port on 127.0.0.1, UDP and TCP."""
     edges: tuple[int, ...]
-    """Theirs."""
+    """SIP ports of the edges."""
     pid: int
     control: str
-    """The socket for kamcmd."""
+    """Socket for kamcmd."""
     log: Path
 
     def cpu_s(self) -> float:
-        """Of all its processes, so far."""
+        """CPU time in s of all its processes so far."""
         ticks = os.sysconf("SC_CLK_TCK")
         spent = 0
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         for pid in (self.pid, *children):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            spent += int(fields[11]) + int(fields[12])  # user and system
+            spent += int(fields[11]) + int(fields[12])  # user and system time
         return spent / ticks
 
 
@@ -49,9 +51,9 @@ async def kamailio(
     max_load: int = 0,
     **defines: str | int,
 ) -> AsyncIterator[Kamailio]:
-    """`edges`: their SIP ports on 127.0.0.1. `trunks`: addresses that may call and be called.
-    `max_load`: calls of an edge, 0 for no limit. `defines`: as in the configuration, strings in
-    their quotes. Raises KamailioError."""
+    """`edges` are SIP ports on 127.0.0.1, `trunks` addresses that may call and be called,
+    `max_load` the maximum calls of an edge (0: unlimited), and `defines` values of the
+    configuration, with strings quoted. Raises KamailioError."""
     if not CONFIGURATION.exists():
         raise KamailioError(f"{CONFIGURATION} is not there: this needs a checkout")
     with tempfile.TemporaryDirectory() as name:
@@ -106,7 +108,7 @@ async def _listens(port: int, process: asyncio.subprocess.Process) -> bool:
 
 
 def _free_port() -> int:
-    """Of TCP and UDP."""
+    """Returns a port free for TCP and UDP."""
     while True:
         with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
             tcp.bind((HOST, 0))

@@ -8,11 +8,11 @@ from typing import Any
 from offhook.bench.phones.pair import CpuShares, Pair, ResourceUse, pair
 
 SETTLE_S = 3.0
-"""From the last call set up to the first count."""
+"""Time in s from the last call's setup to the first count."""
 WARM_UP_S = 6.0
-"""Of the first call: a line, and what is done at its end."""
+"""Duration in s of the first call: a line and its end."""
 OPTIONS = 8_000
-"""Fewer than there may be transactions: each is kept for 32 s."""
+"""Fewer than the maximum transactions, each of which is kept for 32 s."""
 OPTIONS_WINDOW = 32
 
 
@@ -22,21 +22,21 @@ class Row:
 
     server: str
     phase: str
-    """"held": the calls stand; "churn": they come and go; "before" and "during" an overload."""
+    """"held": the calls continue; "churn": they come and go; "before" and "during" an overload."""
     asked: int
     calls: int
-    """Up at the end."""
+    """Established calls at the end."""
     seconds: float
     setups: int
     setup_ms: dict[str, float]
     refused: dict[str, int]
-    """By status."""
+    """Refused calls by status."""
     told_when: int
-    """Of those with 503, how many said when to try again."""
+    """Calls refused with 503 and a Retry-After."""
     cut: int
-    """Calls that were up and did not stay so."""
+    """Established calls that were cut off."""
     packets: int
-    """That came back to the callers."""
+    """Packets received by the callers."""
     missing: int
     late_ms: dict[str, float]
     late_percent: dict[str, float]
@@ -45,41 +45,43 @@ class Row:
     cpu_per_call_percent: float
     mb_per_call: float | None
     own: dict[str, Any]
-    """The callers': share of a core, how late they sent, how late their loop was."""
+    """The callers' own CPU share, sending lateness and loop lag."""
     shares: CpuShares | None = None
-    """Where there are several edges; all else is then of their sum, or of the latest."""
+    """Set with several edges; the other values are then sums or maxima."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """OPTIONS as fast as they are answered."""
+    """OPTIONS at maximum speed."""
 
     count: int
     statuses: dict[str, int]
     lost: int
     per_second: float
     server_us: float
-    """Of CPU, for each."""
+    """CPU time of the server per request."""
     server_percent: float
     own_percent: float
-    """The asker's share of a core: near 100 it is the bottleneck."""
+    """CPU share of the sender; near 100 it is the bottleneck."""
 
 
 @dataclass(frozen=True)
 class Load:
+    """The result of `load`."""
+
     ramp: dict[str, Any]
-    """How the calls were set up in the beginning."""
+    """Setup of the calls at the start."""
     rows: list[Row]
     setup_cpu_ms: float | None
-    """Of a call's coming and going: what churn costs more than calls that stand. None when they
-    were not as many."""
+    """CPU time of starting and ending a call: the additional cost of churn over held calls. None if
+    the number of calls differed."""
     options: Answers | None
 
 
 async def _row(
     both: Pair, server: str, phase: str, asked: int, seconds: float, mb_per_call: float | None
 ) -> Row:
-    """What happens from now on, for so many seconds."""
+    """Measures the next `seconds`."""
     first = await both.look()
     both.callers.tell("measure")
     await asyncio.sleep(seconds)
@@ -120,8 +122,8 @@ async def load(
     show: Callable[[Row], None],
     edges: int = 1,
 ) -> Load:
-    """A fresh server: calls are set up, stand for a while, then come and go. With several edges
-    there are no OPTIONS: Kamailio answers those itself."""
+    """With a new server, sets up calls, holds them, then lets them come and go. With several edges
+    there are no OPTIONS, since Kamailio answers them itself."""
     async with pair(server, rate, pin, edges=edges) as both:
         await warm_up(both)
         empty = both.footprint().rss_mb
@@ -148,7 +150,7 @@ def _setup_cpu_ms(held: Row, churn: Row) -> float | None:
 
 
 async def warm_up(both: Pair) -> None:
-    """One call at each edge: what is loaded late is loaded then."""
+    """Places one call at each edge, so that lazy loading is done."""
     await both.ask(f"fill {len(both.edges)}")
     await asyncio.sleep(WARM_UP_S)
     await both.ask("empty")
@@ -174,7 +176,7 @@ async def _options(both: Pair, count: int) -> Answers:
 async def overload(
     admits: int, rate: float, seconds: float, pin: bool, show: Callable[[Row], None]
 ) -> list[Row]:
-    """A server full of calls, then as many callers again, one after the other all the time."""
+    """Fills a server with calls, then has as many further callers try, one after another."""
     async with pair("vad", rate, pin, ("--max-calls", str(admits))) as both:
         await warm_up(both)
         await both.ask(f"fill {admits}")
@@ -215,7 +217,7 @@ def line(row: Row) -> str:
 
 
 def summary(kind: str, found: Load) -> str:
-    """What no row says."""
+    """Summarizes what the rows do not show."""
     setup = found.ramp["setup_ms"]
     cost = "?" if found.setup_cpu_ms is None else f"{found.setup_cpu_ms}"
     text = (
@@ -233,7 +235,7 @@ def summary(kind: str, found: Load) -> str:
 
 
 def shares_line(row: Row) -> str:
-    """Which process did how much."""
+    """Formats the CPU share of each process."""
     assert row.shares is not None
     calls, cpu = row.shares.calls, row.shares.cpu_percent
     edges = ", ".join(f"{n} calls {percent} %" for n, percent in zip(calls, cpu, strict=True))
@@ -244,7 +246,7 @@ def shares_line(row: Row) -> str:
 
 
 def as_dict(row: Row) -> dict[str, Any]:
-    """For programs; shares only where there are several edges."""
+    """Returns a JSON object; shares only with several edges."""
     return {name: value for name, value in asdict(row).items() if (name, value) != ("shares", None)}
 
 

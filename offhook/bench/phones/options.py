@@ -1,4 +1,4 @@
-"""OPTIONS by SIP as fast as they are answered."""
+"""SIP OPTIONS at maximum speed."""
 
 import asyncio
 import secrets
@@ -12,11 +12,11 @@ from typing import Any
 from offhook.bench.phones.rtp import HOST
 
 PATIENCE_S = 1.0
-"""Without any answer: those under way are lost, and others are sent."""
+"""Time in s without any response after which outstanding requests are lost and others are sent."""
 
 
 def request(server: tuple[str, int], local: tuple[str, int]) -> bytes:
-    """One that no other is like."""
+    """Returns a unique request."""
     unique = secrets.token_hex(8)
     return (
         f"OPTIONS sip:100@{server[0]}:{server[1]} SIP/2.0\r\n"
@@ -29,7 +29,7 @@ def request(server: tuple[str, int], local: tuple[str, int]) -> bytes:
 
 
 class Options:
-    """OPTIONS on a socket of their own, made by hand so that they cost next to nothing here."""
+    """Sends hand-made OPTIONS on its own socket, which costs next to nothing here."""
 
     def __init__(self, server: tuple[str, int]) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -40,7 +40,7 @@ class Options:
         self._sent = 0
 
     async def ask(self, count: int, window: int) -> dict[str, Any]:
-        """Send so many, `window` of them unanswered at a time."""
+        """Sends `count` requests with `window` outstanding at a time."""
         loop = asyncio.get_running_loop()
         statuses: Counter[str] = Counter()
         lost = 0

@@ -1,11 +1,11 @@
-"""A server with phones and its callers, each in a process of its own, for the benchmarks by SIP.
+"""A server with phones and its callers, in separate processes, for the SIP benchmarks.
 
-Where there are cores enough each process is kept to one: the server has then a whole core and no
-more, and the callers cannot take it away. What the callers cannot do shows in their own report:
-how much of a core they took, and how late they sent.
+With enough cores each process is pinned to one, so that the server has exactly a core and the
+callers cannot take it away. The callers' own limits show in their report: their CPU share, and how
+late they sent.
 
-A server may be of several processes, edges behind Kamailio as deploy/kamailio has it. Then each
-edge has a core, and Kamailio runs where there is room.
+A server may consist of several edge processes behind Kamailio, configured like deploy/kamailio.
+Then each edge has a core, and Kamailio runs where there is room.
 """
 
 import os
@@ -24,12 +24,12 @@ from offhook.bench.phones.server import RTP_PORTS
 from offhook.bench.process import Child, Footprint, child, get_json
 
 ANSWER_S = 60.0
-"""A server or callers that say nothing for so long have failed."""
+"""Time in s without a response after which a server or callers have failed."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """A server at one moment. Times in s, sums since its start."""
+    """A server at one moment; times in s, sums since its start."""
 
     wall_s: float
     cpu_s: float
@@ -41,10 +41,10 @@ class Usage:
     tick_late_ms: float
     lines: dict[str, int]
     mos: list[float]
-    """Of the calls there are and of those that ended since the last look, sorted."""
+    """MOS of current calls and of those that ended since the last snapshot, sorted."""
 
     def __add__(self, other: "Usage") -> "Usage":
-        """Of both as one server, which is as late as the later one."""
+        """Combines two as one server, as late as the later one."""
         return Usage(
             wall_s=self.wall_s,
             cpu_s=self.cpu_s + other.cpu_s,
@@ -61,11 +61,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """At all processes of a server at one moment."""
+    """All processes of a server at one moment."""
 
     edges: list[Usage]
     proxy_cpu_s: float
-    """Kamailio's, all its processes together; 0 without it."""
+    """CPU time of all Kamailio processes; 0 without it."""
 
     @property
     def whole(self) -> Usage:
@@ -74,14 +74,14 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class CpuShares:
-    """Which process did how much, where there are several edges."""
+    """CPU share of each process, with several edges."""
 
     calls: list[int]
-    """Up at each edge at the end."""
+    """Established calls at each edge at the end."""
     cpu_percent: list[float]
-    """Of one core, of each edge..."""
+    """Share of one core of each edge."""
     proxy_percent: float
-    """...and of Kamailio."""
+    """Share of one core of Kamailio."""
 
     @classmethod
     def between(cls, first: Snapshot, last: Snapshot) -> "CpuShares":
@@ -96,16 +96,16 @@ class CpuShares:
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """What a server did between two looks at it."""
+    """Resource use of a server between two snapshots."""
 
     cpu_percent: float
-    """Of one core."""
+    """Share of one core."""
     lost: int
-    """Packets of the callers that never came."""
+    """Callers' packets that never arrived."""
     late: int
-    """...that came too late to be played."""
+    """Callers' packets that arrived too late to be played."""
     concealed_percent: float
-    """Of all that was heard: filled in for packets that were not there."""
+    """Share of the audio heard that was concealed."""
     mos_mean: float
     mos_least: float
     tick_late_ms: float
@@ -130,7 +130,7 @@ class ResourceUse:
 
 @dataclass(frozen=True)
 class Server:
-    """One process of it."""
+    """One process of the server."""
 
     child: Child
     http: aiohttp.ClientSession
@@ -151,7 +151,7 @@ class Server:
 class Pair:
     edges: list[Server]
     proxy: Kamailio | None
-    """Where there are several."""
+    """Set with several edges."""
     callers: Child = field(init=False)
 
     async def look(self) -> Snapshot:
@@ -162,11 +162,11 @@ class Pair:
         return (await self.look()).whole
 
     async def held(self) -> HeapUsage:
-        """Of the first edge. Collects its garbage first."""
+        """Memory of the first edge after a garbage collection."""
         return HeapUsage(**await get_json(self.edges[0].http, "/memory"))
 
     def footprint(self) -> Footprint:
-        """Of the edges."""
+        """Footprint of the edges."""
         each = [Footprint.of(edge.child.pid) for edge in self.edges]
         return Footprint(
             round(sum(one.rss_mb for one in each), 1),
@@ -176,19 +176,19 @@ class Pair:
         )
 
     def ports(self) -> int:
-        """UDP ports of media that the server has open."""
+        """Number of open UDP media ports of the server."""
         return sum(len(open_ports(edge.child.pid, *RTP_PORTS)) for edge in self.edges)
 
     async def ask(self, command: str) -> dict[str, Any]:
-        """Tell the callers something that they answer. Raises ChildError."""
-        with suppress(RuntimeError):  # they are gone: `line` says why
+        """Sends the callers a command and returns their response. Raises ChildError."""
+        with suppress(RuntimeError):  # they have exited: `line` says why
             self.callers.tell(command)
         return await self.callers.line(ANSWER_S)
 
 
 def cpus(pin: bool, edges: int = 1) -> list[int | None]:
-    """Of each edge and, the last, of the callers; None where they may run anywhere: there are too
-    few cores."""
+    """Returns the core of each edge and, last, of the callers; None if there are too few cores to
+    pin."""
     allowed = sorted(os.sched_getaffinity(0))
     if not pin or len(allowed) <= edges:
         return [None] * (edges + 1)
@@ -196,15 +196,15 @@ def cpus(pin: bool, edges: int = 1) -> list[int | None]:
 
 
 PAUSES = {"echo": 1.0, "vad": 1.0, "scripted": 6.0}
-"""s between the lines that a caller says. A scripted reply takes 4 s: it is heard to its end."""
+"""Pause in s between a caller's lines. A scripted reply takes 4 s and is heard to its end."""
 
 
 @asynccontextmanager
 async def pair(
     kind: str, rate: float, pin: bool, server_options: Sequence[str] = (), edges: int = 1
 ) -> AsyncIterator[Pair]:
-    """`kind` as in sip_server; of several edges Kamailio is in front. Raises ChildError,
-    KamailioError."""
+    """Starts server and callers, `kind` as in `server`; several edges run behind Kamailio. Raises
+    ChildError, KamailioError."""
     *edge_cpus, callers_cpu = cpus(pin, edges)
     async with AsyncExitStack() as stack:
         servers, ports = [], []
@@ -244,13 +244,13 @@ def _on(cpu: int | None) -> tuple[str, ...]:
 
 
 def open_ports(pid: int, low: int, high: int) -> set[int]:
-    """UDP ports from `low` to `high` that a process has bound (Linux). Raises OSError when it is
-    gone."""
+    """Returns the UDP ports from `low` to `high` that a process has bound (Linux). Raises OSError
+    if it has exited."""
     sockets = set()
     for file in Path(f"/proc/{pid}/fd").iterdir():
         try:
             target = file.readlink().name
-        except OSError:  # closed meanwhile
+        except OSError:  # closed in the meantime
             continue
         if target.startswith("socket:["):
             sockets.add(target[8:-1])

@@ -1,7 +1,7 @@
-"""Sound of many calls by the lightest sender that there can be, which judges what comes back.
+"""Lightweight RTP sender and receiver for many calls.
 
-When a packet came is the kernel's word (SO_TIMESTAMPNS), so that a process of callers that is late
-itself makes no packet late. Only its own packets: see `Pace.take_late_ms`.
+Arrival times are the kernel's (SO_TIMESTAMPNS), so a late process of callers makes no received
+packet late, only its own; see `Pace.take_late_ms`.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ HOST = "127.0.0.1"
 CLOCK_RATE = 8_000
 TICKS = CLOCK_RATE * PACKET_MS // 1000
 PHASES = 10
-"""Groups of calls that send one after the other within 20 ms."""
+"""Groups of calls that send one after another within 20 ms."""
 PHASE_S = PACKET_MS / 1000 / PHASES
 SO_TIMESTAMPNS = 35
-"""Of Linux, which Python has no name for; the ancillary data is of the same type."""
+"""Linux constant that Python lacks; the ancillary data has the same type."""
 _TIMESPEC = struct.Struct("ll")
 _RTP = struct.Struct("!BBHII")
 
@@ -40,7 +40,7 @@ Payloads = tuple[bytes, ...]
 
 
 def percentiles(values: Sequence[float] | Any) -> dict[str, float]:
-    """Of a list or an array, rounded to a tenth."""
+    """Returns percentiles of a list or array, rounded to a tenth."""
     if not len(values):
         return {}
     found = np.percentile(values, (50, 95, 99, 100))
@@ -48,7 +48,7 @@ def percentiles(values: Sequence[float] | Any) -> dict[str, float]:
 
 
 def encode(pcm: Pcm) -> Payloads:
-    """24 kHz to PCMU, 20 ms each; the last is filled up with zeros."""
+    """Encodes 24 kHz samples to 20 ms of PCMU each; the last is zero-padded."""
     encoder = PcmuEncoder()
     frames = -(-len(pcm) // SAMPLES_OUT)
     padded = np.zeros(frames * SAMPLES_OUT, np.int16)
@@ -57,7 +57,7 @@ def encode(pcm: Pcm) -> Payloads:
 
 
 async def lines(pause: float) -> list[Payloads]:
-    """Spoken lines, a pause of so many s in a quiet room after each."""
+    """Returns spoken lines, each followed by `pause` seconds of a quiet room."""
     speech = recorded()
     if not speech:
         synthesizer = open_synthesizer()
@@ -69,7 +69,7 @@ async def lines(pause: float) -> list[Payloads]:
 
 
 def offer(port: int) -> str:
-    """What a phone with G.711 offers, its sound at `port`."""
+    """Returns the SDP offer of a G.711 phone with audio at `port`."""
     lines = (
         "v=0",
         f"o=- {secrets.randbits(32)} 1 IN IP4 {HOST}",
@@ -86,16 +86,16 @@ def offer(port: int) -> str:
 
 
 class Heard:
-    """The packets of one call since the counts began."""
+    """The packets of one call since counting began."""
 
     def __init__(self) -> None:
         self.packets = 0
         self.missing = 0
-        """Sequence numbers that never came."""
+        """Sequence numbers never received."""
         self._sequence: int | None = None
         self._first_timestamp = 0
         self._transits = array("d")
-        """Arrival less timestamp of each packet, in s."""
+        """Arrival minus timestamp of each packet, in s."""
 
     def take(self, sequence: int, timestamp: int, arrived: float) -> None:
         if self._sequence is None:
@@ -108,14 +108,14 @@ class Heard:
         self._transits.append(arrived - at)
 
     def late_ms(self) -> Any:
-        """Of every packet: how much later it came, by its timestamp, than the most punctual."""
+        """Returns the lateness of every packet, by its timestamp, relative to the most punctual."""
         transits = np.frombuffer(self._transits, np.float64)
         return (transits - transits.min()) * 1000 if len(transits) else transits
 
 
 class Sound:
-    """One call's RTP on a socket of its own, connected to the one far end it speaks with. RTCP
-    comes by the same port and is passed over."""
+    """One call's RTP on its own socket, connected to its far end. RTCP arrives at the same port and
+    is ignored."""
 
     def __init__(self, payloads: Payloads, chance: Random) -> None:
         self._heard = Heard()
@@ -139,7 +139,7 @@ class Sound:
         self._socket.connect(remote)
 
     def tick(self) -> None:
-        """Send 20 ms, and take what has come."""
+        """Sends 20 ms and receives what has arrived."""
         self._at = (self._at + 1) % len(self._payloads)
         self._sequence = self._sequence + 1 & 0xFFFF
         self._timestamp = self._timestamp + TICKS & 0xFFFFFFFF
@@ -164,7 +164,7 @@ class Sound:
                 take(sequence, timestamp, seconds + ns * 1e-9)
 
     def take(self) -> tuple[int, Heard]:
-        """Packets sent and heard since the last call of this."""
+        """Returns packets sent and received since the last call."""
         taken = self._sent, self._heard
         self._sent, self._heard = 0, Heard()
         return taken
@@ -174,7 +174,7 @@ class Sound:
 
 
 class Pace:
-    """Ticks the sounds, each every 20 ms, a tenth of them at a time."""
+    """Sends each call's audio every 20 ms, a tenth of the calls at a time."""
 
     def __init__(self) -> None:
         self._phases: list[list[Sound]] = [[] for _ in range(PHASES)]
@@ -195,7 +195,7 @@ class Pace:
                 phase.remove(sound)
 
     def take_late_ms(self) -> dict[str, float]:
-        """How late they sent since the last call of this."""
+        """Returns how late they sent since the last call."""
         late, self._late = self._late, []
         return percentiles([one * 1000 for one in late])
 

@@ -29,19 +29,19 @@ from offhook.web.process.loop_io import run
 
 LOOPBACK = Trunk("loopback", addresses=("127.0.0.0/8",))
 WORDS = 13
-"""Of a scripted reply."""
+"""Words of a scripted reply."""
 RTP_PORTS = (16_384, 32_767)
 COUNTED = ("heard_ms", "packets_received", "packets_lost", "packets_late", "concealed_ms")
 
 
 class LineStats:
-    """What all calls of a process heard, those that ended included."""
+    """Statistics of all calls of a process, including ended ones."""
 
     def __init__(self) -> None:
         self._live: set[Leg] = set()
         self._ended: Counter[str] = Counter()
         self._mos: list[float] = []
-        """Of calls that ended since it was last asked."""
+        """MOS of calls that ended since the last query."""
 
     def enter(self, leg: Leg) -> None:
         self._live.add(leg)
@@ -52,8 +52,8 @@ class LineStats:
         self._mos += _mos(leg)
 
     def take(self) -> dict[str, object]:
-        """Sums since the start; MOS of the calls there are, and of those that ended since the
-        last call of this."""
+        """Returns sums since the start, and the MOS of current calls and of those that ended since
+        the last query."""
         total, mos = self._ended.copy(), self._mos
         self._mos = []
         for leg in self._live:
@@ -101,7 +101,7 @@ def edge_of(kind: str, config: Config) -> Edge:
 
 
 def counted(edge: Edge) -> LineStats:
-    """From now on every line of the edge is counted."""
+    """Collects statistics of every further call of the edge."""
     lines, converse = LineStats(), edge._converse
 
     async def counting(leg: Leg, agent: AgentSettings) -> None:
@@ -116,7 +116,7 @@ def counted(edge: Edge) -> LineStats:
 
 
 def sip_route(app: web.Application, edge: Edge, lines: LineStats) -> None:
-    """GET /sip: the port of SIP, what the lines heard, what the endpoint holds."""
+    """Adds GET /sip: the SIP port, the calls' statistics, and the endpoint's counts."""
 
     async def sip(request: web.Request) -> web.Response:
         endpoint = edge.sip

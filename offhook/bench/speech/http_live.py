@@ -1,7 +1,7 @@
-"""People who talk to WS /ws/transcribe in real time, alone and beside a long file.
+"""Speakers on WS /ws/transcribe in real time, alone and concurrent with a long file.
 
-Each says one recording after another and flushes at its end; what counts is the time from the flush
-to the final. A stream begins at a moment of its own, so that they do not all flush at once.
+Each plays one recording after another and flushes at its end; the measure is the time from the
+flush to the final. Streams start at different moments, so that they do not flush simultaneously.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from offhook.media.pcm import RATE_IN, Pcm
 STAGGER_S = 3.0
 GOLDEN_RATIO = 0.618
 FINALS_S = 60.0
-"""For the finals that are due when a stream ends."""
+"""Time limit in s for outstanding finals when a stream ends."""
 FILE_S = 3600.0
-"""For a file."""
+"""Time limit in s for a file."""
 
 
 @dataclass
 class Live:
-    """What the streams of one run found."""
+    """Results of the streams of one run."""
 
     finals_ms: list[float] = field(default_factory=list)
-    """From flush to final."""
+    """Time in ms from flush to final."""
     late_ms: list[float] = field(default_factory=list)
-    """Of each piece of sound, how much later it left than it was due: of the clients."""
+    """Lateness in ms at which the clients sent each chunk of audio."""
     errors: int = 0
     said: dict[str, int] = field(default_factory=dict)
 
@@ -53,7 +53,7 @@ class Live:
 
 
 class LiveStream:
-    """One person who talks."""
+    """One speaker."""
 
     def __init__(self, number: int, lines: Sequence[Pcm], live: Live, over: Callable[[], bool]):
         self._number = number
@@ -61,11 +61,11 @@ class LiveStream:
         self._live = live
         self._over = over
         self._flushed: deque[float] = deque()
-        """When the utterances without a final were."""
+        """Flush times of utterances without a final."""
         self._no_more = False
 
     async def run(self, http: aiohttp.ClientSession) -> None:
-        """Until it is over and all finals have come."""
+        """Runs until it is over and all finals have arrived."""
         await asyncio.sleep(self._number * GOLDEN_RATIO % 1 * STAGGER_S)
         if self._over():
             return
@@ -96,7 +96,7 @@ class LiveStream:
             at += 1
             for begin in range(0, len(line), CHUNK_SAMPLES):
                 piece = line[begin : begin + CHUNK_SAMPLES]
-                due += len(piece) / RATE_IN  # it leaves when its last sample was spoken
+                due += len(piece) / RATE_IN  # sent when its last sample was spoken
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 self._live.late_ms.append(1000 * max(0.0, time.monotonic() - due))
                 await socket.send_bytes(piece.tobytes())
@@ -129,7 +129,7 @@ def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 async def live_run(
     http: aiohttp.ClientSession, streams: int, lines: Sequence[Pcm], over: Callable[[], bool]
 ) -> Live:
-    """Until `over`."""
+    """Runs streams until `over` returns True."""
     live = Live()
     async with asyncio.TaskGroup() as group:
         for number in range(streams):
@@ -138,7 +138,7 @@ async def live_run(
 
 
 async def transcribe_file(http: aiohttp.ClientSession, pcm: Pcm) -> float:
-    """Seconds that it took. Raises Overloaded, Failed."""
+    """Returns the seconds it took. Raises Overloaded, Failed."""
     form = aiohttp.FormData({"model": "whisper-1", "response_format": "json"})
     form.add_field("file", wav_of(pcm), filename="long.wav", content_type="audio/wav")
     began = time.monotonic()

@@ -1,8 +1,7 @@
-"""Clients of a server of the speech API, so many at a time, and what they find.
+"""Concurrent clients of the speech API, and their results.
 
-Each client asks again as soon as it is answered, until the time is over; one that is turned away
-(503, 429) comes again when it is told to. First byte: of the body; on sockets, of the first message
-that answers.
+Each client repeats its request until time is up; one that is rejected (503, 429) returns after
+Retry-After. The first byte is that of the body, on sockets of the first response message.
 """
 
 import asyncio
@@ -26,22 +25,22 @@ from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.web.speech_api.http.audio_encoder import FORMATS
 
 REQUEST_S = 120.0
-"""After which a request has failed."""
+"""Time in s after which a request has failed."""
 RETRY_S = 1.0
-"""Before it is asked again, where the server does not say when, and after an error."""
+"""Delay in s before a retry without Retry-After, and after an error."""
 CHUNK_SAMPLES = RATE_IN // 10
 TURNED_AWAY = (429, 503)
 BROKEN = ('"engine_error"', '"engine_unavailable"')
-"""Codes of a 503 that is no matter of load."""
+"""Codes of a 503 that is not due to load."""
 
 
 @dataclass(frozen=True)
 class LoadInputs:
-    """What is said and what is heard."""
+    """Texts to synthesize and recordings to transcribe."""
 
     texts: Sequence[str]
     recordings: Sequence[Pcm]
-    """16 kHz."""
+    """16 kHz samples."""
 
 
 class Overloaded(Exception):
@@ -51,32 +50,32 @@ class Overloaded(Exception):
 
 
 class Failed(Exception):
-    """A request came to nothing; the message says how."""
+    """Raised when a request fails; the message says why."""
 
 
 @dataclass
 class Answer:
-    """One request that went well. Seconds from its beginning."""
+    """A successful request; times in s from its start."""
 
     first: float = 0.0
     total: float = 0.0
     audio: float = 0.0
-    """Seconds of sound, made or heard."""
+    """Seconds of audio produced or transcribed."""
 
 
 @dataclass
 class Tally:
-    """Of one point."""
+    """Results of one point."""
 
     answers: list[Answer] = field(default_factory=list)
     turned_away: int = 0
     errors: int = 0
     said: dict[str, int] = field(default_factory=dict)
-    """What the errors were, and how often."""
+    """Error messages and their counts."""
     seconds: float = 0.0
 
     def fail(self, words: str) -> None:
-        """Count an error by its words, but for the id of its request."""
+        """Counts an error by its message, without its request id."""
         self.errors += 1
         words = words.partition(" (request ")[0]
         self.said[words] = self.said.get(words, 0) + 1
@@ -119,7 +118,7 @@ class Stopwatch:
 
 
 class Requests:
-    """The kinds of requests. Each raises Overloaded, Failed, and what aiohttp does."""
+    """The kinds of requests. Each raises Overloaded, Failed, and aiohttp's exceptions."""
 
     def __init__(self, http: aiohttp.ClientSession, material: LoadInputs) -> None:
         self.http = http
@@ -128,7 +127,7 @@ class Requests:
         self._wavs = [wav_of(pcm) for pcm in material.recordings]
 
     async def speech(self, number: int) -> Answer:
-        """POST /v1/audio/speech, streamed, of bare samples; spoken anew each time."""
+        """POST /v1/audio/speech, streamed raw samples, bypassing the cache."""
         body = {"model": "tts-1", "voice": "alloy", "response_format": "pcm"}
         body["input"] = self._texts[number % len(self._texts)]
         watch, size = Stopwatch(), 0
@@ -143,7 +142,7 @@ class Requests:
         return watch.done(size / 2 / RATE_OUT)
 
     async def transcription(self, number: int) -> Answer:
-        """POST /v1/audio/transcriptions, with events as they come."""
+        """POST /v1/audio/transcriptions, streamed as events."""
         at = number % len(self._wavs)
         form = aiohttp.FormData({"model": "whisper-1", "stream": "true"})
         form.add_field("file", self._wavs[at], filename="speech.wav", content_type="audio/wav")
@@ -159,7 +158,7 @@ class Requests:
         return watch.done(len(self._recordings[at]) / RATE_IN)
 
     async def speech_socket(self, number: int) -> Answer:
-        """WS /v1/audio/speech/ws, a request a message, a connection each."""
+        """WS /v1/audio/speech/ws, one request on its own connection."""
         body = {"model": "tts-1", "input": self._texts[number % len(self._texts)]}
         watch, size = Stopwatch(), 0
         async with self.http.ws_connect("/v1/audio/speech/ws", compress=0) as socket:
@@ -176,7 +175,7 @@ class Requests:
         raise Failed(f"the socket closed ({socket.close_code})")
 
     async def transcription_socket(self, number: int) -> Answer:
-        """WS /ws/transcribe: a recording as fast as it goes, to its final."""
+        """WS /ws/transcribe: a recording sent as fast as possible, to its final."""
         pcm = self._recordings[number % len(self._recordings)]
         watch = Stopwatch()
         path = f"/ws/transcribe?rate={RATE_IN}&live=false"
@@ -197,11 +196,11 @@ class Requests:
 
 
 async def in_formats(http: aiohttp.ClientSession) -> AsyncIterator[dict[str, Any]]:
-    """A row for each format of one reply, which the server has kept: so its time is that of the
-    format. Raises Overloaded, Failed."""
+    """Yields a row for each format of one cached reply, so that its time is that of the encoding.
+    Raises Overloaded, Failed."""
     body = {"input": " ".join(SENTENCES[:6])}
     sizes: dict[str, int] = {}
-    first = ("pcm", "wav")  # which the others are told beside
+    first = ("pcm", "wav")  # the others are compared with these
     for number, form in enumerate((*first, *FORMATS)):
         began = time.monotonic()
         async with http.post("/v1/audio/speech", json={**body, "response_format": form}) as answer:
@@ -243,8 +242,8 @@ def _seconds(text: str) -> float:
 
 
 async def sweep(ask: Callable[[int], Awaitable[Answer]], clients: int, seconds: float) -> Tally:
-    """So many clients, each asking one thing after another; requests that were begun are waited
-    for."""
+    """Runs `clients` clients, each making one request after another; started requests are
+    awaited."""
     tally, numbers = Tally(), count()
     began = time.monotonic()
     async with asyncio.TaskGroup() as group:
@@ -285,7 +284,7 @@ async def _client(
 
 @dataclass(frozen=True)
 class Cost:
-    """Of the server's process so far, by its /metrics; nan where it has none."""
+    """Cost of the server's process so far, from its /metrics; nan where unavailable."""
 
     cpu_s: float
     rss_bytes: float
@@ -308,7 +307,7 @@ class Cost:
 
 
 def wav_of(pcm: Pcm) -> bytes:
-    """Of 16 kHz."""
+    """Returns a WAV file of 16 kHz samples."""
     data = io.BytesIO()
     with wave.open(data, "wb") as file:
         file.setparams((1, 2, RATE_IN, 0, "NONE", ""))
@@ -321,7 +320,7 @@ def texts() -> list[str]:
 
 
 def long_recording(recordings: Sequence[Pcm], seconds: float) -> Pcm:
-    """The recordings again and again, half a second apart."""
+    """Returns the recordings repeated, half a second apart."""
     silence, pieces, size = np.zeros(RATE_IN // 2, np.int16), [], 0
     for number in count():
         if size >= seconds * RATE_IN:

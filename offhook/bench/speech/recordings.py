@@ -1,4 +1,4 @@
-"""What callers of a benchmark say: recordings, or something like a voice; cut into phrases."""
+"""Speech of a benchmark's callers: recordings or synthetic babble, split into phrases."""
 
 import os
 import wave
@@ -13,27 +13,28 @@ from offhook.media.codecs.opus import OpusEncoder, OpusSettings
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
 
 Packets = tuple[bytes, ...]
-"""Opus packets of 20 ms, one after another."""
+"""Consecutive 20 ms Opus packets."""
 TICKS = 960
-"""RTP ticks in a packet."""
+"""RTP ticks per packet."""
 SECONDS = 30
 FRAME = RATE_IN // 100
-"""10 ms."""
+"""Samples of a 10 ms frame."""
 QUIET_DB = 20
-"""A frame so far below the loudest of its recording is no voice: what Silero VAD says of the
-recordings here, to a few hundredths of a second, without its model."""
+"""Level below the loudest frame at which a frame is not speech; agrees with Silero VAD on these
+recordings to a few hundredths of a second, without its model."""
 LOUD_FRAMES = 3
-"""A voice that begins is heard for so long; a click is not."""
+"""Consecutive loud frames that start a phrase; a click has fewer."""
 PAUSE_FRAMES = 12
 PHRASE_FRAMES = 80
-"""A shorter one goes on into the next; at the end of a recording it is left out."""
+"""Minimum frames of a phrase; a shorter one is merged with the next, or dropped at the end of a
+recording."""
 VOWELS = ((730, 1090, 2440), (530, 1840, 2480), (570, 840, 2410), (300, 870, 2240))
-"""Formants in Hz (Peterson and Barney 1952), men's."""
+"""Formants in Hz of men (Peterson and Barney 1952)."""
 VOWELS_S = (0.75, 1.25, 1.5)
 
 
 def recorded() -> list[Pcm]:
-    """The recordings of the folder OFFHOOK_SPEECH or ../shared/speech, those at 16 kHz."""
+    """Returns the 16 kHz recordings of the folder OFFHOOK_SPEECH or ../shared/speech."""
     found = []
     for path in sorted(Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech")).glob("*.wav")):
         with wave.open(str(path)) as file:
@@ -43,8 +44,8 @@ def recorded() -> list[Pcm]:
 
 
 def babbled(seconds: float) -> Pcm:
-    """Where there are no recordings: vowels, four a second, which the voice detector takes for
-    speech. 16 kHz."""
+    """Returns 16 kHz babble for use without recordings: four vowels per second, which the VAD takes
+    for speech."""
     t = np.arange(round(seconds * RATE_IN)) / RATE_IN
     pitch = 120 + 15 * np.sin(2 * np.pi * 0.7 * t)
     formants = np.array(VOWELS)[(t * 4).astype(int) % len(VOWELS)]
@@ -61,7 +62,7 @@ def babbled(seconds: float) -> Pcm:
 
 
 def phrases(recordings: Sequence[Pcm]) -> list[Pcm]:
-    """What is said between pauses. Each begins with its voice, to 10 ms, and ends with it."""
+    """Splits recordings at pauses; each phrase starts and ends with speech, to 10 ms."""
     return [pcm[begin:end] for pcm in recordings for begin, end in _phrases(pcm)]
 
 
@@ -85,7 +86,7 @@ def _phrases(pcm: Pcm) -> Iterator[tuple[int, int]]:
 
 
 def encode(speech: Pcm) -> Packets:
-    """24 kHz speech to Opus packets of 20 ms, with redundancy, without discontinuity."""
+    """Encodes 24 kHz speech to 20 ms Opus packets with FEC and without DTX."""
     encoder = OpusEncoder(OpusSettings(dtx=False))
     encoder.set_loss(0.05)
     frames = len(speech) // SAMPLES_OUT
@@ -94,7 +95,7 @@ def encode(speech: Pcm) -> Packets:
 
 
 def resample(sound: npt.NDArray[np.generic], rate: int, to: int) -> Pcm:
-    """A whole recording to another rate, by its spectrum."""
+    """Resamples a whole recording via its spectrum."""
     spectrum = np.fft.rfft(sound.astype(np.float64))
     samples = len(sound) * to // rate
     out = np.fft.irfft(spectrum[: samples // 2 + 1], samples) * (to / rate)
@@ -102,8 +103,8 @@ def resample(sound: npt.NDArray[np.generic], rate: int, to: int) -> Pcm:
 
 
 def load_speech(seconds: int = SECONDS) -> Pcm:
-    """24 kHz: the recordings of the folder OFFHOOK_SPEECH or ../shared/speech one after another;
-    a buzz with the pitch and the syllables of a voice where there is none."""
+    """Returns 24 kHz audio: the concatenated recordings of the folder OFFHOOK_SPEECH or
+    ../shared/speech, or a speech-like buzz if there are none."""
     folder = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
     parts = []
     for path in sorted(folder.glob("*.wav")):
@@ -115,7 +116,7 @@ def load_speech(seconds: int = SECONDS) -> Pcm:
 
 
 def _buzz(seconds: int) -> Pcm:
-    """16 kHz: harmonics of a gliding pitch, four syllables a second."""
+    """Returns 16 kHz harmonics of a gliding pitch with four syllables per second."""
     t = np.arange(seconds * RATE_IN) / RATE_IN
     phase = 2 * np.pi * (130 * t + 8 * np.sin(2 * np.pi * 0.7 * t))
     voice = sum(np.sin(k * phase) / k for k in range(1, 20))

@@ -1,7 +1,7 @@
-"""Callers of `bench stream`, as its child: each says one phrase after another into a WebSocket of
-its own, in pieces that leave when their last sample was spoken, and notes when texts come.
+"""Callers of `bench stream`, in a child process: each sends one phrase after another over its own
+WebSocket, in chunks sent when their last sample was spoken, and records when texts arrive.
 
-The child reads what to do from standard input, a line of JSON, and says what it found in another.
+The child reads its plan from standard input, one line of JSON, and prints its results as another.
 """
 
 import argparse
@@ -25,66 +25,67 @@ from offhook.web.process.loop_io import run
 
 GOLDEN_RATIO = 0.618
 PAUSE_S = (0.3, 0.9)
-"""Between two phrases; nothing is sent."""
+"""Range in s of the pause between two phrases, during which nothing is sent."""
 READY_S = 60.0
 FINALS_S = 30.0
-"""For the finals that are due when all has been said."""
+"""Time limit in s for outstanding finals at the end."""
 STAGES = ("queued", "gpu", "routed", "sent")
 
 
 class Failed(Exception):
-    """A stream came to nothing; the message says how."""
+    """Raised when a stream fails; the message says why."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the callers of one child are to do. Times are s of time.monotonic()."""
+    """The plan of one child's callers; times in s of time.monotonic()."""
 
     url: str
     api_key: str
     first: int
-    """The number of the first caller; the others count on."""
+    """Number of the first caller; the others are consecutive."""
     callers: int
     update_ms: int
     chunk_ms: int
     at: float
-    """The first sound."""
+    """Time of the first audio."""
     stagger_s: float
-    """Callers begin within this time, each at its own moment; what is said meanwhile does not
+    """Callers start within this time in s, each at its own moment; phrases started meanwhile do not
     count."""
     until: float
-    """No phrase begins after it."""
+    """No phrase starts after this time."""
 
 
 @dataclass
 class Utterance:
     begun: float
-    """Its first sample was spoken."""
+    """One utterance in progress."""
+    """When its first sample was spoken."""
     counts: bool
     sent: list[float] = field(default_factory=list)
-    """When each piece was."""
+    """When each chunk was sent."""
     flushed: float = 0.0
     covered_ms: int = 0
-    """By the partials so far."""
+    """Audio covered by its partials, in ms."""
     updates: int = 0
     has_text: bool = False
 
 
 def stages_of(event: Mapping[str, Any]) -> dict[str, float]:
-    """ms after the sound was there; none, where the server does not tell."""
+    """Returns ms per stage after the audio was complete; empty if the server does not report it."""
     told = event.get("timing", {})
     return {name: told.get(f"{name}_ms", 0.0) for name in STAGES}
 
 
 class LatencyRecorder:
-    """What one caller's utterances came to. Times are given."""
+    """Records the latencies of one caller's utterances; times are arguments."""
 
     def __init__(self, plan: Plan, result: Result) -> None:
         self._update_ms = plan.update_ms
         self._chunk_samples = plan.chunk_ms * RATE_IN // 1000
         self._result = result
         self._utterances: dict[int, Utterance] = {}
-        """Without a final, by number."""
+        """Utterances without a final, by number."""
         self._count = 0
 
     @property
@@ -97,7 +98,7 @@ class LatencyRecorder:
         return utterance
 
     def hear(self, event: Mapping[str, Any], now: float) -> None:
-        """A partial or a final. Raises Failed when it is none of ours."""
+        """Handles a partial or final. Raises Failed for an unknown utterance."""
         utterance = self._utterances.get(event["utterance"])
         if utterance is None:
             raise Failed(f"a {event['type']} of utterance {event['utterance']}, which there is not")
@@ -115,7 +116,7 @@ class LatencyRecorder:
                 self._result.without_text += not utterance.has_text
 
     def _sent_at(self, utterance: Utterance, audio_ms: float) -> float:
-        """When its sound up to there was."""
+        """Returns when its audio up to this position was sent."""
         piece = ceil(audio_ms * RATE_IN / 1000 / self._chunk_samples) - 1
         return utterance.sent[min(max(0, piece), len(utterance.sent) - 1)]
 
@@ -124,7 +125,7 @@ class LatencyRecorder:
         sent = utterance.flushed if final else self._sent_at(utterance, event["audio_ms"])
         stages = stages_of(event)
         inside = sum(stages.values()) / 1000
-        # A text that waited has newer sound in it than it needed.
+        # A text that waited contains newer audio than it needed.
         heard = min(sent, now - inside)
         return First(
             total=1000 * (now - utterance.begun),
@@ -142,7 +143,7 @@ class LatencyRecorder:
             return
         latency = 1000 * (now - self._sent_at(utterance, audio_ms))
         self._result.updates.append(Update(latency, **stages_of(event)))
-        # One for each update of sound: a text may answer several, of which the older are the later.
+        # One latency per update of audio: a text may cover several, and the older ones are later.
         count = max(1, round((audio_ms - before) / self._update_ms)) if before else 1
         for back in range(count):
             sent = self._sent_at(utterance, audio_ms - back * self._update_ms)
@@ -161,7 +162,7 @@ class Caller:
         self._said_all = False
 
     async def run(self, http: aiohttp.ClientSession) -> None:
-        """Until all is said and all finals have come."""
+        """Runs until everything is said and all finals have arrived."""
         try:
             await self._run(http)
         except aiohttp.WSServerHandshakeError as error:
@@ -206,7 +207,7 @@ class Caller:
             utterance = self._notes.begin(due, due >= plan.at + plan.stagger_s)
             for at in range(0, len(sound), size):
                 piece = sound[at : at + size]
-                due += len(piece) / 2 / RATE_IN  # it leaves when its last sample was spoken
+                due += len(piece) / 2 / RATE_IN  # sent when its last sample was spoken
                 await asyncio.sleep(max(0.0, due - monotonic()))
                 now = monotonic()
                 utterance.sent.append(now)
@@ -221,7 +222,7 @@ class Caller:
             await socket.send_str(command_text(Close()))
 
     async def _hear(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        """Until the last final. Raises Failed."""
+        """Receives until the last final. Raises Failed."""
         while not (self._said_all and not self._notes.waiting):
             message = await socket.receive()
             now = time.monotonic()
@@ -231,7 +232,7 @@ class Caller:
 
 
 def _event(message: aiohttp.WSMessage, socket: aiohttp.ClientWebSocketResponse) -> dict[str, Any]:
-    """Raises Failed."""
+    """Parses a message. Raises Failed."""
     if message.type is not aiohttp.WSMsgType.TEXT:
         raise Failed(f"the socket closed ({socket.close_code})")
     event: dict[str, Any] = json.loads(message.data)
@@ -241,7 +242,7 @@ def _event(message: aiohttp.WSMessage, socket: aiohttp.ClientWebSocketResponse) 
 
 
 def said() -> list[bytes]:
-    """The phrases that callers say."""
+    """Returns the phrases that callers say."""
     sounds = recorded() or [babbled(seconds) for seconds in VOWELS_S]
     return [pcm.astype("<i2").tobytes() for pcm in phrases(sounds)]
 

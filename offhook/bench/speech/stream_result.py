@@ -1,5 +1,4 @@
-"""What callers of `bench stream` found, as it goes from their processes to the benchmark's and into
-its tables."""
+"""Results of `bench stream`: passed from the callers' processes to the benchmark and its tables."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -20,29 +19,29 @@ QUANTILES = (50, 95, 99)
 
 @dataclass
 class First:
-    """The first text of one utterance, in ms of its way from the first sample to the client."""
+    """The first text of one utterance: ms by stage from the first sample to the client."""
 
     total: float
     audio: float
-    """Until the sound that the text needed had been sent."""
+    """Time until the audio that the text needed had been sent."""
     network: float
-    """What is left: to the server, in it before its engine, and back."""
+    """The remaining time: to the server, in it before its engine, and back."""
     queued: float
     gpu: float
     routed: float
     sent: float
     update: int
-    """It was so many updates after the utterance began; 0: it came with the final."""
+    """Number of updates after the start of the utterance; 0: it came with the final."""
     sound: float
     """ms of the utterance that the text covers."""
 
 
 @dataclass
 class Update:
-    """A partial, in ms."""
+    """A partial; times in ms."""
 
     total: float
-    """From when the newest sound of it was sent."""
+    """Time since its newest audio was sent."""
     queued: float
     gpu: float
     routed: float
@@ -54,22 +53,22 @@ class Result:
     firsts: list[First] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     due: int = 0
-    """Updates of update_ms: a text may cover several."""
+    """Updates of update_ms; a text may cover several."""
     late: int = 0
-    """Of those, later than one update after their sound."""
+    """Updates later than one update after their audio."""
     finals: list[float] = field(default_factory=list)
-    """ms from the flush."""
+    """Time in ms from the flush."""
     client_late: list[float] = field(default_factory=list)
-    """ms: of each piece of sound, how much later it was sent than it was due."""
+    """Lateness in ms at which each chunk of audio was sent."""
     without_text: int = 0
-    """Utterances."""
+    """Utterances without any text."""
     errors: dict[str, int] = field(default_factory=dict)
 
     def fail(self, words: str) -> None:
         self.errors[words] = self.errors.get(words, 0) + 1
 
     def as_json(self) -> dict[str, Any]:
-        """Rows without names: there are many."""
+        """Returns compact rows without names."""
         table = vars(self).copy()
         table["firsts"] = [list(asdict(first).values()) for first in self.firsts]
         table["updates"] = [list(asdict(update).values()) for update in self.updates]
@@ -92,7 +91,7 @@ class Result:
             self.errors[words] = self.errors.get(words, 0) + times
 
     def first_rows(self) -> list[dict[str, Any]]:
-        """Of each column by itself: the parts of a row are not those of one utterance."""
+        """Returns percentiles of each column; the parts of a row belong to different utterances."""
         rows = []
         for q in QUANTILES:
             parts = {f"{part}_ms": _of(self.firsts, part, q) for part in PARTS}
@@ -103,7 +102,7 @@ class Result:
         return rows
 
     def later_rows(self) -> list[dict[str, Any]]:
-        """Updates, finals and the clients themselves."""
+        """Returns rows of updates, finals and the clients themselves."""
         rows: list[dict[str, Any]] = []
         for q in QUANTILES:
             row = {f"{e.name}_ms": _of(self.updates, e.name, q) for e in fields(Update)}

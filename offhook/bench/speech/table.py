@@ -1,4 +1,4 @@
-"""Rows of a part as they come: a table to read, or JSON lines."""
+"""Prints rows as they are measured, as a table or JSON lines."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Table:
-    """`columns`: what each row has, each with its unit ("voices first_p50_ms")."""
+    """`columns` names each column with its unit ("voices first_p50_ms")."""
 
     def __init__(self, part: str, note: str, columns: str, as_json: bool) -> None:
         self._part = part
@@ -35,14 +35,14 @@ def _width(name: str) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """JSON knows no nan, and nobody all those digits."""
+    """Rounds numbers and replaces nan, which JSON lacks."""
     if not isinstance(value, float):
         return value
     return None if value != value else float(f"{value:.4g}")
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """nan when there are none."""
+    """Returns nan for an empty sequence."""
     return float(np.percentile(np.asarray(values), percent)) if len(values) else float("nan")
 
 

@@ -1,8 +1,8 @@
-"""What the benchmark has said, and how long that takes.
+"""Texts to synthesize, and the simulated length of their speech.
 
-Weights are random, so no model finds the end of its text: the length of the speech is simulated, as
-FRAMES_PER_TOKEN for every token. There is no tokenizer either: a word has as many tokens as such a
-word usually has, of any ids.
+With random weights a model never ends its text, so the length of the speech is simulated as
+FRAMES_PER_TOKEN per token. There is no tokenizer either: each word gets a typical number of
+arbitrary tokens.
 """
 
 import zlib
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FRAMES_PER_TOKEN = 3.5
 LONG_WORD = 8
-"""Letters; as long a word is two tokens."""
+"""Minimum letters of a word with two tokens."""
 SENTENCES = (
     "The parcel was left with the neighbour on the ground floor.",
     "She has never missed the first train.",
@@ -48,12 +48,12 @@ SENTENCES = (
     "Most of the letters were written by candle light, in a hand that is hard to read today.",
     "We counted the birds on the island twice, once at dawn and once in the late evening.",
 )
-"""About as long as the English sentences of Seed-TTS: 2 to 8 s, half of them over 4."""
+"""About as long as the English sentences of Seed-TTS: 2 to 8 s, half of them over 4 s."""
 
 
 class Word(NamedTuple):
     text: str
-    """With the space after it."""
+    """The word with the following space."""
     tokens: Sequence[int]
     ends: Break
 
@@ -71,7 +71,8 @@ def words(text: str, config: "TtsConfig") -> list[Word]:
 
 
 def even_words(count: int, sentence: int, config: "TtsConfig") -> list[Word]:
-    """So many words of one token, in sentences of so many with a comma in the middle."""
+    """Returns `count` one-token words, in sentences of `sentence` words with a comma in the
+    middle."""
     found = []
     for i in range(1, count + 1):
         full, comma = i % sentence == 0, i % sentence == sentence // 2
@@ -83,17 +84,17 @@ def even_words(count: int, sentence: int, config: "TtsConfig") -> list[Word]:
 
 
 def _id(text: str, config: "TtsConfig") -> int:
-    """Not of a token that means something to the model."""
+    """Returns a token id without special meaning for the model."""
     return zlib.crc32(text.encode()) % min(config.tts_bos, config.tts_eos, config.tts_pad)
 
 
 def frames_of(tokens: int) -> int:
-    """Of the speech of so many."""
+    """Returns the frames of the speech of `tokens` tokens."""
     return ceil(FRAMES_PER_TOKEN * tokens)
 
 
 class Talk:
-    """Sentences in an order that the seed gives, again and again."""
+    """Repeats the sentences in an order determined by the seed."""
 
     def __init__(self, config: "TtsConfig", seed: int) -> None:
         self._sentences = [words(sentence, config) for sentence in SENTENCES]
