@@ -1,8 +1,8 @@
-"""A Pipecat user's own bot file, unchanged, on one of our legs.
+"""Runs a Pipecat user's bot file, unchanged, on one of our legs.
 
-The file has `async def bot(runner_args)`, as for Pipecat's development runner. It asks
-`create_transport` for the "webrtc" transport, or makes a `SmallWebRTCTransport` itself; either way
-it gets ours, because the name it is looked up by stands for `LegTransport` in this process.
+The file has `async def bot(runner_args)`, as for Pipecat's development runner. It gets a "webrtc"
+transport from `create_transport` or creates a `SmallWebRTCTransport`; both are our `LegTransport`,
+since the class is replaced in this process.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from offhook.pipeline.conversation.transport_io import LegTransport
 Bot = Callable[[Any], Awaitable[None]]
 
 FAREWELL_S = 10
-"""How long a bot may go on after its caller has left."""
+"""Time in s that a bot may run after its caller has left."""
 CANCEL_S = 1.0
-"""For a bot to end that the server ends."""
+"""Time limit in s for a cancelled bot to end."""
 
 
 class BotError(RuntimeError):
-    """The bot file cannot be used; the message says why."""
+    """Raised when the bot file cannot be used; the message says why."""
 
 
 class BotTransport(LegTransport):
@@ -52,11 +52,11 @@ class BotTransport(LegTransport):
 
 
 _TRANSPORTS: WeakKeyDictionary[Leg, BotTransport] = WeakKeyDictionary()
-"""Those that bots have made for their legs."""
+"""Transports that bots have created for their legs."""
 
 
 def load_bot(path: Path) -> Bot:
-    """The `bot` function of a file. Raises BotError."""
+    """Loads the `bot` function of a file. Raises BotError."""
     import pipecat.transports.smallwebrtc.transport as smallwebrtc
 
     rtvi_io.use_for_all()
@@ -78,7 +78,7 @@ def load_bot(path: Path) -> Bot:
 
 
 class BotCall:
-    """A call that the bot answers."""
+    """A call answered by a bot."""
 
     def __init__(
         self,
@@ -88,17 +88,17 @@ class BotCall:
         closing: str = "",
         speak: Callable[[str], Awaitable[Pcm]] | None = None,
     ) -> None:
-        """`closing`: what is said when the server ends the call, by the bot's voice; if it has
-        none, by that of `speak`, which gives the sound of a text."""
+        """`closing` is spoken when the server ends the call, by the bot's voice or, if it has none,
+        with the audio from `speak`."""
         self._bot, self._leg, self._body = bot, leg, body
         self._closing, self._speak = closing, speak
         self._task: asyncio.Task[None]
         self._replaced = False
-        """The bot was ended, and the line is up for a last sentence."""
+        """Whether the bot was ended while the line is still up for a last sentence."""
 
     async def run(self) -> None:
-        """Until the bot ends; one that ignores its caller's leaving is cancelled. Who calls whom is
-        in the body as `call`, unless the call came from a browser, which has nothing to tell."""
+        """Runs until the bot ends; a bot that ignores its caller's leaving is cancelled. The body
+        has the call's data as `call`, except for calls from a browser."""
         leg, body = self._leg, self._body
         if leg.info.edge != "webrtc":
             body = {**body, "call": as_dict(leg.info)}
@@ -121,8 +121,8 @@ class BotCall:
             await leg.hang_up(End.BOT_ENDED)
 
     async def end_with_a_word(self) -> None:
-        """Say that the server ends the call, in place of whatever is being said. Who is on hold is
-        not there to hear it."""
+        """Tells the caller that the server ends the call, interrupting other speech; not while on
+        hold."""
         leg = self._leg
         if leg.held or leg.closed is not None or not self._closing:
             return
@@ -144,5 +144,5 @@ class BotCall:
 async def _guarded(bot: Bot, arguments: SmallWebRTCRunnerArguments) -> None:
     try:
         await bot(arguments)
-    except Exception:  # the user's code: its fault must not take the server with it
+    except Exception:  # user code must not crash the server
         logger.exception("{}: the bot failed", arguments.session_id)

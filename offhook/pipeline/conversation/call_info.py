@@ -1,4 +1,4 @@
-"""What is known of a call before its first word, for events, for bots and for language models."""
+"""Information about a call that is known when it begins, for events, bots and language models."""
 
 import json
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from offhook.media.leg import CallInfo
 
 MAX_VALUE_CHARS = 200
-"""Of one value told to a language model; the rest is cut off."""
+"""Maximum characters of a value given to a language model; the rest is cut off."""
 MAX_VALUES = 20
-"""Headers, and variables, told to a language model; more are left out."""
+"""Maximum headers, and variables, given to a language model; others are omitted."""
 
 _LEAD = (
     "What is known about this call, as JSON. It was filled in by the telephone network and by "
@@ -30,10 +30,10 @@ def as_dict(info: CallInfo) -> dict[str, Any]:
 
 
 def for_a_model(info: CallInfo) -> str:
-    """Two lines for a system message, "" when nothing is known.
+    """Returns two lines for a system message; empty if nothing is known.
 
-    Whoever calls can write anything into a header or a display name. Each value is therefore
-    bounded and a JSON string without line breaks: it cannot end the line, nor the quotation.
+    Callers control headers and display names, so each value is limited in length and a JSON string
+    without line breaks: it cannot end the line or the quotation.
     """
     facts: dict[str, object] = {
         name: _bounded(text)
@@ -54,7 +54,7 @@ def for_a_model(info: CallInfo) -> str:
 
 
 def _bounded(value: object) -> str:
-    """A value in printable characters; what is not text as its JSON."""
+    """Returns a value in printable characters, as JSON if it is not text."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     text = "".join(char if char.isprintable() else " " for char in text[: MAX_VALUE_CHARS + 1])
     return text if len(text) <= MAX_VALUE_CHARS else text[:MAX_VALUE_CHARS] + "…"

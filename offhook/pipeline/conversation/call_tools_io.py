@@ -23,7 +23,7 @@ Tool = Callable[..., Awaitable[None]]
 
 ANYWHERE = ("*",)
 _NOT_AGAIN = FunctionCallResultProperties(run_llm=False)
-"""The model has said what there is to say, and is not asked again until the caller has spoken."""
+"""The model is not queried again until the caller has spoken."""
 
 
 def call_tools(

@@ -1,7 +1,7 @@
-"""Keys pressed on a telephone, gathered into entries: a number, a choice, a code.
+"""Collects DTMF digits into entries: a number, a choice, a code.
 
-An entry ends with the finish key, with the key that was counted on, or when no key follows for a
-while. Pure policy as a table of state x event -> state, actions; times are ms of the line.
+An entry ends with the finish key, with the expected count, or after a pause. Pure policy as a table
+of state x event -> state, actions; times are ms of the call.
 """
 
 import re
@@ -11,25 +11,25 @@ from enum import Enum, auto
 from offhook.media.dtmf import DIGITS as KEYS
 
 INTER_KEY_MS = 2000
-"""Silence of the keys that ends an entry of unknown length."""
+"""Pause in ms that ends an entry of unknown length."""
 INTER_KEY_ASKED_MS = 5000
-"""The same where it was said how the entry ends: the caller may be reading from a card."""
+"""The same if the end of the entry was specified: the caller may be reading from a card."""
 MAX_KEYS = 40
-"""The longest entry: a key beyond it begins the next."""
+"""Maximum digits of an entry; the next digit starts another."""
 
 
 @dataclass(frozen=True)
 class GatherOptions:
-    """How an entry ends. The defaults are for keys that nobody asked for."""
+    """How an entry ends. The defaults apply to unsolicited digits."""
 
     count: int = 0
-    """Keys that make it complete, 1 to MAX_KEYS; 0: as many as come."""
+    """Digits that complete it, 1 to MAX_KEYS; 0: any number."""
     finish_key: str = "#"
-    """"" for none: then every key belongs to the entry."""
+    """Key that ends the entry; "" for none, so that every key belongs to it."""
     inter_key_ms: int = INTER_KEY_MS
 
     def __post_init__(self) -> None:
-        """Raises ValueError."""
+        """Raises ValueError for invalid values."""
         if not 0 <= self.count <= MAX_KEYS:
             raise ValueError(f"count is not 0 to {MAX_KEYS}")
         if len(self.finish_key) > 1 or self.finish_key not in KEYS:
@@ -38,16 +38,16 @@ class GatherOptions:
 
 class DigitState(Enum):
     EMPTY = auto()
-    """No key is waiting."""
+    """No digit is waiting."""
     COLLECTING = auto()
     COUNTED = auto()
-    """An entry was complete by its count. Who presses the finish key all the same means it."""
+    """An entry was complete by its count; a finish key now belongs to it."""
 
 
 class Event(Enum):
     KEY = auto()
     LAST_KEY = auto()
-    """The key that makes the count, or fills the longest entry."""
+    """The digit that completes the count or fills the longest entry."""
     FINISH_KEY = auto()
     TIMEOUT = auto()
 
@@ -61,7 +61,7 @@ S, E, A = DigitState, Event, Action
 TABLE: dict[tuple[DigitState, Event], tuple[DigitState, tuple[Action, ...]]] = {
     (S.EMPTY, E.KEY): (S.COLLECTING, (A.ADD,)),
     (S.EMPTY, E.LAST_KEY): (S.COUNTED, (A.ADD, A.END)),
-    # A finish key alone is an answer too: "to go on, press pound".
+    # A finish key alone is an answer too: "to continue, press pound".
     (S.EMPTY, E.FINISH_KEY): (S.EMPTY, (A.ADD, A.END)),
     (S.COLLECTING, E.KEY): (S.COLLECTING, (A.ADD,)),
     (S.COLLECTING, E.LAST_KEY): (S.COUNTED, (A.ADD, A.END)),
@@ -69,16 +69,16 @@ TABLE: dict[tuple[DigitState, Event], tuple[DigitState, tuple[Action, ...]]] = {
     (S.COLLECTING, E.TIMEOUT): (S.EMPTY, (A.END,)),
     (S.COUNTED, E.KEY): (S.COLLECTING, (A.ADD,)),
     (S.COUNTED, E.LAST_KEY): (S.COUNTED, (A.ADD, A.END)),
-    # Out of habit, after the entry had ended: it must not cut the answer.
+    # Pressed out of habit after the entry had ended: it must not interrupt the answer.
     (S.COUNTED, E.FINISH_KEY): (S.EMPTY, ()),
     (S.COUNTED, E.TIMEOUT): (S.EMPTY, ()),
 }
 
 
 class Digits:
-    """The keys of one call. Sans-io: keys and the time in, entries out.
+    """The digits of one call. Sans-io: keys and times in, entries out.
 
-    `next_entry` gives each completed entry once, in order: its keys, the finish key with them.
+    `next_entry` returns each completed entry once, in order, including the finish key.
     """
 
     def __init__(self) -> None:
@@ -92,18 +92,18 @@ class Digits:
 
     @property
     def collecting(self) -> bool:
-        """An entry has begun and is not complete."""
+        """Whether an entry has begun and is not complete."""
         return self.state is DigitState.COLLECTING
 
     def expect(self, options: GatherOptions) -> None:
-        """How the next entry ends, or the one that has begun; the one after it ends as usual."""
+        """Sets how the next or current entry ends; later ones end as by default."""
         self._options = options
         if self.collecting and options.count and len(self._keys) >= options.count:
             self.state = DigitState.COUNTED
             self._end()
 
     def press(self, key: str, now: int) -> bool:
-        """One of KEYS was pressed. False: it meant nothing."""
+        """Handles a key of KEYS; returns False if it has no effect."""
         finish_key = self._habit if self.state is DigitState.COUNTED else self._options.finish_key
         if key == finish_key:
             event = Event.FINISH_KEY
@@ -114,7 +114,7 @@ class Digits:
         return bool(self._apply(event, key, now))
 
     def get_timer(self) -> int | None:
-        """When `handle_timer` is due."""
+        """Returns when `handle_timer` is due."""
         return self._timer
 
     def handle_timer(self, now: int) -> None:
@@ -141,7 +141,7 @@ class Digits:
 
 
 def as_text(keys: str) -> str:
-    """An entry as a turn of the caller, told from words by its brackets: no speech has any."""
+    """Returns an entry as text of a turn, in brackets, which never occur in speech."""
     return f"[pressed {keys}]"
 
 
@@ -149,10 +149,10 @@ _AS_TEXT = re.compile(r"\[pressed ([0-9*#A-D]+)\]")
 
 
 def pressed_in(text: str) -> str:
-    """The keys of all entries in a turn; "" when there is none."""
+    """Returns the digits of all entries in a turn; "" if there are none."""
     return "".join(_AS_TEXT.findall(text))
 
 
 def without_keys(text: str) -> str:
-    """The words of a turn."""
+    """Returns the words of a turn without entries."""
     return _AS_TEXT.sub(" ", text)

@@ -24,19 +24,20 @@ import numpy.typing as npt
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
 
 ECHO = 0.9
-"""At this likeness and above it is echo alone: 99.7 % of echoes are, no person without echo, and
-of people as loud as their echo 12 % in the first tenth of a second and 3 % later. Ask again."""
+"""Likeness from which it is echo alone: true for 99.7 % of echoes, never for a person without echo,
+and of people as loud as their echo for 12 % in the first tenth of a second and 3 % later, so check
+again."""
 ECHO_HARDLY = 0.3
-"""Below it pieces do not explain what the whole does not: of the echoes that they would find 0.1 %
-are, and of persons 70 %, who so cost half."""
+"""Likeness below which the piecewise fit is skipped: of the echoes it would find 0.1 % are below,
+and of persons 70 %, which halves their cost."""
 ECHO_IN_PIECES = 0.94
-"""The same in pieces: two thirds of the echoes that are not explained in one are while both jitter
-buffers stretch, and 0.4 % of persons without echo."""
+"""Threshold of the piecewise fit: met by two thirds of the echoes that a single filter misses while
+both jitter buffers stretch, and by 0.4 % of persons without echo."""
 ECHO_ON_LINE = 0.8
-"""The same in pieces, near the line's delay: no person without echo is, and of people as loud as
-their echo 5 %."""
+"""Threshold of the piecewise fit near the line's delay: met by no person without echo, and by 5 %
+of people as loud as their echo."""
 MAX_DELAY_MS = 1200
-"""The longest way out and back that is searched: two jitter buffers, a phone, a room."""
+"""Maximum round-trip delay searched: two jitter buffers, a phone, a room."""
 
 _RATE = 4000
 _HEARD_TICKS = 320 // PACKET_MS
@@ -47,33 +48,33 @@ _TAPS = 40 * _RATE // 1000
 _PIECE_TAPS = 25 * _RATE // 1000
 _PIECE = 80 * _RATE // 1000
 _PIECE_STEP = 40 * _RATE // 1000
-"""Pieces overlap by half: where the delay jumps within one, its neighbours explain both sides."""
+"""Pieces overlap by half: if the delay jumps within one, its neighbours explain both sides."""
 _PIECE_SPAN = 80 * _RATE // 1000
-"""How far the delay of a piece may be from that of the whole."""
+"""Maximum difference of a piece's delay from that of the whole."""
 _LINE_SPAN = 150 * _RATE // 1000
-"""How far it may be from the line's."""
+"""Maximum difference from the line's delay."""
 _DELAYS = 5
-"""So many of the last delays make the line's, their median..."""
+"""Number of recent delays whose median is the line's delay,"""
 _DELAYS_LEAST = 3
-"""...if so many of them..."""
+"""of which at least this many"""
 _DELAYS_SPREAD = 50 * _RATE // 1000
-"""...are not farther from it than this: a voice much like the agent's is now and then taken for
-echo, but each time at another delay."""
+"""must be within this range of it: a voice much like the agent's is sometimes taken for echo, but
+each time at another delay."""
 _LEAD = 8
-"""Taps before the correlation's peak, which need not be the first arrival."""
+"""Filter taps before the correlation's peak, which may not be the first arrival."""
 _DECAY = 50
-"""Taps after which the penalty grows by e, as a small room's energy falls."""
+"""Taps after which the penalty grows by e, like the energy decay of a small room."""
 _RIDGE = 0.003
 _SILENCE = (10 ** (-50 / 20) * 32768) ** 2
-"""Power below which the sent sound explains nothing, however much it were amplified."""
+"""Power below which the sent audio explains nothing, however amplified."""
 _NOISE = (10 ** (-58 / 20) * 32768) ** 2
-"""Power that is left over by any line and no sign of a person."""
+"""Residual power that any line has, and which is no sign of a person."""
 
 Floats = npt.NDArray[np.float32]
 
 
 class _Ring:
-    """The last ticks of one direction, zeros before the first."""
+    """The last ticks of one direction; zeros before the first."""
 
     def __init__(self, ticks: int, samples: int) -> None:
         self._ticks = np.zeros((ticks, samples), np.int16)
@@ -84,39 +85,39 @@ class _Ring:
         self._next = (self._next + 1) % len(self._ticks)
 
     def last(self, ticks: int, ago: int) -> Floats:
-        """So many ticks, up to `ago` ticks before now."""
+        """Returns `ticks` ticks that end `ago` ticks before now."""
         at = np.arange(self._next - ago - ticks, self._next - ago) % len(self._ticks)
         return self._ticks[at].ravel().astype(np.float32)
 
 
 class EchoDetector:
-    """One call: what was sent and what was heard, tick by tick."""
+    """Detects echo in one call from what was sent and received, tick by tick."""
 
     def __init__(self) -> None:
         self._sent = _Ring(_SENT_TICKS + _LATE_TICKS, SAMPLES_OUT)
         self._heard = _Ring(_HEARD_TICKS + _LATE_TICKS, SAMPLES_IN)
         self._delays: deque[int] = deque(maxlen=_DELAYS)
-        """Of the echo found of late, in samples."""
+        """Delays of recently found echo, in samples."""
 
     def sent(self, pcm: Pcm | None) -> None:
-        """Take the 480 samples put on the wire in this tick; None when nothing was."""
+        """Adds the 480 samples sent in this tick; None if nothing was sent."""
         self._sent.add(pcm)
 
     def add_received(self, pcm: Pcm) -> None:
-        """Take the 320 samples heard in this tick."""
+        """Adds the 320 samples received in this tick."""
         self._heard.add(pcm)
 
     def likeness(self) -> float:
-        """How much of the last 320 ms heard is the sent sound returning: 0 none, 1 all of it.
+        """Returns how much of the last 320 ms received is returning sent audio, 0 to 1.
 
-        A voice with the echo beneath it scores by the echo's share of the energy. Costs about
-        1 ms, so ask when a voice is suspected while or just after the agent speaks.
+        A voice over an echo scores by the echo's share of the energy. It costs about 1 ms, so call
+        it when a voice is suspected while or just after the agent speaks.
         """
         return _whole(*self._last(0))[0]
 
     def is_echo(self, ago: int = 0) -> bool:
-        """Whether 320 ms heard are the sent sound returning, and nothing else: the last ones, or
-        those up to `ago` ticks before, of which at most a second is remembered."""
+        """Returns whether 320 ms of received audio, up to `ago` ticks ago (at most a second), are
+        returning sent audio and nothing else."""
         sent, heard = self._last(min(ago, _LATE_TICKS))
         likeness, delay = _whole(sent, heard)
         found = likeness >= ECHO
@@ -132,11 +133,11 @@ class EchoDetector:
 
     @property
     def delay_ms(self) -> int:
-        """From sent to heard, as it was of late; 0 while no echo was found."""
+        """Recent delay from sent to received; 0 if no echo was found."""
         return int(np.median(self._delays)) * 1000 // _RATE if self._delays else 0
 
     def _line(self) -> int | None:
-        """The line's delay in samples, where it is known."""
+        """The line's delay in samples, if known."""
         if len(self._delays) < _DELAYS_LEAST:
             return None
         delay = int(np.median(self._delays))
@@ -144,13 +145,14 @@ class EchoDetector:
         return delay if agree >= _DELAYS_LEAST else None
 
     def _last(self, ago: int) -> tuple[Floats, Floats]:
-        """What was sent and heard, both ending `ago` ticks before now."""
+        """Returns sent and received audio, both ending `ago` ticks before now."""
         sent, heard = self._sent.last(_SENT_TICKS, ago), self._heard.last(_HEARD_TICKS, ago)
         return _decimate(sent, RATE_OUT), _decimate(heard, RATE_IN)
 
 
 def _decimate(sound: Floats, rate: int) -> Floats:
-    """To 4 kHz by cutting the spectrum, with a slope of 300 Hz instead of a cliff that rings."""
+    """Decimates to 4 kHz by truncating the spectrum with a slope of 300 Hz, which avoids
+    ringing."""
     size = len(sound) * _RATE // rate
     spectrum = np.fft.rfft(sound)[: size // 2 + 1]
     slope = 300 * size // _RATE
@@ -159,12 +161,12 @@ def _decimate(sound: Floats, rate: int) -> Floats:
 
 
 def _whole(sent: Floats, heard: Floats) -> tuple[float, int]:
-    """Explained by one filter, with any delay."""
+    """Fits one filter with any delay."""
     return _explained(sent, heard, len(heard), len(heard), _TAPS, (0, _MAX_LAG))
 
 
 def _in_pieces(sent: Floats, heard: Floats, delay: int, span: int) -> tuple[float, int]:
-    """Explained by a filter for each piece, with delays near the given one."""
+    """Fits a filter to each piece, with delays near the given one."""
     lags = max(0, delay - span), min(_MAX_LAG, delay + span)
     return _explained(sent, heard, _PIECE, _PIECE_STEP, _PIECE_TAPS, lags)
 
@@ -172,9 +174,9 @@ def _in_pieces(sent: Floats, heard: Floats, delay: int, span: int) -> tuple[floa
 def _explained(
     sent: Floats, heard: Floats, size: int, step: int, taps: int, lags: tuple[int, int]
 ) -> tuple[float, int]:
-    """The share of `heard` that filters of `taps` over `sent` explain, one for each piece of
-    `size` samples, of which one begins every `step`; and the median of their delays, which are
-    within `lags`. Where pieces overlap, the one that explains more counts."""
+    """Returns the share of `heard` explained by filters of `taps` over `sent`, one for each piece
+    of `size` samples starting every `step`, and the median of their delays, which are within
+    `lags`. Where pieces overlap, the better fit counts."""
     noise = _NOISE * len(heard)
     energy = float(heard @ heard) - noise
     if energy <= 0 or float(sent @ sent) < _SILENCE * len(heard):
@@ -191,20 +193,20 @@ def _explained(
 
 
 def _delay(sent: Floats, heard: Floats, least: int, most: int) -> int:
-    """Samples by which `heard` follows `sent`; both end now."""
+    """Returns the samples by which `heard` follows `sent`; both end now."""
     sent = sent[max(0, len(sent) - len(heard) - most) : len(sent) - least]
     cross = np.fft.rfft(sent) * np.conj(np.fft.rfft(heard, len(sent)))
-    # Half whitened: without it the voice's own pitch is the peak, with all of it the noise is.
+    # Half whitened: without whitening the voice's pitch dominates, with full whitening the noise.
     strength = np.sqrt(np.abs(cross))
     cross /= strength + np.float32(1e-3) * strength.max()
-    # The correlation's index is where in `sent` the heard sound would begin.
+    # The correlation's index is where in `sent` the received audio would begin.
     undelayed = len(sent) - len(heard)
     likely = np.abs(np.fft.irfft(cross, len(sent))[: undelayed + 1])
     return least + undelayed - int(np.argmax(likely))
 
 
 def _unexplained(sent: Floats, heard: Floats, delay: int, count: int) -> Floats:
-    """What is left of `heard` after the best filter of `count` taps around `delay`."""
+    """Returns the residual of `heard` after the best filter of `count` taps around `delay`."""
     first = len(sent) - len(heard) - delay + _LEAD - (count - 1)
     reach = np.pad(sent, (0, _LEAD))[first : first + len(heard) + count - 1]
     # Taps in the order of `reach`: the latest arrival first.
@@ -217,13 +219,14 @@ def _unexplained(sent: Floats, heard: Floats, delay: int, count: int) -> Floats:
 
 
 def _covariance(sound: Floats, count: int) -> Floats:
-    """The products of the windows of `sound` that begin at 0 to `count` - 1, all as long as fit.
+    """Returns the products of the windows of `sound` that start at 0 to `count` - 1, as long as
+    possible.
 
-    Windows a sample later share all but one sample at either end, so each diagonal is a running
-    sum: far cheaper than the product of two matrices of windows.
+    Consecutive windows share all but one sample at either end, so each diagonal is a running sum,
+    far cheaper than a matrix product.
     """
     size = len(sound) - count + 1
-    # A row a window, a column by how much the other begins later.
+    # A row per window, a column by the offset of the other.
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(sound, (0, count)), count)
     products = np.empty((count, count), np.float32)
     products[0] = np.correlate(sound, sound[:size], "valid")
@@ -235,6 +238,6 @@ def _covariance(sound: Floats, count: int) -> Floats:
 
 @cache
 def _places(count: int) -> npt.NDArray[np.intp]:
-    """Where in `_covariance`'s products that of windows i and j is."""
+    """Returns where `_covariance`'s products have that of windows i and j."""
     i, j = np.indices((count, count))
     return np.asarray(np.minimum(i, j) * count + abs(i - j), np.intp)

@@ -1,5 +1,5 @@
-"""What happens in a call, as values: the log, the page, the recording's timeline, the metrics and
-the scripted caller all read the same events."""
+"""The events of a call, shared by the log, the page, the recording's timeline, the metrics and the
+scripted caller."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,7 +16,7 @@ class CallStarted:
     edge: str = ""
     direction: str = ""
     caller: str = ""
-    """Number or address; empty when withheld or unknown."""
+    """Number or address; empty if withheld or unknown."""
     caller_name: str = ""
     called: str = ""
     trunk: str = ""
@@ -33,17 +33,17 @@ class SpeechStarted:
 class CallerPartial:
     at_ms: int
     text: str
-    """The whole turn as heard so far."""
+    """The whole turn as recognized so far."""
 
 
 @dataclass(frozen=True)
 class CallerTurn:
-    """The caller's turn is over and went to the agent."""
+    """The caller's turn has ended and was given to the agent."""
 
     at_ms: int
     turn: int
     text: str
-    """Words, and keys as `digits.as_text` writes them."""
+    """Words, and digits as written by `digits.as_text`."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,16 @@ class TurnDiscarded:
 
 @dataclass(frozen=True)
 class PlayoutPaused:
-    """Sound from the caller over the agent; the agent fell silent."""
+    """The caller was heard over the agent; playout was paused."""
 
     at_ms: int
     onset_ms: int
-    """When that sound began, as the voice detector estimates it."""
+    """Estimated onset of that sound, by the voice detector."""
 
 
 @dataclass(frozen=True)
 class PlayoutResumed:
-    """It was nothing: a cough, an echo, or `text` said while listening."""
+    """It was no interruption: a cough, an echo, or the backchannel `text`."""
 
     at_ms: int
     text: str
@@ -70,17 +70,17 @@ class PlayoutResumed:
 
 @dataclass(frozen=True)
 class Interrupted:
-    """The caller took the floor."""
+    """The caller interrupted the agent."""
 
     at_ms: int
     heard: str
-    """The agent's words that had been sent when it fell silent."""
+    """The agent's words sent before playout paused."""
     unheard: str
 
 
 @dataclass(frozen=True)
 class AgentTurn:
-    """The agent's reply has been said to its end (or to where it was cut)."""
+    """The agent's reply has been spoken to its end (or to where it was cut)."""
 
     at_ms: int
     turn: int
@@ -90,23 +90,23 @@ class AgentTurn:
 
 @dataclass(frozen=True)
 class AgentFailed:
-    """The agent's model or one of its tools failed; the caller hears what was done about it."""
+    """The agent's model or one of its tools failed; `action` says what was done about it."""
 
     at_ms: int
     fault: str
-    """As agent_faults.Fault has it."""
+    """An agent_faults.Fault."""
     place: str
-    """As agent_faults.Place has it."""
+    """An agent_faults.Place."""
     action: str
-    """As agent_faults.Action has it."""
+    """An agent_faults.Action."""
 
 
 @dataclass(frozen=True)
 class TurnLatency:
-    """Where the time went between the caller's last word and the agent's first packet.
+    """The latency between the caller's last word and the agent's first packet.
 
-    The spans follow one another; their names are the same in the log, on the page, in the metrics
-    and in the traces. `silence_ms` of the total was waited on purpose, to be sure of the end.
+    The spans are consecutive and have the same names in the log, on the page, in metrics and
+    traces. `silence_ms` of the total was a deliberate wait for the end of the turn.
     """
 
     at_ms: int
@@ -126,7 +126,7 @@ class Dtmf:
 
 @dataclass(frozen=True)
 class CallHeld:
-    """Nobody is heard and nothing is said until CallResumed."""
+    """The call is on hold; nothing is heard or said until CallResumed."""
 
     at_ms: int
     by: Literal["caller", "agent"]
@@ -140,7 +140,7 @@ class CallResumed:
 
 @dataclass(frozen=True)
 class TransferFailed:
-    """The conversation goes on."""
+    """A transfer failed and the conversation continues."""
 
     at_ms: int
     target: str
@@ -149,7 +149,7 @@ class TransferFailed:
 
 @dataclass(frozen=True)
 class CallTransferred:
-    """The agent has left. The line may stay up, with the caller and the target on it."""
+    """The agent has left the call. The line may stay up, with the caller and the target on it."""
 
     at_ms: int
     target: str

@@ -11,21 +11,21 @@ STAMPS = (
     "tts_first_audio",
     "first_packet",
 )
-"""`packet_in`: the packet with the last voiced sound arrived; `speech_end`: the voice detector
-noticed the silence; then as named."""
+"""`packet_in`: arrival of the packet with the last voiced sound; `speech_end`: the voice detector
+noticed the silence; the others as named."""
 
 
 class TurnStopwatch:
-    """Stamps of one turn, in seconds of one monotonic clock."""
+    """The timestamps of one turn, in seconds of one monotonic clock."""
 
     def __init__(self, turn: int, silence_ms: int) -> None:
         self.turn = turn
         self.silence_ms = silence_ms
-        """The silence that policy demanded before this turn could end."""
+        """The silence required by policy before this turn could end."""
         self._stamps: dict[str, float] = {}
 
     def stamp(self, name: str, now: float) -> None:
-        """The first time counts."""
+        """Records a stamp; only the first of each name counts."""
         self._stamps.setdefault(name, now)
 
     @property
@@ -33,7 +33,8 @@ class TurnStopwatch:
         return "packet_in" in self._stamps and "first_packet" in self._stamps
 
     def latency(self, at_ms: int) -> TurnLatency:
-        """Spans between the stamps in order of time, each named by the stamp that ends it."""
+        """Returns the spans between the stamps in order of time, each named by the stamp that ends
+        it."""
         stamped = sorted(self._stamps.items(), key=lambda item: (item[1], STAMPS.index(item[0])))
         start = self._stamps["packet_in"]
         spans = []

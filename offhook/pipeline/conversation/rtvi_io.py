@@ -1,6 +1,5 @@
-"""Pipecat's RTVI, the protocol of callers' programs, in two points otherwise than Pipecat has it:
-callers are not told what a server upstream wrote, and a long answer costs no more than its length.
-"""
+"""Pipecat's RTVI, the protocol of client programs, with two changes: clients do not see upstream
+servers' error messages, and long answers cost linear time."""
 
 from typing import Any
 
@@ -10,13 +9,13 @@ from pipecat.processors.frameworks.rtvi import models as rtvi
 from pipecat.utils.string import SENTENCE_ENDING_PUNCTUATION, match_endofsentence
 
 FAULT = "something failed here, and the call goes on; the server's log says what"
-"""All that a caller's program is told of a fault of ours."""
+"""The only error message that a client program gets."""
 TRANSCRIPTION_CHARACTERS = 500
-"""A sentence of the agent is told of no later than this."""
+"""Maximum characters after which a sentence of the agent is reported."""
 
 
 class RtviObserver(RTVIObserver):
-    """Pipecat's looks for the end of a sentence in all text since the last, at every token."""
+    """Pipecat's observer searches all text since the last sentence for an end, at every token."""
 
     async def _handle_llm_text_frame(self, frame: LLMTextFrame) -> None:
         text = rtvi.TextMessageData(text=frame.text)
@@ -41,13 +40,13 @@ class Rtvi(RTVIProcessor):
         return RtviObserver(self, params=params, **options)
 
     async def _send_error_frame(self, frame: ErrorFrame) -> None:
-        # Without a processor it is about what the program itself has sent.
+        # Without a processor it concerns what the program itself sent.
         words = frame.error if frame.processor is None else FAULT
         data = rtvi.ErrorData(error=words, fatal=frame.fatal)
         await self.push_transport_message(rtvi.Error(data=data))
 
 
 def use_for_all() -> None:
-    """In every pipeline of this process, for bots that make their own."""
+    """Installs it in every pipeline of this process, for bots that create their own."""
     for name in ("create_rtvi_observer", "_send_error_frame"):
         setattr(RTVIProcessor, name, getattr(Rtvi, name))

@@ -1,4 +1,4 @@
-"""What a call says of its own accord, without its agent: a table of language x occasion."""
+"""Sentences that a call speaks without its agent: a table of language x occasion."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,15 +10,15 @@ class Occasion(StrEnum):
     TROUBLE = "trouble"
     """The agent has no answer to the caller's turn."""
     BROKEN_OFF = "broken_off"
-    """An answer that has begun ends here."""
+    """An answer is broken off."""
     WAIT = "wait"
-    """What the agent does takes long."""
+    """The agent's action takes long."""
     NOT_HEARD = "not_heard"
     """The caller's words were lost."""
     TRANSFER = "transfer"
-    """The agent gives up: somebody else takes the caller."""
+    """The agent gives up and the caller is transferred."""
     GOODBYE = "goodbye"
-    """The agent gives up, and there is nobody else."""
+    """The agent gives up and nobody else is available."""
     CLOSING = "closing"
     """The server ends the call."""
 
@@ -131,8 +131,8 @@ SENTENCES: Mapping[str, Mapping[Occasion, str]] = {
 def sentence(
     occasion: Occasion, language: str = "", own: Mapping[Occasion, str] | None = None
 ) -> str:
-    """What to say in a language, as "de" or "de-AT"; in English where there is no such language.
-    `own`: sentences of the configuration, which come first."""
+    """Returns the sentence in a language such as "de" or "de-AT", in English for other languages.
+    `own` holds sentences of the configuration, which take precedence."""
     if own and (text := own.get(occasion)):
         return text
     code = language.lower().replace("_", "-").partition("-")[0]

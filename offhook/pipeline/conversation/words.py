@@ -1,4 +1,5 @@
-"""What a few words over the agent mean: a backchannel, an echo of the agent, or an interruption."""
+"""Classifies words spoken over the agent: a backchannel, an echo of the agent, or an
+interruption."""
 
 import re
 
@@ -11,20 +12,20 @@ BACKCHANNELS = _set(
     "uh huh uhhuh aha ah um umm hm hmm mm mmm mhm mmhm mhmm yeah yep yup yes ok okay right sure "
     "oh i see good great nice wow really cool alright all got it"
 )
-"""Said while listening; none of them asks for the floor."""
+"""Said while listening; none of them interrupts."""
 
 WEIGHTLESS = _set("a an the and in it of to is on at he her had his as or but that")
-"""What a recogniser makes of a breath, a click or a cough."""
+"""What a recognizer makes of a breath, a click or a cough."""
 
 DECISIVE = _set("stop wait no hold hello excuse sorry pardon quiet enough cancel")
-"""One of these is an interruption by itself."""
+"""A single one of these is an interruption."""
 
 DANGLING = _set(
     "a an the my your his her our their this and or but so because if when that which who to of "
     "in on at for from with about is are was were am be like want need would could can will i we "
     "um uh er"
 )
-"""A sentence seldom ends with one of these: the speaker is looking for the next word."""
+"""Words that rarely end a sentence: the speaker will continue."""
 
 ECHO_WINDOW_WORDS = 14
 ECHO_WINDOW_ONE_WORD = 3
@@ -35,12 +36,12 @@ def words(text: str) -> list[str]:
 
 
 def weighty_words(text: str) -> list[str]:
-    """The words that carry a message: neither backchannel nor noise."""
+    """Returns the words that carry meaning: neither backchannel nor noise."""
     return [w for w in words(text) if w not in BACKCHANNELS and w not in WEIGHTLESS]
 
 
 def is_backchannel(text: str) -> bool:
-    """Some words, and all of them said while listening ("uh-huh", "okay")."""
+    """Returns whether the text consists of backchannels only ("uh-huh", "okay")."""
     said = words(text)
     return bool(said) and not weighty_words(text)
 
@@ -50,14 +51,14 @@ def decisive(text: str) -> bool:
 
 
 def breaks_off(text: str) -> bool:
-    """The words so far ask for more."""
+    """Returns whether the sentence is incomplete."""
     said = words(text)
     return not said or said[-1] in DANGLING
 
 
 def only_echo(text: str, agent_said: str) -> bool:
-    """All words heard are among the agent's last ones: its own voice came back. A single word must
-    be among the very last."""
+    """Returns whether all words are among the agent's last ones, i.e. its own voice returned; a
+    single word must be among the very last."""
     heard = weighty_words(text)
     window = ECHO_WINDOW_WORDS if len(heard) > 1 else ECHO_WINDOW_ONE_WORD
     recent = set(words(agent_said)[-window:])

@@ -1,8 +1,8 @@
-"""What is done when the language model of a call fails: a table of fault x place -> what is tried.
+"""Fault handling of a call's language model, as a table of fault x place -> actions.
 
-Pure policy: times are arguments, in seconds of one clock. The caller of `AgentFaults` asks the
-model, says which `Fault` it met and where, and carries out the `Decision` that comes back. Whatever
-the fault, the caller hears something within `Limits.first_token_seconds`.
+Pure policy: times are arguments, in seconds of one monotonic clock. The caller of `AgentFaults`
+queries the model, reports the `Fault` it met and where, and executes the returned `Decision`.
+Whatever the fault, the caller hears something within `Limits.first_token_seconds`.
 """
 
 from collections.abc import Callable
@@ -20,54 +20,58 @@ class Fault(StrEnum):
     UNAUTHORIZED = "unauthorized"
     """Status 401 or 403."""
     NO_MODEL = "no_model"
-    """Status 404: no such model, or no such path."""
+    """Status 404: unknown model or path."""
     REFUSED = "refused"
-    """Any other status: the request itself is not taken."""
+    """Any other status: the request itself is rejected."""
     BAD_ANSWER = "bad_answer"
-    """No event stream, no JSON, or JSON of another shape."""
+    """Not an event stream, not JSON, or JSON of another shape."""
     EMPTY = "empty"
-    """The answer ends without a word and without a tool."""
+    """The answer ends without text and without a tool call."""
     UNREACHABLE = "unreachable"
     """TCP or TLS is refused, or the connection breaks."""
     NO_NAME = "no_name"
-    """DNS does not know the server."""
+    """DNS does not resolve the server's name."""
     FIRST_TOKEN_LATE = "first_token_late"
     STALLED = "stalled"
-    """No token for Limits.between_tokens_seconds, in an answer that has begun."""
+    """No token for Limits.between_tokens_seconds within an answer."""
     BAD_TOOL_CALL = "bad_tool_call"
-    """The arguments of a tool are no JSON object."""
+    """The arguments of a tool call are not a JSON object."""
     TOOL_FAILED = "tool_failed"
-    """A tool raised an error or took longer than Limits.tool_seconds."""
+    """A tool raised an error or exceeded Limits.tool_seconds."""
     TOO_LONG = "too_long"
     """The answer has reached Limits.answer_characters."""
     TOO_MANY_ROUNDS = "too_many_rounds"
-    """The model has asked for tools Limits.tool_rounds times in one turn of the caller."""
+    """The model has called tools Limits.tool_rounds times in one turn."""
     UNEXPECTED = "unexpected"
-    """A fault of our own."""
+    """A bug of our own."""
 
 
 class Place(StrEnum):
+    """Where in the turn a fault occurred."""
+
     START = "start"
-    """Before the first word of the answer to the caller's turn, or of the greeting."""
+    """Before the first word of the answer, or of the greeting."""
     SPEAKING = "mid_sentence"
-    """Words of this answer have been said."""
+    """Part of this answer has been spoken."""
     TOOL = "tool"
-    """A tool has given its result, and nothing has been said of it yet."""
+    """A tool has returned its result, and nothing has been said about it yet."""
 
 
 class Action(StrEnum):
+    """What is done about a fault."""
+
     RETRY = "retry"
-    """Ask the same model once more."""
+    """Query the same model again."""
     FALL_BACK = "fall_back"
-    """Ask what stands by."""
+    """Query the fallback."""
     SAY = "sentence"
-    """Say a sentence of ours; the caller's next turn goes to the model again."""
+    """Speak a predefined sentence; the next turn goes to the model again."""
     TELL_MODEL = "tell_model"
-    """The fault is the tool's result: the model says what there is to say."""
+    """Return the fault as the tool's result, for the model to handle."""
     CUT = "cut"
-    """End the answer where it is."""
+    """End the answer here."""
     TRANSFER = "transfer"
-    """Say so and hand the caller over."""
+    """Announce and transfer the caller."""
     GOODBYE = "goodbye"
     """Say goodbye and hang up."""
 
@@ -77,13 +81,13 @@ class FaultRule:
     faults: tuple[Fault, ...]
     places: tuple[Place, ...]
     tries: tuple[Action, ...]
-    """The first that can be done is done; the last always can."""
+    """The first feasible action is taken; the last always is feasible."""
     why: str
 
 
 F, P, A = Fault, Place, Action
 SILENT = (P.START, P.TOOL)
-"""Nothing said yet: the question can be asked again, and nobody hears that it was."""
+"""Nothing has been said yet, so a retry is inaudible."""
 TABLE: tuple[FaultRule, ...] = (
     FaultRule((F.SERVER_ERROR,), SILENT, (A.RETRY, A.FALL_BACK, A.SAY), "often over at once"),
     FaultRule((F.RATE_LIMITED,), SILENT, (A.RETRY, A.FALL_BACK, A.SAY), "as Retry-After has it"),
@@ -115,49 +119,51 @@ FAULT_ACTIONS = sorted(
     {(fault, action) for row in TABLE for fault in row.faults for action in row.tries}
     | {(f, end) for f in F for end in (A.TRANSFER, A.GOODBYE) if f is not F.TOOL_FAILED}
 )
-"""What can come of each fault, for those who count."""
+"""Possible actions of each fault, for metrics."""
 RETRIES = 1
-"""In one round: a second one seldom does better, and the caller waits."""
+"""Retries per round; a second one rarely helps, and the caller is waiting."""
 RETRY_S = 0.2
-"""Before a retry, unless the server says how long."""
+"""Delay in s before a retry without Retry-After."""
 FALL_BACK_S = 60.0
-"""So long what stands by keeps the call before the model is asked again."""
+"""Time in s for which the fallback keeps the call before the model is queried again."""
 
 
 @dataclass(frozen=True)
 class Limits:
+    """Limits of a language model's answers."""
+
     first_token_seconds: float = 6.0
-    """From the question to the first word of the answer: all tries of one round together. With a
-    stand-by the model itself has half of it."""
+    """Time in s from the query to the first word of the answer, over all attempts of one round.
+    With a fallback, the model itself has half of it."""
     between_tokens_seconds: float = 3.0
-    """In an answer that has begun."""
+    """Time in s between tokens of an answer."""
     answer_characters: int = 4000
-    """About four minutes of speech."""
+    """Characters of an answer, about four minutes of speech."""
     tool_rounds: int = 8
-    """How often the model may ask for tools in one turn of the caller."""
+    """Rounds of tool calls per turn."""
     tool_seconds: float = 5.0
-    """For a tool to do what it does, but for a transfer, which rings."""
+    """Time in s for a tool, except for a transfer, which rings."""
     failures: int = 3
-    """Turns in a row without an answer after which the agent gives up."""
+    """Consecutive turns without an answer after which the agent gives up."""
 
 
 @dataclass(frozen=True)
 class Decision:
     action: Action
     occasion: Occasion | None = None
-    """Of the sentence to be said."""
+    """Selects the sentence to speak."""
     pause_s: float = 0.0
-    """Before the retry."""
+    """Delay in s before the retry."""
 
 
 class AgentFaults:
-    """The model's failures in one call. `stands_by`: there is something to fall back to;
-    `transfers`: there is somebody to give the caller to."""
+    """The model's failures in one call. `stands_by` means that there is a fallback, `transfers`
+    that the caller can be transferred."""
 
     def __init__(self, limits: Limits, *, stands_by: bool = False, transfers: bool = False) -> None:
         self.limits = limits
         self.rounds = 0
-        """Of tools, in this turn of the caller."""
+        """Rounds of tool calls in this turn."""
         self._stands_by = stands_by
         self._transfers = transfers
         self._greeting = False
@@ -165,11 +171,11 @@ class AgentFaults:
         self._failures = 0
         self._deadline = 0.0
         self._fell_back: float | None = None
-        """When; None: the model itself is asked."""
+        """When the fallback took over; None: the model itself is queried."""
 
     def begin(self, now: float, *, tool_round: bool, greeting: bool) -> None:
-        """The model is about to be asked: for the greeting, for an answer to the caller's turn, or
-        for what follows from the result of a tool."""
+        """Starts a query: for the greeting, for an answer to the caller's turn, or after a tool
+        result."""
         self.rounds = self.rounds + 1 if tool_round else 0
         self._greeting = greeting
         self._retries = 0
@@ -179,22 +185,22 @@ class AgentFaults:
 
     @property
     def fell_back(self) -> bool:
-        """Whom to ask: what stands by."""
+        """Whether the fallback is to be queried."""
         return self._fell_back is not None
 
     @property
     def over(self) -> bool:
-        """The turn has had all its rounds of tools."""
+        """Whether the turn has used all its rounds of tool calls."""
         return self.rounds > self.limits.tool_rounds
 
     def first_token_by(self, now: float) -> float:
-        """When the first token of the try that begins now must be there."""
+        """Returns the deadline for the first token of the attempt starting now."""
         if self._stands_by and not self.fell_back:
             return now + (self._deadline - now) / 2
         return self._deadline
 
     def failed(self, fault: Fault, place: Place, now: float, after_s: float = 0.0) -> Decision:
-        """What to do now. `after_s`: so long the server asks us to wait (Retry-After)."""
+        """Returns what to do about a fault. `after_s` is the server's Retry-After in s."""
         pause = max(RETRY_S, after_s)
         possible: dict[Action, Callable[[], bool]] = {
             A.RETRY: lambda: self._retries < RETRIES and now + pause < self.first_token_by(now),
@@ -220,5 +226,5 @@ class AgentFaults:
         return Decision(action, Occasion.GREETING if self._greeting else Occasion.TROUBLE)
 
     def answered(self) -> None:
-        """The model has said what it had to say."""
+        """Records a successful answer."""
         self._failures = 0

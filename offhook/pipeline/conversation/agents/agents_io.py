@@ -1,4 +1,4 @@
-"""The agents that need no network, as Pipecat processors in the place of an LLM service."""
+"""Agents that need no network, as Pipecat processors in place of an LLM service."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,21 +22,21 @@ from offhook.pipeline.conversation.agents.frontdesk import Action, FrontDesk, Re
 from offhook.pipeline.conversation.agents.frontdesk_business import Business
 
 OnAction = Callable[[Action], Awaitable[None]]
-"""Raises LegError when a transfer is refused."""
+"""Executes an action. Raises LegError if a transfer is refused."""
 
 
 class FrontDeskAgent(FrameProcessor):
-    """The rule-based receptionist in the place of an LLM service. `caller`: the number of the call,
-    if it has one."""
+    """The rule-based front desk in place of an LLM service. `caller` is the caller's number, if
+    known."""
 
     def __init__(self, business: Business, on_action: OnAction, caller: str = "") -> None:
         super().__init__()
         self._desk = FrontDesk(business, caller=caller)
         self._on_action = on_action
         self._cut: str | None = None
-        """What was heard of the reply that was cut, until the desk is told."""
+        """What was heard of an interrupted reply, until the front desk is told."""
         self._action: Action | None = None
-        """To be done when the reply has been heard to its end; an interruption voids it."""
+        """Executed when the reply has been heard to its end; an interruption cancels it."""
         self._acting: asyncio.Task[None] | None = None
 
     def cut(self, heard: str) -> None:
@@ -55,7 +55,7 @@ class FrontDeskAgent(FrameProcessor):
                     self._cut = None
             elif isinstance(frame, BotStoppedSpeakingFrame) and self._action is not None:
                 action, self._action = self._action, None
-                # A transfer takes its time, and frames must not wait behind it.
+                # A transfer takes time and must not block frames.
                 self._acting = self.create_task(self._act(action), "act")
 
     async def _act(self, action: Action) -> None:
@@ -75,7 +75,7 @@ class FrontDeskAgent(FrameProcessor):
         await self._say(self._desk.reply(heard, now) if heard else self._desk.greeting(now))
 
     async def prompt(self) -> None:
-        """The caller has said nothing for a while."""
+        """Called when the caller has been silent for a while."""
         reply = self._desk.silence(datetime.now())
         if reply is not None:
             await self._say(reply)
@@ -85,7 +85,7 @@ class FrontDeskAgent(FrameProcessor):
         await self.push_frame(LLMTextFrame(reply.text))
         await self.push_frame(LLMFullResponseEndFrame())
         if isinstance(reply.action, TakeMessage):
-            await self._on_action(reply.action)  # said for good: not lost with the last words
+            await self._on_action(reply.action)  # executed even if the last words are interrupted
         else:
             self._action = reply.action
 

@@ -1,8 +1,8 @@
 """The front desk: a table-driven receptionist that needs no network and no language model.
 
-It answers questions about a business from the configuration, takes a message, puts callers
-through, and says what it does not know. Sans-io: words in, words and an action out; the time is an
-argument. All that it says and understands is in frontdesk_dialog.toml.
+It answers questions about a business from the configuration, takes messages, transfers callers, and
+admits what it does not know. Sans-io: words in, words and an action out; the time is an argument.
+Everything that it says and understands is in frontdesk_dialog.toml.
 """
 
 import re
@@ -22,37 +22,38 @@ from offhook.pipeline.conversation.agents.frontdesk_intents import INTENTS, STEP
 from offhook.pipeline.conversation.digits import pressed_in, without_keys
 
 MAX_HEARD_CHARS = 1000
-"""A turn longer than this is answered by its end."""
+"""Maximum length of a turn; of a longer one the end is used."""
 MAX_READ_BACK_CHARS = 160
-"""How much of a message is read back to the caller."""
+"""Characters of a message that are read back to the caller."""
 MIN_NUMBER_CHARS = 5
 MAX_CHARS = {Step.NAME: 40, Step.NUMBER: 16, Step.TEXT: 500}
-"""Of the parts of a message; a telephone number is "+" and 15 digits at most (ITU-T E.164)."""
+"""Maximum lengths of a message's fields; a telephone number is "+" and 15 digits at most (ITU-T
+E.164)."""
 MAX_MISSES = 3
-"""After as many turns in a row that are not understood the front desk gives up its question."""
+"""Consecutive turns not understood after which the current question is abandoned."""
 WAIT_PROMPTS = 2
-"""Prompts left out after the caller asked to wait."""
+"""Prompts skipped after the caller asked to wait."""
 UNCLEAR_WORDS = 2
-"""More words than these were heard well enough: it is their subject that is not known."""
+"""With more words than this the topic, rather than the recognition, is the problem."""
 SURE = 0.95
-"""How likely an intent (0 to 1) has to be where anything may be dictated."""
+"""Minimum score (0 to 1) of an intent where the caller may be dictating."""
 
 
 @dataclass(frozen=True)
 class Hangup:
-    """End the call once the reply has been heard to its end; void when it is interrupted."""
+    """End the call once the reply has been heard to its end; cancelled by an interruption."""
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Transfer the call once the reply has been heard to its end; void when it is interrupted."""
+    """Transfer the call once the reply has been heard to its end; cancelled by an interruption."""
 
     to: str
 
 
 @dataclass(frozen=True)
 class TakeMessage:
-    """Keep this message, at once. `name` and `number` (digits) are empty when not given."""
+    """Store this message at once. `name` and `number` (digits) are empty if not given."""
 
     name: str
     number: str
@@ -64,38 +65,40 @@ Action = Hangup | Transfer | TakeMessage
 
 @dataclass(frozen=True)
 class Reply:
+    """What the front desk says, and does."""
+
     text: str
-    """Plain sentences for a synthesiser: no markup, digits in words."""
+    """Plain sentences for synthesis: no markup, digits as words."""
     action: Action | None = None
 
 
 FORM = (Step.NAME, Step.NUMBER, Step.TEXT)
-"""What a message consists of, in the order in which it is asked for."""
+"""The fields of a message, in the order of the questions."""
 IDLE = (Step.OPEN, Step.MORE, Step.ENDED)
 
 
 @dataclass
 class Dialog:
-    """All that the front desk remembers of a call."""
+    """The state of a call's dialog."""
 
     step: Step = Step.OPEN
     given: dict[Step, str] = field(default_factory=dict)
-    """By NAME, NUMBER (maybe its beginning), TEXT, DEPARTMENT; "" for what was not given."""
+    """By NAME, NUMBER (possibly incomplete), TEXT, DEPARTMENT; "" for what was not given."""
     misses: int = 0
-    """Turns in a row that were not understood."""
+    """Consecutive turns not understood."""
     silences: int = 0
     heard_question: bool = True
-    """Whether the caller heard the question that is open."""
+    """Whether the caller heard the open question."""
     said: str = ""
     """The last reply without an introduction such as "once more"."""
     last: str = ""
-    """The last reply as it was said."""
+    """The last reply as spoken."""
 
 
 class FrontDesk:
-    """One call. Say `greeting`, then answer each turn of the caller with `reply`.
+    """The front desk of one call. Say `greeting`, then answer each turn with `reply`.
 
-    `now` is the local time of the business. `caller` is the number of the call, if it has one.
+    `now` is the local time of the business; `caller` is the caller's number, if known.
     """
 
     def __init__(self, business: Business = DEMO, caller: str = "") -> None:
@@ -104,13 +107,13 @@ class FrontDesk:
         self._caller = number if re.fullmatch(r"\+?[0-9]{5,15}", number) else ""
         self._dialog = Dialog()
         self._before = Dialog()
-        """As it was before the last reply, in case nothing of that was heard."""
+        """The state before the last reply, restored if nothing of that was heard."""
         self._action: Action | None = None
         self._words: list[str] = []
         self._heard = ""
-        """What is answered now, or was answered last."""
+        """The turn being answered, or answered last."""
         self._unanswered = ""
-        """What was said before an answer of which nothing was heard: part of the next turn."""
+        """Words before an answer of which nothing was heard; they are part of the next turn."""
 
     @property
     def step(self) -> Step:
@@ -120,7 +123,7 @@ class FrontDesk:
         return self._say("welcome", now)
 
     def reply(self, heard: str, now: datetime) -> Reply:
-        """The answer to one turn of the caller, as recognised; any text will do."""
+        """Answers one recognized turn of the caller."""
         self._begin(f"{self._unanswered} {heard}".strip()[-MAX_HEARD_CHARS:])
         keys = pressed_in(self._heard) if self.step is Step.NUMBER else ""
         self._words = intents.words_of(f"{without_keys(self._heard)} {keys}")
@@ -130,7 +133,7 @@ class FrontDesk:
         return self._say(self._not_understood() if intent == UNKNOWN else intent, now)
 
     def silence(self, now: datetime) -> Reply | None:
-        """What to say when the caller has been silent for a while; None for nothing."""
+        """Returns what to say when the caller has been silent for a while; None for nothing."""
         self._begin("")
         self._dialog.silences += 1
         if self.step is Step.ENDED or self._dialog.silences <= 0:
@@ -138,15 +141,16 @@ class FrontDesk:
         return self._say(f"silent_{min(self._dialog.silences, 3)}", now)
 
     def not_transferred(self, reason: str, now: datetime) -> Reply:
-        """What to say when the transfer of the last reply did not succeed."""
+        """Returns what to say when the transfer of the last reply failed."""
         self._begin("")
         return self._say("is_busy" if "busy" in reason.lower() else "not_reached", now)
 
     def interrupted(self, heard_text: str) -> None:
-        """The last reply was cut; `heard_text` is the beginning of it that was heard.
+        """Handles an interruption of the last reply after `heard_text`.
 
-        Of nothing heard nothing stays: the caller's words are answered together with the next. An
-        open question must have been reached to count as asked. A hang-up or transfer is off.
+        If nothing was heard, the reply is undone: the caller's words are answered together with the
+        next ones. An open question counts as asked only if it was reached. A hang-up or transfer is
+        cancelled.
         """
         heard = len(heard_text.split())
         if not heard and not isinstance(self._action, TakeMessage):
@@ -163,7 +167,7 @@ class FrontDesk:
         self._heard, self._unanswered = heard, ""
 
     def _understand(self) -> str:
-        """Note what the words give; return the intent of the answer, UNKNOWN for none."""
+        """Extracts what the words contain; returns the intent of the answer, UNKNOWN for none."""
         asked, words = STEPS[self.step], self._words
         intent, sure = intents.recognise(words)
         if asked.meaning(intent) == UNKNOWN:
@@ -181,8 +185,9 @@ class FrontDesk:
         return asked.meaning(intent)
 
     def _fill(self) -> str:
-        """Note what is asked for, if the words give it; the intent of the answer, "" for none. Any
-        word is a name or a message, but not in answer to a question that was not heard."""
+        """Fills in what is asked for if the words contain it; returns the intent of the answer, ""
+        for none. Any word can be a name or message, but not in answer to a question that was not
+        heard."""
         given, step, value = self._dialog.given, self.step, ""
         if step is Step.NUMBER:
             value = intents.number_in(self._words)
@@ -196,7 +201,7 @@ class FrontDesk:
         return "number_so_far" if is_part else "noted"
 
     def _department(self, intent: str) -> str:
-        """Note the department that is named; the intent of the answer, "" when none is wanted."""
+        """Extracts a named department; returns the intent of the answer, "" if none is wanted."""
         named, rest = self._business.department_in(self._words)
         if named and intent == UNKNOWN:
             intent = "transfer" if len(rest) < 2 else intents.recognise(rest)[0]
@@ -216,7 +221,7 @@ class FrontDesk:
         return ("not_known" if self.step in IDLE and is_subject else "unclear") + again
 
     def _say(self, intent: str, now: datetime) -> Reply:
-        """Do what the intent wants, take its step, and say its answer and the open question."""
+        """Executes the intent, takes its step, and returns its answer and the open question."""
         dialog, row = self._dialog, INTENTS[intent]
         self._action = self._do(row.act)
         dialog.step = self._next_step(intent)
@@ -251,7 +256,7 @@ class FrontDesk:
         return to or self.step
 
     def _fields(self, now: datetime) -> dict[str, object]:
-        """All that a template may speak of, the fields of `Business` too."""
+        """Returns the fields for templates, including those of `Business`."""
         business, given = self._business, self._dialog.given
         number = intents.spoken_digits(given.get(Step.NUMBER, ""))
         sender = ", ".join(filter(None, (given.get(Step.NAME), number)))

@@ -1,4 +1,4 @@
-"""The section [frontdesk] of the configuration, and its opening hours in sentences."""
+"""The configuration section [frontdesk], and opening hours as sentences."""
 
 import re
 import tomllib
@@ -19,7 +19,7 @@ from offhook.pipeline.conversation.agents.frontdesk_intents import (
 )
 
 Span = tuple[int, int]
-"""Opening and closing in minutes since midnight; 1440 is the midnight that ends the day."""
+"""Opening and closing time in minutes since midnight; 1440 is the end of the day."""
 
 
 def _spans(text: Any) -> tuple[Span, ...]:
@@ -48,25 +48,26 @@ class _Table(BaseModel):
 
 class Department(_Table):
     number: Line
-    """Where its calls are transferred to: a telephone number or SIP address."""
+    """Telephone number or SIP address to which its calls are transferred."""
     words: Words = ()
-    """Other words callers use for it."""
+    """Other words that callers use for it."""
 
 
 class Fact(_Table):
     words: Words
-    """A question with one of these is answered by it."""
+    """A question with one of these words gets this answer."""
     answer: Text
 
 
 class Business(_Table):
-    """Whom the front desk speaks for; frontdesk.toml beside this file has an example of all."""
+    """The business that the front desk represents; frontdesk.toml beside this file is a complete
+    example."""
 
     name: Line
     address: Line
     directions: Text = ""
     about: Text = ""
-    """What is told at "tell me about yourself": a few sentences."""
+    """The answer to "tell me about yourself", a few sentences."""
     closing: Line = "Thank you for calling."
     hours: dict[Day, Spans] = {}
     holidays: frozenset[date] = frozenset()
@@ -77,12 +78,12 @@ class Business(_Table):
         return () if day in self.holidays else self.hours.get(DAYS[day.weekday()], ())
 
     def closes(self, now: datetime) -> int | None:
-        """When the business closes that is open now; None: it is closed."""
+        """Returns when the business closes today if it is open now; None if it is closed."""
         spans, minutes = self.spans(now.date()), now.hour * 60 + now.minute
         return next((closes for opens, closes in spans if opens <= minutes < closes), None)
 
     def department_in(self, words: Sequence[str]) -> tuple[str, list[str]]:
-        """The name of the department spoken of, "" for none, and the other words."""
+        """Returns the name of the department mentioned, "" for none, and the other words."""
         for name, department in self.departments.items():
             names = {*words_of(name), *department.words} - {"the"}
             rest = [word for word in words if not any(same_word(word, other) for other in names)]
@@ -91,7 +92,7 @@ class Business(_Table):
         return "", list(words)
 
     def fact_in(self, words: Sequence[str]) -> str:
-        """The answer of the first fact that was asked for; "" for none."""
+        """Returns the answer of the first matching fact; "" for none."""
         for fact in self.facts:
             if any(same_word(word, key) for word in words for key in fact.words):
                 return fact.answer
@@ -108,7 +109,7 @@ def spoken_list(parts: Sequence[str], last: str = "and") -> str:
 
 
 def spoken_hours(business: Business, when: str, now: datetime) -> str:
-    """The opening hours of a day as `frontdesk_intents.day_in` gives it; "" is the week."""
+    """Returns the opening hours of a day from `frontdesk_intents.day_in`; "" means the week."""
     today, closes = now.date(), business.closes(now)
     if when in ("now", "today") and closes:
         return f"Yes, we are open now. We close at {spoken_time(closes)}."

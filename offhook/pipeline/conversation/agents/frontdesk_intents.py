@@ -1,7 +1,7 @@
-"""What a caller of the front desk means: the intent, and the day, number or name in the words.
+"""Understands callers of the front desk: the intent, and the day, number or name in the words.
 
-Words are as a small recogniser writes them, one in five wrong. A sentence has the intent of the
-example in frontdesk_dialog.toml with which it shares most of its words, if that is enough.
+Words come from a small recognizer, one in five wrong. A sentence has the intent of the example in
+frontdesk_dialog.toml with which it shares most words, if there are enough.
 """
 
 import re
@@ -16,18 +16,18 @@ from typing import Literal, NamedTuple, get_args
 Day = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 DAYS = get_args(Day)
 UNKNOWN = "unknown"
-"""The intent of what is like no example."""
+"""The intent of a sentence that resembles no example."""
 ALIKE = 0.6
-"""The share of its words (0 to 1) that a sentence has in common with an example of its intent."""
+"""Minimum share of words (0 to 1) that a sentence has in common with an example of its intent."""
 SAME_WORD = 0.84
-"""How alike two words must be spelled (0 to 1) to be taken for the same."""
+"""Minimum similarity in spelling (0 to 1) of words that count as equal."""
 STRANGE = 1.5
-"""The weight of a word that only one of two sentences has; a shared one has 1."""
+"""Weight of a word that only one of the two sentences has; a shared word has 1."""
 MAX_NAME_WORDS = 4
 
 
 class Step(Enum):
-    """What the front desk is waiting for; frontdesk_dialog.toml has the question of each."""
+    """What the front desk is waiting for; frontdesk_dialog.toml has each step's question."""
 
     OPEN = "open"
     MORE = "more"
@@ -42,18 +42,18 @@ class Step(Enum):
 
 
 class Answer(NamedTuple):
-    """An intent: what callers say, and what they are answered."""
+    """An intent: what callers say, and the answer."""
 
     said: Sequence[str] = ()
     misheard: Sequence[str] = ()
     answer: str = ""
-    """A template; its fields are those of `FrontDesk._fields`."""
+    """A template with the fields of `FrontDesk._fields`."""
     to: str = ""
-    """The step that follows, its question said after the answer; "": stay. "confirm" asks first for
-    what the message lacks, "name" for all of it."""
+    """The next step, whose question follows the answer; "": stay. "confirm" first asks for the
+    missing fields of the message, "name" for all of them."""
     act: Literal["", "hang up", "transfer", "take message"] = ""
     asks: bool = True
-    """Whether the question that was open is asked again."""
+    """Whether the open question is asked again."""
     kind: Literal["control", "question", "chat"] = "chat"
 
 
@@ -63,12 +63,12 @@ class Prompt(NamedTuple):
     question: str
     understands: Sequence[str] = ("control", "question", "chat")
     means: Mapping[str, str] = {}
-    """The intents that mean another one here."""
+    """Intents that mean another one at this step."""
     gives_up: str = "lost"
-    """The intent that follows when too many turns were not understood."""
+    """The intent that follows after too many turns not understood."""
 
     def meaning(self, intent: str) -> str:
-        """What an intent means at this step; UNKNOWN when it is not understood here."""
+        """Returns what an intent means at this step; UNKNOWN if it is not understood here."""
         known = intent != UNKNOWN and INTENTS[intent].kind in self.understands
         return self.means.get(intent, intent if known else UNKNOWN)
 
@@ -102,14 +102,15 @@ _CONTRACTION = re.compile("|".join(rf"{short}\b" for short in _FULL))
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words without punctuation, contractions spelled out, each digit on its own."""
+    """Returns lower-case words without punctuation, with contractions expanded and digits
+    separated."""
     text = _CONTRACTION.sub(lambda match: _FULL[match[0]], text.lower().replace("\u2019", "'"))
     return re.findall(r"[^\W\d_]+|\d|\+", text)
 
 
 @lru_cache(maxsize=16384)
 def same_word(heard: str, meant: str) -> bool:
-    """Whether a recogniser may have written `heard` for `meant`."""
+    """Returns whether a recognizer may have written `heard` for `meant`."""
     if heard == meant or heard[0] != meant[0] or heard in _FUNCTION_WORDS:
         return heard == meant
     if min(len(heard), len(meant)) < 5:  # "sell" is not "spell"
@@ -119,14 +120,14 @@ def same_word(heard: str, meant: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _meant(word: str) -> str:
-    """The word of the examples that a recogniser may have written so; else the word."""
+    """Returns the word of the examples that was probably meant; otherwise the word itself."""
     return (
         word if word in _VOCABULARY else next(filter(partial(same_word, word), _VOCABULARY), word)
     )
 
 
 def recognise(words: list[str]) -> tuple[str, float]:
-    """The intent of the likeliest example, or UNKNOWN, and how likely it is (0 to 1)."""
+    """Returns the best matching intent or UNKNOWN, and its score (0 to 1)."""
     said = {_meant(word) for word in words}
     likely = [(_alike(said, example), intent) for intent, example in _EXAMPLES]
     share, intent = max(likely, key=lambda each: each[0])
@@ -140,7 +141,8 @@ def _alike(said: set[str], example: list[str]) -> float:
 
 
 def day_in(words: list[str]) -> str:
-    """The day spoken of: one of `DAYS`, "now", "today", "tomorrow", "weekend", "holiday" or ""."""
+    """Returns the day mentioned: one of `DAYS`, "now", "today", "tomorrow", "weekend", "holiday" or
+    ""."""
     for word in words:
         day = next((day for day in DAYS if same_word(word.removesuffix("s") or word, day)), "")
         if found := _WHEN.get(word, day):
@@ -149,8 +151,8 @@ def day_in(words: list[str]) -> str:
 
 
 def number_in(words: list[str]) -> str:
-    """The digits of a sentence that is mostly a number: "+4911" of "plus four nine double one";
-    else ""."""
+    """Returns the digits of a sentence that is mostly a number: "+4911" for "plus four nine double
+    one"; otherwise ""."""
     digits, known = "", 0
     for before, word in zip(["", *words], words, strict=False):
         digit = str(int(word)) if word.isdecimal() else _DIGITS.get(word, "")
@@ -163,7 +165,7 @@ def number_in(words: list[str]) -> str:
 
 
 def name_in(words: list[str]) -> str:
-    """A caller's name in title case: all the words or those after "my name is"; "" for none."""
+    """Returns a caller's name in title case, all words or those after "my name is"; "" for none."""
     said = _NAME.search(" ".join(words))
     name = [word for word in (said[1].split() if said else words) if word not in _FILLERS]
     if len(name) > MAX_NAME_WORDS or any(w in _NO_NAMES or not w.isalpha() for w in name):
@@ -172,7 +174,7 @@ def name_in(words: list[str]) -> str:
 
 
 def spoken_cardinal(number: int) -> str:
-    """0 to 99 in words."""
+    """Returns 0 to 99 in words."""
     tens, unit = divmod(number, 10)
     if tens < 2:
         return _NUMBERS[number]
@@ -180,7 +182,7 @@ def spoken_cardinal(number: int) -> str:
 
 
 def spoken_time(minutes: int) -> str:
-    """A time of day, in minutes since midnight, as people say it: "five thirty", "noon"."""
+    """Returns a time of day, in minutes since midnight, as spoken: "five thirty", "noon"."""
     hour, minute = divmod(minutes, 60)
     if not minute and hour % 12 == 0:
         return "noon" if hour == 12 else "midnight"
@@ -189,7 +191,7 @@ def spoken_time(minutes: int) -> str:
 
 
 def spoken_digits(number: str) -> str:
-    """A telephone number digit by digit in groups of three, the last of up to five."""
+    """Returns a telephone number digit by digit in groups of three, the last of up to five."""
     groups = re.findall(r"\d{3}(?=\d{3})|\d+", number)
     spoken = ", ".join(" ".join(_NUMBERS[int(digit)] for digit in group) for group in groups)
     return f"plus {spoken}" if number.startswith("+") else spoken

@@ -1,9 +1,9 @@
-"""The agent `openai`: any OpenAI-compatible chat endpoint. In a file of its own, because the client
+"""The agent `openai`: any OpenAI-compatible chat endpoint. It has its own file because the client
 library takes 14 MB that no other agent needs.
 
-Pipecat's own service asks the model and runs its tools. Around it stands `agent_faults`: every
-answer is watched as it comes, and what fails is retried, answered by whatever stands by, or told to
-the caller in a sentence of ours. Nothing that a server writes into an error leaves the log.
+Pipecat's service queries the model and runs its tools, supervised by `agent_faults`: every answer
+is monitored while it streams, and failures are retried, answered by the fallback, or explained to
+the caller by a predefined sentence. A server's error messages only go to the log.
 """
 
 import asyncio
@@ -43,23 +43,23 @@ from offhook.pipeline.speech.openai.answers import plain, retry_after_s
 
 _KEYS = "Keys that the caller presses come as [pressed 12#]; that is not speech."
 _NO_KEY = "none"
-"""Sent where no key is configured: the library would take OPENAI_API_KEY of the environment, and
-give it to whatever server that is."""
+"""Sent if no key is configured: otherwise the library would send OPENAI_API_KEY of the environment
+to whatever server that is."""
 GAVE_UP = End.MODEL_FAILED
-"""Why a call ended."""
+"""End reason of a call whose model failed."""
 SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
 MAX_CONNECTIONS, MAX_SPARE_CONNECTIONS = 1000, 100
 SPARE_S = 300.0
-"""A connection that nobody uses is kept for so long: routers forget theirs after 350 s."""
+"""Time in s for which an idle connection is kept; routers drop theirs after 350 s."""
 CUT_CHARACTERS = 200
-"""An answer that is too long may go on this much to the end of its sentence."""
+"""Characters by which an answer that is too long may continue to the end of its sentence."""
 _PIECE = re.compile(r"(?s).{1,200}(?:(?<=\s)|\Z)|.{1,200}")
-"""Of a token, which some servers make as long as the answer."""
+"""Splits a token, which some servers make as long as the answer."""
 
 
 @dataclass(frozen=True)
 class OpenAIModel:
-    """Any OpenAI-compatible chat endpoint."""
+    """An OpenAI-compatible chat endpoint."""
 
     model: str
     base_url: str
@@ -70,16 +70,16 @@ class OpenAIModel:
 class OpenAIAgentSettings(OpenAIModel):
     instructions: str
     transfers: Sequence[str] = ANYWHERE
-    """Where to it may transfer: numbers, addresses, patterns of them; none: nowhere."""
+    """Targets to which it may transfer: numbers, addresses or patterns; empty: none."""
     limits: Limits = field(default_factory=Limits)
     fallback: OpenAIModel | None = None
-    """Asked when the model fails."""
+    """Queried when the model fails."""
     gives_up_to: str = ""
-    """Whom the caller is transferred to when the agent gives up; empty: the call ends."""
+    """Target to which the caller is transferred when the agent gives up; empty: the call ends."""
 
 
 class _Failure(Exception):
-    """What `fault_of` says of an answer that is watched."""
+    """A fault in an answer being monitored."""
 
     def __init__(self, fault: Fault, words: str) -> None:
         super().__init__(words)
@@ -87,7 +87,7 @@ class _Failure(Exception):
 
 
 def fault_of(error: Exception) -> tuple[Fault, float]:
-    """Which fault an exception of the client is, and how long the server asks us to wait."""
+    """Returns the fault of a client exception, and the server's Retry-After in s."""
     if isinstance(error, _Failure):
         return error.fault, 0.0
     if isinstance(error, openai.APIStatusError):
@@ -108,21 +108,21 @@ def fault_of(error: Exception) -> tuple[Fault, float]:
         return Fault.UNREACHABLE, 0.0
     if isinstance(error, openai.APIError):
         return Fault.SERVER_ERROR, 0.0
-    if isinstance(error, ValueError):  # of JSON or of UTF-8
+    if isinstance(error, ValueError):  # JSON or UTF-8 errors
         return Fault.BAD_ANSWER, 0.0
     return Fault.UNEXPECTED, 0.0
 
 
 @dataclass
 class _Answer:
-    """One answer of the model as it comes."""
+    """One answer of the model while it streams."""
 
     first_token_by: float
     limit: int
-    """Characters, of its text and of what it gives to tools together."""
+    """Maximum characters of its text and tool arguments together."""
     characters: int = 0
     tools: dict[int, str] = field(default_factory=dict)
-    """Their arguments so far."""
+    """Tool arguments so far."""
     finished: bool = False
     too_long: bool = False
     last: str = ""
@@ -137,7 +137,7 @@ class _Answer:
         return self.last.rstrip().endswith(SENTENCE_ENDS)
 
     def add_chunk(self, chunk: Any) -> None:
-        """Raises _Failure when the chunk is not what the API has."""
+        """Adds a chunk. Raises _Failure if it does not conform to the API."""
         choices = getattr(chunk, "choices", None)
         if not isinstance(choices, list):
             if choices is not None or not hasattr(chunk, "choices"):
@@ -166,7 +166,7 @@ class _Answer:
         self.tools[index] = self.tools.get(index, "") + more
 
     def check(self) -> None:
-        """It has ended. Raises _Failure when it is no answer."""
+        """Checks the complete answer. Raises _Failure if it is invalid."""
         for arguments in self.tools.values():
             try:
                 if not isinstance(json.loads(arguments or "{}"), dict):
@@ -176,13 +176,13 @@ class _Answer:
                 raise _Failure(Fault.BAD_TOOL_CALL, words) from error
 
     def may_end(self) -> bool:
-        """It is long enough, and here a sentence ends, or never does."""
+        """Whether it is long enough and a sentence ends here, or never does."""
         over = self.characters + sum(map(len, self.tools.values())) - self.limit
         return over >= CUT_CHARACTERS or (over >= 0 and self.ends_sentence)
 
 
 class _OpenAI(OpenAILLMService):
-    """Pipecat's own service, whose caller always hears something."""
+    """Pipecat's service, extended so that the caller always hears something."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class _OpenAI(OpenAILLMService):
         standby: bool,
         connections: DefaultAsyncHttpxClient,
     ) -> None:
-        self._connections = connections  # which create_client needs
+        self._connections = connections  # needed by create_client
         super().__init__(
             api_key=settings.api_key or _NO_KEY,
             base_url=settings.base_url,
@@ -214,21 +214,21 @@ class _OpenAI(OpenAILLMService):
             self._fallback_client = self.create_client(api_key=key, base_url=url)
         self._answer = self._new_answer(0.0)
         self._said = False
-        """The model has said something in this turn of the caller."""
+        """Whether the model has said something in this turn."""
         self._waited = False
-        """So has the call: that it takes a moment."""
+        """Whether the caller was asked to wait in this turn."""
         self._waiting: asyncio.Task[None] | None = None
-        """For a tool that takes its time."""
+        """The task that asks the caller to wait for a slow tool."""
         self._parting: asyncio.Task[None] | None = None
-        """The agent has given up."""
+        """The task that ends the call after the agent has given up."""
         self._asked_at = 0.0
-        """When the caller's turn came."""
+        """When the caller's turn arrived."""
         self.add_event_handler("on_function_calls_started", self._tools_started)
 
     def create_client(
         self, api_key: Any = None, base_url: Any = None, *_: Any, **others: Any
     ) -> AsyncOpenAI:
-        # Retries and time limits are ours.
+        # Retries and timeouts are our own.
         return AsyncOpenAI(
             api_key=api_key,
             base_url=base_url,
@@ -283,7 +283,7 @@ class _OpenAI(OpenAILLMService):
                 return
 
     async def _request(self, context: LLMContext) -> None:
-        """Once. Raises what the client raises, and _Failure."""
+        """Makes one request. Raises the client's exceptions, and _Failure."""
         about: OpenAIModel = self._about
         self._client = self._own_client
         if self._faults.fell_back and self._about.fallback is not None:
@@ -305,13 +305,13 @@ class _OpenAI(OpenAILLMService):
         return self._watched(chunks)
 
     async def _watched(self, chunks: Any) -> AsyncIterator[Any]:
-        """The chunks of an answer while they come in time and are of its shape."""
+        """Yields the chunks of an answer while they are timely and valid."""
         answer = self._answer
         try:
             while (chunk := await self._next_chunk(chunks)) is not None:
                 answer.add_chunk(chunk)
                 yield chunk
-                # A server may send thousands at once; the packets of all calls go out in between.
+                # A server may send thousands at once; let the packets of all calls out in between.
                 await asyncio.sleep(0)
                 if answer.may_end():
                     answer.too_long = True
@@ -325,7 +325,7 @@ class _OpenAI(OpenAILLMService):
             await chunks.close()
 
     async def _next_chunk(self, chunks: Any) -> Any:
-        """None at the end. Raises what the client raises, and _Failure."""
+        """Returns the next chunk, None at the end. Raises the client's exceptions, and _Failure."""
         answer = self._answer
         between = self._about.limits.between_tokens_seconds
         by = self._now() + between if answer.has_begun else answer.first_token_by
@@ -333,7 +333,7 @@ class _OpenAI(OpenAILLMService):
             async with asyncio.timeout_at(by):
                 return await anext(chunks, None)
         except TimeoutError as error:
-            if answer.finished:  # the server forgets to hang up
+            if answer.finished:  # the server does not close the stream
                 return None
             fault = Fault.STALLED if answer.has_begun else Fault.FIRST_TOKEN_LATE
             raise _Failure(fault, "no token") from error
@@ -370,18 +370,18 @@ class _OpenAI(OpenAILLMService):
         return decision
 
     async def _explain(self, decision: Decision) -> None:
-        """The caller hears it."""
+        """Tells the caller."""
         match decision:
             case Decision(Action.SAY, Occasion() as occasion):
                 text = self._call.sentence(occasion)
-                if self._answer.characters:  # what broke off is a sentence of its own
+                if self._answer.characters:  # the broken-off text is a sentence of its own
                     text = f" {text}" if self._answer.ends_sentence else f". {text}"
                 await self._push_llm_text(text)
             case Decision(Action.TRANSFER | Action.GOODBYE, Occasion() as occasion):
                 self._parting = self.create_task(self._part(occasion), "part")
 
     async def _part(self, occasion: Occasion) -> None:
-        """The agent gives up."""
+        """Ends the call after the agent has given up."""
         call = self._call
         await call.say(call.sentence(occasion))
         if occasion is Occasion.TRANSFER:
@@ -392,7 +392,7 @@ class _OpenAI(OpenAILLMService):
                 await call.say(call.sentence(Occasion.GOODBYE))
         await call.hang_up(GAVE_UP)
 
-    # --- tools that take their time ---
+    # --- slow tools ---
 
     async def _tools_started(self, service: Any, calls: Any) -> None:
         await self._stop_waiting()
@@ -400,7 +400,7 @@ class _OpenAI(OpenAILLMService):
             self._waiting = self.create_task(self._wait(), "wait")
 
     async def _wait(self) -> None:
-        """Says that it takes a moment, when nothing else is said in time."""
+        """Asks the caller to wait if nothing else is said in time."""
         await asyncio.sleep(self._asked_at + self._about.limits.first_token_seconds - self._now())
         self._waited = True
         if not self._call.away:
@@ -417,8 +417,8 @@ class _OpenAI(OpenAILLMService):
 
 
 def model_connections() -> DefaultAsyncHttpxClient:
-    """The connections to language models of one process, for its owner to close: a call's first
-    answer waits for no handshake when there was one before."""
+    """Creates the connection pool to language models of a process; the owner closes it. After the
+    first call no answer waits for a handshake."""
     limits = connection_limits(
         max_connections=MAX_CONNECTIONS,
         max_keepalive_connections=MAX_SPARE_CONNECTIONS,
@@ -433,8 +433,8 @@ def openai_agent(
     connections: DefaultAsyncHttpxClient,
     standby: Agent | None = None,
 ) -> Agent:
-    """Pipecat's own OpenAI service, told who calls, with tools for what can be done with a call.
-    `connections`: as of `model_connections`; `standby`: an agent that answers in its place when it
+    """Creates an agent with Pipecat's OpenAI service, informed about the caller, with tools for
+    controlling the call. `connections` comes from `model_connections`; `standby` answers when it
     fails."""
     known = for_a_model(call.leg.info)
     instructions = "\n\n".join(text for text in (settings.instructions, _KEYS, known) if text)
