@@ -29,14 +29,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from offhook.media.pcm import RATE_IN, Pcm
+from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions, Word
 from offhook.pipeline.speech.remote.worker_protocol import (
     IDLE_S,
     Error,
     ProtocolError,
     build,
-    bytes_of,
     field,
     flag,
     integer,
@@ -45,7 +44,6 @@ from offhook.pipeline.speech.remote.worker_protocol import (
     no_more,
     number,
     query_of,
-    samples_of,
     shown,
     table_of,
 )
@@ -98,15 +96,6 @@ class Request:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Audio:
-    pcm: Pcm
-    """Samples at the stream's rate."""
-
-    def to_bytes(self) -> bytes:
-        return bytes_of(self.pcm)
-
-
 @dataclass(frozen=True)
 class Flush:
     """Ends the utterance; the final follows."""
@@ -129,11 +118,6 @@ _COMMANDS: dict[str, Command] = {"flush": Flush(), "cancel": Cancel(), "close": 
 
 def command_text(command: Command) -> str:
     return json.dumps({"type": type(command).__name__.lower()})
-
-
-def parse_audio(data: bytes) -> Audio:
-    """Parses a binary message, whose length the caller must limit. Raises ProtocolError."""
-    return Audio(samples_of(data))
 
 
 def parse_command(text: str) -> Command:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 import aiohttp
+import numpy as np
 
 from offhook.media.pcm import RATE_OUT, Pcm
 from offhook.media.tasks_io import TaskSet
@@ -21,10 +22,8 @@ from offhook.pipeline.speech.remote.tts_protocol import (
     Mark,
     Ready,
     ServerMessage,
-    Sound,
     command_text,
     parse_server,
-    parse_sound,
     query,
 )
 from offhook.pipeline.speech.remote.worker_client_io import (
@@ -36,7 +35,7 @@ from offhook.pipeline.speech.remote.worker_client_io import (
     WorkerRefused,
     message_of,
 )
-from offhook.pipeline.speech.remote.worker_protocol import Error, ProtocolError
+from offhook.pipeline.speech.remote.worker_protocol import Error, ProtocolError, samples_of
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 
 MAX_SPARE = 16
@@ -185,16 +184,16 @@ class Connection:
             with suppress(*LOST):
                 await self._socket.close()
 
-    async def _take(self, message: ServerMessage | Sound) -> None:
+    async def _take(self, message: ServerMessage | Pcm) -> None:
         """Handles a message. Raises WorkerRefused, ProtocolError."""
         if isinstance(message, Error):
             raise WorkerRefused(message)
         if not self._on_wire or isinstance(message, Ready):
             raise ProtocolError("it speaks without a reply")
         reply = self._on_wire[0]
-        if isinstance(message, Sound):
+        if isinstance(message, np.ndarray):
             if reply is not None:
-                await reply.hear(message.pcm)
+                await reply.hear(message)
             return
         if message.reply != self._first:
             raise ProtocolError(f"reply {message.reply} where {self._first} is due")
@@ -233,6 +232,6 @@ class Connection:
         return command
 
 
-def _parsed(data: str | bytes) -> ServerMessage | Sound:
+def _parsed(data: str | bytes) -> ServerMessage | Pcm:
     """Parses a message. Raises ProtocolError."""
-    return parse_sound(data) if isinstance(data, bytes) else parse_server(data)
+    return samples_of(data) if isinstance(data, bytes) else parse_server(data)

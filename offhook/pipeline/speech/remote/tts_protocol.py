@@ -33,14 +33,13 @@ from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from typing import Any
 
-from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.remote.worker_protocol import (
     IDLE_S,
     MAX_TEXT_CHARS,
     Error,
     ProtocolError,
     build,
-    bytes_of,
     field,
     flag,
     integer,
@@ -48,7 +47,6 @@ from offhook.pipeline.speech.remote.worker_protocol import (
     known_only,
     no_more,
     query_of,
-    samples_of,
     shown,
     table_of,
 )
@@ -149,14 +147,6 @@ class Ready:
     idle_s: int = IDLE_S
 
 
-@dataclass(frozen=True, eq=False)
-class Sound:
-    pcm: Pcm
-
-    def to_bytes(self) -> bytes:
-        return bytes_of(self.pcm)
-
-
 @dataclass(frozen=True)
 class Mark:
     """This text ends at that sample of the reply."""
@@ -194,11 +184,6 @@ def server_text(message: ServerMessage) -> str:
             return json.dumps(table)
         case Error():
             return message.to_text()
-
-
-def parse_sound(data: bytes) -> Sound:
-    """Parses a binary message of a server. Raises ProtocolError."""
-    return Sound(samples_of(data))
 
 
 def parse_server(text: str) -> ServerMessage:

@@ -9,7 +9,7 @@ import aiohttp
 import numpy as np
 
 from offhook.pipeline.speech.recognizer import EngineError
-from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, parse_sound, query
+from offhook.pipeline.speech.remote.tts_protocol import MAX_WAITING_CHARS, query
 from offhook.pipeline.speech.remote.voices_protocol import (
     CLONE_PATH,
     VOICES_PATH,
@@ -18,6 +18,7 @@ from offhook.pipeline.speech.remote.voices_protocol import (
     parse_voice,
 )
 from offhook.pipeline.speech.remote.worker_client_io import LOST, WorkerClient, as_error, in_words
+from offhook.pipeline.speech.remote.worker_protocol import samples_of
 from offhook.pipeline.speech.synthesizer import Speech, TextTooLong, UnknownVoice, VoiceOptions
 from offhook.pipeline.speech.voice_cloning import NAME, KnownVoice, Sample
 
@@ -81,7 +82,7 @@ class RemoteClone:
         if self._text.strip():
             async with _failing(self._client):
                 async for data in self._sound():
-                    yield Speech(parse_sound(data).pcm, "")
+                    yield Speech(samples_of(data), "")
         if self._text and not self._cancelled.done():
             yield Speech(NO_SOUND, self._text)
 

@@ -24,11 +24,10 @@ from offhook.pipeline.speech.remote.asr_protocol import (
     Ready,
     RecognitionResult,
     Request,
-    parse_audio,
     parse_command,
     server_text,
 )
-from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
+from offhook.pipeline.speech.remote.worker_protocol import ErrorCode, samples_of
 from offhook.pipeline.speech.streams import utterance_queue
 from offhook.pipeline.speech.streams.utterance_queue import Utterance, UtteranceQueue
 from offhook.pipeline.speech.timing import Stages
@@ -163,7 +162,7 @@ class AsrStream(LiveStream):
         if len(data) > MAX_AUDIO_BYTES:
             words = f"{len(data)} bytes of audio in one message, not at most {MAX_AUDIO_BYTES}"
             raise Refused(ErrorCode.TOO_LONG, words)
-        self.recognition.feed(self._resampler.process(parse_audio(data).pcm))
+        self.recognition.feed(self._resampler.process(samples_of(data)))
 
     def receive_text(self, text: str) -> bool:
         match parse_command(text):

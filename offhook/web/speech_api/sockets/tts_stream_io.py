@@ -22,10 +22,14 @@ from offhook.pipeline.speech.remote.tts_protocol import (
     Ready,
     Reason,
     ServerMessage,
-    Sound,
     Text,
 )
-from offhook.pipeline.speech.remote.worker_protocol import IDLE_S, ErrorCode, ProtocolError
+from offhook.pipeline.speech.remote.worker_protocol import (
+    IDLE_S,
+    ErrorCode,
+    ProtocolError,
+    bytes_of,
+)
 from offhook.pipeline.speech.synthesizer import (
     Speech,
     Synthesizer,
@@ -252,7 +256,7 @@ class TtsStream(WorkerStream):
             stream.cancel()
 
     async def _send_speech(self, reply: Reply, speech: Speech) -> None:
-        data = Sound(speech.pcm).to_bytes()
+        data = bytes_of(speech.pcm)
         for at in range(0, len(data), MAX_AUDIO_BYTES):
             block = data[at : at + MAX_AUDIO_BYTES]
             await self.send(block)

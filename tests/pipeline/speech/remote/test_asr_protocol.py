@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions, Word
 from offhook.pipeline.speech.remote.asr_protocol import (
     RATES,
-    Audio,
     Cancel,
     Close,
     Flush,
@@ -20,12 +19,17 @@ from offhook.pipeline.speech.remote.asr_protocol import (
     RecognitionResult,
     Request,
     command_text,
-    parse_audio,
     parse_command,
     parse_server,
     server_text,
 )
-from offhook.pipeline.speech.remote.worker_protocol import Error, ErrorCode, ProtocolError
+from offhook.pipeline.speech.remote.worker_protocol import (
+    Error,
+    ErrorCode,
+    ProtocolError,
+    bytes_of,
+    samples_of,
+)
 from offhook.pipeline.speech.timing import Stages
 
 COUNTS = st.integers(0, 2**40)
@@ -88,9 +92,9 @@ def test_a_query_asks_for_what_was_meant(rate: int, options: StreamOptions) -> N
 @given(st.lists(st.integers(-32768, 32767)))
 def test_sound_is_int16_little_endian(samples: list[int]) -> None:
     pcm = np.array(samples, np.int16)
-    data = Audio(pcm).to_bytes()
+    data = bytes_of(pcm)
     assert data == b"".join(s.to_bytes(2, "little", signed=True) for s in samples)
-    assert np.array_equal(parse_audio(data).pcm, pcm)
+    assert np.array_equal(samples_of(data), pcm)
 
 
 def test_an_empty_query_is_16_khz_with_the_defaults() -> None:
@@ -185,9 +189,9 @@ def test_any_fields_are_a_message_or_an_error(table: dict[str, object], kind: st
 def test_any_bytes_are_samples_or_an_error(data: bytes) -> None:
     if len(data) % 2:
         with pytest.raises(ProtocolError, match="a sample has two"):
-            parse_audio(data)
+            samples_of(data)
     else:
-        assert len(parse_audio(data).pcm) * 2 == len(data)
+        assert len(samples_of(data)) * 2 == len(data)
 
 
 @given(st.dictionaries(st.sampled_from(["rate", "language", "context", "words", "x"]), st.text()))

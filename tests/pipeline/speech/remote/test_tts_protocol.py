@@ -3,7 +3,6 @@
 import json
 from contextlib import suppress
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,13 +17,11 @@ from offhook.pipeline.speech.remote.tts_protocol import (
     Ready,
     Reason,
     ServerMessage,
-    Sound,
     Text,
     command_text,
     parse_command,
     parse_query,
     parse_server,
-    parse_sound,
     query,
     server_text,
 )
@@ -73,14 +70,6 @@ def test_what_a_client_says_is_read_as_it_was_meant(command: Command) -> None:
 @given(OPTIONS)
 def test_a_query_asks_for_what_was_meant(options: VoiceOptions) -> None:
     assert parse_query(query(options)) == options
-
-
-@given(st.lists(st.integers(-32768, 32767)))
-def test_sound_is_int16_little_endian(samples: list[int]) -> None:
-    pcm = np.array(samples, np.int16)
-    data = Sound(pcm).to_bytes()
-    assert data == b"".join(s.to_bytes(2, "little", signed=True) for s in samples)
-    assert np.array_equal(parse_sound(data).pcm, pcm)
 
 
 def test_what_is_left_empty_is_as_usual() -> None:
@@ -177,15 +166,6 @@ def test_any_fields_are_a_message_or_an_error(table: dict[str, object], kind: st
         assert isinstance(parse_server(text), Ready | Mark | Done | Error)
     with suppress(ProtocolError):
         assert isinstance(parse_command(text), Text)
-
-
-@given(st.binary())
-def test_any_bytes_are_samples_or_an_error(data: bytes) -> None:
-    if len(data) % 2:
-        with pytest.raises(ProtocolError, match="a sample has two"):
-            parse_sound(data)
-    else:
-        assert len(parse_sound(data).pcm) * 2 == len(data)
 
 
 @given(
