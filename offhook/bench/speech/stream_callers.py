@@ -20,7 +20,7 @@ from offhook.bench.process import input_lines, say
 from offhook.bench.speech.recordings import VOWELS_S, babbled, phrases, recorded
 from offhook.bench.speech.stream_result import First, Result, Update
 from offhook.media.pcm import RATE_IN
-from offhook.pipeline.speech.remote.asr_protocol import PATH, Close, Flush, command_text
+from offhook.pipeline.speech.remote.asr_protocol import PATH, Command, command_text
 from offhook.web.process.loop_io import run
 
 GOLDEN_RATIO = 0.618
@@ -200,7 +200,7 @@ class Caller:
         plan, late = self._plan, self._result.client_late
         size = plan.chunk_ms * RATE_IN // 1000 * 2
         due, line = plan.at + self._number * GOLDEN_RATIO % 1 * plan.stagger_s, self._number
-        flush, monotonic = command_text(Flush()), time.monotonic
+        flush, monotonic = command_text(Command.FLUSH), time.monotonic
         while due < plan.until and not hearing.done():
             sound = self._lines[line % len(self._lines)]
             line += 1
@@ -219,7 +219,7 @@ class Caller:
             due += self._random.uniform(*PAUSE_S)
         self._said_all = True
         if not self._notes.waiting:
-            await socket.send_str(command_text(Close()))
+            await socket.send_str(command_text(Command.CLOSE))
 
     async def _hear(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         """Receives until the last final. Raises Failed."""

@@ -27,6 +27,7 @@ The query is `StreamOptions` and the rate. This module is bytes and text only; t
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from enum import Enum
 from typing import Any
 
 from offhook.media.pcm import RATE_IN
@@ -96,36 +97,28 @@ class Request:
         )
 
 
-@dataclass(frozen=True)
-class Flush:
+class Command(Enum):
+    FLUSH = "flush"
     """Ends the utterance; the final follows."""
-
-
-@dataclass(frozen=True)
-class Cancel:
+    CANCEL = "cancel"
     """Discards the utterance in progress."""
-
-
-@dataclass(frozen=True)
-class Close:
+    CLOSE = "close"
     """Ends the stream."""
 
 
-Command = Flush | Cancel | Close
 _TO_JSON = json.JSONEncoder(ensure_ascii=False)
-_COMMANDS: dict[str, Command] = {"flush": Flush(), "cancel": Cancel(), "close": Close()}
 
 
 def command_text(command: Command) -> str:
-    return json.dumps({"type": type(command).__name__.lower()})
+    return json.dumps({"type": command.value})
 
 
 def parse_command(text: str) -> Command:
     """Parses a client's text message. Raises ProtocolError."""
     table = table_of(text)
-    kind = kind_of(table, _COMMANDS)
+    kind = kind_of(table, [command.value for command in Command])
     no_more(kind, table)
-    return _COMMANDS[kind]
+    return Command(kind)
 
 
 # --- from the server ---

@@ -25,8 +25,7 @@ from offhook.pipeline.speech.recognizer import (
 )
 from offhook.pipeline.speech.remote.asr_protocol import (
     PATH,
-    Cancel,
-    Flush,
+    Command,
     Ready,
     RecognitionResult,
     Request,
@@ -286,12 +285,12 @@ class RemoteStream(QueuedStream[WireUtterance]):
         """Returns the next message for the worker."""
         if self._to_cancel:
             self._to_cancel = False
-            return command_text(Cancel())
+            return command_text(Command.CANCEL)
         for utterance in self.queue:
             if (piece := utterance.next_to_send(AUDIO_BYTES)) is not None:
                 self._put_on_wire(utterance)
                 self._wire_samples += len(piece) // 2
-                return piece or command_text(Flush())
+                return piece or command_text(Command.FLUSH)
         return None
 
     def _put_on_wire(self, utterance: WireUtterance) -> None:

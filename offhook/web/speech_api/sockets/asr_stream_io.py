@@ -18,9 +18,7 @@ from offhook.pipeline.speech.recognizer import (
 )
 from offhook.pipeline.speech.remote.asr_protocol import (
     MAX_AUDIO_BYTES,
-    Cancel,
-    Close,
-    Flush,
+    Command,
     Ready,
     RecognitionResult,
     Request,
@@ -166,13 +164,13 @@ class AsrStream(LiveStream):
 
     def receive_text(self, text: str) -> bool:
         match parse_command(text):
-            case Flush():
+            case Command.FLUSH:
                 self._resampler.reset()
                 self.recognition.flush()
-            case Cancel():
+            case Command.CANCEL:
                 self._resampler.reset()
                 self.recognition.cancel()
-            case Close():
+            case Command.CLOSE:
                 return False
         return True
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions, Word
 from offhook.pipeline.speech.remote.asr_protocol import (
     RATES,
-    Cancel,
-    Close,
-    Flush,
+    Command,
     Ready,
     RecognitionResult,
     Request,
@@ -79,8 +77,8 @@ def test_what_a_server_says_is_read_as_it_was_meant(
     assert parse_server(server_text(message)) == message
 
 
-@pytest.mark.parametrize("command", [Flush(), Cancel(), Close()])
-def test_what_a_client_says_is_read_as_it_was_meant(command: Flush | Cancel | Close) -> None:
+@pytest.mark.parametrize("command", list(Command))
+def test_what_a_client_says_is_read_as_it_was_meant(command: Command) -> None:
     assert parse_command(command_text(command)) == command
 
 
