@@ -7,7 +7,7 @@ from typing import Any
 
 from offhook import __version__
 
-MODEL_HELP = "an id, with @ and a branch, tag or commit if need be,"
+MODEL_HELP = "a hub id, optionally with @ and a branch, tag or commit,"
 BENCHMARKS = ("edge", "turns", "sip", "http", "stream")
 
 
@@ -25,14 +25,14 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"offhook {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    serve = commands.add_parser("serve", help="take calls")
-    serve.add_argument("--config", type=Path, help="default: offhook.toml, if there is one")
+    serve = commands.add_parser("serve", help="run the server")
+    serve.add_argument("--config", type=Path, help="default: offhook.toml, if it exists")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="default 7860")
     serve.add_argument("--bot", type=Path, metavar="FILE", help="run this Pipecat bot file")
 
     speech = commands.add_parser("speech", help="the speech API for programs, without calls")
-    speech.add_argument("--config", type=Path, help="default: offhook.toml, if there is one")
+    speech.add_argument("--config", type=Path, help="default: offhook.toml, if it exists")
     speech.add_argument(
         "--listen",
         action="append",
@@ -46,8 +46,8 @@ def parser() -> argparse.ArgumentParser:
         "url",
         nargs="?",
         default="",
-        help="where the server is, as http://localhost:7860 (default: where the configuration has "
-        "this machine's)",
+        help="URL of the server, e.g. http://localhost:7860 (default: that of "
+        "this machine's configuration)",
     )
     call.add_argument(
         "--say",
@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
         help="speak this line; lines and files are used in the order given",
     )
     call.add_argument(
-        "--play", dest="script", action=_InOrderAction, metavar="FILE", help="play this sound file"
+        "--play", dest="script", action=_InOrderAction, metavar="FILE", help="play this audio file"
     )
     call.add_argument(
         "--interrupt-after",
@@ -65,14 +65,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="S",
         help="start the next line S seconds into the reply instead of waiting for its end",
     )
-    call.add_argument("--record", type=Path, metavar="DIR", help="keep sound and events here")
-    call.add_argument("--api-key", default="", help="when the server wants one")
+    call.add_argument("--record", type=Path, metavar="DIR", help="save audio and events here")
+    call.add_argument("--api-key", default="", help="API key of the server")
     _config_argument(call)
     call.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
     _phone_parsers(commands)
 
-    transcribe = commands.add_parser("transcribe", help="write down what audio or video files say")
+    transcribe = commands.add_parser("transcribe", help="transcribe audio or video files")
     transcribe.add_argument(
         "files",
         nargs="+",
@@ -82,27 +82,27 @@ def parser() -> argparse.ArgumentParser:
     )
     _asr_arguments(transcribe, "openai")
     _server_arguments(transcribe)
-    transcribe.add_argument("--language", help='as "en" or "pt-BR"; default: what the engine finds')
+    transcribe.add_argument("--language", help='e.g. "en" or "pt-BR"; default: detected')
     transcribe.add_argument("--context", default="", help="names and words to expect")
     transcribe.add_argument(
         "--format",
         choices=("text", "json", "srt", "vtt"),
         default="text",
-        help="json: an object a file, in a line; srt, vtt: captions, of one file",
+        help="json: one object per file and line; srt, vtt: captions of one file",
     )
     transcribe.add_argument(
-        "--json", dest="format", action="store_const", const="json", help="as --format json"
+        "--json", dest="format", action="store_const", const="json", help="same as --format json"
     )
     transcribe.add_argument(
         "--words",
         action="store_true",
-        help="when each word was said: a line a word, with its begin and end in seconds",
+        help="word times: a line per word with its start and end in seconds",
     )
 
-    _speak_parser(commands.add_parser("speak", help="say a text, into a file or to a player"))
-    _voice_parser(commands.add_parser("voice", help="people's voices, cloned from recordings"))
+    _speak_parser(commands.add_parser("speak", help="synthesize a text to a file or a player"))
+    _voice_parser(commands.add_parser("voice", help="manage voices cloned from recordings"))
 
-    worker = commands.add_parser("worker", help="one speech model as a server of its own")
+    worker = commands.add_parser("worker", help="serve one speech model")
     kinds = worker.add_subparsers(dest="kind", required=True, metavar="KIND")
     asr = kinds.add_parser("asr", help="speech recognition at /ws/transcribe")
     _asr_arguments(asr)
@@ -111,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=0.0,
         metavar="MS",
-        help="of nemotron: how long a chunk may wait for more streams (default 0)",
+        help="nemotron: how long a chunk may wait for more streams (default 0)",
     )
     _worker_arguments(asr, 7870)
     tts = kinds.add_parser("tts", help="speech synthesis at /ws/speak")
@@ -120,15 +120,15 @@ def parser() -> argparse.ArgumentParser:
         "--audio-cache",
         default="",
         metavar="URL",
-        help="a Redis for short replies said before, shared with other workers; off: none is kept",
+        help="URL of a Redis cache of short replies, shared by workers; off: no cache",
     )
     _worker_arguments(tts, 7871)
 
-    doctor = commands.add_parser("doctor", help="what this machine can run, and why not")
+    doctor = commands.add_parser("doctor", help="check what this machine can run, and why not")
     doctor.add_argument("--config", type=Path)
     doctor.add_argument("--json", action="store_true")
 
-    bench = commands.add_parser("bench", help="measure, beside a peer in the same run")
+    bench = commands.add_parser("bench", help="run a benchmark, with a peer in the same run")
     bench.add_argument("name", choices=BENCHMARKS)
     bench.add_argument("options", nargs=argparse.REMAINDER, help="see offhook bench NAME --help")
     return parser
@@ -147,48 +147,54 @@ class _PairAction(argparse.Action):
 
 def _phone_parsers(commands: Any) -> None:
     dial = commands.add_parser("dial", help="call a phone through a running server")
-    dial.add_argument("to", metavar="NUMBER", help="a number, or a SIP URI")
-    dial.add_argument("--trunk", default="", help="by its name (default: the first with a server)")
-    dial.add_argument("--carrier", default="", metavar="NAME", help="by its name, not by SIP")
-    dial.add_argument("--caller", default="", metavar="NUMBER", help="to show")
-    dial.add_argument("--caller-name", default="", metavar="NAME", help="to show")
-    dial.add_argument("--agent", default="", metavar="NAME", help="of [agents.NAME]")
-    dial.add_argument("--ring-seconds", type=float, metavar="S", help="then nobody is there")
+    dial.add_argument("to", metavar="NUMBER", help="a number or SIP URI")
+    dial.add_argument(
+        "--trunk", default="", help="name of the trunk (default: the first with a server)"
+    )
+    dial.add_argument(
+        "--carrier", default="", metavar="NAME", help="name of a carrier, instead of SIP"
+    )
+    dial.add_argument("--caller", default="", metavar="NUMBER", help="caller id to show")
+    dial.add_argument("--caller-name", default="", metavar="NAME", help="caller name to show")
+    dial.add_argument("--agent", default="", metavar="NAME", help="one of [agents.NAME]")
+    dial.add_argument("--ring-seconds", type=float, metavar="S", help="maximum ringing time")
     dial.add_argument(
         "--variable",
         dest="variables",
         action=_PairAction,
         metavar="NAME=VALUE",
-        help="for the agent; may be given several times",
+        help="variable for the agent; may be given several times",
     )
     dial.add_argument(
         "--header",
         dest="headers",
         action=_PairAction,
         metavar="X-NAME=VALUE",
-        help="for the INVITE; may be given several times",
+        help="header of the INVITE; may be given several times",
     )
-    trace = commands.add_parser("sip-trace", help="what a running server and its phones said")
+    trace = commands.add_parser("sip-trace", help="show recent SIP messages of a running server")
     trace.add_argument(
-        "call", nargs="?", default="", metavar="CALL_ID", help="then its messages, in full"
+        "call", nargs="?", default="", metavar="CALL_ID", help="show the full messages of this call"
     )
     for command in (dial, trace):
         command.add_argument(
             "--url",
             default="",
-            help="of the server, or unix:PATH (default: as the configuration has it)",
+            help="URL of the server, or unix:PATH (default: as in the configuration)",
         )
         command.add_argument(
-            "--admin-key", default="", metavar="KEY", help="default: as the configuration has it"
+            "--admin-key", default="", metavar="KEY", help="default: as in the configuration"
         )
         _config_argument(command)
-    dial.add_argument("--json", action="store_true", help="one JSON object a line as it happens")
+    dial.add_argument("--json", action="store_true", help="one JSON object per line for each event")
     trace.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def _config_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--config", type=Path, help="of this machine's server (default: offhook.toml, if there is)"
+        "--config",
+        type=Path,
+        help="configuration of this machine's server (default: offhook.toml, if it exists)",
     )
 
 
@@ -200,14 +206,14 @@ def _asr_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
     _hub_argument(parser)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument(
-        "--final-model", default="", metavar="MODEL", help="for final texts, a larger one"
+        "--final-model", default="", metavar="MODEL", help="larger model for final texts"
     )
     parser.add_argument(
-        "--aligner", default="", metavar="MODEL", help="for times of words (Qwen3-ForcedAligner)"
+        "--aligner", default="", metavar="MODEL", help="Qwen3-ForcedAligner, for word times"
     )
     precisions = ("bf16", "fp8-weights", "int8-weights")
     parser.add_argument(
-        "--precision", choices=precisions, default="bf16", help="of the weights in decode steps"
+        "--precision", choices=precisions, default="bf16", help="weight format in decode steps"
     )
 
 
@@ -215,7 +221,7 @@ def _tts_arguments(parser: argparse.ArgumentParser, *more: str) -> None:
     """Adds the TTS options; `more` lists further engines."""
     engines = ("auto", "flite", "espeak", "qwen3-tts", "qwen3-tts-official", *more)
     parser.add_argument("--engine", choices=engines, default="auto")
-    parser.add_argument("--model", default="", help=f"of qwen3-tts: {MODEL_HELP} or a folder")
+    parser.add_argument("--model", default="", help=f"qwen3-tts: {MODEL_HELP} or a folder")
     _hub_argument(parser)
     _voices_argument(parser)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -226,7 +232,7 @@ def _hub_argument(parser: argparse.ArgumentParser) -> None:
         "--hub",
         default="",
         metavar="URL",
-        help="where models come from: a mirror of the Hugging Face hub, or modelscope",
+        help="source of models: URL of a Hugging Face hub mirror, or modelscope",
     )
 
 
@@ -234,15 +240,15 @@ def _server_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url",
         default="",
-        help="of a worker: http://host:port or unix:PATH; with --engine openai of a server of "
-        "OpenAI's audio API: http://host:port/v1",
+        help="URL of a worker, http://host:port or unix:PATH; with --engine openai of a "
+        "server with OpenAI's audio API: http://host:port/v1",
     )
-    parser.add_argument("--api-key", default="", help="when it wants one")
+    parser.add_argument("--api-key", default="", help="API key of that server")
 
 
 def _voices_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--voices", default="", metavar="FOLDER", help="of cloned and described ones"
+        "--voices", default="", metavar="FOLDER", help="folder of cloned and described voices"
     )
 
 
@@ -259,18 +265,18 @@ def _worker_arguments(parser: argparse.ArgumentParser, port: int) -> None:
         type=float,
         default=0,
         metavar="S",
-        help="end after so long without a stream in use (default: never)",
+        help="exit after this long without a stream in use (default: never)",
     )
     parser.add_argument(
         "--api-key",
         default=os.environ.get("OFFHOOK_WORKER_API_KEY", ""),
-        help="what clients must send as a bearer token (default: $OFFHOOK_WORKER_API_KEY)",
+        help="bearer token that clients must send (default: $OFFHOOK_WORKER_API_KEY)",
     )
     parser.add_argument(
         "--metrics",
         choices=("open", "key"),
         default="open",
-        help="who may read /metrics: everybody, or only who has the key (default %(default)s)",
+        help="who may read /metrics: anyone, or only holders of the key (default %(default)s)",
     )
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     parser.add_argument("--log-level", default="INFO", choices=levels)
@@ -278,15 +284,19 @@ def _worker_arguments(parser: argparse.ArgumentParser, port: int) -> None:
 
 def _speak_parser(speak: argparse.ArgumentParser) -> None:
     what = speak.add_mutually_exclusive_group(required=True)
-    what.add_argument("text", nargs="?", help="what to say; - for standard input, as it comes")
-    what.add_argument("--file", type=Path, metavar="F", help="say what is in this text file")
+    what.add_argument(
+        "text", nargs="?", help="text to speak; - for standard input, spoken as it arrives"
+    )
+    what.add_argument("--file", type=Path, metavar="F", help="speak the text of this file")
     _tts_arguments(speak, "openai")
     _server_arguments(speak)
-    speak.add_argument("--voice", default="", help="by its name (default: the engine's usual one)")
-    speak.add_argument("--language", default="", help='as "en"; default: what the text is in')
-    speak.add_argument("--instructions", default="", help='how to speak, as "in a whisper"')
+    speak.add_argument(
+        "--voice", default="", help="name of the voice (default: the engine's default)"
+    )
+    speak.add_argument("--language", default="", help='e.g. "en"; default: detected')
+    speak.add_argument("--instructions", default="", help='how to speak, e.g. "in a whisper"')
     speak.add_argument("--speed", type=float, default=1.0, help="0.5 to 2 (default 1)")
-    speak.add_argument("--seed", type=int, help="the same again with the same seed")
+    speak.add_argument("--seed", type=int, help="makes the result reproducible")
     speak.add_argument(
         "-o",
         "--output",
@@ -295,23 +305,27 @@ def _speak_parser(speak: argparse.ArgumentParser) -> None:
         help=".wav, .mp3, .ogg, .opus, .flac or .aac (default %(default)s); - for WAV to standard "
         "output, as in: offhook speak Hello -o - | aplay",
     )
-    speak.add_argument("--json", action="store_true", help="a JSON object, with times of words")
+    speak.add_argument("--json", action="store_true", help="one JSON object, with word times")
 
 
 def _voice_parser(voice: argparse.ArgumentParser) -> None:
     actions = voice.add_subparsers(dest="action", required=True, metavar="ACTION")
-    add = actions.add_parser("add", help="clone one")
+    add = actions.add_parser("add", help="clone a voice")
     add.add_argument("name", metavar="NAME")
     add.add_argument("file", type=Path, metavar="FILE", help="3 to 30 s of one person speaking")
-    add.add_argument("--consent", action="store_true", help="the speaker has agreed; needed")
-    add.add_argument("--text", default="", metavar="WORDS", help="said in it: a better likeness")
-    add.add_argument("--language", default="", help='as "en"; default: what each text is in')
-    every = actions.add_parser("list", help="those that were cloned or described")
-    remove = actions.add_parser("remove", help="forget one")
+    add.add_argument(
+        "--consent", action="store_true", help="confirm that the speaker has consented; required"
+    )
+    add.add_argument(
+        "--text", default="", metavar="WORDS", help="transcript, for a better likeness"
+    )
+    add.add_argument("--language", default="", help='e.g. "en"; default: detected in each text')
+    every = actions.add_parser("list", help="list cloned and described voices")
+    remove = actions.add_parser("remove", help="remove a voice")
     remove.add_argument("name", metavar="NAME")
     for action in (add, every, remove):
         action.add_argument(
-            "--model", default="", help="the worker's: an id or a folder of a Base model"
+            "--model", default="", help="the worker's model: a hub id or a folder of a Base model"
         )
         _hub_argument(action)
         _voices_argument(action)
