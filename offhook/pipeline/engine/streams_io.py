@@ -158,7 +158,7 @@ class EngineStream:
             try:
                 self._engine.feed(self._number, samples, arrived_at)
             except AudioOverrun as error:
-                reason = EngineError(f"sound came faster than it was heard: {error}")
+                reason = EngineError(f"audio arrived faster than real time: {error}")
                 self._recognizer.inference.call_soon(lambda: self.mailbox.fail(reason))
 
         self._submit(command)

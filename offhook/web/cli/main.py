@@ -332,7 +332,7 @@ def _work(
     a = arguments
     address = Address.parse(a.listen)
     if not address.local and not a.api_key:
-        logger.warning("whoever reaches {} can use this worker: see --api-key", a.listen)
+        logger.warning("anyone who can reach {} can use this worker: see --api-key", a.listen)
 
     async def work() -> None:
         stop = Stop()

@@ -239,7 +239,7 @@ class SpeechEngine(Section):
     @model_validator(mode="after")
     def _fits_the_engine(self) -> Self:
         if self.engine == OPENAI and not self.url:
-            raise ValueError("url: where is the server? as http://host:port/v1")
+            raise ValueError("url is required, e.g. http://host:port/v1")
         for key, engines in self.OF_ENGINES.items():
             given = getattr(self, key) != type(self).model_fields[key].default
             if given and self.engine not in engines and not self.url:

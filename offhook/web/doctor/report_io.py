@@ -136,7 +136,7 @@ async def _ask(
         if of_ours:
             return f"{where} is still loading"
         silent = f"{where} has not answered in {WORKER_TIMEOUT_S} s"
-        raise EngineError(f"{silent}: it is loading, or cannot be reached") from error
+        raise EngineError(f"{silent}: it is loading or unreachable") from error
     finally:
         await remote.close()
     return f"{remote.name}, by {where}"

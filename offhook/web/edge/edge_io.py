@@ -187,7 +187,7 @@ class Edge:
         try:
             check_writable(directory)
         except OSError as error:
-            logger.error("x calls are not recorded until this is mended: {}", error)
+            logger.error("x calls are not recorded until this is fixed: {}", error)
         return RecordingWriter(directory, self.metrics.recordings_failed.inc)
 
     async def _open_phones(self, settings: SipSettings) -> SipEndpoint:
@@ -313,7 +313,9 @@ class Edge:
                     async with asyncio.timeout(FAREWELL_S):
                         told = await asyncio.gather(*words, return_exceptions=True)
                         for fault in filter(None, told):
-                            logger.error("x a caller is cut off without a word: {!r}", fault)
+                            logger.error(
+                                "x a caller was disconnected without an announcement: {!r}", fault
+                            )
 
     async def close(self) -> None:
         """Ends remaining calls and releases everything."""

@@ -188,7 +188,7 @@ def say_where(config: Config, port: int) -> None:
     logger.bind(port=port).info("call me at http://{}:{}/", name, port)
     logger.info("who may use /calls, /sip/trace and /tokens: {}", operator_access(config))
     if not server.local and not server.api_key:
-        logger.warning("everybody who reaches this server may call it: see [server] api_key")
+        logger.warning("anyone who can reach this server may call it: see [server] api_key")
 
 
 async def listen_for_operator(server: Server, runner: Runner) -> None:

@@ -54,7 +54,7 @@ def silent(fraction: float, doing: str) -> None:
 def check_engine(engine: AsrEngine | TtsEngine) -> None:
     """Checks without loading it that the engine's packages are installed. Raises EngineError."""
     if engine == OPENAI:
-        raise EngineError("openai is a server elsewhere: give its address, as http://host:8000/v1")
+        raise EngineError("url is required for openai, e.g. http://host:8000/v1")
     if engine in OFFICIAL_PACKAGES:
         if (python := official_python(engine)) != sys.executable:
             raise EngineError(f"{engine} runs in another environment: {Path(python).parent}")

@@ -208,7 +208,7 @@ class SpeechServer:
     async def _loaded(self, kind: Kind, what: str) -> object:
         handle = self.engines.get(kind)
         if handle is None:
-            raise ApiError(501, f"this server has no engine to {what} with")
+            raise ApiError(501, f"no engine to {what} is configured")
         try:
             async with asyncio.timeout(self.loading_s):
                 return await handle.get()
@@ -216,7 +216,7 @@ class SpeechServer:
             raise
         except EngineError as error:
             fault: EngineFault = "unloaded" if error.fault == "failed" else error.fault
-            raise EngineError(f"the engine does not load: {error}", fault) from error
+            raise EngineError(f"the engine could not be loaded: {error}", fault) from error
         except TimeoutError as error:
             raise EngineError(
                 f"the engine did not load in {self.loading_s} s", "loading"
@@ -468,17 +468,17 @@ def fault_of(error: Exception, request_id: str) -> ApiError:
         case web.HTTPRequestEntityTooLarge():
             return ApiError(413, "the body is too large")
         case web.RequestPayloadError() | HttpProcessingError():
-            return ApiError(400, "the body is broken: it is not what its headers say")
+            return ApiError(400, "the body does not match its headers")
         case web.HTTPNotFound():
-            return ApiError(404, "there is no such path here: /openapi.json has them")
+            return ApiError(404, "no such path: see /openapi.json")
         case web.HTTPMethodNotAllowed():
             allowed = ", ".join(sorted(error.allowed_methods))
-            return ApiError(405, f"{error.method} is not possible here, only {allowed}")
+            return ApiError(405, f"{error.method} is not allowed, only {allowed}")
         case web.HTTPException():
             return ApiError(
                 error.status, (error.text or error.reason).removeprefix(f"{error.status}: ")
             )
-    return ApiError(500, "the server failed; its log says why")
+    return ApiError(500, "internal server error; see the server log")
 
 
 async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:

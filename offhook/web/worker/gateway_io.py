@@ -75,7 +75,7 @@ class Gateway(SpeechServer):
             config = read()
         except ConfigError as error:
             faults = str(error).replace("\n", "; ")
-            logger.error("x the configuration stays as it was: {}", faults)
+            logger.error("x the configuration is unchanged: {}", faults)
             return
         self.access = config.access(local=self.access.local, gateway=True)
         self.use_keys(config.speech)
@@ -100,7 +100,7 @@ async def opened(config: Config, addresses: Sequence[Address]) -> AsyncIterator[
         gateway.know(config)
         gateway.access = config.access(local=local, gateway=True)
         if not local and not gateway.access.keys:
-            logger.warning("everybody who reaches this server may use it: see [server] api_key")
+            logger.warning("anyone who can reach this server may use it: see [server] api_key")
         listeners = [listener(address) for address in addresses]
         async with listening(gateway, lambda: gateway.access, listeners) as gateway.listening:
             for where in gateway.listening:

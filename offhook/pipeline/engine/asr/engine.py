@@ -194,12 +194,12 @@ class AsrEngine:
         stream = self._streams[number]
         if stream.waiting or not self._scheduler.settled(number):
             if stream.ahead + len(pcm) > MAX_PENDING:
-                raise AudioOverrun(f"{stream.ahead} samples wait for the utterance before them")
+                raise AudioOverrun(f"{stream.ahead} samples are waiting for the previous utterance")
             stream.ahead += len(pcm)
             stream.waiting.append(lambda: self._feed(number, pcm, now))
             return
         if not stream.live and stream.windows.samples + len(pcm) > MAX_PENDING:
-            raise AudioOverrun(f"a file's utterance has at most {MAX_PENDING // RATE_IN} s")
+            raise AudioOverrun(f"an utterance of a file is limited to {MAX_PENDING // RATE_IN} s")
         self._feed(number, pcm, now)
 
     def _feed(self, number: int, pcm: Pcm, now: float) -> None:

@@ -100,7 +100,7 @@ class Loading:
         tokenizer = Tokenizer.load(folder)
         model = asr_checkpoint.load_model(folder, self.device, self._dtype)
         if model.config.classes is not None:
-            raise EngineError(f"{name} aligns words and recognises none: it is the aligner")
+            raise EngineError(f"{name} is a forced aligner, not a recognition model")
         if self.models.precision != "bf16":
             quantize(model, self.models.precision)
         return model, tokenizer

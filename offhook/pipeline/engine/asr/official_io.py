@@ -90,7 +90,7 @@ class OfficialRecognizer:
             )
         if options.words and not self._models.aligner:
             raise UnsupportedRequest(
-                "times of words need an aligner: --aligner Qwen/Qwen3-ForcedAligner"
+                "word times need a forced aligner: --aligner Qwen/Qwen3-ForcedAligner"
             )
         return UtteranceStream(self, options)
 
@@ -191,7 +191,9 @@ class OfficialRecognizer:
         if device == "cuda" and find_spec("flash_attn") is not None:
             placed["attn_implementation"] = "flash_attention_2"
         else:
-            logger.warning("{} without flash-attn: utterances over 8 s may differ", self.name)
+            logger.warning(
+                "{} runs without flash-attn: texts of utterances over 8 s may differ", self.name
+            )
         self._model = Qwen3ASRModel.from_pretrained(
             folder, max_new_tokens=MAX_TOKENS, **given, **placed
         )

@@ -224,7 +224,10 @@ class Recognition:
             self._settle(stream, utterance, said, said.started)
         elif utterance.sound is None:
             seconds = utterance.samples // RATE_IN
-            logger.warning("an utterance of {} s keeps the first model's text", seconds)
+            logger.warning(
+                "an utterance of {} s keeps the first model's text",
+                seconds,
+            )
             self._settle(stream, utterance, said, said.started)
         else:
             self._to_revise.append(_Revision(stream, utterance, said))

@@ -322,9 +322,7 @@ class Scheduler:
     def _admit(self, stream: _Stream) -> int:
         if self._open[stream.live] >= self._most[stream.live]:
             what = "streams" if stream.live else "files"
-            raise EngineOverloaded(
-                f"{self._most[stream.live]} {what} are open, the most there may be"
-            )
+            raise EngineOverloaded(f"{self._most[stream.live]} {what} are open, the maximum")
         self._open[stream.live] += 1
         self._numbers += 1
         stream.number = self._numbers

@@ -63,7 +63,7 @@ class WordTimes:
         try:
             return self._aligner.align(pcm, text, language)
         except AlignmentError as error:
-            logger.warning("words without times: {}", error)
+            logger.warning("no word times: {}", error)
             return ()
 
     def close(self) -> None:

@@ -176,7 +176,7 @@ class NemotronEngine:
         """Adds 16 kHz samples that arrived at `now`. Raises AudioOverrun, adding none."""
         stream = self._streams[number]
         if stream.waiting + len(pcm) > MAX_WAITING:
-            raise AudioOverrun(f"{stream.waiting // RATE_IN} s of sound wait to be heard")
+            raise AudioOverrun(f"{stream.waiting // RATE_IN} s of audio are pending")
         if not len(pcm):
             return
         self._current(stream).feed(pcm, now)

@@ -102,7 +102,7 @@ class Reply:
     def write(self, text: str) -> None:
         """Adds text. Raises TextTooLong, adding none."""
         if self._waiting_chars + len(text) > MAX_WAITING_CHARS:
-            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters wait to be spoken")
+            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters are waiting to be spoken")
         self._waiting_chars += len(text)
         if self.short_text is not None:
             self.short_text += text

@@ -98,7 +98,9 @@ class Script:
     def write(self, tokens: Sequence[int], ends: Break) -> None:
         """Adds a word with the boundary after it. Raises TextOverrun."""
         if self.left + len(tokens) > MAX_TEXT:
-            raise TextOverrun(f"{self.left} tokens wait to be spoken, {MAX_TEXT} may")
+            raise TextOverrun(
+                f"{self.left} tokens are waiting to be spoken, the limit is {MAX_TEXT}"
+            )
         self._tokens += tokens
         self.written += len(tokens)
         self._places.append(self.written)

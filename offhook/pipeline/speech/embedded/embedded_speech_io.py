@@ -237,7 +237,7 @@ class EmbeddedSpeech:
     def write(self, text: str) -> None:
         """Raises TextTooLong when 100 000 characters wait already."""
         if self._waiting_chars + len(text) > MAX_WAITING_CHARS:
-            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters wait to be spoken")
+            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters are waiting to be spoken")
         self._waiting_chars += len(text)
         self._clauses += self._splitter.write(text)
         self._wake.set()

@@ -89,9 +89,9 @@ def table(data: bytes | str) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise AttemptFailed("it answers what is no JSON") from error
+        raise AttemptFailed("the response is not valid JSON") from error
     if not isinstance(value, dict):
-        raise AttemptFailed("it answers JSON that is no object")
+        raise AttemptFailed("the response is not a JSON object")
     return value
 
 
@@ -119,18 +119,18 @@ def failure(status: int, headers: Mapping[str, str], body: bytes, now: datetime)
     after_s = retry_after_s(headers, now)
     if 300 <= status < 400:
         place = plain(headers.get("Location", "elsewhere"))
-        words = f"it sends us to {place} ({status}): give that address"
+        words = f"it redirects to {place} ({status}): use that URL"
         return AttemptFailed(words, hopeless=True, fault="refused")
     if status in (401, 403):
         words = f"it wants a valid API key ({said})"
         return AttemptFailed(words, hopeless=True, status=status, fault="refused")
     if status == 404:
-        hint = words or "does its address end with /v1?"
-        words = f"it has no such thing (404): {hint}"
+        hint = words or "does the URL end with /v1?"
+        words = f"not found (404): {hint}"
         return AttemptFailed(words, hopeless=True, status=status, fault="refused")
     if status == 429:
         broke = NO_CREDIT in (code, words)
-        what = "its account has no credit" if broke else "it has too much to do"
+        what = "the account has no credit" if broke else "it is overloaded"
         words = f"{what} ({said})"
         fault: EngineFault = "refused" if broke else "full"
         return AttemptFailed(words, hopeless=broke, after_s=after_s, status=status, fault=fault)
@@ -174,7 +174,7 @@ def transcript(data: bytes, audio_ms: int) -> Transcript:
     text = value.get("text")
     if not isinstance(text, str):
         words, _ = error_words(value)
-        raise AttemptFailed(words or "it answers JSON without a text")
+        raise AttemptFailed(words or "the response has no text")
     if len(text) > MAX_TEXT_CHARS:
         raise AttemptFailed(f"it answers {len(text)} characters to {audio_ms // 1000} s of sound")
     text = said_once(text)

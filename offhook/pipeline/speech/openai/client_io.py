@@ -121,7 +121,7 @@ class OpenAiServer:
         while piece := await self.piece(response, BODY_TIMEOUT_S if data else within_s):
             data += piece
             if len(data) > MAX_ANSWER_BYTES:
-                raise AttemptFailed(f"its answer does not end ({MAX_ANSWER_BYTES} bytes so far)")
+                raise AttemptFailed(f"the response is too long ({MAX_ANSWER_BYTES} bytes so far)")
         return bytes(data)
 
     async def piece(self, response: aiohttp.ClientResponse, within_s: float) -> bytes:
@@ -189,9 +189,9 @@ class OpenAiServer:
         if self._closed:
             return AttemptFailed("we are closing", hopeless=True)
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-            return AttemptFailed(f"no server answers there ({plain(error)})", fault="unreachable")
+            return AttemptFailed(f"no server responds there ({plain(error)})", fault="unreachable")
         if isinstance(error, TimeoutError):
             return AttemptFailed(f"it took longer than {within_s:g} s", fault="timeout")
         if isinstance(error, HUNG_UP):
-            return AttemptFailed("it hung up in the middle")
-        return AttemptFailed(f"it does not speak HTTP as it should ({plain(error)})")
+            return AttemptFailed("it closed the connection early")
+        return AttemptFailed(f"it sent an invalid HTTP response ({plain(error)})")

@@ -101,7 +101,7 @@ class Session:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 hello = await self._told(socket)
         except TimeoutError as error:
-            raise RealtimeUnsupported(f"it says nothing for {HELLO_TIMEOUT_S:g} s") from error
+            raise RealtimeUnsupported(f"it sent nothing for {HELLO_TIMEOUT_S:g} s") from error
         if not isinstance(hello, Created):
             words = hello.words if isinstance(hello, Refusal) else "it is of another kind"
             raise RealtimeUnsupported(words)
@@ -153,7 +153,7 @@ class Session:
                 finally:
                     sending.remove_done_callback(hurry)
         except TimeoutError as error:
-            raise AttemptFailed(f"it says nothing for {DONE_TIMEOUT_S:g} s") from error
+            raise AttemptFailed(f"it sent nothing for {DONE_TIMEOUT_S:g} s") from error
         # The server may end its generation early, in the middle of the utterance.
         return replace(final, continues=not sending.done())
 
@@ -183,7 +183,7 @@ class Session:
         except BROKEN as error:
             raise AttemptFailed(f"the connection broke ({plain(error)})") from error
         if frame.type is not aiohttp.WSMsgType.TEXT:
-            raise AttemptFailed(f"it hung up in the middle ({socket.close_code})")
+            raise AttemptFailed(f"it closed the connection early ({socket.close_code})")
         return message(frame.data)
 
     async def _say(self, socket: aiohttp.ClientWebSocketResponse, command: dict[str, Any]) -> None:

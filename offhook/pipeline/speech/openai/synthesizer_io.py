@@ -167,7 +167,7 @@ class OpenAiSynthesizer:
                 await clause.hear(sound.pcm(piece))
                 piece = await self._server.piece(response, BODY_TIMEOUT_S)
         if not clause.samples:
-            raise AttemptFailed("it sends no sound")
+            raise AttemptFailed("it sent no audio")
         pace = clause.letters / (clause.samples / RATE_OUT) / options.speed
         self.letters_per_s += LEARN * (pace - self.letters_per_s)
 
@@ -253,7 +253,7 @@ class Clause:
             return
         self.samples += len(pcm)
         if self.samples > MAX_CLAUSE_S * RATE_OUT:
-            words = f"its sound does not end ({MAX_CLAUSE_S} s for {self.letters} letters)"
+            words = f"its audio is too long ({MAX_CLAUSE_S} s for {self.letters} letters)"
             raise AttemptFailed(words, hopeless=True)
         self._pcm.append(pcm)
         self._unread_samples += len(pcm)
@@ -338,7 +338,7 @@ class OpenAiSpeech:
         if self._over or self._complete or not text:
             return
         if self._waiting_chars + len(text) > MAX_WAITING_CHARS:
-            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters wait to be spoken")
+            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters are waiting to be spoken")
         self._waiting_chars += len(text)
         self._texts += self._splitter.write(text)
         self._text_news.set()

@@ -223,7 +223,7 @@ class RemoteStream(QueuedStream[WireUtterance]):
         self._to_cancel = False
         self._wire_samples = 0
         times = WireUtterance.max_losses
-        self._give_up(f"the worker was lost {times} times while it heard them", error, hopeless)
+        self._give_up(f"the worker was lost {times} times while recognizing them", error, hopeless)
 
     async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         """Runs until the connection is lost. Raises any of LOST."""
@@ -239,7 +239,7 @@ class RemoteStream(QueuedStream[WireUtterance]):
                     silent += 1
                     waited = waited + 1 if self._on_wire else 0
                     if silent > SILENCE_S / LOOK_S or (self._options.live and waited > HUNG_LOOKS):
-                        raise HungError(f"nothing came of it for {silent * LOOK_S:g} s") from None
+                        raise HungError(f"no data from it for {silent * LOOK_S:g} s") from None
                     if waited:
                         await asyncio.wait_for(socket.ping(), LOOK_S)
                     continue

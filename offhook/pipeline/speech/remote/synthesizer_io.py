@@ -142,7 +142,7 @@ class RemoteSpeech:
         if self._over or not text:
             return
         if self._waiting_chars + len(text) > MAX_WAITING_CHARS:
-            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters wait to be spoken")
+            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters are waiting to be spoken")
         self._waiting_chars += len(text)
         self._unsent.append(text)
         if self._connection is not None:
@@ -204,7 +204,7 @@ class RemoteSpeech:
         """Marks text as spoken. Raises ProtocolError."""
         if (written := _up_to(self._unmarked, len(text))) != text:
             self._unmarked.appendleft(written)
-            raise ProtocolError("a mark is not the text that was written")
+            raise ProtocolError("a mark does not match the text written")
         self._waiting_chars -= len(text)
         self._losses = 0
         pcm = NO_SOUND

@@ -67,7 +67,7 @@ class RemoteClone:
 
     def write(self, text: str) -> None:
         if len(self._text) + len(text) > MAX_WAITING_CHARS:
-            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters wait to be spoken")
+            raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters are waiting to be spoken")
         self._text += text
 
     def end(self) -> None:

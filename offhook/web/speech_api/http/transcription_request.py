@@ -25,7 +25,7 @@ _LANGUAGES = {name.lower(): code for name, code in CODES.items()}
 
 def _not_diarized(text: object) -> object:
     if text == "diarized_json":
-        raise ValueError("is diarized_json: speakers are not told apart here")
+        raise ValueError("is diarized_json: speaker diarization is not supported")
     return text
 
 
@@ -100,7 +100,7 @@ def parse(
                 raise ApiError(400, f"{name} is given twice", name)
             table[name] = value
         elif name in SPEAKERS:
-            raise ApiError(400, "speakers are not told apart here: leave it out", name)
+            raise ApiError(400, "speaker diarization is not supported: leave it out", name)
         elif not lenient:
             raise unknown_field(full_name, FIELDS)
     form = build(TranscriptionForm, {name: value for name, value in table.items() if value != ""})

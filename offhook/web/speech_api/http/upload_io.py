@@ -65,7 +65,7 @@ async def receive(request: web.Request, most_bytes: int, room: ByteBudget) -> As
         try:
             upload = await form.read()
             if upload is None:
-                raise ApiError(400, "there is no file: give it in the field file", "file")
+                raise ApiError(400, "no file: send it in the field file", "file")
             yield upload
         finally:
             room.release(form.kept)
@@ -100,12 +100,12 @@ class _Form:
                 if part.name != "file":
                     await self._take_field(part)
                 elif upload is not None:
-                    raise ApiError(400, "there are two files: send one", "file")
+                    raise ApiError(400, "more than one file: send one", "file")
                 else:
                     upload = await self._take_file(part)
         except MALFORMED as error:
             why = error.message if isinstance(error, HttpProcessingError) else str(error)
-            words = f"the body is no whole multipart/form-data ({why.strip()[:200]})"
+            words = f"the body is not complete multipart/form-data ({why.strip()[:200]})"
             raise ApiError(400, words) from error
         if upload is not None:
             upload.fields = self._fields
@@ -139,7 +139,7 @@ class _Form:
     async def _take_field(self, part: BodyPartReader) -> None:
         name = part.name or ""
         if not name:
-            raise ValueError("a part without a name")
+            raise ValueError("a part has no name")
         if len(self._fields) >= MAX_FIELDS:
             raise ApiError(400, f"there are more than {MAX_FIELDS} fields")
         data = bytearray()
@@ -153,11 +153,11 @@ class _Form:
         try:
             self._fields.append((name, data.decode()))
         except UnicodeDecodeError as error:
-            raise ApiError(400, "this field is not UTF-8", name[:64]) from error
+            raise ApiError(400, "this field is not valid UTF-8", name[:64]) from error
 
     async def _take_file(self, part: BodyPartReader) -> Upload:
         if part.filename is None and "Content-Type" not in part.headers:
-            words = "file is a text and no file: with curl, write -F file=@NAME"
+            words = "file is text rather than a file: with curl, use -F file=@NAME"
             raise ApiError(400, words, "file")
         # FFmpeg uses the file extension if the content is ambiguous.
         suffix = re.search(r"\.[A-Za-z0-9]{1,8}$", part.filename or "")
