@@ -299,7 +299,7 @@ async def test_sighup_reads_the_keys_again_and_ends_nothing(tmp_path: Path, proc
         file.write_text("[server]\nmax_call_minutes = -1\n")
         server.process.send_signal(signal.SIGHUP)
         async with asyncio.timeout(START_S):
-            while "stays as it was" not in server.text():
+            while "is unchanged" not in server.text():
                 await asyncio.sleep(0.05)
         assert await answers("new") == {200}
         assert server.process.poll() is None

@@ -193,7 +193,7 @@ async def test_a_gateway_reaches_a_server_when_somebody_asks() -> None:
             await reached.close()
             await one.close()
     nobody = elsewhere_at("asr", asr, recognizer_of(asr))
-    with pytest.raises(EngineError, match="no server answers there"):
+    with pytest.raises(EngineError, match="no server responds there"):
         await nobody.get()
     await nobody.close()
     await nobody.engine.close()

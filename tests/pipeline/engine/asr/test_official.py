@@ -123,7 +123,7 @@ async def test_what_it_cannot_do_is_said(model: str) -> None:
     recognizer = await started(model)
     with pytest.raises(EngineError, match="language 'xx'"):
         await recognizer.open(StreamOptions(language="xx"))
-    with pytest.raises(EngineError, match="need an aligner"):
+    with pytest.raises(EngineError, match="need a forced aligner"):
         await recognizer.open(StreamOptions(words=True))
     await recognizer.close()
     with pytest.raises(EngineError, match="one model"):

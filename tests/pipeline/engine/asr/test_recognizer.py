@@ -175,7 +175,7 @@ async def test_weights_in_8_bits(checkpoint: Path, precision: Precision) -> None
 
 
 async def test_models_that_do_not_go_together_are_refused(others: AsrModels) -> None:
-    with pytest.raises(EngineError, match="it is the aligner"):
+    with pytest.raises(EngineError, match="is a forced aligner"):
         await Qwen3Recognizer(AsrModels(others.aligner, "cpu")).start()
     with pytest.raises(EngineError, match="is no Qwen3-ForcedAligner"):
         await Qwen3Recognizer(AsrModels(others.model, "cpu", aligner=others.model)).start()

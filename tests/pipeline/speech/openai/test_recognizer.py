@@ -304,7 +304,7 @@ async def test_sound_and_key_go_nowhere_else() -> None:
         stub.faults.append(status(307, Location=f"{other.url}/audio/transcriptions"))
         stream.feed(saying(1))
         stream.finish()
-        with pytest.raises(EngineError, match=f"sends us to {other.url}"):
+        with pytest.raises(EngineError, match=f"redirects to {other.url}"):
             await final_of(stream)
         assert not other.asked
 
@@ -339,7 +339,7 @@ async def test_nobody_at_the_address() -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
         recognizer = OpenAiRecognizer(url)
-        with pytest.raises(EngineError, match="no server answers there") as raised:
+        with pytest.raises(EngineError, match="no server responds there") as raised:
             await recognizer.start()
         await recognizer.close()
     assert url in str(raised.value)

@@ -312,7 +312,10 @@ SOUND = b"\0\0"
         ([READY, SOUND], "it speaks without a reply"),
         ([READY, None, b"\0"], "a sample has two"),
         ([READY, None, {"type": "done", "reply": 1, "samples": 0, "reason": "end"}], "reply 1"),
-        ([READY, None, {"type": "mark", "reply": 0, "samples": 0, "text": "ho"}], "not the text"),
+        (
+            [READY, None, {"type": "mark", "reply": 0, "samples": 0, "text": "ho"}],
+            "does not match the text",
+        ),
         ([READY, None, {"type": "error", "code": "bad_request", "message": "no"}], "no$"),
     ],
 )

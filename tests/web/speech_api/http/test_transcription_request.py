@@ -87,7 +87,7 @@ def test_of_several_languages_the_engine_finds_the_one() -> None:
         ),
         ([("include[]", "speakers")], "include[]", '"speakers"'),
         ([("chunking_strategy", "random")], "chunking_strategy", '"random"'),
-        ([("known_speaker_names[]", "Ann")], "known_speaker_names", "not told apart"),
+        ([("known_speaker_names[]", "Ann")], "known_speaker_names", "diarization"),
         ([("prompt", "x" * 5000)], "prompt", "4000 characters"),
         ([("model", "a"), ("model", "b")], "model", "given twice"),
         ([("best_of", "5")], "best_of", "'best_of'"),
