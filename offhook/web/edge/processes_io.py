@@ -1,9 +1,8 @@
-"""N edge processes on one port, each a whole edge that accepts on it (SO_REUSEPORT).
+"""Runs several edge processes on one port (SO_REUSEPORT), each a complete edge.
 
-The first process starts the others, and starts them again when they crash. They read from it: their
-settings, then orders, a line each: another configuration, or to drain; the end of the input is to
-end now, so that none is left behind whatever becomes of the first. How they share the calls is in
-`siblings_io`.
+The first process starts the others and restarts them after a crash. They read from a pipe: their
+settings, then commands, one per line (a new configuration, or drain); its end makes them exit, so
+none outlives the first. Calls are distributed in `siblings_io`.
 """
 
 import asyncio
@@ -37,32 +36,33 @@ from offhook.web.process.stop_io import Stop, first_of
 from offhook.web.worker.local_worker_io import end_within, local_workers
 
 FIRST = 1
-"""The number of the process that the others are started by."""
+"""Number of the process that starts the others."""
 RESTART_S = 1.0
 RESTART_MAX_S = 30.0
-"""A crashed process is started again after this; twice as long each time it crashes early."""
+"""Maximum delay in s before a crashed process is restarted; it doubles with each early crash."""
 STEADY_S = 60.0
-"""Who ran this long did not crash early."""
+"""Uptime in s after which a crash is not early."""
 END_S = 15.0
-"""For a process to say goodbye and close its calls and engines; then it is killed."""
+"""Time limit in s for a process to announce the end and close its calls and engines; then it is
+killed."""
 SETTINGS_BYTES = 1 << 20
 RELOAD = b"reload"
-"""The order to use another configuration, which follows."""
+"""The command that precedes a new configuration."""
 COMMAND = (
     "from loguru import logger; logger.remove()\n"  # Pipecat logs a banner when it is imported
     "from offhook.web.edge.processes_io import main; main()"
 )
-"""What another process runs."""
+"""Command line of another process."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a process must know."""
+    """Settings of a process."""
 
     number: int
-    """From 1."""
+    """Number of the process, from 1."""
     directory: Path
-    """Of the Unix sockets; nobody else may look into it."""
+    """Private directory of the Unix sockets."""
     config: Config
     bot_file: Path | None
 
@@ -72,7 +72,7 @@ class Settings:
 
 @asynccontextmanager
 async def _open(settings: Settings) -> AsyncIterator[Edge]:
-    """An edge that takes calls on the port and from its siblings. Raises EngineError, OSError."""
+    """An edge that takes calls from the port and from its siblings. Raises EngineError, OSError."""
     bot = load_bot(settings.bot_file) if settings.bot_file is not None else None
     edge = NumberedEdge(settings.config, bot, settings.number)
     await edge.start()
@@ -82,8 +82,8 @@ async def _open(settings: Settings) -> AsyncIterator[Edge]:
 
 @asynccontextmanager
 async def shared(edge: NumberedEdge, directory: Path) -> AsyncIterator[None]:
-    """What comes to the port reaches the process that it is about. On the way out the edge is
-    closed. Raises OSError."""
+    """Routes requests from the port to the process that they concern; closes the edge at the end.
+    Raises OSError."""
     siblings = Siblings(edge, directory)
     public, inner = server_io.application(edge), server_io.application(edge, "siblings")
     of_operator = server_io.application(edge, "admin")
@@ -117,7 +117,7 @@ def _number_logs(settings: Settings) -> None:
 
 
 async def _serve_as_told() -> None:
-    """A process that the first one started."""
+    """Runs a process started by the first one."""
     told = asyncio.StreamReader(limit=SETTINGS_BYTES)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(told), sys.stdin)
@@ -126,9 +126,11 @@ async def _serve_as_told() -> None:
     _number_logs(settings)
     stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # A service manager may signal all processes, so a second time means no more than the first.
+        # A service manager may signal all processes, so a second signal means no more than the
+        # first.
         loop.add_signal_handler(number, stop.drain.set)
-    loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the first tells what there is to tell
+    # the first process passes on what is needed
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)
 
     configs: asyncio.Queue[Config] = asyncio.Queue()
 
@@ -162,15 +164,15 @@ def main() -> None:
 
 
 class OtherProcesses:
-    """The processes that this one has started."""
+    """The processes started by this one."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        """For those that are still to be started."""
+        """The configuration of processes started from now on."""
         self.running: set[Process] = set()
 
     def reload(self, config: Config) -> None:
-        """Give them another configuration."""
+        """Sends them a new configuration."""
         self.config = config
         order = RELOAD + b" " + base64.b64encode(pickle.dumps(config)) + b"\n"
         for process in self.running:
@@ -179,7 +181,7 @@ class OtherProcesses:
 
 
 async def serve_all(config: Config, bot_file: Path | None = None, read: Read | None = None) -> None:
-    """As `server_io.serve`, by as many processes as configured; this one is the first."""
+    """Runs `server_io.serve` in as many processes as configured; this one is the first."""
     server_io.check_doors(config)
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("server.processes: this system has no SO_REUSEPORT to share the port")
@@ -193,7 +195,8 @@ async def serve_all(config: Config, bot_file: Path | None = None, read: Read | N
         _number_logs(settings)
         async with (
             local_workers(config) as config,
-            asyncio.TaskGroup() as others,  # outside: this one's calls end while the others end
+            # outer, so that this process's calls end while the others stop
+            asyncio.TaskGroup() as others,
             _open(settings := replace(settings, config=config)) as edge,
         ):
             hive = OtherProcesses(config)
@@ -207,14 +210,14 @@ async def serve_all(config: Config, bot_file: Path | None = None, read: Read | N
 
 
 async def _free_port(server: Server) -> int:
-    """The port, if nobody has it: SO_REUSEPORT alone would share it with another server."""
+    """Checks that the port is free: SO_REUSEPORT alone would share it with another server."""
     async with await asyncio.start_server(lambda *_: None, server.host, server.port) as alone:
         port: int = alone.sockets[0].getsockname()[1]
         return port
 
 
 async def _keep_running(settings: Settings, stop: Stop, hive: OtherProcesses) -> None:
-    """Run another process, and again when it ends unasked."""
+    """Runs another process, and restarts it when it exits unexpectedly."""
     loop, retry = asyncio.get_running_loop(), RetryPolicy(first_s=RESTART_S, max_s=RESTART_MAX_S)
     while not stop.drain.is_set():
         began = loop.time()
@@ -236,7 +239,7 @@ async def _run_once(settings: Settings, stop: Stop, hive: OtherProcesses) -> int
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", COMMAND),
         stdin=asyncio.subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for the first, which then tells the others
+        start_new_session=True,  # Ctrl-C only reaches the first process, which stops the others
     )
     assert process.stdin is not None
     process.stdin.write(base64.b64encode(pickle.dumps(settings)) + b"\n")
@@ -251,7 +254,7 @@ async def _run_once(settings: Settings, stop: Stop, hive: OtherProcesses) -> int
 
 
 async def _end(process: Process, drain_seconds: float, stop: Stop) -> None:
-    """Let it drain; then, or when in a hurry, make it end."""
+    """Lets it drain; then, or when in a hurry, makes it exit."""
     assert process.stdin is not None
     process.stdin.write(b"drain\n")
     limit = asyncio.sleep(drain_seconds + END_S)

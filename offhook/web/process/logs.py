@@ -1,7 +1,7 @@
-"""Logs: one line an event, readable or JSON, by loguru, which Pipecat logs with too.
+"""Logging: one line per event, as text or JSON, through loguru, which Pipecat also uses.
 
-What a line says may come from anybody: the name of a caller, the type of a message, the reason of a
-far end. So it is escaped here, where every line passes: none can end its line and write another.
+Log lines contain untrusted text, such as a caller's name, so all are escaped here: no value can
+start another line.
 """
 
 import json
@@ -23,35 +23,35 @@ from pydantic import BaseModel, ConfigDict
 from offhook.pipeline.speech.redact import MASK, redacted
 
 NOISY = ("pipecat",)
-"""Libraries whose own chatter is shown from WARNING up, unless the level is DEBUG or TRACE. Those
-that log by the standard library are shown from WARNING up always: below it aiortc has a line for
-every packet."""
+"""Libraries whose messages are shown from WARNING on, unless the level is DEBUG or TRACE. Those
+that use the standard library are always shown from WARNING on, since aiortc logs every packet below
+it."""
 BURST = 10
 RELAY_BURST = 200
 BURST_S = 10.0
-"""A call site may write BURST warnings or errors in BURST_S. The rest are counted, and the
-count is one line: a peer who sends what we complain of must not fill the disk."""
+"""Rate limit: a call site may log BURST warnings or errors per BURST_S. The rest are counted in one
+line, so that a misbehaving peer cannot fill the disk."""
 RELAYS = ("offhook.web.worker.local_worker_io",)
-"""Call sites that pass on the lines of another process may write RELAY_BURST: a traceback of a
-library is one line after another there."""
+"""Call sites that relay another process's lines may log RELAY_BURST, since a traceback has many
+lines."""
 WORDS = ("text", "heard", "unheard")
-"""Fields of events that hold what the caller or the agent said."""
+"""Event fields with what the caller or the agent said."""
 
 
 class Log(BaseModel):
-    """The section [log] of the configuration."""
+    """The configuration section [log]."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     level: Literal["TRACE", "DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """The least severe level that is logged."""
+    """Minimum level of logged messages."""
     json_lines: bool = False
     """Whether each line is a JSON object instead of text."""
     words: bool | None = None
-    """Whether the log has what callers and the agent say. Unset: only with the levels DEBUG and
-    TRACE. Keys pressed and long numbers are masked in any case."""
+    """Whether to log what callers and the agent say. Unset: only at the levels DEBUG and TRACE.
+    DTMF digits and long numbers are always masked."""
     calls: Path | None = None
-    """File that gets a line of JSON for every call of a phone or a carrier that ended."""
+    """File to which a JSON line is appended for every ended phone or carrier call."""
 
     @property
     def has_words(self) -> bool:
@@ -62,11 +62,11 @@ class Log(BaseModel):
         return self.level in ("DEBUG", "TRACE")
 
 
-# --- what a line may say ---
+# --- content of a line ---
 
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, line and paragraph separators, changes of the writing direction, and halves
-of surrogate pairs, which no terminal can be sent."""
+"""Control characters, line and paragraph separators, direction marks, and lone surrogates, which
+cannot be encoded."""
 _NUMBER = re.compile(r"\d(?:[ .,/-]{0,2}\d){3,}")
 _PRESSED = re.compile(r"\[pressed [^\]]*\]")
 _SPOKEN_DIGIT = "(?:zero|oh|one|two|three|four|five|six|seven|eight|nine|double|triple)"
@@ -74,12 +74,12 @@ _SPOKEN_NUMBER = re.compile(rf"(?i)\b{_SPOKEN_DIGIT}(?:[ ,.-]+{_SPOKEN_DIGIT}){{
 
 
 def escaped(text: str) -> str:
-    """The text as part of one line, whoever wrote it: "\\n" for a line break, "\\x1b" for ESC."""
+    """Returns the text escaped for use within a line: "\\n" for a line break, "\\x1b" for ESC."""
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _safe(value: Any) -> Any:
-    """A bound value as JSON can hold it, escaped."""
+    """Returns a bound value as JSON-compatible and escaped."""
     match value:
         case str():
             return escaped(redacted(value))
@@ -93,15 +93,15 @@ def _safe(value: Any) -> Any:
 
 
 def masked(words: str) -> str:
-    """What somebody said, without numbers of four digits or more, spoken or written, and without
-    the keys they pressed: a PIN, a card."""
+    """Masks numbers of four or more digits, spoken or written, and DTMF digits: a PIN, a card
+    number."""
     for pattern, mask in ((_PRESSED, f"[pressed {MASK}]"), (_NUMBER, MASK), (_SPOKEN_NUMBER, MASK)):
         words = pattern.sub(mask, words)
     return words
 
 
 def for_log(fields: Mapping[str, Any], has_words: bool) -> dict[str, Any]:
-    """The fields of an event as the log may have them: words masked, or only how many."""
+    """Returns the fields of an event for the log, with words masked or replaced by their number."""
     shown = dict(fields)
     for name in WORDS:
         if said := shown.get(name):
@@ -111,7 +111,7 @@ def for_log(fields: Mapping[str, Any], has_words: bool) -> dict[str, Any]:
     return shown
 
 
-# --- how often ---
+# --- rate limit ---
 
 Site = tuple[str, int]
 """Module and line of the source."""
@@ -126,14 +126,14 @@ class _Window:
 
 
 class Repeats:
-    """Which lines of a call site are written, and how many were not. `now` in seconds of one
+    """Limits the lines of each call site and counts suppressed ones; `now` is in seconds of one
     clock."""
 
     def __init__(self) -> None:
         self._windows: dict[Site, _Window] = {}
 
     def admit(self, site: Site, text: str, now: float) -> bool:
-        """Whether this line is written."""
+        """Returns whether this line is to be written."""
         window = self._windows.get(site)
         if window is None or now >= window.ends:
             window = self._windows[site] = _Window(now + BURST_S)
@@ -144,8 +144,8 @@ class Repeats:
         return False
 
     def over(self, now: float) -> list[str]:
-        """What is to be said of the windows that have ended; they are forgotten. Whatever is logged
-        next says it."""
+        """Returns and clears the summaries of ended windows; called before the next line is
+        logged."""
         ended = [site for site, window in self._windows.items() if now >= window.ends]
         windows = [(site, self._windows.pop(site)) for site in ended]
         return [
@@ -155,15 +155,15 @@ class Repeats:
         ]
 
 
-# --- where they go ---
+# --- sinks ---
 
 
 class _ToLoguru(logging.Handler):
-    """Standard-library logging (aiohttp, aiortc) into the same stream."""
+    """Forwards standard-library logging (aiohttp, aiortc) to loguru."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
-            return  # not a fault of ours: anybody can send what is no HTTP, and gets a 400
+            return  # anyone can send invalid HTTP, which gets a 400
 
         def site(of_ours: Any) -> None:
             of_ours.update(name=record.name, line=record.lineno)
@@ -171,13 +171,13 @@ class _ToLoguru(logging.Handler):
         line = logger.opt(exception=record.exc_info).patch(site)
         try:
             level: str | int = logger.level(record.levelname).name
-        except ValueError:  # a level of the library's own
+        except ValueError:  # a custom level
             level = record.levelno
         line.log(level, record.getMessage())
 
 
 class _Lines:
-    """A sink of loguru, which calls it for one line at a time."""
+    """A loguru sink, called with one line at a time."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -195,12 +195,12 @@ class _Lines:
         extra = dict(record["extra"])
         trace = extra.pop("exception", "")  # of another process, as text
         if record["exception"] is not None:
-            # Without the values of variables: there are keys and callers' words among them.
+            # Without the values of variables, which include keys and callers' words.
             trace = "".join(traceback.format_exception(record["exception"].value))
         self._put(at, record["level"].name, text, extra, redacted(trace))
 
     def stop(self) -> None:
-        """The end of the log, or of the process."""
+        """Called at the end of logging or of the process."""
         self._say_over(datetime.now(UTC).astimezone(), math.inf)
 
     def _put(self, at: datetime, level: str, text: str, extra: dict[str, Any], trace: str) -> None:
@@ -211,7 +211,7 @@ class _Lines:
                 line["exception"] = "\n".join(map(escaped, trace.split("\n")))
             sys.stderr.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
             return
-        # Lines of a traceback are set in: what an exception says cannot look like a line of ours.
+        # Traceback lines are indented, so an exception's text cannot look like one of our lines.
         lines = [f"  {escaped(one)}" for one in trace.rstrip().split("\n") if trace]
         head = f"{at:%H:%M:%S}.{at.microsecond // 1000:03} {level: <7} {text}"
         sys.stderr.write("\n".join((head, *lines)) + "\n")
@@ -222,8 +222,9 @@ class _Lines:
 
 
 def set_up(log: Log) -> None:
-    """Send all logs to standard error, as configured."""
-    chatter = log.detailed and log.has_words  # Pipecat's has both sides of the conversation
+    """Sends all logs to standard error, as configured."""
+    # Pipecat's messages contain both sides of the conversation
+    chatter = log.detailed and log.has_words
 
     def wanted(record: Any) -> bool:
         quiet = record["name"].startswith(NOISY) and not chatter
@@ -239,10 +240,10 @@ def set_up(log: Log) -> None:
         backtrace=False,
     )
     logging.basicConfig(handlers=[_ToLoguru()], level=logging.WARNING, force=True)
-    # A page's key is a subprotocol that no server knows, of which aiohttp warns.
+    # A page's key is sent as an unknown subprotocol, about which aiohttp warns.
     logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
 
 
 def kind(event: object) -> str:
-    """CallerTurn -> caller_turn: the name of an event in logs and timelines."""
+    """Returns an event's name in logs and timelines: CallerTurn -> caller_turn."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()

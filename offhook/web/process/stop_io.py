@@ -1,4 +1,4 @@
-"""The signals that a server understands."""
+"""Signal handling of a server."""
 
 import asyncio
 import signal
@@ -12,8 +12,8 @@ def _nothing_to_reload() -> None:
 
 
 class Stop:
-    """SIGTERM and SIGINT: the first asks to drain, the second to end at once. SIGHUP asks to read
-    the configuration again, and never ends anything."""
+    """SIGTERM and SIGINT: the first requests draining, the second an immediate end. SIGHUP requests
+    a reload and never ends anything."""
 
     def __init__(self, reload: Callable[[], None] = _nothing_to_reload) -> None:
         self.drain = asyncio.Event()

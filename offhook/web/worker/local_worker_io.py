@@ -1,9 +1,8 @@
-"""A worker as a child of the server: started when somebody connects, ended when nobody does.
+"""Runs a worker as a child process of the server, started and stopped on demand.
 
-The server makes a Unix socket in a folder of its own and listens on it; the child inherits the
-socket and accepts. So edges connect at any time, and whoever connects while there is no child, or
-while it still loads, waits in the queue of the socket, which also is what starts the child. All
-edge processes of a server share the one child.
+The server listens on a Unix socket in a private folder; the child inherits the socket and accepts.
+Edges can connect at any time: connections made while there is no child, or while it loads, wait in
+the socket's queue, which also triggers the start. All edge processes of a server share the child.
 
 The child's side is `worker_child_io`.
 """
@@ -29,22 +28,22 @@ from offhook.web.engines.engines_io import EMBEDDED, check_engine, official_pyth
 from offhook.web.worker.worker_child_io import FAILED, HEARTBEAT, HEARTBEAT_S, ChildSettings
 
 RESTART_S = 0.1
-"""A child that crashed is started again after this; twice as long after each crash of the last
+"""Delay in s before a crashed child is restarted; doubled by each crash of the last
 CRASH_WINDOW_S."""
 MAX_CRASHES = 4
 CRASH_WINDOW_S = 300.0
-"""So many crashes in so long a time, or one error that a restart does not mend: given up."""
+"""Period in s in which MAX_CRASHES crashes, or one permanent error, disable the child."""
 GIVEN_UP_S = 60.0
-"""Connections in this time are rejected; then the child is started once more."""
+"""Time in s for which connections are then rejected; afterwards the child is started once more."""
 END_S = 5.0
-"""For the child to end when asked; then it is killed."""
+"""Time limit in s for the child to exit when asked; then it is killed."""
 BACKLOG = 1024
 """Connections that may wait for a child: as many as the streams of a large server."""
 MAX_MISSED_BEATS = 6
-"""A child that has loaded, and of which so many heartbeats do not come, hangs: it is killed."""
+"""Missed heartbeats after which a loaded child counts as hung and is killed."""
 LOG_LINE_BYTES = 1 << 16
 LAST_WORDS = 5
-"""Lines of the child's that are kept for the error when it ends."""
+"""Last lines of the child's output, kept for the error message."""
 MAX_REQUEST_BYTES = 1 << 16
 REJECTED = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
@@ -54,7 +53,7 @@ COMMAND = (sys.executable, "-m", "offhook.web.worker.worker_child_io")
 
 
 class LocalWorker:
-    """Keeps the child. `run` until cancelled."""
+    """Manages the child; `run` runs until cancelled."""
 
     def __init__(self, settings: ChildSettings, listening: socket.socket) -> None:
         self._settings = settings
@@ -66,7 +65,7 @@ class LocalWorker:
         self._given_up_until = 0.0
         self._why = ""
         self._beats = 0
-        """Heartbeats of the present child."""
+        """Heartbeats of the current child."""
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -82,7 +81,7 @@ class LocalWorker:
                 await asyncio.sleep(self._crashed(status, loop.time()))
 
     async def _until_wanted(self) -> None:
-        """Somebody waits to be accepted."""
+        """Waits until a connection is waiting to be accepted."""
         loop = asyncio.get_running_loop()
         wanted = asyncio.Event()
         loop.add_reader(self._listening, wanted.set)
@@ -92,16 +91,16 @@ class LocalWorker:
             loop.remove_reader(self._listening)
 
     def _reject(self) -> None:
-        """Answers the request of a waiting connection with the reason why there is no worker."""
+        """Answers a waiting connection's request with the reason why there is no worker."""
         body = json.dumps({"error": self._why}).encode()
         with suppress(OSError), self._listening.accept()[0] as connection:
             connection.setblocking(False)
             with suppress(BlockingIOError):
-                connection.recv(MAX_REQUEST_BYTES)  # unread, it would break the connection
+                connection.recv(MAX_REQUEST_BYTES)  # otherwise closing would reset the connection
             connection.send(REJECTED % len(body) + body)
 
     def _crashed(self, status: int, now: float) -> float:
-        """Seconds to wait before the child may be started again."""
+        """Returns the delay in s before the child may be restarted."""
         how = f"ended with {status}" if status > 0 else f"was killed by signal {-status}"
         last = next(reversed(self._last_words), "it left no word")
         self._crashes = [at for at in self._crashes if now - at < CRASH_WINDOW_S] + [now]
@@ -117,7 +116,7 @@ class LocalWorker:
         return self._retry.next_s()
 
     async def _run_once(self) -> int:
-        """The child's exit status; negative: the signal that killed it."""
+        """Returns the child's exit status; negative: the signal that killed it."""
         fd = self._listening.fileno()
         settings = replace(self._settings, socket_fd=fd)
         process = await asyncio.create_subprocess_exec(
@@ -126,7 +125,7 @@ class LocalWorker:
             stderr=asyncio.subprocess.PIPE,
             pass_fds=(fd,),
             limit=LOG_LINE_BYTES,
-            start_new_session=True,  # Ctrl-C is for the server, which then ends the child
+            start_new_session=True,  # Ctrl-C only reaches the server, which then stops the child
         )
         line = logger.bind(worker=self._settings.kind, pid=process.pid)
         line.info("{} started (pid {}): {}", self._name, process.pid, self._settings.engine)
@@ -147,8 +146,8 @@ class LocalWorker:
             await asyncio.gather(watching, relaying, return_exceptions=True)
 
     async def _watch(self, process: Process) -> None:
-        """Kill a child that hangs: nothing else would end it, and whoever connects would wait.
-        Looks are counted, not timed: if it is us who stood still, none was made."""
+        """Kills a child that hangs, which nothing else would end. Checks are counted rather than
+        timed, so a stall of this process does not count."""
         missed = seen = 0
         while missed < MAX_MISSED_BEATS:
             await asyncio.sleep(HEARTBEAT_S)
@@ -160,12 +159,12 @@ class LocalWorker:
             process.kill()
 
     async def _relay(self, lines: asyncio.StreamReader) -> None:
-        """The child's standard error into our log."""
+        """Relays the child's standard error to our log."""
         while True:
             try:
                 data = await lines.readline()
             except ValueError:
-                continue  # over LOG_LINE_BYTES: nobody reads that
+                continue  # over LOG_LINE_BYTES: skipped
             if data == HEARTBEAT:
                 self._beats += 1
                 continue
@@ -181,8 +180,8 @@ class LocalWorker:
 
 
 def _log_line(line: str) -> tuple[str, str, str]:
-    """Level, text and traceback of a line, which is one of our own as JSON or anything a library
-    prints."""
+    """Returns level, text and traceback of a line, which is our own JSON or arbitrary output of a
+    library."""
     try:
         record = json.loads(line)
         return str(record["level"]), record["message"] + "", str(record.get("exception", ""))
@@ -198,7 +197,7 @@ async def _end(process: Process) -> None:
 
 
 async def end_within(process: Process, limit_s: float) -> None:
-    """Waits for a process that was told to end; kills it when it has not after `limit_s`."""
+    """Waits for a process that was told to exit; kills it after `limit_s`."""
     try:
         async with asyncio.timeout(limit_s):
             await process.wait()
@@ -209,7 +208,7 @@ async def end_within(process: Process, limit_s: float) -> None:
 
 @asynccontextmanager
 async def on_demand(settings: ChildSettings) -> AsyncIterator[str]:
-    """Yields the address at which there is, while inside, such a worker whenever it is needed."""
+    """Provides such a worker on demand while inside; yields its address."""
     with (
         tempfile.TemporaryDirectory(prefix="offhook-") as folder,  # mode 0700
         socket.socket(socket.AF_UNIX) as listening,
@@ -230,10 +229,10 @@ async def on_demand(settings: ChildSettings) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def local_workers(config: Config, *, gateway: bool = False) -> AsyncIterator[Config]:
-    """While inside, the workers that `config` wants on this machine, if any, are there on demand.
-    Yields the configuration with their addresses. Raises EngineError when one cannot run here.
+    """Provides the local workers required by `config` on demand while inside; yields the
+    configuration with their addresses. Raises EngineError if one cannot run here.
 
-    An edge has the embedded engines in its own process, a `gateway` none.
+    An edge runs the embedded engines itself, a `gateway` runs none.
     """
     async with AsyncExitStack() as workers:
         here: dict[str, object] = {}
@@ -260,7 +259,8 @@ def _wanted(config: Config, gateway: bool = False) -> Iterator[ChildSettings]:
 
 
 def _streams(config: Config, gateway: bool, requests: int) -> int:
-    """What a worker may have at a time, twice: what is over may still hold its stream."""
+    """Returns twice the maximum concurrent use, since a finished request may still hold its
+    stream."""
     calls = 0 if gateway else config.server.max_calls
     programs = requests + config.speech.streams if gateway or config.speech.enabled else 0
     processes = 1 if gateway else config.server.processes

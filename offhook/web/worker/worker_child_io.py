@@ -1,7 +1,7 @@
-"""The child process of `local_worker_io`: a worker on a socket that it inherits.
+"""The child process of `local_worker_io`: a worker on an inherited socket.
 
-It reads its settings, a line of JSON, from standard input, whose end is its own too: nothing is
-left behind when the server dies, however it dies.
+It reads its settings, one line of JSON, from standard input and exits when that closes, so it never
+outlives the server.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 from offhook.web.worker.worker_io import Worker, WorkerSettings, run_to_end, serve
 
 FAILED = 1
-"""The exit status when the engine does not load; the last line of standard error says why."""
+"""Exit status if the engine does not load; the last line of standard error says why."""
 
 
 HEARTBEAT = b'{"alive": true}\n'
 HEARTBEAT_S = 1.0
-"""How often the event loop of a worker that has loaded says on standard error that it runs. While a
-model loads the loop may stand still."""
+"""Interval in s at which the event loop of a loaded worker reports on standard error that it is
+running; it may block while a model loads."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class ChildSettings:
     idle_seconds: float
     log_level: str
     python: str = ""
-    """Of another environment, which runs the child; the server's matter."""
+    """Python of another environment that runs the child; used by the server."""
     socket_fd: int = -1
-    """Inherited; the server fills it in."""
+    """The inherited socket, set by the server."""
 
     @property
     def kind(self) -> Literal["asr", "tts"]:
@@ -62,10 +62,10 @@ class ChildSettings:
 
 
 def main() -> None:
-    os.dup2(2, 1)  # what a library prints is for the log
+    os.dup2(2, 1)  # output of libraries goes to the log
     settings = ChildSettings.from_json(sys.stdin.buffer.readline())
     set_up(Log.model_validate({"level": settings.log_level, "json_lines": True}))
-    # A thread, because the loop may stand still while a model loads.
+    # A thread, because the event loop may block while a model loads.
     threading.Thread(target=_end_with_server, name="end with server", daemon=True).start()
     try:
         run_to_end(_serve(settings))
@@ -102,12 +102,12 @@ async def _serve(settings: ChildSettings) -> None:
     stop.on_signals()
     worker = _worker(settings)
     listening = socket.socket(fileno=settings.socket_fd)
-    accepting: list[asyncio.Server] = []  # uvloop closes a server that nobody knows any more
+    accepting: list[asyncio.Server] = []  # uvloop closes a server without references
 
     async def listen(runner: Runner) -> str:
         assert runner.server is not None
         loop = asyncio.get_running_loop()
-        # From 3.13 on, closing removes the socket's file; but it is the server's.
+        # From 3.13 on closing removes the socket file, which belongs to the server.
         kept: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
         accepting.append(await loop.create_unix_server(runner.server, sock=listening, **kept))
         return "the server's socket"

@@ -1,7 +1,7 @@
-"""A worker: a speech server with one engine, in a process of its own.
+"""A worker: a speech server with one engine in a process of its own.
 
-It answers while the model loads: /healthz tells the progress, and a stream opened meanwhile waits
-for its `ready`.
+It serves requests while the model loads: /healthz reports the progress, and streams wait for
+`ready`.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from offhook.web.speech_api.server_io import EngineHandle, SpeechServer, limits_
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 
 LOADING_STEP = 0.1
-"""Progress of loading is logged in steps of a tenth."""
+"""Interval of progress log lines while loading."""
 IDLE_CHECK_S = 3600.0
 STREAMS_PER_USE = 4
-"""Streams a worker takes for each that may be in use at a time: clients keep some idle."""
+"""Connections accepted per stream in use, since clients keep idle ones."""
 BROKEN = 2
-"""The exit status when the engine broke after it had loaded: another process may do better."""
+"""Exit status if the engine fails after it has loaded; a new process may succeed."""
 
 
 class Engine(Protocol):
@@ -48,18 +48,18 @@ class WorkerSettings:
     engine: str
     model: str
     max_streams: int = 64
-    """In use at a time."""
+    """Maximum streams in use."""
     idle_seconds: float = 0
-    """The worker ends after so long without a request or a stream in use; 0: never."""
+    """Time in s without a request or stream in use after which the worker exits; 0: never."""
     drain_seconds: float = 30
     api_key: str = field(default="", repr=False)
-    """When set, clients must send it as a bearer token."""
+    """If set, clients must send it as a bearer token."""
     local: bool = True
     """Whether only this machine can connect."""
     audio_cache: str = ""
-    """"off": replies are not cached."""
+    """URL of a Redis cache; "off": replies are not cached."""
     metrics: Literal["open", "key"] = "open"
-    """As in [server]."""
+    """Who may read /metrics, as in [server]."""
 
     def access(self) -> AccessPolicy:
         return AccessPolicy(
@@ -73,10 +73,10 @@ class WorkerSettings:
 
 
 class Worker(SpeechServer, Generic[E]):
-    """A speech server whose one engine loads in the background.
+    """A speech server whose engine loads in the background.
 
-    `make` builds the engine, in a thread: to import what it needs can take seconds. `metrics` says
-    which kind of engine it is.
+    `make` builds the engine in a thread, since imports can take seconds. `metrics` determines the
+    kind of engine.
     """
 
     engine_metrics: AsrMetrics | TtsMetrics
@@ -94,7 +94,7 @@ class Worker(SpeechServer, Generic[E]):
         self.engine: E | None = None
         """None until it is loaded."""
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Set to an EngineFailed, it ends the worker."""
+        """Completed with an EngineFailed, it ends the worker."""
         self.doing = "starting"
         self.fraction = 0.0
         self._make = make
@@ -119,7 +119,7 @@ class Worker(SpeechServer, Generic[E]):
         metrics.streams.set_function(lambda: len(self.busy))
 
     def progress(self, fraction: float, doing: str) -> None:
-        """Called by the engine while it loads, from any thread."""
+        """Progress callback of the engine, called from any thread while loading."""
         if doing != self.doing or fraction - self.fraction >= LOADING_STEP:
             logger.info("loading {}: {:.0%}, {}", self.of_worker.engine, fraction, doing)
             self.fraction, self.doing = fraction, doing
@@ -145,7 +145,7 @@ class Worker(SpeechServer, Generic[E]):
 
     @property
     def busy(self) -> set[Ticket]:
-        """Streams in use."""
+        """Returns the streams in use."""
         return self.admission.lanes[self.kind].streams
 
     async def idle(self) -> None:
@@ -180,8 +180,8 @@ class Worker(SpeechServer, Generic[E]):
 
 
 async def serve(worker: Worker[Any], listen: Listen, stop: Stop) -> None:
-    """Until `stop`, or until the worker was idle for long enough. Raises EngineError when the
-    engine does not load, EngineFailed when it breaks later."""
+    """Runs until `stop` or until the worker has been idle for long enough. Raises EngineError if
+    the engine does not load, EngineFailed if it fails later."""
     settings = worker.of_worker
     access = settings.access()
     async with listening(worker, lambda: access, [listen]) as (where,):
@@ -190,7 +190,8 @@ async def serve(worker: Worker[Any], listen: Listen, stop: Stop) -> None:
 
 
 async def _broken(worker: Worker[Any]) -> None:
-    """Raises EngineError when the engine does not load, or EngineFailed when it breaks."""
+    """Waits for a failure. Raises EngineError if the engine does not load, EngineFailed if it fails
+    later."""
     await asyncio.shield(worker.loading)
     await asyncio.shield(worker.broken)
 
@@ -201,9 +202,9 @@ async def _until_drained(worker: Worker[Any], stop: Stop) -> None:
 
 
 def run_to_end(serving: Coroutine[Any, Any, None]) -> None:
-    """Run `serve`. If the engine breaks, that is the end of the process."""
+    """Runs `serve`; if the engine fails, the process exits."""
     try:
         run(serving)
     except EngineFailed as error:
         logger.error("{}", error)
-        os._exit(BROKEN)  # after an error, CUDA may neither end nor clean up
+        os._exit(BROKEN)  # after an error CUDA may be unable to clean up

@@ -1,4 +1,4 @@
-"""The ONNX models that pipecat-ai brings along, each on one thread of the CPU."""
+"""Runs the ONNX models shipped with pipecat-ai, each on one CPU thread."""
 
 import os
 import threading
@@ -13,13 +13,13 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import onnxruntime
 
-# ONNX Runtime would send Microsoft what it runs and how, unless told before it is imported.
+# ONNX Runtime sends telemetry to Microsoft unless disabled before it is imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 class OnnxModel:
     """The model in `file` of the Python package `package`, loaded by `load` or by its first run.
-    Raises OSError when there is none."""
+    Raises OSError if it is missing."""
 
     def __init__(self, package: str, file: str, **settings: str) -> None:
         import onnxruntime
@@ -30,7 +30,7 @@ class OnnxModel:
         if not self._path.exists():
             raise OSError(f"{file} not found: it comes inside the package pipecat-ai")
         self._options = onnxruntime.SessionOptions()
-        # More threads gain nothing for models so small and take cores from the calls.
+        # More threads do not speed up such small models and take cores from the calls.
         self._options.intra_op_num_threads = 1
         self._options.inter_op_num_threads = 1
         # The arena would keep the most that was ever needed at once, in blocks that double: 29 MB
@@ -42,8 +42,8 @@ class OnnxModel:
         self._loading = threading.Lock()
 
     def load(self) -> "onnxruntime.InferenceSession":
-        """Takes up to a tenth of a second, during which other threads go on; nothing the next
-        time."""
+        """Loads the model if needed, in up to a tenth of a second, during which other threads
+        run."""
         import onnxruntime
 
         with self._loading:
@@ -54,6 +54,6 @@ class OnnxModel:
         return self._session
 
     def run(self, inputs: Mapping[str, object]) -> list[npt.NDArray[np.float32]]:
-        """The arrays that the model gives, in its order."""
+        """Runs the model and returns its outputs in order."""
         outputs: list[npt.NDArray[np.float32]] = (self._session or self.load()).run(None, inputs)
         return outputs

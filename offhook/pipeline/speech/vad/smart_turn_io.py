@@ -1,10 +1,11 @@
-"""Smart Turn v3: has the caller finished the turn, or only paused? One session, one thread.
+"""Smart Turn v3 end-of-turn detection: has the caller finished, or only paused? One session, one
+thread.
 
-The model (8.7 MB, inside pipecat-ai) looks at the last 8 s of the caller's sound as Whisper
-log-mel features (Radford et al. 2022: 25 ms Hann windows every 10 ms, 80 Slaney mel bands) and
-answers in about a tenth of a second of one core. A single request is therefore worth running
-only while its answer still matters: requests wait in a short queue, the newest of a call
-replaces the one before, and nothing waits behind more than MAX_WAITING others.
+The model (8.7 MB, inside pipecat-ai) takes the last 8 s of the caller's audio as Whisper log-mel
+features (Radford et al. 2022: 25 ms Hann windows every 10 ms, 80 Slaney mel bands) and needs about
+a tenth of a second of one core. A request is useful only while its answer still matters, so
+requests wait in a short queue, the newest of a call replaces the previous one, and none waits
+behind more than MAX_WAITING others.
 """
 
 import asyncio
@@ -19,7 +20,8 @@ from offhook.pipeline.speech.vad.onnx_io import OnnxModel
 
 SECONDS = 8
 MAX_WAITING = 8
-"""Calls. The last of them waits just under a second: by then silence alone has decided."""
+"""Maximum waiting calls. The last one waits just under a second, by which time silence alone has
+decided."""
 
 Floats = npt.NDArray[np.float32]
 
@@ -31,12 +33,13 @@ _MELS = 80
 
 
 def _mel_to_hz(mel: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Slaney's scale: linear to 1 kHz (15 mel), then 27 mel for each factor of 6.4."""
+    """Slaney's scale: linear to 1 kHz (15 mel), then 27 mel per factor of 6.4."""
     return np.where(mel < 15, mel * 200 / 3, 1000 * 6.4 ** ((mel - 15) / 27))
 
 
 def _mel_filters() -> Floats:
-    """[201, 80] triangles of equal area over the bins of a 400-point transform."""
+    """Returns triangular filters of equal area over the bins of a 400-point transform, [201,
+    80]."""
     top = 15 + 27 * np.log(RATE_IN / 2 / 1000) / np.log(6.4)
     edges = _mel_to_hz(np.linspace(0, top, _MELS + 2))
     low, centre, high = edges[:-2], edges[1:-1], edges[2:]
@@ -50,10 +53,10 @@ _HANN = np.hanning(_FRAME + 1)[:-1].astype(np.float32)
 
 
 def log_mel(pcm: Pcm) -> Floats:
-    """The model's input [1, 80, 800] for the last 8 s of 16 kHz `pcm`, shorter sound behind
-    silence.
+    """Returns the model's input [1, 80, 800] for the last 8 s of 16 kHz `pcm`; shorter audio is
+    preceded by silence.
 
-    Single precision throughout: half the time of doubles, equal to 1e-5.
+    It uses single precision: half the time of double, equal to 1e-5.
     """
     sound = np.zeros(_SAMPLES, np.float32)
     heard = pcm[-_SAMPLES:]
@@ -72,14 +75,14 @@ def log_mel(pcm: Pcm) -> Floats:
 
 
 class SmartTurn:
-    """The model and its queue, shared by all calls. It is asked seconds into a call at the
-    earliest, so `load` is early enough when somebody begins to speak: a server that waits for its
-    first call holds 15 MB less. Raises OSError when there is no model."""
+    """The model and its queue, shared by all calls. It is first needed seconds into a call, so
+    `load` may wait for the first speech; an idle server then uses 15 MB less. Raises OSError if the
+    model is missing."""
 
     def __init__(self) -> None:
         # The weights are int8. On x86 without VNNI the default kernels add pairs of products in 16
-        # bits and saturate, which moves answers by up to 0.57 from those of the same model in
-        # floats; the precise kernels cost a tenth more and do not.
+        # bits and saturate, which changes results by up to 0.57 compared with the float model; the
+        # precise kernels take a tenth longer and do not.
         self._model = OnnxModel(
             "pipecat.audio.turn.smart_turn.data",
             "smart-turn-v3.2-cpu.onnx",
@@ -90,20 +93,21 @@ class SmartTurn:
         self._busy = False
 
     def load(self) -> None:
-        """Begin to, in the thread; does nothing the next time."""
+        """Starts loading in the thread; does nothing if already loaded."""
         self._thread.submit(self._model.load)
 
     def judge(self, pcm: Pcm) -> float:
-        """Chance 0..1 that the turn ends with this sound (16 kHz, the last 8 s count). Blocks."""
+        """Returns the probability, 0..1, that the turn ends with this audio (16 kHz, the last 8 s
+        count). Blocks."""
         (output,) = self._model.run({"input_features": log_mel(pcm)})
         return float(output[0, 0])
 
     async def probability(self, pcm: Pcm, call: Hashable) -> float | None:
-        """`judge` off the loop; `pcm` must not change until then.
+        """Runs `judge` off the event loop; `pcm` must not change until then.
 
-        None when a newer request of the same call came before this one started, or at once when
-        MAX_WAITING others already wait: decide by silence then. Cancelling the awaiting task
-        takes the request back.
+        Returns None if a newer request of the same call arrived before this one started, or at once
+        if MAX_WAITING others are waiting; then decide by silence. Cancelling the awaiting task
+        withdraws the request.
         """
         if call in self._waiting:
             self._waiting.pop(call)[1].set_result(None)
@@ -119,7 +123,7 @@ class SmartTurn:
                 del self._waiting[call]
 
     async def close(self) -> None:
-        """End the thread after the request it is at; all others get None."""
+        """Stops the thread after the current request; all others get None."""
         for _, answer in self._waiting.values():
             answer.set_result(None)
         self._waiting.clear()

@@ -1,8 +1,7 @@
-"""When somebody speaks: probabilities and levels of 32 ms windows to starts and stops of speech.
+"""Detects starts and stops of speech from probabilities and levels of 32 ms windows.
 
-The model says whether a window sounds like a voice, not whose. A second test keeps out the
-television and the next table: a voice must also stand out of what the line has sounded like for
-the last seconds. Sans-io; time is the sample count of the heard 16 kHz sound.
+The model detects any voice. To exclude a television or people nearby, a voice must also stand out
+from the line's level of the last seconds. Sans-io; time is the sample count of the 16 kHz audio.
 """
 
 from bisect import bisect_left, insort
@@ -17,52 +16,54 @@ _MS = RATE_IN // 1000
 
 @dataclass(frozen=True)
 class SpeechSettings:
-    """Thresholds of `SpeechDetector`. Windows are 32 ms, levels dB."""
+    """Thresholds of `SpeechDetector`. Windows are 32 ms, levels in dB."""
 
     start_probability: float = 0.5
-    """The model's own working point: noise and clicks stay below it, and 39 coughs of 40."""
+    """The model's default threshold: noise, clicks and 39 of 40 coughs stay below it."""
     start_windows: int = 2
-    """One window above the threshold happens inside a breath; two in a row hardly."""
+    """One window above the threshold occurs within a breath, two in a row rarely do."""
     suspect_probability: float = 0.7
-    """One window this sure is worth a pause of the agent's voice, which costs nobody a word."""
+    """A single window of this probability justifies pausing the agent's voice, which loses
+    nothing."""
     suspect_windows: int = 4
-    """A suspicion not confirmed within 128 ms is dismissed: a longer pause would be noticed."""
+    """A suspicion not confirmed within 128 ms is dismissed: a longer pause would be noticeable."""
     stop_probability: float = 0.35
-    """Below the start, or one soft syllable would cut a sentence in two."""
+    """Below the start threshold, since otherwise one soft syllable would split a sentence."""
     stop_windows: int = 6
     """192 ms: longer than the closure of a plosive, shorter than the pause after a sentence."""
     start_margin: float = 10.0
-    """dB above the noise floor at which a voice is the caller's and not the room's."""
+    """Level in dB above the noise floor from which a voice is the caller's rather than the
+    room's."""
     stop_margin: float = 5.0
-    """dB above the noise floor: less than at the start, because voices trail off."""
+    """Level in dB above the noise floor; lower than at the start, because voices trail off."""
     quietest: float = -50.0
-    """dBFS. Softer sound is line noise or crosstalk: callers arrive at -35 to -15."""
+    """Level in dBFS below which sound is line noise or crosstalk; callers are at -35 to -15."""
 
 
 @dataclass(frozen=True)
 class SpeechSuspected:
-    """One window sounds like speech. `SpeechStart` or `SpeechDismissed` follows within 128 ms."""
+    """One window sounds like speech; `SpeechStart` or `SpeechDismissed` follows within 128 ms."""
 
     at_sample: int
 
 
 @dataclass(frozen=True)
 class SpeechDismissed:
-    """What was suspected was no speech."""
+    """The suspected sound was not speech."""
 
     at_sample: int
 
 
 @dataclass(frozen=True)
 class SpeechStart:
-    """Somebody speaks; `at_sample` is the estimated onset, some windows back."""
+    """Speech has started; `at_sample` is the estimated onset, some windows ago."""
 
     at_sample: int
 
 
 @dataclass(frozen=True)
 class SpeechStop:
-    """Nobody speaks any more; `at_sample` is the end of the last voiced window."""
+    """Speech has stopped; `at_sample` is the end of the last voiced window."""
 
     at_sample: int
 
@@ -71,17 +72,18 @@ SpeechEvent = SpeechSuspected | SpeechDismissed | SpeechStart | SpeechStop
 
 
 class NoiseFloor:
-    """The level the line falls back to: the 10th percentile of the last 4 s of windows.
+    """The noise level of the line: the 10th percentile of the last 4 s of windows.
 
-    Running speech pauses for more than a tenth of the time, so a talker does not raise it; a
-    steady noise or a babble of voices does, at the start of a call within half a second.
+    Running speech pauses for more than a tenth of the time, so a speaker does not raise it; steady
+    noise or babble does, within half a second at the start of a call.
     """
 
     WINDOWS = 125
     FIRST = 16
-    """Windows before the percentile means anything; until then the line counts as quiet."""
+    """Windows before the percentile is meaningful; until then the line counts as quiet."""
     LOWEST = -65.0
-    """dBFS. A muted or suppressed line is digital silence; over that everything stands out."""
+    """Minimum level in dBFS: a muted or suppressed line is digital silence, from which everything
+    stands out."""
 
     def __init__(self) -> None:
         self.level = self.LOWEST
@@ -106,12 +108,12 @@ class _Window:
 
 
 class SpeechDetector:
-    """One caller's windows in, events out."""
+    """Turns one caller's windows into events."""
 
     LOOK_BACK = 8
-    """Windows (256 ms) searched for the onset, which the model notices late."""
+    """Windows (256 ms) searched for the onset, which the model detects late."""
     ONSET_RANGE = 25.0
-    """dB below the loudest of them: softer than this is not yet the word."""
+    """Range in dB below the loudest of them; softer windows are before the onset."""
 
     def __init__(self, settings: SpeechSettings | None = None) -> None:
         self._settings = settings or SpeechSettings()
@@ -126,22 +128,24 @@ class SpeechDetector:
 
     @property
     def now(self) -> int:
-        """Sample up to which windows were taken: the model may be late."""
+        """Sample up to which windows have been processed; the model may lag."""
         return self._now
 
     @property
     def silence_ms(self) -> int:
-        """Since the last voiced window; 0 while it is the newest one. Counts from the first
-        sample when nobody has spoken yet."""
+        """Silence in ms since the last voiced window, 0 if that is the newest one; since the first
+        sample if nobody has spoken yet."""
         return (self._now - self._voiced_until) // _MS
 
     @property
     def speech_ms(self) -> int:
-        """From the onset of the present utterance to its last voiced window; 0 in silence."""
+        """Speech in ms from the onset of the current utterance to its last voiced window; 0 in
+        silence."""
         return (self._voiced_until - self._onset) // _MS if self.speaking else 0
 
     def window(self, probability: float, level: float, end_sample: int) -> list[SpeechEvent]:
-        """Take the window that ends at `end_sample`: its chance of speech 0..1, level in dBFS."""
+        """Processes the window that ends at `end_sample`, with its speech probability 0..1 and
+        level in dBFS."""
         self._now = end_sample
         self._past.append(_Window(end_sample - WINDOW, probability, level))
         events = (
@@ -183,7 +187,7 @@ class SpeechDetector:
         return []
 
     def _find_onset(self) -> int:
-        """The start of the earliest window of the unbroken rise that ends now."""
+        """Returns the start of the earliest window of the continuous rise that ends now."""
         onset = self._past[-1].start
         loudest = max(window.level for window in self._past)
         loud = max(self._floor.level + self._settings.stop_margin, loudest - self.ONSET_RANGE)

@@ -1,11 +1,11 @@
 """Silero VAD for all streams of the process: one ONNX session, one thread, one batch at a time.
 
-A window is 512 samples (32 ms at 16 kHz) behind 64 samples of context. A batch takes at most one
-window of each stream that has one (`WindowSource`), and only the inference leaves the loop: windows
-and recurrent state are touched on the loop alone, so nothing here is locked.
+A window is 512 samples (32 ms at 16 kHz) preceded by 64 samples of context. A batch takes at most
+one window of each stream that has one (`WindowSource`). Only the inference leaves the event loop;
+windows and recurrent state are used on the loop only, so there are no locks.
 
-Calls feed 20 ms ticks on the event loop; whoever owns the tick calls `VadBatch.run`. The windows of
-all calls end at the same ticks, so that batches are few and full.
+Calls feed 20 ms ticks on the event loop, and the owner of the tick calls `VadBatch.run`. All calls'
+windows end at the same ticks, so that batches are few and full.
 """
 
 import asyncio
@@ -26,20 +26,22 @@ from offhook.pipeline.speech.vad.vad import WINDOW
 CONTEXT = 64
 STATE = 128
 MAX_CALLS = 256
-"""Of one edge, and windows in a batch. One core carries about 500 calls of VAD."""
+"""Maximum windows of a batch, the calls of an edge. One core runs VAD for about 500 calls."""
 MAX_LATE_WINDOWS = 31
-"""About 1 s (992 ms) a call may wait for a late inference. After that the oldest window is
-dropped and counted: a barge-in judged on older sound would be worse than one judged on less."""
+"""Windows (992 ms) that a call may lag behind. Then the oldest is dropped and counted: a barge-in
+decision on old audio would be worse than one on less audio."""
 QUIET_PROBABILITY = 0.1
 QUIET_WINDOWS = 125
-"""After 4 s of nothing like speech a stream's state is made fresh. Music and long noise leave it
-hard of hearing: after 12 s of music speech was found 28 ms later at the median and 46 ms at the
-95th percentile. Earlier than 4 s, music itself is taken for speech far more often."""
+"""Windows (4 s) without anything like speech after which a stream's state is reset, since music and
+long noise make it less sensitive: after 12 s of music speech was detected 28 ms later at the median
+and 46 ms at the 95th percentile. With a shorter time, music itself is taken for speech far more
+often."""
 SILENT_LEVEL = -60.0
-"""dBFS. Nothing softer counts as speech, whatever its probability (`vad.SpeechSettings`)..."""
+"""Level in dBFS below which nothing counts as speech, whatever its probability
+(`vad.SpeechSettings`)."""
 SILENT_WINDOWS = 4
-"""...so after so many silent windows the model is not asked, until one is louder. It must have
-heard some of the silence: from a state just before it, or a fresh one, speech is found later."""
+"""Silent windows after which the model is skipped until one is louder. It must have processed some
+silence: from the state just before it, or a reset one, speech is detected later."""
 
 FULL_SCALE = np.float32(1 / 32768)
 
@@ -47,13 +49,14 @@ Floats = npt.NDArray[np.float32]
 
 
 class WindowSource(Protocol):
-    """A stream in which speech is to be found."""
+    """A stream to be searched for speech."""
 
     def next_window(self) -> Pcm | None:
-        """The next 512 samples; None: they have not come yet. With more of them it is `ready`."""
+        """Returns the next 512 samples, or None if they have not arrived; call `ready` when there
+        are more."""
 
     def receive_probability(self, probability: float, level: float) -> None:
-        """Of the last window: the chance of speech 0..1 and the level in dBFS."""
+        """Receives the speech probability, 0..1, and the level in dBFS of the last window."""
 
 
 def _silence() -> Floats:
@@ -62,15 +65,15 @@ def _silence() -> Floats:
 
 @dataclass(eq=False)
 class _Memory:
-    """What the model carries from window to window of one stream."""
+    """The model's state of one stream."""
 
     row: Floats = field(default_factory=lambda: np.zeros(CONTEXT + WINDOW, np.float32))
-    """The last window behind its context: the model's input."""
+    """The last window with its context, the model's input."""
     state: Floats = field(default_factory=_silence)
     quiet: int = 0
-    """Windows since something was a little like speech or the state was made fresh."""
+    """Windows since something was slightly like speech, or the state was reset."""
     silent: int = 0
-    """Windows since the last one that was not silent, or since the state was made fresh."""
+    """Consecutive silent windows, or windows since the state was reset."""
 
     def hear(self, window: Pcm) -> None:
         row = self.row
@@ -78,7 +81,7 @@ class _Memory:
         np.multiply(window, FULL_SCALE, out=row[CONTEXT:])
 
     def passes(self, level: float) -> bool:
-        """The model is not asked: the window is one more of silence."""
+        """Returns whether the model is skipped because the window continues a silence."""
         self.silent = self.silent + 1 if level < SILENT_LEVEL else 0
         if self.silent <= SILENT_WINDOWS:
             return False
@@ -93,11 +96,11 @@ class _Memory:
 
 
 class VadStream:
-    """The windows of one call. Made by `VadBatch.open`.
+    """The windows of one call, created by `VadBatch.open`.
 
-    `on_probability(probability, level, end_sample)` is called on the loop, in order: the chance
-    of speech 0..1 and the level in dBFS of the window that ends at `end_sample`, counted at
-    16 kHz from the first sample fed.
+    `on_probability(probability, level, end_sample)` is called on the event loop, in order, with the
+    speech probability 0..1 and the level in dBFS of the window that ends at `end_sample`, counted
+    at 16 kHz from the first sample fed.
     """
 
     def __init__(
@@ -105,19 +108,19 @@ class VadStream:
     ) -> None:
         self.on_probability = on_probability
         self.dropped = 0
-        """Windows never judged because inference was more than MAX_LATE_WINDOWS behind."""
+        """Windows dropped because inference was more than MAX_LATE_WINDOWS behind."""
         self._batch = batch
         # One window more than may wait: the one being filled.
         self._ring = np.zeros((MAX_LATE_WINDOWS + 1) * WINDOW, np.int16)
         self._fed = 0
         self._taken = 0
         self._asked = 0
-        """Where the window ends that is being judged."""
+        """End of the window in progress."""
         self._lead = -1
-        """Zeros before the first sample, for windows that end when those of other calls do."""
+        """Zeros before the first sample, which align its windows with those of other calls."""
 
     def feed(self, pcm: Pcm) -> None:
-        """Take 16 kHz samples, at most one window of them. Never blocks."""
+        """Adds 16 kHz samples, at most one window. Never blocks."""
         if self._lead < 0:
             self._lead = self._fed = self._batch.position % WINDOW
         ring, size = self._ring, len(pcm)
@@ -134,7 +137,7 @@ class VadStream:
             self._batch.ready(self)
 
     def close(self) -> None:
-        """No probability comes after this."""
+        """Ends the stream; no probability follows."""
         self._batch.forget(self)
 
     def next_window(self) -> Pcm | None:
@@ -152,25 +155,26 @@ class VadStream:
 
 
 def _levels(windows: Floats) -> list[float]:
-    """dBFS of each of [n, 512]."""
+    """Returns the level in dBFS of each of [n, 512]."""
     power = np.einsum("ij,ij->i", windows, windows) / np.float32(WINDOW)
     levels: list[float] = (10 * np.log10(power + np.float32(1e-9))).tolist()
     return levels
 
 
 Window = tuple[WindowSource, _Memory, float]
-"""One that is being judged: whose, and its level in dBFS."""
+"""A window in progress: source, state and level in dBFS."""
 
 
 class VadBatch:
-    """The model, and what it carries of each stream. Building it loads the model: 30 ms, once a
-    process. Raises OSError when there is none, ImportError without ONNX Runtime.
+    """The model and its state of each stream. Construction loads the model in 30 ms. Raises OSError
+    if it is missing, ImportError without ONNX Runtime.
 
-    `inline`: a batch of at most so many windows is judged on the event loop."""
+    Batches of at most `inline` windows run on the event loop.
+    """
 
     def __init__(self, inline: int = 0) -> None:
         self.position = 0
-        """Samples of each call's sound that the ticks so far stand for."""
+        """Samples of each call's audio represented by the ticks so far."""
         self._model = OnnxModel("pipecat.audio.vad.data", "silero_vad.onnx")
         self._model.load()
         self._rate = np.array(RATE_IN, np.int64)
@@ -179,34 +183,34 @@ class VadBatch:
         self._busy = False
         self._memories: dict[WindowSource, _Memory] = {}
         self._ready: dict[WindowSource, None] = {}
-        """Those that may have a window, the one that waits longest first."""
+        """Sources that may have a window, longest waiting first."""
 
     def open(self, on_probability: Callable[[float, float, int], None]) -> VadStream:
-        """A call's stream with a fresh state."""
+        """Opens a call's stream with a new state."""
         stream = VadStream(self, on_probability)
         self.watch(stream)
         return stream
 
     def watch(self, source: WindowSource) -> None:
-        """It has a fresh state. `forget` ends it."""
+        """Adds a source with a new state; `forget` removes it."""
         self._memories[source] = _Memory()
 
     def forget(self, source: WindowSource) -> None:
-        """It is told nothing any more."""
+        """Removes a source, which gets no more results."""
         self._memories.pop(source, None)
         self._ready.pop(source, None)
 
     def ready(self, source: WindowSource) -> None:
-        """It may have a window, which the next `judge` takes."""
+        """Marks a source as possibly having a window for the next `judge`."""
         self._ready[source] = None
 
     def run(self) -> None:
-        """20 ms have passed: judge what is complete. On the loop, after the calls' ticks."""
+        """Processes complete windows; call it every 20 ms on the loop, after the calls' ticks."""
         self.position += SAMPLES_IN
         self.judge()
 
     def judge(self) -> None:
-        """Until a batch is under way, or no window is left."""
+        """Starts batches until one is in flight or no window is left."""
         while self._ready and not self._busy:
             ready = list(islice(self._ready, MAX_CALLS))
             for source in ready:
@@ -221,7 +225,7 @@ class VadBatch:
                 self._judge_windows(windows)
 
     def _judge_windows(self, windows: list[tuple[WindowSource, _Memory]]) -> None:
-        """One of each: by the model, or by its silence."""
+        """Processes one window of each source: by the model, or as silence."""
         rows = np.concatenate([memory.row for _, memory in windows]).reshape(-1, CONTEXT + WINDOW)
         asked: list[Window] = []
         passed: list[Window] = []
@@ -250,7 +254,8 @@ class VadBatch:
             self._tell(window, 0.0)
 
     def _infer(self, rows: Floats, states: Floats) -> tuple[Floats, Floats]:
-        """[n, 576] sound and [2, n, 128] states to [n] probabilities and the states after it."""
+        """Runs the model on [n, 576] samples and [2, n, 128] states; returns [n] probabilities and
+        the new states."""
         output, states = self._model.run({"input": rows, "state": states, "sr": self._rate})
         return output[:, 0], states
 
@@ -263,18 +268,18 @@ class VadBatch:
             memory.state = states[:, place : place + 1]
             memory.note(probability)
             self._tell(window, probability)
-        self.judge()  # what was late does not wait for the next tick as well
+        self.judge()  # late windows do not wait for the next tick
 
     def _tell(self, window: Window, probability: float) -> None:
         source, memory, level = window
         if self._memories.get(source) is memory:
             try:
                 source.receive_probability(probability, level)
-            except Exception:  # one stream's fault must not cost the others their windows
+            except Exception:  # an error of one stream must not affect the others
                 logger.exception("a stream failed on its voice activity")
 
     def probabilities(self, pcm: Pcm) -> Floats:
-        """Judge a whole recording at once, without loop or thread.
+        """Processes a whole recording at once, without loop or thread.
 
         `pcm` is 16 kHz; returns one probability for each complete 512-sample window.
         """
@@ -286,7 +291,7 @@ class VadBatch:
         return found
 
     async def close(self) -> None:
-        """End the thread, after the batch it is at."""
+        """Stops the thread after the current batch."""
         self._memories.clear()
         self._ready.clear()
         await asyncio.to_thread(self._thread.shutdown)
