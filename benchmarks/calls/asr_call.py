@@ -39,6 +39,7 @@ from offhook.pipeline.conversation.user_turn_io import (
     PRE_ROLL_MS,
     TurnDetection,
     UserTurnController,
+    UserTurnListener,
 )
 from offhook.pipeline.engine.asr.engine import AsrEngine
 from offhook.pipeline.engine.asr.loading_io import (
@@ -160,7 +161,7 @@ class Turn:
     spans: dict[str, int]
 
 
-class Call:
+class Call(UserTurnListener):
     """The server's side of one call."""
 
     def __init__(
@@ -169,10 +170,12 @@ class Call:
         self.leg = leg
         self.stream = TimedStream(stream, leg)
         self.turns: list[Turn] = []
-        self._hearing = UserTurnController(leg, turn_detection, self.stream, lambda event: None)
-        self._hearing.on_commit = self._commit
+        self._hearing = UserTurnController(
+            leg, turn_detection, self.stream, lambda event: None, lambda occasion: None
+        )
+        self._hearing.listener = self
 
-    def _commit(self, text: str) -> None:
+    def on_commit(self, text: str) -> None:
         now = monotonic()
         self._hearing.reply.busy = False  # nobody answers
         watch = self._hearing.watch

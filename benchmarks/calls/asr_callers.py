@@ -19,6 +19,7 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.opus import OpusSettings
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
+from offhook.media.playout import PlayoutListener
 from offhook.pipeline.speech.vad.vad import WINDOW, SpeechSettings
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 from offhook.signaling.peer_io import PeerLeg, use_addresses
@@ -50,7 +51,7 @@ def lines(speech: Sequence[Pcm]) -> list[Pcm]:
     return [Resampler(RATE_IN, RATE_OUT).process(voiced(vad, pcm)) for pcm in speech]
 
 
-class Caller:
+class Caller(PlayoutListener):
     """Says one line after another, each number of caller from another one on."""
 
     def __init__(self, number: int, lines: Sequence[Pcm]) -> None:
@@ -63,7 +64,7 @@ class Caller:
         self._random = Random(number)
         self._delay = number * GOLDEN_RATIO % 1 * STAGGER_S
         self._written = 0
-        self.leg.playout.on_mark = self._mark
+        self.leg.playout.listener = self
 
     def start(self) -> None:
         self._write(self._hum(self._delay), "begin")
@@ -86,7 +87,7 @@ class Caller:
         samples = packets * SAMPLES_OUT + -after % SAMPLES_OUT
         return np.random.default_rng(samples).integers(-HUM, HUM + 1, samples).astype(np.int16)
 
-    def _mark(self, mark: object, position: int) -> None:
+    def on_mark(self, mark: object, position: int) -> None:
         if mark == "begin":
             self.said.append([])
         self.said[-1].append(monotonic())

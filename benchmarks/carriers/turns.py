@@ -95,7 +95,6 @@ class ByCarrier(ScriptedCall):
         self.far_leg = FarEndLeg(FAR_ENDS[target.provider](), wire)
         self.leg = self.far_leg  # type: ignore[assignment]
         self.leg.listen(self._by_ear.tick)
-        self.leg.on_closed = self._ended
 
     async def run(self) -> CallReport:
         """Raises CallError."""
@@ -117,9 +116,6 @@ class ByCarrier(ScriptedCall):
             await self.far_leg.dial(url, headers)
         except Refused as error:
             raise CallError(str(error)) from error
-
-    def _message(self, text: str) -> None:
-        """There is no such thing on a phone."""
 
 
 class CarrierConversation(ByCarrier, Conversation):

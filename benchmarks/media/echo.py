@@ -135,12 +135,11 @@ async def at_the_packets(url: str, seconds: float) -> list[float]:
     """Round trips in ms. Raises TimeoutError when there is no connection."""
     use_addresses(["127.0.0.1"])
     leg, clock = PacketClient(), PacketClock()
-    connected = asyncio.Event()
-    leg.on_connected = connected.set
     try:
         await leg.accept(await _answer(url, await leg.offer()))
         async with asyncio.timeout(CONNECT_S):
-            await connected.wait()
+            if not await leg.until_connected():
+                raise TimeoutError
         clock.add(leg)
         return await _collect(leg.onsets, leg.ping, seconds)
     finally:

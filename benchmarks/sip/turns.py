@@ -139,7 +139,7 @@ class BargeIns(ScriptedCall):
         if self._sip is None:
             self.leg.listen(self._by_ear.tick)
 
-    def _message(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Not listened to: a phone has no such thing."""
 
     async def _converse(self) -> None:

@@ -30,6 +30,8 @@ from offhook.bench.speech.recordings import TICKS, Packets, resample
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.codec import CodecError
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
+from offhook.media.end_reason import EndReason
+from offhook.media.leg import LegListener
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
 from offhook.media.rtp.rtp import RtpError, RtpPacket, uint16_diff, uint32_add, uint32_diff
 from offhook.media.rtp.sender import AudioSender
@@ -265,8 +267,6 @@ class LoadLeg(ReplayLeg):
     async def call(self, http: aiohttp.ClientSession, url: str) -> bool:
         """Connects; returns False if the server refuses. Raises TimeoutError without a
         connection."""
-        connected = asyncio.Event()
-        self.on_connected = connected.set
         offer = {"sdp": await self.offer(), "type": "offer"}
         async with http.post(urljoin(url, "/api/offer"), json=offer) as response:
             if response.status != 200:
@@ -274,7 +274,8 @@ class LoadLeg(ReplayLeg):
             answer = await response.json()
         await self.accept(answer["sdp"])
         async with asyncio.timeout(CONNECT_S):
-            await connected.wait()
+            if not await self.until_connected():
+                raise TimeoutError
         about = {"version": "2.1.0", "about": {"library": "offhook bench"}}
         ready = {"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": about}
         self.send_message(json.dumps(ready))
@@ -327,7 +328,7 @@ async def lines() -> list[Packets]:
     return [encode(pcm) for pcm in speech]
 
 
-class Load:
+class Load(LegListener):
     """The calls of this process."""
 
     def __init__(self, url: str) -> None:
@@ -365,11 +366,11 @@ class Load:
             await leg.hang_up("refused")
             return False
         self._legs.append(leg)
-        leg.on_closed = self._hung_up
+        leg.listener = self
         self._clock.add(leg)
         return True
 
-    def _hung_up(self, reason: str) -> None:
+    def on_closed(self, reason: EndReason) -> None:
         self.counts.hung_up += 1
 
     def measure(self) -> None:
@@ -400,7 +401,7 @@ class Load:
 
     async def hang_up(self) -> None:
         for leg in self._legs:
-            leg.on_closed = lambda reason: None
+            leg.listener = LegListener()
             self._clock.remove(leg)
         await asyncio.gather(*(leg.hang_up("goodbye") for leg in self._legs))
 

@@ -242,9 +242,9 @@ class Trials(ScriptedCall):
             await asyncio.sleep(0.005)
         return None
 
-    def _message(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         count = len(self.report.events)
-        super()._message(text)
+        super().on_message(text)
         for event in self.report.events[count:]:
             event["time"] = asyncio.get_running_loop().time()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from loguru import logger
 
 from offhook.media.codecs.resample import Resampler
-from offhook.media.leg import Leg, LegError
+from offhook.media.leg import Leg, LegError, LegListener
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
 
 MAX_QUEUED = 2 * SAMPLES_OUT
@@ -15,7 +15,7 @@ that stood still has gathered is not made up for, as it would delay the talk for
 
 class Bridge:
     """Joins two legs from now until `close`. Sound still queued in their playouts is said first:
-    flush them if it shall not be. The legs' `on_dtmf` are the bridge's meanwhile."""
+    flush them if it shall not be. The bridge is the legs' listener meanwhile."""
 
     def __init__(self, a: Leg, b: Leg) -> None:
         self._ways = (_Way(a, b), _Way(b, a))
@@ -26,14 +26,14 @@ class Bridge:
             way.close()
 
 
-class _Way:
+class _Way(LegListener):
     """What one leg hears and presses, to the other."""
 
     def __init__(self, heard: Leg, said: Leg) -> None:
         self._heard, self._said = heard, said
         self._resampler = Resampler(RATE_IN, RATE_OUT)
-        self._on_dtmf = heard.on_dtmf
-        heard.on_dtmf = self._press
+        self._listener = heard.listener
+        heard.listener = self
         said.playout.begin()
         self._stop: Callable[[], None] | None = heard.listen(self._hear)
 
@@ -42,7 +42,14 @@ class _Way:
         if self._said.playout.queued < MAX_QUEUED:
             self._said.playout.write(sound)
 
-    def _press(self, digit: str) -> None:
+    def on_held(self, held: bool) -> None:
+        """Who holds a line has what is said on it wait."""
+        if held:
+            self._heard.playout.pause()
+        else:
+            self._heard.playout.resume()
+
+    def on_dtmf(self, digit: str) -> None:
         try:
             self._said.send_dtmf(digit)
         except LegError as error:
@@ -53,4 +60,4 @@ class _Way:
             self._stop()
             self._stop = None
             self._said.playout.end()
-            self._heard.on_dtmf = self._on_dtmf
+            self._heard.listener = self._listener

@@ -18,7 +18,7 @@ from offhook.media.end_reason import EndReason
 from offhook.media.pcm import PACKET_MS, SAMPLES_IN, Pcm
 from offhook.media.playout import Playout
 
-Listener = Callable[[Pcm, Pcm | None, float], None]
+TickListener = Callable[[Pcm, Pcm | None, float], None]
 """Called once a tick with what was heard (320 samples), what was said (480 samples or None) and
 the time. Runs on the packet clock: it must return within microseconds and never raise."""
 
@@ -72,6 +72,35 @@ class LegStatistics:
         return asdict(self)
 
 
+class LegListener:
+    """Told what happens on a line besides its sound. Each method does nothing unless overridden."""
+
+    def on_connected(self) -> None:
+        """The line is up. Called once."""
+
+    def on_closed(self, reason: EndReason) -> None:
+        """The line is down. Called once."""
+
+    def on_message(self, text: str) -> None:
+        """The caller's program sent a text (over the data channel of WebRTC)."""
+
+    def on_dtmf(self, digit: str) -> None:
+        """A key was pressed: one of 0-9 * # A-D. Called once for each press, as it begins."""
+
+    def on_held(self, held: bool) -> None:
+        """The far end has put the line on hold, or has taken it back."""
+
+
+class _UnreadMessages(LegListener):
+    """Keeps the newest messages of a line that nobody listens to yet."""
+
+    def __init__(self) -> None:
+        self.texts: deque[str] = deque(maxlen=UNREAD_MESSAGES)
+
+    def on_message(self, text: str) -> None:
+        self.texts.append(text)
+
+
 class Leg(ABC):
     """One caller's line: sound in, sound out, key presses, messages, hold, transfer, hang-up."""
 
@@ -85,32 +114,25 @@ class Leg(ABC):
         self.closed: EndReason | None = None
         """Why the line ended; None while it is up."""
         self.connected = False
-        self.on_connected: Callable[[], None] = lambda: None
-        self.on_tick: Callable[[], None] = lambda: None
-        """A tick begins: whoever reads for the line gives it what came since the last."""
-        self.on_closed: Callable[[EndReason], None] = lambda reason: None
-        self._unread: deque[str] = deque(maxlen=UNREAD_MESSAGES)
-        self.on_message: Callable[[str], None] = self._unread.append
-        """Text from the caller's program (the data channel of WebRTC)."""
-        self.on_dtmf: Callable[[str], None] = lambda digit: None
-        """A key was pressed: one of 0-9 * # A-D, told once, as its press begins."""
         self.held = False
         """The far end has put the line on hold."""
-        self.on_held: Callable[[bool], None] = lambda held: None
+        self._unread = _UnreadMessages()
+        self.listener: LegListener = self._unread
+        """Told what happens from now on; `attach` also tells what has happened before."""
         self._settled = asyncio.Event()
         """The line came up, or never will."""
         self._down = asyncio.Event()
-        self._listeners: list[Listener] = []
+        self._listeners: list[TickListener] = []
         self._readers: list[asyncio.Queue[Pcm | None]] = []
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
+    def listen(self, listener: TickListener) -> Callable[[], None]:
         """Hear every tick from now on; the returned function stops it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def catch_up(self) -> None:
-        """20 ms pass: what came is read. Called by the packet clock only, before `hear`."""
-        self.on_tick()
+    def catch_up(self) -> None:  # noqa: B027 -- most lines have nothing waiting
+        """20 ms pass: a line whose packets wait somewhere reads them. Called by the packet clock
+        only, before `hear`."""
 
     def hear(self, now: float) -> None:
         """20 ms pass, first half: what came. Called by the packet clock only."""
@@ -164,7 +186,7 @@ class Leg(ABC):
         if not self.connected:
             self.connected = True
             self._settled.set()
-            self.on_connected()
+            self.listener.on_connected()
 
     def close(self, reason: str) -> None:
         """The line is down: tell whoever listens, once."""
@@ -174,19 +196,25 @@ class Leg(ABC):
                 _put(queue, None)
             self._settled.set()
             self._down.set()
-            self.on_closed(self.closed)
+            self.listener.on_closed(self.closed)
 
     async def until_connected(self) -> bool:
         """Waits until the line is up, or down before it ever was; whether it is up."""
         await self._settled.wait()
         return self.connected and self.closed is None
 
-    def read_messages(self, reader: Callable[[str], None]) -> None:
-        """From now on `reader` is told what the caller's program sends, and what it has sent
-        before anybody read."""
-        self.on_message = reader
-        while self._unread:
-            reader(self._unread.popleft())
+    def attach(self, listener: LegListener) -> None:
+        """Make it the listener, and tell it what has happened before: that the line is on hold, up
+        or down, and the messages that nobody has read."""
+        self.listener = listener
+        if self.held:
+            listener.on_held(True)
+        if self.connected:
+            listener.on_connected()
+        while self._unread.texts:
+            listener.on_message(self._unread.texts.popleft())
+        if self.closed is not None:
+            listener.on_closed(self.closed)
 
     async def until_closed(self) -> EndReason:
         """Waits until the line is down; why, it says."""
@@ -198,7 +226,7 @@ class Leg(ABC):
         """The far end put the line on hold or took it back: tell whoever listens, once."""
         if held is not self.held:
             self.held = held
-            self.on_held(held)
+            self.listener.on_held(held)
 
     def send_dtmf(self, digits: str) -> None:
         """Press keys, 0-9 * # A-D, one after the other and after those not yet sent; "," waits

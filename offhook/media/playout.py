@@ -62,10 +62,29 @@ class Flushed:
     """Their marks, in order."""
 
 
+class PlayoutListener:
+    """Told what becomes of the sound queued. Each method does nothing unless overridden."""
+
+    def on_started(self) -> None:
+        """The first packet of sound after IDLE is about to be sent."""
+
+    def on_stopped(self) -> None:
+        """What had started is over: all was sent, or it was flushed."""
+
+    def on_mark(self, mark: object, position: int) -> None:
+        """A mark was passed: all sound before it is sent. `position` is the value of `sent` at its
+        place in the sound."""
+
+    def on_dropped(self, marks: Sequence[object]) -> None:
+        """A flush dropped these marks, at least one, in order."""
+
+
 class Playout:
     """What one call is to say, 24 kHz mono. Sans-io: the packet clock calls `take` each 20 ms."""
 
-    def __init__(self, limit_ms: int = LIMIT_MS) -> None:
+    def __init__(self, limit_ms: int = LIMIT_MS, on_cut: Callable[[], None] = lambda: None) -> None:
+        """`on_cut` is called by `pause` and `flush` as soon as what is queued is not to be heard
+        now: what was sent ahead has to be taken back."""
         self.state = PlayoutState.IDLE
         self.sent = 0
         """Samples of written sound sent; padding and fades that are said again do not count."""
@@ -73,17 +92,8 @@ class Playout:
         """Samples written and waiting."""
         self.underruns = 0
         """How often the sound ran dry within an utterance."""
-        self.on_started: Callable[[], None] = lambda: None
-        """The first packet of sound after IDLE is about to be sent."""
-        self.on_stopped: Callable[[], None] = lambda: None
-        """What had started is over: all was sent, or it was flushed."""
-        self.on_mark: Callable[[object, int], None] = lambda mark, position: None
-        """Called from `take` with a mark and the value of `sent` at its place in the sound."""
-        self.on_dropped: Callable[[Sequence[object]], None] = lambda marks: None
-        """Called from `flush` with the marks it drops, in order, if any."""
-        self.on_cut: Callable[[], None] = lambda: None
-        """Called from `pause` and from `flush` as soon as what is queued is not to be heard now:
-        what was sent ahead has to be taken back."""
+        self.listener = PlayoutListener()
+        self.on_cut = on_cut
         self._limit = limit_ms * RATE_OUT // 1000
         self._chunks: deque[Pcm] = deque()
         self._offset = 0
@@ -161,7 +171,7 @@ class Playout:
         self._began = None
         self.on_cut()
         if flushed.dropped_marks:
-            self.on_dropped(flushed.dropped_marks)
+            self.listener.on_dropped(flushed.dropped_marks)
         self._stop()
         return flushed
 
@@ -182,7 +192,7 @@ class Playout:
         packet = self._packet()
         while self._marks and self._marks[0][0] <= self.sent:
             position, mark = self._marks.popleft()
-            self.on_mark(mark, position)
+            self.listener.on_mark(mark, position)
         return packet
 
     def _packet(self) -> Pcm | None:
@@ -208,14 +218,14 @@ class Playout:
     def _start(self) -> None:
         self.state = PlayoutState.PLAYING
         self._started = True
-        self.on_started()
+        self.listener.on_started()
 
     def _stop(self) -> None:
         self.state = PlayoutState.IDLE
         self._up = self._cut = False
         if self._started:
             self._started = False
-            self.on_stopped()
+            self.listener.on_stopped()
 
     def _next(self) -> Pcm:
         """Send up to a packet of what is queued."""

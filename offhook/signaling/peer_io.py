@@ -378,7 +378,7 @@ class PeerLeg(RtpLeg):
             self._alive_at = monotonic()
             self.send_message(PONG)
         elif message != PONG:
-            self.on_message(message)
+            self.listener.on_message(message)
 
     def send_message(self, text: str) -> bool:
         channel = self._channel

@@ -26,6 +26,7 @@ from offhook.telephony.sip.media.rtp_ports_io import Receiver, RtpPorts
 from tests.fuzz.leftovers import sizes
 from tests.fuzz.phone import Phone, spoil
 from tests.fuzz.result import MAX_MESSAGE_MS, Result, resident_kb
+from tests.support.listening import Listening
 
 US = "192.0.2.1"
 TICK = 0.02
@@ -121,7 +122,7 @@ class Call:
         settings = MediaSettings(codecs, srtp="optional" if chance.random() < 0.8 else "off")
         self.leg = SipLeg("fuzz", settings, self._ports, US)
         self.leg.listen(self._heard)
-        self.leg.on_dtmf = lambda digit: result.counts.update(["keys"])
+        self.leg.listener = Listening(on_dtmf=lambda digit: result.counts.update(["keys"]))
         self.leg.control = Control()
         self._spoiled = chance.choice(SPOILED)
         self._on_way: list[tuple[float, int, bytes, bool, Address]] = []

@@ -9,6 +9,7 @@ from offhook.media.codecs.g722 import G722Decoder, G722Encoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
+from tests.support.listening import Listening
 
 PCMU, PCMA, G722, CN, OPUS, EVENT = 0, 8, 9, 13, 96, 101
 DECODERS = {PCMU: PcmuDecoder, PCMA: PcmaDecoder, G722: G722Decoder, OPUS: OpusDecoder}
@@ -55,7 +56,7 @@ class Line(RtpLeg):
         self.now = 0.0
         self.sent, self.reports, self.digits, self.heard = [], [], [], []
         self.lost = lambda packet: False
-        self.on_dtmf = self.digits.append
+        self.listener = Listening(on_dtmf=self.digits.append)
         self.listen(lambda heard, said, now: self.heard.append(heard))
         if format is not None:
             self._open(format, ssrc, 0.0)

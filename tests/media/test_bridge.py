@@ -8,6 +8,7 @@ import pytest
 from offhook.media.bridge import Bridge
 from offhook.media.pcm import SAMPLES_OUT, dbfs
 from tests.media.lines import FULL, NARROW, WIDE, Line, tone
+from tests.support.listening import Listening
 
 
 class Call:
@@ -123,8 +124,9 @@ def test_a_line_that_runs_dry_is_still_speaking_and_when_parted_is_not(calls):
     """Whoever watches the playout is told of one beginning and one end."""
     a, b = calls
     told = []
-    b.line.playout.on_started = lambda: told.append("started")
-    b.line.playout.on_stopped = lambda: told.append("stopped")
+    b.line.playout.listener = Listening(
+        on_started=lambda: told.append("started"), on_stopped=lambda: told.append("stopped")
+    )
     bridge = Bridge(a.line, b.line)
     run(calls, 20)
     for _ in range(5):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from offhook.media.clock_io import CATCH_UP_TICKS, PHASE_S, PHASES, PacketClock
 from offhook.media.leg import Leg, LegStatistics
 from offhook.media.pcm import SAMPLES_IN
+from tests.support.listening import Listening
 
 TICK = 0.02
 TIMER = 0.0021
@@ -198,7 +199,7 @@ def test_a_leg_may_leave_within_a_tick(loop):
 def test_a_leg_that_fails_is_closed_and_the_others_go_on(loop, caplog):
     _, legs = clocked(loop, PHASES + 1)
     told = []
-    legs[0].on_closed = told.append
+    legs[0].listener = Listening(on_closed=told.append)
 
     def fail(heard, said, now):
         raise ZeroDivisionError("codec")

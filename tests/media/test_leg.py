@@ -14,6 +14,7 @@ from offhook.media.leg import (
     LegStatistics,
 )
 from offhook.media.pcm import SAMPLES_IN, SAMPLES_OUT
+from tests.support.listening import Listening
 
 
 class CountingLeg(Leg):
@@ -74,8 +75,7 @@ def test_a_listener_stops_by_itself_and_from_within(leg):
 
 def test_connecting_and_closing_are_told_once(leg):
     told = []
-    leg.on_connected = lambda: told.append("up")
-    leg.on_closed = told.append
+    leg.listener = Listening(on_connected=lambda: told.append("up"), on_closed=told.append)
     for _ in range(2):
         leg.connect()
         leg.close("first")
@@ -86,7 +86,7 @@ def test_connecting_and_closing_are_told_once(leg):
 
 def test_hold_by_the_far_end_is_told_when_it_changes(leg):
     told = []
-    leg.on_held = told.append
+    leg.listener = Listening(on_held=told.append)
     for held in (False, True, True, False, False):
         leg.set_held(held)
         assert leg.held is held
@@ -180,10 +180,10 @@ def test_statistics_go_into_json_as_they_are():
 
 def test_messages_wait_for_whoever_reads_them(leg):
     for number in range(UNREAD_MESSAGES + 2):
-        leg.on_message(str(number))
+        leg.listener.on_message(str(number))
     read = []
-    leg.read_messages(read.append)
-    leg.on_message("last")
+    leg.attach(Listening(on_message=read.append))
+    leg.listener.on_message("last")
     assert read == [*map(str, range(2, UNREAD_MESSAGES + 2)), "last"]
 
 

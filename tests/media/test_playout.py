@@ -14,6 +14,7 @@ from offhook.media.playout import (
     PlayoutFull,
     PlayoutState,
 )
+from tests.support.listening import Listening
 
 TONE_HZ = 440
 TONE_STEP = 32767 * 2 * np.pi * TONE_HZ / RATE_OUT
@@ -43,10 +44,12 @@ class Log:
 
     def __init__(self, playout):
         self.events = []
-        playout.on_started = lambda: self.events.append("started")
-        playout.on_stopped = lambda: self.events.append("stopped")
-        playout.on_dropped = lambda marks: self.events.append(["dropped", *marks])
-        playout.on_mark = lambda mark, position: self.events.append((mark, position))
+        playout.listener = Listening(
+            on_started=lambda: self.events.append("started"),
+            on_stopped=lambda: self.events.append("stopped"),
+            on_dropped=lambda marks: self.events.append(["dropped", *marks]),
+            on_mark=lambda mark, position: self.events.append((mark, position)),
+        )
 
 
 def test_an_utterance_is_sent_whole_with_its_tail_padded():

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from offhook.media.playout import FADE_SAMPLES, Playout, PlayoutState
 from tests.media.test_playout import COMMANDS, line, ramp, tone
+from tests.support.listening import Listening
 
 
 def cuts(playout):
@@ -68,8 +69,9 @@ def test_a_cut_is_told_within_the_call_that_makes_it():
     assert len(seen) == 1
     order = []
     playout.on_cut = lambda: order.append("cut")
-    playout.on_dropped = lambda marks: order.append("dropped")
-    playout.on_stopped = lambda: order.append("stopped")
+    playout.listener = Listening(
+        on_dropped=lambda marks: order.append("dropped"), on_stopped=lambda: order.append("stopped")
+    )
     playout.write(ramp(0, 10), mark="m")
     playout.flush()
     assert order == ["cut", "dropped", "stopped"]

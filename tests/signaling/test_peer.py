@@ -31,6 +31,7 @@ from offhook.signaling.peer_io import (
     PeerLeg,
     on_malformed_stun,
 )
+from tests.support.listening import Listening
 
 pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
 
@@ -272,7 +273,7 @@ async def test_the_telephone_events_of_an_offer_are_answered_and_used(browser):
     offered, used = EVENTS[browser]
     caller, callee = PeerLeg("caller"), PeerLeg("callee")
     keys, answers = [], []
-    callee.on_dtmf = keys.append
+    callee.listener = Listening(on_dtmf=keys.append)
     answer = callee.answer
 
     async def noted(sdp):
@@ -312,7 +313,8 @@ async def test_messages_go_both_ways_and_wait_for_the_channel():
     not."""
     caller, callee = PeerLeg("caller"), PeerLeg("callee")
     got, back = [], []
-    caller.on_message, callee.on_message = got.append, back.append
+    caller.listener = Listening(on_message=got.append)
+    callee.listener = Listening(on_message=back.append)
     for number in range(MESSAGE_BACKLOG + 6):
         assert not callee.send_message(str(number))
     async with call(caller=caller, callee=callee):
@@ -333,7 +335,7 @@ async def test_datagrams_fit_a_path_of_1280_bytes():
         inner = connection.data_received
         connection.data_received = lambda data, at: (sizes.append(len(data)), inner(data, at))
         got = []
-        callee.on_message = got.append
+        callee.listener = Listening(on_message=got.append)
         caller.send_message("x" * 20_000)
         await until(lambda: got)
     assert max(sizes) <= 1280 - 40 - 8
@@ -343,7 +345,7 @@ async def test_datagrams_fit_a_path_of_1280_bytes():
 async def test_a_peer_that_does_not_read_stops_getting_messages():
     async with call() as (caller, callee):
         got = []
-        caller.on_message = got.append
+        caller.listener = Listening(on_message=got.append)
         callee.send_message("ready")
         await until(lambda: got)
         caller._pc.sctp.transport.transport._connection.data_received = lambda data, at: None
@@ -362,7 +364,7 @@ async def test_hanging_up_is_noticed_at_the_other_end(first):
     async with call() as legs:
         told = []
         other = legs[1 - first]
-        other.on_closed = told.append
+        other.listener = Listening(on_closed=told.append)
         await legs[first].hang_up("goodbye")
         await until(lambda: other.closed, 1.0)
         assert told == ["the caller hung up"]
@@ -373,7 +375,7 @@ async def test_the_last_message_arrives_before_the_line_goes():
     """The page learns why the call ended."""
     async with call() as (caller, callee):
         got = []
-        caller.on_message = got.append
+        caller.listener = Listening(on_message=got.append)
         callee.send_message("ready")
         await until(lambda: got)
         for number in range(20):
@@ -393,7 +395,7 @@ async def test_a_dtls_goodbye_without_rtcp_is_enough():
 async def test_hanging_up_twice_at_once_and_again_is_hanging_up_once():
     async with call() as (caller, _):
         told = []
-        caller.on_closed = told.append
+        caller.listener = Listening(on_closed=told.append)
         await asyncio.gather(caller.hang_up("one"), caller.hang_up("two"))
         await caller.hang_up("three")
         assert told == ["one"]
@@ -426,7 +428,7 @@ async def _swallow(data):
 async def test_pings_alone_hold_the_line_and_are_no_messages():
     callee = PeerLeg("callee", ping_timeout=0.3)
     got = []
-    callee.on_message = got.append
+    callee.listener = Listening(on_message=got.append)
     async with call(ticking=False, callee=callee) as (caller, _):
         for _ in range(10):
             caller.send_message("ping: 1")

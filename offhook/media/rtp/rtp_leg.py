@@ -163,7 +163,7 @@ class RtpLeg(Leg):
         if reception is None or reception.ssrc == packet.ssrc:
             self._rtcp.receive_rtp(packet.ssrc, packet.sequence_number, None, now)
         for digit in self._events.receive(packet):
-            self.on_dtmf(digit)
+            self.listener.on_dtmf(digit)
 
     def receive_rtcp(self, data: bytes, now: float) -> None:
         """One unprotected RTCP datagram. Malformed ones are counted and dropped."""

@@ -52,7 +52,7 @@ from offhook.pipeline.conversation.events import (
 from offhook.pipeline.conversation.rtvi_io import Rtvi
 from offhook.pipeline.conversation.sentences import USUAL_LANGUAGE, Occasion, sentence
 from offhook.pipeline.conversation.services_io import OffhookSTT, OffhookTTS
-from offhook.pipeline.conversation.transport_io import HeardFrame, LegInput, LegOutput, LegTransport
+from offhook.pipeline.conversation.transport_io import HeardFrame, LegTransport, TransportListener
 from offhook.pipeline.conversation.user_turn_io import TurnDetection, UserTurnController
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Recognizer, StreamOptions
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
@@ -110,7 +110,7 @@ Absence = Literal["held", "on hold", "being transferred"]
 """Why the caller is not there: the far end holds the line, or the agent does, or is leaving."""
 
 
-class Call:
+class Call(TransportListener):
     """Runs from the answer to the goodbye. `run` returns when all is torn down.
 
     A transfer ends the agent's part. The line may stay up then, as a bridge between the caller and
@@ -147,8 +147,7 @@ class Call:
         self.context = LLMContext(tools=self._agent.tools) if self._agent.tools else LLMContext()
         self._hearing: UserTurnController
         self._stt: OffhookSTT
-        self._line: LegInput
-        self._output: LegOutput
+        self._transport: LegTransport
         self._worker: PipelineWorker
 
     def emit(self, event: Event) -> None:
@@ -277,10 +276,12 @@ class Call:
         """How the next keys of the caller make a turn."""
         self._hearing.digits.expect(terms)
 
-    # --- hold ---
+    # --- keys, and hold by the far end ---
 
-    def _held(self, held: bool) -> None:
-        """By the far end."""
+    def on_key(self, key: str) -> None:
+        self._hearing.press(key)
+
+    def on_held(self, held: bool) -> None:
         if held:
             self._leave("held")
             self.emit(CallHeld(self.leg.heard_ms, "caller"))
@@ -314,10 +315,8 @@ class Call:
         engines = self._engines
         stream = await engines.recognizer.open(engines.hearing)
         hearing = self._hearing = UserTurnController(
-            self.leg, engines.turn_detection, stream, self.emit
+            self.leg, engines.turn_detection, stream, self.emit, self._excuse
         )
-        hearing.on_late = lambda: self._excuse(Occasion.WAIT)
-        hearing.on_lost = lambda: self._excuse(Occasion.NOT_HEARD)
         self._worker = self._build(hearing)
         names = self._agent.name, engines.recognizer.name, engines.synthesizer.name
         self.emit(CallStarted(self.leg.heard_ms, *names, **as_dict(self.leg.info)))
@@ -332,11 +331,10 @@ class Call:
             raise
         finally:
             await self._settle()
-            self._line.on_key = lambda key: None
-            self._line.on_held = lambda held: None
+            self._transport.listener = TransportListener()
             await hearing.close()
             if self._transferred:
-                self._output.handed_over = True
+                self._transport.output().handed_over = True
             else:
                 # While the line is up, so that the caller's program is told why it ends.
                 await self._end()
@@ -370,11 +368,8 @@ class Call:
     def _build(self, hearing: UserTurnController) -> PipelineWorker:
         leg, engines = self.leg, self._engines
         transport = LegTransport(leg, TransportParams(audio_out_enabled=True))
-        self._line = transport.input()
-        self._line.on_key, self._line.on_held = hearing.press, self._held
-        output = self._output = transport.output()
-        output.reply = hearing.reply
-        output.on_first_packet = lambda: self._first_packet(hearing)
+        self._transport, transport.listener = transport, self
+        transport.output().reply = hearing.reply
         self._stt = OffhookSTT(hearing)
         idle = IDLE_S if self._agent.on_idle is not None else 0
         user, assistant = LLMContextAggregatorPair(
@@ -392,7 +387,7 @@ class Call:
                 user,
                 *self._processors(),
                 OffhookTTS(engines.synthesizer, hearing, engines.speaking),
-                output,
+                transport.output(),
                 assistant,
             ]
         )
@@ -462,9 +457,9 @@ class Call:
         agent = self._agent
         return [agent.processor, agent.standby] if agent.standby else [agent.processor]
 
-    def _first_packet(self, hearing: UserTurnController) -> None:
-        """The first sound of a reply goes out: the turn's latency is known."""
-        watch = hearing.watch
+    def on_first_packet(self) -> None:
+        """The turn's latency is known."""
+        watch = self._hearing.watch
         if watch.turn and not watch.complete:
             watch.stamp("first_packet", monotonic())
             latency = watch.latency(self.leg.heard_ms)

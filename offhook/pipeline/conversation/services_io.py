@@ -43,7 +43,7 @@ from pipecat.utils.context.aggregated_frame_sequencer import (
 from pipecat.utils.time import time_now_iso8601
 
 from offhook.media.pcm import RATE_OUT
-from offhook.pipeline.conversation.user_turn_io import UserTurnController
+from offhook.pipeline.conversation.user_turn_io import UserTurnController, UserTurnListener
 from offhook.pipeline.speech.recognizer import EngineError
 from offhook.pipeline.speech.synthesizer import (
     DEFAULT_VOICE,
@@ -63,7 +63,7 @@ REPLY_SILENCE_S = 1000
 worker may load, for the reply waits for it."""
 
 
-class OffhookSTT(STTService):
+class OffhookSTT(STTService, UserTurnListener):
     """What `UserTurnController` decides, as Pipecat frames. The sound itself does not cross
     Pipecat: the leg is listened to directly."""
 
@@ -74,10 +74,7 @@ class OffhookSTT(STTService):
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue(FRAME_QUEUE)
         self._task: asyncio.Task[None] | None = None
         self._turn_open = False
-        hearing.on_words = self._words
-        hearing.on_keys = self._open_turn
-        hearing.on_commit = self._commit
-        hearing.on_interrupt = lambda: self.queue(None)
+        hearing.listener = self
 
     def service_metadata_frame(self) -> STTMetadataFrame:
         frame = super().service_metadata_frame()
@@ -110,22 +107,25 @@ class OffhookSTT(STTService):
             self._frames.get_nowait()
         self._frames.put_nowait(frame)
 
-    def _open_turn(self) -> None:
+    def on_keys(self) -> None:
         if not self._turn_open:
             self._turn_open = True
             self.queue(ProposedUserStartedSpeakingFrame())
 
-    def _words(self, text: str) -> None:
-        self._open_turn()
+    def on_words(self, text: str) -> None:
+        self.on_keys()
         if self._frames.qsize() < FRAME_QUEUE // 2:
             self.queue(InterimTranscriptionFrame(text, "caller", time_now_iso8601()))
 
-    def _commit(self, text: str) -> None:
-        self._open_turn()
+    def on_commit(self, text: str) -> None:
+        self.on_keys()
         self._turn_open = False
         final = TranscriptionFrame(text, "caller", time_now_iso8601(), finalized=True)
         self.queue(final)
         self.queue(ProposedUserStoppedSpeakingFrame())
+
+    def on_interrupt(self) -> None:
+        self.queue(None)
 
     async def _push_frames(self) -> None:
         while True:

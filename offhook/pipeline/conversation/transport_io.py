@@ -9,7 +9,7 @@ context holds the words that were said, not the words that were made.
 import asyncio
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,8 +48,10 @@ from pipecat.transports.base_input import BaseInputTransport
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import BaseTransport, TransportParams
 
-from offhook.media.leg import Leg, LegError
+from offhook.media.end_reason import EndReason
+from offhook.media.leg import Leg, LegError, LegListener
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
+from offhook.media.playout import PlayoutListener
 from offhook.pipeline.conversation.reply import Reply
 
 FRAME_MS = 80
@@ -78,16 +80,27 @@ class HeardFrame(ControlFrame):
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class LegInput(BaseInputTransport):
+class TransportListener:
+    """Told at once what else comes through the pipeline as frames. Each method does nothing unless
+    overridden."""
+
+    def on_key(self, key: str) -> None:
+        """The caller pressed a key: one of 0-9 * # A-D."""
+
+    def on_held(self, held: bool) -> None:
+        """The far end has put the line on hold, or has taken it back."""
+
+    def on_first_packet(self) -> None:
+        """The first sound of a reply is about to be sent."""
+
+
+class LegInput(BaseInputTransport, LegListener):
     """What the caller says and sends, as Pipecat frames; and the life of the line, as events."""
 
-    def __init__(self, leg: Leg, params: TransportParams, **kwargs: Any) -> None:
+    def __init__(self, transport: "LegTransport", params: TransportParams, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
-        self._leg = leg
-        self.on_event: Callable[..., Awaitable[None]] = _nobody
-        self.on_key: Callable[[str], None] = lambda key: None
-        """Told of a key at once; the pipeline is by a frame."""
-        self.on_held: Callable[[bool], None] = lambda held: None
+        self._transport = transport
+        self._leg = transport.leg
         self._happened: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -96,18 +109,7 @@ class LegInput(BaseInputTransport):
         await self.set_transport_ready(frame)
         if self._tasks:
             return
-        leg = self._leg
-        leg.on_dtmf = self._on_key
-        leg.on_held = self._on_hold
-        if leg.held:
-            self._on_hold(True)
-        leg.on_connected = lambda: self._happened.put_nowait(("connected", None))
-        leg.on_closed = lambda reason: self._happened.put_nowait(("closed", reason))
-        if leg.connected:
-            leg.on_connected()
-        leg.read_messages(self._on_message)
-        if leg.closed is not None:
-            leg.on_closed(leg.closed)
+        self._leg.attach(self)
         self._tasks.append(self.create_task(self._report()))
         if self._params.audio_in_enabled:
             self._tasks.append(self.create_task(self._pump()))
@@ -137,23 +139,29 @@ class LegInput(BaseInputTransport):
                 pcm = resample.resample_chunk(pcm)
             await self.push_audio_frame(InputAudioRawFrame(pcm.tobytes(), rate, 1))
 
-    def _on_key(self, key: str) -> None:
-        button = _BUTTONS.get(key)
+    def on_connected(self) -> None:
+        self._happened.put_nowait(("connected", None))
+
+    def on_closed(self, reason: EndReason) -> None:
+        self._happened.put_nowait(("closed", reason))
+
+    def on_dtmf(self, digit: str) -> None:
+        button = _BUTTONS.get(digit)
         if button is not None and self._happened.qsize() < MESSAGE_QUEUE:
             self._happened.put_nowait(("key", button))
         else:  # Pipecat has no A to D
-            logger.debug("{}: x key {}: not for the pipeline", self._leg.call_id, key)
-        self.on_key(key)
+            logger.debug("{}: x key {}: not for the pipeline", self._leg.call_id, digit)
+        self._transport.listener.on_key(digit)
 
-    def _on_hold(self, held: bool) -> None:
+    def on_held(self, held: bool) -> None:
         """What is being said waits until the far end is back."""
         if held:
             self._leg.playout.pause()
         else:
             self._leg.playout.resume()
-        self.on_held(held)
+        self._transport.listener.on_held(held)
 
-    def _on_message(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         """Text from the caller's program: JSON, or an answer that says what is wrong with it."""
         try:
             message = json.loads(text)
@@ -179,27 +187,24 @@ class LegInput(BaseInputTransport):
         while True:
             match await self._happened.get():
                 case "connected", _:
-                    await self.on_event("on_client_connected", self._leg)
+                    await self._transport.emit("on_client_connected", self._leg)
                     await self.push_frame(ClientConnectedFrame())
                 case "closed", _:
-                    await self.on_event("on_client_disconnected", self._leg)
+                    await self._transport.emit("on_client_disconnected", self._leg)
                 case "key", button:
                     await self.push_frame(InputDTMFFrame(button))
                 case "message", message:
                     await self.broadcast_frame(InputTransportMessageFrame, message=message)
-                    await self.on_event("on_app_message", message, self._leg.call_id)
+                    await self._transport.emit("on_app_message", message, self._leg.call_id)
 
 
-async def _nobody(*arguments: Any) -> None:
-    pass
-
-
-class LegOutput(BaseOutputTransport):
+class LegOutput(BaseOutputTransport, PlayoutListener):
     """What the agent says and sends, onto the leg's playout."""
 
-    def __init__(self, leg: Leg, params: TransportParams, **kwargs: Any) -> None:
+    def __init__(self, transport: "LegTransport", params: TransportParams, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
-        self._leg = leg
+        self._transport = transport
+        self._leg = transport.leg
         self._said: deque[Frame] = deque()
         self._heard: list[HeardFrame] = []
         """Passed, but the utterance before them is not over yet."""
@@ -212,15 +217,10 @@ class LegOutput(BaseOutputTransport):
         self.voiceless = False
         """A text to be spoken came as far as here: nothing before has a voice."""
         self.reply = Reply()
-        self.on_first_packet: Callable[[], None] = lambda: None
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
-        playout = self._leg.playout
-        playout.on_mark = self._passed
-        playout.on_dropped = self._dropped
-        playout.on_started = self._started
-        playout.on_stopped = self._stopped
+        self._leg.playout.listener = self
         self._task = self.create_task(self._follow())
         await self.push_frame(OutputTransportReadyFrame(), FrameDirection.UPSTREAM)
 
@@ -243,10 +243,7 @@ class LegOutput(BaseOutputTransport):
         await self._end()
 
     async def _end(self) -> None:
-        playout = self._leg.playout
-        playout.on_mark = lambda mark, position: None
-        playout.on_dropped = lambda marks: None
-        playout.on_started = playout.on_stopped = lambda: None
+        self._leg.playout.listener = PlayoutListener()
         if self._task is not None:
             await self.cancel_task(self._task)
             self._task = None
@@ -294,12 +291,12 @@ class LegOutput(BaseOutputTransport):
 
     # --- marks: from the packet clock back into Pipecat ---
 
-    def _started(self) -> None:
-        self.on_first_packet()
-        self._passed(BotStartedSpeakingFrame(), 0)
+    def on_started(self) -> None:
+        self._transport.listener.on_first_packet()
+        self.on_mark(BotStartedSpeakingFrame(), 0)
 
-    def _stopped(self) -> None:
-        self._passed(BotStoppedSpeakingFrame(), 0)
+    def on_stopped(self) -> None:
+        self.on_mark(BotStoppedSpeakingFrame(), 0)
         self._report_heard()
 
     def _report_heard(self) -> None:
@@ -307,7 +304,7 @@ class LegOutput(BaseOutputTransport):
             frame.heard.set()
         self._heard.clear()
 
-    def _passed(self, mark: object, position: int) -> None:
+    def on_mark(self, mark: object, position: int) -> None:
         """The packet clock has sent everything before this frame."""
         assert isinstance(mark, Frame)
         if isinstance(mark, TTSTextFrame):
@@ -321,7 +318,7 @@ class LegOutput(BaseOutputTransport):
         self._said.append(mark)
         self._wake.set()
 
-    def _dropped(self, marks: Sequence[object]) -> None:
+    def on_dropped(self, marks: Sequence[object]) -> None:
         """An interruption dropped these; what Pipecat calls uninterruptible goes on all the same
         (the results of function calls, say)."""
         for mark in marks:
@@ -390,6 +387,7 @@ class LegTransport(BaseTransport):
     def __init__(self, leg: Leg, params: TransportParams) -> None:
         super().__init__()
         self.leg = leg
+        self.listener = TransportListener()
         self._params = params
         self._input: LegInput | None = None
         self._output: LegOutput | None = None
@@ -398,13 +396,12 @@ class LegTransport(BaseTransport):
 
     def input(self) -> LegInput:
         if self._input is None:
-            self._input = LegInput(self.leg, self._params, name=self._input_name)
-            self._input.on_event = self._emit
+            self._input = LegInput(self, self._params, name=self._input_name)
         return self._input
 
     def output(self) -> LegOutput:
         if self._output is None:
-            self._output = LegOutput(self.leg, self._params, name=self._output_name)
+            self._output = LegOutput(self, self._params, name=self._output_name)
         return self._output
 
     async def say_instead(self, text: str) -> bool:
@@ -431,5 +428,6 @@ class LegTransport(BaseTransport):
     def get_client_id(self, client: Any) -> str:
         return str(client.call_id)
 
-    async def _emit(self, event: str, *arguments: Any) -> None:
+    async def emit(self, event: str, *arguments: Any) -> None:
+        """Call the handlers that the bot has registered for an event."""
         await self._call_event_handler(event, *arguments)

@@ -30,6 +30,7 @@ from offhook.pipeline.conversation.events import (
 )
 from offhook.pipeline.conversation.latency import TurnStopwatch
 from offhook.pipeline.conversation.reply import Reply
+from offhook.pipeline.conversation.sentences import Occasion
 from offhook.pipeline.conversation.turn import (
     Action,
     Facts,
@@ -121,13 +122,24 @@ class TurnDetection:
     settings: TurnSettings = field(default_factory=TurnSettings)
 
 
-class UserTurnController:
-    """Hears one leg. Everything runs on the event loop.
+class UserTurnListener:
+    """Told what the user's turn comes to. Each method does nothing unless overridden."""
 
-    `on_commit(text)` hands a turn to the agent, `on_interrupt()` cancels its reply,
-    `on_words(text)` tells of partial words, `on_keys()` of the first key of a turn; `emit` gets the
-    events of the call.
-    """
+    def on_words(self, text: str) -> None:
+        """All words of the turn so far, which may still change."""
+
+    def on_keys(self) -> None:
+        """The first key of a turn was pressed."""
+
+    def on_commit(self, text: str) -> None:
+        """The turn is over: these are its words, for the agent to answer."""
+
+    def on_interrupt(self) -> None:
+        """The agent's reply is cancelled."""
+
+
+class UserTurnController:
+    """Hears one leg. Everything runs on the event loop."""
 
     def __init__(
         self,
@@ -135,15 +147,11 @@ class UserTurnController:
         turn_detection: TurnDetection,
         recognizer: RecognizerStream,
         emit: Callable[[Event], None],
+        excuse: Callable[[Occasion], None],
     ) -> None:
-        self.on_words: Callable[[str], None] = lambda text: None
-        self.on_keys: Callable[[], None] = lambda: None
-        self.on_commit: Callable[[str], None] = lambda text: None
-        self.on_interrupt: Callable[[], None] = lambda: None
-        self.on_late: Callable[[], None] = lambda: None
-        """The caller is done, and the words do not come."""
-        self.on_lost: Callable[[], None] = lambda: None
-        """They will not: nothing of the turn was understood."""
+        """`emit` gets the events of the call. `excuse` is to say a sentence to a caller who is
+        done: WAIT while the words do not come, NOT_HEARD when none were understood."""
+        self.listener = UserTurnListener()
         self.watch = TurnStopwatch(0, 0)
         """The turn being timed."""
         self.reply = Reply()
@@ -154,6 +162,7 @@ class UserTurnController:
         """The keys pressed; times are those of the line."""
         self._leg = leg
         self._emit = emit
+        self._excuse = excuse
         self._recognizer = recognizer
         self._turn_detection = turn_detection
         self._turn = Turn(turn_detection.settings)
@@ -375,7 +384,7 @@ class UserTurnController:
             and self._memory.end - self._asked_at >= WORDS_LATE_MS * MS
         ):
             facts.excused = True
-            self.on_late()
+            self._excuse(Occasion.WAIT)
 
     def _finish_utterance(self) -> None:
         if self._fed_until is None:  # nothing was fed: nothing will come
@@ -422,7 +431,7 @@ class UserTurnController:
                         self._emit_words(event.text)
                     elif event.lost and not self._facts.turn_text:
                         self._facts.excused = True
-                        self.on_lost()
+                        self._excuse(Occasion.NOT_HEARD)
 
     def _emit_words(self, text: str) -> None:
         if self._turn.state in (TurnState.SUSPECTED, TurnState.JUDGING):
@@ -431,7 +440,7 @@ class UserTurnController:
         if whole:
             self._told_at = self._memory.end
             self._emit(CallerPartial(self._ms(self._memory.end), whole))
-            self.on_words(whole)
+            self.listener.on_words(whole)
 
     # --- actions ---
 
@@ -463,7 +472,7 @@ class UserTurnController:
         if row.state is TurnState.ENDING and row.then is TurnState.HEARING:
             self._go_on()
         elif row.then is TurnState.KEYING and row.state is not TurnState.KEYING:
-            self.on_keys()
+            self.listener.on_keys()
 
     def _go_on(self) -> None:
         """The caller spoke on."""
@@ -490,7 +499,7 @@ class UserTurnController:
         self.reply.cut = True
         if said or unsaid:
             self._emit(Interrupted(self._ms(self._memory.end), said, unsaid))
-        self.on_interrupt()
+        self.listener.on_interrupt()
 
     def _check_end_of_turn(self) -> None:
         sound = self._memory.slice(self._memory.end - MEMORY_S * RATE_IN, self._memory.end)
@@ -519,7 +528,7 @@ class UserTurnController:
         self._reset_turn()
         self.reply.busy = True
         self._emit(CallerTurn(self._ms(self._memory.end), self._turns, text))
-        self.on_commit(text)
+        self.listener.on_commit(text)
 
     def _watch_words(self, now: float) -> TurnStopwatch:
         watch = TurnStopwatch(self._turns, end_silence(self._turn_detection.settings, self._facts))

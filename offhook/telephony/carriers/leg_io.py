@@ -30,7 +30,7 @@ from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.dtmf import DIGITS, DtmfError, KeyPresses
 from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
-from offhook.media.playout import PlayoutState
+from offhook.media.playout import Playout, PlayoutState
 from offhook.media.rtp.quality import mos
 from offhook.media.rtp.receiver import AudioReceiver
 from offhook.media.rtp.rtcp import ReceptionStatistics
@@ -68,10 +68,17 @@ _PAUSE = np.zeros(SAMPLES_OUT, np.int16)
 
 
 class CarrierControl(Protocol):
-    """What a leg asks of the provider's REST API about its call. Both raise LegError."""
+    """The call of a leg, as its provider's REST API knows it."""
 
-    async def hang_up(self) -> None: ...
-    async def transfer(self, target: str) -> None: ...
+    def started(self, leg: "CarrierLeg", started: Started) -> None:
+        """The stream says who calls whom: once, before the leg connects. Raises CarrierError when
+        the stream is not of this call."""
+
+    async def hang_up(self) -> None:
+        """Raises LegError."""
+
+    async def transfer(self, target: str) -> None:
+        """Raises LegError."""
 
 
 def _make_decoder(format: Format) -> Callable[[], Decoder]:
@@ -120,14 +127,13 @@ class CarrierLeg(Leg):
         """`send` takes each message and neither blocks nor raises. Without `control` a call is
         hung up by its stream alone, and cannot be transferred."""
         super().__init__(call_id)
-        self.on_started: Callable[[Started], None] = lambda started: None
-        """The stream says who calls whom; once, before `on_connected`."""
         self.stream = stream
         self.codec = ""
         """Of what is heard; "" before the stream has started."""
         self.ended_by: EndedBy = "local"
         """Once it is closed."""
         self._emit = send
+        self._read: Callable[[], None] = _nothing
         self._control = control
         self._opus = opus
         self._started = False
@@ -164,12 +170,14 @@ class CarrierLeg(Leg):
         self._congested = False
         self._packets_sent = 0
         self._all_played: asyncio.Event | None = None
-        self.playout.on_cut = self._cut
+        self.playout = Playout(on_cut=self._cut)
 
     # --- messages in ---
 
-    def open(self) -> None:
-        """The socket is open: say what the provider expects first."""
+    def open(self, read: Callable[[], None] = _nothing) -> None:
+        """The socket is open: say what the provider expects first. `read` is called as each tick
+        begins, to hand over the messages that wait."""
+        self._read = read
         self._say(self.stream.opening())
 
     def receive(self, data: Message, now: float) -> None:
@@ -193,7 +201,7 @@ class CarrierLeg(Leg):
             case Started():
                 self._start(event, now)
             case Pressed(digit):
-                self.on_dtmf(digit)
+                self.listener.on_dtmf(digit)
             case Answer(message):
                 self._emit(message)
             case Held(held):
@@ -228,7 +236,8 @@ class CarrierLeg(Leg):
             called=started.called,
             variables=started.parameters,
         )
-        self.on_started(started)
+        if self._control is not None:
+            self._control.started(self, started)
         if self.closed is None:
             self.connect()
 
@@ -241,6 +250,9 @@ class CarrierLeg(Leg):
             self._reception.receive(first.sequence_number, first.timestamp, now)
 
     # --- ticks ---
+
+    def catch_up(self) -> None:
+        self._read()
 
     def _receive(self, now: float) -> Pcm:
         self._now = now
@@ -408,7 +420,7 @@ class CarrierLeg(Leg):
         super().close(self._ending or reason)
         # Calls that ended hold on to nothing, and Python need not stop all others to find out.
         self._emit = _nowhere
-        self.on_tick = self.playout.on_cut = _nothing
+        self._read = self.playout.on_cut = _nothing
         if self._all_played is not None:
             self._all_played.set()
 

@@ -340,7 +340,7 @@ class SipCall:
                 self._refresh()
             case Dtmf(digit):
                 if self.leg is not None:
-                    self.leg.on_dtmf(digit)
+                    self.leg.listener.on_dtmf(digit)
             case ReferReceived():
                 self._take_refer(event)
             case Ended():

@@ -21,6 +21,7 @@ import numpy as np
 
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.downmix import ToMono
+from offhook.media.leg import LegListener
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 from offhook.signaling.peer_io import PeerLeg, use_addresses
@@ -137,7 +138,7 @@ def _sip_line(url: str, clock: PacketClock, codecs: tuple[str, ...]) -> SipCalle
         raise CallError(f"{url}: {error}") from error
 
 
-class ScriptedCall:
+class ScriptedCall(LegListener):
     """One call that follows a script of lines."""
 
     def __init__(
@@ -163,19 +164,15 @@ class ScriptedCall:
         self._interrupt_after = interrupt_after
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._show = show
-        self._connected = asyncio.Event()
         self._agent_speaks = asyncio.Event()
         self._agent_silent = asyncio.Event()
         self._agent_silent.set()
-        self._closed = asyncio.Event()
         self._turn: TurnReport | None = None
         self._reply: list[str] = []
         self._by_ear = AgentByEar(self._agent_speaks, self._agent_silent)
         if self._sip is not None:
             self.leg.listen(self._by_ear.tick)
-        self.leg.on_message = self._message
-        self.leg.on_connected = self._connected.set
-        self.leg.on_closed = self._ended
+        self.leg.listener = self
 
     async def run(self) -> CallReport:
         """Places the call and runs the script. Raises CallError."""
@@ -207,8 +204,7 @@ class ScriptedCall:
     async def _go_through(self) -> None:
         self._clock.add(self.leg)
         await self._converse()
-        if self.leg.closed is None:
-            self.report.ended_by = "caller"
+        self.report.ended_by = "caller" if self.leg.closed is None else "server"
 
     async def _connect_by_sip(self, line: SipCaller) -> None:
         try:
@@ -238,7 +234,8 @@ class ScriptedCall:
             raise CallError(f"no offhook server at {url}: {error}") from error
         try:
             async with asyncio.timeout(CONNECT_S):
-                await self._connected.wait()
+                if not await leg.until_connected():
+                    raise TimeoutError
         except BaseException as error:
             await self._cancel(f"{url}/{answer.get('pc_id')}")
             if isinstance(error, TimeoutError):
@@ -322,7 +319,10 @@ class ScriptedCall:
 
     async def _within(self, event: asyncio.Event, seconds: float) -> bool:
         """Waits for the event; returns whether it came in time and before the call ended."""
-        waits = {asyncio.create_task(event.wait()), asyncio.create_task(self._closed.wait())}
+        waits: set[asyncio.Task[object]] = {
+            asyncio.create_task(event.wait()),
+            asyncio.create_task(self.leg.until_closed()),
+        }
         _, pending = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
@@ -335,11 +335,7 @@ class ScriptedCall:
 
     # --- messages of the server ---
 
-    def _ended(self, reason: str) -> None:
-        self.report.ended_by = self.report.ended_by or "server"
-        self._closed.set()
-
-    def _message(self, text: str) -> None:
+    def on_message(self, text: str) -> None:
         message = json.loads(text)
         kind, data = message.get("type"), message.get("data") or {}
         at_ms = self.leg.heard_ms

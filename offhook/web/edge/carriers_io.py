@@ -227,17 +227,8 @@ class Carriers:
         send: Callable[[Message], None],
         variables: Mapping[str, Any] | None = None,
     ) -> CarrierLeg:
-        leg = CarrierLeg(call.call_id, stream, send, _Control(call), self._host.opus)
-
-        def started(what: Started) -> None:
-            known = call.provider_call_id
-            # Telnyx names calls differently in TeXML and in streams.
-            if known and what.call_id != known and call.carrier.provider != "telnyx":
-                raise CarrierError(f"the stream is of another call: {what.call_id[:80]!r}")
-            call.start(leg, what, variables or {})
-
-        leg.on_started = started
-        return leg
+        control = _Control(call, variables or {})
+        return CarrierLeg(call.call_id, stream, send, control, self._host.opus)
 
     async def _run(self, call: CarrierCall, leg: CarrierLeg) -> None:
         """Runs the call on a connected leg to its end."""
@@ -495,8 +486,16 @@ class Carriers:
 class _Control:
     """The carrier's control of a call for its leg, once the call has an id there."""
 
-    def __init__(self, call: CarrierCall) -> None:
+    def __init__(self, call: CarrierCall, variables: Mapping[str, Any]) -> None:
         self._call = call
+        self._variables = variables
+
+    def started(self, leg: CarrierLeg, started: Started) -> None:
+        call, known = self._call, self._call.provider_call_id
+        # Telnyx names calls differently in TeXML and in streams.
+        if known and started.call_id != known and call.carrier.provider != "telnyx":
+            raise CarrierError(f"the stream is of another call: {started.call_id[:80]!r}")
+        call.start(leg, started, self._variables)
 
     def _of_call(self) -> Control | None:
         rest = self._call.rest

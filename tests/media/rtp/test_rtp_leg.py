@@ -11,6 +11,7 @@ from offhook.media.leg import LegError
 from offhook.media.pcm import dbfs
 from offhook.media.rtp.rtp import RtpPacket, uint16_diff, uint32_diff
 from tests.media.lines import CN, EVENT, FULL, G722, NARROW, PCMU, WIDE, Line, loudest, tone
+from tests.support.listening import Listening
 
 
 def call(format=NARROW):
@@ -71,7 +72,9 @@ def test_keys_are_told_though_their_packets_are_lost():
 def test_what_is_being_said_waits_for_the_keys_and_loses_nothing():
     ours, theirs = call()
     marks = []
-    ours.playout.on_mark = lambda mark, position: marks.append((mark, ours.ticks))
+    ours.playout.listener = Listening(
+        on_mark=lambda mark, position: marks.append((mark, ours.ticks))
+    )
     ours.playout.write(np.concatenate((tone(500), tone(500))), "end")
     run(ours, theirs, 20)
     ours.send_dtmf("5")

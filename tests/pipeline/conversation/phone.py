@@ -189,7 +189,7 @@ class Phone:
 
     async def press(self, keys: str, every_ms: int = 200) -> None:
         for key in keys:
-            self.leg.on_dtmf(key)
+            self.leg.listener.on_dtmf(key)
             await self.pass_ms(every_ms)
 
     @property
@@ -212,10 +212,10 @@ async def phone_call(
         turn_detection, recognizer or ScriptedRecognizer(), synthesizer or ScriptedSynthesizer()
     )
     phone = Phone(leg, turn_detection, Call(leg, engines, make_agent, **options))
-    nobody = leg.on_dtmf
+    nobody = leg.listener
     try:
         leg.connect()
-        await phone.until(lambda: leg.on_dtmf is not nobody)  # the pipeline is up
+        await phone.until(lambda: leg.listener is not nobody)  # the pipeline is up
         yield phone
     finally:
         leg.close("the test is over")

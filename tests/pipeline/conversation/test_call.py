@@ -129,9 +129,9 @@ async def test_who_goes_on_speaking_after_the_keys_is_heard(voice: Pcm) -> None:
     agent = Answerer()
     async with phone_call(lambda call: agent.agent()) as phone:
         await phone.pass_ms(200)
-        phone.leg.on_dtmf("1")
+        phone.leg.listener.on_dtmf("1")
         phone.leg.feed(voice)
-        phone.leg.on_dtmf("#")
+        phone.leg.listener.on_dtmf("#")
         await phone.until(lambda: len(agent.turns) == 2)
     assert agent.turns == ["[pressed 1#]", "please tell me what you can do"]
 
@@ -157,7 +157,7 @@ async def test_keys_of_a_call_that_ended_harm_nobody() -> None:
         await phone.pass_ms(100)
         phone.leg.close("gone")
         await phone.running
-        phone.leg.on_dtmf("1")
+        phone.leg.listener.on_dtmf("1")
         phone.leg.set_held(True)
     assert phone.of(Dtmf, CallHeld) == []
 
@@ -254,7 +254,7 @@ async def test_a_bridged_call_lasts_as_long_as_its_line_without_the_agent() -> N
             leg.tick(0.0)
         assert leg.said >= said + 29
         assert other.said >= 9
-        leg.on_dtmf("1")
+        leg.listener.on_dtmf("1")
         leg.close("the caller hung up")
         await asyncio.wait_for(phone.running, 5)
     assert other.pressed == ["1"]

@@ -148,7 +148,7 @@ async def test_what_is_said_to_a_caller_on_hold_waits_until_they_are_back() -> N
         await phone.until(lambda: phone.of(CallHeld))
         said = leg.said
         assert said >= 3 * WORD_PACKETS
-        leg.on_dtmf("5")
+        leg.listener.on_dtmf("5")
         await phone.until(lambda: phone.of(CallResumed))
         assert leg.said == said
         await phone.until(lambda: leg.said >= said + 3 * WORD_PACKETS)

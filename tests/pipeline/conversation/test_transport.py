@@ -387,9 +387,9 @@ async def test_a_very_long_frame_is_said_whole():
 async def test_a_key_reaches_the_pipeline_as_its_frame():
     async with line() as made:
         pressed = []
-        made.transport.input().on_key = pressed.append
+        made.transport.listener.on_key = pressed.append
         for key in "1*#A":
-            made.leg.on_dtmf(key)
+            made.leg.listener.on_dtmf(key)
         await settled()
         buttons = [frame.button for frame in made.after_input.of(InputDTMFFrame)]
     assert buttons == [KeypadEntry.ONE, KeypadEntry.STAR, KeypadEntry.POUND]  # Pipecat has no A
@@ -401,7 +401,7 @@ async def test_a_stock_bot_gathers_keys_with_pipecats_own_aggregator():
         await made.say(*reply("please", "press"))
         await made.tick(PACKETS + 2)
         for key in "12#":
-            made.leg.on_dtmf(key)
+            made.leg.listener.on_dtmf(key)
         await settled()
         assert [f.text for f in made.after_input.of(TranscriptionFrame)] == ["DTMF: 12#"]
         assert made.leg.playout.queued == 0
@@ -411,7 +411,7 @@ async def test_a_stock_bot_gathers_keys_with_pipecats_own_aggregator():
 async def test_a_flood_of_keys_is_bounded():
     async with line() as made:
         for _ in range(MESSAGE_QUEUE + 50):
-            made.leg.on_dtmf("1")
+            made.leg.listener.on_dtmf("1")
         for _ in range(50):
             await settled()
         assert len(made.after_input.of(InputDTMFFrame)) == MESSAGE_QUEUE
@@ -508,7 +508,7 @@ async def test_a_line_that_comes_on_hold_stays_silent_at_first():
 async def test_a_message_reaches_the_pipeline_and_the_bot():
     message = {"label": "rtvi-ai", "type": "send-text", "id": "1", "data": {"content": "hi"}}
     async with line() as made:
-        made.leg.on_message(json.dumps(message))
+        made.leg.listener.on_message(json.dumps(message))
         await settled()
         assert [f.message for f in made.after_input.of(InputTransportMessageFrame)] == [message]
         assert ("on_app_message", message, "scripted") in made.told
@@ -517,7 +517,7 @@ async def test_a_message_reaches_the_pipeline_and_the_bot():
 @pytest.mark.parametrize("text", ["{", "", "[1]", "null", '"x"', "[" * 100_000, "9" * 5000, "\x00"])
 async def test_what_is_no_json_object_is_answered_with_an_error(text):
     async with line() as made:
-        made.leg.on_message(text)
+        made.leg.listener.on_message(text)
         await settled()
         (answer,) = made.leg.messages
         assert (answer["label"], answer["type"]) == ("rtvi-ai", "error")
@@ -529,7 +529,7 @@ async def test_what_is_no_json_object_is_answered_with_an_error(text):
 async def test_a_flood_of_messages_is_bounded_and_said_so():
     async with line() as made:
         for number in range(MESSAGE_QUEUE + 50):
-            made.leg.on_message(json.dumps({"number": number}))
+            made.leg.listener.on_message(json.dumps({"number": number}))
         refused = [m for m in made.leg.messages if "too many" in m["data"]["error"]]
         assert len(refused) == 50
         for _ in range(50):
@@ -541,7 +541,7 @@ async def test_a_flood_of_messages_is_bounded_and_said_so():
 async def test_a_flood_does_not_hide_that_the_caller_left():
     async with line() as made:
         for _ in range(MESSAGE_QUEUE + 1):
-            made.leg.on_message("{}")
+            made.leg.listener.on_message("{}")
         made.leg.close("the caller hung up")
         for _ in range(50):
             await settled()
@@ -562,7 +562,7 @@ async def test_the_life_of_the_line_is_told_in_order():
     async with line() as made:
         assert made.told == []
         made.leg.connect()
-        made.leg.on_message('{"n": 1}')
+        made.leg.listener.on_message('{"n": 1}')
         made.leg.close("gone")
         for _ in range(5):
             await settled()

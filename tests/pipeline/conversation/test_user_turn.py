@@ -41,7 +41,7 @@ async def test_the_sound_of_a_call_that_ended_does_not_wait_for_the_collector() 
     tracemalloc.start()
     try:
         hearing = UserTurnController(
-            leg, turn_detection, await ScriptedRecognizer().open(), lambda event: None
+            leg, turn_detection, await ScriptedRecognizer().open(), print, print
         )
         leg.tick(0.02)
         in_the_call, _ = tracemalloc.get_traced_memory()

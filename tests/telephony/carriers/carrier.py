@@ -8,6 +8,7 @@ import numpy as np
 
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.streams.stream import CarrierStream, Format, Played, Started
+from tests.support.listening import Listening
 
 RATE = 24
 """Samples a ms, uncoded, so that nothing is lost on the way."""
@@ -125,7 +126,9 @@ class Call:
         """The ms of sound played, one entry a ms; 0 for silence."""
         self.leg = CarrierLeg("call", self.stream, self._send)
         self.marks = []
-        self.leg.playout.on_mark = lambda mark, position: self.marks.append(mark)
+        self.leg.playout.listener = Listening(
+            on_mark=lambda mark, position: self.marks.append(mark)
+        )
         self.said = []
         self.leg.listen(lambda heard, said, now: self.said.append(said))
         self.most_queued = 0

@@ -28,6 +28,7 @@ from offhook.telephony.carriers.streams.stream import (
     Stopped,
 )
 from tests.media.lines import loudest, tone
+from tests.support.listening import Listening
 from tests.telephony.carriers.carrier import STARTED, Call, Line, ScriptedStream, Way, spoken
 
 FORMATS = [
@@ -51,6 +52,9 @@ class Control:
     def __init__(self, asked, error=None):
         self.asked, self.error = asked, error
 
+    def started(self, leg, started):
+        pass
+
     async def hang_up(self):
         self.asked.append("REST hang up")
         if self.error:
@@ -62,13 +66,20 @@ class Control:
             raise LegError(self.error)
 
 
+class Starts:
+    """A provider's call that only begins."""
+
+    def __init__(self, started):
+        self.started = started
+
+
 # --- the beginning ---
 
 
 def test_a_stream_that_starts_connects_the_line_and_says_who_calls():
-    line, told_of = Line(), []
-    line.leg.on_started = lambda started: told_of.append((started, line.leg.connected))
-    line.leg.on_connected = lambda: told_of.append("connected")
+    told_of = []
+    line = Line(control=Starts(lambda leg, started: told_of.append((started, leg.connected))))
+    line.leg.listener = Listening(on_connected=lambda: told_of.append("connected"))
     line.leg.open()
     assert line.sent == ["hello"]
     line.tick(3)
@@ -82,9 +93,8 @@ def test_a_stream_that_starts_connects_the_line_and_says_who_calls():
 
 
 def test_a_call_refused_as_it_starts_is_neither_connected_nor_answered():
-    line, keys = Line(), []
-    line.leg.on_started = lambda started: line.leg.close("busy")
-    line.leg.on_dtmf = keys.append
+    line, keys = Line(control=Starts(lambda leg, started: leg.close("busy"))), []
+    line.leg.listener = Listening(on_dtmf=keys.append)
     line.stream.receive = lambda data: [STARTED, Answer("ANSWER"), Pressed("1")]
     line.leg.receive("", 0.0)
     assert not line.leg.connected
@@ -177,9 +187,9 @@ def test_half_a_sample_and_sound_that_is_none_are_passed_over():
 
 def test_events_of_the_stream_reach_whoever_listens(line):
     told_of = []
-    line.leg.on_dtmf = told_of.append
-    line.leg.on_held = told_of.append
-    line.leg.on_closed = told_of.append
+    line.leg.listener = Listening(
+        on_dtmf=told_of.append, on_held=told_of.append, on_closed=told_of.append
+    )
     line.take(Pressed("5"), Held(True), Held(True), Held(False), Answer("pong"), Cleared())
     assert told_of == ["5", True, False]
     assert line.sent == ["pong"]

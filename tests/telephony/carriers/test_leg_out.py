@@ -7,6 +7,7 @@ import pytest
 
 from offhook.media.pcm import SAMPLES_OUT
 from offhook.telephony.carriers.streams.stream import Congested, Format
+from tests.support.listening import Listening
 from tests.telephony.carriers.carrier import STARTED, Call, Line, ScriptedStream, spoken, told
 
 
@@ -43,7 +44,9 @@ def test_the_end_of_an_utterance_is_padded_and_marked(line):
     line.leg.playout.begin()
     line.leg.playout.write(spoken(0, 130), mark="end")
     passed = []
-    line.leg.playout.on_mark = lambda mark, position: passed.append((mark, line.ticks))
+    line.leg.playout.listener = Listening(
+        on_mark=lambda mark, position: passed.append((mark, line.ticks))
+    )
     line.tick(4)
     line.leg.playout.end()
     line.tick(8)

@@ -13,6 +13,7 @@ from offhook.media.pcm import RATE_IN, SAMPLES_IN, dbfs
 from tests.support.carriers.far_end_asterisk import ChanWebSocket
 from tests.support.carriers.far_end_io import FAR_ENDS
 from tests.support.carriers.far_end_json import Telnyx
+from tests.support.listening import Listening
 from tests.telephony.carriers.simulated import LOUD, STREAMS, Simulated, loud_sound
 
 CUTS = ("twilio", "telnyx", "plivo", "exotel", "vonage", "chan_websocket")
@@ -158,7 +159,7 @@ def test_keys_and_the_end_of_the_call_arrive() -> None:
     for provider in STREAMS:
         line = Simulated(provider, DELAY_MS)
         pressed: list[str] = []
-        line.leg.on_dtmf = pressed.append
+        line.leg.listener = Listening(on_dtmf=pressed.append)
         line.run(1.0)
         line.far_end.press("7")
         line.run(0.5)

@@ -29,6 +29,7 @@ from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.trunks.registration_table import RegistrationState
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
+from tests.support.listening import Listening
 
 OUR_TONE = 880
 THEIR_TONE = 440
@@ -127,7 +128,7 @@ class ToneHost:
         def press(key: str) -> None:
             talk.keys += key
 
-        leg.on_dtmf = press
+        leg.listener = Listening(on_dtmf=press)
         talk.stop = stop = leg.listen(tick)
         self.clock.add(leg)
         async with self._began:

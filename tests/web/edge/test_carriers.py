@@ -23,6 +23,7 @@ from tests.support.carriers.far_end_asterisk import AudioSocket, ChanWebSocket
 from tests.support.carriers.far_end_binary import Genesys, Vonage
 from tests.support.carriers.far_end_io import FarEndCall
 from tests.support.carriers.far_end_json import Exotel, Plivo, Telnyx, Twilio
+from tests.support.listening import Listening
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.sip.phones import is_tone
 from tests.web.edge.phones import SOON, TABLE, served
@@ -67,7 +68,7 @@ async def talking(config, monkeypatch, bot=None):
         def press(key):
             leg.keys += key
 
-        leg.on_dtmf = press
+        leg.listener = Listening(on_dtmf=press)
         leg.listen(lambda heard, said, now: leg.sounds.append(heard.copy()))
         talks.append(leg)
         leg.playout.write(tone(OUR_TONE, RATE_OUT, 1.5))

@@ -26,6 +26,7 @@ from offhook.signaling.peer_io import use_addresses
 from offhook.web.cli.caller_io import CallerLeg
 from offhook.web.edge.siblings_io import merged
 from offhook.web.process.metrics import Metrics
+from tests.support.listening import Listening
 
 START_S = 40
 SOON = 10
@@ -115,7 +116,7 @@ class Caller:
 
     async def call(self, server: TwoProcesses) -> None:
         connected = asyncio.Event()
-        self.leg.on_connected = connected.set
+        self.leg.listener = Listening(on_connected=connected.set)
         self.offer = {"sdp": await self.leg.offer(), "type": "offer"}
         async with asyncio.timeout(PATIENCE):
             while (found := await server.ask("POST", "/api/offer", **self.offer))[0] == 503:

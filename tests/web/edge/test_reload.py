@@ -115,7 +115,7 @@ async def test_new_calls_have_the_new_agent_and_others_theirs(edge: Edge) -> Non
         calls.append(asyncio.create_task(edge.take_call(second, "")))
         second.connect()
         await until(lambda: len(new.requests) == 1 and second.said)
-        first.on_dtmf("1")
+        first.listener.on_dtmf("1")
         await until(lambda: len(old.requests) == 2)
         for leg in (first, second):
             leg.close("the test is over")

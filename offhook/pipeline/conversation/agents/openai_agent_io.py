@@ -440,7 +440,6 @@ def openai_agent(
     instructions = "\n\n".join(text for text in (settings.instructions, _KEYS, known) if text)
     llm = _OpenAI(settings, instructions, call, standby is not None, connections)
     tools = call_tools(call, settings.transfers, settings.limits.tool_seconds)
-    agent = Agent("openai", llm, tools)
-    if standby is not None:
-        agent.standby, agent.on_cut = standby.processor, standby.on_cut
-    return agent
+    if standby is None:
+        return Agent("openai", llm, tools)
+    return Agent("openai", llm, tools, standby.on_cut, standby=standby.processor)

@@ -142,8 +142,7 @@ class StreamSocket:
         the socket is closed, as it is when the leg closes first or the far end does."""
         assert self._request is not None
         self._leg = leg
-        leg.on_tick = self._read
-        leg.open()
+        leg.open(self._read)
         self._heard_at = monotonic()
         self._beat_in(HEARTBEAT_S)
         self._request.protocol.set_parser(self)  # type: ignore[arg-type]

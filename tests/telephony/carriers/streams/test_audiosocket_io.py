@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from offhook.media.clock_io import PacketClock
+from offhook.media.leg import LegError
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.streams import audiosocket_io
 from offhook.telephony.carriers.streams.audiosocket import AudioSocketStream
 from offhook.telephony.carriers.streams.audiosocket_io import AudioSocketServer
 from offhook.telephony.carriers.streams.stream import Message, Started
+from tests.support.listening import Listening
 
 Result = TypeVar("Result")
 UUID = bytes.fromhex("01 0010 6f1e9f5c3a524c0b9d0e5b7a3f2c1d00")
@@ -33,21 +35,30 @@ class Calls:
     def __init__(self) -> None:
         self.legs: list[CarrierLeg] = []
         self.peers: list[str] = []
-        self.started: list[Started] = []
+        self.starts: list[Started] = []
         self.digits: list[str] = []
         self.clock = PacketClock()
 
     def open(
         self, stream: AudioSocketStream, send: Callable[[Message], None], peer: str
     ) -> CarrierLeg:
-        leg = CarrierLeg(f"call-{len(self.legs)}", stream, send)
-        leg.on_started = self.started.append
-        leg.on_dtmf = self.digits.append
-        leg.on_closed = lambda reason: self.clock.remove(leg)
+        leg = CarrierLeg(f"call-{len(self.legs)}", stream, send, self)
+        leg.listener = Listening(
+            on_dtmf=self.digits.append, on_closed=lambda reason: self.clock.remove(leg)
+        )
         self.legs.append(leg)
         self.peers.append(peer)
         self.clock.add(leg)
         return leg
+
+    def started(self, leg: CarrierLeg, started: Started) -> None:
+        self.starts.append(started)
+
+    async def hang_up(self) -> None:
+        """Asterisk is told by the stream."""
+
+    async def transfer(self, target: str) -> None:
+        raise LegError("nobody to ask")
 
 
 class Asterisk:
@@ -131,7 +142,7 @@ async def test_a_call_is_heard_and_spoken_to_and_hung_up_by_us() -> None:
             await asyncio.sleep(0.02)
             if packet == 3:
                 calls.legs[0].playout.write(TONE)
-        assert calls.started[0].call_id == UUID_TEXT
+        assert calls.starts[0].call_id == UUID_TEXT
         assert calls.peers == ["127.0.0.1"]
         frames = [await asterisk.read() for _ in range(40)]
         assert {kind for kind, _ in frames} == {0x10}
@@ -159,7 +170,7 @@ async def test_what_the_caller_says_is_heard() -> None:
             tone = (np.sin(part * 2 * np.pi * 500 / 16000) * 8000).astype("<i2")
             asterisk.send(0x12, tone.tobytes())
             await asyncio.sleep(0.02)
-        assert calls.started[0].format_in.rate == 16_000
+        assert calls.starts[0].format_in.rate == 16_000
         await until(lambda: sum(peak > 6000 for peak in heard) > 10)
         await asterisk.close()
 
@@ -184,8 +195,8 @@ async def test_a_caller_without_sound_is_spoken_to_after_a_second() -> None:
     async with server(calls) as (_, port):
         asterisk = await Asterisk.connect(port)
         asterisk.writer.write(UUID)
-        await until(lambda: calls.started)
-        assert calls.started[0].format_out.rate == 8000
+        await until(lambda: calls.starts)
+        assert calls.starts[0].format_out.rate == 8000
         await asterisk.close()
 
 
@@ -243,7 +254,7 @@ async def test_a_call_that_is_not_taken_ends_without_breaking_the_connection() -
         with sock:
             loop = asyncio.get_running_loop()
             sock.send(UUID + FIRST_SOUND)
-            await until(lambda: calls.started)
+            await until(lambda: calls.starts)
             await asyncio.sleep(0.1)
             sock.send(FIRST_SOUND)  # which is not read before the end
             calls.legs[0].close("there are too many calls")
@@ -321,7 +332,7 @@ async def test_a_peer_that_speaks_something_else_is_cut_off() -> None:
         asterisk.writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert await asterisk.ended() == b""
         assert "UUID" in str(calls.legs[0].closed)
-        assert calls.started == []
+        assert calls.starts == []
         await asterisk.close()
 
 
@@ -376,7 +387,7 @@ async def test_closing_the_server_ends_its_calls_in_the_protocols_way() -> None:
         peers = [await Asterisk.connect(port) for _ in range(3)]
         for peer in peers:
             peer.writer.write(UUID + b"\x10\x01\x40" + bytes(320))
-        await until(lambda: len(calls.started) == 3)
+        await until(lambda: len(calls.starts) == 3)
         closing = asyncio.create_task(listening.close())
         for peer in peers:
             while (await peer.read())[0] != 0x00:

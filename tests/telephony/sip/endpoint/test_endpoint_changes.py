@@ -8,6 +8,7 @@ import pytest
 from offhook.media.leg import LegError
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.support.listening import Listening
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import LOOPBACK, endpoint
 from tests.telephony.sip.scripted_peer import Time, udp_peer
@@ -88,7 +89,7 @@ async def test_held_twice_is_held_once():
             await far.call(line.sdp())
             talk = await host.talk()
             told = []
-            talk.leg.on_held = told.append
+            talk.leg.listener = Listening(on_held=told.append)
             for version, direction in enumerate(("sendonly", "inactive", "sendrecv"), 2):
                 await changed(far, line.sdp(direction=direction, version=version))
             assert told == [True, False]

@@ -9,6 +9,7 @@ from offhook.media.leg import LegError
 from offhook.signaling.peer_io import PeerLeg
 from offhook.telephony.sip import call_io
 from offhook.telephony.sip.trunks.trunks import Trunk
+from tests.support.listening import Listening
 from tests.telephony.sip.endpoint.test_endpoint_refer import (
     asked_to_transfer,
     in_a_call,
@@ -146,7 +147,7 @@ async def test_an_agent_that_fails_at_a_key_ends_its_call_and_no_other():
             await far.call(line.sdp())
             await other.call(second.sdp())
             talk = await host.talk()
-            talk.leg.on_dtmf = lambda key: 1 / 0
+            talk.leg.listener = Listening(on_dtmf=lambda key: 1 / 0)
             await host.talk(1)
             far.ask("INFO", body=("application/dtmf-relay", "Signal=5\r\n"))
             await far.is_hung_up()

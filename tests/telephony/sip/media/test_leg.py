@@ -13,6 +13,7 @@ from offhook.media.leg import LegError
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.offer_answer import MediaSettings, NotAcceptable, SdpError
 from offhook.telephony.sip.media.rtp_ports_io import NoPorts, RtpPorts
+from tests.support.listening import Listening
 from tests.telephony.sip.ends import (
     CODECS,
     HIGH,
@@ -55,7 +56,9 @@ async def test_keys_pressed_at_one_end_are_told_at_the_other(ports, clock, codec
     pressed = {"caller": "", "callee": ""}
 
     def note(leg):
-        leg.on_dtmf = lambda digit: pressed.update({leg.call_id: pressed[leg.call_id] + digit})
+        leg.listener = Listening(
+            on_dtmf=lambda digit: pressed.update({leg.call_id: pressed[leg.call_id] + digit})
+        )
 
     note(a)
     note(b)
@@ -69,8 +72,8 @@ async def test_keys_pressed_at_one_end_are_told_at_the_other(ports, clock, codec
 async def test_hold_and_resume(ports, clock):
     a, b = await call(ports, clock)
     told = []
-    b.on_held = told.append
-    a.on_held = lambda held: pytest.fail("it is the other who was put on hold")
+    b.listener = Listening(on_held=told.append)
+    a.listener = Listening(on_held=lambda held: pytest.fail("it is the other who was put on hold"))
     await talk(a, b)
     reoffer(a, b, direction="sendonly")
     assert (a.held, b.held) == (False, True)
