@@ -1,8 +1,9 @@
-"""What the embedded voices share: clauses to one C library on one thread, sound to marked pieces.
+"""Common parts of the embedded voices: runs a C library on one thread and splits its audio at
+words.
 
-A C library of speech synthesis keeps its state in globals, so each has one thread of its own and
-one clause is spoken at a time; calls take turns clause by clause. That one thread speaks dozens of
-times faster than real time (see the engines), and ctypes lets the server go on meanwhile.
+C synthesis libraries keep their state in globals, so each has its own thread and speaks one clause
+at a time; calls take turns clause by clause. One thread is dozens of times faster than real time,
+and ctypes releases the GIL.
 """
 
 import asyncio
@@ -30,21 +31,21 @@ from offhook.pipeline.speech.voice.clauses import ClauseSplitter, ends_clause, e
 
 LEVEL_DBFS = -20.0
 PEAK = 0.9
-"""Of full scale; a clause that would exceed it is made quieter as a whole, never clipped."""
+"""Peak relative to full scale; a louder clause is attenuated as a whole rather than clipped."""
 SENTENCE_PAUSE_MS = 250
 COMMA_PAUSE_MS = 120
 WORD_PAUSE_MS = 30
-"""Between clauses cut where nothing is written."""
+"""Pause between clauses split without punctuation."""
 LEAD_SILENCE_DB = -40.0
 TAIL_SILENCE_DB = -36.0
-"""A 5 ms frame this far below the loudest one of its clause is silence at the clause's edges. Words
-begin softly; what breath follows the last one nobody misses."""
+"""Level below the loudest frame at which a 5 ms frame at a clause's edges is silence. The trailing
+breath may be lost."""
 LEAD_MS = 10
 TAIL_MS = 25
-"""Kept before and after what is louder than silence: soft consonants begin and end there."""
+"""Audio kept around what is louder than silence, since soft consonants are there."""
 FADE_MS = 5
 MAX_WAITING_CHARS = 100_000
-"""Text written and not yet spoken, about two hours of it."""
+"""Limit of text not yet spoken, in characters: about two hours."""
 
 CALIBRATION = "The quick brown fox jumps over the lazy dog, and nobody minds at all."
 SAID_AS = {"&": "and", "+": "plus", "=": "equals", "@": "at", "%": "percent"}
@@ -56,25 +57,25 @@ _TYPOGRAPHY = str.maketrans(
 
 @dataclass(frozen=True)
 class Sound:
-    """What a C library made of a clause."""
+    """A C library's audio of a clause."""
 
     pcm: Pcm
     rate: int
-    """Hz."""
+    """Sample rate in Hz."""
     word_ends: list[int]
-    """For each word asked for, the sample it ends before; not decreasing."""
+    """For each word, the sample at which it ends; non-decreasing."""
 
 
 def written_words(clause: str) -> list[str]:
-    """Slices of the clause, a word each with the white space after it (the first also with that
-    before it); joined they are the clause. Empty for white space alone. A long dash ends a word."""
+    """Splits a clause into words with the white space after them (the first also with that before
+    it); concatenated they are the clause. Empty for white space alone. A long dash ends a word."""
     return re.findall(r"\s*(?:[^\s—]+—*|—+)\s*", clause)
 
 
 def spoken_form(word: str) -> str:
-    """The word in the ASCII that an English C voice reads; empty when there is nothing to say.
+    """Returns the word in ASCII as an English C voice reads it; empty if nothing is spoken.
 
-    Markup is dropped, typographic marks and accents become plain ones, a lone sign its name.
+    Markup is dropped, typographic characters and accents become plain ones, a lone symbol its name.
     """
     plain = unicodedata.normalize("NFKD", word.strip().translate(_TYPOGRAPHY))
     plain = plain.translate(_MARKUP).encode("ascii", "ignore").decode()
@@ -85,8 +86,8 @@ def spoken_form(word: str) -> str:
 
 
 def speakable_words(clause: str) -> list[tuple[str, str]]:
-    """Pairs of a slice of the clause and its spoken form. A slice with nothing to say joins its
-    neighbour. Empty when the whole clause has nothing to say; else the slices join to it."""
+    """Returns pairs of a slice of the clause and its spoken form. Slices with nothing to speak are
+    merged with a neighbour; empty if the whole clause has nothing to speak."""
     pairs: list[tuple[str, str]] = []
     silent = ""
     for word in written_words(clause):
@@ -102,7 +103,7 @@ def speakable_words(clause: str) -> list[tuple[str, str]]:
 
 
 def pause_after_ms(clause: str) -> int:
-    """How long a speaker breathes after the clause."""
+    """Returns the pause in ms that a speaker makes after the clause."""
     words = clause.split()
     if words and ends_sentence(words[-1]):
         return SENTENCE_PAUSE_MS
@@ -112,7 +113,7 @@ def pause_after_ms(clause: str) -> int:
 
 
 def voiced_span(pcm: Pcm, rate: int) -> tuple[int, int]:
-    """First and last-plus-one sample of what is heard in `pcm`, with the lead and the tail."""
+    """Returns the audible range of `pcm`, with lead and tail."""
     frame = rate // 200
     frames = pcm[: len(pcm) // frame * frame].reshape(-1, frame).astype(np.float32)
     power = np.einsum("ij,ij->i", frames, frames)
@@ -127,7 +128,7 @@ def voiced_span(pcm: Pcm, rate: int) -> tuple[int, int]:
 
 
 def speech_pcm(pcm: Pcm, rate: int, gain: float) -> Pcm:
-    """Resample to 24 kHz with the gain, fading both edges so that they join silence unheard."""
+    """Resamples to 24 kHz with the gain, fading both edges in and out of silence."""
     sound = soxr.resample(pcm.astype(np.float32), rate, RATE_OUT, quality="HQ")
     peak = float(np.abs(sound).max(initial=1.0))
     sound *= min(gain, PEAK * 32767 / peak)
@@ -141,7 +142,7 @@ def speech_pcm(pcm: Pcm, rate: int, gain: float) -> Pcm:
 
 
 def cut_at_words(sound: Sound, slices: list[str], gain: float) -> list[Speech]:
-    """The clause's sound without the silence around it, in pieces that end with their words."""
+    """Splits a clause's audio, without surrounding silence, at the ends of its words."""
     start, stop = voiced_span(sound.pcm, sound.rate)
     pcm = speech_pcm(sound.pcm[start:stop], sound.rate, gain)
     pieces = []
@@ -156,14 +157,14 @@ def cut_at_words(sound: Sound, slices: list[str], gain: float) -> list[Speech]:
 
 
 class EmbeddedSynthesizer(ABC):
-    """A `Synthesizer` of English over a C library. ``load`` and ``sound`` run on the library's
+    """A `Synthesizer` for English on a C library; `load` and `sound` run on the library's
     thread."""
 
     name: str
     names: tuple[str, ...]
-    """Of the voices; the first is the usual one."""
+    """Names of the voices, the default first."""
     languages = ("en",)
-    """That it speaks, as ISO 639 codes."""
+    """ISO 639 codes of the languages."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.name)
@@ -171,11 +172,11 @@ class EmbeddedSynthesizer(ABC):
 
     @abstractmethod
     def load(self) -> None:
-        """Load the library. Raises EngineError."""
+        """Loads the library. Raises EngineError."""
 
     @abstractmethod
     def sound(self, words: list[str], voice: str, speed: float = 1.0) -> Sound:
-        """Speak the words (ASCII without white space, at least one). Raises EngineError."""
+        """Synthesizes words (ASCII without white space, at least one). Raises EngineError."""
 
     def voices(self) -> list[str]:
         return list(self.names)
@@ -194,11 +195,12 @@ class EmbeddedSynthesizer(ABC):
         return EmbeddedSpeech(lambda clause: self.speak(clause, voice, speed), self._thread, speed)
 
     async def close(self) -> None:
-        """End the thread after the clause it speaks; replies in progress end there."""
+        """Stops the thread after the current clause; replies in progress end there."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def speak(self, clause: str, voice: str, speed: float = 1.0) -> list[Speech]:
-        """One clause, on the library's thread: pieces whose texts join to it."""
+        """Synthesizes a clause on the library's thread into pieces whose texts concatenate to
+        it."""
         pairs = speakable_words(clause)
         if not pairs:
             return [Speech(np.empty(0, np.int16), clause)]
@@ -206,7 +208,8 @@ class EmbeddedSynthesizer(ABC):
         return cut_at_words(sound, [text for text, _ in pairs], self._gain(voice))
 
     def _gain(self, voice: str) -> float:
-        # One gain a voice, not a clause: a short "Yes." shall not be as loud as a whole sentence.
+        # One gain per voice rather than per clause: a short "Yes." must not be as loud as a
+        # sentence.
         if voice not in self._gains:
             sound = self.sound(CALIBRATION.split(), voice)
             start, stop = voiced_span(sound.pcm, sound.rate)
@@ -215,10 +218,10 @@ class EmbeddedSynthesizer(ABC):
 
 
 class EmbeddedSpeech:
-    """A `SynthesizerStream`: one reply, spoken clause by clause as fast as it is iterated.
+    """One reply, spoken clause by clause as fast as it is iterated; implements `SynthesizerStream`.
 
-    A pause before each clause but the first is a piece of its own without text, so a reply ends
-    with its last word. A clause with nothing to say is a piece without sound.
+    The pause before each clause but the first is a piece without text, so a reply ends with its
+    last word. A clause with nothing to speak is a piece without audio.
     """
 
     def __init__(
@@ -235,7 +238,7 @@ class EmbeddedSpeech:
         self._cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def write(self, text: str) -> None:
-        """Raises TextTooLong when 100 000 characters wait already."""
+        """Adds text. Raises TextTooLong if 100 000 characters are waiting."""
         if self._waiting_chars + len(text) > MAX_WAITING_CHARS:
             raise TextTooLong(f"more than {MAX_WAITING_CHARS} characters are waiting to be spoken")
         self._waiting_chars += len(text)
@@ -275,7 +278,8 @@ class EmbeddedSpeech:
         return clause
 
     async def _spoken(self, clause: str) -> list[Speech]:
-        """The clause's pieces; none when the reply is cancelled or the engine closed meanwhile."""
+        """Returns the clause's pieces; none if the reply is cancelled or the engine closed
+        meanwhile."""
         try:
             work = asyncio.get_running_loop().run_in_executor(self._thread, self._speak, clause)
         except RuntimeError as error:
@@ -283,7 +287,7 @@ class EmbeddedSpeech:
         try:
             await asyncio.wait((work, self._cancelled), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # A clause still waiting for the thread leaves the line; one being spoken is dropped.
+            # A clause waiting for the thread is withdrawn; one being spoken is dropped.
             abandoned = not work.done()
             work.cancel()
         return [] if abandoned or work.cancelled() else work.result()

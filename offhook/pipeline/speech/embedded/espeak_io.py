@@ -1,9 +1,9 @@
-"""eSpeak NG, in a process of its own: the voice where there is no Flite.
+"""eSpeak NG in a separate process: the fallback voice without Flite.
 
-It runs on every system that has a wheel of espeakng-loader, but sounds like a machine. The wheel is
-no part of the base installation, and its library is never loaded by the server: see
-`espeak_worker`. eSpeak tells where each word begins; a word ends where the next one begins, so a
-pause within a clause belongs to the word before it.
+It runs on every system with a wheel of espeakng-loader, but sounds mechanical. The wheel is not
+part of the base installation, and its library is never loaded by the server: see `espeak_worker`.
+eSpeak reports where each word starts; a word ends where the next one starts, so a pause within a
+clause belongs to the word before it.
 """
 
 import json
@@ -23,7 +23,8 @@ from offhook.pipeline.speech.recognizer import EngineError
 
 USUAL_RATE_WPM = 175
 ANSWER_S = 20.0
-"""For an answer, the first included. A clause takes some ms; a machine may be busy."""
+"""Time limit in s for a response, including the first. A clause takes some ms, but the machine may
+be busy."""
 READ_BYTES = 1 << 16
 HOW_TO_GET = (
     "install Flite (Debian, Ubuntu: sudo apt-get install libflite1), or eSpeak NG, which is under "
@@ -32,7 +33,7 @@ HOW_TO_GET = (
 
 
 class _Child:
-    """The process. Raises EngineError when it cannot speak."""
+    """The child process. Raises EngineError if it cannot speak."""
 
     def __init__(self) -> None:
         if not is_installed():
@@ -83,10 +84,10 @@ class _Child:
         try:
             came, _, _ = select.select([output], [], [], max(0.0, until - time.monotonic()))
             data = output.read(READ_BYTES) if came else b""
-        except (OSError, ValueError) as error:  # ended meanwhile
+        except (OSError, ValueError) as error:  # it has exited in the meantime
             raise EngineError("the process of eSpeak NG was ended") from error
         if not data:
-            self.end()  # what it may yet say is no answer to what is asked next
+            self.end()  # its later output would be taken for another response
             what = "has ended" if came else f"says nothing for {ANSWER_S:g} s"
             raise EngineError(f"the process of eSpeak NG {what}")
         return bytes(data)
@@ -104,8 +105,8 @@ def is_installed() -> bool:
 
 
 def _word_ends(words: list[str], starts: list[tuple[int, int]], samples: int) -> Iterator[int]:
-    """`starts` are (place in the text, sample) of the words eSpeak saw; it may see several in one
-    of ours or none, which then has no length of its own."""
+    """Converts `starts`, (position in the text, sample) of eSpeak's words, to word ends; eSpeak may
+    see several words in one of ours, or none, which then has no length."""
     places = [place for place, _ in starts]
     after = 0
     for word in words:
@@ -115,7 +116,7 @@ def _word_ends(words: list[str], starts: list[tuple[int, int]], samples: int) ->
 
 
 class EspeakSynthesizer(EmbeddedSynthesizer):
-    """eSpeak's American English. A process that has died is started again by the next clause."""
+    """eSpeak's American English. A process that has died is restarted with the next clause."""
 
     name = "espeak"
     names = ("en-us",)

@@ -29,11 +29,11 @@ RATE = 1
 OK = 0
 
 BUFFER_MS = 200
-"""Sound between two callbacks."""
+"""Audio in ms between two callbacks."""
 
 
 class EspeakError(Exception):
-    """The library cannot do it; the message says what."""
+    """Raised when the library fails; the message says how."""
 
 
 class _EventId(ctypes.Union):
@@ -61,7 +61,7 @@ _Callback = ctypes.CFUNCTYPE(
 
 
 class Espeak:
-    """The loaded library; `rate` in Hz. Raises Failed."""
+    """The loaded library; `rate` in Hz. Raises EspeakError."""
 
     def __init__(self) -> None:
         try:
@@ -96,7 +96,8 @@ class Espeak:
         return 0
 
     def say(self, text: str, voice: str, wpm: int) -> tuple[bytes, list[tuple[int, int]]]:
-        """Sound, and where each word begins in the text and in the sound. Raises Failed."""
+        """Returns the audio, and the positions of word starts in the text and in samples. Raises
+        EspeakError."""
         if voice != self._voice:
             if self._lib.espeak_SetVoiceByName(voice.encode()) != OK:
                 raise EspeakError(f"eSpeak NG has no voice {voice!r}")
@@ -117,9 +118,9 @@ def _answer(output: BinaryIO, table: dict[str, Any], sound: bytes = b"") -> None
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server's matter, which closes our input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles it and closes our input
     output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the library prints is no answer
+    os.dup2(2, 1)  # output of the library must not mix with responses
     try:
         espeak = Espeak()
     except EspeakError as error:

@@ -22,8 +22,8 @@ from offhook.pipeline.speech.embedded.embedded_speech_io import EmbeddedSynthesi
 from offhook.pipeline.speech.recognizer import EngineError
 
 _STRETCH = b"duration_stretch"
-"""How much longer than usual every segment is, 1 in all voices. Flite keeps the pointer to this
-name: it must not be freed."""
+"""Factor on every segment's duration, 1 by default. Flite keeps the pointer to this name, so it
+must not be freed."""
 _LAST_SEGMENT_END = b"R:SylStructure.daughtern.daughtern.R:Segment.end"
 _LOCK = threading.Lock()
 
@@ -50,12 +50,12 @@ class _Voice(ctypes.Structure):
 class Voice:
     address: int
     features: int
-    """What Flite copies into each utterance."""
+    """Features that Flite copies into each utterance."""
 
 
 def _load(soname: str) -> ctypes.CDLL:
     try:
-        # Global, because the voices look the library's functions up in the process.
+        # Global, because the voices look up the library's functions in the process.
         return ctypes.CDLL(soname, mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
         raise EngineError(
@@ -65,7 +65,7 @@ def _load(soname: str) -> ctypes.CDLL:
 
 @cache
 def libflite() -> ctypes.CDLL:
-    """Load libflite and declare the functions used. Raises EngineError if there is none."""
+    """Loads libflite and declares the functions used. Raises EngineError if it is missing."""
     lib = _load("libflite.so.1")
     for soname in ("libflite_usenglish.so.1", "libflite_cmulex.so.1"):
         _load(soname)
@@ -91,7 +91,7 @@ def libflite() -> ctypes.CDLL:
 
 @cache
 def flite_voice(name: str) -> Voice:
-    """A voice, kept for the life of the process. Raises EngineError."""
+    """Returns a voice, kept for the life of the process. Raises EngineError."""
     libflite()
     register = getattr(_load(f"libflite_cmu_us_{name}.so.1"), f"register_cmu_us_{name}")
     register.restype = ctypes.c_void_p
@@ -103,7 +103,7 @@ def flite_voice(name: str) -> Voice:
 
 
 class FliteSynthesizer(EmbeddedSynthesizer):
-    """Flite's voices: `slt` (a woman, clear), `rms` and `awb` (men)."""
+    """Flite's voices: `slt` (a clear female voice), `rms` and `awb` (male)."""
 
     name = "flite"
     names = ("slt", "rms", "awb")
@@ -136,7 +136,7 @@ def _items(lib: ctypes.CDLL, item: int | None) -> Iterator[int]:
 
 
 def _token_ends(lib: ctypes.CDLL, utterance: int) -> Iterator[float]:
-    """When each token ends, in seconds; 0.0 for one of which nothing is heard."""
+    """Yields the end of each token in seconds; 0.0 for one without audio."""
     tokens = lib.relation_head(lib.utt_relation(utterance, b"Token"))
     for token in _items(lib, tokens):
         words = _items(lib, lib.item_daughter(token))
@@ -144,8 +144,8 @@ def _token_ends(lib: ctypes.CDLL, utterance: int) -> Iterator[float]:
 
 
 def _word_ends(words: list[str], token_ends: list[float], pcm: Pcm, rate: int) -> list[int]:
-    """One end a word. Flite cuts tokens at white space as we do; should it ever not, the words
-    share the sound by their letters, which is wrong by a word or so."""
+    """Returns the end of each word. Flite splits tokens at white space like us; otherwise the words
+    share the audio by letters, which is off by a word or so."""
     if len(token_ends) == len(words):
         ends = np.array(token_ends) * rate
     else:

@@ -1,7 +1,7 @@
-"""PocketSphinx as a `Recognizer`: utterances to worker processes, results to their streams.
+"""PocketSphinx as a `Recognizer`: distributes utterances over worker processes.
 
-The sound of an utterance is kept until its result comes: it is the queue to a worker that lags, and
-what is played again to a new worker when one crashes.
+The audio of an utterance is kept until its result: it is the queue to a slow worker, and is sent to
+a new worker if one crashes.
 """
 
 import asyncio
@@ -44,35 +44,35 @@ from offhook.pipeline.speech.streams.utterance_queue import (
 )
 
 PIPE_BYTES = 1 << 16
-"""To be written to a worker by the loop; beyond, sound waits in its utterance."""
+"""Limit of data buffered for a worker; beyond it, audio waits in its utterance."""
 AUDIO_BYTES = 1 << 14
-"""Of sound in one frame."""
+"""Maximum audio bytes of a frame."""
 STABLE_AFTER = 3
-"""Hypotheses that agree on a word, and all before it, make it stable."""
+"""Consecutive hypotheses that must agree on a word, and all before it, to make it stable."""
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 2.0
 PING_S = 1.0
-"""How often a worker that has utterances is asked whether it is there."""
+"""Interval in s at which a worker with utterances is pinged."""
 MAX_UNANSWERED = 5
-"""A worker that for so many pings says nothing and uses no CPU time hangs, and is killed; one that
-still loads, after START_TIMEOUT_S. They are counted, not timed: a server that stood still itself
-has sent none. One that works is only slow, as on a busy machine: it answers between two turns."""
+"""Pings after which a worker that neither answers nor uses CPU time counts as hung and is killed
+(one that is loading, after START_TIMEOUT_S). They are counted rather than timed, so a stall of the
+server does not count. A working but slow worker answers between two turns."""
 MAX_SILENT_CPU_S = 10.0
-"""CPU time that a worker may use without a word; a turn of decoding takes 0.3 s at most. Beyond, it
-is in an endless loop and counts as one that does nothing."""
+"""CPU time in s that a worker may use without answering; a decoding turn takes at most 0.3 s.
+Beyond it the worker is in an endless loop and counts as hung."""
 COMMAND = (sys.executable, "-m", "offhook.pipeline.speech.embedded.pocketsphinx_worker")
 
 
 class StableText:
-    """Which words of an utterance's hypotheses will not be taken back."""
+    """Determines the stable words of an utterance's hypotheses."""
 
     def __init__(self) -> None:
         self._stable: list[str] = []
         self._recent: deque[list[str]] = deque(maxlen=STABLE_AFTER)
 
     def update(self, hypothesis: str) -> tuple[str, int]:
-        """Take the next hypothesis; return the text to show and how many characters of it are
-        stable. Stable words stay even where the hypothesis has others by now."""
+        """Adds a hypothesis; returns the text to show and its number of stable characters. Stable
+        words remain even if the hypothesis differs."""
         words = hypothesis.split()
         self._recent.append(words)
         if len(self._recent) == STABLE_AFTER:
@@ -85,20 +85,20 @@ class StableText:
 
 @dataclass(eq=False, kw_only=True)
 class PlacedUtterance(Utterance):
-    """One that a worker hears. It is given up when it was in progress in so many crashes."""
+    """An utterance assigned to a worker; given up if it was in progress in too many crashes."""
 
     max_losses: ClassVar[int] = 2
     frame_number: int
-    """Of its frames; its own among all utterances of the process."""
+    """Number in its frames, unique in the process."""
     stream: "PocketSphinxStream"
     mean: str
     stable: StableText = field(default_factory=StableText)
     worker: "Worker | None" = None
     begun: bool = False
-    """Its worker was told of it."""
+    """Whether its worker has been told of it."""
 
     def next_frame(self) -> Frame | None:
-        """What the worker is to be told next."""
+        """Returns the next frame for the worker."""
         if not self.begun:
             self.begun = True
             return Frame(self.frame_number, Kind.BEGIN, self.mean.encode())
@@ -108,7 +108,7 @@ class PlacedUtterance(Utterance):
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU time that a process has used; 0 where the system does not tell it by a clock."""
+    """Returns a process's CPU time in s; 0 where the system provides no clock for it."""
     try:
         return time.clock_gettime((~pid << 3) | 2)  # clock_getcpuclockid(3) of Linux
     except OSError:
@@ -116,7 +116,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 class Worker(asyncio.SubprocessProtocol):
-    """One child process and the utterances it listens to."""
+    """A child process and the utterances assigned to it."""
 
     def __init__(self, recognizer: "PocketSphinxRecognizer") -> None:
         self._recognizer = recognizer
@@ -127,9 +127,9 @@ class Worker(asyncio.SubprocessProtocol):
         self._ending = False
         self._spawning: asyncio.Task[None] | None = None
         self._unanswered = 0
-        """Pings since the worker said or did anything."""
+        """Pings since the worker answered or used CPU time."""
         self._cpu_s = self._cpu_s_at_word = 0.0
-        """Used until the last ping, and until the last ping before it said something."""
+        """CPU time at the last ping, and at the last ping before its last answer."""
         self._next_ping: asyncio.TimerHandle | None = None
         self.hung = False
         self.utterances: dict[int, PlacedUtterance] = {}
@@ -137,7 +137,7 @@ class Worker(asyncio.SubprocessProtocol):
         self.exited = asyncio.Event()
 
     def spawn(self) -> None:
-        """Start the process; what is meant for it waits in the utterances."""
+        """Starts the process; its frames wait in the utterances meanwhile."""
         self._spawning = asyncio.create_task(self._spawn(), name="pocketsphinx spawn")
 
     async def _spawn(self) -> None:
@@ -161,14 +161,14 @@ class Worker(asyncio.SubprocessProtocol):
 
     def resume_writing(self) -> None:
         self._paused = False
-        # The one that waits longest goes first, and to the end of the line.
+        # The one that has waited longest goes first, then to the end of the queue.
         for number in list(self.utterances):
             utterance = self.utterances.pop(number)
             self.utterances[number] = utterance
             self.send(utterance)
 
     def take(self, utterance: PlacedUtterance) -> None:
-        """It is this worker's to hear."""
+        """Assigns an utterance."""
         self.utterances[utterance.frame_number] = utterance
         if self._next_ping is None:
             self._unanswered = 0
@@ -201,14 +201,14 @@ class Worker(asyncio.SubprocessProtocol):
         self._cpu_s = used
 
     def send(self, utterance: PlacedUtterance) -> None:
-        """Write what is new of the utterance, as far as the pipe takes it."""
+        """Sends an utterance's new audio, as far as the pipe accepts it."""
         while (
             self._stdin and not (self._paused or self._ending) and (frame := utterance.next_frame())
         ):
             self._stdin.write(bytes(frame))
 
     def drop(self, utterance: PlacedUtterance) -> None:
-        """Forget an utterance whose result is not wanted any more."""
+        """Drops an utterance whose result is no longer wanted."""
         if self.utterances.pop(utterance.frame_number, None) and utterance.begun and self._stdin:
             self._stdin.write(bytes(Frame(utterance.frame_number, Kind.CANCEL)))
 
@@ -228,7 +228,7 @@ class Worker(asyncio.SubprocessProtocol):
             return
         utterance = self.utterances.get(frame.utterance)
         if utterance is None:
-            return  # Cancelled while the frame was under way.
+            return  # cancelled while the frame was in flight
         if frame.kind is Kind.PARTIAL:
             utterance.stream.receive_partial(utterance, *unpack_partial(frame.payload))
         elif frame.kind is Kind.FINAL:
@@ -244,7 +244,7 @@ class Worker(asyncio.SubprocessProtocol):
         self._recognizer.worker_exited(self)
 
     def end(self) -> None:
-        """Close its standard input, at which it ends by itself."""
+        """Closes its standard input, whereupon it exits."""
         self._ending = True
         if self._stdin:
             self._stdin.close()
@@ -256,10 +256,10 @@ class Worker(asyncio.SubprocessProtocol):
 
 
 class PocketSphinxRecognizer:
-    """A `Recognizer` over up to `processes` workers, by default a core less than there are.
+    """A `Recognizer` with up to `processes` workers, by default one less than the number of cores.
 
-    A worker is started when an utterance begins and every other one is busy, and stays. One core
-    keeps up with about six callers who talk at once; with more, results come later.
+    A worker is started when an utterance begins while all others are busy, and stays. One core
+    handles about six concurrent speakers; with more, results are delayed.
     """
 
     name = "pocketsphinx"
@@ -267,13 +267,13 @@ class PocketSphinxRecognizer:
     def __init__(self, processes: int | None = None) -> None:
         self.processes = processes or max(1, (os.cpu_count() or 1) - 1)
         self.losses: Counter[Loss] = Counter()
-        """Workers that ended by themselves or had to be killed."""
+        """Workers that exited by themselves or had to be killed."""
         self._workers: list[Worker] = []
         self._numbers = itertools.count(1)
         self._closing = False
 
     async def start(self) -> None:
-        """Start the first worker and wait for its model. Raises EngineError."""
+        """Starts the first worker and waits for its model. Raises EngineError."""
         if find_spec("pocketsphinx") is None:
             raise EngineError("PocketSphinx is missing: install the Python package pocketsphinx")
         worker = self._least_loaded()
@@ -286,8 +286,8 @@ class PocketSphinxRecognizer:
             raise EngineError("PocketSphinx ended while loading: see its words in the log above")
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> "PocketSphinxStream":
-        """English only. Updates come as decoding goes on, and word times always; there is nothing
-        that context could change."""
+        """Opens a stream, for English only. The update interval follows decoding, word times are
+        always included, and context has no effect."""
         if options.language_code not in (None, "en"):
             raise UnsupportedRequest(
                 f"PocketSphinx hears English (en) only, not {options.language}"
@@ -295,7 +295,7 @@ class PocketSphinxRecognizer:
         return PocketSphinxStream(self, options)
 
     async def close(self) -> None:
-        """End the workers; utterances in progress get no `Final`."""
+        """Stops the workers; utterances in progress get no `Final`."""
         self._closing = True
         workers = list(self._workers)
         for worker in workers:
@@ -309,7 +309,7 @@ class PocketSphinxRecognizer:
             await asyncio.gather(*(worker.exited.wait() for worker in workers))
 
     def begin(self, stream: "PocketSphinxStream", start: int, mean: str) -> PlacedUtterance:
-        """A new utterance of the stream, placed on the worker with the fewest."""
+        """Creates an utterance of the stream on the worker with the fewest."""
         number = next(self._numbers)
         utterance = PlacedUtterance(start=start, frame_number=number, stream=stream, mean=mean)
         self._place(utterance)
@@ -330,13 +330,13 @@ class PocketSphinxRecognizer:
         return worker
 
     def worker_exited(self, worker: Worker) -> None:
-        """Go on with the utterances of a worker that is gone on another one."""
+        """Moves the utterances of a worker that has exited to another one."""
         self._workers.remove(worker)
         if self._closing:
             return
         self.losses["hung" if worker.hung else "crashed"] += 1
         logger.error("x pocketsphinx worker ended with {} utterances", len(worker.utterances))
-        # What still comes from its pipe is for nobody.
+        # Data still in its pipe is ignored.
         orphans, worker.utterances = worker.utterances, {}
         for utterance in orphans.values():
             if utterance.stream.queue.lose(utterance):
@@ -347,8 +347,8 @@ class PocketSphinxRecognizer:
 
 
 class PocketSphinxStream(QueuedStream[PlacedUtterance]):
-    """A `RecognizerStream`. The caller's cepstral mean goes from each result to the next utterance;
-    one begun before the result starts with the mean before."""
+    """A `RecognizerStream`. The speaker's cepstral mean passes from each result to the next
+    utterance; one started before the result uses the earlier mean."""
 
     def __init__(self, recognizer: PocketSphinxRecognizer, options: StreamOptions) -> None:
         def begin(start: int) -> PlacedUtterance:
@@ -375,7 +375,7 @@ class PocketSphinxStream(QueuedStream[PlacedUtterance]):
         done: float,
         hypothesis: str,
     ) -> None:
-        """What the worker has heard so far, and when it decoded the last of it."""
+        """Handles the hypothesis so far, and when it was decoded."""
         text, stable_chars = utterance.stable.update(hypothesis)
         timing = None
         if (arrivals := utterance.arrivals) is not None:
@@ -385,7 +385,7 @@ class PocketSphinxStream(QueuedStream[PlacedUtterance]):
             self.heard(utterance, Partial(text, stable_chars, samples // SAMPLES_PER_MS, timing))
 
     def receive_final(self, utterance: PlacedUtterance, result: dict[str, Any]) -> None:
-        """The worker's result, as `Kind.FINAL` has it."""
+        """Handles the worker's result, see `Kind.FINAL`."""
         self._mean = result["mean"]
         offset = utterance.start // SAMPLES_PER_MS
         words = tuple(Word(text, offset + a, offset + b) for text, a, b in result["words"])

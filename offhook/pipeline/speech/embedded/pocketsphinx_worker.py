@@ -31,33 +31,32 @@ _PARTIAL = struct.Struct("<Idd")
 MAX_PAYLOAD = 1 << 24
 
 SLICE_BYTES = 3200
-"""100 ms. The decoder is always given whole slices until the last one of an utterance: its running
-cepstral mean moves between slices, so the text does not depend on how the sound was fed."""
+"""Bytes of 100 ms. The decoder always gets whole slices except for an utterance's last, because its
+running cepstral mean changes between slices; so the text does not depend on chunking."""
 SLICES_PER_TURN = 4
 """A long backlog is decoded 400 ms at a time, in turn with the other utterances."""
 MAX_DECODERS = 8
-"""100 MB each. With as many utterances in progress, a further one waits for a decoder."""
+"""Decoders of 100 MB each. With as many utterances in progress, further ones wait."""
 PRIMING_SLICES = 15
-"""A caller not heard before is decoded at once, for the partials, with a mean that fits nobody.
-After 1.5 s, or at the end if sooner, the mean is taken from this sound and decoding begins anew. Of
-288 words 165 are wrong with the first mean, 84 with this one, 85 with the mean of a caller known
-for long; the passes were chosen on these same recordings. It costs 75 ms once a caller, and
-decoding 1.5 s twice."""
+"""A new speaker is first decoded with a default mean, for early partials. After 1.5 s, or at the
+end if sooner, the mean is estimated from this audio and decoding restarts. Of 288 words 165 are
+wrong with the default mean, 84 with the estimate, 85 with the mean of a known speaker; the passes
+were tuned on these recordings. It costs 75 ms per speaker, and decoding 1.5 s twice."""
 PRIMING_PASSES = 8
-"""PocketSphinx counts the mean it is given as 5 s of speech; each pass moves it by the sound."""
+"""PocketSphinx weights the given mean like 5 s of speech; each pass moves it towards the audio."""
 PRIMING_SEARCH = "priming"
 PRIMING_GRAMMAR = "#JSGF V1.0; grammar priming; public <word> = a;"
-"""The least that can be searched for, as the passes are made for the features alone."""
+"""The smallest possible search, since the passes only compute features."""
 READ_BYTES = 1 << 16
 NICENESS = 5
-"""The packet clock of the server comes before the recogniser."""
+"""The server's packet clock has priority over recognition."""
 
 SETTINGS: dict[str, Any] = {
     "samprate": 16000,
     "loglevel": "FATAL",
     # The second pass over the whole utterance, after its end.
     "fwdflat": False,
-    # The default is 30 000; fewer than 3 000 cost words.
+    # The default is 30 000; fewer than 3 000 cost accuracy.
     "maxhmmpf": 3000,
 }
 """What the settings cost, as words wrong of 288 (11 recordings, each clean, at 20 dB SNR and
@@ -86,20 +85,20 @@ utterance.
 
 class Kind(IntEnum):
     BEGIN = 1
-    """To the worker. Payload: the cepstral mean as PocketSphinx writes it, or nothing."""
+    """To the worker: the cepstral mean as written by PocketSphinx, or empty."""
     AUDIO = 2
-    """To the worker. 16 kHz mono int16, little-endian."""
+    """To the worker: 16 kHz mono int16, little-endian."""
     FINISH = 3
     CANCEL = 4
     READY = 5
     """From the worker, once: the first decoder is loaded."""
     PARTIAL = 6
-    """From the worker: samples decoded (u32), when this decoding began and ended (f64, s of the
-    monotonic clock, which all processes share), then the text so far."""
+    """From the worker: samples decoded (u32), start and end of the decoding (f64, s of the
+    monotonic clock shared by all processes), then the text so far."""
     FINAL = 7
-    """From the worker. JSON: samples, words [[text, start_ms, end_ms]], mean, started, done."""
+    """From the worker, JSON: samples, words [[text, start_ms, end_ms]], mean, started, done."""
     PING = 8
-    """To the worker, which answers in its next turn whatever it is doing."""
+    """To the worker, which answers in its next turn."""
     PONG = 9
 
 
@@ -113,17 +112,17 @@ class Frame(NamedTuple):
 
 
 class FrameError(ValueError):
-    """Bytes that are no frame: the two ends are not the same program."""
+    """Raised for bytes that are not a frame: the two sides are of different versions."""
 
 
 class FrameReader:
-    """Bytes as they come to whole frames."""
+    """Splits a byte stream into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def receive(self, data: bytes) -> Iterator[Frame]:
-        """Take bytes, yield the frames completed. Raises FrameError."""
+        """Adds bytes and yields the completed frames. Raises FrameError."""
         self._buffer += data
         place = 0
         while len(self._buffer) - place >= _HEADER.size:
@@ -147,24 +146,24 @@ def unpack_partial(payload: bytes) -> tuple[int, float, float, str]:
 
 
 def clean_word(word: str) -> str:
-    """A dictionary entry as text: "the(2)", a second pronunciation, is "the"; silence, noise and
-    sentence ends (<sil>, [NOISE], ++UM++, <s>) are nothing."""
+    """Returns a dictionary entry as text: "the(2)", a second pronunciation, is "the"; silence,
+    noise and sentence ends (<sil>, [NOISE], ++UM++, <s>) are empty."""
     if word[:1] in "<[" or word.startswith("++"):
         return ""
     return re.sub(r"\(\d+\)$", "", word)
 
 
 class UndecodedAudio:
-    """The sound of one utterance that is not decoded yet."""
+    """The undecoded audio of one utterance."""
 
     def __init__(self, number: int, mean: str) -> None:
         self.number = number
         self.known_mean = mean
         self.mean = mean
-        """Empty: the caller was not heard before, and the utterance is to be primed."""
+        """Empty for a new speaker, whose utterance is primed."""
         self.pcm = bytearray()
         self.heard = bytearray()
-        """What priming decodes again; kept until then."""
+        """Audio that priming decodes again; kept until then."""
         self.finished = False
         self.samples = 0
         self.decoder: Decoder | None = None
@@ -175,7 +174,7 @@ class UndecodedAudio:
 
     @property
     def primable(self) -> bool:
-        """Whether it is to be primed now."""
+        """Returns whether it is to be primed now."""
         return not self.mean and (len(self.heard) >= PRIMING_SLICES * SLICE_BYTES or self.drained)
 
     @property
@@ -183,7 +182,7 @@ class UndecodedAudio:
         return self.finished or len(self.pcm) >= SLICE_BYTES
 
     def next_slice(self) -> bytes:
-        """The next sound to decode; empty until there is a whole slice, or the end."""
+        """Returns the next audio to decode; empty until there is a whole slice, or the end."""
         if self.primable or (len(self.pcm) < SLICE_BYTES and not self.finished):
             return b""
         piece = bytes(self.pcm[:SLICE_BYTES])
@@ -194,7 +193,7 @@ class UndecodedAudio:
         return piece
 
     def restart(self, mean: str) -> None:
-        """Primed: the mean is known, and what was heard is to be decoded again."""
+        """Restarts decoding with the mean from priming."""
         self.mean = mean
         self.pcm[:0] = self.heard
         self.heard.clear()
@@ -202,7 +201,7 @@ class UndecodedAudio:
 
 
 class Listener:
-    """All utterances of one worker: frames in, frames out, a turn of decoding at a time."""
+    """All utterances of one worker: frames in, frames out, one decoding turn at a time."""
 
     def __init__(self) -> None:
         self._utterances: dict[int, UndecodedAudio] = {}
@@ -212,7 +211,7 @@ class Listener:
         self._decoders = 1
 
     def receive(self, frame: Frame) -> None:
-        """Take a frame from the server; one for an utterance that is gone is ignored."""
+        """Handles a frame from the server; frames of unknown utterances are ignored."""
         if frame.kind is Kind.BEGIN:
             begun = UndecodedAudio(frame.utterance, frame.payload.decode())
             self._utterances[begun.number] = begun
@@ -226,8 +225,8 @@ class Listener:
                 self._release(utterance)
 
     def decode(self) -> Frame | None:
-        """Give one utterance its turn. Returns what to tell the server of it, or None when none
-        has a turn to take."""
+        """Runs one utterance's turn. Returns a frame for the server, or None if nothing is to be
+        decoded."""
         for _ in range(len(self._turns)):
             utterance = self._utterances[self._turns[0]]
             self._turns.rotate(-1)
@@ -243,7 +242,7 @@ class Listener:
                 self._free.append(new_decoder())
                 self._decoders += 1
             utterance.decoder = self._free.pop()
-            # The estimate of the noise too is the last caller's: begin without one.
+            # The noise estimate also belongs to the previous speaker: start without one.
             utterance.decoder.reinit_feat()
             utterance.decoder.set_cmn(utterance.mean or self._initial_mean)
             utterance.decoder.start_utt()
@@ -283,14 +282,14 @@ class Listener:
         utterance.restart(mean)
 
     def _final(self, utterance: UndecodedAudio, decoder: "Decoder", started: float) -> Frame:
-        self._release(utterance)  # The decoder keeps its result until it is given the next one.
+        self._release(utterance)  # The decoder keeps its result until its next input.
         # Segments count frames of 10 ms and include their last one.
         words = [
             (word, segment.start_frame * 10, segment.end_frame * 10 + 10)
             for segment in decoder.seg() or ()
             if (word := clean_word(segment.word))
         ]
-        # A cough or a click says nothing of the caller's voice.
+        # A cough or click says nothing about the speaker's voice.
         mean = decoder.get_cmn() if words else utterance.known_mean
         result = {
             "samples": utterance.samples,
@@ -310,7 +309,7 @@ class Listener:
 
 
 def new_decoder() -> "Decoder":
-    """Load a decoder with the model of the package: 0.4 s, 100 MB."""
+    """Loads a decoder with the package's model: 0.4 s, 100 MB."""
     from pocketsphinx import Decoder
 
     decoder = Decoder(**SETTINGS)
@@ -319,7 +318,7 @@ def new_decoder() -> "Decoder":
 
 
 def main() -> None:
-    # An interrupt at the terminal reaches the whole process group; ending us is the server's part.
+    # Ctrl-C reaches the whole process group; the server stops this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.nice(NICENESS)
