@@ -1,11 +1,11 @@
-"""A `Recognizer` whose engine hears only sound with speech in it, where the stream asks for that.
+"""A `Recognizer` whose engine gets only audio with speech, for streams that request it.
 
-The engine then neither works on silence and noise nor hears words in them. What is left out is
-answered at once: a `Partial` that covers it and has no new words in it, and for an utterance
-without any speech an empty `Final`. Times are those of the whole sound.
+The engine then spends no time on silence and noise and recognizes no words in them. Omitted audio
+is answered at once: by a `Partial` that covers it without new words, or an empty `Final` for an
+utterance without speech. Times refer to the whole audio.
 
-One model judges for all streams of the process (Silero VAD), in batches; it is loaded when the
-first stream asks.
+One batched Silero VAD serves all streams of the process; it is loaded when the first stream
+requests it.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ from offhook.pipeline.speech.vad.vad import WINDOW
 from offhook.pipeline.speech.vad.vad_io import VadBatch
 
 BY_THE_LOOP = 4
-"""So few windows are judged on the event loop: that takes 0.3 ms, and to go to the thread and come
-back as long again."""
+"""Windows processed on the event loop: that takes 0.3 ms, about as long as the round trip to the
+thread."""
 
 
 class GatedRecognizer:
-    """`engine` for streams without `StreamOptions.gate` as it is."""
+    """Wraps `engine`; streams without `StreamOptions.gate` use it directly."""
 
     def __init__(self, engine: Recognizer) -> None:
         self.name = engine.name
@@ -55,7 +55,7 @@ class GatedRecognizer:
         self.name = self.engine.name
 
     async def open(self, options: StreamOptions = DEFAULT_OPTIONS) -> RecognizerStream:
-        """Raises EngineError, also when there is no model to judge with."""
+        """Opens a stream. Raises EngineError, also if the VAD model is missing."""
         if not options.gate:
             return await self.engine.open(options)
         if self._vad is None:
@@ -76,29 +76,31 @@ class GatedRecognizer:
 
 @dataclass(eq=False)
 class GatedUtterance(Utterance):
-    """Its `pcm` is not judged yet; the engine keeps what it was given. In samples."""
+    """An utterance whose `pcm` awaits the VAD; the engine keeps what it was given. Counts are in
+    samples."""
 
     replays: ClassVar[bool] = False
     gate: SpeechGate = field(default_factory=SpeechGate)
     judged: int = 0
     given: int = 0
     given_from: int = 0
-    """In all that the stream gave."""
+    """Start in the audio given to the engine by this stream."""
     heard: int = 0
-    """Of the given, covered by the engine's events."""
+    """Given samples covered by the engine's events."""
     final_heard: int = 0
-    """Of those, by Finals that do not end it."""
+    """Given samples covered by Finals that do not end the utterance."""
     told: int = 0
-    """Of the judged, covered by what was told."""
+    """Processed samples covered by emitted events."""
 
     @property
     def coverable(self) -> int:
-        """All that was judged, but what the engine has still to hear."""
+        """Samples that an event may cover: all processed ones except those pending in the
+        engine."""
         return max(self.told, self.judged - (self.given - self.heard))
 
     def timing(self, of_engine: Timing | None, final: bool) -> Timing | None:
-        """Of an event told now that covers `told`: that of the engine, begun when the sound came to
-        us; or, of an event without the engine, ours."""
+        """Returns the timing of an event emitted now that covers `told` samples: the engine's,
+        starting at the arrival of the audio, or our own for an event without the engine."""
         if self.arrivals is None:
             return None
         started, done = (of_engine.started, of_engine.done) if of_engine else (monotonic(),) * 2
@@ -113,7 +115,7 @@ class GatedUtterance(Utterance):
 
 
 class GatedStream(QueuedStream[GatedUtterance]):
-    """A `RecognizerStream` before that of the engine."""
+    """A `RecognizerStream` in front of the engine's."""
 
     def __init__(self, hears: RecognizerStream, vad: VadBatch, options: StreamOptions) -> None:
         super().__init__("the gate", options, UtteranceQueue(GatedUtterance, timed=options.timing))
@@ -122,7 +124,7 @@ class GatedStream(QueuedStream[GatedUtterance]):
         vad.watch(self)
         self._update = options.update_ms * SAMPLES_PER_MS
         self._asked: tuple[GatedUtterance, Pcm] | None = None
-        """The window that is being judged."""
+        """The window being processed by the VAD."""
         self._splices = Splices()
         self.run(self._listen(), "gated stream")
 
@@ -175,14 +177,14 @@ class GatedStream(QueuedStream[GatedUtterance]):
         self._end_complete()
 
     def _tell_of_silence(self, utterance: GatedUtterance) -> None:
-        """Of several utterances under way only the oldest is told of, as their order is."""
+        """Emits only for the oldest utterance, to keep their order."""
         if utterance.gate.is_open or utterance is not self.queue.oldest:
             return
         if utterance.coverable - utterance.told >= self._update:
             self._show(utterance, replace(utterance.shown, timing=None))
 
     def _end_complete(self) -> None:
-        """Those of which all is judged."""
+        """Ends the utterances that are completely processed."""
         for utterance in self.queue:
             if utterance.finish_sent:
                 continue
@@ -207,7 +209,7 @@ class GatedStream(QueuedStream[GatedUtterance]):
     def _receive(self, event: Partial | Final) -> None:
         utterance = self.queue.oldest
         if utterance is None or not utterance.given:
-            return  # of one that was cancelled
+            return  # of a cancelled utterance
         utterance.heard = utterance.final_heard + event.audio_ms * SAMPLES_PER_MS
         if isinstance(event, Partial):
             self._show(utterance, event)

@@ -39,7 +39,7 @@ from offhook.web.speech_api.realtime.turn_detector import (
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
 MAX_ERRORS = 100
-"""Events in a row that are wrong; after so many the session ends."""
+"""Consecutive invalid events after which the session ends."""
 USUAL: dict[Dialect, dict[str, Any]] = {
     Dialect.VLLM: {"format": AudioFormat(rate=RATE_IN), "turn_detection": None},
     Dialect.OPENAI: {"format": AudioFormat(), "turn_detection": ServerVad()},
@@ -68,7 +68,7 @@ class Feed:
     """Give the stream audio."""
 
     pcm: Pcm
-    """16 kHz."""
+    """16 kHz samples."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ Action = Send | Begin | Feed | Finish | Cancel
 
 
 class RealtimeState(Enum):
-    """Of the input audio buffer."""
+    """State of the input audio buffer."""
 
     EMPTY = auto()
     OPEN = auto()
-    """It has an item that is not committed."""
+    """There is an item that is not committed."""
 
 
 class Trigger(Enum):
@@ -187,7 +187,7 @@ class Item:
     id: str
     transcript: TranscriptDeltas = field(default_factory=TranscriptDeltas)
     samples: int = 0
-    """At 16 kHz, for the usage."""
+    """Samples at 16 kHz, for the usage."""
 
 
 class RealtimeSession:

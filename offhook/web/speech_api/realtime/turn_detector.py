@@ -1,8 +1,7 @@
-"""Turns by the level of the sound: what `server_vad` of a realtime session means. Sans-io.
+"""Detects turns by audio level, the meaning of `server_vad` in a realtime session. Sans-io.
 
-OpenAI describes it as by volume too. A voice is what stands out of the last seconds' noise
-(`pipeline.vad`), without a model that says whether it is one: the process that answers programs
-has no model in it.
+OpenAI describes it as level-based too. A voice is what stands out from the noise of the last
+seconds (`pipeline.speech.vad`), without a model, since the process that serves programs has none.
 """
 
 from collections import deque
@@ -22,25 +21,25 @@ from offhook.pipeline.speech.vad.vad import (
 from offhook.web.speech_api.realtime.session_object import ServerVad
 
 MARGIN_DB = 20.0
-"""How far a voice stands out of the noise at a threshold of 1."""
+"""Required level in dB above the noise at a threshold of 1."""
 _MS = RATE_IN // 1000
 
 
 @dataclass(frozen=True)
 class TurnStarted:
     at_ms: int
-    """Where the turn's sound begins, in the session's; with the padding."""
+    """Start of the turn's audio in the session, including the padding."""
 
 
 @dataclass(frozen=True)
 class TurnStopped:
     at_ms: int
-    """Where it ends."""
+    """End of the turn's audio in the session."""
 
 
 @dataclass(frozen=True, eq=False)
 class TurnSound:
-    """Belongs to the turn that has started."""
+    """Audio of the turn that has started."""
 
     pcm: Pcm
 
@@ -61,14 +60,14 @@ class TurnDetector:
         self._padding = vad.prefix_padding_ms * _MS
         kept = ceil(self._padding / WINDOW) + SpeechDetector.LOOK_BACK
         self._before: deque[Pcm] = deque(maxlen=kept)
-        """Windows that may yet belong to a turn."""
+        """Windows that may still belong to a turn."""
         self._rest = np.zeros(0, np.int16)
         self._judged = 0
-        """Samples of the session."""
+        """Samples of the session processed so far."""
         self._in_turn = False
 
     def hear(self, pcm: Pcm) -> list[TurnEvent]:
-        """16 kHz samples, however many."""
+        """Adds 16 kHz samples of any number."""
         sound = np.concatenate((self._rest, pcm))
         whole = len(sound) // WINDOW * WINDOW
         self._rest = sound[whole:]
@@ -78,7 +77,8 @@ class TurnDetector:
         return events
 
     def end(self) -> Pcm:
-        """The turn was ended from outside: the last of its sound. What follows is another's."""
+        """Ends the turn from outside and returns its last audio; what follows belongs to the next
+        one."""
         rest = self._rest if self._in_turn else self._rest[:0]
         self._judged += len(self._rest)
         self._rest = self._rest[:0]

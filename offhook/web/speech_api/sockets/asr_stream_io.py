@@ -1,4 +1,4 @@
-"""A live stream to a recognizer: the protocol of `asr_protocol`, on any server of ours."""
+"""A live recognition stream over `asr_protocol`, on any of our servers."""
 
 import asyncio
 import sys
@@ -41,7 +41,7 @@ class ClientUtterance(Utterance):
 
 
 class RecognitionSession:
-    """The engine's side of one live stream. What is said before the engine is there waits here."""
+    """The engine's side of a live stream; buffers audio until the engine is available."""
 
     def __init__(self, host: StreamHost) -> None:
         self._host = host
@@ -50,7 +50,7 @@ class RecognitionSession:
         self._told = asyncio.Event()
 
     async def open(self, stream: WorkerStream, options: StreamOptions) -> None:
-        """Raises EngineError, and what ends `stream` meanwhile."""
+        """Opens the stream. Raises EngineError, and what ends `stream` meanwhile."""
         recognizer = await stream.loaded(self._host.recognizer())
         self._hears = await recognizer.open(options)
         self._forward()
@@ -60,7 +60,7 @@ class RecognitionSession:
             await self._hears.close()
 
     def feed(self, pcm: Pcm) -> None:
-        """Take 16 kHz samples."""
+        """Adds 16 kHz samples."""
         if len(pcm):
             self._queue.feed(pcm, time.monotonic())
             self._host.count_audio(len(pcm) / RATE_IN)
@@ -71,14 +71,14 @@ class RecognitionSession:
         self._forward()
 
     def cancel(self) -> None:
-        """The utterance in progress, if there is one."""
+        """Cancels the utterance in progress, if any."""
         if self._queue.open is not None:
             self._queue.cancel()
             if self._hears is not None:
                 self._hears.cancel()
 
     def _forward(self) -> None:
-        """All that the engine has not been given."""
+        """Passes buffered audio to the engine."""
         if self._hears is None:
             return
         for utterance in self._queue:
@@ -89,8 +89,7 @@ class RecognitionSession:
                     self._hears.finish()
 
     async def wait_for_room(self) -> None:
-        """Returns when there is room for more. Raises Refused when there will be none, because
-        nothing was flushed."""
+        """Waits for room. Raises Refused if there will be none because nothing was flushed."""
         while self._queue.full:
             if not self._queue.waiting:
                 words = f"{utterance_queue.MAX_UNHEARD_S} s of sound without a result: flush sooner"
@@ -99,12 +98,12 @@ class RecognitionSession:
             await self._told.wait()
 
     async def events(self) -> AsyncIterator[tuple[int, Partial | Final]]:
-        """Each with the number of its utterance. Raises EngineError."""
+        """Yields the engine's events with the number of their utterance. Raises EngineError."""
         assert self._hears is not None
         async for event in self._hears.events():
             utterance = self._queue.oldest
             if utterance is None:
-                continue  # of one that was cancelled
+                continue  # of a cancelled utterance
             told = self._queue.receive(utterance, event)
             self._told.set()
             for each in told:
@@ -114,7 +113,7 @@ class RecognitionSession:
 
 
 class LiveStream(WorkerStream):
-    """One in which sound is heard as it comes."""
+    """A WebSocket stream of live audio."""
 
     expects = "sound"
 
@@ -134,14 +133,14 @@ class LiveStream(WorkerStream):
         await self.recognition.wait_for_room()
 
     async def send_results(self) -> None:
-        """What the engine says. Raises EngineError, Refused."""
+        """Sends the engine's events. Raises EngineError, Refused."""
         raise NotImplementedError
 
 
 class AsrStream(LiveStream):
-    """One stream from `ready` to its close. It is in use all the time.
+    """One stream from `ready` to its close, always in use.
 
-    `observe` is given the stages of each of its texts, whether the client asks for them or not.
+    `observe` gets the stages of each text, whether or not the client requests them.
     """
 
     def __init__(
@@ -185,7 +184,7 @@ class AsrStream(LiveStream):
             await self.send(server_text(RecognitionResult(number, event, self._stages(event))))
 
     def _stages(self, event: Partial | Final) -> Stages | None:
-        """Of an event that is sent now; None: the client does not ask."""
+        """Returns the stages of an event sent now; None if the client does not request them."""
         if event.timing is None:
             return None
         stages = Stages.of(event.timing, time.monotonic())

@@ -1,5 +1,4 @@
-"""What Prometheus sees of a worker: its streams, and of its engine the memory of the GPU, kept
-replies and cloned voices."""
+"""Prometheus metrics of a worker: its streams, GPU memory, reply cache and cloned voices."""
 
 from collections.abc import Callable, Iterable
 from itertools import count as counter
@@ -19,24 +18,24 @@ FINAL_BUCKETS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 5, 10, 30)
 STAGE_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 FIRST_SOUND_BUCKETS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5)
 SAMPLED = 16
-"""One live stream of so many tells its stages to Prometheus without having asked for them."""
+"""One of this many live streams is sampled for stage metrics without having requested them."""
 
 
 @runtime_checkable
 class KeepsReplies(Protocol):
-    """An engine that plays again what it said before."""
+    """An engine with a reply cache."""
 
     cache: ReplyCache
 
 
 class EngineCollector(Collector):
-    """Read when Prometheus asks. Without a GPU, or a cache, the series are there and empty, or
-    zero. `kind`: asr or tts."""
+    """Collected on each scrape. Without a GPU or cache the series are empty or zero. `kind` is asr
+    or tts."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
         self.engine: object = None
-        """Once it is loaded."""
+        """The engine, once it has loaded."""
 
     def collect(self) -> Iterable[Metric]:
         yield self._gpu()
@@ -68,7 +67,7 @@ class EngineCollector(Collector):
 
 
 class WorkerMetrics:
-    """Series of one worker, in a registry of its own. `kind`: asr or tts."""
+    """Metrics of one worker in their own registry. `kind` is asr or tts."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -87,12 +86,12 @@ class WorkerMetrics:
         registry.register(self.of_engine)
 
     def health(self) -> dict[str, Any]:
-        """Members of the /healthz answer that describe the engine."""
+        """Returns the members of /healthz that describe the engine."""
         return {}
 
 
 class AsrMetrics(WorkerMetrics):
-    """Series of a worker that recognises speech."""
+    """Metrics of a recognition worker."""
 
     def __init__(self) -> None:
         super().__init__("asr")
@@ -121,8 +120,8 @@ class AsrMetrics(WorkerMetrics):
             self._stages[name].observe(ms / 1000)
 
     def observer(self, options: StreamOptions) -> Callable[[Stages], None] | None:
-        """`observe` for a stream whose stages are counted, else None. A file is sent as fast as it
-        can be: how long its sound waits says nothing."""
+        """Returns `observe` for a stream sampled for stage metrics, else None. Files are excluded:
+        they are sent as fast as possible, so their waiting times mean nothing."""
         observed = options.live and (options.timing or next(self._numbers) % SAMPLED == 0)
         return self.observe if observed else None
 
@@ -135,7 +134,7 @@ class KeepsVoices(Protocol):
 
 
 class TtsMetrics(WorkerMetrics):
-    """Series of a worker that synthesizes speech."""
+    """Metrics of a synthesis worker."""
 
     def __init__(self) -> None:
         super().__init__("tts")
@@ -157,7 +156,8 @@ class TtsMetrics(WorkerMetrics):
         self.registry.register(VoiceCacheCollector(self))
 
     def voice_cache(self) -> dict[str, int]:
-        """Counts of the engine's cloned voices; zeros where it clones none, or is not loaded."""
+        """Returns counters of the engine's cloned voices; zeros if it clones none or is not
+        loaded."""
         store = getattr(self.of_engine.engine, "store", None)
         if store is None:
             return dict.fromkeys(("voices", "bytes", "hits", "misses", "evictions"), 0)
@@ -174,7 +174,7 @@ class TtsMetrics(WorkerMetrics):
 
 
 class VoiceCacheCollector(Collector):
-    """Cloned voices in memory, read when Prometheus asks."""
+    """Cloned voices in memory, collected on each scrape."""
 
     def __init__(self, metrics: TtsMetrics) -> None:
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""A client's audio to 16 kHz. Sans-io."""
+"""Converts a client's audio to 16 kHz. Sans-io."""
 
 from math import gcd
 
@@ -9,7 +9,7 @@ from offhook.media.pcm import RATE_IN, Pcm
 
 
 class InputResampler:
-    """Resamples a stream of audio to 16 kHz, whatever the size of its pieces."""
+    """Resamples streaming audio to 16 kHz in chunks of any size."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
@@ -17,12 +17,12 @@ class InputResampler:
         self.reset()
 
     def reset(self) -> None:
-        """The next audio is not connected to the last."""
+        """Resets the resampler: the next audio is not contiguous with the last."""
         self._rest = np.zeros(0, np.int16)
         self._resampler = Resampler(self._rate, RATE_IN) if self._rate != RATE_IN else None
 
     def process(self, pcm: Pcm) -> Pcm:
-        """The next samples at 16 kHz; a few may be kept until more come."""
+        """Returns the next samples at 16 kHz; a few may be retained until more arrive."""
         if self._resampler is None:
             return pcm
         waiting = np.concatenate((self._rest, pcm))

@@ -1,4 +1,4 @@
-"""WS /v1/audio/speech/ws and /ws/speak: text in as it comes, sound out, on any synthesizer."""
+"""WS /v1/audio/speech/ws and /ws/speak: streaming text to audio, on any synthesizer."""
 
 from dataclasses import replace
 from functools import partial
@@ -14,8 +14,8 @@ from offhook.web.speech_api.sockets.tts_stream_io import TtsStream
 
 
 async def speech_socket(request: web.Request) -> web.StreamResponse:
-    """At /ws/speak only the protocol of workers is spoken, so that `url` of [tts] may name any
-    server of ours. Raises ApiError 400, 404, 426, 429, 503."""
+    """Serves /ws/speak, which only accepts the worker protocol, so that `url` of [tts] may name any
+    of our servers. Raises ApiError 400, 404, 426, 429, 503."""
     host = StreamHost(request, "speech")
     server, query = host.server, dict(request.query)
     model = query.pop("model", "")

@@ -1,5 +1,5 @@
-"""A WebSocket of a speech server, from its upgrade to its close, and what its stream uses of the
-server."""
+"""The WebSockets of a speech server, from upgrade to close, and their use of the server's engine,
+admission and metrics."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,10 +32,10 @@ MakeStream = Callable[[web.WebSocketResponse], WorkerStream]
 
 
 class StreamHost:
-    """One WebSocket's side of the server: its engine of `kind`, admission and metrics."""
+    """The server's side of one WebSocket: its engine of `kind`, admission and metrics."""
 
     def __init__(self, request: web.Request, kind: Kind) -> None:
-        """Raises ApiError 426 when the request is no upgrade to a WebSocket."""
+        """Raises ApiError 426 if the request is not a WebSocket upgrade."""
         if not web.WebSocketResponse().can_prepare(request):
             raise ApiError(426, f"{request.path} is a WebSocket")
         self.server = request.app[SPEECH]
@@ -100,8 +100,8 @@ class StreamHost:
             metrics.ended.labels(code).inc()
 
     def error_words(self, error: EngineError) -> str:
-        """The message for the client: on a worker the engine's own words, else a general one with
-        the id under which the log has the reason."""
+        """Returns the message for the client: on a worker the engine's own, otherwise a general one
+        with the id under which the log has the reason."""
         if self.server.engine_metrics is not None:
             return f"{error}: try again later" if error.fault == "full" else str(error)
         logger.warning("x stream: {}", error)
@@ -118,24 +118,24 @@ class StreamHost:
         return self.server.model(self._kind)
 
     async def recognizer(self) -> Recognizer:
-        """Raises EngineError."""
+        """Returns the recognizer. Raises EngineError."""
         recognizer = await self.server.recognizer()
         self._context.stages.mark("loaded")
         return recognizer
 
     async def synthesizer(self) -> Synthesizer:
-        """Raises EngineError."""
+        """Returns the synthesizer. Raises EngineError."""
         self._synthesizer = await self.server.synthesizer()
         self._context.stages.mark("loaded")
         return self._synthesizer
 
     def voices(self) -> list[str]:
-        """The synthesizer's voices; empty before it has loaded."""
+        """Returns the synthesizer's voices; empty before it has loaded."""
         return self._synthesizer.voices() if self._synthesizer is not None else []
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Counts the stream as in use of the engine. Raises Refused when there is no room."""
+        """Marks the stream as using the engine. Raises Refused if there is no capacity."""
         with refusing(), self.server.in_use(self._ticket):
             yield
 
@@ -147,12 +147,12 @@ class StreamHost:
             metrics.audio.inc(seconds)
 
     def final_sent(self, seconds: float) -> None:
-        """A final followed its flush after so long."""
+        """Records the time from a flush to its final."""
         if isinstance(metrics := self.server.engine_metrics, AsrMetrics):
             metrics.final.observe(seconds)
 
     def reply_began(self, seconds: float) -> None:
-        """A reply's first sound followed its start after so long."""
+        """Records the time from a reply's start to its first audio."""
         self._context.stages.mark("first")
         if isinstance(metrics := self.server.engine_metrics, TtsMetrics):
             metrics.first_sound.observe(seconds)

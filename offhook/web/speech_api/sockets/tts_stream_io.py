@@ -1,5 +1,5 @@
-"""Replies as sound over a WebSocket, one after another, on any server of ours. What is said on it
-is a dialect's matter: see `speech_socket`."""
+"""Synthesizes replies over a WebSocket, one after another, on any of our servers. The message
+format is a dialect; see `speech_socket`."""
 
 import asyncio
 import time
@@ -42,30 +42,30 @@ from offhook.web.speech_api.sockets.stream_host_io import StreamHost
 from offhook.web.speech_api.sockets.worker_stream_io import Refused, WorkerStream
 
 QUIET_S = 600
-"""Between requests, of a client that sends no pings: programs in browsers cannot."""
+"""Time in s between requests of a client that sends no pings, as browsers cannot."""
 
 
 @dataclass(eq=False)
 class Reply:
-    """One that has no answer yet."""
+    """A reply that has not been completed."""
 
     number: int
     options: VoiceOptions
     texts: list[str] = field(default_factory=list)
-    """Written while the engine was not there for it."""
+    """Text written before the engine's stream is open."""
     waiting: int = 0
     """Characters written that no mark has covered."""
     ended: bool = False
     cancelled: bool = False
     fault: str = ""
-    """What is wrong with it, in words; then nothing is spoken."""
+    """Error message; if set, nothing is spoken."""
     stream: SynthesizerStream | None = None
-    """When it is its turn."""
+    """Set when it is the reply's turn."""
     samples: int = 0
-    """Sent."""
+    """Samples sent."""
 
     def write(self, text: str) -> None:
-        """Raises TextTooLong."""
+        """Adds text. Raises TextTooLong."""
         self.waiting += len(text)
         if self.stream is None:
             self.texts.append(text)
@@ -83,7 +83,7 @@ class Reply:
             self.stream.cancel()
 
     def begin(self, stream: SynthesizerStream) -> None:
-        """It is its turn. Raises TextTooLong."""
+        """Starts the reply's turn. Raises TextTooLong."""
         self.stream = stream
         if text := "".join(self.texts):
             stream.write(text)
@@ -93,7 +93,7 @@ class Reply:
 
 
 class TtsStream(WorkerStream):
-    """One connection. It uses the engine while a reply is being spoken."""
+    """One connection, which uses the engine while a reply is spoken."""
 
     expects = "text"
 
@@ -104,19 +104,19 @@ class TtsStream(WorkerStream):
         options: VoiceOptions,
         dialect: Dialect,
     ) -> None:
-        """`options`: of replies that bring none."""
+        """`options` apply to replies without their own."""
         super().__init__(socket)
         self._host = host
         self._options = options
         self._dialect = dialect
         self._replies: deque[Reply] = deque()
-        """Oldest first; only the last can be written to, only the first is spoken."""
+        """Oldest first; text goes to the last one, and the first one is spoken."""
         self._count = 0
         self._news = asyncio.Event()
         self._spoke = False
-        """Since the client was last found idle."""
+        """Whether a reply was spoken since the client was last found idle."""
         self._quiet_s = 0
-        """For how long it has said nothing."""
+        """How long the client has sent nothing, in s."""
         self._synthesizer: Synthesizer
 
     async def run(self) -> None:
@@ -161,7 +161,7 @@ class TtsStream(WorkerStream):
             raise Refused(ErrorCode.BEHIND, str(error)) from error
 
     def _being_written(self) -> Reply:
-        """A new one when the last is complete."""
+        """Returns the reply to write to, a new one if the last is complete."""
         if not self._replies or self._replies[-1].ended or self._replies[-1].cancelled:
             return self._new_reply(self._options)
         return self._replies[-1]
@@ -175,8 +175,8 @@ class TtsStream(WorkerStream):
         return self._replies[-1]
 
     def may_be_idle(self) -> bool:
-        """While it is spoken to, or waits for the end of what it has written; and between requests,
-        for a while."""
+        """The client may be silent while a reply is spoken or pending, and for a while between
+        requests."""
         spoke, self._spoke = self._spoke, False
         self._quiet_s += IDLE_S
         between = self._dialect.one_by_one and self._quiet_s < QUIET_S
@@ -203,24 +203,24 @@ class TtsStream(WorkerStream):
             await self._tell(Done(reply.number, reply.samples, reason))
 
     async def _greet(self) -> None:
-        """When it is known how the client speaks."""
+        """Sends the greeting once the client's dialect is known."""
         while not self._dialect.decided:
             self._news.clear()
             await self._news.wait()
         if not self._dialect.one_by_one:
-            self._open(self._options).cancel()  # so that what cannot be is said at once
+            self._open(self._options).cancel()  # reports unsupported options at once
         voices = tuple(self._synthesizer.voices())
         await self._tell(Ready(self._host.engine, self._host.model, voices))
 
     def _open(self, options: VoiceOptions) -> SynthesizerStream:
-        """Raises Refused, EngineError."""
+        """Opens the engine's stream. Raises Refused, EngineError."""
         try:
             return self._synthesizer.open(options)
         except ValueError as error:
             raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
 
     async def _try(self, reply: Reply) -> None:
-        """Speak it. What goes wrong ends the stream, or is the fault of this reply alone."""
+        """Speaks the reply; an error ends the stream, or only this reply."""
         with self._host.in_use():
             try:
                 await self._speak(reply)
@@ -236,7 +236,7 @@ class TtsStream(WorkerStream):
                 reply.fault = self._host.error_words(error)
 
     async def _speak(self, reply: Reply) -> None:
-        """Until all is said, or it is cancelled."""
+        """Sends audio until all is spoken or the reply is cancelled."""
         began = time.monotonic()
         stream = self._open(reply.options)
         try:
@@ -250,7 +250,7 @@ class TtsStream(WorkerStream):
                 await self._send_speech(reply, speech)
         except TextTooLong as error:
             raise Refused(ErrorCode.BEHIND, str(error)) from error
-        except ValueError as error:  # of an engine elsewhere, which says it late
+        except ValueError as error:  # a remote engine reports unsupported options late
             raise Refused(ErrorCode.BAD_REQUEST, str(error)) from error
         finally:
             stream.cancel()

@@ -1,4 +1,4 @@
-"""What the streams of all workers share: one WebSocket between a client and an engine."""
+"""Common parts of all worker streams: one WebSocket between a client and an engine."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -22,21 +22,21 @@ from offhook.web.speech_api.errors import ApiError
 E = TypeVar("E")
 
 MAX_MESSAGE_BYTES = 1 << 20
-"""What is longer than the protocol allows is refused in words up to here; beyond, the connection
-is closed with code 1009."""
+"""Messages up to this size are rejected with an error; for longer ones the connection is closed
+with code 1009."""
 CLOSE_S = 5.0
-"""The longest wait for a client to read its last messages before the connection is aborted."""
+"""Time limit in s for a client to read its last messages before the connection is aborted."""
 CLOSE_CODES = {
     ErrorCode.FULL: WSCloseCode.TRY_AGAIN_LATER,
     ErrorCode.STOPPING: WSCloseCode.GOING_AWAY,
     ErrorCode.ENGINE: WSCloseCode.INTERNAL_ERROR,
     ErrorCode.TOO_LONG: WSCloseCode.MESSAGE_TOO_BIG,
 }
-"""The rest is a violation of policy."""
+"""Close codes of errors; all others are policy violations."""
 
 
 class Refused(Exception):
-    """A stream ends with this error."""
+    """Raised to end a stream with this error."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class Refused(Exception):
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """A request or message inside that cannot be served is raised as Refused."""
+    """Converts errors of a request or message inside to Refused."""
     try:
         yield
     except ProtocolError as error:
@@ -58,15 +58,15 @@ def refusing() -> Iterator[None]:
 
 
 class IdleTimer:
-    """Calls `run_out` when something has gone on for `seconds`, and again after as long. It has one
-    timer for all that begins and ends: one for each message would cost as much as the message."""
+    """Calls `run_out` when an activity has lasted `seconds`, repeatedly. A single timer serves all
+    activities, since one per message would cost as much as the message."""
 
     def __init__(self, seconds: float, run_out: Callable[[], None]) -> None:
         self._seconds, self._run_out = seconds, run_out
         self._loop = asyncio.get_running_loop()
         self._under_way = 0
         self._since = 0.0
-        """When the last began or ended; s of the loop."""
+        """When the last activity began or ended, in s of the loop's clock."""
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -97,7 +97,7 @@ class IdleTimer:
 
 
 class WorkerStream(ABC):
-    """One WebSocket from its beginning to its close."""
+    """One WebSocket from its start to its close."""
 
     expects: str
     """What an idle client should send, for the error message."""
@@ -110,7 +110,7 @@ class WorkerStream(ABC):
         self._send_timer = IdleTimer(MAX_UNREAD_S, self._send_timed_out)
 
     def stop(self) -> None:
-        """Ends the stream because the server stops; the client is told to connect again."""
+        """Ends the stream because the server stops; the client is told to reconnect."""
         self._refuse(ErrorCode.STOPPING, "the server has stopped: connect again")
 
     def _receive_timed_out(self) -> None:
@@ -139,7 +139,7 @@ class WorkerStream(ABC):
         raise ProtocolError("text is not understood here")
 
     def may_be_idle(self) -> bool:
-        """Whether the client may send nothing now, because it waits for the server."""
+        """Returns whether the client may be silent because it waits for the server."""
         return False
 
     async def loaded(self, loading: Awaitable[E]) -> E:
@@ -152,7 +152,7 @@ class WorkerStream(ABC):
                 waiting.cancel()
 
     async def run_both(self, *ways: Coroutine[Any, Any, None]) -> None:
-        """Runs both until one ends or the stream is stopped. Raises what that one raised."""
+        """Runs both until one ends or the stream is stopped. Raises the first exception."""
         tasks = [asyncio.create_task(way) for way in ways]
         try:
             await self._first_of(*tasks)
@@ -185,7 +185,7 @@ class WorkerStream(ABC):
                     return
 
     async def wait_for_room(self) -> None:  # noqa: B027 - most have room always
-        """Returns when the next message may be read. Raises Refused when none ever may."""
+        """Waits until the next message may be read. Raises Refused if none ever may."""
 
     async def receive(self, message: WSMessage) -> bool:
         """Handles a message; False when it ends the stream. Raises Refused, ProtocolError."""
@@ -200,7 +200,7 @@ class WorkerStream(ABC):
         return True
 
     async def send(self, message: str | bytes) -> None:
-        """Sends one message; waits while the client reads nothing."""
+        """Sends one message; waits while the client does not read."""
         if isinstance(message, str):
             await self._sent(self._socket.send_str(message))
         else:
@@ -226,7 +226,7 @@ def _check_length(text: str) -> None:
 async def upgraded(
     request: web.Request, max_bytes: int = MAX_MESSAGE_BYTES, protocols: tuple[str, ...] = ()
 ) -> web.WebSocketResponse:
-    """Upgrades the connection to a WebSocket; its messages have up to `max_bytes`."""
+    """Upgrades the connection to a WebSocket whose messages have up to `max_bytes`."""
     socket = web.WebSocketResponse(
         # Sound gets hardly smaller by it, and each message would wait for its compression.
         compress=False,
@@ -246,8 +246,8 @@ async def run_socket(
     ended: Callable[[str], object],
     error_text: Callable[[Error], str] = Error.to_text,
 ) -> None:
-    """Awaits the conversation, sends the client the error with which it was Refused, and closes the
-    socket. `ended` is called with the error's code, `gone` after a ConnectionError, or `none`."""
+    """Awaits the conversation, sends the client the error of a Refused, and closes the socket.
+    `ended` is called with the error's code, `gone` after a ConnectionError, or `none`."""
     code = "none"
     try:
         await conversation
@@ -278,4 +278,4 @@ async def _close(request: web.Request, socket: web.WebSocketResponse) -> None:
             await socket.close()
     except TimeoutError:
         if request.transport is not None:
-            request.transport.abort()  # it takes nothing, not even the goodbye
+            request.transport.abort()  # the client reads nothing, not even the close frame
