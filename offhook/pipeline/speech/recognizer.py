@@ -3,7 +3,9 @@
 import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+from annotated_types import Ge
 
 from offhook.media.pcm import Pcm
 
@@ -84,8 +86,8 @@ class Word:
     """A recognized or spoken word; times in ms of the stream's own audio."""
 
     text: str
-    start_ms: int
-    end_ms: int
+    start_ms: Annotated[int, Ge(0)]
+    end_ms: Annotated[int, Ge(0)]
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,16 @@ from collections import deque
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from math import inf
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from annotated_types import Ge, Lt
 
 from offhook.pipeline.speech.recognizer import Final, Partial, Timing
 
 GRAIN = 80
 """Samples (5 ms); smaller chunks are merged to this size."""
+
+Duration = Annotated[float, Ge(0), Lt(1e9)]
 
 Event = TypeVar("Event", bound=Partial | Final)
 
@@ -19,14 +23,14 @@ Event = TypeVar("Event", bound=Partial | Final)
 class Stages:
     """Time that the newest audio of a text spent in each stage, in ms."""
 
-    buffering_ms: float
+    buffering_ms: Duration
     """From its first sample until the update's audio was complete; no engine can be faster."""
-    queued_ms: float
-    gpu_ms: float
-    routed_ms: float
+    queued_ms: Duration
+    gpu_ms: Duration
+    routed_ms: Duration
     """From the model to the stream's mailbox on the event loop; for a remote engine, including the
     network."""
-    sent_ms: float
+    sent_ms: Duration
     """From the mailbox to the write on the client's socket."""
 
     @classmethod

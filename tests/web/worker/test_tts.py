@@ -327,7 +327,12 @@ ENDLESS = worker_protocol.MAX_TEXT_CHARS
         ({}, [b"\0\0"], "bad_request", "2 bytes that are not text: this worker speaks"),
         ({}, ["end"], "bad_request", "not JSON"),
         ({}, ['{"type":"flush"}'], "bad_request", "type is 'flush'"),
-        ({}, ['{"type":"text","text":["secret"]}'], "bad_request", "text is list, not str"),
+        (
+            {},
+            ['{"type":"text","text":["secret"]}'],
+            "bad_request",
+            "text.text is not a valid",
+        ),
         ({}, ['{"type":"text","text":"secret","x":1}'], "bad_request", "no field 'x'"),
         ({}, ["x" * (ENDLESS + 1)], "too_long", "a message of 65537 characters"),
         ({}, [json.dumps({"type": "text", "text": "x" * 60_000})] * 2, "behind", "write slower"),

@@ -28,36 +28,31 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
 
 from offhook.media.pcm import RATE_IN
 from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Final, Partial, StreamOptions, Word
 from offhook.pipeline.speech.remote.worker_protocol import (
     IDLE_S,
+    Count,
     Error,
     ProtocolError,
-    build,
-    field,
     flag,
     integer,
-    kind_of,
     known_only,
-    no_more,
-    number,
+    parse_json,
     query_of,
-    shown,
-    table_of,
 )
 from offhook.pipeline.speech.streams.utterance_queue import MAX_UNHEARD_S
-from offhook.pipeline.speech.timing import STAGES, Stages
+from offhook.pipeline.speech.timing import Stages
 
 PATH = "/ws/transcribe"
 RATES = (8_000, 16_000, 24_000, 48_000)
 """Accepted rates in Hz; the server resamples to 16 000."""
 MAX_AUDIO_BYTES = 1 << 18
 """Maximum size of a binary message: 8 s at 16 kHz. A longer one is the error `too_long`."""
-MAX_STAGE_MS = 1e9
-"""Maximum plausible duration of one stage in ms."""
 
 
 # --- from the client ---
@@ -106,6 +101,12 @@ class Command(Enum):
     """Ends the stream."""
 
 
+@dataclass(frozen=True)
+class _Command:
+    type: Command
+
+
+_COMMAND = TypeAdapter(_Command)
 _TO_JSON = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -115,10 +116,7 @@ def command_text(command: Command) -> str:
 
 def parse_command(text: str) -> Command:
     """Parses a client's text message. Raises ProtocolError."""
-    table = table_of(text)
-    kind = kind_of(table, [command.value for command in Command])
-    no_more(kind, table)
-    return Command(kind)
+    return parse_json(_COMMAND, text, "forbid").type
 
 
 # --- from the server ---
@@ -130,10 +128,11 @@ class Ready:
 
     engine: str
     model: str
-    rate: int
-    max_audio_bytes: int = MAX_AUDIO_BYTES
-    max_unheard_s: int = MAX_UNHEARD_S
-    idle_s: int = IDLE_S
+    rate: Count
+    max_audio_bytes: Count = MAX_AUDIO_BYTES
+    max_unheard_s: Count = MAX_UNHEARD_S
+    idle_s: Count = IDLE_S
+    type: Literal["ready"] = "ready"
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,7 @@ ServerMessage = Ready | RecognitionResult | Error
 def server_text(message: ServerMessage) -> str:
     match message:
         case Ready():
-            return json.dumps({"type": "ready", **asdict(message)})
+            return json.dumps(vars(message))
         case RecognitionResult(utterance, event):
             kind = type(event).__name__.lower()
             table = {"type": kind, "utterance": utterance, **vars(event)}
@@ -167,51 +166,39 @@ def server_text(message: ServerMessage) -> str:
             return message.to_text()
 
 
+@dataclass(frozen=True)
+class _Text:
+    """A partial or a final as it is sent."""
+
+    type: Literal["partial", "final"]
+    utterance: Count
+    text: str
+    audio_ms: Count
+    stable_chars: Count = 0
+    words: tuple[Word, ...] = ()
+    language: str = Final.language
+    continues: bool = False
+    timing: Stages | None = None
+
+
+_SERVER: TypeAdapter[Ready | _Text | Error] = TypeAdapter(
+    Annotated[Ready | _Text | Error, Field(discriminator="type")]
+)
+
+
 def parse_server(text: str) -> ServerMessage:
     """Parses a server's text message. Unknown fields are ignored for forward compatibility. Raises
     ProtocolError."""
-    table = table_of(text)
-    match table.get("type"):
-        case "ready":
-            return build(Ready, table, _TYPES)
-        case "partial":
-            stages = _stages(table)
-            partial = build(Partial, table, _TYPES)
-            if not 0 <= partial.stable_chars <= len(partial.text):
-                raise ProtocolError("stable_chars is not within the text")
-            return RecognitionResult(number(table, "utterance"), partial, stages)
-        case "final":
-            stages = _stages(table)
-            return RecognitionResult(number(table, "utterance"), _final(table), stages)
-        case "error":
-            return Error.parse(table)
-        case other:
-            raise ProtocolError(f"type is {shown(other)}, not ready, partial, final or error")
+    message = parse_json(_SERVER, text)
+    if not isinstance(message, _Text):
+        return message
+    m = message
+    if m.type == "final":
+        final = Final(m.text, m.audio_ms, m.words, m.language, m.continues)
+        return RecognitionResult(m.utterance, final, m.timing)
+    if m.stable_chars > len(m.text):
+        raise ProtocolError("stable_chars is not within the text")
+    return RecognitionResult(m.utterance, Partial(m.text, m.stable_chars, m.audio_ms), m.timing)
 
 
-def _stages(table: dict[str, Any]) -> Stages | None:
-    """Removes and parses the timing."""
-    if "timing" not in table:
-        return None
-    told = field(table, "timing", dict)
-    del table["timing"]
-    return Stages(*[_ms(told, f"{stage}_ms") for stage in STAGES])
-
-
-def _ms(table: dict[str, Any], name: str) -> float:
-    value = table.get(name)
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MAX_STAGE_MS:
-        return float(value)
-    raise ProtocolError(f"{name} is {shown(value)}, not ms")
-
-
-def _final(table: dict[str, Any]) -> Final:
-    words = field({"words": [], **table}, "words", list)
-    if not all(isinstance(word, dict) for word in words):
-        raise ProtocolError("words is not a list of objects")
-    timed = tuple(build(Word, word, _TYPES) for word in words)
-    return build(Final, {**table, "words": timed}, _TYPES)
-
-
-_TYPES: dict[Any, type] = {str: str, int: int, bool: bool, tuple[Word, ...]: tuple}
 _OPTIONS = {each.name for each in fields(StreamOptions)}

@@ -31,24 +31,23 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
 
 from offhook.media.pcm import RATE_OUT
 from offhook.pipeline.speech.remote.worker_protocol import (
     IDLE_S,
     MAX_TEXT_CHARS,
+    Count,
     Error,
     ProtocolError,
-    build,
-    field,
     flag,
     integer,
-    kind_of,
     known_only,
-    no_more,
+    parse_json,
     query_of,
     shown,
-    table_of,
 )
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, VoiceOptions
 
@@ -91,42 +90,41 @@ class Text:
     """More text of the reply, in pieces of any length."""
 
     text: str
+    type: Literal["text"] = "text"
 
 
 @dataclass(frozen=True)
 class End:
     """Ends the text of the reply."""
 
+    type: Literal["end"] = "end"
+
 
 @dataclass(frozen=True)
 class Cancel:
     """Cancels everything not spoken yet."""
+
+    type: Literal["cancel"] = "cancel"
 
 
 @dataclass(frozen=True)
 class Close:
     """Ends the stream."""
 
+    type: Literal["close"] = "close"
+
 
 Command = Text | End | Cancel | Close
-_COMMANDS: dict[str, Command] = {"end": End(), "cancel": Cancel(), "close": Close()}
+_COMMAND: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="type")])
 
 
 def command_text(command: Command) -> str:
-    table = {"type": type(command).__name__.lower(), **asdict(command)}
-    return json.dumps(table, ensure_ascii=False)
+    return json.dumps(vars(command), ensure_ascii=False)
 
 
 def parse_command(text: str) -> Command:
     """Parses a client's text message. Raises ProtocolError."""
-    table = table_of(text)
-    kind = kind_of(table, ("text", *_COMMANDS))
-    if kind != "text":
-        no_more(kind, table)
-        return _COMMANDS[kind]
-    command = Text(_text(table))
-    no_more(kind, {name: value for name, value in table.items() if name != "text"})
-    return command
+    return parse_json(_COMMAND, text, "forbid")
 
 
 # --- from the server ---
@@ -140,20 +138,22 @@ class Ready:
     model: str
     voices: tuple[str, ...] = ()
     """Names of the voices, the default first."""
-    rate: int = RATE_OUT
+    rate: Count = RATE_OUT
     """Sample rate of the audio in Hz."""
-    max_text_chars: int = MAX_TEXT_CHARS
-    max_waiting_chars: int = MAX_WAITING_CHARS
-    idle_s: int = IDLE_S
+    max_text_chars: Count = MAX_TEXT_CHARS
+    max_waiting_chars: Count = MAX_WAITING_CHARS
+    idle_s: Count = IDLE_S
+    type: Literal["ready"] = "ready"
 
 
 @dataclass(frozen=True)
 class Mark:
     """This text ends at that sample of the reply."""
 
-    reply: int
+    reply: Count
     text: str
-    samples: int
+    samples: Count
+    type: Literal["mark"] = "mark"
 
 
 class Reason(Enum):
@@ -165,52 +165,29 @@ class Reason(Enum):
 class Done:
     """The last message of a reply."""
 
-    reply: int
-    samples: int
+    reply: Count
+    samples: Count
     """Samples of the reply that were sent."""
     reason: Reason
+    type: Literal["done"] = "done"
 
 
 ServerMessage = Ready | Mark | Done | Error
+_SERVER: TypeAdapter[ServerMessage] = TypeAdapter(
+    Annotated[ServerMessage, Field(discriminator="type")]
+)
 
 
 def server_text(message: ServerMessage) -> str:
-    match message:
-        case Ready() | Mark():
-            table = {"type": type(message).__name__.lower(), **asdict(message)}
-            return json.dumps(table, ensure_ascii=False)
-        case Done(reply, samples, reason):
-            table = {"type": "done", "reply": reply, "samples": samples, "reason": reason.value}
-            return json.dumps(table)
-        case Error():
-            return message.to_text()
+    return _SERVER.dump_json(message).decode()
 
 
 def parse_server(text: str) -> ServerMessage:
     """Parses a server's text message. Unknown fields are ignored for forward compatibility. Raises
     ProtocolError."""
-    table = table_of(text)
-    match table.get("type"):
-        case "ready":
-            voices = field({"voices": [], **table}, "voices", list)
-            if not all(isinstance(voice, str) for voice in voices):
-                raise ProtocolError("voices is not a list of names")
-            return build(Ready, {**table, "voices": tuple(voices)}, _TYPES)
-        case "mark":
-            return build(Mark, table, _TYPES)
-        case "done":
-            try:
-                reason = Reason(table.get("reason"))
-            except ValueError as error:
-                raise ProtocolError(f"unknown reason {shown(table.get('reason'))}") from error
-            return build(Done, {**table, "reason": reason}, _TYPES)
-        case "error":
-            return Error.parse(table)
-        case other:
-            raise ProtocolError(f"type is {shown(other)}, not ready, mark, done or error")
+    return parse_json(_SERVER, text)
 
 
-_TYPES: dict[Any, type] = {str: str, int: int, tuple[str, ...]: tuple, Reason: Reason}
 _OPTIONS = {each.name for each in fields(VoiceOptions)}
 
 
@@ -218,15 +195,3 @@ def _decimal(name: str, text: str) -> float:
     if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,20})?", text):
         raise ProtocolError(f"{name} is {shown(text)}, not a number")
     return float(text)
-
-
-def _text(table: dict[str, Any]) -> str:
-    """Validates text without quoting it, so it appears in no error or log."""
-    text = table.get("text")
-    if not isinstance(text, str):
-        raise ProtocolError(f"text is {type(text).__name__}, not str")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:  # JSON can contain lone surrogates
-        raise ProtocolError("text holds half a character (a lone surrogate)") from error
-    return text

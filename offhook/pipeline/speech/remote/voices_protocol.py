@@ -12,12 +12,15 @@ code of `REFUSALS`. This module is text only; the sockets are in web/speech/voic
 """
 
 import json
+from dataclasses import dataclass
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from offhook.pipeline.speech.openai.answers import plain
 from offhook.pipeline.speech.recognizer import EngineError, EngineOverloaded
 from offhook.pipeline.speech.redact import without_locations
-from offhook.pipeline.speech.remote.worker_protocol import ProtocolError, field, shown, table_of
+from offhook.pipeline.speech.remote.worker_protocol import Count, parse_json
 from offhook.pipeline.speech.synthesizer import UnknownVoice
 from offhook.pipeline.speech.voice_cloning import (
     CONSENT_RULE,
@@ -88,28 +91,34 @@ def list_table(voices: list[KnownVoice]) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class _Voice:
+    name: str
+    type: str = "speaker"
+    languages: tuple[str, ...] = ()
+    created_at: Count = 0
+
+    def known(self) -> KnownVoice:
+        kind = _KINDS.get(self.type, "speaker")
+        return KnownVoice(self.name, kind, self.languages, self.created_at)
+
+
+@dataclass(frozen=True)
+class _Voices:
+    data: tuple[_Voice, ...]
+
+
+_VOICE, _VOICES = TypeAdapter(_Voice), TypeAdapter(_Voices)
+
+
 def parse_voice(text: str) -> KnownVoice:
     """Parses a voice. Raises ProtocolError."""
-    return _voice(table_of(text))
+    return parse_json(_VOICE, text).known()
 
 
 def parse_list(text: str) -> list[KnownVoice]:
     """Parses a list of voices. Raises ProtocolError."""
-    return [_voice(each) for each in field(table_of(text), "data", list)]
-
-
-def _voice(table: Any) -> KnownVoice:
-    if not isinstance(table, dict):
-        raise ProtocolError(f"{shown(table)} is no voice")
-    languages = field({"languages": [], **table}, "languages", list)
-    if not all(isinstance(each, str) for each in languages):
-        raise ProtocolError("languages is not a list of codes")
-    return KnownVoice(
-        field(table, "name", str),
-        _KINDS.get(field({"type": "speaker", **table}, "type", str), "speaker"),
-        tuple(languages),
-        field({"created_at": 0, **table}, "created_at", int),
-    )
+    return [voice.known() for voice in parse_json(_VOICES, text).data]
 
 
 def error_of(status: int, text: str) -> Exception:

@@ -6,11 +6,13 @@ the sockets are in the worker and in `worker_client_io`.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
+from annotated_types import Ge, Lt
+from pydantic import TypeAdapter, ValidationError
 
 from offhook.media.pcm import Pcm
 
@@ -50,18 +52,10 @@ class Error:
 
     code: ErrorCode
     message: str
+    type: Literal["error"] = "error"
 
     def to_text(self) -> str:
         return json.dumps({"type": "error", "code": self.code.value, "message": self.message})
-
-    @classmethod
-    def parse(cls, table: dict[str, Any]) -> "Error":
-        """Parses the message. Raises ProtocolError."""
-        try:
-            code = ErrorCode(table.get("code"))
-        except ValueError as error:
-            raise ProtocolError(f"unknown code {shown(table.get('code'))}") from error
-        return cls(code, field(table, "message", str))
 
 
 def samples_of(data: bytes) -> Pcm:
@@ -79,9 +73,40 @@ def bytes_of(pcm: Pcm) -> bytes:
 # --- JSON to values; all raise ProtocolError ---
 
 T = TypeVar("T")
+Count = Annotated[int, Ge(0), Lt(1 << 53)]
+
+
+def parse_json(
+    messages: TypeAdapter[T], text: str, extra: Literal["ignore", "forbid"] = "ignore"
+) -> T:
+    """Parses a message; `extra` is what is done with unknown fields. The error quotes the type and
+    names of fields, and no other text of the message."""
+    try:
+        return messages.validate_json(text, strict=True, extra=extra)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        context = first.get("ctx", {})
+        *outer, name = map(str, first["loc"] or ("the message",))
+        match first["type"]:
+            case "json_invalid":
+                words = f"not JSON: {context['error']}"
+            case "enum" if name == "type":
+                kinds = context["expected"].replace("'", "").replace(" or ", ", ")
+                words = f"type is {shown(first['input'])}, not one of {kinds}"
+            case "union_tag_invalid":
+                kinds = context["expected_tags"].replace("'", "")
+                words = f"type is {context['tag'][:50]!r}, not one of {kinds}"
+            case "union_tag_not_found":
+                words = "type is missing"
+            case "unexpected_keyword_argument":
+                words = f"{'.'.join(outer) or 'the message'} has no field {name[:50]!r}"
+            case _:
+                words = f"{'.'.join((*outer, name))}: {first['msg']}"
+        raise ProtocolError(words.replace(": Input should be", " is not")) from None
 
 
 def table_of(text: str) -> dict[str, Any]:
+    """Parses a JSON object."""
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -89,50 +114,6 @@ def table_of(text: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise ProtocolError(f"{type(table).__name__} is not a JSON object")
     return table
-
-
-def kind_of(table: dict[str, Any], kinds: Iterable[str]) -> str:
-    """Removes and returns the type of a client's message."""
-    kind = table.pop("type", None)
-    if not isinstance(kind, str) or kind not in kinds:
-        raise ProtocolError(f"type is {shown(kind)}, not one of {', '.join(kinds)}")
-    return kind
-
-
-def no_more(kind: str, table: dict[str, Any]) -> None:
-    """Raises ProtocolError for remaining fields, since ignoring them would not do what the client
-    asked."""
-    if table:
-        raise ProtocolError(f"{kind} has no field {min(table)[:50]!r}")
-
-
-def build(kind: type[T], table: dict[str, Any], types: Mapping[Any, type]) -> T:
-    """Builds a dataclass from the fields of the same names; those without a default are required.
-    `types` maps field types to JSON types."""
-    known: dict[str, Any] = {}
-    for each in fields(kind):  # type: ignore[arg-type]
-        if each.name in table:
-            known[each.name] = field(table, each.name, types[each.type])
-    try:
-        return kind(**known)
-    except TypeError as error:
-        raise ProtocolError(f"{kind.__name__.lower()} {str(error).partition(') ')[2]}") from error
-
-
-def field(table: dict[str, Any], name: str, kind: type) -> Any:
-    if name not in table:
-        raise ProtocolError(f"{name} is missing")
-    value = table[name]
-    if type(value) is not kind:
-        raise ProtocolError(f"{name} is {shown(value)}, not {kind.__name__}")
-    if isinstance(value, int) and not 0 <= value < 1 << 53:
-        raise ProtocolError(f"{name} is {shown(value)}")
-    return value
-
-
-def number(table: dict[str, Any], name: str) -> int:
-    value: int = field(table, name, int)
-    return value
 
 
 def shown(value: object) -> str:

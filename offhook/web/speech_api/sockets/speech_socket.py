@@ -38,7 +38,6 @@ from offhook.pipeline.speech.remote.worker_protocol import (
     Error,
     ErrorCode,
     ProtocolError,
-    no_more,
     shown,
     table_of,
 )
@@ -190,7 +189,8 @@ def _event(table: dict[str, Any]) -> Command:
     event = table.pop("event")
     if not isinstance(event, str) or event not in _EVENTS:
         raise ProtocolError(f"event is {shown(event)}, not one of {', '.join(_EVENTS)}")
-    no_more(event, table)
+    if table:
+        raise ProtocolError(f"{event} has no field {min(table)[:50]!r}")
     return _EVENTS[event]
 
 
