@@ -16,7 +16,7 @@ from typing import Any, Literal
 from loguru import logger
 
 from offhook.pipeline.engine.asr_models import AsrModels
-from offhook.pipeline.engine.tts_models import TtsModels
+from offhook.pipeline.engine.tts_models import NO_CACHE, TtsModels
 from offhook.web.config.config import AsrEngine, TtsEngine
 from offhook.web.engines.engines_io import at_hand, open_recognizer, open_synthesizer
 from offhook.web.http.listening_io import Runner
@@ -90,6 +90,7 @@ def _worker(settings: ChildSettings) -> Worker[Any]:
         settings.max_streams,
         settings.idle_seconds,
         drain_seconds=0,
+        audio_cache=NO_CACHE,  # the server has one
     )
     models: Any = settings.models
     if settings.kind == "asr":
