@@ -16,7 +16,7 @@ SECONDS = 0.5
 class Watched:
     def __init__(self) -> None:
         self.run_out = 0
-        self.patience = IdleTimer(SECONDS, self._count)
+        self.timer = IdleTimer(SECONDS, self._count)
 
     def _count(self) -> None:
         self.run_out += 1
@@ -24,38 +24,38 @@ class Watched:
 
 async def test_what_goes_on_for_too_long_is_told_and_told_again() -> None:
     watched = Watched()
-    watched.patience.begin()
+    watched.timer.begin()
     await asyncio.sleep(0.4 * SECONDS)
     assert watched.run_out == 0
     async with asyncio.timeout(20 * SECONDS):
         while watched.run_out < 2:
             await asyncio.sleep(0.01)
-    watched.patience.stop()
+    watched.timer.stop()
 
 
 async def test_what_begins_and_ends_in_time_is_not_told() -> None:
     watched = Watched()
     for _ in range(8):
-        watched.patience.begin()
+        watched.timer.begin()
         await asyncio.sleep(0.2 * SECONDS)
-        watched.patience.end()
+        watched.timer.end()
     assert watched.run_out == 0
 
 
 async def test_of_two_at_once_the_one_that_goes_on_is_told() -> None:
     watched = Watched()
-    watched.patience.begin()
-    watched.patience.begin()
-    watched.patience.end()
+    watched.timer.begin()
+    watched.timer.begin()
+    watched.timer.end()
     await asyncio.sleep(1.5 * SECONDS)
     assert watched.run_out
-    watched.patience.stop()
+    watched.timer.stop()
 
 
 async def test_what_never_began_or_is_over_is_held_by_nobody() -> None:
     never, over = Watched(), Watched()
-    over.patience.begin()
-    over.patience.end()
+    over.timer.begin()
+    over.timer.end()
     gone = [weakref.ref(never), weakref.ref(over)]
     del never, over
     await asyncio.sleep(1.5 * SECONDS)
