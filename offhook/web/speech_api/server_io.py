@@ -198,17 +198,17 @@ class SpeechServer:
     async def recognizer(self) -> Recognizer:
         """Returns the recognizer once it has loaded. Raises EngineError; ApiError 501 if there is
         none."""
-        return cast(Recognizer, await self._loaded("transcription", "hear"))
+        return cast(Recognizer, await self._loaded("transcription", "ASR"))
 
     async def synthesizer(self) -> Synthesizer:
         """Returns the synthesizer once it has loaded. Raises EngineError; ApiError 501 if there is
         none."""
-        return cast(Synthesizer, await self._loaded("speech", "speak"))
+        return cast(Synthesizer, await self._loaded("speech", "TTS"))
 
     async def _loaded(self, kind: Kind, what: str) -> object:
         handle = self.engines.get(kind)
         if handle is None:
-            raise ApiError(501, f"no engine to {what} is configured")
+            raise ApiError(501, f"no {what} engine is configured")
         try:
             async with asyncio.timeout(self.loading_s):
                 return await handle.get()

@@ -523,7 +523,7 @@ async def test_without_an_engine_its_routes_are_not_there():
         async with client.post("/v1/audio/speech", json=TEXT) as answer:
             assert answer.status == 404
             await error_of(answer)
-        with pytest.raises(Exception, match="no engine to speak with") as none:
+        with pytest.raises(Exception, match="no TTS engine is configured") as none:
             await server.synthesizer()
         assert fault_of(none.value, "").status == 501  # type: ignore[arg-type]
 

@@ -73,7 +73,7 @@ def test_of_several_languages_the_engine_finds_the_one() -> None:
         ([("language", "e")], "language", "'e'"),
         ([("language", "日本")], "language", "not a code"),
         ([("response_format", "xml")], "response_format", '"xml", not json or text or srt'),
-        ([("response_format", "diarized_json")], "response_format", "speakers"),
+        ([("response_format", "diarized_json")], "response_format", "diarization"),
         ([("temperature", "hot")], "temperature", '"hot"'),
         ([("temperature", "nan")], "temperature", '"nan"'),
         ([("temperature", "2")], "temperature", "0..1"),
