@@ -254,7 +254,7 @@ class UserAgent:
         digest = None
         if trunk is not None and trunk.password:
             digest = DigestClient(trunk.username, trunk.password, trunk.realm)
-        line = Line(self, flow, trunk, self._begin)
+        line = Line(self, flow, trunk)
         session = Session.outgoing(
             line,
             target,
@@ -267,6 +267,7 @@ class UserAgent:
             headers=headers,
             digest=digest,
         )
+        self._begin(line, session)
         self._attend(line)
         return session
 
@@ -468,12 +469,11 @@ class UserAgent:
                 return
             replaced = found
         trunk = self.access.trunk_of(request, flow)
-        line = Line(self, flow, trunk, self._begin)
+        line = Line(self, flow, trunk)
         contact, settings = self.contact(flow, trunk), self._session_settings(trunk, None)
         session = Session.incoming(line, transaction, request, contact, settings, now)
-        line.session = session
         line.invite = transaction.key
-        self._begin(line)
+        self._begin(line, session)
         self._ringing[transaction.key] = line
         self._events.append(IncomingCall(session, request, flow, trunk, replaced))
         self._attend(line)
@@ -531,8 +531,9 @@ class UserAgent:
             self._transactions.send_anew(transaction, way, now)
         return way is not None
 
-    def _begin(self, line: Line) -> None:
-        self._lines[line.of.call_id, line.of.local_tag] = line
+    def _begin(self, line: Line, session: Session) -> None:
+        line.session = session
+        self._lines[session.call_id, session.local_tag] = line
 
     def _attend(self, line: Line) -> None:
         """After anything was done with a session: its events, its timer, its end."""
@@ -540,7 +541,7 @@ class UserAgent:
         while (event := session.next_event()) is not None:
             self._events.append(SessionHappened(session, event))
         if session.over:
-            line.due = None
+            line.session = line.due = None
             self._lines.pop((session.call_id, session.local_tag), None)
             if line.invite is not None:
                 self._ringing.pop(line.invite, None)

@@ -20,7 +20,6 @@ from offhook.telephony.sip.sessions.session_events import (
     OfferRefused,
     Progress,
     SessionEvent,
-    SessionLike,
     SessionSettings,
 )
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, ServerTransaction
@@ -61,16 +60,16 @@ class FarEnd:
 
     # --- the core ---
 
-    def request(self, request: Request, session: SessionLike, now: float) -> ClientTransaction:
-        self.hops.append(session.next_hop(request))
+    def request(self, request: Request, hop: Uri, now: float) -> ClientTransaction:
+        self.hops.append(hop)
         request = self._read(request)
         transaction = ClientTransaction(request, FLOW, (request.via.branch or "", request.method))
         self.requests.append(request)
         self.transactions.append(transaction)
         return transaction
 
-    def ack(self, request: Request, session: SessionLike) -> None:
-        self.hops.append(session.next_hop(request))
+    def ack(self, request: Request, hop: Uri) -> None:
+        self.hops.append(hop)
         self.acks.append(self._read(request))
 
     def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None:
@@ -326,11 +325,11 @@ class End:
     def _flow(self, uri: Uri) -> Flow:
         return Flow("UDP", (uri.host, uri.port or 5060), self.address)
 
-    def request(self, request: Request, session: Session, now: float) -> ClientTransaction:
-        return self.transactions.send_request(request, self._flow(session.next_hop(request)), now)
+    def request(self, request: Request, hop: Uri, now: float) -> ClientTransaction:
+        return self.transactions.send_request(request, self._flow(hop), now)
 
-    def ack(self, request: Request, session: Session) -> None:
-        self.transactions.send_ack(request, self._flow(session.next_hop(request)))
+    def ack(self, request: Request, hop: Uri) -> None:
+        self.transactions.send_ack(request, self._flow(hop))
 
     def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None:
         self.transactions.respond(transaction, response, now)

@@ -1,13 +1,16 @@
 """What the user agent answers by itself, and to whom."""
 
+import gc
 from dataclasses import replace
 
 import pytest
 
+from benchmarks.sip.cost import Costs
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.headers import NameAddr
 from offhook.telephony.sip.messages.message import Request, Response, parse_message
 from offhook.telephony.sip.messages.uri import Uri
+from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import Ended, Progress
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.user_agent import (
@@ -256,3 +259,17 @@ def test_who_asks_while_no_calls_are_taken_is_told_so_and_when_to_ask_again():
     assert (answer.status, answer.headers.get("Retry-After")) == (503, "10")
     ua.takes_calls = lambda: True
     assert ask(ua, message("OPTIONS", body=""))[0].status == 200
+
+
+def test_calls_that_are_over_are_freed_without_the_cyclic_collector() -> None:
+    """Either way of the call: a collection would stop all calls in progress."""
+    gc.collect()
+    gc.disable()
+    try:
+        costs = Costs()
+        for _ in range(10):
+            costs.call()
+        left = [thing for thing in gc.get_objects() if type(thing) is Session]
+    finally:
+        gc.enable()
+    assert left == []

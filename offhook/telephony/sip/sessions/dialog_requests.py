@@ -9,7 +9,7 @@ from offhook.telephony.sip.auth.digest import DigestClient
 from offhook.telephony.sip.messages.message import Request, Response, respond, sdp_of
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.dialog import Dialog
-from offhook.telephony.sip.sessions.session_events import Core, SessionLike, SessionSettings
+from offhook.telephony.sip.sessions.session_events import Core, SessionSettings
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, ServerTransaction
 
 HeaderLines = Sequence[tuple[str, str]]
@@ -63,7 +63,7 @@ class DialogRequests:
     def __init__(
         self,
         core: Core,
-        session: SessionLike,
+        local_tag: str,
         local_contact: Uri,
         settings: SessionSettings,
         digest: DigestClient | None,
@@ -78,7 +78,7 @@ class DialogRequests:
         """Methods that the far end has said it allows."""
         self.sent: dict[tuple[str, ...], PendingRequest] = {}
         self._core = core
-        self._session = session
+        self._local_tag = local_tag
         self._digest = digest
         self._acks: dict[tuple[int, str], Request] = {}
         """By the CSeq of the INVITE and the remote tag."""
@@ -129,7 +129,7 @@ class DialogRequests:
     def send(
         self, request: Request, dialog: Dialog | None, now: float, round: int = 1
     ) -> PendingRequest:
-        transaction = self._core.request(request, self._session, now)
+        transaction = self._core.request(request, self.next_hop(request), now)
         sent = self.sent[transaction.key] = PendingRequest(request, dialog, transaction, round)
         return sent
 
@@ -156,13 +156,13 @@ class DialogRequests:
         if len(self._acks) >= MAX_ACKS:
             del self._acks[next(iter(self._acks))]
         self._acks[invite.cseq.number, dialog.remote.tag] = ack
-        self._core.ack(ack, self._session)
+        self._core.ack(ack, self.next_hop(ack))
 
     def repeat_ack(self, response: Response) -> bool:
         """Send the ACK of a repeated 2xx again. False: this 2xx has had no ACK."""
         ack = self._acks.get((response.cseq.number, response.to.tag))
         if ack is not None:
-            self._core.ack(ack, self._session)
+            self._core.ack(ack, self.next_hop(ack))
         return ack is not None
 
     @property
@@ -205,7 +205,7 @@ class DialogRequests:
             request,
             status,
             reason,
-            to_tag=self._session.local_tag,
+            to_tag=self._local_tag,
             headers=fields,
             body=sdp.encode("utf-8", "surrogateescape") if sdp else b"",
             content_type="application/sdp" if sdp else "",

@@ -11,7 +11,7 @@ The last is how phones behind a NAT are reached: they name their private address
 far end from having us talk to services of our own machine or network, which are private too.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Protocol
@@ -20,7 +20,6 @@ from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.messages.message import Request, Response
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.session import Session
-from offhook.telephony.sip.sessions.session_events import SessionLike
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, Key, ServerTransaction
 from offhook.telephony.sip.trunks.trunks import Trunk
 
@@ -48,10 +47,8 @@ class Line:
         office: Office,
         flow: Flow,
         trunk: Trunk | None,
-        begun: Callable[["Line"], None],
     ) -> None:
-        """`flow`: the way of the INVITE; later where the far end has moved to. `begun` is told
-        when there is a session, before anything is sent."""
+        """`flow`: the way of the INVITE; later where the far end has moved to."""
         self.flow = flow
         self.trunk = trunk
         self.lost = False
@@ -62,7 +59,6 @@ class Line:
         self.due: float | None = None
         """When the session is to be woken, as far as anybody waits for it."""
         self._office = office
-        self._begun = begun
 
     @property
     def of(self) -> Session:
@@ -70,15 +66,11 @@ class Line:
         assert self.session is not None
         return self.session
 
-    def request(self, request: Request, session: SessionLike, now: float) -> ClientTransaction:
-        if self.session is None:  # the INVITE of a session that is being made
-            assert isinstance(session, Session)
-            self.session = session
-            self._begun(self)
-        return self._office.send_request(request, self._way(request, session), now)
+    def request(self, request: Request, hop: Uri, now: float) -> ClientTransaction:
+        return self._office.send_request(request, self._way(request, hop), now)
 
-    def ack(self, request: Request, session: SessionLike) -> None:
-        self._office.send_ack(request, self._way(request, session))
+    def ack(self, request: Request, hop: Uri) -> None:
+        self._office.send_ack(request, self._way(request, hop))
 
     def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None:
         self._office.respond(transaction, response, now)
@@ -86,12 +78,11 @@ class Line:
     def cancel(self, transaction: ClientTransaction, now: float) -> None:
         self._office.cancel(transaction, now)
 
-    def _way(self, request: Request, session: SessionLike) -> Flow:
+    def _way(self, request: Request, hop: Uri) -> Flow:
         if not request.to.tag:  # where the call was placed to
             return self.flow
         if self.flow.connection and not self.lost:
             return self.flow
-        hop = session.next_hop(request)
         address = _numeric(hop.host)
         if address is None:
             way = self._office.where(hop)

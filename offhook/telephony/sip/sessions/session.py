@@ -20,6 +20,7 @@ actions of the table of `session_table.py`:
 
 import random as _random
 import secrets
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -91,7 +92,8 @@ _LATE_METHODS = ("BYE", "NOTIFY")
 
 
 class Session:
-    """One call. Made by `incoming` or `outgoing`."""
+    """One call. Made by `incoming` or `outgoing`. Its parts do not own it: a session that is over
+    is freed with the last reference to it, and does not wait for a cyclic collection."""
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class Session:
         self._settings = settings
         self._events: deque[SessionEvent] = deque()
         emit = self._events.append
-        self._requests = DialogRequests(core, self, local_contact, settings, digest)
+        self._requests = DialogRequests(core, local_tag, local_contact, settings, digest)
         self._offers = Offers(sdp_of(invite) is not None, emit)
         self._timer = SessionTimer(settings.session_seconds, settings.min_se)
         self._success = SuccessSender()
@@ -120,7 +122,7 @@ class Session:
             self._offers,
             self._timer,
             self._success,
-            self,
+            weakref.proxy(self),
             emit,
             we_called,
             random,
@@ -209,7 +211,7 @@ class Session:
         if digest is not None:
             digest.preempt(invite)
         session._outgoing = OutgoingInvite(
-            invite, session._requests, session._offers, session._timer, session
+            invite, session._requests, session._offers, session._timer, weakref.proxy(session)
         )
         session._outgoing.send(now)
         return session
@@ -236,10 +238,6 @@ class Session:
         """Nothing more is sent or awaited: the session can be dropped once its events are drained.
         Later than `Ended`: a BYE wants its answer, a transfer its outcome."""
         return self.state is SessionState.ENDED and self._linger_deadline is None
-
-    def next_hop(self, request: Request) -> Uri:
-        """Where a request of this session goes (RFC 3261 §8.1.2)."""
-        return self._requests.next_hop(request)
 
     # --- the call, for the owner ---
 

@@ -147,24 +147,14 @@ SessionEvent = (
 )
 
 
-class SessionLike(Protocol):
-    """What the core may ask of a session that sends something."""
-
-    @property
-    def call_id(self) -> str: ...
-    @property
-    def local_tag(self) -> str: ...
-    def next_hop(self, request: Request) -> Uri: ...
-
-
 class Core(Protocol):
     """What carries a session's messages: transactions and the way to the far end."""
 
-    def request(self, request: Request, session: SessionLike, now: float) -> ClientTransaction:
-        """Send it, with a Via, towards `session.next_hop(request)`."""
+    def request(self, request: Request, hop: Uri, now: float) -> ClientTransaction:
+        """Send it, with a Via, towards `hop`."""
         ...
 
-    def ack(self, request: Request, session: SessionLike) -> None:
+    def ack(self, request: Request, hop: Uri) -> None:
         """Send the ACK to a 2xx there."""
         ...
 
