@@ -294,7 +294,7 @@ async def measure(server: Server, count: int, seconds: float) -> dict[str, Any]:
             "parts_ms": {name: percentiles(ms) for name, ms in result.parts.items()},
             "latency_ms": {name: percentiles(ms) for name, ms in result.latency.items()},
             "partial_ms": percentiles([ms for call in calls for ms in call.stream.partial_ms]),
-            "loop_late_ms": lag.take_ms(),
+            "loop_late_ms": lag.read_ms(),
             "tick_late_ms": {f"p{q}": round(server.clock.lateness_ms(q), 2) for q in (50, 99)},
             "callers_tick_late_ms": heard["late_ms"],
             "concealed_ms": sum(c.leg.statistics().concealed_ms for c in calls),

@@ -143,11 +143,11 @@ def marks(reply: Reply, pace: Pace | None = None, speed: float = 1.0) -> list[in
     """The sample after which each word is taken for said."""
     listener = WordMarks(speed, pace)
     for word in reply.words:
-        listener.written(SpokenWord(word, word.strip()))
+        listener.write(SpokenWord(word, word.strip()))
     found: list[int] = []
     for start in range(0, len(reply.pcm), PIECE):
         stop = min(start + PIECE, len(reply.pcm))
-        found += [stop] * len(listener.heard(reply.pcm[start:stop]))
+        found += [stop] * len(listener.feed(reply.pcm[start:stop]))
     return found + [len(reply.pcm)] * len(listener.finish())
 
 
@@ -190,11 +190,11 @@ def cost_us(reply: Reply) -> float:
     """Median microseconds of one 80 ms piece."""
     listener = WordMarks()
     for word in reply.words:
-        listener.written(SpokenWord(word, word.strip()))
+        listener.write(SpokenWord(word, word.strip()))
     times = []
     for start in range(0, len(reply.pcm) - PIECE, PIECE):
         begin = time.perf_counter()
-        listener.heard(reply.pcm[start : start + PIECE])
+        listener.feed(reply.pcm[start : start + PIECE])
         times.append(time.perf_counter() - begin)
     return float(np.median(times)) * 1e6
 

@@ -299,7 +299,7 @@ class Callers:
             self._take(call)
         self.counts = CallCounters()
         self._late = []
-        self._lag.take_ms()
+        self._lag.read_ms()
         self._cpu, self._wall = time.process_time(), monotonic()
 
     def report(self) -> dict[str, Any]:
@@ -309,7 +309,7 @@ class Callers:
         own = {
             "cpu_percent": round(100 * cpu / wall, 1),
             "sends_late_ms": percentiles([late * 1000 for late in self._late]),
-            "lag_ms": self._lag.take_ms(),
+            "lag_ms": self._lag.read_ms(),
         }
         return {"up": len(self._up), **self.counts.as_dict(), "own": own}
 

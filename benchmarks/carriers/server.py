@@ -39,7 +39,7 @@ def carriers_route(app: web.Application, edge: Edge, lines: LineStats) -> None:
         statistics = [leg.statistics() for leg in edge.legs.values()]
         return web.json_response(
             {
-                "lines": lines.take(),
+                "lines": lines.read(),
                 "round_trip_ms": [s.round_trip_ms for s in statistics if s.round_trip_ms],
                 "tick_late_ms": round(edge.clock.lateness_ms(), 2),
                 "skipped_ticks": edge.clock.skipped_ticks,

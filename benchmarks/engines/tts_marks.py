@@ -37,11 +37,11 @@ class Marks:
 
     def written(self, said: Sequence[Word]) -> None:
         for word in said:
-            self._marks.written(SpokenWord(word.text, f" {word.text.strip()}"))
+            self._marks.write(SpokenWord(word.text, f" {word.text.strip()}"))
 
     def heard(self, frames: int) -> None:
         for _ in range(frames):
-            self._told += len(self._marks.heard(self._sound[self._frames % len(self._sound)]))
+            self._told += len(self._marks.feed(self._sound[self._frames % len(self._sound)]))
             self._frames += 1
             # A word is told when it is over: half of one is always missing.
             over = self._frames / FRAMES_PER_TOKEN - 0.5

@@ -138,7 +138,7 @@ async def measure(kind: str, pairs: int, seconds: float) -> dict[str, object]:
         lag = LoopLag()
         watching = asyncio.create_task(lag.watch())
         await asyncio.sleep(SETTLE_S)
-        lag.take_ms()
+        lag.read_ms()
         heard, cpu, wall = made.heard, time.process_time(), time.perf_counter()
         await asyncio.sleep(seconds)
         wall = time.perf_counter() - wall
@@ -151,7 +151,7 @@ async def measure(kind: str, pairs: int, seconds: float) -> dict[str, object]:
             "cpu_percent": round(percent, 1),
             "cpu_per_peer_percent": round(percent / pairs / 2, 2),
             "heard_per_s": round((made.heard - heard) / wall / pairs / 2, 1),
-            "lag_ms": lag.take_ms(),
+            "lag_ms": lag.read_ms(),
             "threads": threading.active_count(),
             "rss_mb": footprint.rss_mb,
         }

@@ -106,7 +106,7 @@ class AgentSound:
         self._loud_until = -1.0
         self._transits: list[float] = []
 
-    def take(self, packet: RtpPacket, now: float) -> None:
+    def receive(self, packet: RtpPacket, now: float) -> None:
         counts = self.counts
         counts.packets += 1
         if self._first is None:
@@ -209,7 +209,7 @@ class LoadLeg(ReplayLeg):
             return
         self.last_packet_at = now
         self._rtcp.receive_rtp(packet.ssrc, packet.sequence_number, packet.timestamp, now)
-        self.sound.take(packet, now)
+        self.sound.receive(packet, now)
 
     def _receive(self, now: float) -> Pcm:
         return _NOTHING
@@ -378,14 +378,14 @@ class Load(LegListener):
         for leg in self._legs:
             leg.sound.end_reply()
             leg.sound.counts = self.counts
-        self._lag.take_ms()
+        self._lag.read_ms()
         self._cpu, self._wall = time.process_time(), time.perf_counter()
 
     def report(self) -> dict[str, Any]:
         for leg in self._legs:
             leg.sound.end_reply()
         cpu, wall = time.process_time() - self._cpu, time.perf_counter() - self._wall
-        own = {"cpu": cpu / wall, "lag_ms": self._lag.take_ms()}
+        own = {"cpu": cpu / wall, "lag_ms": self._lag.read_ms()}
         return {"counts": asdict(self.counts), "own": own}
 
     async def keep(self) -> None:

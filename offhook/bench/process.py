@@ -159,7 +159,7 @@ class LoopLag:
             await asyncio.sleep(LAG_S)
             self._lags.append(loop.time() - due)
 
-    def take_ms(self) -> dict[str, float]:
+    def read_ms(self) -> dict[str, float]:
         """Returns percentiles since the last call."""
         lags = np.array(self._lags or (0.0,)) * 1000
         self._lags.clear()
@@ -188,7 +188,7 @@ def stats_route(app: web.Application, lag: LoopLag) -> None:
                 "wall_s": time.perf_counter(),
                 "threads": threading.active_count(),
                 "tasks": len(asyncio.all_tasks()),
-                "lag_ms": lag.take_ms(),
+                "lag_ms": lag.read_ms(),
             }
         )
 

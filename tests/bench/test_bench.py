@@ -30,7 +30,7 @@ def heard(packets: list[RtpPacket], late: dict[int, float] | None = None) -> loa
     counts = load.CallCounters()
     sound = load.AgentSound(counts)
     for i, packet in enumerate(packets):
-        sound.take(packet, 10 + packet.timestamp / 48_000 + (late or {}).get(i, 0.0))
+        sound.receive(packet, 10 + packet.timestamp / 48_000 + (late or {}).get(i, 0.0))
     sound.end_reply()
     return counts
 

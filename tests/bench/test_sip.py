@@ -56,7 +56,7 @@ def test_what_is_missing_and_late_is_told_by_numbers_and_timestamps() -> None:
     heard = Heard()
     for i in [*range(10), *range(12, 20)]:
         late = 0.025 if i == 15 else 0.0
-        heard.take(65_530 + i & 0xFFFF, 2**32 - 800 + 160 * i & 0xFFFFFFFF, 5 + i * 0.02 + late)
+        heard.add(65_530 + i & 0xFFFF, 2**32 - 800 + 160 * i & 0xFFFFFFFF, 5 + i * 0.02 + late)
     assert (heard.packets, heard.missing) == (18, 2)
     late_ms = np.sort(heard.late_ms())
     assert late_ms[-1] == pytest.approx(25, abs=0.01)
@@ -84,9 +84,9 @@ def test_a_sound_is_sent_packet_by_packet_and_reports_are_passed_over() -> None:
         far.sendto(bytes((0x80, 200)) + bytes(26), (HOST, sound.port))  # a sender report
         far.sendto(RtpPacket(0, 7, 0, 1, bytes(160)).serialize(), (HOST, sound.port))
         sound.drain()
-        sent, heard = sound.take()
+        sent, heard = sound.read()
         assert (sent, heard.packets) == (3, 1)
-        assert sound.take()[1].packets == 0
+        assert sound.read()[1].packets == 0
         sound.close()
 
 
@@ -224,9 +224,9 @@ async def test_lines_are_counted_while_they_are_up_and_after() -> None:
             one, other = (talk.leg for talk in host.talks)
             lines.enter(one)
             lines.enter(other)
-            before: Any = lines.take()
+            before: Any = lines.read()
             lines.leave(one)
-            after: Any = lines.take()
+            after: Any = lines.read()
         finally:
             await callers.close()
     assert before["packets_received"] == after["packets_received"] > 20

@@ -37,9 +37,9 @@ def partial(audio_ms: int, text: str = "go", **more: object) -> dict[str, object
 def test_the_first_text_is_split_into_where_it_was() -> None:
     result = Result()
     notes = said(result)
-    notes.hear(partial(80, " "), 10.095)
-    notes.hear(partial(160), 10.175)
-    notes.hear(partial(240), 10.255)
+    notes.record(partial(80, " "), 10.095)
+    notes.record(partial(160), 10.175)
+    notes.record(partial(240), 10.255)
     [first] = result.firsts
     assert vars(first) == pytest.approx(
         {
@@ -58,7 +58,7 @@ def test_the_first_text_is_split_into_where_it_was() -> None:
 
 def test_sound_that_came_while_a_text_was_queued_is_not_waited_for_twice() -> None:
     result = Result()
-    said(result).hear(partial(400, timing={**STAGES, "queued_ms": 300.0}), 10.42)
+    said(result).record(partial(400, timing={**STAGES, "queued_ms": 300.0}), 10.42)
     [first] = result.firsts
     assert (first.audio, first.network, first.queued) == pytest.approx((112.0, 0.0, 300.0))
 
@@ -76,7 +76,7 @@ def test_the_parts_of_a_first_text_are_the_whole(
     timing = dict(zip(("queued_ms", "gpu_ms", "routed_ms", "sent_ms"), stages, strict=True))
     kind = "final" if final else "partial"
     now = 11.0 + later_ms / 1000
-    said(result).hear(partial(audio_ms, type=kind, timing={"buffering_ms": 0.0, **timing}), now)
+    said(result).record(partial(audio_ms, type=kind, timing={"buffering_ms": 0.0, **timing}), now)
     [first] = result.firsts
     parts = [getattr(first, part) for part in PARTS]
     assert sum(parts) == pytest.approx(first.total)
@@ -86,41 +86,41 @@ def test_the_parts_of_a_first_text_are_the_whole(
 def test_a_text_of_several_updates_is_late_for_the_older_ones() -> None:
     result = Result()
     notes = said(result)
-    notes.hear(partial(80), 10.15)  # 70 ms after its sound: in time
-    notes.hear(partial(320), 10.33)  # 10, 90 and 170 ms after three updates' sound
-    notes.hear(partial(320), 10.34)  # nothing new
+    notes.record(partial(80), 10.15)  # 70 ms after its sound: in time
+    notes.record(partial(320), 10.33)  # 10, 90 and 170 ms after three updates' sound
+    notes.record(partial(320), 10.34)  # nothing new
     assert (result.due, result.late) == (4, 2)
     assert [update.total for update in result.updates] == pytest.approx([70.0, 10.0])
-    notes.hear(partial(400), 10.49)  # 90 ms
+    notes.record(partial(400), 10.49)  # 90 ms
     assert (result.due, result.late) == (5, 3)
 
 
 def test_finals_are_timed_from_the_flush_and_texts_that_never_came_are_counted() -> None:
     result = Result()
     notes = said(result)
-    notes.hear(partial(1000, "", type="final", continues=True), 11.1)
+    notes.record(partial(1000, "", type="final", continues=True), 11.1)
     assert notes.waiting == 1
-    notes.hear(partial(1000, "", type="final"), 11.2)
+    notes.record(partial(1000, "", type="final"), 11.2)
     assert notes.waiting == 0
     assert result.finals == pytest.approx([200.0])
     assert (result.without_text, result.firsts) == (1, [])
     with pytest.raises(Failed, match="a final of utterance 0, which there is not"):
-        notes.hear(partial(1000, "", type="final"), 11.3)
+        notes.record(partial(1000, "", type="final"), 11.3)
 
 
 def test_what_is_said_before_all_have_begun_does_not_count() -> None:
     result = Result()
     notes = said(result, counts=False)
-    notes.hear(partial(80), 10.1)
-    notes.hear(partial(1000, type="final"), 11.1)
+    notes.record(partial(80), 10.1)
+    notes.record(partial(1000, type="final"), 11.1)
     assert result == Result()
 
 
 def test_a_result_is_the_same_after_its_way_between_processes() -> None:
     result = Result()
     notes = said(result)
-    notes.hear(partial(80), 10.1)
-    notes.hear(partial(1000, type="final"), 11.1)
+    notes.record(partial(80), 10.1)
+    notes.record(partial(1000, type="final"), 11.1)
     result.fail("gone")
     again = Result.of(json.loads(json.dumps(result.as_json())))
     assert again == result

@@ -68,9 +68,9 @@ class CallCounters:
     late: list[Any] = field(default_factory=list)
     """Lateness in ms of every packet."""
 
-    def take(self, sound: Sound) -> None:
+    def add(self, sound: Sound) -> None:
         """Adds the results of a call, or of a part of one."""
-        sent, heard = sound.take()
+        sent, heard = sound.read()
         self.sent += sent
         self.packets += heard.packets
         self.missing += heard.missing
@@ -193,7 +193,7 @@ class Callers:
         if call.up:
             self._up.remove(call)
             self._pace.remove(call.sound)
-            self.counts.take(call.sound)
+            self.counts.add(call.sound)
         call.sound.close()
 
     # --- calls ---
@@ -263,8 +263,8 @@ class Callers:
     def measure(self) -> None:
         self._read_sockets()
         self.counts = CallCounters()
-        self._pace.take_late_ms()
-        self._lag.take_ms()
+        self._pace.read_late_ms()
+        self._lag.read_ms()
         self._cpu, self._wall = time.process_time(), monotonic()
 
     def report(self) -> dict[str, Any]:
@@ -272,15 +272,15 @@ class Callers:
         self._read_sockets()
         own = {
             "cpu_percent": round(100 * cpu / wall, 1),
-            "sends_late_ms": self._pace.take_late_ms(),
-            "lag_ms": self._lag.take_ms(),
+            "sends_late_ms": self._pace.read_late_ms(),
+            "lag_ms": self._lag.read_ms(),
         }
         return {"up": len(self._up), **self.counts.as_dict(), "own": own}
 
     def _read_sockets(self) -> None:
         for call in self._up:
             call.sound.drain()
-            self.counts.take(call.sound)
+            self.counts.add(call.sound)
 
     # --- life ---
 

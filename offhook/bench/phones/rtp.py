@@ -1,7 +1,7 @@
 """Lightweight RTP sender and receiver for many calls.
 
 Arrival times are the kernel's (SO_TIMESTAMPNS), so a late process of callers makes no received
-packet late, only its own; see `Pace.take_late_ms`.
+packet late, only its own; see `Pace.read_late_ms`.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class Heard:
         self._transits = array("d")
         """Arrival minus timestamp of each packet, in s."""
 
-    def take(self, sequence: int, timestamp: int, arrived: float) -> None:
+    def add(self, sequence: int, timestamp: int, arrived: float) -> None:
         if self._sequence is None:
             self._first_timestamp = timestamp
         else:
@@ -150,7 +150,7 @@ class Sound:
         self.drain()
 
     def drain(self) -> None:
-        receive, take = self._socket.recvmsg, self._heard.take
+        receive, add = self._socket.recvmsg, self._heard.add
         while True:
             try:
                 data, ancillary, _, _ = receive(2048, 64)
@@ -161,9 +161,9 @@ class Sound:
             if len(data) > HEADER_BYTES and not 192 <= data[1] <= 223:
                 _, _, sequence, timestamp, _ = _RTP.unpack_from(data)
                 seconds, ns = _TIMESPEC.unpack_from(ancillary[0][2])
-                take(sequence, timestamp, seconds + ns * 1e-9)
+                add(sequence, timestamp, seconds + ns * 1e-9)
 
-    def take(self) -> tuple[int, Heard]:
+    def read(self) -> tuple[int, Heard]:
         """Returns packets sent and received since the last call."""
         taken = self._sent, self._heard
         self._sent, self._heard = 0, Heard()
@@ -194,7 +194,7 @@ class Pace:
             if sound in phase:
                 phase.remove(sound)
 
-    def take_late_ms(self) -> dict[str, float]:
+    def read_late_ms(self) -> dict[str, float]:
         """Returns how late they sent since the last call."""
         late, self._late = self._late, []
         return percentiles([one * 1000 for one in late])

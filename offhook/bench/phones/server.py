@@ -51,7 +51,7 @@ class LineStats:
         self._ended += _counts(leg)
         self._mos += _mos(leg)
 
-    def take(self) -> dict[str, object]:
+    def read(self) -> dict[str, object]:
         """Returns sums since the start, and the MOS of current calls and of those that ended since
         the last query."""
         total, mos = self._ended.copy(), self._mos
@@ -125,7 +125,7 @@ def sip_route(app: web.Application, edge: Edge, lines: LineStats) -> None:
         return web.json_response(
             {
                 "port": endpoint.bound[0][2],
-                "lines": lines.take(),
+                "lines": lines.read(),
                 "calls": len(endpoint.calls),
                 "sessions": agent.sessions,
                 "transactions": agent.transactions,

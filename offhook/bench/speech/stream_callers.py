@@ -97,7 +97,7 @@ class LatencyRecorder:
         self._count += 1
         return utterance
 
-    def hear(self, event: Mapping[str, Any], now: float) -> None:
+    def record(self, event: Mapping[str, Any], now: float) -> None:
         """Handles a partial or final. Raises Failed for an unknown utterance."""
         utterance = self._utterances.get(event["utterance"])
         if utterance is None:
@@ -228,7 +228,7 @@ class Caller:
             now = time.monotonic()
             if message.type is not aiohttp.WSMsgType.TEXT and self._said_all:
                 return
-            self._notes.hear(_event(message, socket), now)
+            self._notes.record(_event(message, socket), now)
 
 
 def _event(message: aiohttp.WSMessage, socket: aiohttp.ClientWebSocketResponse) -> dict[str, Any]:

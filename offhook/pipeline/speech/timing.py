@@ -66,7 +66,7 @@ class Arrivals:
         self.covered = 0
         """Samples covered by the updates so far."""
 
-    def came(self, samples: int, now: float) -> None:
+    def add(self, samples: int, now: float) -> None:
         if not samples:
             return
         if self._pieces and self._fed - self._last < GRAIN:

@@ -547,7 +547,7 @@ class Edge:
 
     async def _run_bot(self, bot: Bot, leg: Leg, body: dict[str, Any]) -> None:
         def tell(event: Event) -> None:
-            self.metrics.take(event)
+            self.metrics.record(event)
             self._report(leg, event)
 
         known = as_dict(leg.info)
@@ -584,7 +584,7 @@ class Edge:
             self._tracing,
             agent.sentences,
         )
-        call.listeners.append(self.metrics.take)
+        call.listeners.append(self.metrics.record)
         call.listeners.append(lambda event: self._report(leg, event))
         if self._recordings is not None:
             self._record(leg, call)

@@ -221,7 +221,7 @@ class Metrics:
         if reason.end in FAILURES:
             self.calls_failed.labels(reason.end).inc()
 
-    def take(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         match event:
             case CallStarted():
                 self.calls.inc()

@@ -59,7 +59,7 @@ def test_an_update_begins_with_the_first_sound_that_is_new_to_it(
     arrivals = Arrivals()
     came = np.repeat(np.arange(len(sizes)), sizes)  # of every sample
     for at, size in enumerate(sizes):
-        arrivals.came(size, float(at))
+        arrivals.add(size, float(at))
     arrivals.ended(float(len(sizes)))
     covered = 0
     for end in sorted({min(end, len(came)) for end in ends}):
@@ -80,7 +80,7 @@ def test_an_update_begins_with_the_first_sound_that_is_new_to_it(
 def test_sound_in_tiny_pieces_takes_no_more_memory() -> None:
     arrivals = Arrivals()
     for at in range(10 * GRAIN):
-        arrivals.came(1, float(at))
+        arrivals.add(1, float(at))
     assert len(arrivals._pieces) == 10
     timing = arrivals.update(2 * GRAIN, 2 * GRAIN, 1e3, 1e3)
     assert (timing.begun, timing.buffered) == (GRAIN - 1, 2 * GRAIN - 1)
@@ -88,17 +88,17 @@ def test_sound_in_tiny_pieces_takes_no_more_memory() -> None:
 
 def test_an_utterance_that_an_engine_ends_was_there_with_its_last_sound() -> None:
     arrivals = Arrivals()
-    arrivals.came(PIECE, 1.0)
-    arrivals.came(PIECE, 2.0)
+    arrivals.add(PIECE, 1.0)
+    arrivals.add(PIECE, 2.0)
     assert arrivals.final(3.0, 4.0) == Timing(1.0, 2.0, 3.0, 4.0)
 
 
 def test_what_an_utterance_forgets_counts_no_more() -> None:
     arrivals = Arrivals()
     for at in range(4):
-        arrivals.came(PIECE, float(at))
+        arrivals.add(PIECE, float(at))
     arrivals.forget(2 * PIECE)
-    arrivals.came(PIECE, 4.0)
+    arrivals.add(PIECE, 4.0)
     assert arrivals.update(PIECE, PIECE, 9.0, 9.0).buffered == 2.0
     assert arrivals.update(3 * PIECE, 3 * PIECE, 9.0, 9.0).begun == 3.0
 

@@ -251,9 +251,9 @@ def test_one_scrape_has_the_series_of_every_process() -> None:
     for number in (1, 2):
         metrics = Metrics(list, lambda: 0.0)
         for _ in range(number):
-            metrics.take(CallStarted(0, "a", "b", "c"))
-        metrics.take(CallStarted(0, "a", "b", "c"))
-        metrics.take(CallEnded(0, End.HUNG_UP))
+            metrics.record(CallStarted(0, "a", "b", "c"))
+        metrics.record(CallStarted(0, "a", "b", "c"))
+        metrics.record(CallEnded(0, End.HUNG_UP))
         metrics.calls_total.labels(REASON).inc()
         texts[number] = generate_latest(metrics.registry).decode()
     scrape = {f.name: f for f in text_string_to_metric_families(merged(texts))}

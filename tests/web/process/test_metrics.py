@@ -64,9 +64,9 @@ def test_before_the_first_call_every_series_is_there(line):
 
 def test_calls_are_counted_and_gone_when_they_end(line):
     for _ in range(3):
-        line.metrics.take(CallStarted(0, "frontdesk", "pocketsphinx", "flite"))
+        line.metrics.record(CallStarted(0, "frontdesk", "pocketsphinx", "flite"))
     assert line.value("offhook_calls_in_progress") == 3
-    line.metrics.take(CallEnded(900, End.CALLER_HUNG_UP))
+    line.metrics.record(CallEnded(900, End.CALLER_HUNG_UP))
     assert line.value("offhook_calls_in_progress") == 2
     assert line.value("offhook_calls_ended_total", reason="the caller hung up") == 1
     line.metrics.refused.labels("full").inc()
@@ -86,8 +86,8 @@ def test_calls_are_counted_and_gone_when_they_end(line):
     ],
 )
 def test_a_call_that_failed_is_told_from_one_that_ended(line, reason, label, failed):
-    line.metrics.take(CallStarted(0, "frontdesk", "pocketsphinx", "flite"))
-    line.metrics.take(CallEnded(900, reason))
+    line.metrics.record(CallStarted(0, "frontdesk", "pocketsphinx", "flite"))
+    line.metrics.record(CallEnded(900, reason))
     assert line.value("offhook_calls_ended_total", reason=label) == 1
     counted = sum(line.samples()["offhook_calls_failed_total"].values())
     assert counted == failed
@@ -96,8 +96,8 @@ def test_a_call_that_failed_is_told_from_one_that_ended(line, reason, label, fai
 def test_what_a_far_end_says_makes_no_series(line):
     before = len(line.samples()["offhook_calls_failed_total"])
     for number in range(50):
-        line.metrics.take(CallEnded(900, EndReason(f"Out of order {number}")))
-        line.metrics.take(CallEnded(900, End.TRANSFERRED + f" to {number}"))
+        line.metrics.record(CallEnded(900, EndReason(f"Out of order {number}")))
+        line.metrics.record(CallEnded(900, End.TRANSFERRED + f" to {number}"))
     assert len(line.samples()["offhook_calls_ended_total"]) == 2
     assert len(line.samples()["offhook_calls_failed_total"]) == before
 
@@ -111,7 +111,7 @@ def test_turns_and_interruptions_are_counted(line):
         PlayoutResumed(500, "uh-huh"),
         SpeechStarted(600),
     ):
-        line.metrics.take(event)
+        line.metrics.record(event)
     assert line.value("offhook_turns_total") == 2
     assert line.value("offhook_interruptions_total") == 1
     assert line.value("offhook_false_interruptions_total") == 2
@@ -119,7 +119,7 @@ def test_turns_and_interruptions_are_counted(line):
 
 def test_latency_is_in_seconds_by_span(line):
     spans = (("speech_end", 100), ("turn_decided", 260), ("first_packet", 40))
-    line.metrics.take(TurnLatency(1000, 1, spans, 400, 260))
+    line.metrics.record(TurnLatency(1000, 1, spans, 400, 260))
     assert line.value("offhook_response_seconds_sum") == pytest.approx(0.4)
     assert line.value("offhook_response_seconds_bucket", le="0.4") == 1
     assert line.value("offhook_response_seconds_bucket", le="0.3") == 0

@@ -100,10 +100,12 @@ class OfficialRecognizer:
 
     # --- for its streams ---
 
-    async def hear(self, utterance: WholeUtterance, options: StreamOptions, tell: Tell) -> Final:
+    async def recognize(
+        self, utterance: WholeUtterance, options: StreamOptions, tell: Tell
+    ) -> Final:
         """Recognizes one utterance. Raises AttemptFailed."""
         if self._streams and options.live and not options.words:
-            return await self._hear_live(utterance, options, tell)
+            return await self._recognize_live(utterance, options, tell)
         await utterance.until_finished()
         if utterance.audio_ms < MIN_HEARD_MS:
             return Final("", utterance.audio_ms, language=known_language("", options.language_code))
@@ -119,7 +121,7 @@ class OfficialRecognizer:
     def explain(self, failed: AttemptFailed) -> str:
         return f"{self.name}: {failed}"
 
-    async def _hear_live(
+    async def _recognize_live(
         self, utterance: WholeUtterance, options: StreamOptions, tell: Tell
     ) -> Final:
         """Recognizes one utterance with the package's own streaming. Raises AttemptFailed."""

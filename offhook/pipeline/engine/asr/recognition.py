@@ -61,7 +61,7 @@ class _Utterance:
     def keep(self, pcm: Pcm, arrived_at: float) -> None:
         self.samples += len(pcm)
         if self.arrivals is not None:
-            self.arrivals.came(len(pcm), arrived_at)
+            self.arrivals.add(len(pcm), arrived_at)
         if self.samples > MAX_KEPT:
             self.sound = None
         elif self.sound is not None:

@@ -161,7 +161,7 @@ class Reply:
 
     def _say(self, words: list[SpokenWord]) -> None:
         for word in words:
-            self._marks.written(word)
+            self._marks.write(word)
             if word.spoken:
                 # After white space the next word starts with a space, or this one ends its
                 # sentence.
@@ -212,7 +212,7 @@ class Reply:
         """Cuts the audio where words end."""
         begin = 0
         for at in range(0, len(pcm), FRAME_SAMPLES):
-            texts = self._marks.heard(pcm[at : at + FRAME_SAMPLES])
+            texts = self._marks.feed(pcm[at : at + FRAME_SAMPLES])
             if texts:
                 self._put(pcm[begin : at + FRAME_SAMPLES], texts)
                 begin = at + FRAME_SAMPLES

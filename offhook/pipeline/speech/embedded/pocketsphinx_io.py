@@ -167,7 +167,7 @@ class Worker(asyncio.SubprocessProtocol):
             self.utterances[number] = utterance
             self.send(utterance)
 
-    def take(self, utterance: PlacedUtterance) -> None:
+    def assign(self, utterance: PlacedUtterance) -> None:
         """Assigns an utterance."""
         self.utterances[utterance.frame_number] = utterance
         if self._next_ping is None:
@@ -318,7 +318,7 @@ class PocketSphinxRecognizer:
     def _place(self, utterance: PlacedUtterance) -> None:
         utterance.begun = False
         utterance.worker = self._least_loaded()
-        utterance.worker.take(utterance)
+        utterance.worker.assign(utterance)
 
     def _least_loaded(self) -> Worker:
         least = min(self._workers, key=lambda worker: len(worker.utterances), default=None)
@@ -382,7 +382,7 @@ class PocketSphinxStream(QueuedStream[PlacedUtterance]):
             needs = arrivals.covered + SLICE_BYTES // 2
             timing = arrivals.update(samples, needs, started, done)
         if text:
-            self.heard(utterance, Partial(text, stable_chars, samples // SAMPLES_PER_MS, timing))
+            self.emit(utterance, Partial(text, stable_chars, samples // SAMPLES_PER_MS, timing))
 
     def receive_final(self, utterance: PlacedUtterance, result: dict[str, Any]) -> None:
         """Handles the worker's result, see `Kind.FINAL`."""
@@ -394,4 +394,4 @@ class PocketSphinxStream(QueuedStream[PlacedUtterance]):
         if utterance.arrivals is not None:
             timing = utterance.arrivals.final(result["started"], result["done"])
         audio_ms = result["samples"] // SAMPLES_PER_MS
-        self.heard(utterance, Final(text, audio_ms, words, timing=timing))
+        self.emit(utterance, Final(text, audio_ms, words, timing=timing))

@@ -177,7 +177,7 @@ def transcript(data: bytes, audio_ms: int) -> Transcript:
         raise AttemptFailed(words or "the response has no text")
     if len(text) > MAX_TEXT_CHARS:
         raise AttemptFailed(f"it answers {len(text)} characters to {audio_ms // 1000} s of sound")
-    text = said_once(text)
+    text = cleaned_text(text)
     words_said = _words(value.get("words"), audio_ms)
     return Transcript(text, words_said, language_code(value.get("language")))
 
@@ -208,7 +208,7 @@ def _seconds(value: object) -> float | None:
     return None
 
 
-def said_once(text: str) -> str:
+def cleaned_text(text: str) -> str:
     """Removes headers, control tokens and repetition loops from a whole text."""
     return fix_repetitions(strip_tags(text)).strip()
 

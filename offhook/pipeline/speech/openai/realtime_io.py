@@ -34,9 +34,9 @@ from offhook.pipeline.speech.openai.answers import (
     HeaderFilter,
     Message,
     Refusal,
+    cleaned_text,
     message,
     plain,
-    said_once,
 )
 from offhook.pipeline.speech.openai.client_io import BROKEN, OpenAiServer
 from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
@@ -75,7 +75,7 @@ class Session:
         self._said_at = 0.0
         """When the last audio or the end of the utterance was sent."""
 
-    async def hear(self, utterance: WholeUtterance, tell: Tell) -> Final:
+    async def recognize(self, utterance: WholeUtterance, tell: Tell) -> Final:
         """Transcribes the utterance from its audio so far to its end. Raises AttemptFailed,
         RealtimeUnsupported."""
         try:
@@ -99,7 +99,7 @@ class Session:
     async def _begin(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                hello = await self._told(socket)
+                hello = await self._receive(socket)
         except TimeoutError as error:
             raise RealtimeUnsupported(f"it sent nothing for {HELLO_TIMEOUT_S:g} s") from error
         if not isinstance(hello, Created):
@@ -110,8 +110,8 @@ class Session:
             update["language"] = self._options.language_code
         if self._options.context:
             update["prompt"] = self._options.context
-        await self._say(socket, update)
-        await self._say(socket, {"type": "input_audio_buffer.commit", "final": False})
+        await self._send_json(socket, update)
+        await self._send_json(socket, {"type": "input_audio_buffer.commit", "final": False})
 
     async def _send(
         self, socket: aiohttp.ClientWebSocketResponse, utterance: WholeUtterance
@@ -122,11 +122,11 @@ class Session:
                 piece = bytes(utterance.pcm[utterance.sent : utterance.sent + APPEND_BYTES])
                 utterance.sent += len(piece)
                 audio = base64.b64encode(piece).decode()
-                await self._say(socket, {"type": "input_audio_buffer.append", "audio": audio})
+                await self._send_json(socket, {"type": "input_audio_buffer.append", "audio": audio})
                 self._said_at = monotonic()
             if utterance.is_finished:
                 self._said_at = monotonic()
-                await self._say(socket, {"type": "input_audio_buffer.commit", "final": True})
+                await self._send_json(socket, {"type": "input_audio_buffer.commit", "final": True})
                 return
             await utterance.news()
 
@@ -147,7 +147,9 @@ class Session:
 
                 sending.add_done_callback(hurry)
                 try:
-                    while (final := self._heard(await self._told(socket), utterance, tell)) is None:
+                    while (
+                        final := self._handle(await self._receive(socket), utterance, tell)
+                    ) is None:
                         if sending.done():
                             hurry()
                 finally:
@@ -157,7 +159,7 @@ class Session:
         # The server may end its generation early, in the middle of the utterance.
         return replace(final, continues=not sending.done())
 
-    def _heard(self, heard: Message, utterance: WholeUtterance, tell: Tell) -> Final | None:
+    def _handle(self, heard: Message, utterance: WholeUtterance, tell: Tell) -> Final | None:
         """Handles a message. Raises AttemptFailed, RealtimeUnsupported."""
         audio_ms = utterance.sent // 2 * 1000 // RATE_IN
         if isinstance(heard, Delta):
@@ -170,13 +172,13 @@ class Session:
         elif isinstance(heard, Refusal):
             raise (AttemptFailed if self._text else RealtimeUnsupported)(heard.words)
         elif isinstance(heard, Done):
-            text = said_once(heard.text)
+            text = cleaned_text(heard.text)
             language = known_language(heard.language, self._options.language_code)
             timing = utterance.final_timing(self._said_at)
             return Final(text, audio_ms, language=language, timing=timing)
         return None
 
-    async def _told(self, socket: aiohttp.ClientWebSocketResponse) -> Message:
+    async def _receive(self, socket: aiohttp.ClientWebSocketResponse) -> Message:
         """Receives the next message. Raises AttemptFailed."""
         try:
             frame = await socket.receive()
@@ -186,7 +188,9 @@ class Session:
             raise AttemptFailed(f"it closed the connection early ({socket.close_code})")
         return message(frame.data)
 
-    async def _say(self, socket: aiohttp.ClientWebSocketResponse, command: dict[str, Any]) -> None:
+    async def _send_json(
+        self, socket: aiohttp.ClientWebSocketResponse, command: dict[str, Any]
+    ) -> None:
         """Sends a message. Raises AttemptFailed."""
         try:
             await socket.send_str(json.dumps(command))

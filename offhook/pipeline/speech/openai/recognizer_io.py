@@ -76,7 +76,7 @@ class OpenAiRecognizer:
         """Transcribes half a second of silence as a test. Raises EngineError."""
         silence = bytes(WARM_UP_MS * RATE_IN // 1000 * 2)
         try:
-            if not await self._hears_live(options):
+            if not await self._uses_realtime(options):
                 lane = Priority.LIVE if options.live else Priority.FILE
                 await self.transcribe(silence, options, lane, FILE_TIMEOUT_S, options.words)
         except AttemptFailed as failed:
@@ -91,7 +91,9 @@ class OpenAiRecognizer:
 
     # --- for its streams ---
 
-    async def hear(self, utterance: WholeUtterance, options: StreamOptions, tell: Tell) -> Final:
+    async def recognize(
+        self, utterance: WholeUtterance, options: StreamOptions, tell: Tell
+    ) -> Final:
         """Transcribes the utterance to its end. Raises AttemptFailed; partials emitted before stay
         valid."""
         while utterance.audio_ms < MIN_HEARD_MS:
@@ -99,9 +101,9 @@ class OpenAiRecognizer:
                 language = known_language("", options.language_code)
                 return Final("", utterance.audio_ms, language=language)
             await utterance.news()
-        if options.live and not options.words and await self._hears_live(options):
+        if options.live and not options.words and await self._uses_realtime(options):
             try:
-                return await Session(self._server, options).hear(utterance, tell)
+                return await Session(self._server, options).recognize(utterance, tell)
             except RealtimeUnsupported:
                 self._realtime = None  # another server has taken its place
                 raise
@@ -116,7 +118,7 @@ class OpenAiRecognizer:
                 await asyncio.gather(partials, return_exceptions=True)
         return await self._final(utterance, options)
 
-    async def _hears_live(self, options: StreamOptions) -> bool:
+    async def _uses_realtime(self, options: StreamOptions) -> bool:
         """Raises AttemptFailed if the server cannot be asked."""
         if options.live and not options.words and self._realtime is None:
             async with self._finding:
@@ -131,7 +133,7 @@ class OpenAiRecognizer:
         silence = WholeUtterance(0, state=State.FINISHED, pcm=bytearray(2 * fed), fed=fed)
         session = Session(self._server, options)
         try:
-            await session.hear(silence, lambda partial: None)
+            await session.recognize(silence, lambda partial: None)
         except AttemptFailed as why:
             if not (session.is_open or isinstance(why, RealtimeUnsupported)):
                 raise
@@ -159,7 +161,7 @@ class OpenAiRecognizer:
                     started = monotonic()
                     answer = await self._post(piece, options, PARTIAL_TIMEOUT_S, words=False)
                 timing = utterance.partial_timing(2 * window.stop, due, started)
-                tell(replace(rolling.heard(window, answer.text), timing=timing))
+                tell(replace(rolling.update(window, answer.text), timing=timing))
                 patience = RetryPolicy(LIVE_GIVE_UP_S)
             except AttemptFailed as failed:
                 pause = patience.pause_s(failed, asyncio.get_running_loop().time())

@@ -164,7 +164,7 @@ class OpenAiSynthesizer:
             if fault := sound_fault(kind, piece):
                 raise AttemptFailed(fault, hopeless=True)
             while piece:
-                await clause.hear(sound.pcm(piece))
+                await clause.receive_audio(sound.pcm(piece))
                 piece = await self._server.piece(response, BODY_TIMEOUT_S)
         if not clause.samples:
             raise AttemptFailed("it sent no audio")
@@ -247,7 +247,7 @@ class Clause:
         """Whether everything has been read."""
         return self.over.is_set() and not self.words
 
-    async def hear(self, pcm: Pcm) -> None:
+    async def receive_audio(self, pcm: Pcm) -> None:
         """Adds audio, waiting for room. Raises AttemptFailed."""
         if not len(pcm):
             return
@@ -275,7 +275,7 @@ class Clause:
         self._unread_samples = self._taken = self.samples = 0
         self.letters = self._letters_left
 
-    def take(self, letters_per_s: float) -> Speech | None:
+    def next_piece(self, letters_per_s: float) -> Speech | None:
         """Returns the next word, or a part of it; None if there is nothing at present."""
         over = self.over.is_set()
         if not self._unread_samples:
@@ -374,7 +374,7 @@ class OpenAiSpeech:
     def _next_piece(self) -> Speech | None:
         while self._clauses:
             pace = self._synthesizer.letters_per_s * self._options.speed
-            if (piece := self._clauses[0].take(pace)) is not None:
+            if (piece := self._clauses[0].next_piece(pace)) is not None:
                 return piece
             if not self._clauses[0].is_done:
                 return None

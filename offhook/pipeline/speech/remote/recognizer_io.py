@@ -119,7 +119,7 @@ class RemoteRecognizer:
         return await self._client.connect(PATH, query, autoping=False)
 
 
-async def told(socket: aiohttp.ClientWebSocketResponse, within_s: float) -> ServerMessage:
+async def receive(socket: aiohttp.ClientWebSocketResponse, within_s: float) -> ServerMessage:
     """Receives the next message. Raises any of LOST."""
     return read(await message_of(socket, within_s))
 
@@ -136,7 +136,7 @@ def read(data: str | bytes) -> ServerMessage:
 
 async def ready_of(socket: aiohttp.ClientWebSocketResponse) -> Ready:
     """Waits until the worker has loaded. Raises any of LOST."""
-    message = await told(socket, START_TIMEOUT_S)
+    message = await receive(socket, START_TIMEOUT_S)
     if not isinstance(message, Ready):
         raise ProtocolError("the first message is not ready")
     return message
@@ -263,7 +263,7 @@ class RemoteStream(QueuedStream[WireUtterance]):
             event = replace(event, timing=message.stages.until(monotonic()))
         if isinstance(event, Final):
             event = utterance.in_stream(event)
-        self.heard(utterance, event)
+        self.emit(utterance, event)
         if utterance.state is State.DONE:
             del self._on_wire[message.utterance]
 

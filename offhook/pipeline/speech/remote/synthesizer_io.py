@@ -130,7 +130,7 @@ class RemoteSpeech:
         self._said = ""
         """The last error logged."""
         self._connecting: asyncio.Task[None] | None = None
-        self._connection = connections.take(options)
+        self._connection = connections.acquire(options)
         if self._connection is not None:
             self._connection.begin(self)
         else:
@@ -189,7 +189,7 @@ class RemoteSpeech:
             return End()
         return None
 
-    async def hear(self, pcm: Pcm) -> None:
+    async def receive_audio(self, pcm: Pcm) -> None:
         """Adds audio, waiting for room."""
         self._retry.reset()
         self._pause, self._said, self._refused_at = 0.0, "", None
@@ -255,7 +255,7 @@ class RemoteSpeech:
         try:
             while True:
                 await asyncio.sleep(self._pause)
-                connection = self._connections.take(self._options)
+                connection = self._connections.acquire(self._options)
                 try:
                     connection = connection or await self._connections.connect(self._options)
                 except LOST as error:

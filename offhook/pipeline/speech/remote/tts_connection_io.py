@@ -48,7 +48,7 @@ class Reply(Protocol):
     def next_command(self) -> Command | None:
         """Returns the next command for the worker."""
 
-    async def hear(self, pcm: Pcm) -> None:
+    async def receive_audio(self, pcm: Pcm) -> None:
         """Adds audio; nothing more is read until this returns."""
 
     def mark(self, text: str) -> None:
@@ -77,7 +77,7 @@ class ConnectionPool:
         """Starts a task that is cancelled by `close`."""
         return self._tasks.spawn(coroutine, f"speech worker {name}")
 
-    def take(self, options: VoiceOptions) -> "Connection | None":
+    def acquire(self, options: VoiceOptions) -> "Connection | None":
         """Returns an idle connection for these options, or None."""
         for connection in reversed(self._spare):
             if connection.options == options:
@@ -193,7 +193,7 @@ class Connection:
         reply = self._on_wire[0]
         if isinstance(message, np.ndarray):
             if reply is not None:
-                await reply.hear(message)
+                await reply.receive_audio(message)
             return
         if message.reply != self._first:
             raise ProtocolError(f"reply {message.reply} where {self._first} is due")

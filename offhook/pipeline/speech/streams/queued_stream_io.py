@@ -16,7 +16,7 @@ from offhook.pipeline.speech.streams.utterance_queue import U, UtteranceQueue
 
 class QueuedStream(Generic[U]):
     """Implements the stream interface. Subclasses process the utterances of `queue` in `changed`
-    and `withdraw`, or in a task, and report results with `heard`."""
+    and `withdraw`, or in a task, and report results with `emit`."""
 
     def __init__(self, name: str, options: StreamOptions, queue: UtteranceQueue[U]) -> None:
         self.queue = queue
@@ -37,7 +37,7 @@ class QueuedStream(Generic[U]):
         """Starts a task that ends with the stream."""
         self._task = asyncio.create_task(work, name=name)
 
-    def heard(self, utterance: U, event: Partial | Final) -> None:
+    def emit(self, utterance: U, event: Partial | Final) -> None:
         for told in self.queue.receive(utterance, event):
             self.mailbox.put(told)
 

@@ -36,7 +36,7 @@ class Window:
 
 
 class RollingText:
-    """The text of one utterance: call `window`, the engine, then `heard`, repeatedly."""
+    """The text of one utterance: call `window`, the engine, then `update`, repeatedly."""
 
     def __init__(self) -> None:
         self._start = 0
@@ -50,7 +50,7 @@ class RollingText:
         chunks = split(pcm[self._start :], WINDOW_S)
         return Window(self._start, self._start + chunks[0][1], len(chunks) > 1)
 
-    def heard(self, window: Window, text: str) -> Partial:
+    def update(self, window: Window, text: str) -> Partial:
         """Merges the text of a window and returns the partial of the utterance."""
         whole = with_stable_prefix(self._stable, joined(self._before, text))
         if window.closes:

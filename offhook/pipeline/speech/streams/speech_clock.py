@@ -58,7 +58,7 @@ class SpeechClock:
         self._turn = -99.0
         self._loudest_syllable = -99.0
 
-    def hear(self, pcm: Pcm) -> tuple[float, float | None]:
+    def feed(self, pcm: Pcm) -> tuple[float, float | None]:
         """Returns the ms of speech in a piece of 24 kHz audio, and how many of them precede a pause
         that it completes (None if it completes none)."""
         if len(self._rest):

@@ -195,7 +195,7 @@ class GatedStream(QueuedStream[GatedUtterance]):
                 self._hears.finish()
             else:
                 timing = utterance.timing(None, final=True)
-                self.heard(utterance, Final("", utterance.audio_ms, timing=timing))
+                self.emit(utterance, Final("", utterance.audio_ms, timing=timing))
 
     # --- what the engine says ---
 
@@ -221,10 +221,10 @@ class GatedStream(QueuedStream[GatedUtterance]):
         self._splices.forget_before(utterance.given_from + utterance.heard)
         audio_ms = (utterance.told - utterance.forgotten) // SAMPLES_PER_MS
         timing = utterance.timing(event.timing, final=not event.continues)
-        self.heard(utterance, replace(event, audio_ms=audio_ms, words=words, timing=timing))
+        self.emit(utterance, replace(event, audio_ms=audio_ms, words=words, timing=timing))
 
     def _show(self, utterance: GatedUtterance, partial: Partial) -> None:
         utterance.told = utterance.coverable
         audio_ms = (utterance.told - utterance.forgotten) // SAMPLES_PER_MS
         timing = utterance.timing(partial.timing, final=False)
-        self.heard(utterance, replace(partial, audio_ms=audio_ms, timing=timing))
+        self.emit(utterance, replace(partial, audio_ms=audio_ms, timing=timing))

@@ -194,7 +194,7 @@ class Utterance:
         self.pcm += data
         self.fed += len(data) // 2
         if self.arrivals is not None:
-            self.arrivals.came(len(data) // 2, now)
+            self.arrivals.add(len(data) // 2, now)
 
     def close(self, now: float) -> None:
         self.finished_at = now

@@ -65,7 +65,9 @@ class UtteranceRecognizer(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def hear(self, utterance: WholeUtterance, options: StreamOptions, tell: Tell) -> Final:
+    async def recognize(
+        self, utterance: WholeUtterance, options: StreamOptions, tell: Tell
+    ) -> Final:
         """Recognizes the utterance to its end, passing partials to `tell`. Raises AttemptFailed;
         partials emitted before stay valid."""
 
@@ -121,7 +123,7 @@ class UtteranceStream(QueuedStream[WholeUtterance]):
                 continue
             if utterance.is_finished and final.audio_ms == utterance.audio_ms:
                 final = replace(final, continues=False)
-            self.heard(utterance, final)
+            self.emit(utterance, final)
 
     async def _recognize_whole(self, utterance: WholeUtterance) -> Final | None:
         """Returns its Final; None if it is given up."""
@@ -130,8 +132,8 @@ class UtteranceStream(QueuedStream[WholeUtterance]):
         while True:
             utterance.rewind()
             try:
-                return await self._recognizer.hear(
-                    utterance, self._options, lambda partial: self.heard(utterance, partial)
+                return await self._recognizer.recognize(
+                    utterance, self._options, lambda partial: self.emit(utterance, partial)
                 )
             except AttemptFailed as failed:
                 self._log(failed)

@@ -91,7 +91,7 @@ def money(reading: Reading) -> str | None:
         currency = CURRENCY_CODES[reading.core]
         found = re.fullmatch(NUMBER, reading.after().core)
         if found:
-            reading.take()
+            reading.consume()
             return _scaled(reading, found[0], currency)
     return None
 
@@ -120,7 +120,7 @@ def _consume_scale(reading: Reading) -> str:
     found = reading.after().core
     if found not in SCALES:
         return ""
-    reading.take()
+    reading.consume()
     return f"{SCALES[found]} "
 
 
@@ -180,7 +180,7 @@ def degrees(reading: Reading) -> str | None:
     scale = match["sealed"] or match["scale"]
     if not scale and reading.after().core in ("C", "F"):
         scale = reading.after().core
-        reading.take()
+        reading.consume()
     until = f" to {count(match['until'])}" if match["until"] else ""
     degree = "degree" if match["number"] == "1" and not until else "degrees"
     return f"{_sign(match)}{count(match['number'])}{until} {degree}{_SCALE_NAMES[scale]}"
@@ -350,7 +350,7 @@ def _means_year(reading: Reading, word: str) -> bool:
 def _day_of_month(reading: Reading, day: int, word: str) -> str:
     """ "15 January" becomes "the fifteenth of January"."""
     month = reading.after().core
-    reading.take()
+    reading.consume()
     return f"{'' if word == 'the' else 'the '}{ordinal(day)} of {month}"
 
 
@@ -359,7 +359,7 @@ def _consume_unit(reading: Reading) -> str:
     found = reading.after().core
     if found not in UNITS or found in NEVER_APART:
         return ""
-    reading.take()
+    reading.consume()
     if not ends_sentence(reading):
         reading.drop_dot()
     return found
@@ -376,17 +376,17 @@ def _measured(reading: Reading, text: str) -> str:
     if part and text.isdecimal():
         spoken = mixed(int(text), int(part["upper"]), int(part["lower"]))
         if spoken:
-            reading.take()
+            reading.consume()
             return spoken + _unit_behind(reading, "2")
     scale = _consume_scale(reading)
     spoken = f"{_short(text)} {scale}".rstrip() if scale else count(text)
     found = reading.after().core
     if found in CURRENCY_CODES or found in CURRENCIES:
-        reading.take()
+        reading.consume()
         currency = CURRENCY_CODES.get(found) or CURRENCIES[found]
         return f"{spoken} {currency.many}" if scale else _amount(text, currency)
     if found in ("%", "°"):
-        reading.take()
+        reading.consume()
         return f"{spoken} {'percent' if found == '%' else 'degrees'}"
     return spoken + _unit_behind(reading, "" if scale else text)
 

@@ -44,7 +44,7 @@ def phone(reading: Reading) -> str | None:
     if lengths not in _NATIONAL and not abroad:
         reading.surround(lead, trail)
         return None
-    reading.take(len(groups) - 1)
+    reading.consume(len(groups) - 1)
     return _phone_groups(" ".join(groups))
 
 
@@ -114,7 +114,7 @@ def consume_half_day(reading: Reading) -> str:
     found = reading.after()
     if not re.fullmatch(_HALF, found.core, re.IGNORECASE):
         return ""
-    reading.take()
+    reading.consume()
     _drop_dot(reading, found.core)
     return f" {found.core[0].upper()}M"
 

@@ -49,7 +49,7 @@ def percent(language: Language, reading: Reading) -> str | None:
         number = shapes(language.decimal)["number"].fullmatch(reading.core)
         if not number or reading.after().core != "%":
             return None
-        reading.take()
+        reading.consume()
         match = number
     if language.code == "zh":
         return sign_of(language, match) + language.signs["%"] + both_ends(language, match)
@@ -110,7 +110,7 @@ def money(language: Language, reading: Reading) -> str | None:
         amount = reading.after().core
         if not patterns["number"].fullmatch(amount):
             return None
-        reading.take()
+        reading.consume()
         return _amount(language, "", amount, _code(language, core))
     match = patterns["number"].fullmatch(core)
     return _money_behind(language, reading, match) if match and not match["until"] else None
@@ -123,7 +123,7 @@ def _money_behind(language: Language, reading: Reading, match: re.Match[str]) ->
         scale, found = found, reading.after(1).core
     if found not in CURRENCY_SIGNS and found not in CURRENCY_CODES:
         return None
-    reading.take(2 if scale else 1)
+    reading.consume(2 if scale else 1)
     code = _code(language, found)
     if not scale:
         return _amount(language, sign_of(language, match), match["number"], code)
@@ -145,7 +145,7 @@ def measure(language: Language, reading: Reading) -> str | None:
         year = unit == "г" and re.fullmatch(r"[12]\d{3}", reading.core)
         if not match or year or not (unit in UNIT_IDS or unit in CYRILLIC_UNITS):
             return None
-        reading.take()
+        reading.consume()
         if reading.trail.startswith(".") and reading.next_char():
             reading.drop_dot()
     unit = CYRILLIC_UNITS.get(unit, unit)
@@ -232,14 +232,14 @@ def _grouped_by_spaces(reading: Reading, number: str) -> str:
     """Joins numbers grouped by spaces, as in French and Russian: 1 234 567."""
     while re.fullmatch(r"\d{3}(?:,\d+)?", reading.after().core):
         number += reading.after().core
-        reading.take()
+        reading.consume()
     return number
 
 
 def _perhaps_year(language: Language, reading: Reading, text: str) -> str:
     following = reading.after().core
     if language.code == "ru" and following in _RUSSIAN_YEARS:
-        reading.take()
+        reading.consume()
         in_year = reading.before[-1].lower() in ("в", "о", "об", "при")
         case = "p" if in_year and following == "г" else _RUSSIAN_YEARS[following]
         word = {"n": "год", "g": "года", "p": "году", "i": "годом"}[case]

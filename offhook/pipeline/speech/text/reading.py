@@ -78,7 +78,7 @@ class Reading:
         """Returns the first letter or digit after the consumed words, regardless of punctuation."""
         return self._words.first(self.taken)
 
-    def take(self, number: int = 1) -> None:
+    def consume(self, number: int = 1) -> None:
         """Consumes the next words, which are spoken together with this one."""
         self.taken += number
         self.trail = parts(self._words.word(self.taken - 1)).trail

@@ -113,7 +113,7 @@ def _day_and_month(language: Language, reading: Reading) -> str | None:
     if not month or month[0] not in _months(language.code):
         return None
     reading.surround(reading.lead, "")
-    reading.take(len(following))
+    reading.consume(len(following))
     spoken = f"{_day(language, int(day), reading)}{de}{month[0]}"
     return spoken
 
@@ -130,7 +130,7 @@ def _time(language: Language, reading: Reading) -> str | None:
     if language.code == "zh" and hour == 2:
         spoken_hour = "两"
     if reading.after().core in ("Uhr", "heures", "horas", "часов"):
-        reading.take()
+        reading.consume()
     if not minute:
         return language.hour.format(hour=spoken_hour)
     spoken_minute = cardinal(language.code, minute)
@@ -180,7 +180,7 @@ def _abbreviation(language: Language, reading: Reading) -> str | None:
         spaced = f"{key}. {reading.following().lower().rstrip('.,;:')}"
         if spaced in language.abbreviations:
             reading.surround(reading.lead, "")
-            reading.take()
+            reading.consume()
             if reading.next_char():
                 reading.drop_dot()
             return language.abbreviations[spaced]

@@ -75,7 +75,7 @@ class _Memory:
     silent: int = 0
     """Consecutive silent windows, or windows since the state was reset."""
 
-    def hear(self, window: Pcm) -> None:
+    def add_window(self, window: Pcm) -> None:
         row = self.row
         row[:CONTEXT] = row[WINDOW:]
         np.multiply(window, FULL_SCALE, out=row[CONTEXT:])
@@ -219,7 +219,7 @@ class VadBatch:
             for source in ready:
                 memory = self._memories.get(source)
                 if memory is not None and (window := source.next_window()) is not None:
-                    memory.hear(window)
+                    memory.add_window(window)
                     windows.append((source, memory))
             if windows:
                 self._judge_windows(windows)
@@ -285,7 +285,7 @@ class VadBatch:
         """
         memory, found = _Memory(), np.empty(len(pcm) // WINDOW, np.float32)
         for i in range(len(found)):
-            memory.hear(pcm[i * WINDOW : (i + 1) * WINDOW])
+            memory.add_window(pcm[i * WINDOW : (i + 1) * WINDOW])
             found[i : i + 1], memory.state = self._infer(memory.row[None], memory.state)
             memory.note(float(found[i]))
         return found

@@ -137,17 +137,17 @@ class WordMarks:
         start = _Hypothesis(0, 0.0, 0.0, self._pace.slowness, self._pace.variance, 0.0)
         self._hypotheses = [start]
 
-    def written(self, word: SpokenWord) -> None:
+    def write(self, word: SpokenWord) -> None:
         mark = punctuation(word.spoken)
         before = self._ends[-1] if self._ends else 0.0
         self._ends.append(before + length_ms(word.spoken) + (LAST_MS if mark else 0.0))
         self._texts.append(word.text)
         self._punctuation.append(mark)
 
-    def heard(self, pcm: Pcm) -> list[str]:
+    def feed(self, pcm: Pcm) -> list[str]:
         """Returns the texts of the words that end in this piece (24 kHz). The last word ends with a
         pause or with `finish`, since it is not known to be the last before."""
-        ms, before_pause = self._clock.hear(pcm)
+        ms, before_pause = self._clock.feed(pcm)
         if before_pause is not None:
             self._heard_ms += before_pause
             self._pause()

@@ -270,7 +270,7 @@ class _Response:
         return sound
 
     async def _next(self) -> Pcm | None:
-        sound = await self._buffer.take()
+        sound = await self._buffer.read()
         self._samples += 0 if sound is None else len(sound)
         return sound
 

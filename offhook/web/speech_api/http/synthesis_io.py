@@ -54,7 +54,7 @@ class AudioBuffer:
         self._news = asyncio.Event()
         self._room = asyncio.Event()
 
-    async def take(self) -> Pcm | None:
+    async def read(self) -> Pcm | None:
         """Returns the available audio, at most TAKE_S; None at the end. Raises the engine's
         errors."""
         while not self._waiting:

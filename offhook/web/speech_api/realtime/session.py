@@ -359,7 +359,7 @@ class RealtimeSession:
                 yield from self._on(Trigger.APPEND)
                 yield from self._feed(pcm)
             return
-        for event in self._turns.hear(pcm):
+        for event in self._turns.feed(pcm):
             match event:
                 case TurnStarted(at_ms):
                     yield from self._on(Trigger.START)

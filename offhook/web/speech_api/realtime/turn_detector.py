@@ -66,7 +66,7 @@ class TurnDetector:
         """Samples of the session processed so far."""
         self._in_turn = False
 
-    def hear(self, pcm: Pcm) -> list[TurnEvent]:
+    def feed(self, pcm: Pcm) -> list[TurnEvent]:
         """Adds 16 kHz samples of any number."""
         sound = np.concatenate((self._rest, pcm))
         whole = len(sound) // WINDOW * WINDOW

@@ -191,7 +191,7 @@ def test_stable_text_is_never_taken_back(texts: list[str]) -> None:
     stable = ""
     for number, text in enumerate(texts, 1):
         window = rolling.window(np.zeros(number * RATE_IN, np.int16))
-        partial = rolling.heard(window, text)
+        partial = rolling.update(window, text)
         assert partial.text.startswith(stable)
         assert partial.stable_chars >= len(stable)
         stable = partial.text[: partial.stable_chars]
@@ -205,7 +205,7 @@ def test_a_window_is_bounded_and_closes_where_it_is_quiet() -> None:
     window = rolling.window(loud)
     assert window.closes
     assert 10 * RATE_IN <= window.stop <= 10.2 * RATE_IN
-    assert rolling.heard(window, "so far").text == "so far"
+    assert rolling.update(window, "so far").text == "so far"
     assert rolling.window(loud).start == window.stop - OVERLAP_MS * RATE_IN // 1000
     very_long = np.full(90 * RATE_IN, 5000, np.int16)
     window = RollingText().window(very_long)
@@ -216,7 +216,7 @@ def test_text_is_stable_once_two_windows_say_it() -> None:
     rolling = RollingText()
     sound = np.ones(9 * RATE_IN, np.int16)
     told = [
-        rolling.heard(rolling.window(sound[: seconds * RATE_IN]), text)
+        rolling.update(rolling.window(sound[: seconds * RATE_IN]), text)
         for seconds, text in ((1, "I want"), (2, "I want to buy"), (3, "I want to fly"))
     ]
     assert [partial.text[: partial.stable_chars] for partial in told] == ["", "I want", "I want to"]

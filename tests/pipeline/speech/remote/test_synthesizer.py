@@ -512,7 +512,7 @@ async def test_a_worker_lost_before_it_says_that_it_is_done_is_not_needed_again(
     reply.write("hi ")
     reply.end()
     assert [reply.next_command(), reply.next_command()] == [Text("hi "), End()]
-    await reply.hear(np.full(LETTER, ord("h"), np.int16))
+    await reply.receive_audio(np.full(LETTER, ord("h"), np.int16))
     reply.mark("hi ")
     reply.lose(ConnectionError("gone"))
     assert said(await pieces(reply)) == ("hi ", "h")
@@ -547,7 +547,7 @@ async def _every_text_once(actions: list[tuple[str, object]]) -> None:
         elif action == "speak":
             assert isinstance(value, int)
             spoken, at_worker = at_worker[:value], at_worker[value:]
-            await reply.hear(np.zeros(LETTER, np.int16))
+            await reply.receive_audio(np.zeros(LETTER, np.int16))
             if spoken:
                 reply.mark(spoken)
         elif action == "lose":

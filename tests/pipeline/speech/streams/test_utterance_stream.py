@@ -23,7 +23,9 @@ class Engine:
 
     name = "engine"
 
-    async def hear(self, utterance: WholeUtterance, options: StreamOptions, tell: Tell) -> Final:
+    async def recognize(
+        self, utterance: WholeUtterance, options: StreamOptions, tell: Tell
+    ) -> Final:
         while not utterance.pcm:
             await asyncio.sleep(0.01)
         return Final("heard", utterance.audio_ms, continues=True)

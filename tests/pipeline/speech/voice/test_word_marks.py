@@ -48,7 +48,7 @@ def speech(text: str) -> np.ndarray:
 def listener(text: str) -> WordMarks:
     marks = WordMarks()
     for word in text.split():
-        marks.written(SpokenWord(word + " ", word))
+        marks.write(SpokenWord(word + " ", word))
     return marks
 
 
@@ -56,7 +56,7 @@ def hear(marks: WordMarks, pcm: np.ndarray, piece: int = PIECE) -> list[str]:
     return [
         text
         for start in range(0, len(pcm), piece)
-        for text in marks.heard(pcm[start : start + piece])
+        for text in marks.feed(pcm[start : start + piece])
     ]
 
 
@@ -117,7 +117,7 @@ def test_words_written_while_the_voice_speaks() -> None:
     heard = hear(marks, np.concatenate([speech(first), pause]))
     assert heard == [word + " " for word in first.split()]
     for word in second.split():
-        marks.written(SpokenWord(word + " ", word))
+        marks.write(SpokenWord(word + " ", word))
     heard = hear(marks, np.concatenate([speech(second), pause]))
     assert heard == [word + " " for word in second.split()]
 
@@ -125,10 +125,10 @@ def test_words_written_while_the_voice_speaks() -> None:
 def test_what_is_not_said_is_over_with_the_word_before_it() -> None:
     marks = WordMarks()
     for text, spoken in (("Hello ", "Hello"), ("😀 ", ""), ("there ", " there"), ("x ", " now")):
-        marks.written(SpokenWord(text, spoken))
+        marks.write(SpokenWord(text, spoken))
     told = []
     for start in range(0, 10 * PIECE, PIECE):
-        told.append(marks.heard(speech("Hello there now")[start : start + PIECE]))
+        told.append(marks.feed(speech("Hello there now")[start : start + PIECE]))
     assert ["Hello ", "😀 "] in told
 
 
@@ -140,8 +140,8 @@ def test_every_word_is_told_once_and_in_order(pieces: list[int], words: int) -> 
     marks, told = WordMarks(), []
     for number, samples in enumerate(pieces):
         for word in text[number * 2 : number * 2 + 2]:
-            marks.written(SpokenWord(word, word.strip()))
-        told += marks.heard(rng.normal(0, rng.choice([1, 3000]), samples).astype(np.int16))
+            marks.write(SpokenWord(word, word.strip()))
+        told += marks.feed(rng.normal(0, rng.choice([1, 3000]), samples).astype(np.int16))
     told += marks.finish()
     assert told == text[: len(pieces) * 2]
 
@@ -152,7 +152,7 @@ def test_the_clock_does_not_depend_on_the_pieces() -> None:
     for piece in (480, 1920, 1000, len(sound)):
         clock, ms = SpeechClock(), 0.0
         for start in range(0, len(sound), piece):
-            ms += clock.hear(sound[start : start + piece])[0]
+            ms += clock.feed(sound[start : start + piece])[0]
         times.append(ms)
     assert np.ptp(times) < 1
     assert 0.7 < times[0] / (len(sound) / RATE_OUT * 1000) < 1.3

@@ -519,7 +519,7 @@ TALK = np.concatenate(
 
 
 def test_a_turn_is_what_is_loud_and_a_little_around() -> None:
-    events = TurnDetector(ServerVad(silence_duration_ms=500)).hear(TALK)
+    events = TurnDetector(ServerVad(silence_duration_ms=500)).feed(TALK)
     [start] = [event for event in events if isinstance(event, TurnStarted)]
     [stop] = [event for event in events if isinstance(event, TurnStopped)]
     assert abs(start.at_ms - (1000 - 300)) <= 64
@@ -537,11 +537,11 @@ def test_turns_are_the_same_in_whatever_pieces_the_sound_comes(sizes: list[int])
     at = 0
     found = []
     for size in itertools.cycle(sizes):
-        found += detector.hear(TALK[at : at + size])
+        found += detector.feed(TALK[at : at + size])
         at += size
         if at >= len(TALK):
             break
-    whole = TurnDetector(ServerVad()).hear(TALK)
+    whole = TurnDetector(ServerVad()).feed(TALK)
     assert [type(event) for event in found] == [type(event) for event in whole]
     for one, other in zip(found, whole, strict=True):
         if isinstance(one, TurnSound):
