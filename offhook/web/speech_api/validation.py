@@ -26,6 +26,8 @@ EXPECTED = {
     "int_type": "a whole number",
     "float_type": "a number",
     "bool_parsing": "true or false",
+    "int_parsing": "a whole number",
+    "float_parsing": "a number",
 }
 """By pydantic's type of an error."""
 TOO_LONG = "string_above_max_length"
@@ -52,13 +54,16 @@ def expected(what: str) -> PydanticCustomError:
     return PydanticCustomError("expected", "{what}", {"what": what})
 
 
-def build(cls: type[T], table: Mapping[str, Any], *, lenient: bool = False) -> T:
+def build(
+    cls: type[T], table: Mapping[str, Any], *, lenient: bool = False, strings: bool = False
+) -> T:
     """Builds a pydantic dataclass from a JSON object, in which null counts as absent. `lenient`
-    ignores unknown fields. Raises ApiError 400 that names the field."""
+    ignores unknown fields; `strings`: all values are strings, as in a form. Raises ApiError 400
+    that names the field."""
     known: dict[str, Any] = cls.__dataclass_fields__  # type: ignore[attr-defined]
     given = {name: table[name] for name in known if table.get(name) is not None}
     try:
-        request = cls(**given)
+        request = TypeAdapter(cls).validate_strings(given) if strings else cls(**given)
     except ValidationError as error:
         raise _fault(cls, error) from error
     if not lenient and (unknown := [name for name in table if name not in known]):

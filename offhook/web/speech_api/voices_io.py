@@ -1,11 +1,9 @@
 """Routes of the engine's voices and of voice cloning; see `voices_protocol`."""
 
 import asyncio
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -166,17 +164,12 @@ class Form:
 
     def speech(self) -> speech_request.SpeechRequest:
         """Parses the fields of a speech request. Raises ApiError."""
-        table: dict[str, Any] = {
+        table = {
             name: value
             for name, value in self.fields.items()
             if name not in ("consent", "text", "ref_text") and value
         }
-        for name, read in (("speed", float), ("seed", int)):
-            if name in table:
-                table[name] = _number(name, table[name], read)
-        for name in {"normalise", "stream"} & table.keys():
-            table[name] = _flag(name, table[name])
-        return speech_request.parse(json.dumps(table).encode())
+        return speech_request.of_fields(table, strings=True)
 
 
 async def read_form(request: web.Request, file: str, fields: tuple[str, ...]) -> Form:
@@ -244,16 +237,3 @@ def _decoded(name: str, data: bytes) -> str:
     except ValueError as error:
         raise ApiError(400, f"{name} {error}", name) from error
     return text
-
-
-def _number(name: str, text: str, read: type[float] | type[int]) -> float:
-    try:
-        return read(text)
-    except ValueError as error:
-        raise ApiError(400, f"{name} is {text[:80]!r}, not a number", name) from error
-
-
-def _flag(name: str, text: str) -> bool:
-    if (lower := text.lower()) not in (*YES, *NO):
-        raise ApiError(400, f"{name} is {text[:80]!r}, not true or false", name)
-    return lower in YES

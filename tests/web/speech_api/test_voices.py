@@ -435,10 +435,10 @@ async def test_a_clone_answers_in_the_formats_of_speech(
     [
         ({"input": ""}, 400, "input is missing"),
         ({"response_format": "gsm"}, 400, "response_format is"),
-        ({"speed": "fast"}, 400, "speed is 'fast', not a number"),
+        ({"speed": "fast"}, 400, 'speed is "fast", not a number'),
         ({"speed": "nan"}, 400, "speed is"),
         ({"seed": "-1"}, 400, "seed is -1"),
-        ({"stream": "perhaps"}, 400, "stream is 'perhaps'"),
+        ({"stream": "perhaps"}, 400, 'stream is "perhaps"'),
         ({"voice": "tone"}, 400, "there is no field 'voice'"),
         ({"model": "whisper-1"}, 404, "no model"),
     ],

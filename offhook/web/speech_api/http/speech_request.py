@@ -144,7 +144,17 @@ class SpeechRequest:
 def parse(body: bytes, form: Format | None = None, *, lenient: bool = False) -> SpeechRequest:
     """Parses a JSON body; `form` is the only format of its path, if any. `lenient` ignores unknown
     fields. Raises ApiError 400 that names the field."""
-    table = _json_object(body)
+    return of_fields(_json_object(body), form, lenient=lenient)
+
+
+def of_fields(
+    table: dict[str, Any],
+    form: Format | None = None,
+    *,
+    lenient: bool = False,
+    strings: bool = False,
+) -> SpeechRequest:
+    """Validates the fields of a request as `parse` does; `strings`: they are those of a form."""
     if form:
         asked = table.setdefault("response_format", form)
         if asked not in (form, None):
@@ -152,7 +162,7 @@ def parse(body: bytes, form: Format | None = None, *, lenient: bool = False) -> 
         table["response_format"] = form
     if table.get("input") is None:
         table["input"] = ""
-    request = build(SpeechRequest, table, lenient=lenient)
+    request = build(SpeechRequest, table, lenient=lenient, strings=strings)
     if request.stream_format == "sse" and not request.stream:
         raise ApiError(400, "stream_format sse is a stream: leave stream out", "stream")
     request.voice_options("")
