@@ -1,4 +1,4 @@
-"""One call: a leg, its user-turn controller, an agent and a voice, as one Pipecat pipeline."""
+"""One call: a leg, its user-turn controller, an agent and a voice as one Pipecat pipeline."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -58,40 +58,40 @@ from offhook.pipeline.speech.recognizer import DEFAULT_OPTIONS, Recognizer, Stre
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
 
 CALL_REQUEST = "call"
-"""The request of an RTVI client (client-message) that is answered: with what the call is."""
+"""Type of the RTVI client-message that is answered with the call's details."""
 IDLE_S = 12
-"""Silence from both sides after which the agent is told that the caller says nothing."""
+"""Seconds of silence from both sides after which the agent is notified that the caller is idle."""
 HOLD_S = 120
-"""An agent that keeps a caller on hold longer has forgotten them: the caller is taken back."""
+"""Maximum seconds an agent can keep a caller on hold before the call is resumed."""
 SENTENCE_S = 15
-"""A sentence not heard by then is not waited for: the voice has failed, too."""
+"""Timeout in seconds for a sentence to be played; after it the voice is assumed to have failed
+too."""
 TRANSFER_ENDS_S = 1
-"""A line that closed may have been closed by its transfer, which says so no later than this."""
-"""Why a call ended in which something of ours was raised that nothing is there for."""
+"""Seconds to wait, after the line closes, for the transfer that may have closed it to report so."""
 
 CONTEXT_MESSAGES = 400
-"""A conversation longer than this forgets its older half: an endless call must not grow without
-bound, and no model answers in time with so much to read."""
+"""Maximum messages of the conversation; beyond it the older half is dropped, which bounds the
+memory and the prompt of an endless call."""
 
 
 @dataclass
 class Agent:
-    """What answers: a Pipecat LLM service or any processor that takes its place."""
+    """What answers the caller: a Pipecat LLM service, or any processor in its place."""
 
     name: str
     processor: FrameProcessor
     tools: list[Any] = field(default_factory=list)
     on_cut: Callable[[str], None] = lambda heard: None
-    """Told which of its words were heard when it was interrupted."""
+    """Called at an interruption with the words of the reply that were heard."""
     on_idle: Callable[[], Awaitable[None]] | None = None
-    """Called when nobody has spoken for a while."""
+    """Called when nobody has spoken for IDLE_S."""
     standby: FrameProcessor | None = None
-    """Answers the LLMContextFrames that the processor pushes on instead of answering them."""
+    """Fallback that answers the LLMContextFrames that `processor` passes on unanswered."""
 
 
 @dataclass
 class Engines:
-    """The speech engines that all calls of a process share."""
+    """The speech engines shared by all calls of a process."""
 
     turn_detection: TurnDetection
     recognizer: Recognizer
@@ -107,13 +107,13 @@ class Engines:
 
 
 Absence = Literal["held", "on hold", "being transferred"]
-"""Why the caller is not there: the far end holds the line, or the agent does, or is leaving."""
+"""Why the caller is away: on hold by the far end, on hold by the agent, or being transferred."""
 
 
 class Call(TransportListener):
-    """Runs from the answer to the goodbye. `run` returns when all is torn down.
+    """One call from answer to hangup; `run` returns when everything is torn down.
 
-    A transfer ends the agent's part. The line may stay up then, as a bridge between the caller and
+    A transfer ends the agent's part. The line may then stay up as a bridge between the caller and
     the target; the call lasts as long as the line.
     """
 
@@ -126,7 +126,7 @@ class Call(TransportListener):
         tracing: bool = False,
         sentences: Mapping[Occasion, str] | None = None,
     ) -> None:
-        """`sentences`: in place of those of `sentences.SENTENCES`."""
+        """`sentences` replaces those of `sentences.SENTENCES`."""
         self.leg = leg
         self.listeners: list[Callable[[Event], None]] = []
         self.end_reason: EndReason = End.AGENT_HUNG_UP
@@ -137,13 +137,13 @@ class Call(TransportListener):
         self._agent = make_agent(self)
         self._turn = 0
         self._finished = asyncio.Event()
-        """The agent's part is over."""
+        """Set when the agent's part is over."""
         self._absences: set[Absence] = set()
         self._transfer: asyncio.Task[LegError | None] | None = None
         self._transferred = False
         self._hold_limit: asyncio.Task[None] | None = None
         self._saying = TaskSet()
-        """Sentences that nobody waits for."""
+        """Tasks speaking sentences that nothing awaits."""
         self.context = LLMContext(tools=self._agent.tools) if self._agent.tools else LLMContext()
         self._hearing: UserTurnController
         self._stt: OffhookSTT
@@ -163,20 +163,20 @@ class Call(TransportListener):
 
     @property
     def away(self) -> bool:
-        """Nobody is there: the line is on hold or being transferred."""
+        """Whether the caller is on hold or being transferred."""
         return bool(self._absences)
 
     # --- what the agent may do with the line ---
 
     async def hang_up(self, reason: str = "") -> None:
-        """The agent ends the call: what it has said so far is still heard."""
+        """End the call from the agent's side, after what it has said so far was played."""
         self.end_reason = EndReason.of(reason or self.end_reason)
         await self._worker.queue_frame(EndFrame())
 
     async def wait_until_heard(self) -> bool:
-        """Wait until the caller has heard what the agent has said so far, and say whether its
-        present answer had any words. An interruption cancels who waits in a tool of Pipecat's; a
-        caller on hold is not waited for."""
+        """Wait until the agent's speech so far was played; return whether its current reply had any
+        words. A Pipecat tool waiting here is cancelled by an interruption; returns at once while
+        the caller is on hold."""
         if "on hold" not in self._absences:
             frame = HeardFrame()
             await self._agent.processor.push_frame(frame)
@@ -184,15 +184,16 @@ class Call(TransportListener):
         return self._hearing.reply.written
 
     def sentence(self, occasion: Occasion) -> str:
-        """What to say then, in the language of the voice, else in the one heard last."""
+        """Return the sentence for the occasion, in the voice's language or else the one last
+        recognized."""
         speaking, hearing = self._engines.speaking, self._engines.hearing
         languages = speaking.language, self._hearing.language, hearing.language, USUAL_LANGUAGE
         return sentence(occasion, next(filter(None, languages)) or "", self._sentences)
 
     async def say(self, text: str, *, instead: bool = False) -> None:
-        """Say a text without asking the agent: after what it has said so far, or `instead` of what
-        it is saying or about to say. Returns when the caller has heard it or has interrupted it,
-        after SENTENCE_S at the latest."""
+        """Speak a text without asking the agent: after what it has said so far, or with `instead`
+        in place of it. Returns when the text was played or interrupted, after SENTENCE_S at the
+        latest."""
         spoken = HeardFrame()
         spoken.interruptible = False  # it tells of the end whatever that is
         if instead:
@@ -207,8 +208,8 @@ class Call(TransportListener):
                 await spoken.heard.wait()
 
     async def end_with_a_word(self) -> None:
-        """Say that the server ends the call, in place of whatever is being said. Who is on hold or
-        being transferred is not there to hear it."""
+        """Announce that the server ends the call, in place of current speech. Does nothing while
+        the caller is on hold or being transferred."""
         if not self.away:
             await self.say(self.sentence(Occasion.CLOSING), instead=True)
 
@@ -216,11 +217,11 @@ class Call(TransportListener):
         self._saying.spawn(self.say(self.sentence(occasion)), f"say {occasion}")
 
     async def transfer(self, target: str) -> None:
-        """Hand the caller over to `target`, a number or SIP address, and end the agent's part.
-        Raises LegError, which says why not, and the conversation goes on."""
+        """Transfer the caller to `target`, a number or SIP address, and end the agent's part.
+        Raises LegError if the transfer fails; the conversation then continues."""
         if self._transfer is not None and not self._transfer.done():
             raise LegError("a transfer is under way")
-        # A task of the call's own: what waits for it may be cancelled, the transfer may not.
+        # A task of the call: cancelling whatever awaits it must not cancel the transfer.
         self._transfer = asyncio.create_task(
             self._hand_over(target), name=f"transfer {self.leg.call_id}"
         )
@@ -244,7 +245,7 @@ class Call(TransportListener):
         return None
 
     async def hold(self) -> None:
-        """Put the caller on hold, for HOLD_S at most. Raises LegError."""
+        """Put the caller on hold for at most HOLD_S. Raises LegError."""
         if "on hold" in self._absences:
             raise LegError("the caller is on hold already")
         await self.leg.hold()
@@ -262,7 +263,7 @@ class Call(TransportListener):
             logger.error("{}: x the caller stays on hold: {}", self.leg.call_id, error)
 
     async def resume(self) -> None:
-        """Take the caller back from hold. Raises LegError."""
+        """Resume a caller on hold. Raises LegError."""
         if "on hold" not in self._absences:
             raise LegError("the caller is not on hold")
         await self.leg.resume()
@@ -273,7 +274,7 @@ class Call(TransportListener):
         self.emit(CallResumed(self.leg.heard_ms, "agent"))
 
     def gather(self, terms: GatherOptions) -> None:
-        """How the next keys of the caller make a turn."""
+        """Set how the caller's next keys form a turn."""
         self._hearing.digits.expect(terms)
 
     # --- keys, and hold by the far end ---
@@ -311,7 +312,7 @@ class Call(TransportListener):
                 await self._end()
 
     async def _converse(self, deadline: float | None) -> None:
-        """The agent's part."""
+        """Run the agent's part of the call."""
         engines = self._engines
         stream = await engines.recognizer.open(engines.hearing)
         hearing = self._hearing = UserTurnController(
@@ -320,7 +321,7 @@ class Call(TransportListener):
         self._worker = self._build(hearing)
         names = self._agent.name, engines.recognizer.name, engines.synthesizer.name
         self.emit(CallStarted(self.leg.heard_ms, *names, **as_dict(self.leg.info)))
-        # A runner of its own: Pipecat's runner keeps what it knows of every worker it ever had.
+        # A separate runner per call: Pipecat's runner keeps state of every worker it ever ran.
         runner = WorkerRunner(handle_sigint=False)
         running = asyncio.create_task(runner.run(auto_end=False), name=f"run {self.leg.call_id}")
         try:
@@ -336,7 +337,7 @@ class Call(TransportListener):
             if self._transferred:
                 self._transport.output().handed_over = True
             else:
-                # While the line is up, so that the caller's program is told why it ends.
+                # While the line is up, so that the client receives the reason of the end.
                 await self._end()
             await self._worker.cancel()
             await runner.end()
@@ -350,7 +351,7 @@ class Call(TransportListener):
             self.end_reason = End.TOO_LONG
 
     async def _settle(self) -> None:
-        """Nothing of the agent's doing goes on alone."""
+        """Finish or cancel the background tasks of the agent's part."""
         transfer = self._transfer
         if transfer is not None:
             await asyncio.wait((transfer,), timeout=TRANSFER_ENDS_S)
@@ -412,7 +413,7 @@ class Call(TransportListener):
 
         @worker.rtvi.event_handler("on_client_message")
         async def on_client_message(rtvi: RTVIProcessor, message: ClientMessage) -> None:
-            """A request of the caller's program: one that nobody answered would time out there."""
+            """Answer a request of the client; without an answer it would time out there."""
             if message.type == CALL_REQUEST:
                 await rtvi.send_server_response(message, self._about())
             else:
@@ -426,7 +427,7 @@ class Call(TransportListener):
 
         @user.event_handler("on_user_turn_idle")
         async def on_user_turn_idle(aggregator: Any) -> None:
-            if self._absences:  # nobody there to be silent: wait anew
+            if self._absences:  # the caller is away: restart the idle timer
                 await worker.queue_frame(UserIdleTimeoutUpdateFrame(idle))
             elif self._agent.on_idle is not None:
                 await self._agent.on_idle()
@@ -444,7 +445,7 @@ class Call(TransportListener):
         return worker
 
     def _about(self) -> dict[str, Any]:
-        """What the caller's program may know of the call."""
+        """Return the details of the call that the client may see."""
         return {
             "call_id": self.leg.call_id,
             "agent": self._agent.name,
@@ -458,7 +459,7 @@ class Call(TransportListener):
         return [agent.processor, agent.standby] if agent.standby else [agent.processor]
 
     def on_first_packet(self) -> None:
-        """The turn's latency is known."""
+        """Record the latency of the turn."""
         watch = self._hearing.watch
         if watch.turn and not watch.complete:
             watch.stamp("first_packet", monotonic())
@@ -468,7 +469,7 @@ class Call(TransportListener):
 
 
 def _newer_half(messages: list[Any]) -> list[Any]:
-    """From a turn of the caller on: a tool's result must not be parted from its call."""
+    """Return the newer half, starting with a user message so that no tool result loses its call."""
     half = messages[len(messages) // 2 :]
     starts = (i for i, m in enumerate(half) if isinstance(m, dict) and m.get("role") == "user")
     return half[next(starts, 0) :]

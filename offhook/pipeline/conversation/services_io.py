@@ -1,8 +1,8 @@
-"""Our hearing and speaking as ordinary Pipecat services, usable in any Pipecat bot.
+"""The speech engines as ordinary Pipecat services, usable in any Pipecat bot.
 
-`OffhookSTT` is an STT service with its own turn detection: it proposes the turns and says so in its
-metadata, the way Pipecat expects of such services. `OffhookTTS` streams text into a synthesizer
-token by token and puts every word behind its own sound.
+`OffhookSTT` is an STT service with its own turn detection, which it declares in its metadata as
+Pipecat expects. `OffhookTTS` streams text into a synthesizer token by token and queues every word
+behind its own audio.
 """
 
 import asyncio
@@ -53,19 +53,19 @@ from offhook.pipeline.speech.synthesizer import (
 )
 
 FRAME_QUEUE = 256
-"""Frames waiting for a pipeline that does not take them; then partial words are left out, and if
-it takes nothing still, the oldest frames."""
+"""Maximum frames queued for a slow pipeline: beyond it partial transcripts are dropped first, then
+the oldest frames."""
 SEGMENT_CHARACTERS = 200
-"""Pipecat follows the words of a reply sentence by sentence, and what each word costs it grows with
-the sentence. Text without the end of one is parted here, between two words."""
+"""Maximum characters per sentence passed to Pipecat, whose cost per word grows with the sentence;
+longer text is split between two words."""
 REPLY_SILENCE_S = 1000
-"""How long a reply may wait for its next sound before Pipecat takes it for ended: longer than a
-worker may load, for the reply waits for it."""
+"""Seconds without audio after which Pipecat considers a reply ended; longer than a worker takes to
+load, because the reply waits for it."""
 
 
 class OffhookSTT(STTService, UserTurnListener):
-    """What `UserTurnController` decides, as Pipecat frames. The sound itself does not cross
-    Pipecat: the leg is listened to directly."""
+    """Pushes the decisions of `UserTurnController` as Pipecat frames. The audio itself does not
+    pass through Pipecat: the controller reads the leg directly."""
 
     def __init__(self, hearing: UserTurnController, **kwargs: Any) -> None:
         settings = STTSettings(model="offhook", language=None)
@@ -99,10 +99,10 @@ class OffhookSTT(STTService, UserTurnListener):
             self._task = None
 
     async def run_stt(self, audio: bytes) -> AsyncGenerator[Frame | None, None]:
-        yield None  # UserTurnController listens to the leg itself
+        yield None  # UserTurnController reads the audio from the leg itself
 
     def queue(self, frame: Frame | None) -> None:
-        """Push a frame after those before it; None: an interruption."""
+        """Queue a frame to be pushed after those before it; None is an interruption."""
         if self._frames.full():
             self._frames.get_nowait()
         self._frames.put_nowait(frame)
@@ -140,24 +140,24 @@ class OffhookSTT(STTService, UserTurnListener):
 class _Reply:
     stream: SynthesizerStream
     complete: asyncio.Event
-    """All its text is written."""
+    """Set when the whole text of the reply has been written."""
     speaking: asyncio.Task[None] | None = None
     failed: bool = False
 
 
 class WordsInOrder(AggregatedFrameSequencer):
-    """Pipecat's, for words that are spoken before their sentence is complete.
+    """Pipecat's sequencer, extended for words spoken before their sentence is complete.
 
-    Such words wait in `_buffered_words` for the sentence. Pipecat replays them when the sentence is
-    complete, behind whatever waits to be played by then; but words among that go through at once,
-    and so overtake them. Here they wait until the sentence itself has come through the queue, and
-    later words wait with them.
+    Pipecat buffers such words and replays them once the sentence is complete, behind whatever is
+    queued by then; words that arrive meanwhile are passed directly and so overtake them. Here the
+    buffered words wait until the sentence itself has passed the queue, and later words wait with
+    them.
     """
 
     def __init__(self, name: str) -> None:
         super().__init__(name, streaming=True)
         self._under_way: Counter[str | None] = Counter()
-        """Sentences in the queue, by their context."""
+        """Sentences in the queue per context id."""
 
     def process_word(
         self,
@@ -173,7 +173,8 @@ class WordsInOrder(AggregatedFrameSequencer):
         return super().process_word(word, pts, context_id, includes_inter_frame_spaces)
 
     def sentence_passed(self, context_id: str | None) -> list[Frame]:
-        """A sentence has come through the queue: the words that may follow it."""
+        """Mark one sentence of the context as passed and return the word frames that may now
+        follow."""
         self._under_way[context_id] -= 1
         if self._under_way[context_id] > 0:
             return []
@@ -199,8 +200,8 @@ class WordsInOrder(AggregatedFrameSequencer):
 
 
 class OffhookTTS(TTSService):
-    """A `Synthesizer` as a Pipecat service; one stream a reply. A reply whose engine fails ends
-    there, and the call goes on."""
+    """A `Synthesizer` as a Pipecat service, one stream per reply. If the engine fails, the reply
+    ends there and the call continues."""
 
     def __init__(
         self,
@@ -213,7 +214,7 @@ class OffhookTTS(TTSService):
             push_text_frames=False,
             push_stop_frames=True,
             stop_frame_timeout_s=REPLY_SILENCE_S,
-            max_consecutive_zero_audio_contexts=0,  # a worker that is gone comes back
+            max_consecutive_zero_audio_contexts=0,  # a lost worker is restarted
             sample_rate=RATE_OUT,
             settings=TTSSettings(
                 model=synthesizer.name, voice=options.voice or None, language=None
@@ -263,7 +264,7 @@ class OffhookTTS(TTSService):
             await self._push_word_frames(self._words.sentence_passed(context_id))
 
     async def flush_audio(self, context_id: str | None = None) -> None:
-        """The reply's text is complete."""
+        """End the text of the reply."""
         if context_id in self._replies:
             self._replies[context_id].stream.end()
             self._replies[context_id].complete.set()
@@ -275,7 +276,7 @@ class OffhookTTS(TTSService):
         await self._drop(context_id)
 
     async def _drop(self, context_id: str) -> None:
-        """What is left of a reply when Pipecat has ended it."""
+        """Close the stream of a reply that Pipecat has ended."""
         reply = self._replies.pop(context_id, None)
         if reply is not None and reply.speaking is not None and not reply.speaking.done():
             reply.stream.cancel()
@@ -295,12 +296,12 @@ class OffhookTTS(TTSService):
         except EngineError as error:
             logger.error("x a reply is cut short, its call goes on: {}", error)
             reply.failed = True
-            await reply.complete.wait()  # the rest of it is for nobody
+            await reply.complete.wait()  # the rest of the reply is not spoken
         await self.append_to_audio_context(context_id, TTSStoppedFrame(context_id=context_id))
         await self.remove_audio_context(context_id)
 
     async def _apply_force_complete(self, context_id: str) -> None:
-        # Pipecat takes words without a time for spoken; but those of a reply that failed are not.
+        # Pipecat counts words without a timestamp as spoken, but those of a failed reply were not.
         if (reply := self._replies.get(context_id)) is not None and reply.failed:
             others = {*self._replies} - {context_id}
             self._aggregated_frame_sequencer.clear(keep_contexts=others)

@@ -1,9 +1,9 @@
-"""A Leg as a Pipecat transport, so that any Pipecat bot runs on our edges.
+"""A Leg as a Pipecat transport, so that any Pipecat bot can run on the edges of offhook.
 
-Inbound sound crosses Pipecat in coarse frames. Outbound sound goes straight into the leg's playout;
-every frame that Pipecat wants in order with the sound (the words of the reply, the end of speech)
-rides there as a mark and goes on downstream at the moment its last sample has been sent, so the
-context holds the words that were said, not the words that were made.
+Inbound audio enters Pipecat in coarse frames. Outbound audio goes straight into the leg's playout.
+Frames that must stay in order with the audio (the words of the reply, the end of speech) are queued
+there as marks and pushed downstream once the audio before them has been sent, so the context holds
+the words that were played, not all that were generated.
 """
 
 import asyncio
@@ -55,47 +55,48 @@ from offhook.media.playout import PlayoutListener
 from offhook.pipeline.conversation.reply import Reply
 
 FRAME_MS = 80
-"""Length of an inbound frame: a hop costs the same for 20 ms and for 80."""
+"""Length in ms of an inbound frame; a frame costs Pipecat the same for 20 ms and for 80."""
 PLAYOUT_AHEAD_MS = 20_000
-"""A synthesiser faster than speech is held back when this much is queued."""
+"""Maximum ms of audio queued; a synthesizer faster than real time waits beyond it."""
 DRAIN_TIMEOUT_S = 30
-"""The longest goodbye waited for when a call ends."""
+"""Maximum seconds to wait for queued speech when a call ends."""
 VOICE_S = 2.0
-"""For a synthesiser to begin with a sentence that cannot wait."""
+"""Timeout in seconds for the voice to start an urgent sentence."""
 MESSAGE_QUEUE = 128
-"""Messages from the caller's program, and keys, waiting for the pipeline; more messages are refused
-with an error, more keys are dropped."""
+"""Maximum client messages and keys queued for the pipeline; beyond it messages are refused with an
+error and keys are dropped."""
 _BUTTONS = {button.value: button for button in KeypadEntry}
 NO_SOUND = np.empty(0, np.int16)
 SETTLE_TURNS = 4
-"""Turns of the event loop given to the words already said to reach the context before an
-interruption closes it: two tasks of the next processor, twice over."""
+"""Event-loop iterations that let words already played reach the context before an interruption
+closes it: two tasks of the next processor, twice over."""
 
 
 @dataclass
 class HeardFrame(ControlFrame):
-    """Tells who pushed it when all that was said before it has been sent, and BotStoppedSpeaking is
-    on its way."""
+    """Notifies the sender when all speech before it has been played and BotStoppedSpeaking is on
+    its way."""
 
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class TransportListener:
-    """Told at once what else comes through the pipeline as frames. Each method does nothing unless
-    overridden."""
+    """Receives events that also pass the pipeline as frames, without that delay. Each method does
+    nothing unless overridden."""
 
     def on_key(self, key: str) -> None:
         """The caller pressed a key: one of 0-9 * # A-D."""
 
     def on_held(self, held: bool) -> None:
-        """The far end has put the line on hold, or has taken it back."""
+        """The far end put the call on hold or resumed it."""
 
     def on_first_packet(self) -> None:
-        """The first sound of a reply is about to be sent."""
+        """The first audio of a reply is about to be sent."""
 
 
 class LegInput(BaseInputTransport, LegListener):
-    """What the caller says and sends, as Pipecat frames; and the life of the line, as events."""
+    """Turns the caller's audio and messages into Pipecat frames and the line's state into
+    events."""
 
     def __init__(self, transport: "LegTransport", params: TransportParams, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
@@ -130,10 +131,10 @@ class LegInput(BaseInputTransport, LegListener):
     async def _pump(self) -> None:
         rate = self.sample_rate
         resample = None
-        if rate != RATE_IN:  # "QQ" holds back less than a millisecond, the default over 50
+        if rate != RATE_IN:  # "QQ" delays less than 1 ms, the default over 50 ms
             resample = soxr.ResampleStream(RATE_IN, rate, 1, dtype="int16", quality="QQ")
         async for pcm in self._leg.frames(FRAME_MS):
-            if self._leg.held:  # music, for nobody to answer
+            if self._leg.held:  # hold music: not for the bot
                 pcm = np.zeros_like(pcm)
             if resample is not None:
                 pcm = resample.resample_chunk(pcm)
@@ -149,12 +150,12 @@ class LegInput(BaseInputTransport, LegListener):
         button = _BUTTONS.get(digit)
         if button is not None and self._happened.qsize() < MESSAGE_QUEUE:
             self._happened.put_nowait(("key", button))
-        else:  # Pipecat has no A to D
+        else:  # Pipecat has no keys A to D
             logger.debug("{}: x key {}: not for the pipeline", self._leg.call_id, digit)
         self._transport.listener.on_key(digit)
 
     def on_held(self, held: bool) -> None:
-        """What is being said waits until the far end is back."""
+        """Pause speech until the far end resumes the call."""
         if held:
             self._leg.playout.pause()
         else:
@@ -162,17 +163,17 @@ class LegInput(BaseInputTransport, LegListener):
         self._transport.listener.on_held(held)
 
     def on_message(self, text: str) -> None:
-        """Text from the caller's program: JSON, or an answer that says what is wrong with it."""
+        """Handle a client message: queue it if it is JSON, otherwise answer with the error."""
         try:
             message = json.loads(text)
             if not isinstance(message, dict):
                 raise ValueError("not an object")
-            if message.get("type") == "signalling":  # SmallWebRTC's own, nothing for the bot
+            if message.get("type") == "signalling":  # of SmallWebRTC itself, not for the bot
                 return
         except (ValueError, RecursionError) as error:
             self._refuse(f"message is not JSON: {error}")
             return
-        # Messages alone are bounded: that the line closed is never refused.
+        # Only messages are bounded: the closing of the line is never dropped.
         if self._happened.qsize() < MESSAGE_QUEUE:
             self._happened.put_nowait(("message", message))
         else:
@@ -183,7 +184,7 @@ class LegInput(BaseInputTransport, LegListener):
         self._leg.send_message(json.dumps({"label": "rtvi-ai", "type": "error", "data": data}))
 
     async def _report(self) -> None:
-        """In the order of happening: the line came up, messages, keys, the line closed."""
+        """Report in order: line connected, messages, keys, line closed."""
         while True:
             match await self._happened.get():
                 case "connected", _:
@@ -199,7 +200,7 @@ class LegInput(BaseInputTransport, LegListener):
 
 
 class LegOutput(BaseOutputTransport, PlayoutListener):
-    """What the agent says and sends, onto the leg's playout."""
+    """Plays the agent's audio and sends its messages on the leg."""
 
     def __init__(self, transport: "LegTransport", params: TransportParams, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
@@ -207,15 +208,15 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
         self._leg = transport.leg
         self._said: deque[Frame] = deque()
         self._heard: list[HeardFrame] = []
-        """Passed, but the utterance before them is not over yet."""
+        """Frames reached while the utterance before them is still being played."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._resampler: soxr.ResampleStream | None = None
         self._resampler_rate = RATE_OUT
         self.handed_over = False
-        """The line was transferred: what is queued to be said on it is not ours to drop."""
+        """Whether the line was transferred; the queued speech then must not be dropped."""
         self.voiceless = False
-        """A text to be spoken came as far as here: nothing before has a voice."""
+        """Set when a text reaches the output unspoken: no processor before it has a voice."""
         self.reply = Reply()
 
     async def start(self, frame: StartFrame) -> None:
@@ -230,7 +231,7 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
                 playout = self._leg.playout
                 while playout.queued or playout.speaking:
                     if self._leg.closed is not None or self._leg.held:
-                        break  # there is nobody to wait for
+                        break  # the line is closed
                     await asyncio.sleep(0.02)
         except TimeoutError:
             logger.warning("{}: the last words did not drain", self._leg.call_id)
@@ -272,7 +273,7 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
             playout.write(NO_SOUND, frame)
 
     async def _write(self, pcm: Pcm) -> None:
-        """Queue sound of any length, held back by what is queued already."""
+        """Queue audio of any length; waits while too much is queued."""
         playout, ahead = self._leg.playout, PLAYOUT_AHEAD_MS * RATE_OUT // 1000
         for start in range(0, len(pcm), ahead):
             while playout.queued > ahead and not self._leg.closed:
@@ -289,7 +290,7 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
         resampled: Pcm = self._resampler.resample_chunk(pcm)
         return resampled
 
-    # --- marks: from the packet clock back into Pipecat ---
+    # --- marks: from playout back into Pipecat ---
 
     def on_started(self) -> None:
         self._transport.listener.on_first_packet()
@@ -305,7 +306,7 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
         self._heard.clear()
 
     def on_mark(self, mark: object, position: int) -> None:
-        """The packet clock has sent everything before this frame."""
+        """Handle a mark: all audio before it has been sent."""
         assert isinstance(mark, Frame)
         if isinstance(mark, TTSTextFrame):
             self.reply.say()
@@ -319,8 +320,8 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
         self._wake.set()
 
     def on_dropped(self, marks: Sequence[object]) -> None:
-        """An interruption dropped these; what Pipecat calls uninterruptible goes on all the same
-        (the results of function calls, say)."""
+        """Handle marks dropped by an interruption; Pipecat's uninterruptible frames (such as
+        function call results) are still pushed."""
         for mark in marks:
             assert isinstance(mark, Frame)
             if isinstance(mark, HeardFrame):
@@ -361,7 +362,7 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
         self._leg.send_message(json.dumps(frame.message))
 
     async def write_dtmf(self, frame: OutputDTMFFrame | OutputDTMFUrgentFrame) -> None:
-        """Press keys. A line that cannot is the bot's matter, and no end of the call."""
+        """Send DTMF keys. If the line cannot, the bot gets an error and the call continues."""
         try:
             self._leg.send_dtmf(frame.to_string())
         except LegError as error:
@@ -379,9 +380,9 @@ class LegTransport(BaseTransport):
     """Pipecat's transport interface over one Leg.
 
     Events, with the leg as client: on_client_connected once the line is up and the pipeline runs,
-    on_client_disconnected when the line closes, on_app_message for messages from the caller's
-    program. Keys come and go as Pipecat's DTMF frames. While the far end holds the line the bot
-    hears silence, and what it says waits.
+    on_client_disconnected when the line closes, on_app_message for messages of the client. Keys are
+    Pipecat's DTMF frames in both directions. While the far end holds the call, the bot receives
+    silence and its speech is paused.
     """
 
     def __init__(self, leg: Leg, params: TransportParams) -> None:
@@ -405,12 +406,11 @@ class LegTransport(BaseTransport):
         return self._output
 
     async def say_instead(self, text: str) -> bool:
-        """Have a text said in place of what is being said, with the voice that the pipeline has.
-        True once the caller has heard or interrupted it; False when there is no voice, or none that
-        begins within VOICE_S."""
+        """Speak a text in place of current speech, with the pipeline's voice. Returns True once it
+        was played or interrupted; False without a voice, or if none starts within VOICE_S."""
         line, output, playout = self.input(), self.output(), self.leg.playout
         spoken = HeardFrame()
-        spoken.interruptible = False  # it tells of the end whatever that is
+        spoken.interruptible = False  # announces the end of the call and must not be interrupted
         await line.broadcast_interruption()
         playout.flush()
         before = playout.sent
@@ -429,5 +429,5 @@ class LegTransport(BaseTransport):
         return str(client.call_id)
 
     async def emit(self, event: str, *arguments: Any) -> None:
-        """Call the handlers that the bot has registered for an event."""
+        """Call the handlers registered by the bot for an event."""
         await self._call_event_handler(event, *arguments)

@@ -1,8 +1,9 @@
-"""Who has the floor: turn-taking and barge-in as one table of state x condition -> state, actions.
+"""Turn-taking and barge-in as one state machine: a table of (state, condition, next state,
+actions).
 
-Pure policy. Twenty milliseconds at a time the caller of `Turn.step` states the facts (what the
-voice detector, the recogniser, the end-of-turn model and the playout say) and carries out the
-actions that come back. Rows are tried top to bottom; the first whose condition holds is taken.
+Pure policy without I/O. Every 20 ms the caller of `Turn.step` passes the facts (from the VAD, the
+recognizer, the end-of-turn model and the playout) and carries out the returned actions. Rows are
+tried from top to bottom; the first whose condition holds is taken.
 """
 
 from collections.abc import Callable
@@ -21,129 +22,136 @@ from offhook.pipeline.conversation.words import (
 
 class TurnState(Enum):
     LISTENING = auto()
-    """Nobody speaks."""
+    """Nobody is speaking."""
     HEARING = auto()
-    """The caller speaks."""
+    """The caller is speaking."""
     ENDING = auto()
-    """The caller fell silent; is the turn over?"""
+    """The caller has stopped speaking; the turn may or may not be over."""
     REPLYING = auto()
-    """The turn went to the agent, which has made no sound yet."""
+    """The turn was passed to the agent, whose reply has no audio yet."""
     SPEAKING = auto()
-    """The agent speaks."""
+    """The agent is speaking."""
     SUSPECTED = auto()
-    """Sound from the caller over the agent: playout is paused until it is known what it is."""
+    """There is sound from the caller while the agent speaks: playout is paused until it is
+    classified."""
     JUDGING = auto()
-    """That sound has ended; its words decide."""
+    """That sound has ended; its transcript decides whether it was an interruption."""
     KEYING = auto()
-    """The caller presses keys; what sounds meanwhile is not listened to."""
+    """The caller is pressing keys; audio is ignored meanwhile."""
 
 
 class Action(Enum):
     PAUSE = auto()
-    """Playout falls silent in the next packet and keeps what is unsaid."""
+    """Silence playout from the next packet on and keep the audio not yet played."""
     RESUME = auto()
-    """Playout goes on mid-word."""
+    """Continue playout where it was paused."""
     INTERRUPT = auto()
-    """Drop what is unsaid, cancel the agent's reply, keep in the context what was heard."""
+    """Drop the unplayed audio, cancel the agent's reply, and keep what was heard in the context."""
     ASK_END = auto()
-    """Ask the end-of-turn model about the sound so far."""
+    """Run the end-of-turn model on the audio so far."""
     FINISH = auto()
-    """Ask the recogniser for the final words of the utterance."""
+    """Ask the recognizer for the final transcript of the utterance."""
     CANCEL = auto()
-    """Forget the utterance."""
+    """Cancel the utterance and ignore its transcript."""
     COMMIT = auto()
-    """Hand the turn to the agent."""
+    """Pass the turn to the agent."""
     DISCARD = auto()
-    """The turn had no words: forget it."""
+    """Discard the turn: it has no words."""
 
 
 @dataclass(frozen=True)
 class TurnSettings:
-    """Times in ms. The defaults suit a telephone conversation."""
+    """Turn-taking thresholds in ms. The defaults suit telephone conversations."""
 
     ask_end_after: int = 150
-    """Silence before the end-of-turn model is asked: early enough that its answer costs no wait,
-    late enough that most pauses inside a sentence are over."""
+    """Silence before the end-of-turn model runs: early enough to hide its latency, late enough that
+    most pauses within a sentence are over."""
     ask_end_again: int = 260
-    """More silence makes the model surer: where it said no it is asked again this much later."""
+    """Further silence before the model runs again after a "no": with more silence it is more
+    reliable."""
     ask_end_times: int = 2
-    """A question costs a core 80 ms; a third one seldom changes the answer."""
+    """Maximum runs of the end-of-turn model per pause: a run costs 80 ms of a core, and a third one
+    seldom changes the result."""
     ask_end_takes: int = 110
-    """From a question to its answer. One that would come after the silence has decided is not
-    asked for."""
+    """Expected latency of the end-of-turn model. It is not run when silence alone would decide
+    first."""
     end_likely: float = 0.5
-    """Probability from which the model's word counts as the end of the turn."""
+    """Probability from which the model's result counts as the end of the turn."""
     end_silence: int = 260
-    """Silence that ends a turn the model holds for complete."""
+    """Silence that ends a turn the model considers complete."""
     end_silence_unsure: int = 520
-    """Silence that ends a turn the model holds for unfinished but whose words do not."""
+    """Silence that ends a turn that only the model, not the transcript, considers incomplete."""
     end_silence_dangling: int = 1300
-    """Silence that ends a turn which breaks off ("I would like to"), by the model and the words."""
+    """Silence that ends a turn that breaks off ("I would like to") by both model and transcript."""
     finish_unsure_after: int = 380
-    """Silence after which the final words are asked for even when the model expects more."""
+    """Silence after which the final transcript is requested even if the model expects more
+    speech."""
     end_answer: int = 500
-    """A model slower than this is not waited for, unless the words break off."""
+    """Timeout of the end-of-turn model, unless the transcript breaks off."""
     interrupt_speech: int = 700
-    """Speech this long over the agent is an interruption whatever the words."""
+    """Speech of this length over the agent is an interruption whatever its words."""
     interrupt_words_speech: int = 240
-    """With a weighty word heard, this much speech is enough."""
+    """Speech of this length is an interruption if its transcript has a meaningful word."""
     cough: int = 260
-    """Sound shorter than this with no words is a cough: playout resumes without further thought."""
+    """Sound shorter than this without words counts as a cough, and playout resumes."""
     suspicion: int = 160
-    """A suspicion that has not become speech by then was nothing."""
+    """Timeout for a suspected onset to become speech."""
     no_echo: int = 400
-    """Sound this long that is not the agent's own voice is the caller's, on a line with echo."""
+    """On a line with echo, sound this long that does not match the agent's audio is the
+    caller's."""
     judging: int = 700
-    """The longest wait for the final words of a short sound over the agent."""
+    """Timeout for the final transcript of a short sound over the agent."""
     floor_silence: int = 1500
-    """A reply that has been silent this long, before its first sound or within it, holds no floor:
-    whatever words the caller says then are a turn."""
+    """A reply silent for this long, before its first audio or within it, does not hold the floor:
+    any words of the caller then are a turn."""
     judging_silent: int = 2500
-    """As `judging`, while the reply holds no floor: nothing is kept from the caller meanwhile."""
+    """As `judging`, while the reply does not hold the floor: no audio is delayed by waiting."""
 
 
 @dataclass
 class Facts:
-    """What is known at this tick; filled in by UserTurnController, read by the conditions below."""
+    """The inputs of one tick, filled in by UserTurnController and read by the conditions below."""
 
     voice: bool = False
-    """The voice detector holds that the caller is speaking."""
+    """The VAD currently detects speech."""
     suspected: bool = False
-    """One strong window: speech may just have begun."""
+    """One VAD window scored high: speech may have started."""
     speech_ms: int = 0
-    """Length of the current speech, or of the last one when it has ended; without what is, or may
-    still be, the agent's own voice coming back."""
+    """Length in ms of the current or last speech, without parts that are or may be echo of the
+    agent."""
     no_echo_ms: int = 0
-    """How long what comes in has not been the agent's own voice, since the caller was suspected
-    to speak over it; counted only while `echo` is asked for."""
+    """ms of caller audio that did not match the agent's, since speech over the agent was suspected;
+    counted only while `echo` is called."""
     silence_ms: int = 0
-    """Since the end of the last speech."""
+    """ms since the end of the last speech."""
     text: str = ""
-    """Words of the utterance so far, partial or final."""
+    """Transcript of the current utterance, partial or final."""
     final: bool = False
-    """`text` is final."""
+    """Whether `text` is final."""
     turn_text: str = ""
-    """Final words of the turn's earlier utterances."""
+    """Final transcripts of the turn's earlier utterances."""
     end_probability: float | None = None
     agent_speaking: bool = False
-    """There is sound of the agent being played or paused."""
+    """Agent audio is being played or is paused."""
     agent_busy: bool = False
-    """The agent is making a reply."""
+    """The agent is generating a reply."""
     agent_silent_ms: int = 0
-    """Since the last sound of the agent, or since it was given the turn."""
+    """ms since the last agent audio, or since the agent was given the turn."""
     agent_said: str = ""
-    """The agent's last words as played: heard back, they are echo."""
+    """The last words of the agent that were played; the same words recognized from the caller are
+    echo."""
     keying: bool = False
-    """An entry of keys has begun and is not complete."""
+    """A key entry has started and is not complete."""
     keyed: bool = False
-    """An entry is complete and not yet handed over."""
+    """A key entry is complete and not yet handed over."""
     words_due: bool = False
-    """The final words of an utterance are still to come."""
+    """A final transcript is still outstanding."""
     excused: bool = False
-    """The words are late or lost, and the caller is told so: what the agent says is no reply."""
+    """The transcript is late or lost and an apology is being spoken: the agent's audio is no
+    reply."""
     echo: Callable[[], bool] = field(default=lambda: False)
-    """Is what comes in the agent's own voice? Costs a correlation, so it is asked only when it
-    matters."""
+    """Returns whether the incoming audio is echo of the agent. Costs a correlation, so it is called
+    only when needed."""
 
 
 Condition = Callable[["Turn", Facts], bool]
@@ -154,7 +162,7 @@ class Transition:
     state: TurnState
     when: Condition
     then: TurnState | None
-    """None: back to where the agent is, SPEAKING or REPLYING."""
+    """The next state; None returns to SPEAKING or REPLYING, whichever the agent is in."""
     actions: tuple[Action, ...]
     why: str
 
@@ -217,7 +225,7 @@ def _time_to_finish(turn: "Turn", facts: Facts) -> bool:
 
 
 def end_silence(settings: TurnSettings, facts: Facts) -> int:
-    """ms of silence that end the turn, given what the model and the words say."""
+    """Return the silence in ms that ends the turn, given the model's result and the transcript."""
     words = facts.text or facts.turn_text
     if facts.end_probability is None:
         dangling = words and breaks_off(words)
@@ -373,25 +381,26 @@ _ROWS = {state: tuple(row for row in TABLE if row.state is state) for state in T
 
 
 class Turn:
-    """The floor of one call. `step` once a tick."""
+    """The turn-taking state of one call; call `step` once per tick."""
 
     def __init__(self, settings: TurnSettings | None = None) -> None:
         self.settings = settings or TurnSettings()
         self.state = TurnState.LISTENING
         self.state_ms = 0
-        """Since this state was entered."""
+        """ms since this state was entered."""
         self.speech_in_state = 0
-        """ms of voice since this state was entered."""
+        """ms of speech since this state was entered."""
         self.asked = 0
-        """How often the end-of-turn model was asked in this silence."""
+        """Runs of the end-of-turn model in this pause."""
         self.asked_at = 0
-        """ms of silence at the last of these questions."""
+        """ms of silence at the last run of the end-of-turn model."""
         self.finished = False
         self.floor = True
-        """When the caller began to speak, the reply was heard, or soon to be."""
+        """Whether the reply held the floor when the caller began to speak: it was audible or about
+        to be."""
 
     def step(self, facts: Facts, elapsed_ms: int = 20) -> Transition | None:
-        """Advance by one tick; the row taken, or None when nothing changes."""
+        """Advance by one tick; return the row taken, or None if nothing changes."""
         self.state_ms += elapsed_ms
         if facts.voice:
             self.speech_in_state += elapsed_ms

@@ -1,8 +1,9 @@
-"""User turns of one call: from the leg's ticks to the decisions of turn.py, carried out at once.
+"""User-turn detection of one call: feeds turn.py with facts on every tick and carries out its
+actions.
 
-Each 20 ms tick feeds the voice detector (batched over all calls) and the echo detector; speech goes
-to the recogniser in coarse frames with a little of what came before it; then the turn table is
-stepped, and what it says about playout is done right here at the leg, not by frames in queues.
+Each 20 ms tick feeds the VAD (batched over all calls) and the echo detector; speech goes to the
+recognizer in larger chunks with a short pre-roll; then the turn table is stepped. Playout is
+controlled directly at the leg, not by queued frames.
 """
 
 import asyncio
@@ -52,48 +53,51 @@ from offhook.pipeline.speech.vad.vad_io import VadBatch
 
 MS = RATE_IN // 1000
 MEMORY_S = 8
-"""The end-of-turn model looks at the last eight seconds."""
+"""Seconds of audio kept: the input window of the end-of-turn model."""
 PRE_ROLL_MS = 320
-"""Speech is noticed late; the recogniser gets this much from before its onset."""
+"""ms of audio before the detected onset that the recognizer also gets, since detection lags."""
 PRE_ROLL_ECHO_MS = 120
-"""After the agent's own voice this much: its last words would spoil the caller's first."""
+"""Pre-roll in ms after echo of the agent, whose last words would otherwise be transcribed too."""
 PARTIAL_MS = 200
-"""Partial words are told at most this often: reading is slower, and each costs messages."""
+"""Minimum interval in ms between partial transcripts: faster ones are hard to read and cost
+messages."""
 FEED_MS = 100
-"""Sound goes to the recogniser in pieces of this length."""
+"""Chunk length in ms of audio fed to the recognizer."""
 WORDS_LATE_MS = 4000
-"""Final words that have not come by then, as of a recogniser that hangs or loads, are late: nobody
-likes to wait on the telephone without a word."""
+"""Wait in ms after which a final transcript counts as late, for example when a recognizer hangs or
+loads; the caller then hears an apology."""
 VOICE_GAP_MS = 100
-"""The voice detector waits longer before it calls speech ended; the turn's clock starts here."""
+"""ms of silence at which the turn's clock starts; the VAD waits longer before it ends speech."""
 ECHO_CHECK_MS = 100
-"""An echo verdict is good for this long: it costs milliseconds."""
+"""ms for which an echo check stays valid: a check takes milliseconds of CPU time."""
 ECHO_CHECK_MOST_MS = 150
-"""A check that finds no echo speaks for no more: a stall before it spoils the echo, too."""
+"""Maximum ms of audio that a check without echo clears, since a stall before it affects it, too."""
 ECHO_TAIL_MS = MAX_DELAY_MS
-"""The agent's last words can come back this long after they were sent."""
+"""How late in ms the agent's last words can return as echo after they were sent."""
 ECHO_KNOWN_MS = 10_000
-"""A line that brought echo so recently is taken to bring more: checks that find none are not
-believed before so many in a row agree..."""
+"""A line with echo in the last so many ms is assumed to have more: a number of checks in a row must
+then find none..."""
 ECHO_MISSES_SPEAKING = 2
-"""...while the agent speaks, which has to fall silent soon..."""
+"""...this many while the agent speaks, when it has to fall silent soon..."""
 ECHO_MISSES_SILENT = 3
-"""...and after its last word, when nothing is lost by waiting: what the caller says is kept."""
+"""...and this many after its last word, when waiting loses nothing because the audio is kept."""
 ECHO_DOUBT_MS = 400
-"""A check agrees with one this long ago: on a busy machine, and between two words, they are farther
-apart than usual."""
+"""Maximum age in ms of a check that confirms another: on a busy machine and between words, checks
+are farther apart than usual."""
 ECHO_UNKNOWN_MS = 800
-"""While it is not known whether a line brings echo, it is taken to come this late..."""
+"""Delay in ms assumed for echo while it is unknown whether the line has any..."""
 QUIET_PROVES_MS = 1500
-"""...until the agent has been heard to speak alone for so long: then none comes."""
+"""...until the agent has spoken for this many ms without any echo, which proves that there is
+none."""
 ECHO_LINGERS_MS = 160
-"""Echo is held for voice this long after the last of it: a room, and the detector's windows."""
+"""ms for which the VAD still reports voice after echo ends, from room reverberation and its
+windows."""
 
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
 
 class Memory:
-    """The last eight seconds heard, addressed by absolute sample position."""
+    """Ring buffer of the last MEMORY_S of received audio, addressed by absolute sample position."""
 
     def __init__(self) -> None:
         self._ring = np.zeros(MEMORY_S * RATE_IN, np.int16)
@@ -101,11 +105,12 @@ class Memory:
 
     def add(self, pcm: Pcm) -> None:
         at = self.end % len(self._ring)
-        self._ring[at : at + len(pcm)] = pcm  # ticks divide the ring: never wraps inside
+        # the ring is a multiple of the tick: never wraps inside one
+        self._ring[at : at + len(pcm)] = pcm
         self.end += len(pcm)
 
     def slice(self, start: int, end: int) -> Pcm:
-        """Samples [start, end), as much of it as is still remembered."""
+        """Return samples [start, end), or as many of them as are still buffered."""
         start = max(start, self.end - len(self._ring), 0)
         a, b = start % len(self._ring), end % len(self._ring)
         if start >= end:
@@ -115,7 +120,7 @@ class Memory:
 
 @dataclass
 class TurnDetection:
-    """The voice and end-of-turn models that all calls of a process share, and their settings."""
+    """The VAD and end-of-turn models shared by all calls of a process, and their settings."""
 
     vad: VadBatch
     smart_turn: SmartTurn
@@ -123,23 +128,23 @@ class TurnDetection:
 
 
 class UserTurnListener:
-    """Told what the user's turn comes to. Each method does nothing unless overridden."""
+    """Receives the results of user-turn detection. Each method does nothing unless overridden."""
 
     def on_words(self, text: str) -> None:
-        """All words of the turn so far, which may still change."""
+        """The transcript of the turn so far changed; it is not final."""
 
     def on_keys(self) -> None:
         """The first key of a turn was pressed."""
 
     def on_commit(self, text: str) -> None:
-        """The turn is over: these are its words, for the agent to answer."""
+        """The turn is over; `text` is its transcript, for the agent to answer."""
 
     def on_interrupt(self) -> None:
-        """The agent's reply is cancelled."""
+        """The agent's reply was cancelled."""
 
 
 class UserTurnController:
-    """Hears one leg. Everything runs on the event loop."""
+    """Detects the user's turns on one leg; runs on the event loop only."""
 
     def __init__(
         self,
@@ -149,17 +154,17 @@ class UserTurnController:
         emit: Callable[[Event], None],
         excuse: Callable[[Occasion], None],
     ) -> None:
-        """`emit` gets the events of the call. `excuse` is to say a sentence to a caller who is
-        done: WAIT while the words do not come, NOT_HEARD when none were understood."""
+        """`emit` receives the call's events. `excuse` speaks a sentence to the caller: WAIT while
+        the transcript is late, NOT_HEARD when no words were recognized."""
         self.listener = UserTurnListener()
         self.watch = TurnStopwatch(0, 0)
-        """The turn being timed."""
+        """Stopwatch of the current turn."""
         self.reply = Reply()
-        """The agent's reply, kept up to date by the transport."""
+        """State of the agent's reply, updated by the transport."""
         self.language = ""
-        """Of the caller's last words, as "en"; empty before there are any."""
+        """Language code of the caller's last words, such as "en"; empty before any."""
         self.digits = Digits()
-        """The keys pressed; times are those of the line."""
+        """Key entry of the caller; its times are positions on the line."""
         self._leg = leg
         self._emit = emit
         self._excuse = excuse
@@ -173,35 +178,37 @@ class UserTurnController:
         self._suspected = False
         self._onset = 0
         self._fed_until: int | None = None
-        """Samples given to the recogniser; None between utterances."""
+        """Sample position up to which the recognizer was fed; None between utterances."""
         self._fed_end = 0
-        """Where the last utterance ended: its sound is not fed twice. What was cancelled may be."""
+        """End of the last finished utterance in samples, before which nothing is fed again; audio
+        of a cancelled one may be."""
         self._final_at = 0.0
         self._asked_at = 0
-        """Where the final words were asked for, in samples."""
+        """Sample position at which the final transcript was requested."""
         self._told_at = 0
         self._awaiting_final = False
         self._stale_finals = 0
-        """Finals of cancelled utterances still to come, to be ignored."""
+        """Outstanding final transcripts of cancelled utterances, which are ignored."""
         self._away = False
         self._keyed = ""
-        """Entries of keys that are complete and not yet handed over."""
+        """Complete key entries not yet handed over."""
         self._pressed_at = 0
         self._echo_verdict = (False, -(10**9))
         self._echo_misses = 0
-        """The checks in a row that found no echo."""
+        """Consecutive checks that found no echo."""
         self._echo_until = -(10**9)
-        """Up to here what was heard is known to be the agent's own voice."""
+        """Sample position up to which the received audio is known to be echo."""
         self._echo_sure_until = -(10**9)
-        """The same, without a check that found echo right after one that did not: a caller who
-        speaks over it is now and then taken for echo."""
+        """As `_echo_until`, but only from checks that do not directly follow one without echo: a
+        caller who talks over the agent is sometimes taken for echo."""
         self._echo_gone = -(10**9)
-        """From here on nothing of what was sent before the last pause can come back."""
+        """Sample position from which audio sent before the last pause can no longer return as
+        echo."""
         self._agent_sound_at = -(10**9)
         self._agent_alone_ms = 0
-        """How long the agent has spoken in this call while nothing was heard."""
+        """ms for which the agent has spoken in this call while nothing was received."""
         self._committed_at = 0
-        """When the agent was given its last turn."""
+        """Sample position at which the last turn was committed."""
         self._end_question: asyncio.Task[None] | None = None
         self._turns = 0
         self._vad = turn_detection.vad.open(self._voice_window)
@@ -215,7 +222,8 @@ class UserTurnController:
         self._reader.cancel()
         await self._recognizer.close()
         await asyncio.gather(self._reader, return_exceptions=True)
-        # The rest of a call refers to itself and waits for a cyclic collection; its sound need not.
+        # The rest of a call has reference cycles and waits for the garbage collector; free its
+        # audio now.
         del self._memory, self._echo
 
     @property
@@ -224,8 +232,8 @@ class UserTurnController:
 
     @property
     def away(self) -> bool:
-        """The line is on hold, or is being transferred: nobody is there to hear or to be heard.
-        Silence is heard, keys mean nothing, and playout keeps still."""
+        """Whether the line is on hold or being transferred: input counts as silence, keys are
+        ignored and playout is paused."""
         return self._away
 
     @away.setter
@@ -237,7 +245,7 @@ class UserTurnController:
             self._leg.playout.resume()
 
     def press(self, key: str) -> None:
-        """The caller pressed a key."""
+        """Process a key pressed by the caller."""
         at_ms = self._ms(self._memory.end)
         self._emit(Dtmf(at_ms, key))
         if not self._away and self.digits.press(key, at_ms):
@@ -268,10 +276,10 @@ class UserTurnController:
         for event in self._detector.window(probability, level, end_sample):
             match event:
                 case SpeechSuspected(at_sample):
-                    self._turn_detection.smart_turn.load()  # it is asked at the first pause
+                    self._turn_detection.smart_turn.load()  # it will run at the first pause
                     self._suspected = True
                     self._onset = at_sample
-                    self._facts.speech_ms = 0  # whatever was said before is another matter
+                    self._facts.speech_ms = 0  # earlier speech does not count
                 case SpeechDismissed():
                     self._suspected = False
                 case SpeechStart(at_sample):
@@ -285,7 +293,7 @@ class UserTurnController:
         facts.voice = detector.speaking and detector.silence_ms <= VOICE_GAP_MS
         facts.suspected = self._suspected
         if detector.speaking:
-            # Since the agent's own voice, if that is what it began with.
+            # Counted from the end of the echo, if the speech began with echo.
             voiced_until = detector.now - detector.silence_ms * MS
             callers = voiced_until - max(self._echo_until, self._echo_gone)
             facts.speech_ms = min(detector.speech_ms, max(0, self._ms(callers)))
@@ -306,7 +314,7 @@ class UserTurnController:
         return self._leg.playout.speaking
 
     def _is_echo(self) -> bool:
-        # Of the sound that the voice detector has judged, which on a busy machine is not the last.
+        # Only audio that the VAD has processed, which may lag on a busy machine.
         end = self._detector.now
         if end - self._agent_sound_at > ECHO_TAIL_MS * MS:
             return False
@@ -331,7 +339,7 @@ class UserTurnController:
         return verdict
 
     def _pause(self) -> None:
-        """Fall silent; what was said may still be on its way back."""
+        """Pause playout; audio already sent may still return as echo."""
         self._leg.playout.pause()
         if self._memory.end - self._echo_until < ECHO_KNOWN_MS * MS:
             delay_ms = self._echo.delay_ms
@@ -351,7 +359,7 @@ class UserTurnController:
     # --- words ---
 
     def _feed(self) -> None:
-        """Give the recogniser what is new, while there is speech that may be the caller's."""
+        """Feed new audio to the recognizer while there is speech that may be the caller's."""
         listening = self._turn.state in (TurnState.HEARING, TurnState.SUSPECTED)
         ending = self._turn.state is TurnState.ENDING and not self._turn.finished
         if not (listening or ending):
@@ -387,7 +395,7 @@ class UserTurnController:
             self._excuse(Occasion.WAIT)
 
     def _finish_utterance(self) -> None:
-        if self._fed_until is None:  # nothing was fed: nothing will come
+        if self._fed_until is None:  # nothing was fed: no transcript will come
             self._facts.text, self._facts.final = "", True
             return
         self._feed_rest()
@@ -420,7 +428,8 @@ class UserTurnController:
                 case Final(continues=True):
                     self._facts.turn_text = _join(self._facts.turn_text, event.text)
                 case Final() if self._fed_until is not None:
-                    # The caller spoke on after the pause: what was final is part of the turn.
+                    # The caller continued after the pause: the final transcript becomes part of the
+                    # turn.
                     self._facts.turn_text = _join(self._facts.turn_text, event.text)
                     self._awaiting_final = False
                 case Final() if self._awaiting_final:
@@ -475,7 +484,7 @@ class UserTurnController:
             self.listener.on_keys()
 
     def _go_on(self) -> None:
-        """The caller spoke on."""
+        """Continue the turn: the caller kept speaking."""
         self._keep_final()
         facts = self._facts
         facts.excused = False
@@ -483,14 +492,14 @@ class UserTurnController:
         self._withdraw_question()
 
     def _keep_final(self) -> None:
-        """An utterance already final becomes part of the turn."""
+        """Add the final transcript of an utterance to the turn."""
         facts = self._facts
         if facts.final:
             facts.turn_text = _join(facts.turn_text, facts.text)
             facts.text, facts.final = "", False
 
     def interrupt(self) -> None:
-        """The agent falls silent, and its reply is cancelled."""
+        """Silence the agent and cancel its reply."""
         self._facts.no_echo_ms = 0
         self._leg.playout.flush()
         if self._away:
@@ -540,7 +549,7 @@ class UserTurnController:
         return watch
 
     def _watch_keys(self, now: float) -> TurnStopwatch:
-        """All of the time since the last key was waited on purpose."""
+        """Return a stopwatch that excludes the wait after the last key, which is intended."""
         waited_ms = self._ms(self._memory.end) - self._pressed_at
         watch = TurnStopwatch(self._turns, waited_ms)
         watch.stamp("packet_in", now - waited_ms / 1000)

@@ -67,7 +67,7 @@ def test_only_the_thread_that_asks_stays_near(monkeypatch):
     before = os.sched_getaffinity(0)
     one = min(before)
     monkeypatch.setattr(affinity_io, "pci_address", lambda device: GPU)
-    monkeypatch.setattr(affinity_io, "near", lambda address: frozenset({one, 100_000}))
+    monkeypatch.setattr(affinity_io, "numa_cpus", lambda address: frozenset({one, 100_000}))
     seen = []
 
     def infer():
