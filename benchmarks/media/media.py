@@ -130,7 +130,7 @@ def outbound(speech: Pcm) -> list[Step]:
         if not playout.queued:
             playout.write(speech[start : start + 50 * SAMPLES_OUT])
         at = time.thread_time_ns()
-        pcm = playout.take()
+        pcm = playout.pop()
         at = take.add(at)
         sender.tick(pcm, start / RATE_OUT)
         at = encode_rtp.add(at)

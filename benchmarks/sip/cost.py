@@ -74,7 +74,7 @@ class Costs:
         self._deliver("INVITE")
         self._deliver("ACK")
         session.hang_up(self._now)
-        self._caller.touched(session, self._now)
+        self._caller.session_changed(session, self._now)
         self._deliver("BYE")
         with self._timed("call", "timers"):
             self._server.handle_timer(self._now)
@@ -105,7 +105,7 @@ class Costs:
             for event in _events(self._server):
                 if isinstance(event, IncomingCall):
                     event.session.accept(self._sdp, self._now)
-                    self._server.touched(event.session, self._now)
+                    self._server.session_changed(event.session, self._now)
             answers = [answer for answer, _ in self._server.messages_to_send()]
         for answer in answers:
             self._parts(f"answer to {method}", answer)
@@ -116,7 +116,7 @@ class Costs:
         with self._timed("part", f"read {name}"):
             parse_message(data)
         with self._timed("part", f"trace {name}"):
-            self._trace.take(data, self._to_caller, sent=False, wall_time=self._now)
+            self._trace.record(data, self._to_caller, sent=False, wall_time=self._now)
 
     @contextmanager
     def _timed(self, kind: str, name: str) -> Iterator[None]:

@@ -167,7 +167,7 @@ class Office(Party):
                 self.ended[kind, caller, status, by] += 1
 
     def _touched(self, session: Session) -> None:
-        self.agent.touched(session, self.world.now)
+        self.agent.session_changed(session, self.world.now)
         self.work()
 
     # --- a call's life ---

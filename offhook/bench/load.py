@@ -155,7 +155,7 @@ class Replay(AudioSender):
     def tick(self, pcm: Pcm | None, now: float) -> None:
         self.timestamp = uint32_add(self.timestamp, TICKS)
         self.timestamp_at = now
-        self._packet(self.payload)
+        self._send_audio(self.payload)
 
 
 class ReplayLeg(PeerLeg):

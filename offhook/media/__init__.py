@@ -1,1 +1,1 @@
-"""Packets, codecs, clocks, PCM, recording. Imports nothing of the other rooms."""
+"""Real-time audio: packets, codecs, clocks, PCM and recording. Imports no other room."""

@@ -1,4 +1,4 @@
-"""Two lines joined: each hears the other, and gets the keys the other presses."""
+"""Bridges two legs: each receives the other's audio and DTMF."""
 
 from collections.abc import Callable
 
@@ -9,55 +9,56 @@ from offhook.media.leg import Leg, LegError, LegListener
 from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_OUT, Pcm
 
 MAX_QUEUED = 2 * SAMPLES_OUT
-"""Samples that may wait to be said. On one clock none wait for longer than a tick; what a line
-that stood still has gathered is not made up for, as it would delay the talk for good."""
+"""Samples a playout may hold before more is discarded. Both legs run on one clock, so audio waits
+at most one tick; whatever a stalled leg has accumulated is skipped, because playing it would delay
+the rest of the call."""
 
 
 class Bridge:
-    """Joins two legs from now until `close`. Sound still queued in their playouts is said first:
-    flush them if it shall not be. The bridge is the legs' listener meanwhile."""
+    """Joins two legs until `close`. Audio already queued in their playouts is played first; flush
+    them beforehand to avoid that. The bridge is the legs' listener meanwhile."""
 
     def __init__(self, a: Leg, b: Leg) -> None:
-        self._ways = (_Way(a, b), _Way(b, a))
+        self._directions = (_Direction(a, b), _Direction(b, a))
 
     def close(self) -> None:
-        """Part the legs, which go on. Idempotent."""
-        for way in self._ways:
-            way.close()
+        """Separate the legs, which stay up. Idempotent."""
+        for direction in self._directions:
+            direction.close()
 
 
-class _Way(LegListener):
-    """What one leg hears and presses, to the other."""
+class _Direction(LegListener):
+    """Forwards audio and DTMF from one leg to the other."""
 
     def __init__(self, heard: Leg, said: Leg) -> None:
-        self._heard, self._said = heard, said
+        self._source, self._sink = heard, said
         self._resampler = Resampler(RATE_IN, RATE_OUT)
         self._listener = heard.listener
         heard.listener = self
         said.playout.begin()
-        self._stop: Callable[[], None] | None = heard.listen(self._hear)
+        self._stop: Callable[[], None] | None = heard.listen(self._forward)
 
-    def _hear(self, heard: Pcm, said: Pcm | None, now: float) -> None:
+    def _forward(self, heard: Pcm, said: Pcm | None, now: float) -> None:
         sound = self._resampler.process(heard)
-        if self._said.playout.queued < MAX_QUEUED:
-            self._said.playout.write(sound)
+        if self._sink.playout.queued < MAX_QUEUED:
+            self._sink.playout.write(sound)
 
     def on_held(self, held: bool) -> None:
-        """Who holds a line has what is said on it wait."""
+        """Pause playout to a leg while its far end holds it."""
         if held:
-            self._heard.playout.pause()
+            self._source.playout.pause()
         else:
-            self._heard.playout.resume()
+            self._source.playout.resume()
 
     def on_dtmf(self, digit: str) -> None:
         try:
-            self._said.send_dtmf(digit)
+            self._sink.send_dtmf(digit)
         except LegError as error:
-            logger.warning("{}: a key is not passed on: {}", self._said.call_id, error)
+            logger.warning("{}: DTMF digit not forwarded: {}", self._sink.call_id, error)
 
     def close(self) -> None:
         if self._stop is not None:
             self._stop()
             self._stop = None
-            self._said.playout.end()
-            self._heard.listener = self._listener
+            self._sink.playout.end()
+            self._source.listener = self._listener

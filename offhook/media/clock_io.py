@@ -1,9 +1,9 @@
 """The packet clock: one timer for all legs of the process.
 
 Legs are spread over phases so that the work of many calls is not one burst every 20 ms. A late
-event loop loses nothing: missed ticks are made up at once, and the far end's jitter buffer takes
-the packets as a small burst. How late ticks run is the truest measure of an overloaded process,
-so admission looks at it.
+event loop loses nothing: missed ticks are run at once, and the far end's jitter buffer absorbs the
+small burst. Tick lateness is the best measure of an overloaded process, so admission control uses
+it.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from offhook.media.pcm import PACKET_MS
 PHASES = 2
 PHASE_S = PACKET_MS / 1000 / PHASES
 CATCH_UP_TICKS = 25
-"""At most half a second is made up after a stall; more than that is skipped (and counted):
-a far end would only throw it away."""
+"""Ticks caught up after a stall: half a second. Anything beyond is skipped and counted, because the
+far end would discard it."""
 LATENESS_WINDOW_TICKS = 10_000 // (PACKET_MS // PHASES)
-LATENESS_LEAST_TICKS = 200
-"""Lateness percentiles look at the last ten seconds."""
+LATENESS_MIN_TICKS = 200
+"""Ticks needed before lateness percentiles are reported; they cover the last ten seconds."""
 
 
 class PacketClock:
-    """Ticks every leg each 20 ms. `now` is monotonic seconds: not the event loop's time, which
-    uvloop counts in whole milliseconds, too coarse for jitter and for the next tick."""
+    """Ticks every leg each 20 ms. `now` returns monotonic seconds. The event loop's time would not
+    do: uvloop rounds it to whole milliseconds, too coarse for jitter and for the next tick."""
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
@@ -39,14 +39,14 @@ class PacketClock:
         self._phase = 0
         self._handle: asyncio.TimerHandle | None = None
         self._lateness = np.zeros(LATENESS_WINDOW_TICKS)
-        """Of the last ticks, in no order."""
+        """Seconds, of the last ticks, in no particular order."""
         self._ticks = 0
         self.skipped_ticks = 0
         self.after: Callable[[], None] = lambda: None
-        """Called once every 20 ms, after all legs: where work is done for many at once."""
+        """Called every 20 ms after all legs have ticked, for work batched over many calls."""
 
     def add(self, leg: Leg) -> None:
-        """Tick this leg from the next phase on; the clock runs while it has legs."""
+        """Tick this leg from the next phase on. The clock runs while it has legs."""
         min(self._phases, key=len).append(leg)
         if self._handle is None:
             self._due = self._now() + PHASE_S
@@ -62,42 +62,42 @@ class PacketClock:
             self._ticks = 0
 
     def lateness_ms(self, percentile: float = 99) -> float:
-        """How late the ticks of the last ten seconds ran; 0 while too few have run to tell."""
-        if self._ticks < LATENESS_LEAST_TICKS:
+        """Lateness, in ms, of the ticks of the last ten seconds; 0 until enough have run."""
+        if self._ticks < LATENESS_MIN_TICKS:
             return 0.0
         lateness = self._lateness[: self._ticks]
-        # Each new call asks; np.percentile takes ten times as long, and 60 ms the first time.
+        # Called for each new call; np.percentile takes ten times as long, and 60 ms the first time.
         rank = ceil(percentile / 100 * (len(lateness) - 1))
         return float(np.partition(lateness, rank)[rank]) * 1000
 
     def _tick(self, legs: list[Leg], now: float) -> None:
-        # All catch up before any hears, and hear before any speaks: the same code for many lines in
-        # a row keeps the processor's caches warm, and a tick of a hundred lines takes a fifth less
-        # than line after line.
+        # Three passes, not one per leg: running the same code for many legs in a row keeps the CPU
+        # caches warm, which saves a fifth of the time for a hundred legs.
         for leg in tuple(legs):
             try:
-                leg.catch_up()
+                leg.begin_tick()
             except Exception:
                 self._fail(leg)
         for leg in tuple(legs):
             try:
-                leg.hear(now)
+                leg.receive_tick(now)
             except Exception:
                 self._fail(leg)
         for leg in tuple(legs):
             try:
-                leg.say(now)
+                leg.send_tick(now)
             except Exception:
                 self._fail(leg)
 
     def _fail(self, leg: Leg) -> None:
-        """What fails one line must not stop the packets of all others."""
-        logger.exception("{}: the line failed", leg.call_id)
+        """Drop a leg that raised, so that its failure does not stop the packets of the others."""
+        logger.exception("{}: leg failed", leg.call_id)
         self.remove(leg)
         leg.close(End.LINE_FAILED)
 
     def _schedule(self) -> None:
-        # Rounded up, or a timer of whole milliseconds would fire early and again at once.
+        # Rounded up: a timer that counts whole milliseconds would fire early, and then again at
+        # once.
         wait = max(1, ceil((self._due - self._now()) * 1000)) / 1000
         self._handle = asyncio.get_running_loop().call_later(wait, self._run)
 

@@ -1,7 +1,7 @@
-"""Keys to be pressed: which there are, for how long, and one after the other.
+"""The queue of DTMF digits to send and their timing.
 
-Whether a press goes out as telephone events or as tones, it is 100 ms long and 100 ms of silence
-follow: well over the 40 ms of either that receivers must recognise (ITU-T Q.24, annex A).
+Whether sent as telephone events or as tones, a digit lasts 100 ms and is followed by 100 ms of
+silence: well over the 40 ms that receivers must recognize (ITU-T Q.24, annex A).
 """
 
 from collections import deque
@@ -10,62 +10,63 @@ from typing import NamedTuple
 from offhook.media.pcm import PACKET_MS
 
 DIGITS = "0123456789*#ABCD"
-"""In the order of their event codes (RFC 4733 §3.2)."""
-WAIT = ","
+"""DTMF digits in the order of their event codes (RFC 4733 §3.2)."""
+PAUSE_KEY = ","
 TONE_MS = 100
 PAUSE_MS = 100
-WAIT_MS = 500
+PAUSE_KEY_MS = 500
 TONE_TICKS = TONE_MS // PACKET_MS
-PRESS_TICKS = TONE_TICKS + PAUSE_MS // PACKET_MS
+DIGIT_TICKS = TONE_TICKS + PAUSE_MS // PACKET_MS
 MAX_QUEUED = 256
-"""Keys and waits not yet pressed. More are refused: they would take most of a minute."""
+"""Limit of digits and pauses queued; more are refused, as they would take most of a minute."""
 
 
 class DtmfError(ValueError):
-    """These keys cannot be pressed."""
+    """The digits are invalid or too many."""
 
 
-class KeyTick(NamedTuple):
-    """20 ms of a key's press or of the pause after it."""
+class DtmfTick(NamedTuple):
+    """One 20 ms tick of a digit or of the silence after it."""
 
     digit: str
     tick: int
-    """From 0; the tone lasts for TONE_TICKS."""
+    """Ticks since the digit began, from 0; the tone lasts for TONE_TICKS."""
 
 
-class KeyPresses:
-    """Keys waiting to be pressed, 20 ms at a time."""
+class DtmfQueue:
+    """DTMF digits waiting to be sent, in ticks of 20 ms."""
 
     def __init__(self) -> None:
-        self._waiting: deque[str] = deque()
+        self._queue: deque[str] = deque()
         self._tick = 0
 
     @property
     def busy(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._queue)
 
     def press(self, digits: str) -> None:
-        """Queue 0-9 * # A-D (a-d) and "," to wait. Raises DtmfError, and then queues nothing."""
+        """Queue the digits 0-9 * # A-D (a-d); "," pauses for 500 ms. Raises DtmfError and queues
+        nothing if any is invalid or the queue is full."""
         keys = digits.upper()
         for key in keys:
-            if key not in DIGITS and key != WAIT:
-                raise DtmfError(f"{key!r} is not a key: they are 0-9 * # A-D and a comma to wait")
-        if len(self._waiting) + len(keys) > MAX_QUEUED:
-            raise DtmfError(f"more than {MAX_QUEUED} keys wait to be pressed")
-        self._waiting.extend(keys)
+            if key not in DIGITS and key != PAUSE_KEY:
+                raise DtmfError(f"{key!r} is not a DTMF digit: use 0-9 * # A-D or a comma")
+        if len(self._queue) + len(keys) > MAX_QUEUED:
+            raise DtmfError(f"more than {MAX_QUEUED} DTMF digits are queued")
+        self._queue.extend(keys)
 
-    def tick(self) -> KeyTick | None:
-        """20 ms pass; None while waiting, and when nothing is to be pressed."""
-        if not self._waiting:
+    def tick(self) -> DtmfTick | None:
+        """Advance by 20 ms. Returns the digit being sent, or None if there is none."""
+        if not self._queue:
             return None
-        key, tick = self._waiting[0], self._tick
+        key, tick = self._queue[0], self._tick
         self._tick += 1
-        if self._tick == (WAIT_MS // PACKET_MS if key == WAIT else PRESS_TICKS):
+        if self._tick == (PAUSE_KEY_MS // PACKET_MS if key == PAUSE_KEY else DIGIT_TICKS):
             self.skip()
-        return None if key == WAIT else KeyTick(key, tick)
+        return None if key == PAUSE_KEY else DtmfTick(key, tick)
 
     def skip(self) -> None:
-        """Have done with the key being pressed, if one is."""
+        """Drop the digit being sent, if any."""
         if self._tick:
-            self._waiting.popleft()
+            self._queue.popleft()
             self._tick = 0

@@ -1,13 +1,12 @@
-"""Why a call ended: in a sentence for people, and as one of the reasons that metrics count."""
+"""Why a call ended: as a sentence for people and as a label for metrics."""
 
 from enum import ReprEnum
 from typing import Self
 
 
 class EndReason(str):
-    """A sentence for people, and what it is counted as. Words that are not ours, of a far end or
-    of an agent, are counted as OTHER: no label may have them, since each would be a series for
-    ever."""
+    """A sentence that says why a call ended, and the `End` it is counted as. Text from a far end or
+    an agent counts as OTHER: as a metric label, each text would be a new time series."""
 
     _end: "End | None"
 
@@ -21,20 +20,20 @@ class EndReason(str):
         return self._end or End.OTHER
 
     def __add__(self, particulars: str) -> "EndReason":
-        """The sentence goes on, and is counted the same."""
+        """Return the sentence with `particulars` appended, counted as the same `End`."""
         return EndReason(str(self) + particulars, self.end)
 
     @classmethod
     def of(cls, text: str) -> "EndReason":
-        """`text` itself where it is a reason already."""
+        """Return `text` as an EndReason, itself if it already is one."""
         return text if isinstance(text, EndReason) else EndReason(text)
 
 
 class End(EndReason, ReprEnum):
-    """What calls end by. The value is the label in metrics, and the sentence where there is no
-    more to be said."""
+    """The reasons that metrics count. The value is the metric label, and the sentence for people
+    where there is no detail to add."""
 
-    # Against everybody's will:
+    # Failures:
     SERVER_FAILED = "the server failed"
     LINE_FAILED = "the line failed"
     CONNECTION_FAILED = "the connection failed"
@@ -52,7 +51,7 @@ class End(EndReason, ReprEnum):
     NETWORK = "the network"
     DESTINATION = "the destination"
     MODEL_FAILED = "the language model failed"
-    # As somebody wanted:
+    # Deliberate ends:
     CALLER_HUNG_UP = "the caller hung up"
     AGENT_HUNG_UP = "the agent hung up"
     BOT_ENDED = "the bot ended"
@@ -67,7 +66,7 @@ class End(EndReason, ReprEnum):
     TOO_LONG = "the call reached its longest duration"
     SHUTTING_DOWN = "the server is shutting down"
     SERVER_STOPS = "the server stops"
-    # As the telephone network says:
+    # Results from the telephone network:
     NO_SUCH_NUMBER = "no such number"
     NOT_AVAILABLE = "not available"
     WRONG_NUMBER = "the number is wrong"
@@ -90,4 +89,4 @@ class End(EndReason, ReprEnum):
 
 
 FAILURES = tuple(End)[: tuple(End).index(End.MODEL_FAILED) + 1]
-"""The ends against everybody's will."""
+"""The ends that are failures, not somebody's intention."""

@@ -1,8 +1,8 @@
-"""The narrow waist: one caller's line, whatever edge it came in by.
+"""The common interface of all calls: one caller's leg, whatever edge it arrived by.
 
-Every edge makes Legs and nothing above knows which edge. A leg is driven by the packet clock: each
-tick it hears exactly 20 ms (320 samples at 16 kHz) and says 20 ms or nothing. Both sides are
-counted by the same tick, so hearing, playout and recording share one time base.
+Every edge creates legs, and nothing above needs to know which edge. A leg is driven by the packet
+clock: each tick it receives exactly 20 ms (320 samples at 16 kHz) and sends 20 ms or nothing. One
+tick counts both directions, so input, playout and recording share one time base.
 """
 
 import asyncio
@@ -19,41 +19,42 @@ from offhook.media.pcm import PACKET_MS, SAMPLES_IN, Pcm
 from offhook.media.playout import Playout
 
 TickListener = Callable[[Pcm, Pcm | None, float], None]
-"""Called once a tick with what was heard (320 samples), what was said (480 samples or None) and
-the time. Runs on the packet clock: it must return within microseconds and never raise."""
+"""Called once a tick with the received audio (320 samples at 16 kHz), the audio sent (480 samples
+at 24 kHz, or None) and the time. Runs on the packet clock: it must return within microseconds and
+never raise."""
 
 _NOTHING = np.zeros(SAMPLES_IN, np.int16)
 
-UNREAD_MESSAGES = 64
-"""Kept from the caller's program until somebody reads; the oldest are dropped beyond."""
+MAX_UNREAD_MESSAGES = 64
+"""Messages from the caller's program kept until there is a reader; the oldest are dropped."""
 FRAME_QUEUE_MS = 2000
-"""How much sound `Leg.frames` keeps for a reader that falls behind; older frames are dropped."""
+"""Audio that `Leg.frames` keeps for a slow reader; older frames are dropped."""
 
 
 class LegError(RuntimeError):
-    """The line cannot do what was asked; the message says why. The line itself is as before."""
+    """The leg cannot perform an operation; the message says why. The leg itself is unchanged."""
 
 
 @dataclass(frozen=True)
 class CallInfo:
-    """Who calls whom, and how the call came."""
+    """Who calls whom, and how the call arrived."""
 
     edge: str = "webrtc"
     direction: Literal["inbound", "outbound"] = "inbound"
     caller: str = ""
-    """Number or address; empty when withheld or unknown."""
+    """Caller's number or address; empty if withheld or unknown."""
     caller_name: str = ""
     called: str = ""
     trunk: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Of the signalling, those the trunk hands on."""
+    """The signalling headers that the trunk's configuration passes on."""
     variables: Mapping[str, Any] = field(default_factory=dict)
-    """What the program that placed the call gave along."""
+    """Variables given by the program that placed the call."""
 
 
 @dataclass(frozen=True)
 class LegStatistics:
-    """How a line is doing. Times in ms, loss as a fraction of the last seconds."""
+    """Media statistics of a leg. Times in ms; loss as a fraction over the last seconds."""
 
     packets_received: int = 0
     packets_lost: int = 0
@@ -64,7 +65,7 @@ class LegStatistics:
     buffer_ms: float = 0.0
     round_trip_ms: float | None = None
     remote_loss: float = 0.0
-    """What the far end reports of our packets."""
+    """Loss of our packets, as reported by the far end."""
     packets_sent: int = 0
     mos: float | None = None
 
@@ -73,36 +74,36 @@ class LegStatistics:
 
 
 class LegListener:
-    """Told what happens on a line besides its sound. Each method does nothing unless overridden."""
+    """Notified of a leg's events other than audio. Each method does nothing unless overridden."""
 
     def on_connected(self) -> None:
-        """The line is up. Called once."""
+        """The leg has connected. Called once."""
 
     def on_closed(self, reason: EndReason) -> None:
-        """The line is down. Called once."""
+        """The leg has closed. Called once."""
 
     def on_message(self, text: str) -> None:
-        """The caller's program sent a text (over the data channel of WebRTC)."""
+        """A text message arrived from the caller's program (over the WebRTC data channel)."""
 
     def on_dtmf(self, digit: str) -> None:
-        """A key was pressed: one of 0-9 * # A-D. Called once for each press, as it begins."""
+        """A DTMF digit, one of 0-9 * # A-D, was received. Called once per digit, at its start."""
 
     def on_held(self, held: bool) -> None:
-        """The far end has put the line on hold, or has taken it back."""
+        """The far end has put the call on hold or resumed it."""
 
 
 class _UnreadMessages(LegListener):
-    """Keeps the newest messages of a line that nobody listens to yet."""
+    """Keeps the newest messages of a leg that has no listener yet."""
 
     def __init__(self) -> None:
-        self.texts: deque[str] = deque(maxlen=UNREAD_MESSAGES)
+        self.texts: deque[str] = deque(maxlen=MAX_UNREAD_MESSAGES)
 
     def on_message(self, text: str) -> None:
         self.texts.append(text)
 
 
 class Leg(ABC):
-    """One caller's line: sound in, sound out, key presses, messages, hold, transfer, hang-up."""
+    """One caller's leg: audio in and out, DTMF, messages, hold, transfer and hang-up."""
 
     def __init__(self, call_id: str) -> None:
         self.call_id = call_id
@@ -110,50 +111,50 @@ class Leg(ABC):
         self.playout = Playout()
         self.ticks = 0
         self._heard: Pcm = _NOTHING
-        """In this tick."""
+        """The audio received in this tick."""
         self.closed: EndReason | None = None
-        """Why the line ended; None while it is up."""
+        """Why the leg ended; None while it is up."""
         self.connected = False
         self.held = False
-        """The far end has put the line on hold."""
+        """The far end has put the call on hold."""
         self._unread = _UnreadMessages()
         self.listener: LegListener = self._unread
-        """Told what happens from now on; `attach` also tells what has happened before."""
+        """Notified of events from now on; `attach` also reports earlier ones."""
         self._settled = asyncio.Event()
-        """The line came up, or never will."""
+        """Set once the leg has connected, or closed without connecting."""
         self._down = asyncio.Event()
         self._listeners: list[TickListener] = []
         self._readers: list[asyncio.Queue[Pcm | None]] = []
 
     def listen(self, listener: TickListener) -> Callable[[], None]:
-        """Hear every tick from now on; the returned function stops it."""
+        """Call `listener` every tick from now on. Returns a function that removes it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def catch_up(self) -> None:  # noqa: B027 -- most lines have nothing waiting
-        """20 ms pass: a line whose packets wait somewhere reads them. Called by the packet clock
-        only, before `hear`."""
+    def begin_tick(self) -> None:  # noqa: B027 -- most legs have no pending input
+        """Begin a tick of 20 ms: read pending input. Called only by the packet clock, before
+        `receive_tick`."""
 
-    def hear(self, now: float) -> None:
-        """20 ms pass, first half: what came. Called by the packet clock only."""
+    def receive_tick(self, now: float) -> None:
+        """First half of a tick: receive 20 ms. Called only by the packet clock."""
         self._heard = self._receive(now)
 
-    def say(self, now: float) -> None:
-        """20 ms pass, second half: what goes out. Called by the packet clock only."""
-        said = self._take()
+    def send_tick(self, now: float) -> None:
+        """Second half of a tick: send 20 ms. Called only by the packet clock."""
+        said = self._next_packet()
         self._send(said, now)
         self.ticks += 1
         for listener in tuple(self._listeners):
             listener(self._heard, said, now)
 
     def tick(self, now: float) -> None:
-        """All of it, for a line alone."""
-        self.catch_up()
-        self.hear(now)
-        self.say(now)
+        """Run one whole tick of this leg alone."""
+        self.begin_tick()
+        self.receive_tick(now)
+        self.send_tick(now)
 
     async def frames(self, frame_ms: int = 100) -> AsyncIterator[Pcm]:
-        """What is heard, in frames of `frame_ms` (a multiple of 20), until the line closes."""
+        """Yield received audio in frames of `frame_ms` (a multiple of 20) until the leg closes."""
         per_frame = frame_ms // PACKET_MS
         frame = np.empty(per_frame * SAMPLES_IN, np.int16)
         queue: asyncio.Queue[Pcm | None] = asyncio.Queue(FRAME_QUEUE_MS // frame_ms)
@@ -178,18 +179,18 @@ class Leg(ABC):
 
     @property
     def heard_ms(self) -> int:
-        """The line's own time: ms heard since it came up."""
+        """Milliseconds received since the leg was created: its own time base."""
         return self.ticks * PACKET_MS
 
     def connect(self) -> None:
-        """The line is up: tell whoever listens, once."""
+        """Mark the leg connected and notify its owner, once."""
         if not self.connected:
             self.connected = True
             self._settled.set()
             self.listener.on_connected()
 
     def close(self, reason: str) -> None:
-        """The line is down: tell whoever listens, once."""
+        """Mark the leg closed and notify its owner, once."""
         if self.closed is None:
             self.closed = EndReason.of(reason)
             for queue in self._readers:
@@ -199,13 +200,13 @@ class Leg(ABC):
             self.listener.on_closed(self.closed)
 
     async def until_connected(self) -> bool:
-        """Waits until the line is up, or down before it ever was; whether it is up."""
+        """Wait until the leg connects or closes. Returns whether it is up."""
         await self._settled.wait()
         return self.connected and self.closed is None
 
     def attach(self, listener: LegListener) -> None:
-        """Make it the listener, and tell it what has happened before: that the line is on hold, up
-        or down, and the messages that nobody has read."""
+        """Set the listener and report earlier events to it: that the leg is on hold, connected or
+        closed, and the unread messages."""
         self.listener = listener
         if self.held:
             listener.on_held(True)
@@ -217,42 +218,43 @@ class Leg(ABC):
             listener.on_closed(self.closed)
 
     async def until_closed(self) -> EndReason:
-        """Waits until the line is down; why, it says."""
+        """Wait until the leg closes. Returns why."""
         await self._down.wait()
         assert self.closed is not None
         return self.closed
 
     def set_held(self, held: bool) -> None:
-        """The far end put the line on hold or took it back: tell whoever listens, once."""
+        """Record that the far end put the call on hold or resumed it; notify the owner of a
+        change."""
         if held is not self.held:
             self.held = held
             self.listener.on_held(held)
 
     def send_dtmf(self, digits: str) -> None:
-        """Press keys, 0-9 * # A-D, one after the other and after those not yet sent; "," waits
-        for half a second. Raises LegError."""
-        raise LegError("this line cannot send DTMF")
+        """Queue DTMF digits, 0-9 * # A-D, behind those not yet sent; "," pauses for half a second.
+        Raises LegError if they are invalid or cannot be sent."""
+        raise LegError("this leg cannot send DTMF")
 
     async def transfer(self, target: str) -> None:
-        """Hand the far end over to `target`, a number or URI; returns when it has been taken.
-        Raises LegError; the line then goes on."""
-        raise LegError("this line cannot be transferred")
+        """Transfer the far end to `target`, a number or URI; returns once the transfer is accepted.
+        Raises LegError, and the call then continues."""
+        raise LegError("this leg cannot be transferred")
 
     async def hold(self) -> None:
         """Put the far end on hold. Raises LegError."""
-        raise LegError("this line cannot be put on hold")
+        raise LegError("this leg cannot be put on hold")
 
     async def resume(self) -> None:
-        """Take the far end back from hold. Raises LegError."""
-        raise LegError("this line cannot be put on hold")
+        """Take the far end off hold. Raises LegError."""
+        raise LegError("this leg cannot be put on hold")
 
-    def _take(self) -> Pcm | None:
-        """What is to be said in this tick: 480 samples, or nothing."""
-        return self.playout.take()
+    def _next_packet(self) -> Pcm | None:
+        """Return the audio to send in this tick: 480 samples, or None."""
+        return self.playout.pop()
 
     @abstractmethod
     def _receive(self, now: float) -> Pcm:
-        """The 320 samples of this tick."""
+        """Return the 320 samples received in this tick."""
 
     @abstractmethod
     def _send(self, said: Pcm | None, now: float) -> None:
@@ -260,14 +262,14 @@ class Leg(ABC):
 
     @abstractmethod
     def send_message(self, text: str) -> bool:
-        """Send text to the caller's program; False when there is no channel for it now."""
+        """Send text to the caller's program. Returns False if no channel is open."""
 
     @abstractmethod
     def statistics(self) -> LegStatistics: ...
 
     @abstractmethod
     async def hang_up(self, reason: str) -> None:
-        """End the line gracefully: the far end is told, packets already due are sent."""
+        """End the call gracefully: pending packets are sent and the far end is notified."""
 
 
 def _put(queue: asyncio.Queue[Pcm | None], frame: Pcm | None) -> None:

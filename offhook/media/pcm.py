@@ -1,4 +1,4 @@
-"""PCM as the whole server knows it: int16 mono numpy arrays, one dimension, with a known rate."""
+"""The PCM used throughout the server: one-dimensional int16 mono numpy arrays of a known rate."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,9 +6,9 @@ import numpy.typing as npt
 Pcm = npt.NDArray[np.int16]
 
 RATE_IN = 16_000
-"""Hz of everything heard: what libopus decodes to and every recogniser wants."""
+"""Hz of received audio: what libopus decodes to and every recognizer expects."""
 RATE_OUT = 24_000
-"""Hz of everything said: what synthesisers make and libopus encodes from."""
+"""Hz of sent audio: what synthesizers produce and libopus encodes from."""
 PACKET_MS = 20
 SAMPLES_IN = RATE_IN * PACKET_MS // 1000
 """Samples in one inbound tick: 320."""
@@ -17,7 +17,7 @@ SAMPLES_OUT = RATE_OUT * PACKET_MS // 1000
 
 
 def dbfs(pcm: Pcm) -> float:
-    """Root-mean-square level in dB below full scale; -96 for silence or nothing."""
+    """Return the RMS level in dBFS; -96 for silence or an empty array."""
     if not len(pcm):
         return -96.0
     x = pcm.astype(np.float32)

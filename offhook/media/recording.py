@@ -1,9 +1,9 @@
-"""Recording of one call: both sides counted by the same tick, so that they can never drift apart.
+"""Recording of one call: one tick counts both directions, so they never drift apart.
 
-A tick of the packet clock gives 20 ms of what was heard and 20 ms of what was said. The Recorder
-queues both as they are; a writer (`recording_io`) takes them from another thread, brings them to
-one rate with `StereoMixer` and writes stereo Ogg Opus, the caller left and the agent right. The
-Timeline beside it tells in the same milliseconds what happened when.
+A tick of the packet clock gives 20 ms received and 20 ms sent. The Recorder queues both unchanged;
+a writer (`recording_io`) reads them from another thread, brings them to one rate with `StereoMixer`
+and writes stereo Ogg Opus, caller left and agent right. The Timeline records events in the same
+milliseconds.
 """
 
 import hashlib
@@ -21,25 +21,25 @@ from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_
 RECORDING_RATE = RATE_OUT
 """Hz of both channels in the file."""
 QUEUE_MS = 10_000
-"""Sound kept, about 1 MB a call, while the disk stalls. When it is full the recording goes on as
-silence of the same length, `missed_ms` counts it and the timeline names the gap; sound is taken
-again once half the queue is written."""
+"""Audio queued while the disk stalls, about 1 MB per call. When the queue is full the recording
+continues as silence of the same length, `missed_ms` counts it and the timeline names the gap;
+recording resumes once half the queue is written."""
 QUEUE_TICKS = QUEUE_MS // PACKET_MS
 TIMELINE_LINES = 2000
-"""Lines kept while the disk stalls; further ones are dropped and `lines_dropped` counts them."""
+"""Lines queued while the disk stalls; further ones are dropped and counted in `lines_dropped`."""
 TIMELINE_VERSION = 1
 MAX_NAME_CHARS = 100
 
 Tick = tuple[Pcm, Pcm]
-"""20 ms: int16[320] heard at 16 kHz, int16[480] said at 24 kHz."""
+"""20 ms: int16[320] received at 16 kHz, int16[480] sent at 24 kHz."""
 
-SAID_NOTHING = np.zeros(SAMPLES_OUT, np.int16)
-SILENCE: Tick = np.zeros(SAMPLES_IN, np.int16), SAID_NOTHING
+SENT_SILENCE = np.zeros(SAMPLES_OUT, np.int16)
+SILENCE: Tick = np.zeros(SAMPLES_IN, np.int16), SENT_SILENCE
 
 
 def recording_name(call_id: str) -> str:
-    """A file name without directory or suffix. A call id of letters, digits and `._-` is its own
-    name; any other is reduced to these and marked with `~` and a hash, so that two never meet."""
+    """Return a file name without directory or suffix. A call id of letters, digits and `._-` is its
+    own name; any other is reduced to these and made unique by `~` and a hash."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", call_id)[:MAX_NAME_CHARS].lstrip(".-")
     if name == call_id != "":
         return name
@@ -48,8 +48,8 @@ def recording_name(call_id: str) -> str:
 
 
 class Timeline:
-    """What happened in a call, one JSON object a line: `at_ms` in the recording's own time,
-    `kind`, and the fields of that kind. The first line is of kind `header`, the last `end`."""
+    """The events of a call, one JSON object per line: `at_ms` in the recording's time, `kind`, and
+    the fields of that kind. The first line has kind `header`, the last `end`."""
 
     def __init__(self, call_id: str, started_at: float) -> None:
         self.lines_dropped = 0
@@ -68,24 +68,23 @@ class Timeline:
         )
 
     def write(self, kind: str, at_ms: int, **fields: object) -> None:
-        """Add a line; costs microseconds. Raises TypeError for a field that JSON has no form of."""
+        """Add a line; takes microseconds. Raises TypeError for a field JSON cannot represent."""
         if len(self._lines) >= TIMELINE_LINES:
             self.lines_dropped += 1
             return
         record = {"at_ms": at_ms, "kind": kind, **fields}
         self._lines.append(json.dumps(record, ensure_ascii=False, separators=(",", ":")))
 
-    def take(self) -> bytes:
-        """All lines not taken yet. For the writer's thread."""
+    def read_lines(self) -> bytes:
+        """Return all lines not yet read, as UTF-8. For the writer's thread."""
         lines = [self._lines.popleft() for _ in range(len(self._lines))]
         return "".join(line + "\n" for line in lines).encode(errors="backslashreplace")
 
 
 class Recorder:
-    """The call's side of a recording, on the event loop. `started_at` is seconds since 1970.
+    """The recording as the call sees it, on the event loop. `started_at` is seconds since 1970.
 
-    One thread ticks and one other takes; between them stand only deques, whose appends and pops
-    are atomic.
+    One thread ticks and another reads; they share only deques, whose appends and pops are atomic.
     """
 
     def __init__(self, call_id: str, started_at: float) -> None:
@@ -93,24 +92,24 @@ class Recorder:
         self.timeline = Timeline(call_id, started_at)
         self.closed = False
         self.error: str | None = None
-        """Why the rest of the call is not recorded, set by the writer; None while all is well."""
+        """Why the rest of the call is not recorded, set by the writer; None without an error."""
         self.missed_ms = 0
-        """Sound lost to a full queue and written as silence."""
+        """Audio lost to a full queue and recorded as silence, in ms."""
         self._ticks = 0
         self._paused = False
-        # Ticks, and in their places the lengths of gaps in ticks.
+        # Ticks, interleaved with the lengths of gaps in ticks.
         self._queue: deque[Tick | int] = deque()
         self._gap = 0
         self._gap_left = 0
 
     @property
     def now_ms(self) -> int:
-        """Length of the recording so far: the timeline's present."""
+        """Length of the recording so far, in ms: the timeline's current time."""
         return self._ticks * PACKET_MS
 
     def tick(self, heard: Pcm, said: Pcm | None) -> None:
-        """20 ms pass: int16[320] heard, int16[480] said or None for silence. The arrays are kept,
-        not copied: they must not be written to afterwards."""
+        """Record 20 ms: int16[320] received, int16[480] sent or None for silence. The arrays are
+        kept by reference and must not be changed afterwards."""
         limit = QUEUE_TICKS // 2 if self._gap else QUEUE_TICKS
         if len(self._queue) >= limit:
             self._gap += 1
@@ -120,7 +119,7 @@ class Recorder:
             if self._paused:
                 self._queue.append(SILENCE)
             else:
-                self._queue.append((heard, SAID_NOTHING if said is None else said))
+                self._queue.append((heard, SENT_SILENCE if said is None else said))
         self._ticks += 1
 
     def _end_gap(self) -> None:
@@ -131,7 +130,7 @@ class Recorder:
             self._gap = 0
 
     def pause(self) -> None:
-        """Record silence on both channels from the next tick on, as for card numbers."""
+        """Record silence on both channels from the next tick on, e.g. for card numbers."""
         if not self._paused:
             self._paused = True
             self.timeline.write("pause", self.now_ms)
@@ -142,12 +141,12 @@ class Recorder:
             self.timeline.write("resume", self.now_ms)
 
     def close(self) -> None:
-        """The call is over: the writer finishes the files. No tick may follow."""
+        """End the recording: the writer finishes the files. No tick may follow."""
         self._end_gap()
         self.closed = True
 
-    def take(self, limit: int) -> list[Tick]:
-        """Up to `limit` ticks not taken yet, gaps filled with silence. For the writer's thread."""
+    def read_ticks(self, limit: int) -> list[Tick]:
+        """Return up to `limit` unread ticks, gaps filled with silence. For the writer's thread."""
         ticks: list[Tick] = []
         while len(ticks) < limit:
             if self._gap_left:
@@ -165,17 +164,18 @@ class Recorder:
 
 
 class StereoMixer:
-    """Ticks to interleaved stereo at 24 kHz, caller left, agent right."""
+    """Mixes ticks to interleaved stereo at 24 kHz, caller left, agent right."""
 
     def __init__(self) -> None:
-        # soxr gives its first sample late but not shifted, so said sound only has to wait for it.
-        # In int16 it would add dither: silence would not stay silent, nor small in the file.
+        # soxr gives its first sample late but not shifted, so the sent audio only has to wait for
+        # it. With int16 it would add dither, and silence would neither stay silent nor compress
+        # well.
         self._resampler = soxr.ResampleStream(RATE_IN, RECORDING_RATE, 1, "float32", "HQ")
         self._said = np.empty(0, np.int16)
 
     def mix(self, ticks: Sequence[Tick], last: bool = False) -> Pcm:
-        """int16[2 * n], left and right in turn. n may be less than the ticks' length, up to 30 ms,
-        until `last` brings the rest."""
+        """Return int16[2 * n], left and right interleaved. n may be up to 30 ms less than the ticks
+        given, until `last` flushes the rest."""
         heard = np.concatenate([np.empty(0, np.int16), *(tick[0] for tick in ticks)])
         left = self._resampler.resample_chunk(heard.astype(np.float32), last)
         said = np.concatenate([self._said, *(tick[1] for tick in ticks)])

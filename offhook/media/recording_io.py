@@ -1,7 +1,7 @@
-"""Recordings to disk: one thread for all calls of the process, Ogg Opus and JSON lines.
+"""Writes recordings to disk: one thread for all calls of the process, Ogg Opus and JSON lines.
 
-Pages reach the file system as they fill, so that the end of the process costs the last second or
-less. Nothing is synced to the platter: a power cut costs what the kernel had not written.
+Pages reach the file system as they fill, so a crash costs at most the last second. Nothing is
+fsynced: a power cut costs what the kernel had not written.
 """
 
 import os
@@ -18,20 +18,20 @@ from offhook.media.pcm import PACKET_MS, Pcm
 from offhook.media.recording import RECORDING_RATE, Recorder, StereoMixer, Tick, recording_name
 
 WRITE_INTERVAL_S = 0.4
-"""How long sound gathers before it is encoded and written."""
+"""Interval at which queued audio is encoded and written."""
 PAGE_MS = 200
-"""Sound in one Ogg page; the muxer keeps back one full page and the one that fills."""
-TICKS_PER_TURN = 50
-"""Ticks one recording may write before the others have their turn."""
+"""Audio in one Ogg page; the muxer holds one full page and the one being filled."""
+MAX_TICKS_PER_WRITE = 50
+"""Ticks one recording may write before the next gets its turn."""
 CLOSE_TIMEOUT_S = 5.0
 """How long `RecordingWriter.close` waits for the disk."""
 BITRATE = 40_000
 COMPLEXITY = 5
-"""Half the encoder's work of 10, and with the `audio` application the channels stay apart."""
+"""Half the encoder work of complexity 10; the `audio` application keeps the channels apart."""
 
 
 def _create(path: Path) -> FileIO:
-    """A new file that only we can read. Raises FileExistsError rather than follow or overwrite."""
+    """Create a file readable only by us. Raises FileExistsError rather than follow or overwrite."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     return FileIO(descriptor, "wb")
 
@@ -43,16 +43,15 @@ def _write_all(file: FileIO, data: bytes) -> None:
 
 
 def check_writable(directory: Path) -> None:
-    """Make the folder of recordings if it is not there. Raises OSError when nothing can be written
-    into it."""
+    """Create the recordings folder if it is missing. Raises OSError if it is not writable."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not os.access(directory, os.W_OK | os.X_OK):
         raise OSError(f"cannot write to {directory}")
 
 
 class _Pages:
-    """What FFmpeg writes pages to. An error is kept, not raised: what a callback raises comes out
-    of PyAV's next call in the same thread, which may be that of another recording."""
+    """The file object FFmpeg writes pages to. It stores errors instead of raising them: PyAV would
+    re-raise them from its next call in the thread, perhaps for another recording."""
 
     def __init__(self, path: Path) -> None:
         self.file = _create(path)
@@ -68,7 +67,7 @@ class _Pages:
 
 
 class OggOpusFile:
-    """Stereo at 24 kHz into a new Ogg Opus file (RFC 7845)."""
+    """Writes stereo at 24 kHz into a new Ogg Opus file (RFC 7845)."""
 
     def __init__(self, path: Path) -> None:
         self._pages = _Pages(path)
@@ -80,7 +79,7 @@ class OggOpusFile:
         self._written = 0
 
     def write(self, stereo: Pcm) -> None:
-        """Append int16[2 * n], left and right in turn. Raises OSError."""
+        """Append int16[2 * n], left and right interleaved. Raises OSError."""
         if not len(stereo):
             return
         frame = av.AudioFrame.from_ndarray(stereo.reshape(1, -1), format="s16", layout="stereo")
@@ -91,14 +90,14 @@ class OggOpusFile:
         self._check()
 
     def finish(self) -> None:
-        """Write what the encoder holds, and the last page. Raises OSError."""
+        """Flush the encoder, write the last page and close the file. Raises OSError."""
         self._container.mux(self._stream.encode(None))
         self._container.close()
         self._pages.file.close()
         self._check()
 
     def abandon(self) -> None:
-        """Leave the file as far as it is written."""
+        """Close the file with what has been written so far."""
         self._pages.file.close()
         self._container.close()
 
@@ -108,8 +107,7 @@ class OggOpusFile:
 
 
 class RecordingFiles:
-    """The disk's side of one Recorder: makes its two files and writes them, a turn at a time.
-    Raises OSError."""
+    """The two files of one Recorder, written a part at a time. Methods raise OSError."""
 
     def __init__(self, directory: Path, recorder: Recorder) -> None:
         name = recording_name(recorder.call_id)
@@ -124,12 +122,12 @@ class RecordingFiles:
             raise
         self._ticks = 0
 
-    def turn(self) -> bool:
-        """Write what is queued, at most TICKS_PER_TURN; True when there may be more."""
-        # Read before the ticks are taken: nothing follows what is queued once it is set.
+    def write_queued(self) -> bool:
+        """Write up to TICKS_PER_TURN queued ticks. Returns True if there may be more."""
+        # Read before the ticks: once it is set, nothing more is queued.
         closed = self.recorder.closed
-        ticks = self.recorder.take(TICKS_PER_TURN)
-        more = len(ticks) == TICKS_PER_TURN
+        ticks = self.recorder.read_ticks(MAX_TICKS_PER_WRITE)
+        more = len(ticks) == MAX_TICKS_PER_WRITE
         self._write(ticks, last=closed and not more)
         return more
 
@@ -139,7 +137,7 @@ class RecordingFiles:
         if last:
             self._sound.finish()
             self._end_timeline()
-        elif lines := self.recorder.timeline.take():
+        elif lines := self.recorder.timeline.read_lines():
             _write_all(self._timeline, lines)
 
     @property
@@ -148,14 +146,14 @@ class RecordingFiles:
 
     def _end_timeline(self) -> None:
         timeline = self.recorder.timeline
-        lines = timeline.take()
+        lines = timeline.read_lines()
         timeline.write(
             "end",
             self._ticks * PACKET_MS,
             missed_ms=self.recorder.missed_ms,
             lines_dropped=timeline.lines_dropped,
         )
-        _write_all(self._timeline, lines + timeline.take())
+        _write_all(self._timeline, lines + timeline.read_lines())
         self._timeline.close()
 
     def fail(self, error: Exception) -> None:
@@ -165,11 +163,11 @@ class RecordingFiles:
 
 
 class RecordingWriter:
-    """Writes all recordings of the process into `directory`, which is made if it is not there.
+    """Writes all recordings of the process into `directory`, creating it if missing.
 
-    A recording that fails, as on a full disk, ends alone: its recorder's `error` says why and the
-    call goes on. `on_failed` is told of it, by the thread that writes. A stalled disk stalls all of
-    them, each up to the bound of its queue.
+    A recording that fails, e.g. on a full disk, ends alone: its recorder's `error` says why and the
+    call continues. `on_failed` is then called from the writer's thread. A stalled disk stalls all
+    recordings, each up to the limit of its queue.
     """
 
     def __init__(self, directory: Path, on_failed: Callable[[], None] = lambda: None) -> None:
@@ -181,47 +179,48 @@ class RecordingWriter:
         self._thread.start()
 
     def open(self, call_id: str, started_at: float) -> Recorder:
-        """Begin NAME.ogg and NAME.jsonl; `started_at` is seconds since 1970. Raises OSError, and
-        FileExistsError when the call id was recorded before. Waits for the file system to make two
-        files, a millisecond where it is local."""
+        """Create NAME.ogg and NAME.jsonl; `started_at` is seconds since 1970. Raises OSError, and
+        FileExistsError if the call id was recorded before. Blocks while two files are created, a
+        millisecond on a local disk."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         recorder = Recorder(call_id, started_at)
         self._opened.put(RecordingFiles(self._directory, recorder))
         return recorder
 
     def close(self) -> None:
-        """Finish all recordings and end the thread. Waits for the disk: not for the event loop."""
+        """Finish all recordings and end the thread. Blocks on the disk, so not for the event
+        loop."""
         self._closing.set()
         self._thread.join(CLOSE_TIMEOUT_S)
         if self._thread.is_alive():
-            logger.error("recordings are not finished: the disk took over {} s", CLOSE_TIMEOUT_S)
+            logger.error("recordings are incomplete: the disk took over {} s", CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         recordings: list[RecordingFiles] = []
         while not self._closing.wait(WRITE_INTERVAL_S):
-            self._turns(recordings)
-        self._turns(recordings)
+            self._write_round(recordings)
+        self._write_round(recordings)
         for recording in recordings:
             recording.recorder.close()
-        self._turns(recordings)
+        self._write_round(recordings)
 
-    def _turns(self, recordings: list[RecordingFiles]) -> None:
-        """Write all that is queued, the recordings taking turns; drop those that are done."""
+    def _write_round(self, recordings: list[RecordingFiles]) -> None:
+        """Write everything queued, the recordings taking turns; drop those that are done."""
         while not self._opened.empty():
             recordings.append(self._opened.get())
         waiting = list(recordings)
         while waiting:
-            waiting = [recording for recording in waiting if self._turn(recording)]
+            waiting = [recording for recording in waiting if self._write_recording(recording)]
         recordings[:] = [
             recording
             for recording in recordings
             if not recording.finished and recording.recorder.error is None
         ]
 
-    def _turn(self, recording: RecordingFiles) -> bool:
+    def _write_recording(self, recording: RecordingFiles) -> bool:
         try:
-            return recording.turn()
-        # Whatever it is, it must not end the recordings of the other calls.
+            return recording.write_queued()
+        # A failure of any kind must not end the recordings of other calls.
         except Exception as error:
             logger.exception("recording of call {} failed", recording.recorder.call_id)
             recording.fail(error)

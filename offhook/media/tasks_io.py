@@ -1,4 +1,4 @@
-"""Tasks and who owns them."""
+"""Background tasks and their owner."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -6,8 +6,8 @@ from typing import Any
 
 
 class TaskSet(set[asyncio.Task[Any]]):
-    """Tasks of one owner, who closes it. A task that is done leaves it by itself; one that fails
-    does not end the others, as it would in a TaskGroup."""
+    """The tasks of one owner, who must close it. A finished task removes itself; unlike in a
+    TaskGroup, one that fails does not cancel the others."""
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = asyncio.create_task(work, name=name)
@@ -16,7 +16,7 @@ class TaskSet(set[asyncio.Task[Any]]):
         return task
 
     async def close(self) -> None:
-        """Cancels what still runs and waits until it has ended."""
+        """Cancel the running tasks and wait until they have ended."""
         for task in self:
             task.cancel()
         await asyncio.gather(*self, return_exceptions=True)

@@ -1,7 +1,7 @@
-"""Tones of the telephone network as 24 kHz PCM: how a call goes on (ITU-T E.180), and keys (Q.23).
+"""Tones of the telephone network as 24 kHz PCM: call progress (ITU-T E.180) and DTMF (Q.23).
 
-Frequencies and cadences are those of North America and of the plan that most of Europe shares;
-networks differ by some milliseconds and all are understood.
+Frequencies and cadences are those of North America and of the plan most of Europe shares; networks
+differ by some milliseconds, and all are understood.
 """
 
 from collections.abc import Iterator
@@ -10,18 +10,18 @@ from functools import cache
 
 import numpy as np
 
-from offhook.media.dtmf import TONE_TICKS, KeyTick
+from offhook.media.dtmf import TONE_TICKS, DtmfTick
 from offhook.media.pcm import PACKET_MS, RATE_OUT, SAMPLES_OUT, Pcm
 
 FULL_SCALE_DBM0 = 3.14
-"""dBm0 of a sine that just reaches full scale (ITU-T G.711)."""
+"""Level in dBm0 of a full-scale sine (ITU-T G.711)."""
 TONE_DBM0 = -10.0
-"""Of the whole of a tone (E.180 §2: -10 ± 5)."""
+"""Total level of a call progress tone (E.180 §2: -10 ± 5)."""
 LOW_DBM0 = -9.0
 HIGH_DBM0 = -7.0
-"""Of a key's two tones: the higher one is louder, for lines lose more of it (ITU-T Q.23, Q.24)."""
+"""Levels of a digit's two tones; lines attenuate the higher one more (ITU-T Q.23, Q.24)."""
 RAMP_SAMPLES = RATE_OUT * 3 // 1000
-"""A tone rises and falls within 3 ms, lest it click; receivers allow for 5 (ITU-T Q.24)."""
+"""Tones fade in and out over 3 ms to avoid clicks; receivers allow for 5 (ITU-T Q.24)."""
 
 ROWS = (697, 770, 852, 941)
 COLUMNS = (1209, 1336, 1477, 1633)
@@ -30,7 +30,7 @@ _KEYS = "123A456B789C*0#D"
 
 @dataclass(frozen=True)
 class Segment:
-    """Frequencies in Hz that sound together for `ms`, a multiple of 10; none: silence."""
+    """Frequencies in Hz that sound together for `ms`, a multiple of 10; none is silence."""
 
     frequencies: tuple[int, ...]
     ms: int
@@ -41,14 +41,14 @@ Cadence = tuple[Segment, ...]
 
 @dataclass(frozen=True)
 class Tones:
-    """A network's tones; each goes round for as long as it is played."""
+    """A network's call progress tones; each repeats for as long as it is played."""
 
     ringback: Cadence
     busy: Cadence
     congestion: Cadence
-    """No line is free, also called reorder."""
+    """No circuit is available; also called reorder."""
     special_information: Cadence
-    """Before a recorded message: the call cannot be completed."""
+    """Played before a recorded message: the call cannot be completed."""
 
 
 def _cadence(frequencies: tuple[int, ...], on_ms: int, off_ms: int) -> Cadence:
@@ -74,7 +74,7 @@ EU = Tones(
 
 
 def _sines(levels: dict[int, float], samples: int) -> Pcm:
-    """Sines of dBm0 by Hz, rising and falling at the ends."""
+    """The sum of sines, given as level in dBm0 by frequency in Hz, with faded ends."""
     at = np.arange(samples) / RATE_OUT
     sound = np.zeros(samples)
     for frequency, level in levels.items():
@@ -87,8 +87,8 @@ def _sines(levels: dict[int, float], samples: int) -> Pcm:
 
 
 @cache
-def _round(cadence: Cadence) -> Pcm:
-    """Once through a cadence."""
+def _repetition(cadence: Cadence) -> Pcm:
+    """One repetition of a cadence."""
     segments = []
     for segment in cadence:
         share = 10 * np.log10(max(1, len(segment.frequencies)))
@@ -98,8 +98,8 @@ def _round(cadence: Cadence) -> Pcm:
 
 
 def play(cadence: Cadence) -> Iterator[Pcm]:
-    """The tone from its beginning, 20 ms (480 samples) at a time, without end."""
-    sound = _round(cadence)
+    """Yield the tone from its beginning, 20 ms (480 samples) at a time, without end."""
+    sound = _repetition(cadence)
     position = 0
     while True:
         yield np.take(sound, np.arange(position, position + SAMPLES_OUT), mode="wrap")
@@ -107,15 +107,15 @@ def play(cadence: Cadence) -> Iterator[Pcm]:
 
 
 @cache
-def _key(digit: str) -> Pcm:
+def _digit_tones(digit: str) -> Pcm:
     row, column = divmod(_KEYS.index(digit), 4)
     levels = {ROWS[row]: LOW_DBM0, COLUMNS[column]: HIGH_DBM0}
     return _sines(levels, TONE_TICKS * RATE_OUT * PACKET_MS // 1000)
 
 
-def dtmf(key: KeyTick) -> Pcm | None:
-    """These 20 ms of a key's tones; None in the pause after them."""
+def dtmf(key: DtmfTick) -> Pcm | None:
+    """Return this tick of a digit's tones, 480 samples; None in the silence after them."""
     if key.tick >= TONE_TICKS:
         return None
     start = key.tick * SAMPLES_OUT
-    return _key(key.digit)[start : start + SAMPLES_OUT]
+    return _digit_tones(key.digit)[start : start + SAMPLES_OUT]

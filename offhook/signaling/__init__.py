@@ -1,1 +1,1 @@
-"""WebRTC signalling: SmallWebRTC offers, the peer, RTVI on the data channel."""
+"""WebRTC: the peer connection, SmallWebRTC signalling and the RTVI data channel."""

@@ -1,10 +1,10 @@
-"""A WebRTC peer as a Leg: ICE, DTLS, SRTP, SDP and the data channel by aiortc, the sound by us.
+"""A WebRTC peer as a leg: aiortc does ICE, DTLS, SRTP, SDP and the data channel, we do the audio.
 
-aiortc's own audio path (a thread a receiver, a task a sender, a jitter buffer that never recovers)
-is not started: its `RTCRtpSender.send` and `RTCRtpReceiver.receive` are replaced on the instances,
-and RTP is taken from the ICE connection the moment the datagram arrives. This leans on private
-names of aiortc 1.16.0 and aioice 0.13.0; both are pinned, and tests/signaling/test_peer.py fails
-when they move.
+aiortc's own audio path (a thread per receiver, a task per sender, a jitter buffer that never
+recovers) is not started: `RTCRtpSender.send` and `RTCRtpReceiver.receive` are replaced on the
+instances, and RTP is taken from the ICE connection as the datagrams arrive. This relies on private
+names of aiortc 1.16.0 and aioice 0.13.0; both are pinned, and tests/signaling/test_peer.py fails if
+they change.
 """
 
 import asyncio
@@ -41,35 +41,32 @@ from offhook.media.end_reason import End
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
 
 CONNECT_TIMEOUT_S = 15
-"""From the answer to a connected peer. Browsers take a second, or five behind a slow TURN server; a
-peer that has not come by then holds a line for nothing."""
+"""From the answer to a connected peer: a second for browsers, five behind a slow TURN server."""
 PING_TIMEOUT_S = 15
-"""The web client pings every second on the data channel. Stock servers mute the agent after 3 s
-without one, which a backgrounded tab easily reaches; ours ends the call, so it waits for as long as
-a browser takes to notice a dead path and come back (Chromium: 7 s). Media that keeps flowing counts
-as a sign of life too."""
+"""The web client pings every second on the data channel. Other servers mute the agent after 3 s
+without a ping, which a backgrounded tab easily reaches; ours ends the call, after the time a
+browser takes to recover from a dead path (Chromium: 7 s). Received media counts as well."""
 SCTP_PAYLOAD_BYTES = 1100
-"""aiortc's 1200 makes datagrams of 1305 bytes, which stall on paths with an MTU of 1280
-(IPv6 tunnels, VPNs)."""
+"""aiortc's 1200 makes datagrams of 1305 bytes, lost where the MTU is 1280 (IPv6 tunnels, VPNs)."""
 MESSAGE_BACKLOG = 64
-"""Messages kept while the data channel is not open yet; the oldest are dropped beyond that."""
+"""Messages kept until the data channel opens; the oldest are dropped beyond that."""
 CHANNEL_BUFFER_BYTES = 256 * 1024
-"""A peer that stops reading its data channel gets no more messages beyond this."""
-GOODBYE_S = 0.3
-"""How long hanging up waits for messages that are still to be sent."""
-SDP_LINES = 1000
-MEDIA_LIMIT = 8
-CANDIDATES_LIMIT = 128
-"""Bounds of a session description; a browser sends some 200 lines, 3 m-lines and 20 candidates.
-aiortc takes seconds of the event loop for thousands, and opens a socket for every m-line."""
+"""Messages are dropped beyond this while the peer does not read its data channel."""
+FLUSH_TIMEOUT_S = 0.3
+"""How long hanging up waits for messages still to be sent."""
+MAX_SDP_LINES = 1000
+MAX_MEDIA_SECTIONS = 8
+MAX_CANDIDATES = 128
+"""Limits of a session description; a browser sends about 200 lines, 3 m-lines and 20 candidates.
+aiortc blocks the event loop for seconds on thousands, and opens a socket for every m-line."""
 
 PONG = json.dumps({"type": "pong"})
-"""Answers each ping, so that the far end notices a dead line as soon as we do. Stock clients ignore
-JSON without RTVI's label."""
+"""Answer to a ping, which lets the client detect a dead connection. Stock clients ignore JSON
+without RTVI's label."""
 TELEPHONE_EVENT = "audio/telephone-event"
 TELEPHONE_EVENTS = {48_000: 110, 8_000: 101}
-"""Clock rates in Hz of key presses beside the sound (RFC 4733), with the payload types that we
-offer them by. Chromium and Firefox offer 8 kHz beside Opus; Chromium 48 kHz too."""
+"""Clock rates in Hz of telephone events (RFC 4733), and the payload types we offer them with.
+Chromium and Firefox offer 8 kHz beside Opus; Chromium 48 kHz too."""
 
 aiortc.rtcsctptransport.USERDATA_MAX_LENGTH = SCTP_PAYLOAD_BYTES
 aiortc.codecs.CODECS["audio"] += [
@@ -79,14 +76,14 @@ aiortc.codecs.CODECS["audio"] += [
 
 
 class OfferError(ValueError):
-    """The session description cannot be answered; the message says why in SDP's terms."""
+    """The session description cannot be answered; the message says why in SDP terms."""
 
 
 def use_addresses(addresses: Sequence[str]) -> None:
     """Offer exactly these local addresses as ICE host candidates, process-wide.
 
-    aioice offers every interface but loopback; a server told to stay on loopback, or one behind
-    several networks, wants to say which.
+    aioice offers every interface but loopback, which is wrong for a server bound to loopback or to
+    one of several networks.
     """
 
     def host_addresses(use_ipv4: bool, use_ipv6: bool) -> list[str]:
@@ -99,13 +96,13 @@ _malformed_stun: list[Callable[[], None]] = []
 
 
 def on_malformed_stun(count: Callable[[], None]) -> None:
-    """`count` is called for every datagram that anybody sent to a port of ours and that is no STUN
-    message, though its first bytes say so. The last who asked is told."""
+    """Call `count` for every datagram on our ports that looks like STUN but cannot be parsed. Only
+    the last callback registered is called."""
     _malformed_stun[:] = [count]
 
 
 def _guard_stun() -> None:
-    """Let no datagram raise out of aioice, which would be a traceback for each of them."""
+    """Keep aioice from raising on malformed datagrams, which would log a traceback for each."""
     received = aioice.ice.StunProtocol.datagram_received
 
     def datagram_received(
@@ -113,7 +110,7 @@ def _guard_stun() -> None:
     ) -> None:
         try:
             received(self, data, addr)
-        except Exception as error:  # struct.error, KeyError, …: whatever a parser stumbles over
+        except Exception as error:  # struct.error, KeyError, …: whatever the parser raises
             for count in _malformed_stun:
                 count()
             logger.warning("x malformed STUN from {}:{}: {}", addr[0], addr[1], _reason(error))
@@ -125,7 +122,7 @@ _guard_stun()
 
 
 class _SilentTrack(MediaStreamTrack):
-    """Stands in the SDP for the sound that the leg sends itself; nobody reads it."""
+    """A placeholder track for the SDP: the leg sends its own audio, and this is never read."""
 
     kind = "audio"
 
@@ -153,7 +150,7 @@ def _encoder(name: str, opus: OpusSettings) -> Encoder:
 
 
 def _with_opus_parameters(sdp: str) -> str:
-    """Ask the far end for in-band FEC and mono speech (RFC 7587 §6.1); aiortc writes no fmtp."""
+    """Ask the far end for in-band FEC and mono (RFC 7587 §6.1); aiortc writes no fmtp."""
 
     def add(match: re.Match[str]) -> str:
         return f"{match[0]}a=fmtp:{match[1]} minptime=10;useinbandfec=1;stereo=0\r\n"
@@ -162,17 +159,17 @@ def _with_opus_parameters(sdp: str) -> str:
 
 
 def _check(sdp: str) -> None:
-    """Refuse what aiortc would stumble over half way. Raises ValueError."""
-    if len(sdp.splitlines()) > SDP_LINES:
-        raise ValueError(f"more than {SDP_LINES} lines")
+    """Reject session descriptions that aiortc would fail on half-way. Raises ValueError."""
+    if len(sdp.splitlines()) > MAX_SDP_LINES:
+        raise ValueError(f"more than {MAX_SDP_LINES} lines")
     description = SessionDescription.parse(sdp)
     media = [m for m in description.media if m.kind in ("audio", "video", "application")]
-    if len(media) > MEDIA_LIMIT:
-        raise ValueError(f"more than {MEDIA_LIMIT} m-lines")
+    if len(media) > MAX_MEDIA_SECTIONS:
+        raise ValueError(f"more than {MAX_MEDIA_SECTIONS} m-lines")
     if not any(m.kind == "audio" for m in media):
-        raise ValueError("there is no audio m-line")
-    if sum(len(m.ice_candidates) for m in media) > CANDIDATES_LIMIT:
-        raise ValueError(f"more than {CANDIDATES_LIMIT} ICE candidates")
+        raise ValueError("no audio m-line")
+    if sum(len(m.ice_candidates) for m in media) > MAX_CANDIDATES:
+        raise ValueError(f"more than {MAX_CANDIDATES} ICE candidates")
     mids = {m.rtp.muxId for m in media}
     for group in description.group:
         if group.semantic == "BUNDLE" and not mids.issuperset(group.items[:1]):
@@ -184,12 +181,12 @@ def _is_event(codec: RTCRtpCodecParameters) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """An assertion of aiortc's has no words of its own."""
+    """The exception's message, or its type if it has none, as an assertion of aiortc's."""
     return str(error) or type(error).__name__
 
 
 class PeerLeg(RtpLeg):
-    """One WebRTC peer, on either side of the offer."""
+    """One WebRTC peer, as offerer or answerer."""
 
     def __init__(
         self,
@@ -202,15 +199,15 @@ class PeerLeg(RtpLeg):
         self._opus = opus or OpusSettings()
         self._pc = RTCPeerConnection(RTCConfiguration(iceServers=list(ice_servers)))
         self.remote = ""
-        """The IP address that the offer came from."""
+        """IP address the offer came from."""
         self._channel: RTCDataChannel | None = None
         self._backlog: list[str] = []
         self._trickled = 0
         self._alive_at = 0.0
-        """When the peer connected or pinged last."""
+        """When the peer connected or last pinged."""
         self._ping_timeout = ping_timeout
-        self._watch: asyncio.Task[None] | None = None
-        self._goodbye: asyncio.Task[None] | None = None
+        self._monitor_task: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._srtp_out: pylibsrtp.Session | None = None
         self._datagram_out: Callable[[bytes], None] = lambda data: None
         self._pc.on("datachannel", self._use_channel)
@@ -219,31 +216,31 @@ class PeerLeg(RtpLeg):
     # --- offer and answer ---
 
     async def answer(self, sdp: str) -> str:
-        """Answer an offer, first or renewed, with our SDP. Raises OfferError."""
-        if len(self._pc.getTransceivers()) > MEDIA_LIMIT:
-            raise OfferError(f"more than {MEDIA_LIMIT} m-lines were offered so far")
+        """Answer an offer, initial or renegotiated, with our SDP. Raises OfferError."""
+        if len(self._pc.getTransceivers()) > MAX_MEDIA_SECTIONS:
+            raise OfferError(f"more than {MAX_MEDIA_SECTIONS} m-lines have been offered")
         try:
             _check(sdp)
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
             self._prepare_media()
             await self._pc.setLocalDescription(await self._pc.createAnswer())
-        except Exception as error:  # aiortc raises what it stumbles over: any type
+        except Exception as error:  # aiortc raises exceptions of any type
             raise OfferError(f"cannot answer the offer: {_reason(error)}") from error
-        if self._watch is None:
-            self._watch = asyncio.create_task(self._keep_watch(), name=f"watch {self.call_id}")
+        if self._monitor_task is None:
+            self._monitor_task = asyncio.create_task(self._monitor(), name=f"watch {self.call_id}")
         return _with_opus_parameters(self._pc.localDescription.sdp)
 
     async def offer(self) -> str:
-        """Offer audio and the data channel "chat", as a web client does."""
+        """Offer audio and the data channel "chat", as a web client does. Returns our SDP."""
         self._pc.addTransceiver("audio", direction="sendrecv")
         self._use_channel(self._pc.createDataChannel("chat"))
         self._prepare_media()
         await self._pc.setLocalDescription(await self._pc.createOffer())
-        self._watch = asyncio.create_task(self._keep_watch(), name=f"watch {self.call_id}")
+        self._monitor_task = asyncio.create_task(self._monitor(), name=f"watch {self.call_id}")
         return _with_opus_parameters(self._pc.localDescription.sdp)
 
     async def accept(self, sdp: str) -> None:
-        """Take the far end's answer to our offer. Raises OfferError."""
+        """Apply the far end's answer to our offer. Raises OfferError."""
         try:
             _check(sdp)
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "answer"))
@@ -251,10 +248,10 @@ class PeerLeg(RtpLeg):
             raise OfferError(f"cannot use the answer: {_reason(error)}") from error
 
     async def add_candidate(self, candidate: str, mid: str | None, index: int | None) -> None:
-        """Take a trickled candidate; an empty one ends them (RFC 8840 §4.4). Raises OfferError."""
+        """Add a trickled candidate; an empty one ends them (RFC 8840 §4.4). Raises OfferError."""
         self._trickled += 1
-        if self._trickled > CANDIDATES_LIMIT:
-            raise OfferError(f"more than {CANDIDATES_LIMIT} ICE candidates")
+        if self._trickled > MAX_CANDIDATES:
+            raise OfferError(f"more than {MAX_CANDIDATES} ICE candidates")
         parsed = None
         try:
             if candidate:
@@ -266,10 +263,10 @@ class PeerLeg(RtpLeg):
             raise OfferError(message) from error
 
     def _prepare_media(self) -> None:
-        """Put our sound in place of aiortc's on the first audio m-line; answer others inactive."""
+        """Use our audio in place of aiortc's on the first audio m-line; make others inactive."""
         audio = None
         for transceiver in self._pc.getTransceivers():
-            if transceiver._offerDirection is None:  # unsaid is sendrecv (RFC 8866 §6.7)
+            if transceiver._offerDirection is None:  # sendrecv is the default (RFC 8866 §6.7)
                 transceiver._offerDirection = "sendrecv"
             if transceiver.kind == "audio" and audio is None:
                 audio = transceiver
@@ -288,7 +285,7 @@ class PeerLeg(RtpLeg):
     # --- media ---
 
     def _starter(self, audio: RTCRtpTransceiver | None) -> Callable[[Any], Awaitable[None]]:
-        """What aiortc calls in place of starting its own sender or receiver."""
+        """The coroutine aiortc calls instead of starting its own sender or receiver."""
 
         async def start(parameters: Any) -> None:
             if audio is not None:
@@ -297,8 +294,8 @@ class PeerLeg(RtpLeg):
         return start
 
     def _start_media(self, transceiver: RTCRtpTransceiver) -> None:
-        """DTLS is up: open the sound on the negotiated codecs. aiortc calls this once for each
-        direction and again after a renegotiation."""
+        """Start the audio with the negotiated codecs once DTLS is up. aiortc calls this once per
+        direction, and again after a renegotiation."""
         dtls = transceiver.receiver.transport
         self._srtp_out = dtls._tx_srtp
         codecs = [c for c in transceiver._codecs if not _is_event(c)]
@@ -318,10 +315,10 @@ class PeerLeg(RtpLeg):
             events_out=min(events.items(), key=lambda e: e[1] != clock_rate, default=None),
         )
         self._open(format, ssrc=transceiver.sender._ssrc, now=monotonic())
-        self._take_datagrams(dtls)
+        self._intercept_datagrams(dtls)
 
-    def _take_datagrams(self, dtls: Any) -> None:
-        """Take SRTP off the ICE connection before aiortc queues it; send past its queue too."""
+    def _intercept_datagrams(self, dtls: Any) -> None:
+        """Intercept SRTP on the ICE connection before aiortc queues it, and send past its queue."""
         ice = dtls.transport._connection
         srtp_in: pylibsrtp.Session = dtls._rx_srtp
         queue = ice.data_received
@@ -410,8 +407,8 @@ class PeerLeg(RtpLeg):
         elif state == "closed":
             self.close(End.CALLER_HUNG_UP)
 
-    async def _keep_watch(self) -> None:
-        """Notice a peer that never connects, or that vanished without a word."""
+    async def _monitor(self) -> None:
+        """Close the leg if the peer never connects or disappears."""
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self.until_connected()
@@ -425,24 +422,24 @@ class PeerLeg(RtpLeg):
                 self.close(End.NOTHING_HEARD)
 
     async def hang_up(self, reason: str) -> None:
-        """Say goodbye (last messages, RTCP BYE, DTLS close) and free everything. Idempotent."""
+        """Send pending messages and an RTCP BYE, close DTLS and free everything. Idempotent."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GOODBYE_S):
+            async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 while self._unsent_messages():
                     await asyncio.sleep(0.01)
         if self._opened and self.connected and self.closed is None:
             self.send_bye(monotonic())
         self.close(reason)
-        if self._goodbye is None:
-            self._goodbye = asyncio.create_task(self._free(), name=f"goodbye {self.call_id}")
-        await asyncio.shield(self._goodbye)
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._free(), name=f"goodbye {self.call_id}")
+        await asyncio.shield(self._closing)
 
     async def _free(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
+        if self._monitor_task is not None:
+            self._monitor_task.cancel()
+            await asyncio.gather(self._monitor_task, return_exceptions=True)
         try:
             await self._pc.close()
-        except Exception as error:  # aiortc stumbles over what an offer it refused left behind
+        except Exception as error:  # aiortc may fail on the remains of an offer it refused
             logger.debug("{}: closing the peer: {}", self.call_id, _reason(error))
         self._datagram_out = lambda data: None

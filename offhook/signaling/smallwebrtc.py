@@ -1,4 +1,4 @@
-"""The SmallWebRTC signalling of Pipecat clients: JSON bodies in, values out.
+"""SmallWebRTC signalling as Pipecat clients use it: JSON bodies in, values out.
 
 `POST /start`, `POST` and `PATCH /api/offer`, as @pipecat-ai/small-webrtc-transport sends them.
 """
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_BODY_BYTES = 256 * 1024
-"""A session description with video and hundreds of candidates stays below a tenth of this."""
+"""A session description with video and hundreds of candidates is under a tenth of this."""
 MAX_CANDIDATES = 64
-"""Candidates in one request; a client sends a handful."""
+"""Limit of candidates in one request; a client sends a handful."""
 
 
 class RequestError(ValueError):
@@ -21,16 +21,16 @@ class RequestError(ValueError):
 class Offer:
     sdp: str
     pc_id: str | None
-    """The peer connection to renegotiate, or None for a new call."""
+    """The peer connection to renegotiate; None for a new call."""
     restart_pc: bool
-    """Build a new peer connection for the same call."""
+    """Create a new peer connection for the same call."""
     request_data: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Candidate:
     candidate: str
-    """Empty: no more candidates (RFC 8840 §4.4)."""
+    """Empty if there are no more candidates (RFC 8840 §4.4)."""
     sdp_mid: str | None
     sdp_mline_index: int | None
 
@@ -51,7 +51,7 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"the body is not JSON: {error}") from error
+        raise RequestError(f"the body is not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise RequestError("the body is not a JSON object")
     return value
@@ -75,7 +75,7 @@ def _required(value: dict[str, Any], name: str, kind: type) -> Any:
 
 
 def parse_offer(body: bytes) -> Offer:
-    """The body of `POST /api/offer`. Raises RequestError."""
+    """Parse the body of `POST /api/offer`. Raises RequestError."""
     value = _object(body)
     if _required(value, "type", str) != "offer":
         raise RequestError("type is not 'offer'")
@@ -89,7 +89,7 @@ def parse_offer(body: bytes) -> Offer:
 
 
 def parse_candidates(body: bytes) -> Candidates:
-    """The body of `PATCH /api/offer`. Raises RequestError."""
+    """Parse the body of `PATCH /api/offer`. Raises RequestError."""
     value = _object(body)
     listed = _required(value, "candidates", list)
     if len(listed) > MAX_CANDIDATES:
@@ -108,7 +108,7 @@ def _candidate(value: Any) -> Candidate:
 
 
 def parse_start(body: bytes) -> Start:
-    """The body of `POST /start`, which may be empty. Raises RequestError."""
+    """Parse the body of `POST /start`, which may be empty. Raises RequestError."""
     value = _object(body or b"{}")
     return Start(
         _field(value, "enableDefaultIceServers", bool, False), _field(value, "body", dict, {})

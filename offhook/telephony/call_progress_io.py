@@ -1,37 +1,37 @@
-"""How a call goes, from dialling to its end, for whoever looks then or later."""
+"""The progress of a call, from dialling to its end."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["dialing", "ringing", "early_media", "answered", "ended"]
+CallState = Literal["dialing", "ringing", "early_media", "answered", "ended"]
 
-PROGRESS_KEPT = 64
-"""Of one call, for who asks late, and in the queue of each reader; the oldest are forgotten."""
+MAX_HISTORY = 64
+"""States kept of one call for late readers, and in each reader's queue; the oldest are dropped."""
 
 
 class DialError(RuntimeError):
-    """The call was not made or not taken; the message says why in plain words."""
+    """The call could not be placed or was not answered; the message says why."""
 
     def __init__(self, status: int, reason: str) -> None:
-        """`status`: of SIP, 0 where it never got so far."""
+        """`status`: SIP status; 0 if no response was received."""
         super().__init__(reason)
         self.status = status
 
 
 @dataclass(frozen=True)
 class CallProgress:
-    """Where a call is now."""
+    """The state of a call at one moment."""
 
-    state: State
+    state: CallState
     status: int = 0
-    """Of SIP, or what says the same in SIP; 0 without one."""
+    """SIP status or its equivalent; 0 if there is none."""
     reason: str = ""
 
 
 class CallHistory:
-    """Every state of one call so far, the last PROGRESS_KEPT of them."""
+    """The states of one call so far, at most MAX_HISTORY."""
 
     def __init__(self) -> None:
         self._past = [CallProgress("dialing")]
@@ -42,21 +42,21 @@ class CallHistory:
         return tuple(self._past)
 
     @property
-    def state(self) -> State:
+    def state(self) -> CallState:
         return self._past[-1].state
 
     def add(self, progress: CallProgress) -> None:
-        """Nothing may follow "ended"."""
+        """Append a state. Nothing may follow "ended"."""
         self._past.append(progress)
-        del self._past[:-PROGRESS_KEPT]
+        del self._past[:-MAX_HISTORY]
         for queue in self._readers:
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(progress)
 
     async def events(self) -> AsyncGenerator[CallProgress, None]:
-        """Every state from the beginning on, until it ended."""
-        queue: asyncio.Queue[CallProgress] = asyncio.Queue(PROGRESS_KEPT)
+        """Yield every state from the beginning until the call has ended."""
+        queue: asyncio.Queue[CallProgress] = asyncio.Queue(MAX_HISTORY)
         for progress in self._past:
             queue.put_nowait(progress)
         self._readers.add(queue)

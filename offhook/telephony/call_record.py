@@ -1,4 +1,4 @@
-"""What is written down about a call when it is over: one line of JSON."""
+"""The record of a finished call: one line of JSON."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -10,11 +10,11 @@ EndedBy = Literal["local", "remote", "timeout", "transport"]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One INVITE of ours, and what came of it."""
+    """One INVITE we sent, and its outcome."""
 
     sip_call_id: str
     server: str
-    """host:port, and the transport."""
+    """host:port and transport."""
     media: str
     """The profile offered: RTP/AVP, RTP/SAVP, UDP/TLS/RTP/SAVP."""
     status: int
@@ -23,65 +23,64 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One call, ended. Times of day are ISO 8601 strings."""
+    """The record of one finished call. Times of day are ISO 8601 strings."""
 
     call_id: str
-    """Ours, as in the log."""
+    """Our id, as in the log."""
     edge: str
-    """How it came or went: "sip", "twilio"."""
+    """"sip", or the carrier: "twilio"."""
     remote_call_id: str
-    """The other side's name for it: SIP's Call-ID, Twilio's call SID."""
+    """The other side's id: the SIP Call-ID, Twilio's call SID."""
     direction: Literal["inbound", "outbound"]
     started: str
-    """When the INVITE, or the carrier's request, came or was sent."""
+    """When the INVITE, or the carrier's request, was received or sent."""
     ended: str
     end_reason: str
-    """In words."""
+    """Why the call ended, as a sentence."""
     ended_by: EndedBy
     status: int
-    """The final response to the INVITE, or what says the same of a carrier's call; 0 when there
-    was none."""
+    """The final response to the INVITE, or a carrier's equivalent; 0 if there was none."""
     answered: str | None = None
     duration_seconds: float = 0.0
     """From the answer to the end."""
     setup_ms: float | None = None
-    """From the INVITE to the answer; None when there was none."""
+    """From the INVITE to the answer; None if it was not answered."""
     trunk: str = ""
-    """Or the carrier's name."""
+    """Trunk, or the carrier's name."""
     caller: str = ""
     called: str = ""
     agent: str = ""
     transport: str = ""
-    """SIP's."""
+    """SIP transport."""
     codec: str = ""
-    """"" when no media was agreed on."""
+    """Empty if no media was negotiated."""
     srtp: str = ""
-    """The suite, "" for plain RTP."""
+    """SRTP suite; "" for plain RTP."""
     packets_sent: int = 0
     packets_received: int = 0
     packets_lost: int = 0
     jitter_ms: float = 0.0
     mos: float | None = None
-    """1..5, as estimated; None when nothing was received."""
+    """Estimated, 1..5; None if nothing was received."""
     transferred_to: str = ""
     attempts: tuple[Attempt, ...] = ()
-    """Of a call that we placed, in order: more than one where a server was not there, or wanted
-    other media."""
+    """Attempts of an outbound call, in order: several if a server failed or required other
+    media."""
 
     def as_dict(self) -> dict[str, object]:
-        """As JSON can hold it, whatever the peer called itself."""
+        """Return the record as JSON-compatible values."""
         return {
             name: _rounded(value) if isinstance(value, float) else _readable(value)
             for name, value in asdict(self).items()
         }
 
     def line(self) -> str:
-        """JSON in ASCII without a line break."""
+        """Return the record as one line of ASCII JSON."""
         return json.dumps(self.as_dict(), allow_nan=False)
 
 
 def wall_clock() -> str:
-    """Now, as records have it."""
+    """Return the current time as records give it: ISO 8601, UTC, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -90,7 +89,7 @@ def _rounded(value: float) -> float:
 
 
 def _readable(value: object) -> object:
-    """Bytes of a peer that are no UTF-8 (surrogates in our strings) are not JSON either."""
+    """Replace a peer's bytes that are not UTF-8 (surrogates here): JSON cannot hold them."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):

@@ -24,7 +24,7 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import MessageError, Request, parse_message, respond
 from offhook.telephony.sip.trunks.registration import MAX_TARGETS, Registration
 from offhook.telephony.sip.trunks.trunks import Route, SipSettings, Trunk
-from offhook.telephony.sip.user_agent import LOCATED_LIMIT, LOOKUPS_LIMIT, STALE_ALARMS
+from offhook.telephony.sip.user_agent import MAX_LOCATED, MAX_LOOKUPS, STALE_ALARMS
 from tests.fuzz.damage import damage, twist
 from tests.fuzz.desk import Desk
 from tests.fuzz.leftovers import sizes
@@ -51,17 +51,17 @@ CACHES = {
     ".access._rate_limiter._sources": MAX_SOURCES,
     ".access._rate_limiter._offenders": MAX_OFFENDERS,
     ".access._digest._used": MAX_NONCES,
-    "._located": LOCATED_LIMIT,
-    "._looked_up": LOOKUPS_LIMIT,
+    "._located": MAX_LOCATED,
+    "._looked_up": MAX_LOOKUPS,
     ".upkeep._registrations[]._digest._nonces": MAX_REALMS,
     ".upkeep._registrations[]._digest._chains": MAX_CHAINS,
     ".upkeep._registrations[]._digest._chains[].answered": MAX_REALMS,
     ".upkeep._registrations[]._tried": MAX_TARGETS,
     ".upkeep._registrations[]._busy_until": MAX_TARGETS,
-    ".upkeep._told": 1,
-    ".upkeep._told_of": 1,
-    "._due": STALE_ALARMS,
-    "._large._silent_until": 2,
+    ".upkeep._reported": 1,
+    ".upkeep._reported_states": 1,
+    "._wake_ups": STALE_ALARMS,
+    "._large._without_tcp_until": 2,
     ".counts.requests": 16,
     ".counts.responses": 6,
 }
@@ -268,12 +268,12 @@ class Epoch:
         """What a call keeps has a bound, whatever comes, and what is kept of all calls too."""
         left = self._result.left
         for desk in self.desks:
-            lines = desk.agent._lines
+            lines = desk.agent._routes
             for line in lines.values():
                 for path, number in sizes(line.of).items():
                     if number > MAX_KEPT:
                         left[f"session{path}"] = max(number, left.get(f"session{path}", 0))
-            due = len(desk.agent._due)
+            due = len(desk.agent._wake_ups)
             if due > 2 * len(lines) + MAX_STALE:
                 left["timers of sessions"] = max(due, left.get("timers of sessions", 0))
 
@@ -303,7 +303,7 @@ class Epoch:
         for what, number in (("sessions", agent.sessions), ("transactions", agent.transactions)):
             if number:
                 left[what] = left.get(what, 0) + number
-        for line in agent._lines.values():
+        for line in agent._routes.values():
             timer = line.of.get_timer()
             due = "no timer" if timer is None else f"in {timer - self.network.now:.0f} s"
             left[f"a session {line.of.state.name}, next {due}"] = 1

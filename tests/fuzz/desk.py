@@ -15,7 +15,7 @@ from offhook.telephony.sip.media.offer_answer import (
     MediaSettings,
     NotAcceptable,
     SdpError,
-    holds,
+    is_hold,
     wants_ice,
 )
 from offhook.telephony.sip.messages.flow import Flow, TransportName
@@ -38,7 +38,7 @@ from offhook.telephony.sip.sessions.session_events import (
 )
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk, route
 from offhook.telephony.sip.trunks.upkeep import TrunkChanged
-from offhook.telephony.sip.user_agent import Happening, IncomingCall, Locate, SessionHappened
+from offhook.telephony.sip.user_agent import IncomingCall, Locate, SessionHappened, UserAgentEvent
 from tests.fuzz.network import Network, way
 from tests.fuzz.result import Result
 from tests.fuzz.subject import Subject
@@ -85,7 +85,7 @@ class Desk(Subject):
 
     # --- what happens ---
 
-    def _happened(self, event: Happening) -> None:
+    def _happened(self, event: UserAgentEvent) -> None:
         match event:
             case IncomingCall():
                 self._called(event)
@@ -140,8 +140,8 @@ class Desk(Subject):
                 case Ended():
                     self._over(session, talk, event)
         except (NotAcceptable, SdpError):
-            session.hang_up(now, "the media do not fit", 488)
-        self.agent.touched(session, now)
+            session.hang_up(now, "no acceptable media", 488)
+        self.agent.session_changed(session, now)
         early = isinstance(event, Progress) and self._chance.random() < 0.3
         if early or isinstance(event, Confirmed | Answered):
             self._live(session)
@@ -155,7 +155,7 @@ class Desk(Subject):
         if talk.asked_by is not None:
             talk.asked_by.refers.notify(200, "OK", self._now)
             talk.asked_by.hang_up(self._now, "transferred")
-            self.agent.touched(talk.asked_by, self._now)
+            self.agent.session_changed(talk.asked_by, self._now)
 
     def _offered(self, session: Session, talk: Talk, sdp: str | None) -> None:
         def answer() -> None:
@@ -193,7 +193,7 @@ class Desk(Subject):
         del self.talks[session]
         if talk.asked_by is not None:
             talk.asked_by.refers.notify(event.status or 503, event.reason, self._now)
-            self.agent.touched(talk.asked_by, self._now)
+            self.agent.session_changed(talk.asked_by, self._now)
         if self._chance.random() < 0.1:  # asked too late
             self._with(session, lambda: self._act(session, talk), 3.0)
 
@@ -226,7 +226,7 @@ class Desk(Subject):
             sdp = sdp_of(request)
             if sdp is not None:
                 wants_ice(sdp)
-                holds(sdp)
+                is_hold(sdp)
             talk.answer = talk.media.offer() if sdp is None else talk.media.answer(sdp)
         return talk.answer
 
@@ -290,7 +290,7 @@ class Desk(Subject):
             agent, flow = self.agent, self._way()
             flow = agent.upkeep.sorted(self._trunk, [flow])[0]
             if chance.random() < 0.1:
-                agent.upkeep.doubt(self._trunk, flow, self._now)
+                agent.upkeep.probe_now(self._trunk, flow, self._now)
             session = agent.call(
                 to, flow, self._trunk, me, NameAddr(to), sdp, self._now, lines, 20.0
             )
@@ -309,7 +309,7 @@ class Desk(Subject):
     def _leave(self, session: Session) -> None:
         session.refers.notify(503, "", self._now)
         session.hang_up(self._now)
-        self.agent.touched(session, self._now)
+        self.agent.session_changed(session, self._now)
 
     # --- odds and ends ---
 
@@ -322,7 +322,7 @@ class Desk(Subject):
 
         def act() -> None:
             action()
-            self.agent.touched(session, self._now)
+            self.agent.session_changed(session, self._now)
 
         if seconds:
             self._soon(seconds, act)

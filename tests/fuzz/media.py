@@ -90,7 +90,7 @@ class Ports(RtpPorts):
     def __init__(self) -> None:
         self.made: Sockets | None = None
 
-    async def pair(self, on_rtp: Receiver, on_rtcp: Receiver) -> Sockets:  # type: ignore[override]
+    async def open_pair(self, on_rtp: Receiver, on_rtcp: Receiver) -> Sockets:  # type: ignore[override]
         self.made = Sockets(on_rtp, on_rtcp)
         return self.made
 

@@ -12,7 +12,7 @@ from offhook.media.codecs.g711 import PcmaEncoder, PcmuEncoder
 from offhook.media.codecs.g722 import G722Encoder
 from offhook.media.codecs.opus import OpusEncoder, OpusSettings
 from offhook.media.pcm import RATE_OUT
-from offhook.media.rtp.rtcp import RtcpSession, Sent
+from offhook.media.rtp.rtcp import RtcpSession, SentTotals
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.telephony.sip.media import sdes
 from offhook.telephony.sip.media.dtls_io import DtlsSrtp, local_fingerprint
@@ -263,7 +263,7 @@ class Phone:
         now = self._now()
         if now < self._rtcp.get_timer():
             return
-        sent = Sent(self._packets, self._packets * 160, self._timestamp & 0xFFFF_FFFF)
+        sent = SentTotals(self._packets, self._packets * 160, self._timestamp & 0xFFFF_FFFF)
         data = self._rtcp.reports_to_send(now, now, sent)
         if data is None:
             return

@@ -24,9 +24,9 @@ from offhook.telephony.sip.media.offer_answer import (
     NotAcceptable,
     Sdes,
     SdpError,
-    holds,
+    is_hold,
+    remaining_profiles,
     wants_ice,
-    worth_trying,
 )
 from offhook.telephony.sip.media.payload_types import PACKET_MS
 from offhook.telephony.sip.media.rtp_format import format_of
@@ -180,7 +180,7 @@ class Call:
         answer = self._take(asked, lambda: asked.answer(told), told)
         if answer is None:
             asking.rollback()
-            worth_trying(asking.profiles, self._on_the_way(offer, OFFER_SPOILED))
+            remaining_profiles(asking.profiles, self._on_the_way(offer, OFFER_SPOILED))
             return
         self._is_renewed(asked, answer)
         self._fits(told, answer)
@@ -233,7 +233,7 @@ class Call:
 
     def _holds(self, text: str) -> None:
         try:
-            holds(text)
+            is_hold(text)
         except SdpError as error:
             raise AssertionError("it was taken, and is none") from error
 

@@ -11,7 +11,7 @@ from offhook.telephony.sip.messages.message import MAX_MESSAGE_BYTES, MessageErr
 from offhook.telephony.sip.trace import Trace
 from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE
 from offhook.telephony.sip.trunks.trunks import SipSettings
-from offhook.telephony.sip.user_agent import Happening, UserAgent
+from offhook.telephony.sip.user_agent import UserAgent, UserAgentEvent
 from tests.fuzz.network import Network, way
 from tests.fuzz.result import MAX_MESSAGE_MS, Result
 
@@ -61,7 +61,7 @@ class Subject(ABC):
         malformed = agent.counts.malformed
         started = time.thread_time()
         try:
-            self.trace.take(data, flow, False, now)
+            self.trace.record(data, flow, False, now)
             agent.receive(data, flow, now)
         except Exception as error:
             self._result.raised(error, data)
@@ -98,7 +98,7 @@ class Subject(ABC):
         while True:
             for data, flow in agent.messages_to_send():
                 self._check(data)
-                self.trace.take(data, flow, True, self._now)
+                self.trace.record(data, flow, True, self._now)
                 self._network.send(data, flow, self.host)
             for flow in agent.upkeep.keep_alives_to_send(self._now):
                 self._network.send(KEEP_ALIVE, flow, self.host)
@@ -125,5 +125,5 @@ class Subject(ABC):
                 self._result.raised(error, (data, self._asked))
 
     @abstractmethod
-    def _happened(self, event: Happening) -> None:
+    def _happened(self, event: UserAgentEvent) -> None:
         """What the user agent tells."""

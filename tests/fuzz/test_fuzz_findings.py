@@ -51,7 +51,7 @@ def call_up(ua: UserAgent, *headers: str) -> IncomingCall:
     ua.receive(message("INVITE", "sip:100@192.0.2.1", *headers), PBX, 0)
     call = next(e for e in events(ua) if isinstance(e, IncomingCall))
     call.session.accept(SDP, 0)
-    ua.touched(call.session, 0)
+    ua.session_changed(call.session, 0)
     ua.receive(message("ACK", body="", branch="z9hG4bKa", to_tag=call.session.local_tag), PBX, 0)
     ua.messages_to_send()
     events(ua)
@@ -84,11 +84,11 @@ def test_a_reinvite_that_rings_when_the_call_ends_is_given_up():
     ua = agent()
     call = call_up(ua)
     call.session.reoffer(SDP, 1)
-    ua.touched(call.session, 1)
+    ua.session_changed(call.session, 1)
     [invite] = sent(ua)
     ua.receive(respond(invite, 183).serialize(), PBX, 1.1)
     call.session.hang_up(2)
-    ua.touched(call.session, 2)
+    ua.session_changed(call.session, 2)
     assert sorted(request.method for request in sent(ua)) == ["BYE", "CANCEL"]
     pass_time(ua, 72)
     assert ua.sessions == 0
@@ -103,7 +103,7 @@ def test_a_call_that_is_over_wants_no_timer():
     call = call_up(ua, "Session-Expires: 1800;refresher=uac", "Supported: timer")
     pass_time(ua, 1)
     call.session.hang_up(1)
-    ua.touched(call.session, 1)
+    ua.session_changed(call.session, 1)
     pass_time(ua, 71)
     assert ua.get_timer() is None
 
@@ -116,7 +116,7 @@ def test_what_is_no_sip_uri_is_no_way_to_the_far_end(route):
     ua = agent()
     call = call_up(ua, f"Record-Route: <{route}>, <sip:198.51.100.9;lr>")
     call.session.hang_up(1)
-    ua.touched(call.session, 1)
+    ua.session_changed(call.session, 1)
     [bye] = sent(ua)
     assert str(bye.uri) == "sip:caller@198.51.100.7:5060"
     assert [str(each.uri) for each in bye.routes] == ["sip:198.51.100.9;lr"]

@@ -7,7 +7,7 @@ import pytest
 
 from offhook.media.leg import (
     FRAME_QUEUE_MS,
-    UNREAD_MESSAGES,
+    MAX_UNREAD_MESSAGES,
     CallInfo,
     Leg,
     LegError,
@@ -179,12 +179,12 @@ def test_statistics_go_into_json_as_they_are():
 
 
 def test_messages_wait_for_whoever_reads_them(leg):
-    for number in range(UNREAD_MESSAGES + 2):
+    for number in range(MAX_UNREAD_MESSAGES + 2):
         leg.listener.on_message(str(number))
     read = []
     leg.attach(Listening(on_message=read.append))
     leg.listener.on_message("last")
-    assert read == [*map(str, range(2, UNREAD_MESSAGES + 2)), "last"]
+    assert read == [*map(str, range(2, MAX_UNREAD_MESSAGES + 2)), "last"]
 
 
 async def test_it_is_known_whether_a_line_comes_up(leg):

@@ -35,7 +35,7 @@ def tone(samples):
 def line(playout, ticks):
     """What the far end hears in so many ticks."""
     silence = np.zeros(SAMPLES_OUT, np.int16)
-    packets = [playout.take() for _ in range(ticks)]
+    packets = [playout.pop() for _ in range(ticks)]
     return np.concatenate([silence if packet is None else packet for packet in packets])
 
 
@@ -63,8 +63,8 @@ def test_an_utterance_is_sent_whole_with_its_tail_padded():
     np.testing.assert_array_equal(heard[:1000], sound)
     assert not heard[1000:].any()
     assert (playout.sent, playout.queued) == (1000, 0)
-    assert playout.take() is None
-    assert playout.take() is None
+    assert playout.pop() is None
+    assert playout.pop() is None
     assert log.events == ["started", ("end", 1000), "stopped"]
     assert playout.state is PlayoutState.IDLE
 
@@ -73,14 +73,14 @@ def test_a_packet_within_one_write_is_not_copied():
     playout = Playout()
     sound = ramp(0, 2 * SAMPLES_OUT)
     playout.write(sound)
-    assert np.shares_memory(playout.take(), sound)
-    assert np.shares_memory(playout.take(), sound)
+    assert np.shares_memory(playout.pop(), sound)
+    assert np.shares_memory(playout.pop(), sound)
 
 
 def test_packets_are_contiguous_whatever_is_written():
     playout = Playout()
     playout.write(np.stack([ramp(0, 960), ramp(0, 960)], axis=1)[:, 0])
-    packet = playout.take()
+    packet = playout.pop()
     assert packet.flags.c_contiguous
     np.testing.assert_array_equal(packet, ramp(0, SAMPLES_OUT))
 
@@ -93,9 +93,9 @@ def test_marks_pass_in_the_packet_that_holds_their_sample():
     playout.write(ramp(480, 1), mark="one sample on")
     playout.write(ramp(481, 0), mark="same place")
     playout.write(ramp(481, 479))
-    playout.take()
+    playout.pop()
     assert log.events == ["started", ("nothing yet", 0), ("first packet", 480)]
-    playout.take()
+    playout.pop()
     assert log.events[3:] == [("one sample on", 481), ("same place", 481)]
 
 
@@ -103,7 +103,7 @@ def test_a_mark_without_sound_passes_at_the_next_tick_when_idle():
     playout = Playout()
     log = Log(playout)
     playout.write(ramp(0, 0), mark="m")
-    assert playout.take() is None
+    assert playout.pop() is None
     assert log.events == [("m", 0)]
 
 
@@ -143,11 +143,11 @@ def test_a_pause_before_the_start_holds_the_sound_back():
     log = Log(playout)
     playout.pause()
     playout.write(ramp(0, 480))
-    assert playout.take() is None
+    assert playout.pop() is None
     assert log.events == []
     assert not playout.speaking
     playout.resume()
-    np.testing.assert_array_equal(playout.take(), ramp(0, 480))
+    np.testing.assert_array_equal(playout.pop(), ramp(0, 480))
     assert log.events == ["started"]
 
 
@@ -178,10 +178,10 @@ def test_flush_is_silent_at_once_without_a_click(queued, open_utterance):
 def test_after_a_padded_tail_there_is_nothing_to_fade():
     playout = Playout()
     playout.write(ramp(0, 100))
-    playout.take()
+    playout.pop()
     playout.flush()
     playout.write(ramp(0, 480))
-    np.testing.assert_array_equal(playout.take(), ramp(0, 480))
+    np.testing.assert_array_equal(playout.pop(), ramp(0, 480))
 
 
 def test_what_is_written_after_a_flush_is_a_new_utterance():
@@ -192,7 +192,7 @@ def test_what_is_written_after_a_flush_is_a_new_utterance():
     playout.pause()
     playout.flush()
     playout.write(ramp(7000, 480), mark="new")
-    farewell, new = playout.take(), playout.take()
+    farewell, new = playout.pop(), playout.pop()
     assert 0 < np.count_nonzero(farewell) <= FADE_SAMPLES
     np.testing.assert_array_equal(new, ramp(7000, 480))
     assert log.events == ["started", ["dropped", "old"], "stopped", "started", ("new", 3 * 480)]
@@ -202,7 +202,7 @@ def test_flush_of_silence_sends_nothing():
     playout = Playout()
     log = Log(playout)
     assert playout.flush() == Flushed(0, 0, ())
-    assert playout.take() is None
+    assert playout.pop() is None
     assert log.events == []
 
 
@@ -224,7 +224,7 @@ def test_running_dry_within_an_utterance_is_an_underrun_and_not_its_end(tail):
     whole = np.concatenate([first, gap, rest])
     assert np.abs(np.diff(whole.astype(int))).max() <= TONE_STEP + FADE_STEP
     assert log.events == ["started", ("end", len(sound))]
-    assert playout.take() is None
+    assert playout.pop() is None
     assert log.events[-1] == "stopped"
     assert playout.underruns == 1
 
@@ -256,9 +256,9 @@ def test_an_utterance_announced_early_does_not_hold_up_the_end_of_the_last(tail)
     assert log.events == ["started", "stopped"]
     assert playout.underruns == 0
     playout.write(ramp(0, 479))
-    assert playout.take() is None
+    assert playout.pop() is None
     playout.write(ramp(479, 1))
-    np.testing.assert_array_equal(playout.take(), ramp(0, 480))
+    np.testing.assert_array_equal(playout.pop(), ramp(0, 480))
     line(playout, 2)
     assert playout.underruns == 1
     assert log.events[2:] == ["started"]
@@ -273,7 +273,7 @@ def test_the_queue_is_bounded():
     assert playout.queued == 2000
     playout.write(ramp(2000, 400))
     assert playout.room == 0
-    playout.take()
+    playout.pop()
     assert playout.room == 480
     for number in range(MARKS_LIMIT):
         playout.write(ramp(0, 0), mark=number)
@@ -291,7 +291,7 @@ COMMANDS = st.one_of(
 def takes_what_is_due(playout, log, due, marks):
     """One take against the plain account: `due` is the sound not yet sent, by its samples."""
     before, events = playout.sent, len(log.events)
-    packet = playout.take()
+    packet = playout.pop()
     sent = playout.sent - before
     if packet is None:
         assert sent == 0

@@ -24,7 +24,7 @@ def test_what_is_queued_can_be_seen_before_it_is_taken():
     for offset in (0, 1, 250, 700, 2520):
         np.testing.assert_array_equal(playout.peek(offset, 480), ramp(offset, 480))
     assert playout.peek(2521, 480) is None
-    playout.take()
+    playout.pop()
     np.testing.assert_array_equal(playout.peek(100, 480), ramp(580, 480))
     assert (playout.sent, playout.queued) == (480, 2520)
     playout.end()
@@ -51,17 +51,17 @@ def test_after_a_cut_what_is_seen_rises_as_what_is_taken():
     line(playout, 2)
     playout.resume()
     seen, beyond = playout.peek(0, 480), playout.peek(480, 480)
-    taken = playout.take()
+    taken = playout.pop()
     np.testing.assert_array_equal(seen, taken)
     assert abs(int(taken[0])) < abs(int(taken[FADE_SAMPLES]))
-    np.testing.assert_array_equal(beyond, playout.take())
+    np.testing.assert_array_equal(beyond, playout.pop())
 
 
 def test_a_cut_is_told_within_the_call_that_makes_it():
     playout = Playout()
     seen = cuts(playout)
     playout.write(ramp(0, 2000))
-    playout.take()
+    playout.pop()
     playout.pause()
     playout.pause()
     assert seen == [(PlayoutState.PAUSED, 1520)]

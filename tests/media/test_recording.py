@@ -76,7 +76,7 @@ def records(path: Path) -> list[dict[str, object]]:
 
 def finish(recorder: Recorder, files: RecordingFiles) -> None:
     recorder.close()
-    while files.turn():
+    while files.write_queued():
         pass
 
 
@@ -105,7 +105,7 @@ def test_both_sides_stay_where_they_were_said_for_a_minute(tmp_path: Path) -> No
         )
         # In uneven bites, as a busy machine would.
         if i % 7 == 0 or i % 31 == 0:
-            files.turn()
+            files.write_queued()
     finish(recorder, files)
 
     caller, agent = decode(tmp_path / "minute.ogg")
@@ -153,7 +153,7 @@ def test_a_stalled_disk_costs_sound_but_neither_memory_nor_alignment(tmp_path: P
     for i in range(QUEUE_TICKS + 300):
         recorder.tick(noise(SAMPLES_IN, 4000, i), None)
     assert recorder.missed_ms == 300 * 20
-    while files.turn():
+    while files.write_queued():
         pass
     after_ms = recorder.now_ms
     heard, said = np.zeros(50 * SAMPLES_IN, np.int16), np.zeros(50 * SAMPLES_OUT, np.int16)
@@ -182,7 +182,7 @@ def test_the_queue_is_bounded_and_every_tick_comes_out_once(steps: list[tuple[bo
     taken: list[Tick] = []
     for write, count in steps:
         if write:
-            taken += recorder.take(count)
+            taken += recorder.read_ticks(count)
             continue
         for _ in range(count):
             recorder.tick(heard, said)
@@ -191,10 +191,10 @@ def test_the_queue_is_bounded_and_every_tick_comes_out_once(steps: list[tuple[bo
         kept_ms -= 20 * sum(tick[0] is heard for tick in taken)
         assert kept_ms <= QUEUE_MS
     recorder.close()
-    taken += recorder.take(1_000_000)
+    taken += recorder.read_ticks(1_000_000)
     assert len(taken) * 20 == recorder.now_ms
     assert sum(tick[0] is not heard for tick in taken) * 20 == recorder.missed_ms
-    assert recorder.timeline.take().count(b"\n") <= TIMELINE_LINES
+    assert recorder.timeline.read_lines().count(b"\n") <= TIMELINE_LINES
 
 
 def test_a_file_whose_writer_died_plays_up_to_the_last_second(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from itertools import islice, pairwise
 import numpy as np
 import pytest
 
-from offhook.media.dtmf import DIGITS, PRESS_TICKS, KeyTick
+from offhook.media.dtmf import DIGIT_TICKS, DIGITS, DtmfTick
 from offhook.media.pcm import RATE_OUT, SAMPLES_OUT, dbfs
 from offhook.media.tones import EU, US, dtmf, play
 
@@ -78,7 +78,7 @@ COLUMNS = (1209, 1336, 1477, 1633)
 
 @pytest.mark.parametrize("digit", DIGITS)
 def test_a_key_is_two_tones_for_100_ms_and_a_pause_for_100(digit):
-    ticks = [dtmf(KeyTick(digit, tick)) for tick in range(PRESS_TICKS)]
+    ticks = [dtmf(DtmfTick(digit, tick)) for tick in range(DIGIT_TICKS)]
     assert [tick is None for tick in ticks] == [False] * 5 + [True] * 5
     assert {len(tick) for tick in ticks[:5]} == {SAMPLES_OUT}
     sound = np.concatenate(ticks[:5])
@@ -92,6 +92,6 @@ def test_a_key_is_two_tones_for_100_ms_and_a_pause_for_100(digit):
 
 
 def test_no_tone_begins_or_ends_with_a_click():
-    for sound in (np.concatenate([dtmf(KeyTick("5", n)) for n in range(5)]), heard(US.busy, 500)):
+    for sound in (np.concatenate([dtmf(DtmfTick("5", n)) for n in range(5)]), heard(US.busy, 500)):
         assert abs(int(sound[0])) < 50
         assert abs(int(sound[-1])) < 50

@@ -23,8 +23,8 @@ from offhook.media.pcm import RATE_IN, RATE_OUT, SAMPLES_IN
 from offhook.media.rtp import rtcp, rtp_leg
 from offhook.media.rtp.rtp import RtpPacket
 from offhook.signaling.peer_io import (
-    CANDIDATES_LIMIT,
-    MEDIA_LIMIT,
+    MAX_CANDIDATES,
+    MAX_MEDIA_SECTIONS,
     MESSAGE_BACKLOG,
     PONG,
     OfferError,
@@ -608,8 +608,8 @@ AUDIO = "m=audio 9 UDP/TLS/RTP/SAVPF 0\r\n"
         ("hello", "no audio m-line"),
         ("v=x\r\n" + AUDIO, "invalid literal"),
         ("v=0\r\n" * 1000 + AUDIO, "more than 1000 lines"),
-        (AUDIO * (MEDIA_LIMIT + 1), "more than 8 m-lines"),
-        (AUDIO + CANDIDATE * (CANDIDATES_LIMIT + 1), "more than 128 ICE candidates"),
+        (AUDIO * (MAX_MEDIA_SECTIONS + 1), "more than 8 m-lines"),
+        (AUDIO + CANDIDATE * (MAX_CANDIDATES + 1), "more than 128 ICE candidates"),
         ("a=group:BUNDLE 7\r\n" + AUDIO, "no m-line has the mid '7'"),
         (AUDIO, "ICE username"),
     ],
@@ -659,7 +659,7 @@ async def test_a_broken_second_offer_does_not_end_the_call(real_offer):
 
 async def test_offers_cannot_add_m_lines_without_end(real_offer):
     leg = PeerLeg("callee")
-    for number in range(MEDIA_LIMIT + 1):
+    for number in range(MAX_MEDIA_SECTIONS + 1):
         await leg.answer(with_mid(f"new{number}", real_offer))
     with pytest.raises(OfferError, match="m-lines"):
         await leg.answer(with_mid("new", real_offer))
@@ -725,7 +725,7 @@ async def test_candidates_trickle_in_and_their_number_is_bounded():
     await callee.add_candidate(trickled[0], "0", 0)
     await callee.add_candidate("", "0", 0)
     await until(lambda: callee.connected and caller.connected)
-    for _ in range(CANDIDATES_LIMIT - 3):
+    for _ in range(MAX_CANDIDATES - 3):
         await callee.add_candidate(trickled[0], "0", 0)
     with pytest.raises(OfferError, match="more than 128"):
         await callee.add_candidate(trickled[0], "0", 0)

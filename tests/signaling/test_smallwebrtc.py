@@ -59,10 +59,10 @@ def test_start_may_say_nothing():
 @pytest.mark.parametrize(
     ("parse", "body", "message"),
     [
-        (parse_offer, b"", "the body is not JSON"),
-        (parse_offer, b"\xff\xfe", "the body is not JSON"),
-        (parse_offer, b"[" * 100_000, "the body is not JSON"),
-        (parse_offer, b"9" * 5000, "the body is not JSON"),
+        (parse_offer, b"", "the body is not valid JSON"),
+        (parse_offer, b"\xff\xfe", "the body is not valid JSON"),
+        (parse_offer, b"[" * 100_000, "the body is not valid JSON"),
+        (parse_offer, b"9" * 5000, "the body is not valid JSON"),
         (parse_offer, b"[]", "the body is not a JSON object"),
         (parse_offer, b"{}", "type is missing"),
         (parse_offer, encoded(type="answer", sdp=""), "type is not 'offer'"),

@@ -215,7 +215,7 @@ class Callers:
 
     def hang_up(self, call: PlacedCall) -> None:
         call.session.hang_up(monotonic())
-        self._agent.touched(call.session, monotonic())
+        self._agent.session_changed(call.session, monotonic())
         self._work()
 
     async def attempt(self, calls: int) -> None:

@@ -1,4 +1,4 @@
-"""What every codec offers: packets to 16 kHz PCM, 24 kHz PCM to packets."""
+"""The codec interface: packets to 16 kHz PCM, and 24 kHz PCM to packets."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -11,35 +11,36 @@ class CodecError(ValueError):
 
 
 class Decoder(Protocol):
-    """Payloads of one incoming stream, in order, to 16 kHz mono. Stateful: one per stream."""
+    """Decodes the payloads of one incoming stream, in order, to 16 kHz mono. Stateful."""
 
     clock_rate: int
-    """Hz of the RTP timestamp (RFC 3551 §4.5, RFC 7587 §4.1), not of the sound."""
+    """RTP timestamp rate in Hz (RFC 3551 §4.5, RFC 7587 §4.1); the audio rate may differ."""
     sound_rate: int
-    """Hz of the sound coded: comfort noise beside it has its band."""
+    """Sample rate of the coded audio in Hz; it sets the bandwidth of the comfort noise."""
 
     def decode(self, payload: bytes) -> Pcm:
-        """Decode one payload of any frame length. Raises CodecError if it is malformed."""
+        """Decode one payload of any duration to 16 kHz mono. Raises CodecError if malformed."""
 
     def recover(self, following: bytes, samples: int) -> Pcm | None:
-        """The lost packet before `following`, from the redundancy `following` carries; None when
-        the codec or this payload has none."""
+        """Return the lost packet before `following`, decoded from the redundancy `following`
+        carries; None if the codec or this payload has none."""
 
     def conceal(self, samples: int) -> Pcm:
-        """Invent `samples` samples for a lost packet, continuing what was heard and fading."""
+        """Synthesize `samples` samples for a lost packet, continuing the audio and fading out."""
 
 
 class Encoder(Protocol):
-    """24 kHz mono to payloads. Stateful: one per stream."""
+    """Encodes 24 kHz mono to payloads. Stateful: one per stream."""
 
     clock_rate: int
 
     @property
     def packets_ms(self) -> Collection[int]:
-        """ms of sound that one payload can hold; 20 among them."""
+        """Packet durations the encoder supports, in ms; 20 is always among them."""
 
     def encode(self, pcm: Pcm) -> bytes:
-        """Encode exactly the samples of one of `packets_ms`, contiguous: 480 for 20 ms."""
+        """Encode one packet of contiguous samples, whose duration must be one of `packets_ms` (480
+        samples for 20 ms)."""
 
     def set_loss(self, fraction: float) -> None:
-        """Adapt to the loss the far end reports, 0..1. No-op where the codec cannot."""
+        """Adapt to the loss the far end reports, 0..1. No-op for codecs that cannot."""

@@ -1,8 +1,8 @@
-"""G.711, PCMU and PCMA (ITU-T G.711; RFC 3551 §4.5.14): one byte a sample at 8 kHz.
+"""G.711 PCMU and PCMA (ITU-T G.711; RFC 3551 §4.5.14): one byte per sample at 8 kHz.
 
-Both laws are table look-ups. The tables follow the arithmetic form of the Recommendation: a sign,
-three bits of segment, four bits of step. Negative samples count by their ones' complement, so that
-the laws' decision values fall alike on both sides (ITU-T G.191).
+Both laws are table look-ups. The tables follow the arithmetic form of the Recommendation: a sign
+bit, three bits of segment, four bits of step. Negative samples use their ones' complement, so that
+the decision values are symmetric (ITU-T G.191).
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ Table = npt.NDArray[np.uint8]
 Levels = npt.NDArray[np.int16]
 
 _ULAW_BIAS = 33
-"""Makes every segment of mu-law (14-bit samples) begin at a power of two."""
+"""Makes every mu-law segment (14-bit samples) begin at a power of two."""
 
 
 def _ulaw_levels() -> Levels:
@@ -30,14 +30,14 @@ def _ulaw_levels() -> Levels:
 
 
 def _alaw_levels() -> Levels:
-    code = np.arange(256) ^ 0x55  # alternate bits are inverted on the line
+    code = np.arange(256) ^ 0x55  # alternate bits are inverted on the wire
     segment, step = (code >> 4) & 7, code & 15
     magnitude = np.where(segment, (2 * step + 33) << np.maximum(segment - 1, 0), 2 * step + 1)
     return (np.where(code & 0x80, magnitude, -magnitude) * 8).astype(np.int16)
 
 
 def _magnitudes() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The magnitude (ones' complement) and the sign of every sample, by its bits as uint16."""
+    """The magnitude (ones' complement) and the sign of every sample, indexed by its uint16 bits."""
     sample = np.arange(65536, dtype=np.uint16).view(np.int16).astype(np.int64)
     return np.where(sample < 0, ~sample, sample), sample < 0
 
@@ -63,13 +63,13 @@ ULAW_LEVELS = _ulaw_levels()
 ALAW_LEVELS = _alaw_levels()
 """int16[256]: the sample of each PCMA code."""
 ULAW_CODES = _ulaw_codes()
-"""uint8[65536]: the PCMU code of each int16 sample, by its bits as uint16."""
+"""uint8[65536]: the PCMU code of each int16 sample, indexed by its uint16 bits."""
 ALAW_CODES = _alaw_codes()
-"""uint8[65536]: the PCMA code of each int16 sample, by its bits as uint16."""
+"""uint8[65536]: the PCMA code of each int16 sample, indexed by its uint16 bits."""
 
 
 class G711Decoder:
-    """One incoming stream to 16 kHz; the law is the subclass's."""
+    """Decodes one G.711 stream to 16 kHz; subclasses give the law."""
 
     clock_rate = CLOCK_RATE
     sound_rate = CLOCK_RATE
@@ -83,7 +83,7 @@ class G711Decoder:
         if not payload:
             raise CodecError("g711: empty payload")
         sound = self.levels.take(np.frombuffer(payload, np.uint8))
-        return self._concealer.heard(self._resampler.process(sound))
+        return self._concealer.process(self._resampler.process(sound))
 
     def recover(self, following: bytes, samples: int) -> Pcm | None:
         return None
@@ -101,7 +101,7 @@ class PcmaDecoder(G711Decoder):
 
 
 class G711Encoder:
-    """24 kHz to 8 bytes a millisecond; the law is the subclass's."""
+    """Encodes 24 kHz to G.711, 8 bytes per ms; subclasses give the law."""
 
     clock_rate = CLOCK_RATE
     packets_ms = range(10, 61, 10)
@@ -114,7 +114,7 @@ class G711Encoder:
         return self.codes.take(self._resampler.process(pcm), mode="wrap").tobytes()
 
     def set_loss(self, fraction: float) -> None:
-        """G.711 has no redundancy to spend bits on."""
+        """No-op: G.711 has no redundancy."""
 
 
 class PcmuEncoder(G711Encoder):

@@ -1,8 +1,8 @@
-"""G.722 at 64 kbit/s (ITU-T G.722; RFC 3551 §4.5.2): two sub-band ADPCM, 16 kHz sound.
+"""G.722 at 64 kbit/s (ITU-T G.722; RFC 3551 §4.5.2): two-band ADPCM, 16 kHz audio.
 
-The codec is FFmpeg's, in PyAV; it keeps no frame back, so a packet in is a packet out. Its RTP
-timestamps count at 8 kHz though the sound is 16 kHz: an error of the first RTP profile, kept ever
-since. A payload byte is thus one tick of the clock and two samples.
+The codec is FFmpeg's, through PyAV; it buffers nothing, so each packet in gives a packet out. RTP
+timestamps count at 8 kHz although the audio is 16 kHz, a historical error kept by RFC 3551. A
+payload byte is thus one timestamp tick and two samples.
 """
 
 from typing import Literal
@@ -31,7 +31,7 @@ def _context(mode: Literal["r", "w"]) -> AudioCodecContext:
 
 
 def _encoder(unit: int) -> AudioCodecContext:
-    """Takes multiples of `unit` samples; of other numbers it would keep the rest back."""
+    """Create an encoder for multiples of `unit` samples; it holds back any remainder."""
     context = _context("w")
     context.options = {"frame_size": str(unit)}
     return context
@@ -44,7 +44,7 @@ def _frame(samples: int) -> AudioFrame:
 
 
 class G722Decoder:
-    """One incoming G.722 stream to 16 kHz: no resampling."""
+    """Decodes one G.722 stream to 16 kHz, without resampling."""
 
     clock_rate = CLOCK_RATE
     sound_rate = RATE_IN
@@ -54,12 +54,12 @@ class G722Decoder:
         self._concealer = Concealer()
 
     def decode(self, payload: bytes) -> Pcm:
-        # FFmpeg would take an empty payload for the end of the stream.
+        # FFmpeg would treat an empty payload as the end of the stream.
         if not payload:
             raise CodecError("g722: empty payload")
         (frame,) = self._context.decode(av.Packet(payload))
         pcm = np.frombuffer(memoryview(frame.planes[0]), np.int16, frame.samples)
-        return self._concealer.heard(pcm)
+        return self._concealer.process(pcm)
 
     def recover(self, following: bytes, samples: int) -> Pcm | None:
         return None
@@ -69,7 +69,7 @@ class G722Decoder:
 
 
 class G722Encoder:
-    """24 kHz to one G.722 stream, 8 bytes a millisecond."""
+    """Encodes 24 kHz to one G.722 stream, 8 bytes per ms."""
 
     clock_rate = CLOCK_RATE
     packets_ms = range(10, 61, 10)
@@ -77,7 +77,7 @@ class G722Encoder:
     def __init__(self) -> None:
         self._resampler = Resampler(RATE_OUT, RATE_IN)
         self._unit = SAMPLES_IN
-        """Whole units of 20 ms cost least, so the shorter ones are for packets that need them."""
+        """Samples the encoder works in: 20 ms units are cheapest, 10 ms ones a fallback."""
         self._context = _encoder(self._unit)
         self._frame = _frame(SAMPLES_IN)
 
@@ -92,4 +92,4 @@ class G722Encoder:
         return b"".join(bytes(packet) for packet in self._context.encode(self._frame))
 
     def set_loss(self, fraction: float) -> None:
-        """G.722 has no redundancy to spend bits on."""
+        """No-op: G.722 has no redundancy."""

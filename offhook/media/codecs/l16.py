@@ -1,6 +1,6 @@
-"""L16 (RFC 3551 §4.5.11): 16-bit linear samples at 8, 16 or 24 kHz.
+"""L16 (RFC 3551 §4.5.11): 16-bit linear PCM at 8, 16 or 24 kHz.
 
-RTP sends them in network byte order; carriers that stream raw PCM mostly in the other.
+RTP sends it in network byte order; carriers that stream raw PCM mostly use little-endian.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 
 RATES = (8_000, 16_000, 24_000)
-"""Hz of the sounds that can be decoded and encoded."""
+"""Sample rates in Hz that can be decoded and encoded."""
 
 
 def _order(big_endian: bool) -> np.dtype[np.int16]:
@@ -20,11 +20,11 @@ def _order(big_endian: bool) -> np.dtype[np.int16]:
 
 def _check(rate: int) -> None:
     if rate not in RATES:
-        raise CodecError(f"l16: {rate} Hz is not one of {', '.join(map(str, RATES))}")
+        raise CodecError(f"l16: sample rate {rate} Hz is not one of {', '.join(map(str, RATES))}")
 
 
 class L16Decoder:
-    """One incoming stream of `rate` Hz to 16 kHz. Raises CodecError for a rate not in RATES."""
+    """Decodes one L16 stream of `rate` Hz to 16 kHz. Raises CodecError for a rate not in RATES."""
 
     def __init__(self, rate: int, big_endian: bool = False) -> None:
         _check(rate)
@@ -33,21 +33,21 @@ class L16Decoder:
         self._order = _order(big_endian)
         self._resampler = None if rate == RATE_IN else Resampler(rate, RATE_IN)
         self._unit = 3 if rate == RATE_OUT else 1
-        """Samples that the resampler takes at a time."""
+        """The resampler accepts multiples of this many samples."""
         self._rest = np.zeros(0, np.int16)
-        """Samples that were no whole unit: they go before the next."""
+        """Samples left over from an incomplete unit; they precede the next payload."""
         self._concealer = Concealer()
 
     def decode(self, payload: bytes) -> Pcm:
-        """Half a sample at the end is dropped."""
+        """Decode one payload; an odd trailing byte is dropped. Raises CodecError if empty."""
         if len(payload) < 2:
-            raise CodecError(f"l16: {len(payload)} bytes are no sample")
+            raise CodecError(f"l16: {len(payload)} byte payload is shorter than one sample")
         sound = np.frombuffer(payload, self._order, len(payload) // 2).astype(np.int16)
         if self._resampler is not None:
-            sound = self._resampler.process(self._whole(sound))
-        return self._concealer.heard(sound)
+            sound = self._resampler.process(self._align(sound))
+        return self._concealer.process(sound)
 
-    def _whole(self, sound: Pcm) -> Pcm:
+    def _align(self, sound: Pcm) -> Pcm:
         if len(self._rest):
             sound = np.concatenate((self._rest, sound))
         whole = len(sound) - len(sound) % self._unit
@@ -62,7 +62,7 @@ class L16Decoder:
 
 
 class L16Encoder:
-    """24 kHz to one stream of `rate` Hz. Raises CodecError for a rate not in RATES."""
+    """Encodes 24 kHz to one L16 stream of `rate` Hz. Raises CodecError for a rate not in RATES."""
 
     packets_ms = range(10, 201, 10)
 
@@ -77,4 +77,4 @@ class L16Encoder:
         return sound.astype(self._order, copy=False).tobytes()
 
     def set_loss(self, fraction: float) -> None:
-        """L16 has no redundancy to spend bits on."""
+        """No-op: L16 has no redundancy."""

@@ -1,7 +1,7 @@
-"""Opus (RFC 6716, RFC 7587) by libopus, straight to 16 kHz and straight from 24 kHz.
+"""Opus (RFC 6716, RFC 7587) through libopus, decoding to 16 kHz and encoding from 24 kHz.
 
-libopus comes inside the PyAV wheel, so no system library is needed; a libopus the system loader
-finds is used when the wheel has none. ctypes releases the GIL for the length of each call.
+libopus comes with the PyAV wheel, so no system library is needed; the system's libopus is used if
+the wheel has none. ctypes releases the GIL during each call.
 """
 
 import ctypes
@@ -18,11 +18,11 @@ from offhook.media.codecs.downmix import Downmix
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 
 CLOCK_RATE = 48_000
-"""RTP timestamps of Opus count at 48 kHz whatever the sound's rate (RFC 7587 §4.1)."""
+"""RTP timestamp rate of Opus in Hz, whatever the audio rate (RFC 7587 §4.1)."""
 MAX_PACKET_BYTES = 1275
 MAX_FRAME_MS = 120
 STEREO = 0x04
-"""Of a packet's first byte: it is of two channels (RFC 6716 §3.1)."""
+"""TOC bit that marks a stereo packet (RFC 6716 §3.1)."""
 
 # opus_defines.h
 APPLICATION_VOIP = 2048
@@ -37,7 +37,7 @@ SIGNAL_VOICE = 3001
 
 @cache
 def libopus() -> ctypes.CDLL:
-    """Load libopus and declare the functions used. Raises OSError if there is none."""
+    """Load libopus and declare the functions used. Raises OSError if it is not found."""
     package = Path(av.__file__).parent
     bundled = [*package.parent.glob("av.libs/libopus*"), *package.glob(".dylibs/libopus*")]
     path = str(bundled[0]) if bundled else ctypes.util.find_library("opus")
@@ -57,8 +57,8 @@ def libopus() -> ctypes.CDLL:
     lib.opus_encoder_create.argtypes = [i32, integer, integer, ctypes.POINTER(integer)]
     lib.opus_encoder_destroy.argtypes = [void]
     lib.opus_encode.argtypes = [void, void, integer, ctypes.c_char_p, i32]
-    # The ctl is variadic: only its fixed arguments are declared, so that ctypes passes the rest
-    # by the variadic convention, which differs on Apple silicon.
+    # opus_encoder_ctl is variadic: only its fixed arguments are declared, so that ctypes passes the
+    # rest by the variadic convention, which differs on Apple silicon.
     lib.opus_encoder_ctl.argtypes = [void, integer]
     return lib
 
@@ -70,7 +70,7 @@ def _check(code: int) -> int:
 
 
 class OpusDecoder:
-    """One incoming Opus stream to 16 kHz mono int16."""
+    """Decodes one Opus stream to 16 kHz mono int16."""
 
     clock_rate = CLOCK_RATE
     sound_rate = RATE_IN
@@ -78,15 +78,15 @@ class OpusDecoder:
     def __init__(self) -> None:
         self._lib = libopus()
         self._downmix: Downmix | None = None
-        """Once a packet was of two channels, which libopus would average."""
+        """Set after the first stereo packet; libopus would average the channels."""
         self._create(1)
 
     def _create(self, channels: int) -> None:
         error = ctypes.c_int()
         self._state = self._lib.opus_decoder_create(RATE_IN, channels, ctypes.byref(error))
         _check(error.value)
-        self._most = RATE_IN * MAX_FRAME_MS // 1000
-        self._pcm = np.empty(channels * self._most, np.int16)
+        self._max_samples = RATE_IN * MAX_FRAME_MS // 1000
+        self._pcm = np.empty(channels * self._max_samples, np.int16)
         self._pcm_address = self._pcm.ctypes.data
 
     def __del__(self) -> None:
@@ -94,8 +94,8 @@ class OpusDecoder:
             self._lib.opus_decoder_destroy(state)
 
     def _decode(self, payload: bytes | None, samples: int, fec: int) -> Pcm:
-        if samples > self._most:  # libopus would write beyond it
-            raise CodecError(f"opus: no packet has {samples} samples")
+        if samples > self._max_samples:  # libopus would write beyond the buffer
+            raise CodecError(f"opus: a packet cannot hold {samples} samples")
         size = len(payload) if payload else 0
         n = _check(
             self._lib.opus_decode(self._state, payload, size, self._pcm_address, samples, fec)
@@ -112,7 +112,7 @@ class OpusDecoder:
             self._create(2)
             self._lib.opus_decoder_destroy(mono)
             self._downmix = Downmix(RATE_IN)
-        return self._decode(payload, self._most, 0)
+        return self._decode(payload, self._max_samples, 0)
 
     def recover(self, following: bytes, samples: int) -> Pcm | None:
         if self._lib.opus_packet_has_lbrr(following, len(following)) != 1:
@@ -120,29 +120,30 @@ class OpusDecoder:
         return self._decode(following, samples, 1)
 
     def conceal(self, samples: int) -> Pcm:
-        """`samples` is a multiple of 40 (2.5 ms), as libopus demands."""
+        """Synthesize `samples` lost samples; libopus requires a multiple of 40 (2.5 ms)."""
         return self._decode(None, samples, 0)
 
 
 @dataclass(frozen=True)
 class OpusSettings:
-    """How speech is encoded. Complexity 5 costs half of 10 and is not told apart in speech."""
+    """Opus encoder settings. Complexity 5 costs half as much as 10 and sounds the same for
+    speech."""
 
     bitrate: int = 32_000
     complexity: int = 5
     fec: bool = True
     dtx: bool = True
-    """Leave out the silence between talkspurts. The sender switches it on for silence only: within
-    speech libopus takes steady sounds for silence (it mutes 86 % of a dial tone)."""
+    """Discontinuous transmission. The sender enables it in silence only: within speech libopus
+    mistakes steady sounds for silence (it drops 86 % of a dial tone)."""
 
 
 class OpusEncoder:
-    """24 kHz mono int16 to one Opus stream, a frame a packet."""
+    """Encodes 24 kHz mono int16 to one Opus stream, one frame per packet."""
 
     clock_rate = CLOCK_RATE
     packets_ms = (10, 20, 40, 60)
-    """Opus's own frames (RFC 6716 §2.1.4). 30 ms would be three of 10, which speech pays for with
-    redundancy and bits; a far end that asks for them can be given 20."""
+    """Opus's own frame durations in ms (RFC 6716 §2.1.4). 30 ms would take three 10 ms frames, at
+    the cost of FEC and bitrate; a far end that asks for 30 ms can be given 20."""
 
     def __init__(self, settings: OpusSettings | None = None) -> None:
         settings = settings or OpusSettings()
@@ -168,8 +169,8 @@ class OpusEncoder:
         _check(self._lib.opus_encoder_ctl(self._state, request, ctypes.c_int32(value)))
 
     def encode(self, pcm: Pcm) -> bytes:
-        """Encode one packet's samples, contiguous. A packet of one or two bytes is discontinuous
-        transmission: it need not be sent (RFC 7587 §3.1.3)."""
+        """Encode one packet of contiguous samples. A result of one or two bytes is DTX and need not
+        be sent (RFC 7587 §3.1.3)."""
         n = _check(
             self._lib.opus_encode(
                 self._state, pcm.ctypes.data, len(pcm), self._packet, MAX_PACKET_BYTES
@@ -178,15 +179,15 @@ class OpusEncoder:
         return self._packet.raw[:n]
 
     def set_dtx(self, on: bool) -> None:
-        """Whether packets may say that they need not be sent (RFC 7587 §3.1.3)."""
+        """Switch discontinuous transmission on or off (RFC 7587 §3.1.3)."""
         self._set(SET_DTX, int(on))
 
     def set_bitrate(self, bitrate: int) -> None:
-        """Aim at this many bits per second from the next packet on."""
+        """Set the target bitrate in bits per second, from the next packet on."""
         self._set(SET_BITRATE, bitrate)
 
     def set_loss(self, fraction: float) -> None:
-        """Spend bits on redundancy for the reported loss; libopus has redundancy from 1 % up."""
+        """Adapt in-band FEC to the reported loss, 0..1; libopus adds FEC from 1 % up."""
         percent = min(30, round(fraction * 100))
         if percent != self._loss_percent:
             self._loss_percent = percent

@@ -1,9 +1,9 @@
-"""The jitter buffer: RTP packets in order of arrival to RTP packets in order of sequence number,
-and how long they should wait. It neither decodes nor conceals: the receiver does.
+"""The jitter buffer: puts RTP packets in sequence order and decides how long they wait. It neither
+decodes nor conceals; the receiver does.
 
-The delay aimed at follows the measured jitter up and down, in the manner of WebRTC's NetEq: a
-forgetting histogram of how late each packet is against the fastest of the last seconds, read at a
-high quantile. All times are float seconds of one monotonic clock; all delays inside are seconds.
+The target delay follows the measured jitter up and down, like WebRTC's NetEq: a histogram with
+exponential forgetting of each packet's delay relative to the fastest of the last seconds, read at a
+high quantile. All times are float seconds of one monotonic clock; all delays here are seconds.
 """
 
 from bisect import insort
@@ -13,86 +13,87 @@ from typing import NamedTuple
 from offhook.media.rtp.rtp import RtpPacket, uint16_diff, uint32_diff
 
 MIN_DELAY = 0.020
-"""s. One packet: the one following a lost one, which repairs it, is then there in time."""
+"""Seconds. One packet, so that the packet after a lost one, which repairs it, arrives in time."""
 MAX_DELAY = 0.400
-"""s. Nothing later than this is waited for."""
+"""Seconds. Packets later than this are not waited for."""
 QUANTILE = 0.97
-"""Share of the packets the delay is meant to be enough for."""
-FORGET = 0.99
+"""Fraction of packets that should arrive within the target delay."""
+FORGET_FACTOR = 0.99
 """Weight of the past per packet: a memory of about 100 packets, 2 s."""
 BUCKET = 0.005
-"""s of delay in one bucket of the histogram."""
+"""Seconds of delay per histogram bucket."""
 BUCKETS = round(MAX_DELAY / BUCKET)
 PRIOR_PACKETS = 40
-"""Punctual packets assumed at the start, so that one late packet is not yet a habit."""
+"""On-time packets assumed at the start, so that a single late one does not raise the target."""
 
 WINDOW = 2.0
-"""s. The fastest packet is sought in this much time, and up to as much again."""
+"""Seconds. The fastest packet is searched for in one to two times this window."""
 IDLE = 1.0
-"""s without a packet after which the path is measured afresh."""
-MAX_ASTRAY = 2.0
-"""s. A packet this far from its time belongs to a restarted stream, or to none."""
+"""Seconds without a packet after which the path delay is measured afresh."""
+MAX_TIME_OFFSET = 2.0
+"""Seconds. A packet this far from its expected time belongs to a restarted stream."""
 MAX_DROPOUT = 3000
 MAX_MISORDER = 100
-"""Sequence numbers a stream may jump forward and back (RFC 3550 appendix A.1)."""
+"""Largest jump in sequence numbers, forward and back (RFC 3550 appendix A.1)."""
 
 MAX_SPAN = 1.0
-"""s of sound held. Beyond it the oldest packets are dropped and playing jumps forward."""
+"""Seconds of audio held. Beyond it the oldest packets are dropped and playout jumps forward."""
 MAX_PACKETS = 128
-"""Packets held, whatever they last; the oldest are dropped."""
+"""Limit of packets held, whatever their duration; the oldest are dropped."""
 
 _SEEN_MASK = (1 << MAX_MISORDER) - 1
 
 
 class Arrival(Enum):
-    """What became of a packet."""
+    """What `JitterBuffer.insert` did with a packet."""
 
     QUEUED = auto()
     LATE = auto()
-    """Its time is past."""
+    """Discarded: its playout time has passed."""
     DUPLICATE = auto()
-    ASTRAY = auto()
-    """Far from its stream's numbers or time; not taken. A second one in sequence restarts it."""
+    OUT_OF_RANGE = auto()
+    """Discarded: far from the stream's sequence numbers or timestamps. A second one in sequence
+    restarts the stream."""
     RESTARTED = auto()
-    """Queued, as the first of a stream that began anew; what was held is gone."""
+    """Queued as the first packet of a restarted stream; everything held before is dropped."""
 
 
 class Queued(NamedTuple):
-    """A packet waiting. Its counters are unwrapped: they only grow."""
+    """A packet in the buffer. Its sequence number and timestamp are unwrapped: they only grow."""
 
     sequence_number: int
     timestamp: int
     arrived: float
     payload_type: int
     payload: bytes
-    foreign: int
-    """Packets of the stream before this one that carried no sound of ours."""
+    non_audio: int
+    """Packets of the stream before this one that carried no audio."""
 
 
 class DelayEstimator:
-    """How long packets must wait for nearly all of them to be there in time."""
+    """Estimates how long packets must wait for nearly all of them to arrive in time."""
 
     def __init__(self) -> None:
         self.target = MIN_DELAY
-        """s that a packet should wait, counted from when the fastest one would have come."""
+        """Seconds a packet should wait, from when the fastest one would have arrived."""
         self._histogram = [0.0] * (BUCKETS + 1)
         self._histogram[0] = self._total = float(PRIOR_PACKETS)
-        self._weight = 1.0  # grows instead of the past shrinking: one addition a packet
-        self._bucket = 0  # the quantile's
-        self._above = 0.0  # weight in the buckets above it
+        self._weight = 1.0  # grows instead of scaling the past down: one addition per packet
+        self._bucket = 0  # of the quantile
+        self._above = 0.0  # total weight of the buckets above it
         self.restart_path()
 
     def restart_path(self) -> None:
-        """Forget how long the way is, not how much it varies."""
+        """Forget the path delay, but not its variation."""
         self.fastest = self._previous = self._current = float("inf")
         self._window_end = float("-inf")
 
-    def transit(self, transit: float, now: float) -> float:
-        """Take one packet's arrival time less its sending time, each on its own clock. Returns s
-        of delay against the fastest packet."""
+    def add_transit(self, transit: float, now: float) -> float:
+        """Record one packet's transit time: arrival minus sending time, each on its own clock.
+        Returns its delay in seconds relative to the fastest packet."""
         if now >= self._window_end:
-            # Two halves of a window make a sliding minimum that follows clock drift and a path
-            # grown longer, in constant memory.
+            # Two half windows make a sliding minimum that follows clock drift and a path grown
+            # longer, in constant memory.
             self._previous = self._current
             self._current = transit
             self._window_end = now + WINDOW
@@ -102,7 +103,7 @@ class DelayEstimator:
         return transit - self.fastest
 
     def record(self, delay: float) -> None:
-        """Count one packet that could have been played `delay` s after the fastest would."""
+        """Count one packet that could have been played `delay` seconds after the fastest one."""
         bucket = min(int(delay / BUCKET), BUCKETS)
         histogram = self._histogram
         histogram[bucket] += self._weight
@@ -117,7 +118,7 @@ class DelayEstimator:
             self._above += histogram[self._bucket]
             self._bucket -= 1
         self.target = min(MAX_DELAY, max(MIN_DELAY, (self._bucket + 1) * BUCKET))
-        self._weight /= FORGET
+        self._weight /= FORGET_FACTOR
         if self._weight > 1e9:
             self._rescale()
 
@@ -130,109 +131,111 @@ class DelayEstimator:
 
 
 class JitterBuffer:
-    """Packets of one stream, one synchronisation source, one clock rate."""
+    """The jitter buffer of one stream: one SSRC, one clock rate."""
 
     def __init__(self, clock_rate: int) -> None:
         self.clock_rate = clock_rate
         self.position: int | None = None
-        """Unwrapped timestamp of the next sound to play; None before the first packet."""
+        """Unwrapped timestamp of the next audio to play; None before the first packet."""
         self.repairable = False
-        """Set by the receiver once a packet has repaired the lost one before it: from then on a
-        lost packet counts as one that comes with its successor."""
+        """Set by the receiver once a packet has repaired the lost one before it. From then on a
+        lost packet counts as one that arrives with its successor."""
         self.dropped = 0
         """Packets dropped because the buffer was full."""
         self._packets: list[Queued] = []
         self._delay = DelayEstimator()
         self._last_arrival = float("-inf")
-        self._foreign = 0
-        self._seen_foreign = 0  # as _seen, of the packets without sound
+        self._non_audio = 0
+        self._seen_non_audio = 0  # as _seen, of the packets without audio
         self._restart_at: int | None = None
         self._highest = 0
         self._highest_timestamp = 0
-        self._seen = 0  # bit i: the packet i before the highest came
+        self._seen = 0  # bit i: the packet i before the highest has arrived
 
     def __len__(self) -> int:
         return len(self._packets)
 
     @property
     def target(self) -> float:
-        """s that a packet should wait."""
+        """Seconds a packet should wait."""
         return self._delay.target
 
     @property
     def head(self) -> Queued | None:
-        """The packet to play next."""
+        """The next packet to play; None if the buffer is empty."""
         return self._packets[0] if self._packets else None
 
     def pop(self) -> Queued:
         return self._packets.pop(0)
 
     def backlog(self) -> float:
-        """s of sound between the first and the last packet held."""
+        """Seconds of audio between the first and the last packet held."""
         if not self._packets:
             return 0.0
         return (self._packets[-1].timestamp - self._packets[0].timestamp) / self.clock_rate
 
     def slack(self, timestamp: int, now: float) -> float:
-        """s that have passed since the packet of this unwrapped timestamp came, or would have
-        come had it been as fast as the fastest."""
+        """Seconds since the packet with this unwrapped timestamp would have arrived, had it been as
+        fast as the fastest."""
         return now - timestamp / self.clock_rate - self._delay.fastest
 
-    def foreign(self, sequence_number: int) -> int | None:
-        """A packet of the stream holds no sound (key presses, comfort noise, an unknown payload
-        type): its sequence number is not a loss. Returns that, unwrapped; None for a duplicate
-        and for a packet far from its stream's numbers."""
+    def skip_non_audio(self, sequence_number: int) -> int | None:
+        """Account for a packet that holds no audio (telephone event, comfort noise, unknown payload
+        type), so that its sequence number does not count as lost. Returns the unwrapped number;
+        None for a duplicate and for one far from the stream's numbers."""
         ahead = uint16_diff(sequence_number, self._highest)
         if self.position is None or not -MAX_MISORDER < ahead < MAX_DROPOUT:
             return None
         unwrapped = self._highest + ahead
         if ahead > 0:
-            self._see(unwrapped)
+            self._mark_seen(unwrapped)
         elif self._seen >> -ahead & 1:
             return None
-        else:  # overtaken by sound that is counted as if it were missing
+        else:  # overtaken by audio that is counted as if it were missing
             self._seen |= 1 << -ahead
             self._packets = [
-                queued._replace(foreign=queued.foreign + (queued.sequence_number > unwrapped))
+                queued._replace(non_audio=queued.non_audio + (queued.sequence_number > unwrapped))
                 for queued in self._packets
             ]
-        self._seen_foreign |= 1 << self._highest - unwrapped
-        self._foreign += 1
+        self._seen_non_audio |= 1 << self._highest - unwrapped
+        self._non_audio += 1
         return unwrapped
 
     def is_behind(self, sequence_number: int) -> bool:
-        """Whether a packet was sent a little before the last that came."""
+        """Whether a packet was sent shortly before the latest one received."""
         return -MAX_MISORDER < uint16_diff(sequence_number, self._highest) < 0
 
     def insert(self, packet: RtpPacket, now: float) -> Arrival:
-        """Take a packet that arrived at `now`."""
+        """Insert a packet that arrived at `now` (seconds)."""
         if self.position is None:
-            self._begin(packet)
+            self._reset(packet)
         idle = now - self._last_arrival > IDLE
         if idle:
             self._delay.restart_path()
         sequence_number = self._highest + uint16_diff(packet.sequence_number, self._highest)
         timestamp = self._highest_timestamp + uint32_diff(packet.timestamp, self._highest_timestamp)
-        if self._is_astray(sequence_number, timestamp, now, idle):
+        if self._is_out_of_range(sequence_number, timestamp, now, idle):
             if not idle and packet.sequence_number != self._restart_at:
                 self._restart_at = (packet.sequence_number + 1) & 0xFFFF
-                return Arrival.ASTRAY
+                return Arrival.OUT_OF_RANGE
             self._delay.restart_path()
-            self._begin(packet)
-            self._take(packet, packet.sequence_number, packet.timestamp, now)
+            self._reset(packet)
+            self._accept(packet, packet.sequence_number, packet.timestamp, now)
             return Arrival.RESTARTED
         behind = self._highest - sequence_number
         if behind >= 0 and self._seen >> behind & 1:
             return Arrival.DUPLICATE
-        return self._take(packet, sequence_number, timestamp, now)
+        return self._accept(packet, sequence_number, timestamp, now)
 
-    def _take(self, packet: RtpPacket, sequence_number: int, timestamp: int, now: float) -> Arrival:
+    def _accept(
+        self, packet: RtpPacket, sequence_number: int, timestamp: int, now: float
+    ) -> Arrival:
         self._last_arrival = now
         self._restart_at = None
         self._measure(sequence_number, timestamp, now)
         behind = self._highest - sequence_number
         if behind < 0:
-            self._see(sequence_number)
+            self._mark_seen(sequence_number)
             self._highest_timestamp = timestamp
         else:
             self._seen |= 1 << behind
@@ -242,33 +245,35 @@ class JitterBuffer:
         self._queue(packet, sequence_number, timestamp, now)
         return Arrival.QUEUED
 
-    def _begin(self, packet: RtpPacket) -> None:
+    def _reset(self, packet: RtpPacket) -> None:
         self._packets.clear()
         self._highest = packet.sequence_number - 1
         self._highest_timestamp = self.position = packet.timestamp
-        self._seen = self._seen_foreign = 0
+        self._seen = self._seen_non_audio = 0
 
-    def _see(self, sequence_number: int) -> None:
+    def _mark_seen(self, sequence_number: int) -> None:
         ahead = sequence_number - self._highest
         self._seen = (self._seen << ahead | 1) & _SEEN_MASK if ahead < MAX_MISORDER else 1
-        if self._seen_foreign:
-            shifted = self._seen_foreign << ahead if ahead < MAX_MISORDER else 0
-            self._seen_foreign = shifted & _SEEN_MASK
+        if self._seen_non_audio:
+            shifted = self._seen_non_audio << ahead if ahead < MAX_MISORDER else 0
+            self._seen_non_audio = shifted & _SEEN_MASK
         self._highest = sequence_number
 
-    def _is_astray(self, sequence_number: int, timestamp: int, now: float, idle: bool) -> bool:
+    def _is_out_of_range(
+        self, sequence_number: int, timestamp: int, now: float, idle: bool
+    ) -> bool:
         ahead = sequence_number - self._highest
         if not -MAX_MISORDER < ahead < MAX_DROPOUT:
             return True
         if timestamp < self._highest_timestamp and (ahead > 0 or idle):
-            return True  # a later packet with an earlier sound: the sender set its clock
+            return True  # a later packet with earlier audio: the sender reset its clock
         if idle:
             return ahead <= 0
         transit = now - timestamp / self.clock_rate
-        return abs(transit - self._delay.fastest) > MAX_ASTRAY
+        return abs(transit - self._delay.fastest) > MAX_TIME_OFFSET
 
     def _measure(self, sequence_number: int, timestamp: int, now: float) -> None:
-        delay = self._delay.transit(now - timestamp / self.clock_rate, now)
+        delay = self._delay.add_transit(now - timestamp / self.clock_rate, now)
         self._delay.record(delay)
         if self.repairable and sequence_number > self._highest + 1:
             missing = sequence_number - self._highest
@@ -277,12 +282,12 @@ class JitterBuffer:
 
     def _queue(self, packet: RtpPacket, sequence_number: int, timestamp: int, now: float) -> None:
         packets = self._packets
-        foreign = self._foreign
-        if self._seen_foreign:  # less those that overtook this packet
-            overtook = self._seen_foreign & (1 << self._highest - sequence_number) - 1
-            foreign -= overtook.bit_count()
+        non_audio = self._non_audio
+        if self._seen_non_audio:  # minus those that overtook this packet
+            overtook = self._seen_non_audio & (1 << self._highest - sequence_number) - 1
+            non_audio -= overtook.bit_count()
         queued = Queued(
-            sequence_number, timestamp, now, packet.payload_type, packet.payload, foreign
+            sequence_number, timestamp, now, packet.payload_type, packet.payload, non_audio
         )
         if not packets or sequence_number > packets[-1].sequence_number:
             packets.append(queued)

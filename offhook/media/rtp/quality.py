@@ -1,10 +1,10 @@
-"""How a call sounds, on the MOS scale, from what is known while it runs: the E-model of ITU-T
-G.107 with every parameter of the terminals at its default, so that only delay and loss move it.
+"""Call quality on the MOS scale, estimated while the call runs: the E-model of ITU-T G.107 with all
+terminal parameters at their defaults, so that only delay and loss vary.
 
     R = 93.2 - Id(delay) - Ie,eff(loss, codec);  MOS = G.107 Annex B of R
 
-The scale is that of narrowband telephony: G.711 on a perfect line reaches 4.4, and a wideband
-codec is not credited for its width, so figures of calls with different codecs can be compared.
+The scale is narrowband: G.711 on a perfect line reaches 4.4, and a wideband codec gets no credit
+for its bandwidth, so figures of calls with different codecs can be compared.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from math import log2, pow
 R_DEFAULT = 93.2
 """Ro - Is with all parameters at their defaults (G.107 §7.1)."""
 NOTICED_DELAY_MS = 100.0
-"""mT of G.107 §7.4: below it a conversation does not suffer from delay."""
+"""mT of G.107 §7.4: delay below it does not affect a conversation."""
 
 
 @dataclass(frozen=True)
 class CodecRobustness:
-    """Ie, what a codec costs without loss, and Bpl, how well its concealment bears loss (both on
-    the R scale of G.107 §7.5)."""
+    """A codec's Ie, its impairment without loss, and Bpl, its robustness to loss (both on the R
+    scale of G.107 §7.5)."""
 
     ie: float
     bpl: float
@@ -40,7 +40,7 @@ CODECS = {
 
 
 def delay_impairment(delay_ms: float) -> float:
-    """Idd of G.107 §7.4: what mouth-to-ear delay alone costs where echo is cancelled."""
+    """Idd of G.107 §7.4: the impairment by mouth-to-ear delay alone, with echo cancelled."""
     if delay_ms <= NOTICED_DELAY_MS:
         return 0.0
     x = log2(delay_ms / NOTICED_DELAY_MS)
@@ -48,7 +48,7 @@ def delay_impairment(delay_ms: float) -> float:
 
 
 def loss_impairment(loss_fraction: float, burst_ratio: float, codec: CodecRobustness) -> float:
-    """Ie,eff of G.107 §7.5."""
+    """Ie,eff of G.107 §7.5: the impairment by the codec and by loss (0..1)."""
     percent = 100.0 * loss_fraction
     return codec.ie + (95.0 - codec.ie) * percent / (percent / burst_ratio + codec.bpl)
 
@@ -56,12 +56,12 @@ def loss_impairment(loss_fraction: float, burst_ratio: float, codec: CodecRobust
 def mos(
     delay_ms: float, loss_fraction: float, burst_ratio: float = 1.0, codec: str = "opus"
 ) -> float:
-    """Estimated mean opinion score of a conversation, 1.0 .. 4.5 (G.107 Annex B).
+    """Estimate the mean opinion score of a conversation, 1.0 .. 4.5 (G.107 Annex B).
 
     `delay_ms` is one way, mouth to ear: half the round trip, the jitter buffer, packet and codec.
-    `loss_fraction` (0..1) counts packets never played, late ones too, after FEC brought back what
-    it could. `burst_ratio` is the mean length of loss runs over that of random loss (1 = random).
-    `codec` is a name of SDP, in any case; one without planning values is rated as G.711.
+    `loss_fraction` (0..1) counts packets never played, late ones included, after FEC. `burst_ratio`
+    is the mean length of loss runs over that of random loss (1 = random). `codec` is an SDP
+    encoding name, in any case; one without planning values is rated as G.711.
     """
     robustness = CODECS.get(codec.lower(), CODECS["pcmu"])
     r = R_DEFAULT - delay_impairment(delay_ms)

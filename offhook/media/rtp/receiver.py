@@ -1,13 +1,14 @@
-"""The receive path of one call's sound: RTP packets as they come, 20 ms of 16 kHz PCM as pulled.
+"""The receive path of one call's audio: RTP packets in as they arrive, 20 ms of 16 kHz PCM out per
+pull.
 
-The puller's clock is the clock of the call. The sender's clock and the delay that the jitter asks
-for both differ from it, and both differences are taken up by playing speech a pitch period longer
-or shorter. What is missing is repaired from the packet after it, or concealed. Where the sender
-leaves out its silence there is comfort noise, if it says what kind, and silence if it does not.
+The puller's clock is the clock of the call. The sender's clock drifts against it and the delay that
+jitter requires changes; both are absorbed by time-stretching speech by a pitch period. Lost packets
+are repaired from the packet after them (FEC) or concealed. When the sender suppresses silence, its
+comfort noise is played, or silence if it sends none.
 
-Delay has two parts. *Slack* is how long a packet had been due when it was fetched for decoding:
-it is what protects against lateness, and it moves in whole pulls. Sound *left over* in front of
-the fetched packet protects against nothing, so it is trimmed away when that is not heard.
+Delay has two parts. *Slack* is how long a packet had been due when it was fetched for decoding: it
+protects against lateness and moves in whole pulls. Audio *left over* in front of the fetched packet
+protects against nothing, so it is trimmed when that is inaudible.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -24,26 +25,26 @@ from offhook.media.rtp.rtp import RtpPacket
 from offhook.media.rtp.stretch import GOOD_FIT, MIN_PERIOD, accelerate, expand
 
 FADE_PULLS = 6
-"""Pulls of 20 ms over which continuous loss fades to silence: 120 ms. The first is unfaded."""
+"""Pulls of 20 ms over which continuous loss fades to silence: 120 ms. The first is not faded."""
 RESUME_SAMPLES = 80
-"""5 ms in which sound takes over from what was invented in its place."""
+"""5 ms over which real audio replaces what was synthesized for it."""
 TOLERANCE = 0.002
-"""s of slack that may lack before something is done: timers and arrivals waver by this much."""
+"""Seconds of missing slack that are tolerated: timers and arrivals vary by this much."""
 REPAIR_DELAY = 0.040
-"""s above the target up to which a repaired packet is played although its time has passed in
-silence: words are worth a delay that stretching takes back."""
+"""Seconds above the target up to which a repaired packet is played although its time has passed in
+silence: losing words is worse than a delay that time-stretching removes again."""
 BACKLOG = 0.400
-"""s of sound that may have gathered while nothing was played; older sound is skipped."""
+"""Seconds of audio that may queue while nothing is played; older audio is skipped."""
 RETRY_PULLS = 4
-"""Pulls between two attempts to stretch by less than one pull; larger ones are made every pull."""
+"""Pulls between two attempts to stretch by less than one pull; larger ones are tried every pull."""
 FIT_STEP = 0.05
-"""By how much each attempt that found no fit makes the next less choosy..."""
+"""How much each failed attempt lowers the required fit..."""
 LEAST_FIT = 0.2
 """...down to this, which noise reaches too."""
 SAMPLES_10_MS = RATE_IN // 100
-"""Packets last a multiple of this; other lengths are not taken for a packet's length."""
-STRAGGLER = 1.0
-"""s after a change of source in which packets of the old source do not take the stream back."""
+"""Packet durations are multiples of this; other lengths do not update the packet length."""
+OLD_SOURCE_GUARD = 1.0
+"""Seconds after a change of SSRC in which packets of the old one are ignored."""
 
 _FADE_SAMPLES = SAMPLES_IN * (FADE_PULLS - 1)
 _FADE = (
@@ -57,40 +58,39 @@ _NOTHING = np.zeros(0, np.int16)
 
 @dataclass(slots=True)
 class ReceiverStats:
-    """Counters since the start; delays in ms."""
+    """Receive counters since the start of the call; delays in ms."""
 
     received: int = 0
-    """Packets with sound for us, duplicates included."""
+    """Audio packets received, duplicates included."""
     ignored: int = 0
-    """Packets without sound for us, but for comfort noise, and stragglers of a source or of a
-    clock left."""
+    """Packets without audio or comfort noise, and late ones of a previous SSRC or clock."""
     lost: int = 0
-    """Packets that had not come when they were due, and have not come since."""
+    """Packets missing when they were due that have not arrived since."""
     late: int = 0
     """Packets discarded because they came too late, too early, or too many at once."""
     malformed: int = 0
-    """Packets their codec refused."""
+    """Packets their codec could not decode."""
     fec_recovered: int = 0
     """Lost packets repaired from the packet that followed."""
     concealed_samples: int = 0
-    """Samples invented, or silent, because a packet was lost or late. Silence that the sender
-    meant is not counted."""
+    """Samples synthesized or silent because a packet was lost or late. Silence suppressed by the
+    sender is not counted."""
     accelerated_samples: int = 0
     expanded_samples: int = 0
     played_samples: int = 0
-    """Samples pulled from the first packet on."""
+    """Samples pulled since the first packet."""
     played_packets: int = 0
     delay_ms: float = 0.0
-    """From when the fastest packet would have come to when the sound is pulled, last packet."""
+    """Of the last packet: from when the fastest would have arrived to the pull of its audio."""
     target_ms: float = 0.0
-    """The slack now aimed at."""
+    """The target slack."""
     wait_ms: float = 0.0
-    """Wall time from the arrival to the pull of the last packet."""
+    """Time from arrival to pull of the last packet."""
 
 
 class AudioReceiver:
-    """One call's incoming sound. `decoders` makes, per payload type, the decoder of a stream;
-    `comfort_noise` are the payload types of RFC 3389."""
+    """The receiver of one call's audio. `decoders` maps payload types to decoder factories;
+    `comfort_noise` holds the payload types of comfort noise (RFC 3389)."""
 
     def __init__(
         self,
@@ -99,34 +99,34 @@ class AudioReceiver:
     ) -> None:
         self.stats = ReceiverStats()
         self.clock_rate = 0
-        """Hz of the stream's timestamps; 0 before the first packet."""
+        """Timestamp rate of the stream in Hz; 0 before the first packet."""
         self._factories = dict(decoders)
         self._comfort_noise = comfort_noise
         self._noise = ComfortNoise()
-        self._noise_number = -inf  # sequence number, unwrapped, of its last packet
+        self._noise_number = -inf  # unwrapped sequence number of its last packet
         self._decoders: dict[int, Decoder] = {}
         self._decoder: Decoder | None = None
-        self._buffer = JitterBuffer(RATE_IN)  # until the first packet names its clock
+        self._buffer = JitterBuffer(RATE_IN)  # until the first packet gives the clock rate
         self._ssrc: int | None = None
         self._old_ssrc: int | None = None
         self._switched = 0.0
-        self._dropped = 0  # of the buffer's, those accounted for
+        self._dropped = 0  # how many of the buffer's drops are accounted for
         self._ready: Pcm = _NOTHING  # decoded and not yet pulled
-        self._tail: Pcm = np.zeros(1, np.int16)  # the piece of sound made last
-        self._quiet = True  # that piece is silence or comfort noise
-        self._spliced = False  # the next sound does not follow from the last
+        self._tail: Pcm = np.zeros(1, np.int16)  # the last block of audio produced
+        self._quiet = True  # that block is silence or comfort noise
+        self._spliced = False  # the next block does not continue the last
         self._playing = False
-        self._last: Queued | None = None  # played
+        self._last: Queued | None = None  # last packet played
         self._packet_samples = SAMPLES_IN
-        self._hidden = 0  # samples invented or silent since the last sound
+        self._concealed = 0  # samples synthesized or silent since the last decoded audio
         self._slack = self._slack_before = inf  # at the last two fetches
         self._fit = GOOD_FIT
         self._pulls_to_retry = 0
 
     @property
     def timestamp(self) -> int | None:
-        """RTP timestamp, unwrapped from the stream's first, of the sample that the next pull
-        begins with; None before the first packet. It stands still while loss is concealed."""
+        """RTP timestamp, unwrapped from the stream's first, of the first sample of the next pull;
+        None before the first packet. It does not advance while loss is concealed."""
         position = self._buffer.position
         if position is None:
             return None
@@ -137,8 +137,8 @@ class AudioReceiver:
         decoders: Mapping[int, Callable[[], Decoder]],
         comfort_noise: Collection[int] = (),
     ) -> None:
-        """Other formats were agreed within the call. The stream goes on, and packets of formats
-        given up, which may be on their way, are still understood (RFC 3264 §8.3.2)."""
+        """Apply formats renegotiated within the call. The stream continues, and packets in the
+        previous formats that are still on their way are decoded (RFC 3264 §8.3.2)."""
         for payload_type, make in decoders.items():
             if payload_type not in comfort_noise and self._factories.get(payload_type) != make:
                 self._decoders.pop(payload_type, None)
@@ -148,7 +148,7 @@ class AudioReceiver:
         self._comfort_noise = comfort_noise
 
     def receive(self, packet: RtpPacket, now: float) -> None:
-        """Take a packet that arrived at `now`. Never raises, whatever the packet holds."""
+        """Accept a packet that arrived at `now` (seconds). Never raises."""
         if packet.ssrc != self._ssrc and not self._switch_source(packet, now):
             self.stats.ignored += 1
             return
@@ -165,16 +165,16 @@ class AudioReceiver:
         self._count(arrival)
 
     def ignore(self, packet: RtpPacket) -> None:
-        """Take a packet that shall not be heard: only its number is told from a loss."""
+        """Account for a packet without playing it, so that it does not count as lost."""
         self.stats.ignored += 1
         if packet.ssrc == self._ssrc:
-            self._buffer.foreign(packet.sequence_number)
+            self._buffer.skip_non_audio(packet.sequence_number)
 
     def pull(self, now: float) -> Pcm:
-        """The next 20 ms: always 320 samples. To be called every 20 ms of the local clock."""
+        """Return the next 20 ms: always 320 samples. Call it every 20 ms of the local clock."""
         played = self.stats.played_packets
         ready = self._fill(self._ready, now)
-        if played != self.stats.played_packets and not self._hidden:
+        if played != self.stats.played_packets and not self._concealed:
             ready = self._fill(self._stretch(ready), now)
         if self._last is not None:
             self.stats.played_samples += SAMPLES_IN
@@ -182,7 +182,7 @@ class AudioReceiver:
         return ready[:SAMPLES_IN]
 
     def _fill(self, ready: Pcm, now: float) -> Pcm:
-        """Add to `ready` until a pull can be served."""
+        """Extend `ready` until it holds a whole pull."""
         while len(ready) < SAMPLES_IN:
             sound = self._next(now, len(ready))
             if quiet := sound is None:
@@ -196,7 +196,7 @@ class AudioReceiver:
     def _switch_source(self, packet: RtpPacket, now: float) -> bool:
         if packet.payload_type not in self._factories:
             return False
-        if packet.ssrc == self._old_ssrc and now - self._switched < STRAGGLER:
+        if packet.ssrc == self._old_ssrc and now - self._switched < OLD_SOURCE_GUARD:
             return False
         self._old_ssrc, self._ssrc, self._switched = self._ssrc, packet.ssrc, now
         self._decoders.clear()
@@ -204,19 +204,19 @@ class AudioReceiver:
         return True
 
     def _receive_noise(self, packet: RtpPacket) -> None:
-        """A packet of the stream without sound, of comfort noise or of something unknown."""
+        """Handle a packet without audio: comfort noise or an unknown payload type."""
         if packet.payload_type not in self._comfort_noise:
             self.ignore(packet)
             return
-        number = self._buffer.foreign(packet.sequence_number)
+        number = self._buffer.skip_non_audio(packet.sequence_number)
         if number is not None and number > self._noise_number:
             rate = self._decoder.sound_rate if self._decoder else RATE_IN
             self._noise.update(packet.payload, rate)
             self._noise_number = number
 
     @property
-    def _resting(self) -> bool:
-        """Comfort noise is what the sender sent after the sound played last."""
+    def _in_comfort_noise(self) -> bool:
+        """The sender has sent comfort noise since the audio played last."""
         return self._last is not None and self._noise_number > self._last.sequence_number
 
     def _decoder_of(self, payload_type: int) -> Decoder:
@@ -230,9 +230,9 @@ class AudioReceiver:
         self.clock_rate = clock_rate
         self._packet_samples = SAMPLES_IN
         self._dropped = 0
-        self._new_numbers()
+        self._reset_sequence()
 
-    def _new_numbers(self) -> None:
+    def _reset_sequence(self) -> None:
         self._playing = False
         self._last = None
         self._noise_number = -inf
@@ -242,16 +242,16 @@ class AudioReceiver:
         stats.received += 1
         if arrival is Arrival.LATE:
             stats.late += 1
-            stats.lost = max(0, stats.lost - 1)  # it was given up as lost
-        elif arrival is Arrival.ASTRAY:
+            stats.lost = max(0, stats.lost - 1)  # it was counted as lost
+        elif arrival is Arrival.OUT_OF_RANGE:
             stats.late += 1
         elif arrival is Arrival.RESTARTED:
-            self._new_numbers()
+            self._reset_sequence()
 
-    # the next piece of sound
+    # producing audio
 
     def _next(self, now: float, left_over: int) -> Pcm | None:
-        """Sound to follow what is ready, in pieces of any length; None when there is none."""
+        """Return the next block of audio, of any length; None if there is none."""
         buffer = self._buffer
         head = self._head()
         if head is None:
@@ -267,7 +267,7 @@ class AudioReceiver:
         return self._play(buffer.pop(), now, left_over)
 
     def _head(self) -> Queued | None:
-        """The first packet not past its time."""
+        """The first packet whose time has not passed."""
         buffer = self._buffer
         while (head := buffer.head) is not None:
             assert buffer.position is not None
@@ -282,19 +282,19 @@ class AudioReceiver:
         if self._last is None:
             return 0
         gap = head.sequence_number - self._last.sequence_number - 1
-        foreign = head.foreign - self._last.foreign
-        return max(0, gap - foreign - (self._buffer.dropped - self._dropped))
+        non_audio = head.non_audio - self._last.non_audio
+        return max(0, gap - non_audio - (self._buffer.dropped - self._dropped))
 
     def _is_pause(self, head: Queued) -> bool:
-        """Whether the time before `head` is silence the sender did not send (RFC 3551 §4.1):
-        more than the missing packets can have filled."""
+        """Whether the gap before `head` is silence suppressed by the sender (RFC 3551 §4.1): longer
+        than the missing packets can account for."""
         assert self._buffer.position is not None
         ticks = head.timestamp - self._buffer.position
         samples = ticks * RATE_IN // self._buffer.clock_rate
         return samples > self._missing(head) * max(self._packet_samples, SAMPLES_IN)
 
     def _start(self, now: float, left_over: int) -> Pcm | None:
-        """The first sound after a pause, once it has waited for as long as the jitter asks."""
+        """Return the first audio after a pause, once it has waited for the target delay."""
         buffer = self._buffer
         while buffer.backlog() > BACKLOG:
             buffer.pop()
@@ -309,7 +309,7 @@ class AudioReceiver:
         return self._play(buffer.pop(), now, left_over, meant)
 
     def _play(self, packet: Queued, now: float, left_over: int, meant: bool = False) -> Pcm | None:
-        """Decode a packet; `meant` if what came before it was silence the sender meant."""
+        """Decode a packet; `meant` if the gap before it was suppressed silence."""
         self._account(packet, now, left_over)
         decoder = self._decoder = self._decoder_of(packet.payload_type)
         try:
@@ -324,7 +324,7 @@ class AudioReceiver:
         if not samples:
             self.stats.malformed += 1
             return self._conceal()
-        return self._sound(pcm, meant)
+        return self._join(pcm, meant)
 
     def _account(self, packet: Queued, now: float, left_over: int) -> None:
         stats, buffer = self.stats, self._buffer
@@ -342,10 +342,10 @@ class AudioReceiver:
         stats.played_packets += 1
 
     def _fill_gap(self, head: Queued, ticks: int, now: float) -> Pcm | None:
-        """Sound for the lost packets before `head`; None once there has been enough of it, or
-        when there shall be none any more."""
+        """Return audio for the lost packets before `head`; None once enough has been made, or once
+        concealment has faded out."""
         buffer = self._buffer
-        left = ticks * RATE_IN // buffer.clock_rate - self._hidden
+        left = ticks * RATE_IN // buffer.clock_rate - self._concealed
         if left > self._packet_samples:
             return self._conceal()
         decoder = self._decoder
@@ -371,38 +371,41 @@ class AudioReceiver:
         self.stats.fec_recovered += 1
         self._buffer.repairable = True
         self._buffer.position = following.timestamp
-        return self._sound(pcm, meant=False)
+        return self._join(pcm, meant=False)
 
     def _conceal(self) -> Pcm | None:
-        """20 ms for sound that is not there; None when it has faded to silence, and when the
-        sender meant it not to be there."""
-        pulls = self._hidden // SAMPLES_IN
-        if pulls >= FADE_PULLS or self._decoder is None or self._resting:
+        """Synthesize 20 ms of missing audio; None once faded out, and in comfort noise."""
+        pulls = self._concealed // SAMPLES_IN
+        if pulls >= FADE_PULLS or self._decoder is None or self._in_comfort_noise:
             self._playing = False
             return None
-        self._hidden += SAMPLES_IN
+        self._concealed += SAMPLES_IN
         pcm = self._decoder.conceal(SAMPLES_IN)
         return (pcm * _FADE[pulls]).astype(np.int16) if pulls else pcm
 
     def _silence(self, samples: int) -> Pcm:
-        """Nothing, or the noise that the sender hears."""
-        self._hidden += samples
-        pcm = self._noise.take(samples) if self._resting else np.zeros(samples, np.int16)
+        """Return silence, or comfort noise if the sender has sent any."""
+        self._concealed += samples
+        pcm = (
+            self._noise.next_samples(samples)
+            if self._in_comfort_noise
+            else np.zeros(samples, np.int16)
+        )
         step = int(self._tail[-1]) - int(pcm[0])
-        if step and not self._quiet:  # sound was cut off: let it fall instead of stepping
+        if step and not self._quiet:  # audio was cut off: fade instead of stepping
             fall = pcm[:RESUME_SAMPLES] + step * (1 - _RESUME[:samples])
             pcm = pcm.copy()
             pcm[: len(fall)] = np.clip(fall, -32768, 32767)
         return pcm
 
-    def _sound(self, pcm: Pcm, meant: bool) -> Pcm:
-        """Join decoded sound to what was pulled before it."""
-        if not self._hidden and not self._spliced:
+    def _join(self, pcm: Pcm, meant: bool) -> Pcm:
+        """Join decoded audio to what was pulled before it."""
+        if not self._concealed and not self._spliced:
             return pcm
         if not meant:
-            self.stats.concealed_samples += self._hidden
-        level = min(1.0, max(0.0, 1 - (self._hidden - SAMPLES_IN) / _FADE_SAMPLES))
-        self._hidden = 0
+            self.stats.concealed_samples += self._concealed
+        level = min(1.0, max(0.0, 1 - (self._concealed - SAMPLES_IN) / _FADE_SAMPLES))
+        self._concealed = 0
         self._spliced = False
         rise = _RESUME[: len(pcm)]
         head = pcm[: len(rise)] * (level + (1 - level) * rise)
@@ -414,7 +417,7 @@ class AudioReceiver:
     # delay
 
     def _stretch(self, ready: Pcm) -> Pcm:
-        """Bring the delay nearer to what it should be, if it is off and the sound allows it."""
+        """Stretch the audio towards the target delay, if it is off and the audio allows it."""
         quantum = min(self._packet_samples, SAMPLES_IN)
         left_over = (len(ready) - SAMPLES_IN) % quantum
         excess = min(self._slack, self._slack_before) - self._buffer.target
@@ -438,10 +441,10 @@ class AudioReceiver:
             self.stats.accelerated_samples += changed
         self._fit = GOOD_FIT if changed else max(LEAST_FIT, self._fit - FIT_STEP)
         if changed:
-            self._slack = inf  # what was measured before the change says nothing after it
+            self._slack = inf  # measurements before the change no longer apply
         return ready
 
     def _follows(self) -> bool:
-        """Whether the packet after the one last fetched is there."""
+        """Whether the packet after the one last fetched has arrived."""
         head = self._buffer.head
         return head is not None and head.timestamp == self._buffer.position

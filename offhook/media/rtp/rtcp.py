@@ -1,9 +1,9 @@
-"""RTCP of one voice call (RFC 3550 §6): what we report of the sound we get, what the far end
-reports of ours, and the round trip time from both.
+"""RTCP of one voice call (RFC 3550 §6): our reception reports, the far end's reports on our audio,
+and the round-trip time from both.
 
-Sans-io: datagrams and `now` (monotonic seconds) go in, events and datagrams come out. The wall
-clock appears only in sender reports and is an argument too; the round trip is measured on `now`,
-so a wall clock that is set during the call does no harm.
+Sans-io: datagrams and `now` (monotonic seconds) go in, events and datagrams come out. Wall time is
+used in sender reports only and is an argument; the round trip is measured on `now`, so setting the
+wall clock during a call does no harm.
 """
 
 import random
@@ -27,19 +27,19 @@ from aiortc.rtp import (
 )
 
 REPORT_INTERVAL_S = 1.6
-"""Mean time between reports; each is drawn from half to one and a half of it, 0.8 .. 2.4 s, so
-that calls do not report in step (RFC 3550 §6.3.1). Some 100 bytes every 1.6 s are 0.5 kb/s: within
-the 5 % that RFC 3550 §6.2 gives RTCP, even of a 16 kb/s call."""
+"""Mean time between reports; each interval is drawn from 0.5 to 1.5 times this, 0.8 .. 2.4 s, so
+that calls do not report in step (RFC 3550 §6.3.1). About 100 bytes every 1.6 s are 0.5 kb/s: within
+the 5 % that RFC 3550 §6.2 allots to RTCP, even of a 16 kb/s call."""
 SENT_REPORTS_KEPT = 16
-"""Sender reports that a late answer can still be matched with: half a minute of them."""
+"""Sender reports remembered for matching late receiver reports: half a minute."""
 MAX_DROPOUT = 3000
 MAX_MISORDER = 100
-"""Packets ahead or behind that still belong to the same run of numbers (RFC 3550 A.1)."""
+"""Largest jump in sequence numbers, forward and back (RFC 3550 A.1)."""
 MAX_JITTER_STEP_S = 5.0
-"""A greater step between two transit times is a sender that set its clock, not jitter."""
+"""A larger step between two transit times means the sender reset its clock, not jitter."""
 
 NTP_EPOCH_OFFSET_S = 2_208_988_800
-"""1900 to 1970 (RFC 5905 §6)."""
+"""Seconds from 1900 to 1970 (RFC 5905 §6)."""
 SDES_CNAME = 1
 SENDER_INFO_BYTES = 20
 REPORT_BLOCK_BYTES = 24
@@ -52,41 +52,41 @@ class RtcpError(ValueError):
 
 @dataclass(frozen=True)
 class RemoteReport:
-    """How the far end gets our sound (RFC 3550 §6.4.1)."""
+    """The far end's reception report on our audio (RFC 3550 §6.4.1)."""
 
     fraction_lost: float
     """0..1, since its previous report."""
     packets_lost: int
-    """Since the start; negative when it got duplicates."""
+    """Since the start; negative if it received duplicates."""
     jitter_ms: float
     round_trip_ms: float | None
-    """None when it has not answered a sender report of ours yet."""
+    """None until it has answered one of our sender reports."""
 
 
 @dataclass(frozen=True)
 class Bye:
-    """The far end ends its stream (RFC 3550 §6.6)."""
+    """The far end ended its stream (RFC 3550 §6.6)."""
 
     ssrc: int
 
 
 @dataclass(frozen=True)
-class Sent:
-    """What we have sent so far, and the RTP timestamp of the present instant."""
+class SentTotals:
+    """Totals for a sender report, and the RTP timestamp of the present instant."""
 
     packets: int
     octets: int
-    """Of payload, without headers."""
+    """Payload bytes, without headers."""
     rtp_timestamp: int
 
 
 class ReceptionStatistics:
-    """What arrived of one SSRC (RFC 3550 A.1, A.3, A.8)."""
+    """Reception statistics of one SSRC (RFC 3550 A.1, A.3, A.8)."""
 
     def __init__(self, ssrc: int, clock_rate: int) -> None:
         self.ssrc = ssrc
         self.received = 0
-        """Packets, duplicates included."""
+        """Packets received, duplicates included."""
         self.jitter = 0.0
         """Interarrival jitter in timestamp units."""
         self._clock_rate = clock_rate
@@ -98,17 +98,16 @@ class ReceptionStatistics:
         self._expected_prior = 0
         self._received_prior = 0
 
-    def use_clock(self, clock_rate: int) -> None:
-        """Timestamps count at another rate from now on (RFC 7160 §4.2): no transit is measured
-        across the change."""
+    def set_clock_rate(self, clock_rate: int) -> None:
+        """Switch to another timestamp rate in Hz (RFC 7160 §4.2). No transit spans the change."""
         self.jitter *= clock_rate / self._clock_rate
         self._clock_rate = clock_rate
         self._last = None
 
     def receive(self, sequence_number: int, timestamp: int | None, now: float) -> None:
-        """Count one packet: 16-bit sequence number, 32-bit timestamp, arrival in seconds. None
-        for a timestamp that is not the instant of sending, as of telephone events (RFC 4733
-        §2.5.1.2): it says nothing of jitter."""
+        """Count one packet: 16-bit sequence number, 32-bit timestamp, arrival in seconds. Pass None
+        for a timestamp that is not the sampling instant, as of telephone events (RFC 4733
+        §2.5.1.2); it is then left out of the jitter."""
         if self._max_sequence < 0:
             self._start(sequence_number)
         elif not self._advance(sequence_number):
@@ -124,7 +123,7 @@ class ReceptionStatistics:
         self._last = None
 
     def _advance(self, sequence_number: int) -> bool:
-        """Follow the sequence number; False for a stray packet that is not counted (A.1)."""
+        """Advance to a sequence number. Returns False for a stray packet, not counted (A.1)."""
         ahead = (sequence_number - self._max_sequence) & 0xFFFF
         if ahead < MAX_DROPOUT:
             self._cycles += 0x10000 if sequence_number < self._max_sequence else 0
@@ -133,7 +132,7 @@ class ReceptionStatistics:
             if sequence_number != self._bad_sequence:
                 self._bad_sequence = (sequence_number + 1) & 0xFFFF
                 return False
-            # Two in a row far from the rest: the sender started anew.
+            # Two consecutive packets far from the rest: the sender restarted.
             self._start(sequence_number)
         return True
 
@@ -142,7 +141,7 @@ class ReceptionStatistics:
             self._last = timestamp, now
             return
         last_timestamp, last_now = self._last
-        # A packet that shares the last one's timestamp was not sent when it was sampled.
+        # A packet that shares the previous timestamp was not sent when it was sampled.
         if timestamp == last_timestamp:
             return
         self._last = timestamp, now
@@ -162,15 +161,15 @@ class ReceptionStatistics:
 
     @property
     def lost(self) -> int:
-        """Packets lost since the start; negative when duplicates outnumber them."""
+        """Packets lost since the start; negative if duplicates outnumber them."""
         return self.expected - self.received
 
     @property
     def jitter_ms(self) -> float:
         return self.jitter * 1000 / self._clock_rate
 
-    def take_fraction_lost(self) -> int:
-        """Loss since this was last called, in 1/256 (A.3)."""
+    def next_fraction_lost(self) -> int:
+        """Return the fraction lost since the previous call, in 1/256 (A.3)."""
         expected = self.expected - self._expected_prior
         lost = expected - (self.received - self._received_prior)
         self._expected_prior, self._received_prior = self.expected, self.received
@@ -178,10 +177,8 @@ class ReceptionStatistics:
 
 
 class RtcpSession:
-    """Both directions of RTCP for one stream out and one stream in.
-
-    `clock_rate` in Hz is that of the RTP timestamps, both ways to begin with. `uniform` gives a
-    float in [0, 1)."""
+    """RTCP in both directions for one outgoing and one incoming stream. `clock_rate` in Hz is the
+    initial RTP timestamp rate of both; `uniform` returns a float in [0, 1)."""
 
     def __init__(
         self,
@@ -193,15 +190,15 @@ class RtcpSession:
     ) -> None:
         self._cname = cname.encode()[:255]
         self.reception: ReceptionStatistics | None = None
-        """Of the stream that came last; None before the first packet."""
+        """Statistics of the current incoming stream; None before the first packet."""
         self._uniform = uniform
-        # (SSRC of the sender report, its middle 32 bits of NTP time, when it came)
-        self._heard_report: tuple[int, int, float] | None = None
+        # (SSRC of the last sender report, middle 32 bits of its NTP time, when it arrived)
+        self._last_sender_report: tuple[int, int, float] | None = None
         self._sent_reports: deque[tuple[int, float]] = deque(maxlen=SENT_REPORTS_KEPT)
         self._packets_reported: deque[int] = deque([0, 0], maxlen=2)
         self._clock_rate_in = clock_rate
         self.change_source(ssrc, clock_rate)
-        # The first report comes after half the interval (RFC 3550 §6.2).
+        # The first report is sent after half the interval (RFC 3550 §6.2).
         self._due = now + self._interval() / 2
 
     def _interval(self) -> float:
@@ -212,7 +209,7 @@ class RtcpSession:
         return self._due
 
     def change_source(self, ssrc: int, clock_rate: int) -> None:
-        """What we send goes on as another stream, under the same name (RFC 3550 §6.5.1)."""
+        """Continue sending under another SSRC with the same CNAME (RFC 3550 §6.5.1)."""
         self.ssrc = ssrc
         self._clock_rate = clock_rate
         name = [(SDES_CNAME, self._cname)]
@@ -220,26 +217,25 @@ class RtcpSession:
         self._sent_reports.clear()
         self._packets_reported.extend((0, 0))
 
-    def use_clock(self, clock_rate: int) -> None:
-        """What we get counts its timestamps at this rate, in Hz, from now on."""
+    def set_clock_rate(self, clock_rate: int) -> None:
+        """Set the timestamp rate of the incoming stream, in Hz."""
         self._clock_rate_in = clock_rate
         if self.reception is not None:
-            self.reception.use_clock(clock_rate)
+            self.reception.set_clock_rate(clock_rate)
 
     def receive_rtp(
         self, ssrc: int, sequence_number: int, timestamp: int | None, now: float
     ) -> None:
-        """Count an RTP packet that arrived; without a timestamp as `ReceptionStatistics` does.
-        Another SSRC is another stream: counting begins anew, as after a transfer at the far
-        end."""
+        """Count an RTP packet that arrived; `timestamp` as in `ReceptionStatistics.receive`. A new
+        SSRC, e.g. after a transfer at the far end, starts new statistics."""
         reception = self.reception
         if reception is None or reception.ssrc != ssrc:
             reception = self.reception = ReceptionStatistics(ssrc, self._clock_rate_in)
         reception.receive(sequence_number, timestamp, now)
 
     def receive(self, data: bytes, now: float) -> list[RemoteReport | Bye]:
-        """Take one RTCP datagram, compound or of reduced size (RFC 5506). Packets of other types
-        than sender report, receiver report and goodbye are skipped. Raises RtcpError."""
+        """Parse one RTCP datagram, compound or reduced-size (RFC 5506). Packet types other than SR,
+        RR and BYE are skipped. Raises RtcpError."""
         events: list[RemoteReport | Bye] = []
         for packet in _parse(data):
             if isinstance(packet, RtcpByePacket):
@@ -247,7 +243,7 @@ class RtcpSession:
                 continue
             if isinstance(packet, RtcpSrPacket):
                 middle = packet.sender_info.ntp_timestamp >> 16 & UINT32
-                self._heard_report = packet.ssrc, middle, now
+                self._last_sender_report = packet.ssrc, middle, now
             events += self._remote_reports(packet.reports, now)
         return events
 
@@ -262,21 +258,22 @@ class RtcpSession:
                 )
 
     def _round_trip_ms(self, block: RtcpReceiverInfo, now: float) -> float | None:
-        """RFC 3550 §6.4.1, with our own record of when the quoted report left."""
+        """Round trip by RFC 3550 §6.4.1, with our own record of when the quoted report was sent."""
         for middle, sent_at in self._sent_reports:
             if block.lsr == middle:
                 return max(0.0, now - sent_at - block.dlsr / 65536) * 1000
         return None
 
     def _byes(self, sources: list[int]) -> Iterator[Bye]:
-        """A goodbye of a stream that another has replaced ends nothing."""
+        """Ignore a BYE for a stream that another SSRC has replaced."""
         for ssrc in sources:
             if self.reception is None or ssrc == self.reception.ssrc:
                 yield Bye(ssrc)
 
-    def reports_to_send(self, now: float, wall_time: float, sent: Sent) -> bytes | None:
-        """The compound packet that is due, None when none is: a sender report when packets went
-        out since the report before the last (RFC 3550 §6.4), else a receiver report, then CNAME.
+    def reports_to_send(self, now: float, wall_time: float, sent: SentTotals) -> bytes | None:
+        """Return the compound packet that is due, or None: a sender report if packets were sent
+        since the report before the last (RFC 3550 §6.4), else a receiver report, followed by the
+        CNAME.
 
         `wall_time` is seconds since 1970 (UTC) at the same instant as `now`."""
         if now < self._due:
@@ -303,13 +300,13 @@ class RtcpSession:
         if reception is None or not reception.received:
             return []
         lsr = dlsr = 0
-        if self._heard_report is not None and self._heard_report[0] == reception.ssrc:
-            _, lsr, heard_at = self._heard_report
-            dlsr = min(int((now - heard_at) * 65536), UINT32)
+        if self._last_sender_report is not None and self._last_sender_report[0] == reception.ssrc:
+            _, lsr, received_at = self._last_sender_report
+            dlsr = min(int((now - received_at) * 65536), UINT32)
         return [
             RtcpReceiverInfo(
                 ssrc=reception.ssrc,
-                fraction_lost=reception.take_fraction_lost(),
+                fraction_lost=reception.next_fraction_lost(),
                 packets_lost=clamp_packets_lost(reception.lost),
                 highest_sequence=reception.highest_sequence & UINT32,
                 jitter=min(int(reception.jitter), UINT32),
@@ -319,13 +316,13 @@ class RtcpSession:
         ]
 
     def bye(self, now: float) -> bytes:
-        """The last compound packet: report, CNAME, goodbye (RFC 3550 §6.3.7)."""
+        """Return the final compound packet: report, CNAME and BYE (RFC 3550 §6.3.7)."""
         report = RtcpRrPacket(ssrc=self.ssrc, reports=self._report_blocks(now))
         return bytes(report) + self._description + bytes(RtcpByePacket(sources=[self.ssrc]))
 
 
 def _parse(data: bytes) -> list[RtcpSrPacket | RtcpRrPacket | RtcpByePacket]:
-    """All packets of a datagram that say something to us, or RtcpError and none of them."""
+    """Parse the packets of a datagram that concern us. Raises RtcpError if any is invalid."""
     packets: list[RtcpSrPacket | RtcpRrPacket | RtcpByePacket] = []
     for packet_type, count, body in _split(data):
         if packet_type == RTCP_SR:
@@ -340,7 +337,7 @@ def _parse(data: bytes) -> list[RtcpSrPacket | RtcpRrPacket | RtcpByePacket]:
 
 
 def _split(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Packets of a datagram as (type, count, body without header and padding) (RFC 3550 §6.1)."""
+    """Yield the packets of a datagram as (type, count, body without padding) (RFC 3550 §6.1)."""
     if not data:
         raise RtcpError("RTCP datagram is empty")
     position = 0
@@ -363,8 +360,8 @@ def _split(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _prefix(body: bytes, length: int) -> bytes:
-    """A packet without what may follow its counted part: profile-specific extensions of a report
-    (RFC 3550 §6.4.3), the reason of a goodbye (§6.6). aiortc takes no longer ones."""
+    """Cut off what may follow the counted part of a packet: profile-specific extensions of a report
+    (RFC 3550 §6.4.3), the reason of a BYE (§6.6). aiortc does not parse them."""
     if len(body) < length:
         raise RtcpError("RTCP packet is shorter than its count says")
     return body[:length]

@@ -16,7 +16,7 @@ class RtpError(ValueError):
 
 @dataclass(slots=True)
 class RtpPacket:
-    """One RTP packet without its contributing sources and header extensions."""
+    """One RTP packet, without CSRCs and header extensions."""
 
     payload_type: int
     """0..127."""
@@ -30,23 +30,23 @@ class RtpPacket:
 
     @classmethod
     def parse(cls, data: bytes) -> "RtpPacket":
-        """Read one datagram. Contributing sources, header extensions (RFC 8285) and padding are
-        skipped. Raises RtpError."""
+        """Parse one datagram. CSRCs, header extensions (RFC 8285) and padding are skipped. Raises
+        RtpError if it is malformed."""
         size = len(data)
         if size < HEADER_BYTES:
-            raise RtpError(f"RTP packet has {size} bytes, its header 12")
+            raise RtpError(f"RTP packet of {size} bytes is shorter than its 12-byte header")
         first, second, sequence_number, timestamp, ssrc = _HEADER.unpack_from(data)
         if first >> 6 != VERSION:
             raise RtpError(f"RTP version is {first >> 6}, not 2")
         start = HEADER_BYTES
-        if first & 0x3F:  # padding, extension or contributing sources: rare, so out of the way
+        if first & 0x3F:  # padding, extension or CSRCs: rare, so out of the way
             start, size = _payload_bounds(data, first)
         return cls(
             second & 0x7F, sequence_number, timestamp, ssrc, data[start:size], second >= 0x80
         )
 
     def serialize(self) -> bytes:
-        """The datagram of this packet. All fields must be within their bits."""
+        """Return the packet as a datagram. All fields must be within their bit widths."""
         return (
             _HEADER.pack(
                 VERSION << 6,
@@ -60,11 +60,11 @@ class RtpPacket:
 
 
 def _payload_bounds(data: bytes, first: int) -> tuple[int, int]:
-    """Where the payload starts and ends behind the flags of the first header byte."""
+    """Return where the payload starts and ends, by the flags of the first header byte."""
     end = len(data)
     start = HEADER_BYTES + 4 * (first & 0x0F)
     if start > end:
-        raise RtpError("RTP contributing sources are truncated")
+        raise RtpError("RTP CSRC list is truncated")
     if first & 0x10:
         if start + _EXTENSION.size > end:
             raise RtpError("RTP header extension is truncated")
@@ -88,10 +88,10 @@ def uint32_add(a: int, b: int) -> int:
 
 
 def uint16_diff(a: int, b: int) -> int:
-    """How far `a` is after `b`, -32768..32767; negative when `a` is before `b`."""
+    """Signed distance from `b` to `a` modulo 2**16, -32768..32767."""
     return ((a - b + 0x8000) & 0xFFFF) - 0x8000
 
 
 def uint32_diff(a: int, b: int) -> int:
-    """How far `a` is after `b`, -2**31..2**31 - 1; negative when `a` is before `b`."""
+    """Signed distance from `b` to `a` modulo 2**32, -2**31..2**31 - 1."""
     return ((a - b + 0x80000000) & 0xFFFFFFFF) - 0x80000000

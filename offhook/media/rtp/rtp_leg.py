@@ -1,6 +1,6 @@
-"""A Leg over RTP and RTCP: what WebRTC and SIP have in common.
+"""A leg over RTP and RTCP: what WebRTC and SIP have in common.
 
-The edge below hands in packets already unprotected, and protects and sends what it is given.
+The edge passes in unprotected packets, and protects and sends those it is given.
 """
 
 import random
@@ -12,65 +12,64 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from offhook.media.codecs.codec import Decoder, Encoder
-from offhook.media.dtmf import DtmfError, KeyPresses, KeyTick
+from offhook.media.dtmf import DtmfError, DtmfQueue, DtmfTick
 from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
 from offhook.media.rtp.quality import mos
 from offhook.media.rtp.receiver import AudioReceiver
-from offhook.media.rtp.rtcp import Bye, RemoteReport, RtcpError, RtcpSession, Sent
+from offhook.media.rtp.rtcp import Bye, RemoteReport, RtcpError, RtcpSession, SentTotals
 from offhook.media.rtp.rtp import RtpError, RtpPacket
 from offhook.media.rtp.sender import AudioSender
 from offhook.media.rtp.telephone_event import EventReceiver
 from offhook.media.tones import dtmf
 
 LOSS_WINDOW_S = 5.0
-"""Loss on the line and its MOS are of the last seconds, not of the whole call."""
+"""Window over which a leg's loss and MOS are measured."""
 
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 
 
 @dataclass(frozen=True)
 class RtpFormat:
-    """What both ends agreed to send: formats by their payload types."""
+    """The negotiated formats of both directions."""
 
     codec: str
-    """What we send: "opus", "g722", "pcmu" or "pcma"."""
+    """Codec we send: "opus", "g722", "pcmu" or "pcma"."""
     decoders: Mapping[int, Callable[[], Decoder]]
-    """By payload type, of the sound that may come."""
+    """Decoder factories by the payload types that may be received."""
     make_encoder: Callable[[], Encoder]
-    """Of what we send. Where codec and this are equal to the format's before, the encoder goes
-    on."""
+    """Factory of the encoder. After a renegotiation the encoder continues if codec and factory are
+    equal to the previous ones."""
     payload_type: int
     dtx: bool
-    """Leave out silence."""
+    """Suppress silence when sending."""
     ptime_ms: int = PACKET_MS
-    """Of sound in each packet we send, as far as the codec has such packets."""
+    """Audio per packet sent, if the codec supports it; else 20."""
     events_in: Mapping[int, int] = field(default_factory=dict)
-    """Telephone events that may come: payload type to clock rate in Hz (RFC 4733)."""
+    """Telephone events that may be received: payload type to clock rate in Hz (RFC 4733)."""
     events_out: tuple[int, int] | None = None
-    """Payload type and clock rate of those we send; None: key presses are sent as tones."""
+    """Payload type and clock rate of the telephone events we send; None: DTMF is sent as tones."""
     comfort_noise: frozenset[int] = frozenset()
-    """Payload types of comfort noise that may come (RFC 3389)."""
+    """Payload types of comfort noise that may be received (RFC 3389)."""
 
 
 class RtpLeg(Leg):
-    """Opened when the codecs are negotiated; silent until then."""
+    """A leg over RTP. Opened once the codecs are negotiated; silent until then."""
 
     def __init__(self, call_id: str) -> None:
         super().__init__(call_id)
         self.srtp_failures = 0
-        """Packets that failed authentication or were replayed."""
+        """SRTP packets that failed authentication or were replayed."""
         self.malformed_packets = 0
         self.refused_packets = 0
-        """Packets from sources that are not believed."""
+        """Packets refused because of their source address."""
         self.last_packet_at = 0.0
-        """When the last RTP or RTCP packet came, in the time of the ticks; 0 before the first."""
+        """When the last RTP or RTCP packet arrived, in tick time; 0 before the first."""
         self.sending = True
-        """Sound and key presses go out; while they may not, they wait. RTCP goes out in any
-        case."""
+        """Whether audio and DTMF are sent; otherwise they wait. RTCP is sent in any case."""
         self.receiving = True
-        """Sound that comes is heard. Key presses are in any case."""
+        """Whether received audio is passed on. DTMF is in any case."""
         self._opened = False
         self._codec = ""
         self._format: RtpFormat
@@ -78,18 +77,18 @@ class RtpLeg(Leg):
         self._sender: AudioSender
         self._rtcp: RtcpSession
         self._clock_rate_in = 0
-        """Of the sound that came last; 0 before the first."""
+        """Timestamp rate of the audio received last; 0 before the first."""
         self._events = EventReceiver()
-        self._keys = KeyPresses()
-        self._key: KeyTick | None = None
-        """What is pressed in this tick, if it is sent as an event."""
+        self._dtmf_queue = DtmfQueue()
+        self._digit: DtmfTick | None = None
+        """The digit of this tick, if it is sent as a telephone event."""
         self._remote: RemoteReport | None = None
         self._window_started = 0.0
         self._window_base = (0, 0)
         self._loss = 0.0
 
     def _open(self, format: RtpFormat, ssrc: int, now: float) -> None:
-        """The formats are agreed for the first time."""
+        """Start the media with the formats negotiated first."""
         encoder = format.make_encoder()
         self._format = format
         self._codec = format.codec
@@ -103,9 +102,9 @@ class RtpLeg(Leg):
         self._window_started = now
         self._opened = True
 
-    def _change(self, format: RtpFormat) -> None:
-        """The formats were agreed anew within the call. What is heard goes on; what we send does
-        too, under another SSRC if its clock rate changes (RFC 7160 §4.1)."""
+    def _change_formats(self, format: RtpFormat) -> None:
+        """Apply renegotiated formats. Receiving continues; sending does too, under another SSRC if
+        its clock rate changes (RFC 7160 §4.1)."""
         if format == self._format:
             return
         old, self._format = self._format, format
@@ -121,14 +120,14 @@ class RtpLeg(Leg):
         sender.dtx = format.dtx
         sender.change_codec(encoder, format.payload_type, ssrc, format.ptime_ms)
         if ssrc is not None or format.events_out != old.events_out:
-            self._keys.skip()  # told anew, its press would count twice
+            self._dtmf_queue.skip()  # restarted, the press would count twice
             if format.events_out is not None:
                 sender.use_events(*format.events_out)
 
     # --- packets in ---
 
     def receive_rtp(self, data: bytes, now: float) -> None:
-        """One unprotected RTP packet. Malformed ones are counted and dropped."""
+        """Receive one unprotected RTP packet. Malformed ones are counted and dropped."""
         if not self._opened:
             return
         try:
@@ -143,21 +142,21 @@ class RtpLeg(Leg):
         if self.receiving:
             self._receiver.receive(packet, now)
             if self._receiver.clock_rate != self._clock_rate_in:
-                self._use_clock()
+                self._update_clock_rate()
         else:
             self._receiver.ignore(packet)
         noise = packet.payload_type in self._format.comfort_noise
         timestamp = None if noise else packet.timestamp
         self._rtcp.receive_rtp(packet.ssrc, packet.sequence_number, timestamp, now)
 
-    def _use_clock(self) -> None:
+    def _update_clock_rate(self) -> None:
         if clock_rate := self._receiver.clock_rate:
             self._clock_rate_in = clock_rate
-            self._rtcp.use_clock(clock_rate)
+            self._rtcp.set_clock_rate(clock_rate)
 
     def _receive_event(self, packet: RtpPacket, now: float) -> None:
-        """Events are numbered among the sound, but for senders that give them an SSRC of their
-        own: those are left out of the account of the sound."""
+        """Receive a telephone event. Events share the sequence numbers of the audio, unless the
+        sender gives them an SSRC of their own, which is left out of the audio's statistics."""
         self._receiver.ignore(packet)
         reception = self._rtcp.reception
         if reception is None or reception.ssrc == packet.ssrc:
@@ -166,7 +165,7 @@ class RtpLeg(Leg):
             self.listener.on_dtmf(digit)
 
     def receive_rtcp(self, data: bytes, now: float) -> None:
-        """One unprotected RTCP datagram. Malformed ones are counted and dropped."""
+        """Receive one unprotected RTCP datagram. Malformed ones are counted and dropped."""
         if not self._opened:
             return
         try:
@@ -181,36 +180,36 @@ class RtpLeg(Leg):
                     self._remote = event
                     self._sender.report_loss(event.fraction_lost)
                 case Bye():
-                    self._stream_ended()
+                    self._receive_bye()
 
-    def _stream_ended(self) -> None:
-        """The far end said goodbye to its stream (RFC 3550 §6.6): here, to the call. An edge
-        whose signalling ends calls overrides this."""
+    def _receive_bye(self) -> None:
+        """Handle the far end's BYE (RFC 3550 §6.6): it ends the call. Edges whose signalling ends
+        calls override this."""
         self.close(End.CALLER_HUNG_UP)
 
-    # --- keys ---
+    # --- DTMF ---
 
     def send_dtmf(self, digits: str) -> None:
         if not self._opened or self.closed is not None:
-            raise LegError("keys cannot be pressed: the line is not up")
+            raise LegError("cannot send DTMF: the leg is not connected")
         if not self.sending:
-            raise LegError("keys cannot be pressed: the line is on hold")
+            raise LegError("cannot send DTMF: the call is on hold")
         try:
-            self._keys.press(digits)
+            self._dtmf_queue.press(digits)
         except DtmfError as error:
             raise LegError(str(error)) from error
 
-    def _take(self) -> Pcm | None:
-        """What is queued to be said waits while keys are pressed, and both while on hold."""
+    def _next_packet(self) -> Pcm | None:
+        """Queued audio waits while digits are sent, and both wait while on hold."""
         if not self._opened:
-            return self.playout.take()
+            return self.playout.pop()
         if not self.sending:
             return None
-        if not self._keys.busy:
-            return self.playout.take()
-        key = self._keys.tick()
+        if not self._dtmf_queue.busy:
+            return self.playout.pop()
+        key = self._dtmf_queue.tick()
         if self._format.events_out is not None:
-            self._key = key
+            self._digit = key
             return None
         return None if key is None else dtmf(key)
 
@@ -223,17 +222,17 @@ class RtpLeg(Leg):
         return heard if self.receiving else _SILENCE
 
     def _send(self, said: Pcm | None, now: float) -> None:
-        key, self._key = self._key, None
+        key, self._digit = self._digit, None
         if not self._opened or self.closed is not None:
             return
         if not self.sending:
             self._sender.tick_held(now)
         elif key is not None:
-            self._sender.tick_key(key, now)
+            self._sender.tick_digit(key, now)
         else:
             self._sender.tick(said, now)
         if now >= self._rtcp.get_timer():
-            sent = Sent(self._sender.packets, self._sender.octets, self._sender.timestamp)
+            sent = SentTotals(self._sender.packets, self._sender.octets, self._sender.timestamp)
             if report := self._rtcp.reports_to_send(now, time.time(), sent):
                 self._send_rtcp(report)
             self._measure_loss(now)
@@ -255,7 +254,7 @@ class RtpLeg(Leg):
             self._sender.close()
 
     def send_bye(self, now: float) -> None:
-        """Tell the far end that the stream ends (RFC 3550 §6.6)."""
+        """Send an RTCP BYE for our stream (RFC 3550 §6.6)."""
         self._send_rtcp(self._rtcp.bye(now))
 
     @abstractmethod

@@ -1,8 +1,8 @@
-"""Time-scale modification: play 16 kHz speech a little faster or slower without changing its pitch.
+"""Time-scale modification: plays 16 kHz speech slightly faster or slower at the same pitch.
 
 Waveform-similarity overlap-add (Verhelst & Roelands, ICASSP 1993): one pitch period, found by
-normalised autocorrelation, is cross-faded away or repeated. It is done only where the sound
-resembles itself one period on, or where there is next to no sound.
+normalized autocorrelation, is cross-faded away or repeated, only where the audio resembles itself
+one period later or is nearly silent.
 """
 
 import numpy as np
@@ -11,15 +11,15 @@ import numpy.typing as npt
 from offhook.media.pcm import Pcm
 
 OVERLAP = 128
-"""Samples of one cross-fade, and of the sound compared with itself: 8 ms."""
+"""Samples of one cross-fade, and of the segment compared: 8 ms."""
 MIN_PERIOD = 40
 """Samples: 2.5 ms, a voice of 400 Hz."""
 MAX_PERIOD = 240
 """Samples: 15 ms, a voice of 67 Hz."""
 GOOD_FIT = 0.9
-"""Normalised correlation from which a repetition is not heard."""
+"""Normalized correlation from which a repetition is inaudible."""
 SILENCE_RMS = 100.0
-"""Root-mean-square sample, -50 dBFS, under which any cut goes unheard."""
+"""Root-mean-square sample value, -50 dBFS, below which any cut is inaudible."""
 
 _FADE_IN = np.arange(OVERLAP) / OVERLAP
 _FADE_OUT = 1 - _FADE_IN
@@ -28,10 +28,9 @@ _Float = npt.NDArray[np.float64]
 
 
 def accelerate(pcm: Pcm, most: int, fit: float = GOOD_FIT) -> tuple[Pcm, int]:
-    """Shorten `pcm` by one pitch period of at most `most` samples, or by `most` samples where it
-    is nearly silent. The first and last samples stay, so it joins its neighbours. Returns the
-    sound and how many samples were removed: 0, and `pcm` itself, where nothing matches as well as
-    `fit`, 0..1."""
+    """Shorten `pcm` by one pitch period of at most `most` samples, or by `most` samples where it is
+    nearly silent. The first and last samples are kept, so it joins its neighbours. Returns the
+    audio and the number of samples removed, 0 if no period correlates by `fit`, 0..1."""
     x = pcm.astype(np.float64)
     period = _period(x, most, most, fit)
     if not period:
@@ -43,8 +42,8 @@ def accelerate(pcm: Pcm, most: int, fit: float = GOOD_FIT) -> tuple[Pcm, int]:
 
 
 def expand(pcm: Pcm, wanted: int, fit: float = GOOD_FIT) -> tuple[Pcm, int]:
-    """Lengthen `pcm` by one pitch period, whatever its length, or by `wanted` samples where it is
-    nearly silent. Returns the sound and how many samples were added, as `accelerate` does."""
+    """Lengthen `pcm` by one pitch period of any length, or by `wanted` samples where it is nearly
+    silent. Returns the audio and the number of samples added, as `accelerate` does."""
     x = pcm.astype(np.float64)
     period = _period(x, MAX_PERIOD, wanted, fit)
     if not period:

@@ -1,4 +1,4 @@
-"""A call that goes over a carrier's stream, either way."""
+"""A call over a carrier's media stream, inbound or outbound."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
@@ -6,15 +6,15 @@ from time import monotonic
 from typing import Any
 
 from offhook.media.leg import CallInfo, LegStatistics
-from offhook.telephony.call_progress_io import CallHistory, CallProgress, State
+from offhook.telephony.call_progress_io import CallHistory, CallProgress, CallState
 from offhook.telephony.call_record import CallRecord, EndedBy, wall_clock
 from offhook.telephony.carriers.leg_io import CarrierLeg
-from offhook.telephony.carriers.rest.client_io import Rest
+from offhook.telephony.carriers.rest.client_io import CarrierRestClient
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.carriers.streams.stream import Started
 
-# What providers say of a call that they place for us → (state, status of SIP that says the same).
-STATUSES: Mapping[str, tuple[State, int]] = {
+# Call status reported by providers → (state, equivalent SIP status).
+STATUSES: Mapping[str, tuple[CallState, int]] = {
     "ringing": ("ringing", 180),
     "in-progress": ("answered", 200),
     "answered": ("answered", 200),
@@ -31,43 +31,43 @@ STATUSES: Mapping[str, tuple[State, int]] = {
     "failed": ("ended", 500),
     "machine": ("answered", 200),
 }
-"""Others ("queued", "initiated", "started") say no more than that it is being dialled."""
+"""Other statuses ("queued", "initiated", "started") change nothing: the call is being dialled."""
 
 
 class CarrierCall:
-    """From the moment we know of it to its end."""
+    """One call of a carrier, from its first webhook or dial request to its end."""
 
     def __init__(
         self,
         call_id: str,
         settings: CarrierSettings,
-        rest: Rest | None,
+        rest: CarrierRestClient | None,
         info: CallInfo,
         agent: str,
         on_ended: Callable[[CallRecord], None],
     ) -> None:
         self.call_id = call_id
-        """Ours."""
+        """Our id of the call."""
         self.carrier = settings
         self.rest = rest
-        """None of a carrier that has none."""
+        """None for carriers without a REST API."""
         self.info = info
         self.agent = agent
         self.provider_call_id = ""
         self.leg: CarrierLeg | None = None
-        """Once its stream has come, and until the call has ended."""
+        """Set while the call has a stream."""
         self.answered_at: float | None = None
-        """Monotonic seconds."""
+        """Monotonic seconds; None before the answer."""
         self.transferred_to = ""
         self.record: CallRecord | None = None
-        """Once it has ended."""
+        """Set once the call has ended."""
         self._on_ended = on_ended
         self._began, self._began_at = wall_clock(), monotonic()
         self._answered: str | None = None
         self._history = CallHistory()
 
     @property
-    def state(self) -> State:
+    def state(self) -> CallState:
         return self._history.state
 
     @property
@@ -75,35 +75,35 @@ class CarrierCall:
         return self._history.past
 
     def events(self) -> AsyncGenerator[CallProgress, None]:
-        """Every state from the beginning on, until it ended."""
+        """Yield every state from the beginning until the call has ended."""
         return self._history.events()
 
-    def move(
-        self, state: State, status: int = 0, reason: str = "", ended_by: EndedBy = "local"
+    def set_state(
+        self, state: CallState, status: int = 0, reason: str = "", ended_by: EndedBy = "local"
     ) -> None:
-        """No-op when it is there already, or has ended; what rings late does not ring."""
+        """Change the state. No-op if it is the same, the call has ended, or "ringing" is late."""
         if self.state in (state, "ended") or (self.state == "answered" and state == "ringing"):
             return
         if state == "answered":
             self.answered_at, self._answered = monotonic(), wall_clock()
         self._history.add(CallProgress(state, status, reason))
         if state == "ended":
-            self.record = self._recorded(status, reason, ended_by)
+            self.record = self._make_record(status, reason, ended_by)
             self.leg = None
             self._on_ended(self.record)
 
-    def told(self, status: str) -> None:
-        """The provider says how its call goes. That it is answered, its stream says: whoever
-        listens for it wants to talk then."""
+    def receive_status(self, status: str) -> None:
+        """Apply the call status the provider reports; "answered" only counts once the stream is
+        up."""
         state, number = STATUSES.get(status.lower(), (self.state, 0))
         if state == "answered" and self.leg is None:
             return
         if state == "ended" and self.leg is not None and self.leg.closed is None:
-            return  # the stream ends by itself, and knows better why
-        self.move(state, number, status.lower() if state == "ended" else "", "remote")
+            return  # the stream will end by itself, with a better reason
+        self.set_state(state, number, status.lower() if state == "ended" else "", "remote")
 
     def start(self, leg: CarrierLeg, started: Started, variables: Mapping[str, Any]) -> None:
-        """Its stream is there."""
+        """Attach the stream that has started."""
         self.leg = leg
         self.provider_call_id = started.call_id
         info = self.info
@@ -113,9 +113,9 @@ class CarrierCall:
             called=info.called or started.called,
             variables={**started.parameters, **info.variables, **variables},
         )
-        self.move("answered", 200)
+        self.set_state("answered", 200)
 
-    def _recorded(self, status: int, reason: str, ended_by: EndedBy) -> CallRecord:
+    def _make_record(self, status: int, reason: str, ended_by: EndedBy) -> CallRecord:
         info, leg, answered = self.info, self.leg, self.answered_at
         line = leg.statistics() if leg is not None else LegStatistics()
         return CallRecord(

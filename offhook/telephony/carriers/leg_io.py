@@ -1,16 +1,15 @@
-"""A carrier's stream as a Leg: one for all providers.
+"""A carrier's media stream as a leg: one class for all providers.
 
-In: sound becomes RTP packets and goes through the receive path of every other line. Out: what is
-queued in the playout is sent up to `lead_ms` ahead of when it is played, since a carrier plays what
-it has and knows no jitter buffer that we could fill. The playout goes on counting what the far end
-plays, by a model of the carrier's buffer that its marks keep true, so that a caller who breaks in
-has heard what we take for heard:
+In: audio becomes RTP packets and passes through the same receiver as every other leg. Out: the
+playout is sent up to `lead_ms` ahead of time, since a carrier plays what it has and offers no
+jitter buffer to fill. The playout counts what the far end plays, by a model of the carrier's buffer
+that is corrected by its marks, so that an interruption is placed where the caller heard it:
 
     sent at the far end    ======================|--- lead --->|
-    playout.sent                                 ^             ^ _wire
+    playout.sent                                 ^             ^ _sent_position
 
-A pause or a flush of the playout takes the lead back in the same call, and sound goes on from
-`playout.sent` later, within the word. Of carriers that cannot take sound back the lead is played.
+A pause or flush of the playout clears the lead at once, and audio later resumes from
+`playout.sent`, within the word. Carriers that cannot clear their buffer play the lead.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from offhook.media.codecs.codec import CodecError, Decoder, Encoder
 from offhook.media.codecs.g711 import PcmaDecoder, PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.l16 import L16Decoder, L16Encoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
-from offhook.media.dtmf import DIGITS, DtmfError, KeyPresses
+from offhook.media.dtmf import DIGITS, DtmfError, DtmfQueue
 from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
 from offhook.media.pcm import PACKET_MS, RATE_IN, RATE_OUT, SAMPLES_IN, SAMPLES_OUT, Pcm
 from offhook.media.playout import Playout, PlayoutState
@@ -42,43 +41,43 @@ from offhook.telephony.carriers.streams.stream import (
     CarrierError,
     CarrierStream,
     Congested,
+    DtmfReceived,
     Event,
     Format,
     Held,
     Message,
     Played,
-    Pressed,
     Sound,
     Started,
     Stopped,
 )
 
 MARK_SAMPLES = RATE_OUT * 100 // 1000
-"""Sound between two marks, 100 ms."""
+"""Audio between two marks, 100 ms."""
 TAIL_SAMPLES = RATE_OUT * 40 // 1000
-"""An end that does not fill a message is sent 40 ms before it is due and not sooner: more may be
-written until then, and would sound cut off behind the padding."""
+"""An incomplete last message is sent only 40 ms before it is due: more audio may be written until
+then, and its padding would cut that off."""
 LOSS_WINDOW_S = 5.0
-"""Loss on the line and its MOS are of the last seconds, not of the whole call."""
-GOODBYE_S = 1.0
-"""How long hanging up waits for the last words to be played, and for the far end to close."""
+"""Window over which a leg's loss and MOS are measured."""
+HANG_UP_TIMEOUT_S = 1.0
+"""How long hanging up waits for the last audio to be played, and for the far end to close."""
 
 _SILENCE = np.zeros(SAMPLES_IN, np.int16)
 _PAUSE = np.zeros(SAMPLES_OUT, np.int16)
 
 
 class CarrierControl(Protocol):
-    """The call of a leg, as its provider's REST API knows it."""
+    """The owner of a leg's call, with the provider's REST operations on it."""
 
     def started(self, leg: "CarrierLeg", started: Started) -> None:
-        """The stream says who calls whom: once, before the leg connects. Raises CarrierError when
-        the stream is not of this call."""
+        """The stream has started and names the caller and the callee; called once, before the leg
+        connects. Raises CarrierError if the stream belongs to another call."""
 
     async def hang_up(self) -> None:
-        """Raises LegError."""
+        """End the call. Raises LegError."""
 
     async def transfer(self, target: str) -> None:
-        """Raises LegError."""
+        """Transfer the call to `target`. Raises LegError."""
 
 
 def _make_decoder(format: Format) -> Callable[[], Decoder]:
@@ -105,16 +104,16 @@ def _make_encoder(format: Format, opus: OpusSettings | None) -> Callable[[], Enc
             return partial(L16Encoder, format.rate, format.big_endian)
 
 
-def _nowhere(message: Message) -> None:
+def _discard(message: Message) -> None:
     pass
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     pass
 
 
 class CarrierLeg(Leg):
-    """Silent until its stream has started."""
+    """The leg of one carrier stream. Silent until the stream has started."""
 
     def __init__(
         self,
@@ -124,28 +123,28 @@ class CarrierLeg(Leg):
         control: CarrierControl | None = None,
         opus: OpusSettings | None = None,
     ) -> None:
-        """`send` takes each message and neither blocks nor raises. Without `control` a call is
-        hung up by its stream alone, and cannot be transferred."""
+        """`send` is called with each message and must neither block nor raise. Without `control`,
+        hanging up only closes the stream, and the call cannot be transferred."""
         super().__init__(call_id)
         self.stream = stream
         self.codec = ""
-        """Of what is heard; "" before the stream has started."""
+        """Codec of the received audio; "" before the stream has started."""
         self.ended_by: EndedBy = "local"
-        """Once it is closed."""
-        self._emit = send
-        self._read: Callable[[], None] = _nothing
+        """Valid once the leg is closed."""
+        self._send_message = send
+        self._read: Callable[[], None] = _no_op
         self._control = control
         self._opus = opus
         self._started = False
         self._now = 0.0
-        """Of the present tick."""
-        self._ending: str | None = None
-        """Why we hang up."""
-        self._call_is_ours = True
-        """It has not ended and was not handed over: hanging up ends it."""
-        self._keys = KeyPresses()
-        self._presses: deque[list[Message]] = deque()
-        """What the keys waiting are to the provider."""
+        """Time of the current tick."""
+        self._hang_up_reason: str | None = None
+        """Why we are hanging up; None while we are not."""
+        self._owns_call = True
+        """The call has neither ended nor been transferred: hanging up ends it."""
+        self._dtmf_queue = DtmfQueue()
+        self._dtmf_messages: deque[list[Message]] = deque()
+        """The provider's messages for the queued digits."""
         self._packetizer: Packetizer
         self._receiver: AudioReceiver
         self._reception: ReceptionStatistics
@@ -156,17 +155,17 @@ class CarrierLeg(Leg):
         self._encoder: Encoder
         self._packet = 0
         """Samples in one message..."""
-        self._longer = 0
-        """...and in one where so many wait."""
+        self._long_packet = 0
+        """...and in one when at least that many are queued."""
         self._silence: list[Message] = []
-        """20 ms of it, where it has to be sent."""
-        self._far = FarBuffer()
-        self._wire = 0
-        """Sound sent, as a value of `playout.sent`."""
-        self._marked = 0
-        """Of that, what is before the last mark."""
+        """Messages of 20 ms of silence, for providers that need it."""
+        self._far_buffer = FarBuffer()
+        self._sent_position = 0
+        """End of the audio sent, as a value of `playout.sent`."""
+        self._marked_position = 0
+        """Position of the last mark."""
         self._flowing = False
-        """The far end has sound that it has not played."""
+        """The far end has audio it has not played."""
         self._congested = False
         self._packets_sent = 0
         self._all_played: asyncio.Event | None = None
@@ -174,42 +173,42 @@ class CarrierLeg(Leg):
 
     # --- messages in ---
 
-    def open(self, read: Callable[[], None] = _nothing) -> None:
-        """The socket is open: say what the provider expects first. `read` is called as each tick
-        begins, to hand over the messages that wait."""
+    def open(self, read: Callable[[], None] = _no_op) -> None:
+        """Send the messages the provider expects first, once the socket is open. `read` is called
+        at the start of each tick to deliver pending messages."""
         self._read = read
-        self._say(self.stream.opening())
+        self._send_messages(self.stream.opening())
 
     def receive(self, data: Message, now: float) -> None:
-        """Take one message. Raises CarrierError: the stream cannot go on, the caller closes its
-        socket and this line."""
+        """Process one message. Raises CarrierError if the stream cannot continue; the caller then
+        closes its socket and this leg."""
         if self.closed is not None:
             return
         for event in self.stream.receive(data):
-            self._take_event(event, now)
+            self._handle_event(event, now)
             if self.closed is not None:
                 return
 
-    def _take_event(self, event: Event, now: float) -> None:
+    def _handle_event(self, event: Event, now: float) -> None:
         match event:
             case Sound():
-                self._hear_sound(event, now)
+                self._receive_sound(event, now)
             case Played(name):
-                self._far.played(name, now)
-                if self._all_played is not None and not self._far.pending:
+                self._far_buffer.played(name, now)
+                if self._all_played is not None and not self._far_buffer.pending:
                     self._all_played.set()
             case Started():
                 self._start(event, now)
-            case Pressed(digit):
+            case DtmfReceived(digit):
                 self.listener.on_dtmf(digit)
             case Answer(message):
-                self._emit(message)
+                self._send_message(message)
             case Held(held):
                 self.set_held(held)
             case Congested(congested):
                 self._congested = congested
             case Stopped(reason):
-                self._call_is_ours = False
+                self._owns_call = False
                 self.close(reason, "remote")
 
     def _start(self, started: Started, now: float) -> None:
@@ -225,8 +224,8 @@ class CarrierLeg(Leg):
         self._reception = ReceptionStatistics(0, decoder.clock_rate)
         self.codec = heard.encoding
         self._packet = RATE_OUT * stream.packet_ms // 1000
-        self._longer = RATE_OUT * stream.longer_ms // 1000 or self._packet
-        if stream.silence_too:
+        self._long_packet = RATE_OUT * stream.long_packet_ms // 1000 or self._packet
+        if stream.needs_silence:
             self._silence = stream.sound(self._make_encoder().encode(_PAUSE))
         self._window_started = now
         self._started = True
@@ -241,7 +240,7 @@ class CarrierLeg(Leg):
         if self.closed is None:
             self.connect()
 
-    def _hear_sound(self, sound: Sound, now: float) -> None:
+    def _receive_sound(self, sound: Sound, now: float) -> None:
         packets = self._packetizer.packets(sound)
         for packet in packets:
             self._receiver.receive(packet, now)
@@ -251,40 +250,40 @@ class CarrierLeg(Leg):
 
     # --- ticks ---
 
-    def catch_up(self) -> None:
+    def begin_tick(self) -> None:
         self._read()
 
     def _receive(self, now: float) -> Pcm:
         self._now = now
         return self._receiver.pull(now) if self._started else _SILENCE
 
-    def _take(self) -> Pcm | None:
-        """What the far end plays in this tick, as far as we can tell."""
+    def _next_packet(self) -> Pcm | None:
+        """Return what the far end plays in this tick, by our model of its buffer."""
         playout = self.playout
         if not self._started:
-            return playout.take()
-        if self._wire > playout.sent:
+            return playout.pop()
+        if self._sent_position > playout.sent:
             said = None
-            for _ in range(self._far.due(self._now, playout.sent, self._wire)):
-                if self._wire > playout.sent:
-                    said = playout.take()
+            for _ in range(self._far_buffer.due(self._now, playout.sent, self._sent_position)):
+                if self._sent_position > playout.sent:
+                    said = playout.pop()
             return said
         if self._flowing:
-            self._ran_dry()
-        return None if self._waits_to_be_sent() else playout.take()
+            self._buffer_empty()
+        return None if self._has_unsent_audio() else playout.pop()
 
-    def _waits_to_be_sent(self) -> bool:
-        """There is sound to play that the far end does not have."""
+    def _has_unsent_audio(self) -> bool:
+        """Audio is queued that the far end does not have."""
         playout = self.playout
         if not playout.queued or playout.state is PlayoutState.PAUSED:
             return False
         return playout.queued >= SAMPLES_OUT or playout.peek(0, self._packet) is not None
 
     def _send(self, said: Pcm | None, now: float) -> None:
-        if not self._started or self.closed is not None or self._ending is not None:
+        if not self._started or self.closed is not None or self._hang_up_reason is not None:
             return
-        if self._keys.busy:
-            self._press()
+        if self._dtmf_queue.busy:
+            self._send_due_digit()
         if now - self._window_started >= LOSS_WINDOW_S:
             self._measure_loss(now)
         if self._congested:
@@ -292,135 +291,136 @@ class CarrierLeg(Leg):
         sent = self._packets_sent
         if self.playout.queued:
             self._send_ahead(now)
-        if self._silence and sent == self._packets_sent and not self._far_has_sound(now):
-            self._say(self._silence)
+        if self._silence and sent == self._packets_sent and not self._far_end_is_playing(now):
+            self._send_messages(self._silence)
 
     def _send_ahead(self, now: float) -> None:
         playout = self.playout
         lead = RATE_OUT * self.stream.lead_ms // 1000
         if self._flowing:
-            lead += self._far.held_by_habit(playout.sent)
-        ahead = self._wire - playout.sent
+            lead += self._far_buffer.assumed_start_lag(playout.sent)
+        ahead = self._sent_position - playout.sent
         while ahead < lead:
             left = playout.queued - ahead
-            packet = self._longer if left >= self._longer else self._packet
+            packet = self._long_packet if left >= self._long_packet else self._packet
             if left < packet and ahead > TAIL_SAMPLES:
                 return
             sound = playout.peek(ahead, packet)
             if sound is None:
                 return
             if not self._flowing:
-                self._begin_flow(now)
-            self._say(self.stream.sound(self._encoder.encode(sound)))
+                self._start_flow(now)
+            self._send_messages(self.stream.sound(self._encoder.encode(sound)))
             self._packets_sent += 1
-            self._wire += min(left, packet)
-            ahead = self._wire - playout.sent
-            if self._wire - self._marked >= MARK_SAMPLES:
+            self._sent_position += min(left, packet)
+            ahead = self._sent_position - playout.sent
+            if self._sent_position - self._marked_position >= MARK_SAMPLES:
                 self._mark(now)
 
-    def _begin_flow(self, now: float) -> None:
+    def _start_flow(self, now: float) -> None:
         self._flowing = True
-        self._far.start(self._wire, now)
+        self._far_buffer.start(self._sent_position, now)
         self._mark(now)
-        self._marked -= MARK_SAMPLES  # the next one soon, to see whether the far end begins late
+        self._marked_position -= (
+            MARK_SAMPLES  # the next one soon, to detect a late start at the far end
+        )
 
-    def _ran_dry(self) -> None:
-        """The far end has played all, if it is as we think."""
+    def _buffer_empty(self) -> None:
+        """The far end has played everything, by our model."""
         self._flowing = False
-        if self._marked < self._wire:
+        if self._marked_position < self._sent_position:
             self._mark(self._now)
 
     def _mark(self, now: float) -> None:
-        self._marked = self._wire
+        self._marked_position = self._sent_position
         if self.stream.acknowledges:
-            self._say(self.stream.mark(self._far.mark(self._wire, now)))
+            self._send_messages(self.stream.mark(self._far_buffer.mark(self._sent_position, now)))
 
-    def _far_has_sound(self, now: float) -> bool:
-        return self._flowing and self._far.clock(now) < self._wire
+    def _far_end_is_playing(self, now: float) -> bool:
+        return self._flowing and self._far_buffer.clock(now) < self._sent_position
 
-    def _say(self, messages: Sequence[Message]) -> None:
+    def _send_messages(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            self._emit(message)
+            self._send_message(message)
 
     def _cut(self) -> None:
-        """The playout was paused or flushed: what was sent ahead shall not be heard now."""
+        """Clear what was sent ahead: the playout was paused or flushed."""
         if self.stream.clears:
-            if self._started and (self._flowing or self._far.pending):
-                self._say(self.stream.clear())
-                self._encoder = self._make_encoder()  # what it keeps of the past is not heard
-            self._wire = self.playout.sent
+            if self._started and (self._flowing or self._far_buffer.pending):
+                self._send_messages(self.stream.clear())
+                self._encoder = self._make_encoder()  # its state belongs to audio that is not heard
+            self._sent_position = self.playout.sent
             self._flowing = False
-            self._far.cut()
+            self._far_buffer.cut()
         elif not self.playout.queued:
-            self._wire = self.playout.sent
+            self._sent_position = self.playout.sent
             self._flowing = False
 
-    # --- keys ---
+    # --- DTMF ---
 
     def send_dtmf(self, digits: str) -> None:
-        """The keys are told to the provider, which presses them beside what is being said."""
+        """Send digits through the provider, which plays them alongside the audio."""
         if not self._started or self.closed is not None:
-            raise LegError("keys cannot be pressed: the line is not up")
+            raise LegError("cannot send DTMF: the leg is not connected")
         presses = [self.stream.press(key) for key in digits.upper() if key in DIGITS]
         try:
-            self._keys.press(digits)
+            self._dtmf_queue.press(digits)
         except DtmfError as error:
             raise LegError(str(error)) from error
-        self._presses.extend(presses)
+        self._dtmf_messages.extend(presses)
 
-    def _press(self) -> None:
-        key = self._keys.tick()
+    def _send_due_digit(self) -> None:
+        key = self._dtmf_queue.tick()
         if key is not None and key.tick == 0:
-            self._say(self._presses.popleft())
+            self._send_messages(self._dtmf_messages.popleft())
 
     def send_message(self, text: str) -> bool:
-        """No carrier hands messages on."""
+        """Carriers pass on no messages: always False."""
         return False
 
     # --- the end ---
 
     async def transfer(self, target: str) -> None:
         if self._control is None:
-            raise LegError("this line cannot be transferred")
+            raise LegError("this leg cannot be transferred")
         await self._control.transfer(target)
-        self._call_is_ours = False
+        self._owns_call = False
 
     async def hang_up(self, reason: str) -> None:
-        """Once the last words have been played the far end is told, by the stream and by the
-        provider's REST API. A line whose socket broke is hung up too: its call may go on without
-        it."""
-        if self._ending is not None:
+        """Wait for the last audio, then end the call through the stream and the provider's REST
+        API. Also needed if the socket is lost: the call may go on without it."""
+        if self._hang_up_reason is not None:
             return
-        self._ending = reason
-        await self._play_out()
+        self._hang_up_reason = reason
+        await self._drain()
         if self.closed is None and (goodbye := self.stream.hang_up(reason)):
-            self._say(goodbye)
+            self._send_messages(goodbye)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_S):
+                async with asyncio.timeout(HANG_UP_TIMEOUT_S):
                     await self.until_closed()
-        if self._control is not None and self._call_is_ours:
-            self._call_is_ours = False
+        if self._control is not None and self._owns_call:
+            self._owns_call = False
             try:
                 await self._control.hang_up()
             except LegError as error:
-                logger.warning("{}: x the call was not hung up: {}", self.call_id, error)
+                logger.warning("{}: x hanging up failed: {}", self.call_id, error)
         self.close(reason)
 
-    async def _play_out(self) -> None:
-        """Wait for the marks of what was said last."""
-        if self.closed is None and not self.playout.queued and self._far.pending:
+    async def _drain(self) -> None:
+        """Wait until the marks of the last audio have come back."""
+        if self.closed is None and not self.playout.queued and self._far_buffer.pending:
             self._all_played = asyncio.Event()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_S):
+                async with asyncio.timeout(HANG_UP_TIMEOUT_S):
                     await self._all_played.wait()
 
     def close(self, reason: str, ended_by: EndedBy = "local") -> None:
-        if self.closed is None and self._ending is None:
+        if self.closed is None and self._hang_up_reason is None:
             self.ended_by = ended_by
-        super().close(self._ending or reason)
-        # Calls that ended hold on to nothing, and Python need not stop all others to find out.
-        self._emit = _nowhere
-        self._read = self.playout.on_cut = _nothing
+        super().close(self._hang_up_reason or reason)
+        # Drop references, so that ended calls are freed without a pause for garbage collection.
+        self._send_message = _discard
+        self._read = self.playout.on_cut = _no_op
         if self._all_played is not None:
             self._all_played.set()
 
@@ -438,7 +438,7 @@ class CarrierLeg(Leg):
     def statistics(self) -> LegStatistics:
         if not self._started:
             return LegStatistics()
-        stats, round_trip = self._receiver.stats, self._far.round_trip_ms
+        stats, round_trip = self._receiver.stats, self._far_buffer.round_trip_ms
         one_way = (round_trip or 0.0) / 2 + stats.delay_ms + PACKET_MS
         return LegStatistics(
             packets_received=stats.received,

@@ -1,4 +1,4 @@
-"""One carrier of ours: who it is, what it signs with, what we ask it for."""
+"""The settings of one carrier: provider, credentials, formats and limits."""
 
 import re
 from base64 import b64decode
@@ -18,17 +18,17 @@ Encoding = Literal["pcmu", "pcma", "l16", "opus"]
 
 PROVIDERS: tuple[Provider, ...] = get_args(Provider)
 SIGNING: tuple[Provider, ...] = ("twilio", "telnyx", "plivo", "vonage", "genesys")
-"""Providers that sign what they send; the others know a password or have an address."""
+"""Providers that sign their requests; the others use a password or a known address."""
 AUDIOSOCKET_PORT = 9019
-"""TCP, the port of Asterisk's own examples."""
+"""TCP port used in Asterisk's own examples."""
 ED25519_KEY_BYTES = 32
 LOCAL_ADDRESSES = ("127.0.0.0/8", "::1")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _LOCALHOST = "localhost"
 
-# What a stream of the provider can carry: encoding → rates in Hz. The first of each is asked for
-# when nothing is said. Those who tell us in their first message (Asterisk, Genesys) have none.
+# Formats the provider's stream supports: encoding → rates in Hz. The first of each is the default.
+# Those announced in the first message (Asterisk, Genesys) are not listed.
 _FORMATS: Mapping[Provider, Mapping[Encoding, tuple[int, ...]]] = MappingProxyType(
     {
         "twilio": {"pcmu": (8000,)},
@@ -42,11 +42,11 @@ _FORMATS: Mapping[Provider, Mapping[Encoding, tuple[int, ...]]] = MappingProxyTy
 
 @dataclass(frozen=True, slots=True)
 class CarrierSettings:
-    """A carrier. ValueError when the values do not fit together; no secret stands in its text."""
+    """A carrier's settings. Raises ValueError if they are inconsistent. No secret in the repr."""
 
     provider: Provider
     name: str = ""
-    """Part of our URLs; "" for the provider's name."""
+    """Used in our URLs; "" for the provider's name."""
     account: str = ""
     """Twilio and Exotel: the account's SID; Plivo: the auth id; Telnyx: the TeXML application;
     Vonage: the application's id; Genesys: the organization; chan_websocket: the user."""
@@ -59,39 +59,37 @@ class CarrierSettings:
     the API key that the token belongs to; Genesys: the key it sends as X-API-KEY; Twilio: an API
     key's SID, a colon, its secret, to be used for its REST instead of the auth token."""
     number: str = ""
-    """Our caller id for calls that we place, as the provider wants it written."""
+    """Caller ID of the calls we place, in the provider's notation."""
     public_url: str = ""
-    """What the provider calls us by, "https://voice.example.org"; "" for the request's own host."""
+    """Base URL the provider uses, "https://voice.example.org"; "" for the request's host."""
     trust_proxy: bool = False
-    """X-Forwarded-Proto, -Host and -For are a proxy of ours, not whoever asks."""
+    """Trust X-Forwarded-Proto, -Host and -For: they come from our own proxy."""
     agent: str = ""
-    """"" for the default agent."""
+    """Agent of the calls; "" for the default."""
     rest_url: str = ""
-    """Where its REST is; "" for the provider's own."""
+    """Base URL of the REST API; "" for the provider's own."""
     encoding: Literal["", "pcmu", "pcma", "l16", "opus"] = ""
-    """What to ask for; "" for what the provider does best."""
+    """Encoding to request; "" for the provider's best."""
     rate: int = 0
-    """Hz, likewise; 0 for what goes with the encoding."""
+    """Sample rate in Hz; 0 for the encoding's default."""
     max_calls: int = 0
-    """Calls of this carrier, both ways; 0 for no limit but that of all calls."""
+    """Limit of this carrier's calls, inbound and outbound; 0 for only the global limit."""
     addresses: tuple[str, ...] = LOCAL_ADDRESSES
-    """IP addresses and networks (CIDR) from which an Asterisk needs no password."""
+    """IP addresses and networks (CIDR) from which Asterisk needs no password."""
     port: int = AUDIOSOCKET_PORT
-    """TCP, where AudioSocket is listened for; 0 for any free one."""
+    """TCP port for AudioSocket; 0 for any free one."""
     insecure: bool = False
-    """Takes what is not signed, from this machine only: for tests."""
+    """Accept unsigned requests, from this machine only: for tests."""
 
     def __post_init__(self) -> None:
         if self.provider not in PROVIDERS:
             raise ValueError(
-                f"no carrier is called {self.provider!r}; there are {', '.join(PROVIDERS)}"
+                f"unknown provider {self.provider!r}: use one of {', '.join(PROVIDERS)}"
             )
         if not self.name:
             object.__setattr__(self, "name", self.provider)
         if not _NAME.fullmatch(self.name):
-            raise ValueError(
-                f"carrier {self.name!r}: a name has small letters, digits, - and _, 63 at most"
-            )
+            raise ValueError(f"carrier {self.name!r}: use a-z, 0-9, - and _, at most 63")
         self._check_values()
         self._check_format()
         self._check_urls()
@@ -100,11 +98,11 @@ class CarrierSettings:
     def _check_values(self) -> None:
         for name in ("account", "number", "agent"):
             if not getattr(self, name).isprintable():
-                raise self._wrong(f"{name} has characters that cannot be printed")
+                raise self._wrong(f"{name} contains unprintable characters")
         if self.max_calls < 0:
             raise self._wrong("max_calls must not be negative")
         if self.port not in range(65536):
-            raise self._wrong(f"port is a port, not {self.port}")
+            raise self._wrong(f"port must be 0..65535, not {self.port}")
         try:
             for address in self.addresses:
                 ip_network(address, strict=False)
@@ -115,58 +113,58 @@ class CarrierSettings:
         formats = _FORMATS.get(self.provider)
         if formats is None:
             if self.encoding or self.rate:
-                raise self._wrong(f"{self.provider} says itself how sound is coded")
+                raise self._wrong(f"{self.provider} sets the encoding: remove encoding and rate")
             return
         encoding = self.encoding if self.encoding != "" else next(iter(formats))
         if encoding not in formats:
             known = ", ".join(formats)
-            raise self._wrong(f"encoding is one of {known}, not {encoding!r}")
+            raise self._wrong(f"encoding must be one of {known}, not {encoding!r}")
         if self.rate and self.rate not in formats[encoding]:
             known = ", ".join(map(str, sorted(formats[encoding])))
-            raise self._wrong(f"rate is one of {known} Hz, not {self.rate}")
+            raise self._wrong(f"rate must be one of {known} Hz, not {self.rate}")
 
     def _check_urls(self) -> None:
         if self.public_url:
             parts = self._url("public_url")
             if parts.scheme != "https" and not _is_local(parts.hostname):
-                raise self._wrong("public_url must be https: calls would go over it in the clear")
+                raise self._wrong("public_url must be https, or calls would be unencrypted")
             if self.insecure and not _is_local(parts.hostname):
                 raise self._wrong("insecure is for this machine only, not for a public_url")
         if self.rest_url:
             parts = self._url("rest_url")
             if parts.scheme != "https" and not _is_local(parts.hostname):
-                raise self._wrong("rest_url must be https: it is told our secrets")
+                raise self._wrong("rest_url must be https: it receives our credentials")
 
     def _url(self, name: str) -> SplitResult:
         text: str = getattr(self, name)
         try:
             parts = urlsplit(text)
-            whole = parts.hostname and parts.port != 0  # .port raises for what is none
+            whole = parts.hostname and parts.port != 0  # .port raises if it is invalid
         except ValueError:
             raise self._wrong(f"{name} is not a URL") from None
-        # The text is not shown: a URL with a password in it is one of the mistakes made here.
+        # Do not show the text: it may be a URL with a password.
         if parts.username is not None or parts.password is not None:
-            raise self._wrong(f"{name} must not hold a password")
+            raise self._wrong(f"{name} must not contain a password")
         if parts.scheme not in ("https", "http") or not whole or not text.isascii():
-            raise self._wrong(f'{name} must look like "https://voice.example.org"')
+            raise self._wrong(f'{name} must be a URL such as "https://voice.example.org"')
         if parts.query or parts.fragment or not text.isprintable() or " " in text:
-            raise self._wrong(f"{name} must end with its host or a path")
+            raise self._wrong(f"{name} must not have a query, a fragment or spaces")
         return parts
 
     def _check_secrets(self) -> None:
         if self.insecure or self.provider in ("audiosocket", "chan_websocket"):
             return
         if not self.secret:
-            raise self._wrong("it needs its secret, without which anybody could call in its name")
+            raise self._wrong("secret is required: it proves who calls")
         if self.provider in ("genesys", "exotel") and not self.api_key:
-            raise self._wrong("it needs the api_key that goes with the secret")
+            raise self._wrong("api_key is required along with secret")
         if self.provider in ("genesys", "telnyx"):
             try:
                 key = b64decode(self.secret, validate=True)
             except ValueError:
-                raise self._wrong("its secret is not base64") from None
+                raise self._wrong("secret is not base64") from None
             if self.provider == "telnyx" and len(key) != ED25519_KEY_BYTES:
-                raise self._wrong("its secret is Telnyx's public key, 32 bytes in base64")
+                raise self._wrong("secret must be Telnyx's public key, 32 bytes in base64")
 
     def _wrong(self, what: str) -> ValueError:
         return ValueError(f"carrier {self.name!r}: {what}")
@@ -177,7 +175,7 @@ class CarrierSettings:
 
     @property
     def format(self) -> Format | None:
-        """What the provider is asked to send and to take; None where it says so itself."""
+        """The format the provider is asked to send and accept; None if it chooses itself."""
         formats = _FORMATS.get(self.provider)
         if formats is None:
             return None

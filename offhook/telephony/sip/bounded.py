@@ -1,4 +1,4 @@
-"""What is remembered about peers has a bound, and what was heard of longest ago goes first."""
+"""A bounded, least-recently-used store of what is known about peers."""
 
 from collections import OrderedDict
 from typing import TypeVar
@@ -8,7 +8,7 @@ V = TypeVar("V")
 
 
 def remember(items: "OrderedDict[K, V]", key: K, value: V, limit: int) -> None:
-    """Puts the item last; of more than `limit` the first one goes."""
+    """Store the item as the most recent; beyond `limit` the least recent is dropped."""
     items[key] = value
     items.move_to_end(key)
     if len(items) > limit:

@@ -1,12 +1,12 @@
-"""One call: what its session says done to its line, what its line asks said by its session.
+"""One SIP call: connects its session's events to its leg, and its leg's operations to its session.
 
     state        event                                  → state
     dialing      the far end rings                      → ringing
-    dialing …    sound comes before the answer          → early_media
-    any of these the far end takes the call             → answered
+    dialing …    media before the answer                → early_media
+    any of these the far end answers                    → answered
     any          either end hangs up, or it fails       → ended
 
-A call that comes in is answered at once, so it begins as answered.
+An incoming call is answered at once, so it starts as answered.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
 from offhook.media.tasks_io import TaskSet
-from offhook.telephony.call_progress_io import CallHistory, CallProgress, DialError, State
+from offhook.telephony.call_progress_io import CallHistory, CallProgress, CallState, DialError
 from offhook.telephony.call_record import Attempt, CallRecord, wall_clock
 from offhook.telephony.sip.media.keying import Profile
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.media.media_plan import NotAcceptable
-from offhook.telephony.sip.media.offer_answer import holds, wants_ice, worth_trying
+from offhook.telephony.sip.media.offer_answer import is_hold, remaining_profiles, wants_ice
 from offhook.telephony.sip.media.rtp_ports_io import NoPorts
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError
@@ -49,26 +49,26 @@ from offhook.telephony.sip.sessions.session_events import (
 )
 from offhook.telephony.sip.trunks.trunks import Trunk
 
-OFFER_S = 10.0
-"""For the far end to answer an offer of ours in a call that is up."""
-ANSWER_S = 20.0
-"""For a browser's line to answer an offer, ICE candidates and all."""
+OFFER_TIMEOUT_S = 10.0
+"""Time the far end has to answer a re-INVITE."""
+ANSWER_TIMEOUT_S = 20.0
+"""Time a browser's leg has to answer an offer, ICE gathering included."""
 NOT_ACCEPTABLE = frozenset({488, 606})
-"""Answers to an INVITE whose media do not suit."""
+"""Responses to an INVITE whose media are not acceptable."""
 
 
 class WebRtcLeg(Protocol):
-    """A browser's line: what the edge makes for a call whose media are WebRTC."""
+    """A browser's leg, created by the edge for a call with WebRTC media."""
 
     async def answer(self, sdp: str) -> str: ...
 
 
-class Phone(Protocol):
-    """The endpoint, as its calls see it."""
+class Endpoint(Protocol):
+    """The endpoint's interface to its calls."""
 
     @property
     def clock(self) -> PacketClock: ...
-    def touched(self, session: Session) -> None: ...
+    def session_changed(self, session: Session) -> None: ...
     def begin(
         self,
         call: "SipCall",
@@ -77,7 +77,7 @@ class Phone(Protocol):
         sdp: str | None,
         headers: Sequence[tuple[str, str]] = (),
     ) -> None: ...
-    async def ways_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]: ...
+    async def flows_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]: ...
     def new_leg(self, call_id: str, trunk: Trunk | None, flow: Flow) -> SipLeg: ...
     def webrtc_leg(self, call_id: str) -> Leg: ...
     def adopt(self, call: "SipCall", session: Session) -> None: ...
@@ -85,11 +85,11 @@ class Phone(Protocol):
 
 
 class SipCall:
-    """A call of ours with one far end, either way. Serves its leg as LegControl."""
+    """One call with one far end, inbound or outbound. Implements LegControl for its leg."""
 
     def __init__(
         self,
-        phone: Phone,
+        phone: Endpoint,
         call_id: str,
         trunk: Trunk | None,
         info: CallInfo,
@@ -99,12 +99,12 @@ class SipCall:
         self.trunk = trunk
         self.info = info
         self.agent = ""
-        """Who has the call on our side, by name; "" for the usual one."""
+        """Name of the agent that handles the call; "" for the default."""
         self.session: Session | None = None
         self.leg: Leg | None = None
         self.ring_seconds = ring_seconds
         self.transport = ""
-        """Of its signalling, as far as any has gone out or come in."""
+        """Transport of the signalling, once any was sent or received."""
         self.began_at = monotonic()
         self.answered_at: float | None = None
         """Monotonic seconds."""
@@ -115,87 +115,86 @@ class SipCall:
         self.ended_time: str | None = None
         self.ended: Ended | None = None
         self.reason = ""
-        """Why it came to nothing, where that is more than its session says."""
+        """Why the call failed, if that is more specific than the session's reason."""
         self.transferred_to = ""
         self.attempts: list[Attempt] = []
-        """INVITEs of ours that have come to something."""
-        self._given_up = ""
-        """Why nobody is to be called any more."""
-        self._phone = phone
+        """Completed INVITE attempts."""
+        self._abandoned = ""
+        """Why no further attempt is to be made."""
+        self._endpoint = phone
         self._progress = CallHistory()
         self._outcome: asyncio.Future[Answered | Ended] | None = None
         self._offered: asyncio.Future[None] | None = None
         self._direction: Literal["sendrecv", "sendonly"] = "sendrecv"
         self._tasks = TaskSet()
-        self._sounds_early = False
-        """The line is ticked here, to be heard by who listens before the call is answered."""
+        self._early_media = False
+        """The leg is ticked here, so that early media is audible before the answer."""
         self._followed: Session | None = None
-        """Who asked us to call somebody else, while we do."""
+        """The session of the REFER we are following; None if there is none."""
         self._followed_end: Ended | None = None
-        """How that call ended meanwhile."""
+        """How that session ended meanwhile."""
         self._early: str | None = None
-        """What the other says of its sound before it takes the call; until then ours stays where
-        it is."""
+        """SDP of the new far end before its answer; until then our audio stays with the old one."""
         self.refer: asyncio.Queue[ReferProgress | Ended] | None = None
-        """Fed while a transfer is under way."""
+        """Receives events while a transfer is in progress."""
 
-    # --- how it goes ---
+    # --- state ---
 
     @property
-    def state(self) -> State:
+    def state(self) -> CallState:
         return self._progress.state
 
     @property
     def progress(self) -> tuple[CallProgress, ...]:
-        """Every state so far, the last PROGRESS_KEPT of them."""
+        """Every state so far, the last MAX_HISTORY of them."""
         return self._progress.past
 
     def events(self) -> AsyncGenerator[CallProgress, None]:
-        """Every state from the beginning on, until it ended."""
+        """Yield every state from the beginning until the call has ended."""
         return self._progress.events()
 
-    def _move(self, state: State, status: int = 0, reason: str = "") -> None:
+    def _set_state(self, state: CallState, status: int = 0, reason: str = "") -> None:
         if self.state == "ended" or (state == self.state and state != "dialing"):
             return
         if state in ("answered", "ended"):
-            self._end_early_sound()
+            self._end_early_media()
         if state == "answered":
             self.answered_at, self.answered_time = monotonic(), wall_clock()
         elif state == "ended":
             self.ended_at, self.ended_time = monotonic(), wall_clock()
         self._progress.add(CallProgress(state, status, reason))
 
-    def _end_early_sound(self) -> None:
-        """Whoever has the line next ticks it, and its own time begins then."""
-        if self._sounds_early and self.leg is not None:
-            self._sounds_early = False
-            self._phone.clock.remove(self.leg)
+    def _end_early_media(self) -> None:
+        """Stop ticking the leg here: its next owner does, and its time starts at zero."""
+        if self._early_media and self.leg is not None:
+            self._early_media = False
+            self._endpoint.clock.remove(self.leg)
             self.leg.ticks = 0
 
     def failed(self, error: DialError) -> None:
-        """It came to nothing."""
+        """End a call that could not be placed."""
         self.reason = str(error)
-        self._move("ended", error.status, self.reason)
+        self._set_state("ended", error.status, self.reason)
         if self.leg is not None:
             self.leg.close(self.reason)
 
-    # --- beginning ---
+    # --- setup ---
 
-    async def take(self, session: Session, request: Request, flow: Flow) -> bool:
-        """Answer a call that came in; False when it was refused or given up meanwhile."""
+    async def accept_incoming(self, session: Session, request: Request, flow: Flow) -> bool:
+        """Answer an incoming call. Returns False if it was refused or cancelled meanwhile."""
         if self.ended is not None:
             return False
         self.transport = flow.transport
         sdp = sdp_of(request)
         try:
             if sdp is not None and wants_ice(sdp):
-                leg = self._phone.webrtc_leg(self.call_id)
-                self._use(leg)
-                async with asyncio.timeout(ANSWER_S):
+                leg = self._endpoint.webrtc_leg(self.call_id)
+                self._set_leg(leg)
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
                     answer = await _webrtc(leg).answer(sdp)
             else:
-                sip_leg = self._phone.new_leg(self.call_id, self.trunk, flow)
-                self._use(sip_leg)
+                sip_leg = self._endpoint.new_leg(self.call_id, self.trunk, flow)
+                self._set_leg(sip_leg)
                 await sip_leg.bind()
                 answer = sip_leg.offer() if sdp is None else sip_leg.answer(sdp)
         except NotAcceptable as error:
@@ -205,30 +204,30 @@ class SipCall:
             self._refuse(503, str(error))
             return False
         except TimeoutError:
-            self._refuse(500, "the line did not come up")
+            self._refuse(500, "the leg did not connect")
             return False
-        except ValueError as error:  # not SDP, or not what WebRTC can answer
+        except ValueError as error:  # invalid SDP, or an offer WebRTC cannot answer
             self._refuse(400 if isinstance(error, SipError) else 488, str(error))
             return False
         if self.ended is not None:
             return False
         session.accept(answer, monotonic())
-        self._move("answered", 200, "OK")
-        self._phone.touched(session)
+        self._set_state("answered", 200, "OK")
+        self._endpoint.session_changed(session)
         return True
 
     async def place(
         self, target: Uri, flow: Flow, headers: Sequence[tuple[str, str]] = ()
     ) -> Answered:
-        """Call `target` by `flow` and wait until it is taken; a far end to which our media are not
-        acceptable is offered the next that we may. Raises DialError."""
-        if self._given_up:
-            raise DialError(487, self._given_up)
+        """Call `target` over `flow` and wait for the answer. If our media are not acceptable to the
+        far end, the next permitted profile is offered. Raises DialError."""
+        if self._abandoned:
+            raise DialError(487, self._abandoned)
         self.transport = self.transport or flow.transport
         leg = self.leg
         if leg is None:
-            leg = self._phone.new_leg(self.call_id, self.trunk, flow)
-            self._use(leg)
+            leg = self._endpoint.new_leg(self.call_id, self.trunk, flow)
+            self._set_leg(leg)
             try:
                 await leg.bind()
             except NoPorts as error:
@@ -239,13 +238,13 @@ class SipCall:
             outcome = await self._invite(leg, target, flow, headers, profile)
             if isinstance(outcome, Answered):
                 return outcome
-            # Who took the call and gave an answer that does not fit is not rung again.
+            # A far end that answered with unusable SDP is not called again.
             refused = outcome.by == "remote" and outcome.status in NOT_ACCEPTABLE
             again = refused and self.state == "dialing"
-            left = worth_trying(left, outcome.sdp) if again else []
+            left = remaining_profiles(left, outcome.sdp) if again else []
             if not left:
                 raise DialError(outcome.status, outcome.reason)
-            logger.info("{}: {} did not suit, now {}", self.call_id, profile, left[0])
+            logger.info("{}: {} was not acceptable, trying {}", self.call_id, profile, left[0])
             profile, *left = left
 
     async def _invite(
@@ -256,22 +255,24 @@ class SipCall:
         headers: Sequence[tuple[str, str]],
         profile: Profile | None,
     ) -> Answered | Ended:
-        """One INVITE, to its end. Raises DialError."""
+        """Send one INVITE and wait for its outcome. Raises DialError."""
         self.ended = None
         self._outcome = asyncio.get_running_loop().create_future()
         try:
-            self._phone.begin(self, target, flow, leg.offer(profile=profile), headers)
+            self._endpoint.begin(self, target, flow, leg.offer(profile=profile), headers)
             outcome = await self._outcome
-        except SipError as error:  # a number that no URI can be made of
+        except SipError as error:  # a number that cannot be written as a URI
             raise DialError(0, str(error)) from error
         finally:
             self._outcome = None
         if isinstance(outcome, Ended):
             leg.rollback()
-        self._note(flow, profile, outcome)
+        self._record_attempt(flow, profile, outcome)
         return outcome
 
-    def _note(self, flow: Flow, profile: Profile | None, outcome: Answered | Ended) -> None:
+    def _record_attempt(
+        self, flow: Flow, profile: Profile | None, outcome: Answered | Ended
+    ) -> None:
         host, port = flow.remote
         server = f"{f'[{host}]' if ':' in host else host}:{port} {flow.transport}"
         status, reason = 200, "OK"
@@ -280,7 +281,7 @@ class SipCall:
         call_id = self.session.call_id if self.session is not None else ""
         self.attempts.append(Attempt(call_id, server, profile or "", status, reason))
 
-    def _use(self, leg: Leg) -> None:
+    def _set_leg(self, leg: Leg) -> None:
         self.leg = leg
         leg.info = self.info
         if isinstance(leg, SipLeg):
@@ -290,32 +291,33 @@ class SipCall:
         if self.session is not None and self.ended is None:
             warning = ("Warning", f'399 offhook "{_quoted(reason)}"')
             self.session.refuse(status, "", monotonic(), headers=[warning])
-            self._phone.touched(self.session)
+            self._endpoint.session_changed(self.session)
 
-    # --- what the session says ---
+    # --- session events ---
 
-    def happened(self, session: Session, event: SessionEvent) -> None:
-        """Never raises: what the far end says wrong ends the call, and only this one."""
+    def handle_session_event(self, session: Session, event: SessionEvent) -> None:
+        """Handle an event of one of the call's sessions. Never raises: a failure ends this call
+        only."""
         if isinstance(event, ReferProgress) and self.refer is not None:
             self.refer.put_nowait(event)
         if session is self._followed and isinstance(event, Ended):
-            self._followed_end = event  # it need not wait for whom it gave us to
+            self._followed_end = event  # it need not wait for the new far end
             return
-        if session is not self.session:  # one that another has taken, or may take, the place of
+        if session is not self.session:  # a session that another has replaced, or may replace
             if isinstance(event, OfferReceived):
                 session.refuse_offer(491, monotonic())
-                self._phone.touched(session)
+                self._endpoint.session_changed(session)
             return
         try:
-            self._take(event)
+            self._handle_event(event)
         except (NotAcceptable, SipError) as error:
             logger.info("{}: {}", self.call_id, shown(str(error)))
-            self._leave(session, f"the media do not fit: {error}", 488)
-        except Exception:  # of this call; the others go on
+            self._hang_up_session(session, f"no acceptable media: {error}", 488)
+        except Exception:  # of this call; the others continue
             logger.exception("{}: the call failed", self.call_id)
             self.end(End.SERVER_FAILED, 500)
 
-    def _take(self, event: SessionEvent) -> None:
+    def _handle_event(self, event: SessionEvent) -> None:
         match event:
             case Progress(status, reason, sdp):
                 self._proceed(status, reason, sdp)
@@ -331,38 +333,38 @@ class SipCall:
             case AnswerReceived(sdp):
                 if isinstance(self.leg, SipLeg):
                     self.leg.accept(sdp)
-                _settle(self._offered, None)
+                _resolve(self._offered, None)
             case OfferRefused(status, reason):
                 if isinstance(self.leg, SipLeg):
                     self.leg.rollback()
-                _settle(self._offered, LegError(f"the far end refused: {status} {reason}"))
+                _resolve(self._offered, LegError(f"the offer was rejected: {status} {reason}"))
             case RefreshDue():
                 self._refresh()
             case Dtmf(digit):
                 if self.leg is not None:
                     self.leg.listener.on_dtmf(digit)
             case ReferReceived():
-                self._take_refer(event)
+                self._handle_refer(event)
             case Ended():
-                self._over(event)
+                self._handle_ended(event)
 
     def _proceed(self, status: int, reason: str, sdp: str | None) -> None:
         if self._followed is not None:
             self._early = sdp or self._early
         elif sdp is not None and isinstance(self.leg, SipLeg):
             self.leg.accept(sdp)
-            if not self._sounds_early:
-                self._sounds_early = True
-                self._phone.clock.add(self.leg)
-            self._move("early_media", status, reason)
+            if not self._early_media:
+                self._early_media = True
+                self._endpoint.clock.add(self.leg)
+            self._set_state("early_media", status, reason)
         elif status == 180:
-            self._move("ringing", status, reason)
+            self._set_state("ringing", status, reason)
 
     def _answered(self, event: Answered, sdp: str | None) -> None:
         sdp = sdp or self._early
         if sdp is not None and isinstance(self.leg, SipLeg):
             self.leg.accept(sdp)
-        self._move("answered", 200, "OK")
+        self._set_state("answered", 200, "OK")
         if self._outcome is not None and not self._outcome.done():
             self._outcome.set_result(event)
         if self.leg is not None:
@@ -381,7 +383,7 @@ class SipCall:
             session.refuse_offer(error.status, monotonic())
         except SipError:
             session.refuse_offer(400, monotonic())
-        self._phone.touched(session)
+        self._endpoint.session_changed(session)
 
     async def _answer_webrtc(self, sdp: str | None) -> None:
         session, leg = self.session, self.leg
@@ -389,38 +391,38 @@ class SipCall:
         assert leg is not None
         try:
             if sdp is None:
-                raise ValueError("a browser's line is offered by the browser")
-            async with asyncio.timeout(ANSWER_S):
+                raise ValueError("a WebRTC leg cannot make an offer")
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 answer = await _webrtc(leg).answer(sdp)
             session.answer_offer(answer, monotonic())
-            leg.set_held(holds(sdp))
+            leg.set_held(is_hold(sdp))
         except (ValueError, TimeoutError):
             session.refuse_offer(488, monotonic())
         except Exception:
-            logger.exception("{}: an offer could not be answered", self.call_id)
+            logger.exception("{}: failed to answer an offer", self.call_id)
             session.refuse_offer(500, monotonic())
-        self._phone.touched(session)
+        self._endpoint.session_changed(session)
 
     def _refresh(self) -> None:
         if self.session is not None and isinstance(self.leg, SipLeg):
             self.session.reoffer(self.leg.offer(self._direction), monotonic())
-            self._phone.touched(self.session)
+            self._endpoint.session_changed(self.session)
 
-    def _over(self, event: Ended) -> None:
+    def _handle_ended(self, event: Ended) -> None:
         self.ended = event
-        _settle(self._offered, LegError("the call is over"))
+        _resolve(self._offered, LegError("the call is over"))
         if self.refer is not None:
             self.refer.put_nowait(event)
         if self._outcome is not None and not self._outcome.done():
             self._outcome.set_result(event)
             return
-        self._move("ended", event.status, event.reason)
+        self._set_state("ended", event.status, event.reason)
         if self.leg is not None:
             self.leg.close(event.reason)
 
-    # --- what the far end asks for ---
+    # --- requests of the far end ---
 
-    def _take_refer(self, asked: ReferReceived) -> None:
+    def _handle_refer(self, asked: ReferReceived) -> None:
         session = self.session
         assert session is not None
         fits = isinstance(self.leg, SipLeg) and self._may_follow(asked.target)
@@ -430,50 +432,50 @@ class SipCall:
             self._tasks.spawn(self._follow(session, asked), f"sip {self.call_id}")
         else:
             session.refers.refuse(603, monotonic())
-        self._phone.touched(session)
+        self._endpoint.session_changed(session)
 
     async def _follow(self, old: Session, asked: ReferReceived) -> None:
-        """Go on with the same line at another far end, as the far end asked (RFC 3515 §2.4). Until
-        somebody answers there the line is with the old one, which may hang up already."""
+        """Follow a REFER: continue with the same leg at another far end (RFC 3515 §2.4). Until that
+        answers the leg stays with the old one, which may hang up already."""
         headers = [("Referred-By", asked.referred_by)] if asked.referred_by else []
         if asked.replaces:
             headers.append(("Replaces", asked.replaces))
         try:
-            flows = await self._phone.ways_to(asked.target, self.trunk)
+            flows = await self._endpoint.flows_to(asked.target, self.trunk)
             await self.place(asked.target, flows[0], headers)
         except DialError as error:
-            self._follow_no_more(old, error)
-        except asyncio.CancelledError:  # our side has hung up
+            self._restore_session(old, error)
+        except asyncio.CancelledError:  # our side hung up
             old.refers.notify(487, "", monotonic())
-            self._phone.touched(old)
+            self._endpoint.session_changed(old)
             raise
         else:
             self._followed = None
             old.refers.notify(200, "OK", monotonic())
-            self._leave(old, "transferred")
+            self._hang_up_session(old, "transferred")
         self._early = None
 
-    def _follow_no_more(self, old: Session, error: DialError) -> None:
-        """All is as it was, unless the old far end has gone."""
+    def _restore_session(self, old: Session, error: DialError) -> None:
+        """Restore the old session, unless its far end has hung up."""
         self.session, self.ended, self._followed = old, None, None
         old.refers.notify(error.status or 503, "", monotonic())
-        self._phone.touched(old)
+        self._endpoint.session_changed(old)
         if self._followed_end is not None:
-            self._over(self._followed_end)
+            self._handle_ended(self._followed_end)
 
     def _may_follow(self, target: Uri) -> bool:
-        """Only to numbers of the trunk that the call is on, and only where that is wanted: nobody
-        calls the world at our cost."""
+        """Follow only to numbers of the call's own trunk, and only if configured: nobody may place
+        calls at our expense."""
         trunk = self.trunk
         wanted = trunk is not None and trunk.follow and bool(trunk.server)
         return wanted and trunk is not None and target.host == trunk.host
 
-    def take_over(self, session: Session, replaced: Session, request: Request) -> None:
-        """Go on with the same line in a call that replaces this one (RFC 3891 §3)."""
+    def accept_replacement(self, session: Session, replaced: Session, request: Request) -> None:
+        """Continue with the same leg in a session that replaces this one (RFC 3891 §3)."""
         old, leg = self.session, self.leg
         if old is not replaced or self._followed is not None or not isinstance(leg, SipLeg):
             session.refuse(481, "", monotonic())
-            self._phone.touched(session)
+            self._endpoint.session_changed(session)
             return
         sdp = sdp_of(request)
         try:
@@ -483,56 +485,56 @@ class SipCall:
         except SipError:
             session.refuse(400, "", monotonic())
         else:
-            self._phone.adopt(self, session)
+            self._endpoint.adopt(self, session)
             session.accept(answer, monotonic())
             old.hang_up(monotonic(), End.REPLACED)
-            self._phone.touched(old)
-        self._phone.touched(session)
+            self._endpoint.session_changed(old)
+        self._endpoint.session_changed(session)
 
-    # --- what the line asks for ---
+    # --- operations of the leg ---
 
     @property
     def transferring(self) -> bool:
-        """It is being given to somebody else, whoever asked for that."""
+        """Whether a transfer is in progress, requested by either side."""
         return self.refer is not None or self._followed is not None
 
     def end(self, reason: str, status: int = 0) -> None:
-        """Refuse, give up or hang up, as the state demands. No-op when it is over."""
-        self._given_up = self._given_up or reason
+        """Reject, cancel or hang up, depending on the state. No-op once the call has ended."""
+        self._abandoned = self._abandoned or reason
         if self._followed is not None:
-            self._leave(self._followed, reason, status)
+            self._hang_up_session(self._followed, reason, status)
         if self.session is not None and self.ended is None:
-            self._leave(self.session, reason, status)
+            self._hang_up_session(self.session, reason, status)
 
-    def _leave(self, session: Session, reason: str, status: int = 0) -> None:
+    def _hang_up_session(self, session: Session, reason: str, status: int = 0) -> None:
         session.hang_up(monotonic(), reason, status=status)
-        self._phone.touched(session)
+        self._endpoint.session_changed(session)
 
     async def hang_up(self, reason: str) -> None:
         self.end(reason)
 
     async def hold(self) -> None:
-        """Ask the far end not to send. Raises LegError."""
+        """Put the far end on hold with a re-INVITE. Raises LegError."""
         await self._reoffer("sendonly")
 
     async def resume(self) -> None:
-        """Raises LegError."""
+        """Take the far end off hold with a re-INVITE. Raises LegError."""
         await self._reoffer("sendrecv")
 
     async def _reoffer(self, direction: Literal["sendrecv", "sendonly"]) -> None:
         session, leg = self.session, self.leg
         if session is None or not isinstance(leg, SipLeg) or self.state != "answered":
-            raise LegError("there is no call to put on hold")
+            raise LegError("no established call to put on hold")
         if self._offered is not None or self._followed is not None:
-            raise LegError("a change is under way")
+            raise LegError("another change is in progress")
         self._offered = asyncio.get_running_loop().create_future()
         try:
             session.reoffer(leg.offer(direction), monotonic())
-            self._phone.touched(session)
-            async with asyncio.timeout(OFFER_S):
+            self._endpoint.session_changed(session)
+            async with asyncio.timeout(OFFER_TIMEOUT_S):
                 await self._offered
         except TimeoutError:
-            raise LegError(f"no answer to the change after {OFFER_S:.0f} s") from None
+            raise LegError(f"no answer to the re-INVITE after {OFFER_TIMEOUT_S:.0f} s") from None
         finally:
             self._offered = None
         self._direction = direction
@@ -540,14 +542,14 @@ class SipCall:
     def send_info_dtmf(self, digit: str) -> None:
         if self.session is not None and self.ended is None:
             self.session.info_dtmf(digit, monotonic())
-            self._phone.touched(self.session)
+            self._endpoint.session_changed(self.session)
 
     async def transfer(self, target: str) -> None:
-        """Raises LegError."""
-        await self._phone.transfer(self, target)
+        """Transfer the far end to `target`. Raises LegError."""
+        await self._endpoint.transfer(self, target)
 
     def record(self) -> CallRecord:
-        """The call detail record, once the call is over."""
+        """Return the call detail record, once the call has ended."""
         ended, info = self.ended, self.info
         line = self.leg.statistics() if self.leg is not None else LegStatistics()
         leg = self.leg if isinstance(self.leg, SipLeg) else None
@@ -584,16 +586,16 @@ class SipCall:
     # --- tasks ---
 
     async def close(self) -> None:
-        """All that is still under way for the call ends."""
+        """Cancel the call's tasks."""
         await self._tasks.close()
-        self._move("ended", 0, self.reason or self._given_up)
+        self._set_state("ended", 0, self.reason or self._abandoned)
 
 
 def _webrtc(leg: Leg) -> WebRtcLeg:
     return leg  # type: ignore[return-value]
 
 
-def _settle(future: asyncio.Future[None] | None, error: Exception | None) -> None:
+def _resolve(future: asyncio.Future[None] | None, error: Exception | None) -> None:
     if future is not None and not future.done():
         if error is None:
             future.set_result(None)

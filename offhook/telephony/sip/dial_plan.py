@@ -1,5 +1,4 @@
-"""Who is called by what: the trunk and the request URI of calls we place, and what is known of the
-caller and the callee of calls that come in."""
+"""The dial plan: trunk and request URI of outbound calls, caller and callee of inbound ones."""
 
 from collections.abc import Sequence
 
@@ -12,7 +11,7 @@ from offhook.telephony.sip.trunks.trunks import Trunk, caller_of
 
 
 def request_uri(to: str, trunk: Trunk | None) -> Uri:
-    """The request URI of a call: a SIP URI as it is, a number at the host of the trunk. Raises
+    """Return the request URI of a call: a SIP URI as given, a number at the trunk's host. Raises
     SipError."""
     to = to.strip()
     if to.lower().startswith(("sip:", "sips:")):
@@ -29,27 +28,28 @@ def request_uri(to: str, trunk: Trunk | None) -> Uri:
 
 
 def outbound_trunk(trunks: Sequence[Trunk], name: str) -> Trunk:
-    """The trunk called `name` that has a server, or the first one for "". Raises SipError."""
+    """Return the trunk called `name`, which must have a server; for "" the first that has one.
+    Raises SipError."""
     there = [trunk for trunk in trunks if trunk.server]
     for trunk in there:
         if name in ("", trunk.name):
             return trunk
     names = ", ".join(trunk.name for trunk in there) or "none"
     wanted = f"called {name!r} " if name else ""
-    raise SipError(f"no trunk {wanted}has a server to call through (there: {names})")
+    raise SipError(f"no trunk {wanted}has a server for outbound calls (available: {names})")
 
 
 def custom_header(name: str, value: str) -> tuple[str, str]:
-    """A header of the caller's own. Raises SipError for what would be more than that."""
+    """Check a custom header. Raises SipError unless it is X-Something with a printable value."""
     if not name.lower().startswith("x-") or not name.replace("-", "").isalnum():
-        raise SipError(f"{name!r}: only headers of your own, X-Something, can be given")
+        raise SipError(f"{name!r}: only custom headers, X-Something, are allowed")
     if not value.isprintable():
-        raise SipError(f"{name}: the value has characters that cannot be printed")
+        raise SipError(f"{name}: the value contains unprintable characters")
     return name, value
 
 
 def incoming_info(request: Request, trunk: Trunk | None) -> CallInfo:
-    """What an INVITE says of the call; of its headers those that the trunk hands on."""
+    """Return what an INVITE says about the call, with the headers the trunk passes on."""
     names = trunk.headers if trunk is not None else ()
     headers = {name: printable(value) for name in names if (value := request.headers.get(name))}
     caller = caller_of(request, trunk)

@@ -1,6 +1,6 @@
-"""The SIP edge of one process: the calls it receives and places, on one SipStack.
+"""The SIP endpoint of one process: the calls it receives and places, over one SipStack.
 
-What takes time (opening media, DNS, the conversation) is a task of the call it belongs to.
+Slow work (opening media, DNS, the conversation) runs in tasks owned by the call.
 """
 
 import asyncio
@@ -45,73 +45,73 @@ from offhook.telephony.sip.trunks.trunk_watch import TrunkState
 from offhook.telephony.sip.trunks.trunks import (
     SipSettings,
     Trunk,
-    presented,
+    caller_identity,
     route,
 )
 from offhook.telephony.sip.trunks.upkeep import RegistrationChanged, TrunkChanged
 from offhook.telephony.sip.user_agent import (
-    Happening,
     IncomingCall,
     Locate,
     SessionHappened,
     UserAgent,
+    UserAgentEvent,
 )
 
 RETRY_AFTER_S = 10
-"""What a caller is told who comes when all lines are busy."""
-WATCH_S = 1.0
-"""How often it is looked whether a call's media have fallen silent."""
-END_S = 2.0
-"""For the far ends and the registrars to answer our goodbye."""
+"""Retry-After for callers when all lines are busy."""
+MEDIA_CHECK_INTERVAL_S = 1.0
+"""Interval of checking calls for media timeouts."""
+SHUTDOWN_TIMEOUT_S = 2.0
+"""Time for far ends and registrars to answer when shutting down."""
 TRY_NEXT = frozenset({408, 500, 502, 503, 504})
-"""Of a server that has not rung yet: another one of the trunk may do better (RFC 3263 §4.3)."""
+"""Failures before ringing after which another server of the trunk is tried (RFC 3263 §4.3)."""
 
 
 class Host(Protocol):
-    """What the edge gives the endpoint."""
+    """What the edge provides to the endpoint."""
 
     clock: PacketClock
     opus: OpusSettings
 
     def admit(self) -> None:
-        """Raises what says in a word why no more calls are taken: "full", "late"."""
+        """Raises an exception whose text says why no more calls are accepted: "full", "late"."""
 
     async def take_call(self, leg: Leg, agent: str) -> None:
         """Run the conversation to its end."""
 
     def webrtc_leg(self, call_id: str) -> Leg:
-        """A line that answers a browser's offer."""
+        """Return a leg that answers a browser's offer."""
 
     def record(self, record: CallRecord) -> None:
-        """A call is over."""
+        """Store the record of a finished call."""
 
 
 @dataclass(frozen=True)
 class Dial:
-    """A call to be placed."""
+    """Parameters of an outbound call."""
 
     to: str
-    """A number, or a SIP URI."""
+    """A number or a SIP URI."""
     trunk: str = ""
-    """By name; "" for the first that has a server."""
+    """Name of the trunk; "" for the first that has a server."""
     caller: str = ""
-    """Number to show; "" for the trunk's."""
+    """Number to present; "" for the trunk's."""
     caller_name: str = ""
     agent: str = ""
     ring_seconds: float = 60.0
     variables: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    """To be put into the INVITE, as X-Order: 17."""
+    """Custom headers for the INVITE, such as X-Order: 17."""
 
 
 class SipEndpoint:
-    """Takes and places calls."""
+    """Receives and places SIP calls."""
 
     def __init__(self, settings: SipSettings, host: Host) -> None:
         self.calls: dict[str, SipCall] = {}
-        """By our own call id, from the INVITE to the end of the conversation."""
+        """Calls by our own id, from the INVITE to the end of the conversation."""
         self.on_setup: Callable[[float], None] = lambda seconds: None
-        """Told of each call that was answered how many seconds that took."""
+        """Called with the setup time in seconds of each answered call."""
         self.stack = SipStack(settings, self._on_event)
         self._settings = settings
         self._host = host
@@ -120,7 +120,7 @@ class SipEndpoint:
             6 if ":" in host else 4: RtpPorts(host, *settings.rtp_ports)
             for host in listening_hosts(settings.host)
         }
-        """By IP version."""
+        """RTP ports by IP version."""
         self.lookup = ServerLookup(self.stack, self._ports)
         self._transfers = Transfers(self, host.clock)
         self._by_session: dict[Session, SipCall] = {}
@@ -130,8 +130,8 @@ class SipEndpoint:
     # --- life ---
 
     async def start(self) -> None:
-        """Listen, look the trunks up, register. Raises OSError, SipError."""
-        local_fingerprint()  # the first call shall not wait for the certificate
+        """Listen, resolve the trunks and register. Raises OSError or SipError."""
+        local_fingerprint()  # make the certificate now, not in the first call
         await self.stack.start()
         self.lookup.use(self._settings)
         self._tasks.spawn(self._watch_media(), "sip media watch")
@@ -139,14 +139,14 @@ class SipEndpoint:
         logger.info("listening for SIP at {}", listening or "no transport")
 
     async def close(self) -> None:
-        """Hang up what is left, take the registrations back, close."""
+        """Hang up all calls, unregister and close."""
         self._closing = True
         now = monotonic()
         for call in tuple(self.calls.values()):
             call.end(End.SHUTTING_DOWN, 503)
         self._agent.unregister(now)
-        self.stack.work()
-        deadline = now + END_S
+        self.stack.process()
+        deadline = now + SHUTDOWN_TIMEOUT_S
         while (self.calls or self._agent.busy) and monotonic() < deadline:
             await asyncio.sleep(0.02)
         await self._transfers.close()
@@ -157,18 +157,18 @@ class SipEndpoint:
         await self.stack.close()
 
     def reload(self, settings: SipSettings) -> None:
-        """Use other trunks, routes and rules, and read the certificate again. Calls in progress
-        and listeners stay as they are. Raises SipError, and then nothing has changed."""
+        """Apply other trunks, routes and rules, and reload the certificate. Calls in progress and
+        listeners are not affected. Raises SipError, and then nothing has changed."""
         self.stack.use(settings)
         self._settings = settings
         self.lookup.use(settings)
-        self.stack.work()
+        self.stack.process()
 
     def registrations(self) -> list[RegistrationStatus]:
         return self._agent.registrations()
 
     def trunk_states(self) -> list[TrunkState]:
-        """Of the trunks that have a server: whether there is a way for calls, and why not."""
+        """Return the state of each trunk with a server: whether it can place calls, and why not."""
         return self.lookup.trunk_states()
 
     @property
@@ -182,23 +182,23 @@ class SipEndpoint:
 
     @property
     def clock(self) -> PacketClock:
-        """Of the lines that sound before they are answered; others tick the rest."""
+        """The packet clock for legs with early media; others tick the rest."""
         return self._host.clock
 
     @property
     def user_agent(self) -> UserAgent:
-        """For its counts."""
+        """The user agent, for its counters."""
         return self._agent
 
-    # --- what the stack reports ---
+    # --- stack events ---
 
-    def _on_event(self, event: Happening) -> None:
+    def _on_event(self, event: UserAgentEvent) -> None:
         match event:
             case SessionHappened(session, what):
                 if (call := self._by_session.get(session)) is not None:
-                    call.happened(session, what)
+                    call.handle_session_event(session, what)
             case IncomingCall():
-                self._arrived(event)
+                self._handle_incoming(event)
             case RegistrationChanged(status):
                 log = logger.bind(trunk=status.trunk, state=status.state)
                 log.info("trunk {}: {} {}", status.trunk, status.state, status.detail)
@@ -209,29 +209,29 @@ class SipEndpoint:
             case Locate(hop):
                 self.lookup.locate(hop)
 
-    # --- calls that come in ---
+    # --- inbound calls ---
 
-    def _arrived(self, event: IncomingCall) -> None:
-        """The call is known from now on: its end may be the very next thing that happens."""
+    def _handle_incoming(self, event: IncomingCall) -> None:
+        """Register a new call at once: the very next event may be its end."""
         session, request, trunk = event.session, event.request, event.trunk
         if event.replaces is not None:
             replaced = self._by_session.get(event.replaces)
             if replaced is not None:
-                replaced.take_over(session, event.replaces, request)
+                replaced.accept_replacement(session, event.replaces, request)
             else:
                 session.refuse(481, "", monotonic())
-                self.touched(session)
+                self.session_changed(session)
             return
         call = self._new_call(trunk, incoming_info(request, trunk))
         self.adopt(call, session)
         agent = self._agent_for(call.info)
         call.agent = agent or ""
         admitted = self._admit(call, session, agent)
-        self._tasks.spawn(self._take(call, event, admitted), f"sip call {call.call_id}")
+        self._tasks.spawn(self._run_incoming(call, event, admitted), f"sip call {call.call_id}")
 
-    async def _take(self, call: SipCall, event: IncomingCall, admitted: bool) -> None:
+    async def _run_incoming(self, call: SipCall, event: IncomingCall, admitted: bool) -> None:
         try:
-            if admitted and await call.take(event.session, event.request, event.flow):
+            if admitted and await call.accept_incoming(event.session, event.request, event.flow):
                 self.on_setup(monotonic() - call.began_at)
                 logger.info("{}: {} calls {}", call.call_id, call.info.caller, call.info.called)
                 assert call.leg is not None
@@ -242,13 +242,13 @@ class SipEndpoint:
             await self.finish(call)
 
     def _admit(self, call: SipCall, session: Session, agent: str | None) -> bool:
-        """Refuse what there is no agent or no room for."""
+        """Refuse the call if there is no agent or no capacity for it."""
         if agent is None:
             session.refuse(404, "", monotonic())
         elif self._closing:
             self._refuse_busy(call, session, "draining")
-        elif no_line := self._no_line(call.trunk, 1):
-            self._refuse_busy(call, session, no_line)
+        elif busy := self._busy_reason(call.trunk, 1):
+            self._refuse_busy(call, session, busy)
         else:
             try:
                 self._host.admit()
@@ -256,12 +256,12 @@ class SipEndpoint:
                 self._refuse_busy(call, session, str(busy))
             else:
                 return True
-        self.touched(session)
+        self.session_changed(session)
         return False
 
-    def _no_line(self, trunk: Trunk | None, counted: int) -> str:
-        """Why there is no line for a call, which `counted` says has been counted already; "" when
-        there is one."""
+    def _busy_reason(self, trunk: Trunk | None, counted: int) -> str:
+        """Return why no line is free, or "". `counted` is 1 if the call itself is already
+        counted."""
         limit = self._settings.max_calls
         if len(self.calls) - counted >= limit:
             return f"all {limit} lines are in use"
@@ -272,24 +272,25 @@ class SipEndpoint:
         return ""
 
     def _refuse_busy(self, call: SipCall, session: Session, why: str) -> None:
-        """The caller hears only that the service is unavailable; the log and the record say why."""
+        """Refuse with 503. The caller only learns that the service is unavailable; the log and the
+        record say why."""
         logger.warning("{}: refused: {}", call.call_id, why)
         call.reason = End.REFUSED + f": 503 ({why})"
         retry = [("Retry-After", str(RETRY_AFTER_S))]
         session.refuse(503, "", monotonic(), headers=retry)
 
     def _agent_for(self, info: CallInfo) -> str | None:
-        """The name of the agent that takes the call; "" for the usual one, None for nobody."""
+        """Return the agent for the call; "" for the default, None if no route matches."""
         if not self._settings.routes:
             return ""
         found = route(self._settings.routes, info)
         return None if found is None else found.agent
 
-    # --- calls that we place ---
+    # --- outbound calls ---
 
     def dial(self, dial: Dial) -> SipCall:
-        """Begin a call; how it goes, `SipCall.events` tells. Raises DialError when it cannot even
-        be tried."""
+        """Place a call; `SipCall.events` reports its progress. Raises DialError if it cannot be
+        attempted."""
         if self._closing:
             raise DialError(503, End.SHUTTING_DOWN)
         try:
@@ -298,8 +299,8 @@ class SipEndpoint:
             headers = [custom_header(name, value) for name, value in dial.headers.items()]
         except SipError as error:
             raise DialError(0, str(error)) from error
-        if no_line := self._no_line(trunk, 0):
-            raise DialError(0, no_line)
+        if busy := self._busy_reason(trunk, 0):
+            raise DialError(0, busy)
         self._host.admit()
         info = CallInfo(
             edge="sip",
@@ -317,7 +318,7 @@ class SipEndpoint:
 
     async def _place(self, call: SipCall, target: Uri, headers: Sequence[tuple[str, str]]) -> None:
         try:
-            flows = await self.ways_to(target, call.trunk)
+            flows = await self.flows_to(target, call.trunk)
             await self.place(call, target, flows, headers)
             self.on_setup(monotonic() - call.began_at)
             assert call.leg is not None
@@ -337,17 +338,17 @@ class SipEndpoint:
         flows: Sequence[Flow],
         headers: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Try one server after the other until one rings or refuses for good. Raises DialError."""
-        if no_line := self._no_line(call.trunk, 1):
-            raise DialError(0, no_line)
+        """Try the servers in order until one rings or rejects finally. Raises DialError."""
+        if busy := self._busy_reason(call.trunk, 1):
+            raise DialError(0, busy)
         for flow in flows:
             try:
                 await call.place(target, flow, headers)
                 return
             except DialError as error:
                 if call.trunk is not None and error.status in TRY_NEXT:
-                    self._agent.upkeep.doubt(call.trunk, flow, monotonic())
-                    self.stack.work()
+                    self._agent.upkeep.probe_now(call.trunk, flow, monotonic())
+                    self.stack.process()
                 if flow is flows[-1] or call.state != "dialing" or error.status not in TRY_NEXT:
                     raise
 
@@ -359,12 +360,12 @@ class SipEndpoint:
         sdp: str | None,
         headers: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Send the INVITE; the session is the call's from now on."""
+        """Send the INVITE and attach its session to the call."""
         trunk, info = call.trunk, call.info
-        number, name = info.called, ""  # of a call that came in, and that we are sent on from
+        number, name = info.called, ""  # for an inbound call that we are referred on from
         if info.direction == "outbound":
             number, name = info.caller, info.caller_name
-        caller, shown_by = presented(
+        caller, shown_by = caller_identity(
             trunk or Trunk("nobody's"), number, name, self.stack.address_of(flow)[0]
         )
         session = self._agent.call(
@@ -379,22 +380,22 @@ class SipEndpoint:
             call.ring_seconds,
         )
         self.adopt(call, session)
-        self.stack.work()
+        self.stack.process()
 
-    # --- what calls ask for ---
+    # --- called by calls ---
 
-    async def ways_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]:
-        """To where a request for `target` goes first, in the order of trying. Raises DialError."""
-        return await self.lookup.ways_to(target, trunk)
+    async def flows_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]:
+        """Return the flows to try for a request to `target`, in order. Raises DialError."""
+        return await self.lookup.flows_to(target, trunk)
 
     def adopt(self, call: SipCall, session: Session) -> None:
-        """The session is the call's from now on."""
+        """Attach a session to the call."""
         self._by_session[session] = call
         call.session = session
 
-    def touched(self, session: Session) -> None:
-        self._agent.touched(session, monotonic())
-        self.stack.work()
+    def session_changed(self, session: Session) -> None:
+        self._agent.session_changed(session, monotonic())
+        self.stack.process()
 
     def new_leg(self, call_id: str, trunk: Trunk | None, flow: Flow) -> SipLeg:
         media = MediaSettings()
@@ -411,8 +412,8 @@ class SipEndpoint:
     async def transfer(self, call: SipCall, target: str) -> None:
         await self._transfers.transfer(call, target)
 
-    def second_call(self, first: SipCall, target: Uri) -> SipCall:
-        """A call to somebody that `first` is to be connected with."""
+    def consultation_call(self, first: SipCall, target: Uri) -> SipCall:
+        """Create the consultation call to connect `first` with."""
         inbound = first.info.direction == "inbound"
         info = CallInfo(
             edge="sip",
@@ -429,10 +430,10 @@ class SipEndpoint:
         self.calls[call.call_id] = call
         return call
 
-    # --- ends ---
+    # --- end of calls ---
 
     async def finish(self, call: SipCall, reason: str = "the call is over") -> None:
-        """The call is over: nobody speaks of it any more, but for its record."""
+        """End a call, write its record and forget it."""
         if call.leg is not None:
             await call.leg.hang_up(reason)
         call.end(reason)
@@ -443,11 +444,11 @@ class SipEndpoint:
             del self._by_session[session]
 
     async def _watch_media(self) -> None:
-        """Calls whose media have fallen silent are over, whatever the signalling says."""
+        """End calls whose media have timed out, whatever the signalling says."""
         s = self._settings
         limits = s.initial_media_timeout_seconds, s.media_timeout_seconds
         while True:
-            await asyncio.sleep(WATCH_S)
+            await asyncio.sleep(MEDIA_CHECK_INTERVAL_S)
             now = monotonic()
             for call in tuple(self.calls.values()):
                 leg = call.leg

@@ -1,7 +1,7 @@
-"""Where the servers of the trunks and the next hops of calls are, by DNS (RFC 3263).
+"""Resolves the servers of trunks and the next hops of calls by DNS (RFC 3263).
 
-The addresses of the trunks' servers are looked up again and again: a trunk that registers does so
-once its server is found.
+The addresses of the trunks' servers are refreshed regularly; a trunk that registers does so once
+its server has been resolved.
 """
 
 import asyncio
@@ -20,32 +20,32 @@ from offhook.telephony.sip.trunks.registration import Registration
 from offhook.telephony.sip.trunks.trunk_watch import TrunkState
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 
-RESOLVE_AGAIN_S = 300.0
-"""How often the addresses of the trunks' servers are looked up anew..."""
+RESOLVE_INTERVAL_S = 300.0
+"""Interval of refreshing the addresses of the trunks' servers..."""
 RESOLVE_RETRY_S = 30.0
-"""...and after a look-up that failed."""
+"""...and after a failed look-up."""
 
 
 class ServerLookup:
-    """Looks servers up for one stack."""
+    """DNS look-ups for one stack."""
 
     def __init__(self, stack: SipStack, ip_versions: Collection[int]) -> None:
-        """`ip_versions`: those of the addresses we listen on, 4 and 6; the sound goes by the same
-        kind of address."""
+        """`ip_versions`: those of the addresses we listen on, 4 and 6; media use the same
+        version."""
         self.resolver = Resolver()
         self._stack = stack
         self._agent = stack.agent
         self._ip_versions = ip_versions
         self._settings = SipSettings()
         self._errors: dict[str, str] = {}
-        """By the name of a trunk whose server has not been found yet."""
+        """By the name of a trunk whose server has not been resolved yet."""
         self._trunks: dict[str, asyncio.Task[None]] = {}
-        """The look-ups of trunks, by their names."""
+        """Look-up tasks by trunk name."""
         self._tasks = TaskSet()
-        """Those, and the look-ups of next hops."""
+        """These, and the look-ups of next hops."""
 
     def use(self, settings: SipSettings) -> None:
-        """Look up these trunks' servers; those that are as before go on."""
+        """Resolve these trunks' servers; unchanged trunks continue."""
         before = {trunk.name: trunk for trunk in self._settings.trunks}
         there = {trunk.name: trunk for trunk in settings.trunks}
         self._settings = settings
@@ -56,12 +56,10 @@ class ServerLookup:
                     task.cancel()
         for name, trunk in there.items():
             if before.get(name) != trunk and trunk.server:
-                self._trunks[name] = self._tasks.spawn(
-                    self._keep_looking_up(trunk), f"trunk {name}"
-                )
+                self._trunks[name] = self._tasks.spawn(self._refresh_trunk(trunk), f"trunk {name}")
 
     def trunk_states(self) -> list[TrunkState]:
-        """Of the trunks that have a server: whether there is a way for calls, and why not."""
+        """Return the state of each trunk with a server: whether it can place calls, and why not."""
         return [
             TrunkState(trunk.name, "down", self._errors[trunk.name])
             if trunk.name in self._errors
@@ -71,13 +69,13 @@ class ServerLookup:
         ]
 
     def locate(self, hop: Uri) -> None:
-        """Tell the user agent where a next hop is, when it is found."""
+        """Resolve a next hop and report it to the user agent."""
         self._tasks.spawn(self._locate(hop), "sip look-up")
 
     async def close(self) -> None:
         await self._tasks.close()
 
-    async def _keep_looking_up(self, trunk: Trunk) -> None:
+    async def _refresh_trunk(self, trunk: Trunk) -> None:
         registration: Registration | None = None
         found = False
         while True:
@@ -96,18 +94,18 @@ class ServerLookup:
                 contact = self._agent.contact(flows[0], trunk)
                 registration = Registration(trunk, contact, self._settings.user_agent)
                 self._agent.register(registration, monotonic())
-            self._stack.work()
-            await asyncio.sleep(RESOLVE_AGAIN_S)
+            self._stack.process()
+            await asyncio.sleep(RESOLVE_INTERVAL_S)
 
-    async def ways_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]:
-        """To where a request for `target` goes first, in the order of trying. Raises DialError."""
+    async def flows_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]:
+        """Return the flows to try for a request to `target`, in order. Raises DialError."""
         flows = await self._find(target, trunk)
         if trunk is None or not trunk.server:
             return flows
         return self._agent.upkeep.sorted(trunk, flows)
 
     async def _find(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]:
-        """The same, whatever is known of the servers. Raises DialError."""
+        """The same, regardless of the servers' known state. Raises DialError."""
         hop = trunk.server_uri if trunk is not None and trunk.server else target
         usual = trunk.transport if trunk is not None else "UDP"
         try:
@@ -118,7 +116,7 @@ class ServerLookup:
         reachable = [t for t in targets if (6 if ":" in t.host else 4) in self._ip_versions]
         if not reachable:
             there, here = ("IPv4", "IPv6") if 6 in self._ip_versions else ("IPv6", "IPv4")
-            raise DialError(0, f"{hop.host} has only {there} addresses, and we listen on {here}")
+            raise DialError(0, f"{hop.host} has only {there} addresses; we listen on {here}")
         return [
             self._stack.transports.flow_to(t.transport, t.host, t.port, t.server_name, verify)
             for t in reachable
@@ -127,10 +125,10 @@ class ServerLookup:
     async def _locate(self, hop: Uri) -> None:
         found = None
         try:
-            found = (await self.ways_to(hop, None))[0]
+            found = (await self.flows_to(hop, None))[0]
         except DialError as error:
-            logger.info("the next hop {} of a call: {}", hop.host, error)
+            logger.info("next hop {} of a call: {}", hop.host, error)
         finally:
             self._agent.located(hop, found)
         loop = asyncio.get_running_loop()
-        loop.call_later(RESOLVE_AGAIN_S, self._agent.located, hop, None)
+        loop.call_later(RESOLVE_INTERVAL_S, self._agent.located, hop, None)

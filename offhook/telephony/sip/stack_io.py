@@ -1,6 +1,6 @@
 """The SIP stack of one process: the user agent with its sockets, timer and trace.
 
-A message comes in, the user agent says what it means and what is to be sent, and `work` does that
+Each received message goes to the user agent, and `process` then sends messages and reports events
 at once, on the event loop.
 """
 
@@ -19,17 +19,17 @@ from offhook.telephony.sip.network.udp_io import LocalAddresses, listening_hosts
 from offhook.telephony.sip.trace import Trace
 from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE
 from offhook.telephony.sip.trunks.trunks import SipSettings
-from offhook.telephony.sip.user_agent import Happening, UserAgent
+from offhook.telephony.sip.user_agent import UserAgent, UserAgentEvent
 
-NOISE_TRACE_S = 1.0
-"""Between two messages of strangers that got no answer and are traced all the same: one is enough
-to see why, and a scanner's thousands must not wash out the calls."""
+NOISE_TRACE_INTERVAL_S = 1.0
+"""Interval at which unanswered messages of strangers are traced: one is enough to see why, and a
+scanner's thousands must not displace the calls."""
 
 
 class SipStack:
-    """`on_event` is called with each event of the user agent, in their order."""
+    """Connects user agent and sockets. `on_event` receives the user agent's events, in order."""
 
-    def __init__(self, settings: SipSettings, on_event: Callable[[Happening], None]) -> None:
+    def __init__(self, settings: SipSettings, on_event: Callable[[UserAgentEvent], None]) -> None:
         self.trace = Trace(settings.trace_messages)
         self.bound: list[tuple[str, str, int]] = []
         """Transport, host and port of each listener."""
@@ -43,10 +43,10 @@ class SipStack:
         self._working = False
         self._noise_traced_at = 0.0
         self._tls: ssl.SSLContext | None = None
-        """Of the listeners."""
+        """TLS context of the listeners."""
 
     async def start(self) -> None:
-        """Listen. Raises OSError, SipError."""
+        """Start listening. Raises OSError or SipError."""
         s = self._settings
         if s.authorities is not None:
             self.transports.trust(trusting(s.authorities))
@@ -67,10 +67,10 @@ class SipStack:
                     port = bound[1]
 
     def use(self, settings: SipSettings) -> None:
-        """Use other trunks and rules, and read the certificate again. Listeners stay as they are.
+        """Apply other trunks and rules, and reload the certificate. Listeners stay as they are.
         Raises SipError, and then nothing has changed."""
         if self._tls is not None:
-            _tls_context(settings)  # a pair that does not fit must not reach the one in use
+            _tls_context(settings)  # an invalid pair must not reach the context in use
             self._tls.load_cert_chain(str(settings.certificate), str(settings.key))
         self._settings = settings
         self.agent.use(settings, monotonic())
@@ -84,24 +84,24 @@ class SipStack:
         now, dropped = monotonic(), self.agent.access.dropped
         self.agent.receive(data, flow, now)
         noise = self.agent.access.dropped != dropped
-        if not noise or now >= self._noise_traced_at + NOISE_TRACE_S:
-            self.trace.take(data, flow, sent=False, wall_time=time.time())
+        if not noise or now >= self._noise_traced_at + NOISE_TRACE_INTERVAL_S:
+            self.trace.record(data, flow, sent=False, wall_time=time.time())
             self._noise_traced_at = now if noise else self._noise_traced_at
-        self.work()
+        self.process()
 
     def _failed(self, flow: Flow) -> None:
         self.agent.flow_failed(flow, monotonic(), self.transports.fault_of(flow))
-        self.work()
+        self.process()
 
-    def work(self) -> None:
-        """Send what is to be sent, hand out what happened, and set the next timer."""
-        if self._working:  # what an event led to is done by the loop that handed it out
+    def process(self) -> None:
+        """Send messages, report events and set the next timer."""
+        if self._working:  # called from an event handler: the outer loop continues
             return
         self._working = True
         try:
             while True:
                 for data, flow in self.agent.messages_to_send():
-                    self.trace.take(data, flow, sent=True, wall_time=time.time())
+                    self.trace.record(data, flow, sent=True, wall_time=time.time())
                     self.transports.send(data, flow)
                 event = self.agent.next_event()
                 if event is None:
@@ -128,10 +128,10 @@ class SipStack:
     def _due(self) -> None:
         self._timer = self._timer_at = None
         self.agent.handle_timer(monotonic())
-        self.work()
+        self.process()
 
     def address_of(self, flow: Flow) -> tuple[str, int]:
-        """Our host and port as the far end of a flow reaches them, for Via, Contact and SDP."""
+        """Return our host and port as a flow's far end reaches them, for Via, Contact and SDP."""
         public = self._settings.public_address
         host = public if (":" in public) == (":" in flow.remote[0]) else ""
         host = host or flow.local[0]
@@ -139,7 +139,7 @@ class SipStack:
             host = self._local_addresses.towards(flow.remote[0])
         ports = {transport: port for transport, _, port in self.bound}
         port = ports.get(flow.transport) or flow.local[1]
-        # Of a connection of ours where we do not listen: the far end answers by it (RFC 5923).
+        # For an outbound connection where we do not listen: the far end reuses it (RFC 5923).
         return host, port or (5061 if flow.secure else 5060)
 
 
@@ -148,5 +148,5 @@ def _tls_context(settings: SipSettings) -> ssl.SSLContext:
     try:
         context.load_cert_chain(str(settings.certificate), str(settings.key))
     except (OSError, ssl.SSLError) as error:
-        raise SipError(f"the certificate cannot be used: {error}") from error
+        raise SipError(f"cannot use the certificate: {error}") from error
     return context

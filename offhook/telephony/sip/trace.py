@@ -1,8 +1,8 @@
-"""The last SIP messages, for people who want to see what was said: a ladder and the messages.
+"""The trace of recent SIP messages: as a ladder diagram and in full.
 
-Secrets are blotted out before a message is kept, not when it is shown: the responses of digest
-authentication, keys of media, passwords in URIs, and bodies that are not about the call (messages
-people write, digits they type). What is not known to be harmless counts as secret.
+Secrets are masked before a message is stored: digest responses, media keys, passwords in URIs, and
+bodies not about call setup (text messages, dialled digits). Anything not known to be harmless
+counts as secret.
 """
 
 import re
@@ -16,30 +16,31 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import SipError, quote
 
 MAX_MESSAGE_BYTES = 16_384
-"""Of one message kept; the rest is cut off."""
+"""Limit of one stored message; the rest is cut off."""
 MAX_BYTES = 8 * 1024 * 1024
-"""Of all messages kept; the oldest go beyond that."""
+"""Limit of all stored messages; the oldest are dropped."""
 FIRST_LINE_WIDTH = 60
 CALL_ID_WIDTH = 16
-"""Characters shown in the ladder."""
-BLOT = "***"
+"""Width of the Call-ID in the ladder, in characters."""
+MASK = "***"
 
-_HARMLESS = frozenset({"username", "realm", "uri", "algorithm", "qop", "nc"})
-"""Of credentials; response, cnonce and nonce are what a password is guessed with."""
+_SHOWN_PARAMETERS = frozenset({"username", "realm", "uri", "algorithm", "qop", "nc"})
+"""Parameters of credentials that are shown; response, cnonce and nonce could be used to guess the
+password."""
 _BODIES = ("application/sdp", "multipart/", "message/sipfrag")
-"""Content types that are shown."""
+"""Content types whose bodies are shown."""
 _CRYPTO_NAME = re.compile(r"a=crypto:[0-9]{1,9} [A-Z0-9_]{1,40}(?= )")
 _SDP_SECRETS = ("a=ice-pwd:", "a=key-mgmt:", "k=")
-# bounded quantifiers: no text takes more than its length times the bound
+# bounded quantifiers keep matching linear in the text
 _URI_PASSWORD = re.compile(r'(sips?:[^@\s:<>"]{1,256}):[^@\s<>"]{1,256}@', re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class TraceEntry:
-    """One message as it was sent or received, without its secrets."""
+    """One message sent or received, without its secrets."""
 
     time: float
-    """s since 1970."""
+    """Seconds since 1970."""
     sent: bool
     transport: str
     local: str
@@ -52,15 +53,15 @@ class TraceEntry:
 
 
 class Trace:
-    """Keeps the last `limit_messages` messages; 0 keeps none."""
+    """Stores the last `limit_messages` messages; 0 stores none."""
 
     def __init__(self, limit_messages: int) -> None:
         self._limit = limit_messages
         self._entries: deque[TraceEntry] = deque()
         self._bytes = 0
 
-    def take(self, data: bytes, flow: Flow, sent: bool, wall_time: float) -> None:
-        """One message, or whatever came in its place. `wall_time` in s since 1970."""
+    def record(self, data: bytes, flow: Flow, sent: bool, wall_time: float) -> None:
+        """Record a message, or anything received instead. `wall_time` is seconds since 1970."""
         if not self._limit:
             return
         entry = _read(data, flow, sent, wall_time)
@@ -70,8 +71,8 @@ class Trace:
             self._bytes -= len(self._entries.popleft().text)
 
     def render(self, call_id: str | tuple[str, ...] | None = None) -> str:
-        """The ladder, a line for each message. Of the calls whose Call-ID begins with `call_id`, or
-        one of them, the messages follow in full."""
+        """Return the ladder, one line per message. For calls whose Call-ID starts with `call_id`,
+        or one of them, the full messages follow."""
         entries = list(self._matching(call_id))
         if not entries:
             return "No messages.\n"
@@ -83,7 +84,7 @@ class Trace:
     def as_dicts(
         self, call_id: str | tuple[str, ...] | None = None
     ) -> list[dict[str, str | float | bool]]:
-        """The same for programs."""
+        """Return the same as JSON-compatible values."""
         return [
             {name: getattr(entry, name) for name in TraceEntry.__slots__}
             for entry in self._matching(call_id)
@@ -111,7 +112,8 @@ def _ladder(entries: list[TraceEntry]) -> list[str]:
 
 
 def _way(entry: TraceEntry) -> str:
-    """Who → whom; we stand on the left, so that one's eye tells sent from received."""
+    """Direction of a message; we are always on the left, so that sent and received are easy to tell
+    apart."""
     return f"{entry.local} {'──▶' if entry.sent else '◀──'} {entry.remote}"
 
 
@@ -129,10 +131,10 @@ def _read(data: bytes, flow: Flow, sent: bool, wall_time: float) -> TraceEntry:
     fields = [_field(line) for line in _unfolded(lines[1:end])]
     values = {name: value for name, _, value in reversed(fields)}
     body = _shown_body(lines[0], values, lines[end + 1 :])
-    kept = [lines[0], *(_blotted_field(*field) for field in fields), "", *body]
+    kept = [lines[0], *(_masked_field(*field) for field in fields), "", *body]
     if len(data) > MAX_MESSAGE_BYTES:
-        kept.append(f"(cut off, {len(data)} bytes in all)")
-    text = _URI_PASSWORD.sub(rf"\1:{BLOT}@", "\n".join(kept)).rstrip("\n")
+        kept.append(f"(truncated, {len(data)} bytes in total)")
+    text = _URI_PASSWORD.sub(rf"\1:{MASK}@", "\n".join(kept)).rstrip("\n")
     return TraceEntry(
         wall_time,
         sent,
@@ -147,7 +149,7 @@ def _read(data: bytes, flow: Flow, sent: bool, wall_time: float) -> TraceEntry:
 
 
 def _lines(text: str) -> list[str]:
-    """At least one, without what would move the cursor of whoever looks at them."""
+    """At least one line, without control characters that could affect a terminal."""
     # line breaks before a message are allowed, RFC 3261 §7.5
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\t", " ").lstrip("\n")
     lines = text.split("\n")
@@ -160,9 +162,9 @@ def _shown_body(first_line: str, values: dict[str, str], body: list[str]) -> lis
     method = values.get("cseq", "").rpartition(" ")[2] or first_line.partition(" ")[0]
     kind = values.get("content-type", "")
     if not any(body) or (method.upper() != "MESSAGE" and kind.lower().startswith(_BODIES)):
-        return [_blotted_body(line) for line in _unfolded(body)]
+        return [_masked_body(line) for line in _unfolded(body)]
     size = sum(len(line) for line in body)
-    return [f"({kind or 'a body'}, some {size} characters, not kept)"]
+    return [f"({kind or 'a body'}, about {size} characters, not stored)"]
 
 
 def _address(address: tuple[str, int]) -> str:
@@ -171,7 +173,7 @@ def _address(address: tuple[str, int]) -> str:
 
 
 def _unfolded(lines: list[str]) -> list[str]:
-    """Header lines with their continuations (RFC 3261 §7.3.1)."""
+    """Join header lines with their continuations (RFC 3261 §7.3.1)."""
     whole: list[list[str]] = []
     for line in lines:
         if line.startswith(" ") and whole:
@@ -185,41 +187,42 @@ _COMPACT = {"i": "call-id", "c": "content-type"}
 
 
 def _field(line: str) -> tuple[str, str, str]:
-    """Name in lower case and in full, name as it stands there, value."""
+    """Lower-case full name, name as written, value."""
     shown, _, value = line.partition(":")
     name = shown.strip().lower()
     return _COMPACT.get(name, name), shown, value.strip()
 
 
-def _blotted_field(name: str, shown: str, value: str) -> str:
+def _masked_field(name: str, shown: str, value: str) -> str:
     if "authorization" in name:
-        return f"{shown}: {_blotted_credentials(value)}"
+        return f"{shown}: {_masked_credentials(value)}"
     if "authentication-info" in name:
-        return f"{shown}: {BLOT}"
+        return f"{shown}: {MASK}"
     return f"{shown}: {value}"
 
 
-def _blotted_credentials(value: str) -> str:
+def _masked_credentials(value: str) -> str:
     try:
         scheme, parameters = parse_parameters(value)
     except SipError:
-        return BLOT
-    if scheme.lower() != "digest":  # what stands first may as well be the secret itself
-        return BLOT
+        return MASK
+    if scheme.lower() != "digest":  # the first word may itself be the secret
+        return MASK
     shown = (
-        f"{name}={quote(text) if name in _HARMLESS else BLOT}" for name, text in parameters.items()
+        f"{name}={quote(text) if name in _SHOWN_PARAMETERS else MASK}"
+        for name, text in parameters.items()
     )
     return f"{scheme} {', '.join(shown)}"
 
 
-def _blotted_body(line: str) -> str:
-    """SDP's keys: RFC 4568 (tag and suite stay), RFC 8839, RFC 4567, RFC 8866 §5.12; and the header
-    fields of a message inside a message."""
+def _masked_body(line: str) -> str:
+    """Mask SDP keys: RFC 4568 (tag and suite are shown), RFC 8839, RFC 4567, RFC 8866 §5.12; and
+    the header fields of embedded messages."""
     bare = line.strip().lower()
     if bare.startswith("a=crypto:"):
         named = _CRYPTO_NAME.match(line)
-        return f"{named[0] if named else 'a=crypto:'} {BLOT}"
+        return f"{named[0] if named else 'a=crypto:'} {MASK}"
     for secret in _SDP_SECRETS:
         if bare.startswith(secret):
-            return f"{secret}{BLOT}"
-    return _blotted_field(*_field(line)) if "auth" in bare else line
+            return f"{secret}{MASK}"
+    return _masked_field(*_field(line)) if "auth" in bare else line

@@ -1,13 +1,13 @@
-"""Giving a call to somebody else.
+"""Call transfer.
 
-    blind       we ask the far end to call the target (REFER, RFC 3515) and follow how that goes
-    attended    we call the target first, and ask the far end to take that call over (REFER with
+    blind       ask the far end to call the target (REFER, RFC 3515) and follow its progress
+    attended    call the target first, and ask the far end to take over that call (REFER with
                 Replaces, RFC 5589)
-    bridge      we call the target and connect the two lines here: where the far end will not do
-                it, or the trunk is set so
+    bridge      call the target and connect the two legs here: if the far end does not support
+                transfers, or the trunk is configured so
 
-After a blind or attended transfer the far end's call with us ends. A bridged one goes on until
-either side hangs up; the agent has left it.
+After a blind or attended transfer the far end's call with us ends. A bridged one continues without
+the agent until either side hangs up.
 """
 
 import asyncio
@@ -32,48 +32,49 @@ from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import Ended, ReferProgress
 from offhook.telephony.sip.trunks.trunks import Trunk
 
-REFER_S = 70.0
-"""For a transfer to be decided: longer than the target may ring."""
-CANNOT = frozenset({403, 405, 408, 481, 489, 500, 501, 503, 603})
-"""Answers to a REFER that say "not by me": the target may yet be called from here."""
+REFER_TIMEOUT_S = 70.0
+"""Time for a transfer to be decided: longer than the target may ring."""
+UNSUPPORTED = frozenset({403, 405, 408, 481, 489, 500, 501, 503, 603})
+"""Responses to a REFER that mean it is not supported: the target can still be called from here."""
 
 
-class Phone(Protocol):
-    """The endpoint, as transfers see it."""
+class Endpoint(Protocol):
+    """The endpoint's interface to transfers."""
 
-    async def ways_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]: ...
+    async def flows_to(self, target: Uri, trunk: Trunk | None) -> Sequence[Flow]: ...
     async def place(self, call: SipCall, target: Uri, flows: Sequence[Flow]) -> None: ...
-    def second_call(self, first: SipCall, target: Uri) -> SipCall: ...
-    def touched(self, session: Session) -> None: ...
+    def consultation_call(self, first: SipCall, target: Uri) -> SipCall: ...
+    def session_changed(self, session: Session) -> None: ...
     async def finish(self, call: SipCall, reason: str = ...) -> None: ...
 
 
 class Transfers:
-    """Carries them out for all calls of an endpoint."""
+    """Carries out the transfers of an endpoint's calls."""
 
-    def __init__(self, phone: Phone, clock: PacketClock) -> None:
-        self._phone = phone
+    def __init__(self, phone: Endpoint, clock: PacketClock) -> None:
+        self._endpoint = phone
         self._clock = clock
         self._bridges = TaskSet()
 
     async def transfer(self, call: SipCall, target: str) -> None:
-        """Returns when `target` has the call. Raises LegError, with the line as it was."""
+        """Transfer a call; returns when `target` has it. Raises LegError, leaving the call as it
+        was."""
         if call.transferring:
-            raise LegError("a transfer is under way")
+            raise LegError("a transfer is in progress")
         if call.session is None or call.leg is None or call.state != "answered":
-            raise LegError("there is no call to transfer")
+            raise LegError("no established call to transfer")
         try:
             uri = request_uri(target, call.trunk)
         except SipError as error:
             raise LegError(str(error)) from error
         call.refer = asyncio.Queue()
         try:
-            await self._by_way_of(call, uri)
+            await self._transfer(call, uri)
         finally:
             call.refer = None
         call.transferred_to = target
 
-    async def _by_way_of(self, call: SipCall, target: Uri) -> None:
+    async def _transfer(self, call: SipCall, target: Uri) -> None:
         way = call.trunk.transfer if call.trunk is not None else "blind"
         if way == "bridge":
             await self._bridge(call, target)
@@ -81,37 +82,37 @@ class Transfers:
             await self._attended(call, target)
         else:
             refused = await self._refer(call, target)
-            if refused is not None and refused.status in CANNOT:
+            if refused is not None and refused.status in UNSUPPORTED:
                 logger.info("{}: no transfer by REFER: {}", call.call_id, refused.reason)
                 await self._bridge(call, target)
             elif refused is not None:
                 raise LegError(f"the transfer failed: {refused.status} {refused.reason}")
 
     async def _refer(self, call: SipCall, target: Uri, replaces: str = "") -> ReferProgress | None:
-        """Ask, and follow it to its end. None when the far end has the other call, its answer when
-        it will not call there. Raises LegError when it has tried."""
+        """Send a REFER and follow it to its end. Returns None if the far end took the other call,
+        its response if it did not try. Raises LegError if it tried and failed."""
         session = call.session
         assert session is not None
         assert call.refer is not None
         if not session.refer(target, monotonic(), replaces=replaces):
-            raise LegError("the call is over")
-        self._phone.touched(session)
+            raise LegError("the call has ended")
+        self._endpoint.session_changed(session)
         trying = False
         try:
-            async with asyncio.timeout(REFER_S):
+            async with asyncio.timeout(REFER_TIMEOUT_S):
                 while True:
                     news = await call.refer.get()
                     if isinstance(news, Ended):
-                        if trying and news.by == "remote":  # it needs us no more
+                        if trying and news.by == "remote":  # it no longer needs us
                             return None
-                        raise LegError(f"the call is over: {news.reason}")
+                        raise LegError(f"the call has ended: {news.reason}")
                     if news.final:
                         break
                     trying = True
         except TimeoutError:
-            raise LegError("nothing came of the transfer") from None
+            raise LegError("the transfer timed out") from None
         if 200 <= news.status < 300:
-            call.end(End.TRANSFERRED)  # RFC 5589 §6.1: ours to hang up, if it has not
+            call.end(End.TRANSFERRED)  # RFC 5589 §6.1: it is up to us to hang up, if it has not
             return None
         if trying:
             raise LegError(f"the transfer failed: {news.status} {news.reason}")
@@ -126,10 +127,10 @@ class Transfers:
         except LegError as error:
             refused = ReferProgress(0, str(error), final=True)
         except asyncio.CancelledError:
-            await self._phone.finish(second, "the call is over")
+            await self._endpoint.finish(second, "the call is over")
             raise
         if refused is None:
-            await self._phone.finish(second, End.TRANSFERRED)
+            await self._endpoint.finish(second, End.TRANSFERRED)
         else:
             logger.info("{}: no transfer by REFER: {}", call.call_id, refused.reason)
             self._connect(call, second)
@@ -138,17 +139,17 @@ class Transfers:
         self._connect(call, await self._call(call, target))
 
     async def _call(self, first: SipCall, target: Uri) -> SipCall:
-        """Returns when the target has taken it. Raises LegError, also when the first call ends
-        before."""
+        """Call the target; returns when it has answered. Raises LegError, also if the first call
+        ends before."""
         assert first.leg is not None
-        second = self._phone.second_call(first, target)
+        second = self._endpoint.consultation_call(first, target)
         placing = asyncio.create_task(self._place(second, target), name=f"call {second.call_id}")
         leaving = asyncio.create_task(first.leg.until_closed(), name=f"call {first.call_id}")
         taken = False
         try:
             await asyncio.wait((placing, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not placing.done():
-                raise LegError("the call is over")
+                raise LegError("the call has ended")
             await placing
             taken = True
         except DialError as error:
@@ -158,11 +159,13 @@ class Transfers:
             placing.cancel()
             leaving.cancel()
             if not taken:
-                await self._phone.finish(second, "the call is over")
+                await self._endpoint.finish(second, "the call is over")
         return second
 
     async def _place(self, second: SipCall, target: Uri) -> None:
-        await self._phone.place(second, target, await self._phone.ways_to(target, second.trunk))
+        await self._endpoint.place(
+            second, target, await self._endpoint.flows_to(target, second.trunk)
+        )
 
     def _connect(self, call: SipCall, second: SipCall) -> None:
         assert call.leg is not None
@@ -183,8 +186,8 @@ class Transfers:
             bridge.close()
             self._clock.remove(second.leg)
             await first.hang_up(End.OTHER_END_HUNG_UP)
-            await self._phone.finish(second, End.OTHER_END_HUNG_UP)
+            await self._endpoint.finish(second, End.OTHER_END_HUNG_UP)
 
     async def close(self) -> None:
-        """Every bridge ends."""
+        """End all bridges."""
         await self._bridges.close()

@@ -1,22 +1,20 @@
-"""All SIP of one process: whose a message is, and what is answered by itself.
+"""The SIP user agent core: dispatches messages, and answers what needs no session.
 
-Sans-io: messages come in with the way they came by, messages with the way they go come out, and in
-between is what happened: calls, and registrations. A request passes the access policy, then goes to
-its session; one that begins something is looked at in the order of RFC 3261 §8.2, and has a
-transaction only when it is an INVITE:
+Sans-io: messages come in with their flow, messages with their flow go out, along with events: calls
+and registrations. A request passes the access policy, then goes to its session; one outside a
+dialog is checked in the order of RFC 3261 §8.2, and has a transaction only if it is an INVITE:
 
-    a method that is not ours     405, 501
-    another scheme                416
-    the same by another way       482
-    an extension we do not have   420
-    a body we cannot read         415
-    no answer it could read       406
-    an INVITE                     a new session (481 when it replaces one that is not there)
-    OPTIONS                       200, what we can do
-    anything else                 481: it is of a dialog that is not there
+    unknown or unsupported method   405, 501
+    unsupported URI scheme          416
+    merged request                  482
+    unsupported extension           420
+    unsupported body                415
+    SDP not acceptable              406
+    INVITE                          a new session (481 if it replaces an unknown one)
+    OPTIONS                         200 with our capabilities
+    anything else                   481: its dialog does not exist
 
-Max-Forwards is not looked at: it tells a proxy what it may still pass on (RFC 3261 §16.3), and
-here the request has arrived.
+Max-Forwards is not checked: it only concerns proxies (RFC 3261 §16.3).
 """
 
 import heapq
@@ -40,10 +38,10 @@ from offhook.telephony.sip.messages.message import (
 )
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.dialog_requests import ALLOWED, KNOWN
-from offhook.telephony.sip.sessions.line import Line
 from offhook.telephony.sip.sessions.refer import Replaces
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.sessions.session_events import SessionEvent, SessionSettings
+from offhook.telephony.sip.sessions.session_route import SessionRoute
 from offhook.telephony.sip.sessions.session_table import OVER, SessionState
 from offhook.telephony.sip.transactions.large_requests import LargeRequests
 from offhook.telephony.sip.transactions.matching import server_key
@@ -62,31 +60,30 @@ from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.trunks.upkeep import RegistrationChanged, TrunkChanged, Upkeep
 
 EXTENSIONS = ("100rel", "timer", "replaces")
-LOCATED_LIMIT = 1000
-"""Names of next hops whose addresses are kept; the oldest are forgotten."""
-LOOKUPS_LIMIT = 32
-"""Names that are looked up at a time; while there are so many, no others are. Far ends choose
-them."""
+MAX_LOCATED = 1000
+"""Limit of next-hop names whose addresses are cached; the oldest are dropped."""
+MAX_LOOKUPS = 32
+"""Limit of simultaneous look-ups; further ones are skipped, since far ends choose the names."""
 STALE_ALARMS = 64
-"""That many may lie in the heap beside those of the sessions that are there."""
+"""Stale entries left in the heap before it is cleaned up."""
 
 
 @dataclass(frozen=True)
 class IncomingCall:
-    """Somebody calls; the session waits for an answer."""
+    """An inbound call; its session waits for an answer."""
 
     session: Session
     request: Request
     flow: Flow
     trunk: Trunk | None
-    """None where everybody may call."""
+    """None if anonymous calls are allowed."""
     replaces: Session | None
-    """The call that this one takes the place of (RFC 3891)."""
+    """The call that this one replaces (RFC 3891)."""
 
 
 @dataclass(frozen=True)
 class SessionHappened:
-    """Something happened in a call that is known."""
+    """An event of an existing call."""
 
     session: Session
     event: SessionEvent
@@ -94,29 +91,29 @@ class SessionHappened:
 
 @dataclass(frozen=True)
 class Locate:
-    """The address of this next hop is wanted: see `UserAgent.located`."""
+    """The address of this next hop is needed: see `UserAgent.located`."""
 
     hop: Uri
 
 
-Happening = IncomingCall | SessionHappened | RegistrationChanged | TrunkChanged | Locate
+UserAgentEvent = IncomingCall | SessionHappened | RegistrationChanged | TrunkChanged | Locate
 
 
 @dataclass
-class Counts:
-    """Since the start, for the metrics."""
+class MessageCounters:
+    """Message counters since the start, for metrics."""
 
     requests: dict[str, int] = field(default_factory=dict)
     """Received, by method."""
     responses: dict[str, int] = field(default_factory=dict)
-    """Sent and received, by class as "4xx"."""
+    """Sent and received, by class such as "4xx"."""
     malformed: int = 0
-    """Messages that could not be understood."""
+    """Messages that could not be parsed."""
 
 
 class UserAgent:
-    """After every call that takes `now` the caller empties `messages_to_send` and `next_event`,
-    and comes back by `get_timer`."""
+    """The SIP user agent of one process. After every call that takes `now`, drain
+    `messages_to_send` and `next_event`, and call `handle_timer` when `get_timer` says so."""
 
     def __init__(
         self,
@@ -124,35 +121,35 @@ class UserAgent:
         address_of: Callable[[Flow], tuple[str, int]],
         flow_to: Callable[[TransportName, str, int], Flow],
     ) -> None:
-        """`address_of`: our host and port as a peer at the far end of a flow reaches them.
-        `flow_to`: the way to a numeric address."""
-        self.counts = Counts()
-        self.takes_calls: Callable[[], bool] = lambda: True
-        """Whether calls are taken now. Who asks by OPTIONS is told what an INVITE would be
-        (RFC 3261 §11.2): a balancer then sends its calls elsewhere."""
+        """`address_of` returns our host and port as the far end of a flow reaches them. `flow_to`
+        returns the flow to a numeric address."""
+        self.counts = MessageCounters()
+        self.accepts_calls: Callable[[], bool] = lambda: True
+        """Whether calls are accepted now. OPTIONS gets the status an INVITE would get (RFC 3261
+        §11.2), so that a load balancer sends its calls elsewhere."""
         self._settings = settings
         self._address_of = address_of
         self._flow_to = flow_to
         self._transactions = Transactions(self._sent_by)
         self.access = AccessPolicy(settings, self._call_of, self._transactions.follows)
-        self._lines: dict[tuple[str, str], Line] = {}
-        """By Call-ID and our own tag."""
-        self._ringing: dict[Key, Line] = {}
-        """By the transaction of an INVITE that came in, which a CANCEL is for."""
+        self._routes: dict[tuple[str, str], SessionRoute] = {}
+        """By Call-ID and our tag."""
+        self._ringing: dict[Key, SessionRoute] = {}
+        """By the transaction of an inbound INVITE, which a CANCEL refers to."""
         self.upkeep = Upkeep(settings, self.send_request, address_of)
         self._large = LargeRequests(self.upkeep.is_target, flow_to)
         self._located: dict[str, Flow] = {}
-        """Next hops that are names."""
+        """Flows of next hops that are names."""
         self._looked_up: set[str] = set()
-        """Those that are being looked for."""
-        self._due: list[tuple[float, int, Line]] = []
-        """A heap of when sessions want to be woken, with some that were put off since."""
+        """Names being looked up."""
+        self._wake_ups: list[tuple[float, int, SessionRoute]] = []
+        """A heap of wake-up times of sessions, including some since postponed."""
         self._order = itertools.count()
-        self._events: deque[Happening] = deque()
+        self._events: deque[UserAgentEvent] = deque()
 
     @property
     def sessions(self) -> int:
-        return len(self._lines)
+        return len(self._routes)
 
     @property
     def transactions(self) -> int:
@@ -160,19 +157,19 @@ class UserAgent:
 
     @property
     def alarms(self) -> int:
-        """Entries in the heap of what sessions wait for."""
-        return len(self._due)
+        """Number of entries in the heap of session timers."""
+        return len(self._wake_ups)
 
     @property
     def busy(self) -> bool:
-        """Something is still to be answered."""
-        return bool(self._lines) or self.upkeep.busy
+        """Whether calls or registrations are still in progress."""
+        return bool(self._routes) or self.upkeep.busy
 
-    # --- in and out ---
+    # --- input and output ---
 
     def receive(self, data: bytes, flow: Flow, now: float) -> None:
-        """One whole message as it came. Never raises."""
-        if not data.strip(b"\r\n\0"):  # a keep-alive (RFC 5626 §3.5.1) or what passes for one
+        """Process one received message. Never raises."""
+        if not data.strip(b"\r\n\0"):  # a keep-alive (RFC 5626 §3.5.1) or similar
             return
         try:
             message = parse_message(data)
@@ -180,63 +177,64 @@ class UserAgent:
             self.counts.malformed += 1
             request = error.request
             if request is not None and self.access.authorize_malformed(flow, now):
-                self._answer(request, flow, error.status, error.reason)
+                self._respond_stateless(request, flow, error.status, error.reason)
             return
         if isinstance(message, Response):
-            _count(self.counts.responses, f"{message.status // 100}xx")
+            _increment(self.counts.responses, f"{message.status // 100}xx")
             self._transactions.receive(message, flow, now)
         else:
-            _count(self.counts.requests, message.method if message.method in KNOWN else "other")
-            judged = self.access.authorize(message, flow, now)
-            if isinstance(judged, Refusal):
-                self._answer(message, flow, judged.status, "", judged.headers)
-            if judged is not True:
+            _increment(self.counts.requests, message.method if message.method in KNOWN else "other")
+            decision = self.access.authorize(message, flow, now)
+            if isinstance(decision, Refusal):
+                self._respond_stateless(message, flow, decision.status, "", decision.headers)
+            if decision is not True:
                 return
             if not message.to.tag and message.method not in ("INVITE", "ACK", "CANCEL"):
-                self._answer_at_once(message, flow)
+                self._respond_at_once(message, flow)
                 return
             self._transactions.receive(message, flow, now)
-        self._work(now)
+        self._process_events(now)
 
     def flow_failed(self, flow: Flow, now: float, why: str = "") -> None:
-        """A message could not be sent by it, or its connection is gone; `why` in words."""
-        for line in self._lines.values():
-            line.lost |= line.flow == flow
+        """Handle a flow that failed: a message was not sent, or its connection is gone; `why` says
+        the reason."""
+        for route in self._routes.values():
+            route.lost |= route.flow == flow
         self._transactions.flow_failed(flow, now, why)
-        self._work(now)
+        self._process_events(now)
 
     def messages_to_send(self) -> list[tuple[bytes, Flow]]:
         return self._transactions.messages_to_send()
 
-    def next_event(self) -> Happening | None:
+    def next_event(self) -> UserAgentEvent | None:
         return self._events.popleft() if self._events else None
 
     def get_timer(self) -> float | None:
         timers = [self._transactions.get_timer(), self.upkeep.get_timer(), self._large.get_timer()]
-        while self._due and self._due[0][0] != self._due[0][2].due:
-            heapq.heappop(self._due)
-        if self._due:
-            timers.append(self._due[0][0])
+        while self._wake_ups and self._wake_ups[0][0] != self._wake_ups[0][2].wake_at:
+            heapq.heappop(self._wake_ups)
+        if self._wake_ups:
+            timers.append(self._wake_ups[0][0])
         return min((t for t in timers if t is not None), default=None)
 
     def handle_timer(self, now: float) -> None:
         for transaction in self._large.overdue(now):
-            self._send_otherwise(transaction, now)
+            self._send_by_fallback(transaction, now)
         self._transactions.handle_timer(now)
-        while self._due and self._due[0][0] <= now:
-            at, _, line = heapq.heappop(self._due)
-            if at != line.due:  # put off, or over
+        while self._wake_ups and self._wake_ups[0][0] <= now:
+            at, _, route = heapq.heappop(self._wake_ups)
+            if at != route.wake_at:  # postponed, or ended
                 continue
-            line.due = None
-            assert line.session is not None
-            timer = line.session.get_timer()
+            route.wake_at = None
+            assert route.session is not None
+            timer = route.session.get_timer()
             if timer is not None and timer <= now:
-                line.session.handle_timer(now)
-            self._attend(line)
+                route.session.handle_timer(now)
+            self._process_session(route)
         self.upkeep.handle_timer(now)
-        self._work(now)
+        self._process_events(now)
 
-    # --- what the owner asks for ---
+    # --- for the owner ---
 
     def call(
         self,
@@ -250,13 +248,13 @@ class UserAgent:
         headers: Sequence[tuple[str, str]] = (),
         ring_seconds: float | None = None,
     ) -> Session:
-        """Begin a call to `target` by `flow`. `sdp`: our offer; None asks for theirs."""
+        """Place a call to `target` over `flow`. `sdp` is our offer; None asks for theirs."""
         digest = None
         if trunk is not None and trunk.password:
             digest = DigestClient(trunk.username, trunk.password, trunk.realm)
-        line = Line(self, flow, trunk)
+        route = SessionRoute(self, flow, trunk)
         session = Session.outgoing(
-            line,
+            route,
             target,
             from_,
             to,
@@ -267,52 +265,52 @@ class UserAgent:
             headers=headers,
             digest=digest,
         )
-        self._begin(line, session)
-        self._attend(line)
+        self._add_route(route, session)
+        self._process_session(route)
         return session
 
-    def touched(self, session: Session, now: float) -> None:
-        """The owner has asked something of the session."""
-        line = self._lines.get((session.call_id, session.local_tag))
-        if line is not None:
-            self._attend(line)
-        self._work(now)
+    def session_changed(self, session: Session, now: float) -> None:
+        """Process a session after its owner has called a method of it."""
+        route = self._routes.get((session.call_id, session.local_tag))
+        if route is not None:
+            self._process_session(route)
+        self._process_events(now)
 
     def use_targets(self, trunk: str, flows: Sequence[Flow], now: float) -> None:
-        """Where a trunk's server is, in the order of trying: its calls are known by these
-        addresses, and its registration goes there."""
+        """Set the flows to a trunk's servers, in the order to try: they identify its calls, and its
+        registration goes there."""
         self.access.trust(trunk, {flow.remote[0] for flow in flows})
         self.upkeep.use_targets(trunk, flows, now)
-        self._work(now)
+        self._process_events(now)
 
     def register(self, registration: Registration, now: float) -> None:
-        """Begin it and keep it up; `use_targets` has been called."""
+        """Start a registration and maintain it; `use_targets` must have been called."""
         self.upkeep.register(registration, now)
-        self._work(now)
+        self._process_events(now)
 
     def unregister(self, now: float) -> None:
         self.upkeep.unregister(now)
-        self._work(now)
+        self._process_events(now)
 
     def registrations(self) -> list[RegistrationStatus]:
         return self.upkeep.registrations
 
     def located(self, hop: Uri, flow: Flow | None) -> None:
-        """Where a next hop is that `Locate` asked for; None when it was not found, or what was
-        found is old: it is asked for again when it is needed."""
+        """Set the flow to a next hop that `Locate` asked for; None if it was not found or is
+        outdated: it is looked up again when needed."""
         name = _hop_name(hop)
         self._looked_up.discard(name)
         if flow is None:
             self._located.pop(name, None)
             return
-        if len(self._located) >= LOCATED_LIMIT:
+        if len(self._located) >= MAX_LOCATED:
             del self._located[next(iter(self._located))]
         self._located[name] = flow
 
     def contact(self, flow: Flow, trunk: Trunk | None) -> Uri:
-        """Ours, as a peer at the far end of the flow reaches us."""
+        """Return our Contact, as the far end of the flow reaches us."""
         host, port = self._address_of(flow)
-        host, port = self.upkeep.seen_at(trunk, host) or (host, port)
+        host, port = self.upkeep.public_address_of(trunk, host) or (host, port)
         user = trunk.username if trunk is not None and trunk.username else None
         uri = Uri("sip", user=user, host=host, port=port)
         if flow.transport == "UDP":
@@ -324,7 +322,7 @@ class UserAgent:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def use(self, settings: SipSettings, now: float) -> None:
-        """Other trunks and other rules, from now on; sessions go on as they began."""
+        """Apply other trunks and rules from now on; existing sessions are not affected."""
         self._settings = settings
         self.access.use(settings)
         self.upkeep.use(settings, now)
@@ -337,20 +335,20 @@ class UserAgent:
             return settings
         return replace(settings, session_seconds=trunk.session_seconds, reliable=trunk.reliable)
 
-    # --- what lines share ---
+    # --- shared by session routes ---
 
     def send_request(self, request: Request, flow: Flow, now: float) -> ClientTransaction:
-        way = self._large.way(request, flow, now)
+        way = self._large.flow_for(request, flow, now)
         transaction = self._transactions.send_request(request, way, now)
         if way != flow:
-            self._large.begun(transaction, flow, now)
+            self._large.sent_over_tcp(transaction, flow, now)
         return transaction
 
     def send_ack(self, request: Request, flow: Flow) -> None:
         self._transactions.send_ack(request, flow)
 
     def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None:
-        _count(self.counts.responses, f"{response.status // 100}xx")
+        _increment(self.counts.responses, f"{response.status // 100}xx")
         self._transactions.respond(transaction, response, now)
 
     def cancel(self, transaction: ClientTransaction, now: float) -> None:
@@ -359,88 +357,88 @@ class UserAgent:
     def flow_to(self, transport: TransportName, remote: tuple[str, int]) -> Flow:
         return self._flow_to(transport, *remote)
 
-    def found(self, hop: Uri) -> Flow | None:
-        """Where a name was found to be, if somebody has looked."""
+    def cached_flow(self, hop: Uri) -> Flow | None:
+        """Return the flow to a name, if it has been looked up."""
         return self._located.get(_hop_name(hop))
 
-    def where(self, hop: Uri) -> Flow | None:
-        """The same; if nobody has, it is looked up."""
+    def look_up(self, hop: Uri) -> Flow | None:
+        """Return the flow to a name; if unknown, start a look-up."""
         name = _hop_name(hop)
         known = self._located.get(name)
-        if known is None and name not in self._looked_up and len(self._looked_up) < LOOKUPS_LIMIT:
+        if known is None and name not in self._looked_up and len(self._looked_up) < MAX_LOOKUPS:
             self._looked_up.add(name)
             self._events.append(Locate(hop))
         return known
 
-    # --- whose a message is ---
+    # --- dispatch ---
 
-    def _call_of(self, request: Request) -> Line | None:
-        """The call that it names, whoever sent it; a CANCEL names an INVITE."""
+    def _call_of(self, request: Request) -> SessionRoute | None:
+        """The call a request belongs to, whoever sent it; a CANCEL belongs to an INVITE."""
         if request.method == "CANCEL":
-            line = self._ringing.get((*server_key(request)[:-1], "INVITE"))
-            if line is not None:
-                return line
-        return self._lines.get((request.call_id, request.to.tag))
+            route = self._ringing.get((*server_key(request)[:-1], "INVITE"))
+            if route is not None:
+                return route
+        return self._routes.get((request.call_id, request.to.tag))
 
-    def _work(self, now: float) -> None:
-        """Hand out what the transactions have, until all is at rest."""
-        self._tend(now)
+    def _process_events(self, now: float) -> None:
+        """Process events of the transactions until there are no more."""
+        self._update_upkeep(now)
         while (event := self._transactions.next_event()) is not None:
             match event:
                 case RequestReceived(transaction, request, flow):
-                    self._take(transaction, request, flow, now)
+                    self._handle_request(transaction, request, flow, now)
                 case ResponseReceived(transaction, response):
-                    self._take_response(transaction, response, now)
+                    self._handle_response(transaction, response, now)
                 case AckReceived(request, _):
-                    if line := self._lines.get((request.call_id, request.to.tag)):
-                        line.of.receive_ack(request, now)
-                        self._attend(line)
+                    if route := self._routes.get((request.call_id, request.to.tag)):
+                        route.of.receive_ack(request, now)
+                        self._process_session(route)
                 case Cancelled(transaction, cancel):
-                    line = self._ringing.get(transaction.key)
+                    route = self._ringing.get(transaction.key)
                     invite = transaction.request
-                    if line := line or self._lines.get((invite.call_id, invite.to.tag)):
-                        line.of.cancelled(transaction, now, cancel)
-                        self._attend(line)
+                    if route := route or self._routes.get((invite.call_id, invite.to.tag)):
+                        route.of.cancelled(transaction, now, cancel)
+                        self._process_session(route)
                 case Failed(transaction, reason):
-                    self._take_failure(transaction, reason, now)
-            self._tend(now)
+                    self._handle_failure(transaction, reason, now)
+            self._update_upkeep(now)
 
-    def _tend(self, now: float) -> None:
-        self.upkeep.tend(now)
+    def _update_upkeep(self, now: float) -> None:
+        self.upkeep.update(now)
         while (event := self.upkeep.next_event()) is not None:
             self._events.append(event)
 
-    def _take(
+    def _handle_request(
         self, transaction: ServerTransaction, request: Request, flow: Flow, now: float
     ) -> None:
         if request.to.tag:
-            line = self._lines.get((request.call_id, request.to.tag))
-            if line is None:
+            route = self._routes.get((request.call_id, request.to.tag))
+            if route is None:
                 self._reply(transaction, 481, now)
             else:
-                line.of.receive_request(request, transaction, now)
-                self._attend(line)
+                route.of.receive_request(request, transaction, now)
+                self._process_session(route)
             return
-        fault = Refusal(482) if transaction.merged else self._fault(request)
+        fault = Refusal(482) if transaction.merged else self._request_error(request)
         if fault is not None:
             self._reply(transaction, fault.status, now, fault.headers)
         else:
-            self._take_call(transaction, request, flow, now)
+            self._start_incoming(transaction, request, flow, now)
 
-    def _answer_at_once(self, request: Request, flow: Flow) -> None:
-        """What begins nothing needs no transaction: a repeated question gets the same answer
-        again. So nobody fills the table with questions and leaves no room for calls."""
-        fault = self._fault(request)
+    def _respond_at_once(self, request: Request, flow: Flow) -> None:
+        """Respond to a request that starts nothing, without a transaction: a retransmission gets
+        the same response. So nobody can fill the table with queries and leave no room for calls."""
+        fault = self._request_error(request)
         if fault is None and request.method != "OPTIONS":
             fault = Refusal(481)
-        elif fault is None and not self.takes_calls():
+        elif fault is None and not self.accepts_calls():
             fault = Refusal(503, [("Retry-After", str(RETRY_AFTER_S))])
         elif fault is None:
             fault = Refusal(200, self._capabilities())
-        self._answer(request, flow, fault.status, "", fault.headers)
+        self._respond_stateless(request, flow, fault.status, "", fault.headers)
 
-    def _fault(self, request: Request) -> Refusal | None:
-        """What is wrong with a request outside a dialog."""
+    def _request_error(self, request: Request) -> Refusal | None:
+        """Check a request outside a dialog. Returns the rejection, or None."""
         if request.method not in ALLOWED:
             allowed = [("Allow", ", ".join(ALLOWED))]
             return Refusal(405 if request.method in KNOWN else 501, allowed)
@@ -454,11 +452,11 @@ class UserAgent:
             return Refusal(415, [("Accept-Encoding", "identity")])
         if request.method == "INVITE" and request.body and sdp_of(request) is None:
             return Refusal(415, [("Accept", "application/sdp")])
-        if request.method == "INVITE" and not _takes_sdp(request):
+        if request.method == "INVITE" and not _accepts_sdp(request):
             return Refusal(406)
         return None
 
-    def _take_call(
+    def _start_incoming(
         self, transaction: ServerTransaction, request: Request, flow: Flow, now: float
     ) -> None:
         replaced: Session | None = None
@@ -469,95 +467,97 @@ class UserAgent:
                 return
             replaced = found
         trunk = self.access.trunk_of(request, flow)
-        line = Line(self, flow, trunk)
+        route = SessionRoute(self, flow, trunk)
         contact, settings = self.contact(flow, trunk), self._session_settings(trunk, None)
-        session = Session.incoming(line, transaction, request, contact, settings, now)
-        line.invite = transaction.key
-        self._begin(line, session)
-        self._ringing[transaction.key] = line
+        session = Session.incoming(route, transaction, request, contact, settings, now)
+        route.invite = transaction.key
+        self._add_route(route, session)
+        self._ringing[transaction.key] = route
         self._events.append(IncomingCall(session, request, flow, trunk, replaced))
-        self._attend(line)
+        self._process_session(route)
 
     def _replaced(self, request: Request, flow: Flow) -> Session | int:
-        """The session that a Replaces names (RFC 3891 §3), or the status that says why not. Who
-        knows a call's tags has not shown that it is theirs: only its trunk may replace it (§5)."""
+        """The session that Replaces identifies (RFC 3891 §3), or the status that rejects it.
+        Knowing a call's tags proves nothing: only its own trunk may replace it (§5)."""
         try:
             [value] = request.headers.all("Replaces")
             named = Replaces.parse(value)
         except ValueError:
             return 400
-        line = self._lines.get((named.call_id, named.to_tag))
-        if line is None or line.of.dialog is None or not self._may_replace(line, request, flow):
+        route = self._routes.get((named.call_id, named.to_tag))
+        if route is None or route.of.dialog is None or not self._may_replace(route, request, flow):
             return 481
-        if line.of.dialog.id.remote_tag != named.from_tag:
+        if route.of.dialog.id.remote_tag != named.from_tag:
             return 481
-        if line.of.state in OVER:
+        if route.of.state in OVER:
             return 603
-        if line.of.state not in (SessionState.ANSWERED, SessionState.ESTABLISHED):
+        if route.of.state not in (SessionState.ANSWERED, SessionState.ESTABLISHED):
             return 481
-        return 486 if named.early_only else line.of
+        return 486 if named.early_only else route.of
 
-    def _may_replace(self, line: Line, request: Request, flow: Flow) -> bool:
-        return self.access.is_party(line, flow) or self.access.trunk_of(request, flow) is line.trunk
+    def _may_replace(self, route: SessionRoute, request: Request, flow: Flow) -> bool:
+        return (
+            self.access.is_party(route, flow) or self.access.trunk_of(request, flow) is route.trunk
+        )
 
-    def _take_response(
+    def _handle_response(
         self, transaction: ClientTransaction, response: Response, now: float
     ) -> None:
-        self._large.heard(transaction)
-        if line := self._lines.get((response.call_id, response.from_.tag)):
-            line.of.receive_response(transaction, response, now)
-            self._attend(line)
+        self._large.answered(transaction)
+        if route := self._routes.get((response.call_id, response.from_.tag)):
+            route.of.receive_response(transaction, response, now)
+            self._process_session(route)
         else:
             self.upkeep.answered(response, now)
 
-    def _take_failure(
+    def _handle_failure(
         self, transaction: ClientTransaction | ServerTransaction, reason: str, now: float
     ) -> None:
-        if isinstance(transaction, ClientTransaction) and self._send_otherwise(transaction, now):
+        if isinstance(transaction, ClientTransaction) and self._send_by_fallback(transaction, now):
             return
         request = transaction.request
-        line = self._ringing.get(transaction.key)
-        line = line or self._lines.get((request.call_id, request.from_.tag))
-        if line is not None:
-            line.of.failed(transaction, reason, now)
-            self._attend(line)
+        route = self._ringing.get(transaction.key)
+        route = route or self._routes.get((request.call_id, request.from_.tag))
+        if route is not None:
+            route.of.failed(transaction, reason, now)
+            self._process_session(route)
         else:
             self.upkeep.failed(request, reason, transaction.broken, now)
 
-    def _send_otherwise(self, transaction: ClientTransaction, now: float) -> bool:
-        """Whether a request that was not heard goes by another way now."""
+    def _send_by_fallback(self, transaction: ClientTransaction, now: float) -> bool:
+        """Resend an unanswered request over another flow. Returns whether there is one."""
         way = self._large.failed(transaction, now)
         if way is not None:
-            self._transactions.send_anew(transaction, way, now)
+            self._transactions.resend(transaction, way, now)
         return way is not None
 
-    def _begin(self, line: Line, session: Session) -> None:
-        line.session = session
-        self._lines[session.call_id, session.local_tag] = line
+    def _add_route(self, route: SessionRoute, session: Session) -> None:
+        route.session = session
+        self._routes[session.call_id, session.local_tag] = route
 
-    def _attend(self, line: Line) -> None:
-        """After anything was done with a session: its events, its timer, its end."""
-        session = line.of
+    def _process_session(self, route: SessionRoute) -> None:
+        """Process a session after any activity: its events, its timer, its end."""
+        session = route.of
         while (event := session.next_event()) is not None:
             self._events.append(SessionHappened(session, event))
         if session.over:
-            line.session = line.due = None
-            self._lines.pop((session.call_id, session.local_tag), None)
-            if line.invite is not None:
-                self._ringing.pop(line.invite, None)
+            route.session = route.wake_at = None
+            self._routes.pop((session.call_id, session.local_tag), None)
+            if route.invite is not None:
+                self._ringing.pop(route.invite, None)
             return
         timer = session.get_timer()
-        if timer is not None and (line.due is None or timer < line.due):
-            line.due = timer
-            heapq.heappush(self._due, (timer, next(self._order), line))
-            if len(self._due) > 2 * len(self._lines) + STALE_ALARMS:
-                self._due = [alarm for alarm in self._due if alarm[0] == alarm[2].due]
-                heapq.heapify(self._due)
+        if timer is not None and (route.wake_at is None or timer < route.wake_at):
+            route.wake_at = timer
+            heapq.heappush(self._wake_ups, (timer, next(self._order), route))
+            if len(self._wake_ups) > 2 * len(self._routes) + STALE_ALARMS:
+                self._wake_ups = [alarm for alarm in self._wake_ups if alarm[0] == alarm[2].wake_at]
+                heapq.heapify(self._wake_ups)
 
-    # --- answers without a session ---
+    # --- stateless responses ---
 
     def _capabilities(self) -> HeaderLines:
-        """RFC 3261 §11.2."""
+        """Headers that describe our capabilities (RFC 3261 §11.2)."""
         return [
             ("Allow", ", ".join(ALLOWED)),
             ("Accept", "application/sdp"),
@@ -572,22 +572,22 @@ class UserAgent:
         response = respond(transaction.request, status, to_tag=tag, headers=headers)
         self.respond(transaction, response, now)
 
-    def _answer(
+    def _respond_stateless(
         self, request: Request, flow: Flow, status: int, reason: str = "", headers: HeaderLines = ()
     ) -> None:
-        """An answer without state (RFC 3261 §8.2.7)."""
-        _count(self.counts.responses, f"{status // 100}xx")
+        """Send a stateless response (RFC 3261 §8.2.7)."""
+        _increment(self.counts.responses, f"{status // 100}xx")
         self._transactions.refuse(request, flow, status, reason, headers)
 
 
-def _takes_sdp(request: Request) -> bool:
-    """Whether its sender can read our answer (RFC 3261 §20.1); without an Accept it can."""
+def _accepts_sdp(request: Request) -> bool:
+    """Whether the sender accepts SDP (RFC 3261 §20.1); without an Accept header it does."""
     accepted = request.headers.all("Accept")
     kinds = {value.partition(";")[0].strip().lower() for value in accepted}
     return not accepted or bool(kinds & {"application/sdp", "application/*", "*/*"})
 
 
-def _count(counts: dict[str, int], what: str) -> None:
+def _increment(counts: dict[str, int], what: str) -> None:
     counts[what] = counts.get(what, 0) + 1
 
 

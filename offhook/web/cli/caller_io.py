@@ -20,7 +20,7 @@ import av
 import numpy as np
 
 from offhook.media.clock_io import PacketClock
-from offhook.media.codecs.downmix import ToMono
+from offhook.media.codecs.downmix import MonoConverter
 from offhook.media.leg import LegListener
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.speech.synthesizer import DEFAULT_VOICE, Synthesizer, VoiceOptions
@@ -92,10 +92,10 @@ def read_audio(path: Path) -> Pcm:
     """Reads any audio file that PyAV supports as 24 kHz mono."""
     try:
         with av.open(str(path)) as container:
-            mono: ToMono | None = None
+            mono: MonoConverter | None = None
             blocks: list[Pcm] = []
             for frame in container.decode(audio=0):
-                mono = mono or ToMono(frame, RATE_OUT)
+                mono = mono or MonoConverter(frame, RATE_OUT)
                 blocks += mono.convert(frame)
             blocks += mono.convert(None) if mono is not None else []
     except (av.FFmpegError, OSError, IndexError) as error:

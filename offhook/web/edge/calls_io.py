@@ -12,7 +12,7 @@ from aiohttp import web
 
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg
-from offhook.telephony.call_progress_io import CallProgress, State
+from offhook.telephony.call_progress_io import CallProgress, CallState
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.sip.call_io import SipCall
@@ -126,7 +126,7 @@ def described(call: AnyCall, name: str) -> dict[str, Any]:
             return _described(name, _state(call), call.info, "", call.heard_ms / 1000)
 
 
-def _state(leg: Leg) -> State:
+def _state(leg: Leg) -> CallState:
     if leg.closed is not None:
         return "ended"
     return "answered" if leg.connected else "dialing"

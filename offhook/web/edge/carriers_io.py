@@ -26,17 +26,17 @@ from offhook.media.tasks_io import TaskSet
 from offhook.telephony.call_progress_io import DialError
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.auth.signatures import (
-    Refused,
-    Seen,
+    Nonces,
+    Rejected,
     SignedRequest,
     url_token,
     verify,
 )
-from offhook.telephony.carriers.auth.tickets import TICKET_S, Tickets
+from offhook.telephony.carriers.auth.tickets import TICKET_LIFETIME_S, Tickets
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.carriers.leg_io import CarrierLeg
-from offhook.telephony.carriers.rest.client_io import Control, Rest
-from offhook.telephony.carriers.rest.markup import Incoming, answer, parse_webhook, refusal
+from offhook.telephony.carriers.rest.client_io import CallControl, CarrierRestClient
+from offhook.telephony.carriers.rest.markup import WebhookCall, answer, parse_webhook, refusal
 from offhook.telephony.carriers.rest.plivo import TRANSFER_PARAMETER, transfer_markup
 from offhook.telephony.carriers.rest.providers import APIS
 from offhook.telephony.carriers.rest.request import RestError
@@ -94,10 +94,10 @@ class Carrier:
     """A configured carrier; new calls use these settings, calls in progress keep theirs."""
 
     settings: CarrierSettings
-    rest: Rest | None
+    rest: CarrierRestClient | None
     server: AudioSocketServer | None = None
-    seen: Seen = field(default_factory=Seen)
-    tickets: Tickets[tuple[CarrierCall, Incoming]] = field(default_factory=Tickets)
+    seen: Nonces = field(default_factory=Nonces)
+    tickets: Tickets[tuple[CarrierCall, WebhookCall]] = field(default_factory=Tickets)
 
 
 class Carriers:
@@ -144,18 +144,23 @@ class Carriers:
                 await carrier.server.close()
         await self._http.close()
 
-    def rests(self, settings: tuple[CarrierSettings, ...]) -> dict[str, Rest | None]:
+    def rests(self, settings: tuple[CarrierSettings, ...]) -> dict[str, CarrierRestClient | None]:
         """Returns the REST clients by carrier name; None for carriers without one. Raises
         RestError."""
-        return {s.name: Rest(s, self._http) if s.provider in APIS else None for s in settings}
+        return {
+            s.name: CarrierRestClient(s, self._http) if s.provider in APIS else None
+            for s in settings
+        }
 
-    def use(self, settings: tuple[CarrierSettings, ...], rests: Mapping[str, Rest | None]) -> None:
+    def use(
+        self, settings: tuple[CarrierSettings, ...], rests: Mapping[str, CarrierRestClient | None]
+    ) -> None:
         """Applies new settings and `rests` of the same carriers to new calls."""
         for new in settings:
             carrier = self.by_name[new.name]
             carrier.settings, carrier.rest = new, rests[new.name]
             if carrier.server is not None:
-                carrier.server.let_in(new.addresses)
+                carrier.server.set_allowed_addresses(new.addresses)
 
     async def _listen(self, carrier: Carrier) -> None:
         def open_leg(
@@ -171,7 +176,7 @@ class Carriers:
             leg = self._leg(call, stream, send)
             if busy:
                 leg.close(busy)
-                call.move("ended", 503, busy)
+                call.set_state("ended", 503, busy)
             else:
                 self._tasks.spawn(self._run(call, leg), f"call {call.call_id}")
             return leg
@@ -245,9 +250,9 @@ class Carriers:
             if leg.connected:
                 await self._host.take_call(leg, call.agent)
         finally:
-            if isinstance(leg.stream, TelnyxStream) and leg.stream.complaint:
-                logger.warning("{}: Telnyx says: {}", call.call_id, leg.stream.complaint)
-            call.move("ended", 0, leg.closed or End.SERVER_STOPS, leg.ended_by)
+            if isinstance(leg.stream, TelnyxStream) and leg.stream.last_error:
+                logger.warning("{}: Telnyx says: {}", call.call_id, leg.stream.last_error)
+            call.set_state("ended", 0, leg.closed or End.SERVER_STOPS, leg.ended_by)
 
     # --- webhooks and streams ---
 
@@ -286,24 +291,24 @@ class Carriers:
         call.provider_call_id = incoming.call_id
         try:
             ticket = self._ticket(carrier, call, incoming)
-        except Refused as fault:
-            call.move("ended", 503, str(fault))
+        except Rejected as fault:
+            call.set_state("ended", 503, str(fault))
             return _document(refusal(settings, "busy"))
         base = _base(settings, signed, request).replace("http", "ws", 1)
         url = f"{base}/carriers/{settings.name}/stream/{ticket}"
         return _document(answer(settings, url, {}, incoming))
 
     def _ticket(
-        self, carrier: Carrier, call: CarrierCall, incoming: Incoming, ring_seconds: float = 0.0
+        self, carrier: Carrier, call: CarrierCall, incoming: WebhookCall, ring_seconds: float = 0.0
     ) -> str:
-        """Issues a ticket for the call's stream. Raises Refused if too many are pending."""
-        good_for = ring_seconds + TICKET_S
+        """Issues a ticket for the call's stream. Raises Rejected if too many are pending."""
+        good_for = ring_seconds + TICKET_LIFETIME_S
         return self._host.name_of(carrier.tickets.issue(monotonic(), (call, incoming), good_for))
 
     async def _await_stream(self, call: CarrierCall) -> None:
         await asyncio.sleep(2 * START_S)
         if call.leg is None:
-            call.move("ended", 408, "its stream did not come", "timeout")
+            call.set_state("ended", 408, "its stream did not come", "timeout")
 
     async def status(self, request: web.Request) -> web.Response:
         """Receives the status of a call that we placed."""
@@ -318,7 +323,7 @@ class Carriers:
             ).event
         except ValueError as fault:
             raise web.HTTPBadRequest(text=str(fault)) from fault
-        call.told(event)
+        call.receive_status(event)
         return web.Response()
 
     async def transfer(self, request: web.Request) -> web.Response:
@@ -344,7 +349,7 @@ class Carriers:
         if settings.provider in BY_TICKET:
             try:
                 call, incoming = carrier.tickets.redeem(ticket, monotonic())
-            except Refused as fault:
+            except Rejected as fault:
                 raise self._refused(settings, request, fault) from fault
             settings, variables = call.carrier, dict(incoming.parameters)
             if call.state == "ended":
@@ -398,14 +403,14 @@ class Carriers:
                     # requests to a page's URL come from any address
                     signed = replace(signed, peer="")
                 verify(settings, signed, time(), carrier.seen)
-            except Refused as fault:
+            except Rejected as fault:
                 faults.append(fault)
             else:
                 return signed
         raise self._refused(carrier.settings, request, faults[0]) from faults[0]
 
     def _refused(
-        self, settings: CarrierSettings, request: web.Request, fault: Refused | Refusal
+        self, settings: CarrierSettings, request: web.Request, fault: Rejected | Refusal
     ) -> web.HTTPForbidden:
         self._host.metrics.refused.labels("unsigned").inc()
         if monotonic() - self._refused_at >= REFUSED_S:
@@ -450,7 +455,7 @@ class Carriers:
         try:
             if settings.provider == "exotel":  # has no status callbacks, and does not sign
                 token = f"?token={url_token(settings)}"
-                ticket = self._ticket(carrier, call, Incoming(""), ring_seconds)
+                ticket = self._ticket(carrier, call, WebhookCall(""), ring_seconds)
                 stream = f"{base}/stream/{ticket}".replace("http", "ws", 1)
             call.provider_call_id = await carrier.rest.dial(
                 to,
@@ -460,8 +465,8 @@ class Carriers:
                 ring_seconds,
                 stream,
             )
-        except (LegError, Refused) as fault:
-            call.move("ended", 0, str(fault))
+        except (LegError, Rejected) as fault:
+            call.set_state("ended", 0, str(fault))
             raise DialError(0, str(fault)) from fault
         self._tasks.spawn(self._await_news(call, ring_seconds), f"news of {call.call_id}")
         return call
@@ -469,7 +474,7 @@ class Carriers:
     async def _await_news(self, call: CarrierCall, ring_seconds: float) -> None:
         await asyncio.sleep(ring_seconds + NEWS_S)
         if call.leg is None:
-            call.move("ended", 480, "nobody answered", "timeout")
+            call.set_state("ended", 480, "nobody answered", "timeout")
 
     async def hang_up(self, call: CarrierCall, reason: str) -> None:
         """Hangs up; does nothing if the call has ended. Raises LegError if the carrier fails."""
@@ -480,7 +485,7 @@ class Carriers:
             return
         if call.rest is not None and call.provider_call_id:
             await call.rest.hang_up(call.provider_call_id)
-        call.move("ended", 487, reason)
+        call.set_state("ended", 487, reason)
 
 
 class _Control:
@@ -497,7 +502,7 @@ class _Control:
             raise CarrierError(f"the stream is of another call: {started.call_id[:80]!r}")
         call.start(leg, started, self._variables)
 
-    def _of_call(self) -> Control | None:
+    def _of_call(self) -> CallControl | None:
         rest = self._call.rest
         return rest.control(self._call.provider_call_id) if rest is not None else None
 

@@ -199,7 +199,7 @@ class Edge:
             await sip.close()
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigError(f"sip: {reason} (offhook doctor says more)") from error
-        sip.user_agent.takes_calls = lambda: self.ready and not self.draining
+        sip.user_agent.accepts_calls = lambda: self.ready and not self.draining
         self.metrics.add_phone_collector(sip)
         level = "WARNING" if is_risky(settings) else "INFO"
         logger.log(level, "who may call by phone: {}", callers_allowed(settings))

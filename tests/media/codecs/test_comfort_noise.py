@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offhook.media.codecs.comfort_noise import ROUND, ComfortNoise
+from offhook.media.codecs.comfort_noise import LOOP_SAMPLES, ComfortNoise
 from offhook.media.pcm import RATE_IN, SAMPLES_IN, dbfs
 
 
 def noise(payload, sound_rate=8000, ticks=100):
     source = ComfortNoise()
     source.update(payload, sound_rate)
-    return np.concatenate([source.take(SAMPLES_IN) for _ in range(ticks)])
+    return np.concatenate([source.next_samples(SAMPLES_IN) for _ in range(ticks)])
 
 
 def shares(pcm, *edges):
@@ -40,7 +40,7 @@ def test_the_lowest_level_is_silence_in_sixteen_bits():
 
 
 def test_no_packet_and_an_empty_one_are_silence():
-    assert not ComfortNoise().take(320).any()
+    assert not ComfortNoise().next_samples(320).any()
     assert not noise(b"").any()
 
 
@@ -74,10 +74,10 @@ def test_two_coefficients_make_a_resonance():
 
 
 def test_it_goes_round_without_a_seam_and_is_not_the_same_each_tick():
-    sound = noise(bytes([30]), ticks=2 * ROUND // SAMPLES_IN + 2).astype(float)
-    np.testing.assert_array_equal(sound[:1000], sound[ROUND : ROUND + 1000])
+    sound = noise(bytes([30]), ticks=2 * LOOP_SAMPLES // SAMPLES_IN + 2).astype(float)
+    np.testing.assert_array_equal(sound[:1000], sound[LOOP_SAMPLES : LOOP_SAMPLES + 1000])
     steps = np.abs(np.diff(sound))
-    assert steps[ROUND - 2 : ROUND + 2].max() < steps.std() * 5
+    assert steps[LOOP_SAMPLES - 2 : LOOP_SAMPLES + 2].max() < steps.std() * 5
     first, second = sound[:SAMPLES_IN], sound[SAMPLES_IN : 2 * SAMPLES_IN]
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.3
 
@@ -86,12 +86,12 @@ def test_the_level_follows_at_once_and_the_spectrum_in_its_time():
     """Made anew for every packet, spectra would be a way to keep a server busy."""
     source = ComfortNoise()
     source.update(bytes([40, 20]), 8000)
-    low = shares(np.concatenate([source.take(320) for _ in range(4)]), 2000)
+    low = shares(np.concatenate([source.next_samples(320) for _ in range(4)]), 2000)
     source.update(bytes([50, 235]), 8000)
-    still = np.concatenate([source.take(320) for _ in range(4)])
+    still = np.concatenate([source.next_samples(320) for _ in range(4)])
     for _ in range(4):
-        source.take(320)
-    later = shares(np.concatenate([source.take(320) for _ in range(10)]), 2000)
+        source.next_samples(320)
+    later = shares(np.concatenate([source.next_samples(320) for _ in range(10)]), 2000)
     assert low[0] > 0.8
     assert shares(still, 2000)[0] > 0.8
     assert dbfs(still) == pytest.approx(-50, abs=2)
@@ -105,7 +105,7 @@ def test_any_payload_is_some_noise(payloads):
     for payload, sound_rate in payloads:
         source.update(payload, sound_rate)
         for _ in range(11):
-            pcm = source.take(SAMPLES_IN)
+            pcm = source.next_samples(SAMPLES_IN)
             assert (pcm.dtype, len(pcm)) == (np.int16, SAMPLES_IN)
         if payload:
             assert dbfs(pcm) <= max(-90, -(payload[0] & 127) + 12)

@@ -65,7 +65,7 @@ def test_duplicates_and_late_packets_are_told_apart() -> None:
 def test_a_peer_that_restarts_is_followed_from_its_second_packet() -> None:
     buffer = JitterBuffer(RATE)
     feed(buffer, [0.0] * 50)
-    assert buffer.insert(packet(0, 40000, 10**9), 1.0) is Arrival.ASTRAY
+    assert buffer.insert(packet(0, 40000, 10**9), 1.0) is Arrival.OUT_OF_RANGE
     assert buffer.insert(packet(1, 40000, 10**9), 1.02) is Arrival.RESTARTED
     assert buffer.insert(packet(2, 40000, 10**9), 1.04) is Arrival.QUEUED
     assert play(buffer) == [1, 2]
@@ -74,7 +74,7 @@ def test_a_peer_that_restarts_is_followed_from_its_second_packet() -> None:
 def test_one_stray_packet_changes_nothing() -> None:
     buffer = JitterBuffer(RATE)
     feed(buffer, [0.0] * 50)
-    assert buffer.insert(packet(0, 40000, 10**9), 1.0) is Arrival.ASTRAY
+    assert buffer.insert(packet(0, 40000, 10**9), 1.0) is Arrival.OUT_OF_RANGE
     assert buffer.insert(packet(50), 1.0) is Arrival.QUEUED
     assert play(buffer) == [50]
 
@@ -92,7 +92,7 @@ def test_a_sender_that_sets_its_clock_back_is_followed_from_its_second_packet() 
         buffer.insert(packet(i), i * STEP)
     play(buffer)
     back = -50 * TICKS
-    assert buffer.insert(packet(100, timestamp_start=back), 100 * STEP) is Arrival.ASTRAY
+    assert buffer.insert(packet(100, timestamp_start=back), 100 * STEP) is Arrival.OUT_OF_RANGE
     assert buffer.insert(packet(101, timestamp_start=back), 101 * STEP) is Arrival.RESTARTED
     assert buffer.insert(packet(102, timestamp_start=back), 102 * STEP) is Arrival.QUEUED
     assert play(buffer) == [101, 102]
@@ -100,14 +100,14 @@ def test_a_sender_that_sets_its_clock_back_is_followed_from_its_second_packet() 
 
 def test_packets_without_sound_are_numbered_once_wherever_they_come() -> None:
     buffer = JitterBuffer(RATE)
-    assert buffer.foreign(5) is None  # there is no stream yet
+    assert buffer.skip_non_audio(5) is None  # there is no stream yet
     buffer.insert(packet(0), 0.0)
     buffer.insert(packet(4), 4 * STEP)
-    assert [buffer.foreign(number) for number in (5, 5, 2, 2, 4)] == [5, None, 2, None, None]
+    assert [buffer.skip_non_audio(number) for number in (5, 5, 2, 2, 4)] == [5, None, 2, None, None]
     buffer.insert(packet(3), 4 * STEP)
     buffer.insert(packet(6), 6 * STEP)
-    assert buffer.foreign(9000) is None
-    held = [(queued.sequence_number, queued.foreign) for queued in list(buffer._packets)]
+    assert buffer.skip_non_audio(9000) is None
+    held = [(queued.sequence_number, queued.non_audio) for queued in list(buffer._packets)]
     assert held == [(0, 0), (3, 1), (4, 1), (6, 2)]
 
 

@@ -22,7 +22,7 @@ from offhook.media.rtp.rtcp import (
     RemoteReport,
     RtcpError,
     RtcpSession,
-    Sent,
+    SentTotals,
 )
 
 CLOCK_RATE = 48_000
@@ -36,7 +36,7 @@ def session(ssrc: int = OURS, now: float = 0.0, cname: str = "a@example") -> Rtc
 
 def report(end: RtcpSession, packets: int = 0, wall_time: float = WALL) -> bytes:
     """The report that is due next, sent when it is due."""
-    sent = Sent(packets, packets * 80, packets * 960)
+    sent = SentTotals(packets, packets * 80, packets * 960)
     data = end.reports_to_send(end.get_timer(), wall_time, sent)
     assert data is not None
     return data
@@ -53,7 +53,7 @@ def test_a_clean_line_has_no_loss_and_no_jitter() -> None:
     reception = ReceptionStatistics(THEIRS, CLOCK_RATE)
     for i in range(500):
         reception.receive(i, i * 960, i * 0.02)
-    assert (reception.received, reception.lost, reception.take_fraction_lost()) == (500, 0, 0)
+    assert (reception.received, reception.lost, reception.next_fraction_lost()) == (500, 0, 0)
     assert reception.jitter_ms < 1e-6
 
 
@@ -76,8 +76,8 @@ def test_loss_is_counted_whatever_the_order_and_the_wrap(
         reception.receive((start + i) & 0xFFFF, i * 960, i * 0.02)
     assert reception.lost == len(lost)
     assert reception.highest_sequence == start + 299
-    assert reception.take_fraction_lost() == 256 * len(lost) // 300
-    assert reception.take_fraction_lost() == 0
+    assert reception.next_fraction_lost() == 256 * len(lost) // 300
+    assert reception.next_fraction_lost() == 0
 
 
 def test_fraction_lost_is_of_the_last_interval_only() -> None:
@@ -85,10 +85,10 @@ def test_fraction_lost_is_of_the_last_interval_only() -> None:
     for i in range(100):
         if i % 4:
             reception.receive(i, i * 960, i * 0.02)
-    assert reception.take_fraction_lost() == pytest.approx(64, abs=3)
+    assert reception.next_fraction_lost() == pytest.approx(64, abs=3)
     for i in range(100, 200):
         reception.receive(i, i * 960, i * 0.02)
-    assert reception.take_fraction_lost() == 0
+    assert reception.next_fraction_lost() == 0
     assert reception.lost == 24
 
 
@@ -98,7 +98,7 @@ def test_duplicates_make_the_loss_negative_and_the_fraction_nothing() -> None:
         reception.receive(i, i * 960, i * 0.02)
         reception.receive(i, i * 960, i * 0.02)
     assert reception.lost == -50
-    assert reception.take_fraction_lost() == 0
+    assert reception.next_fraction_lost() == 0
 
 
 def test_jitter_is_the_mean_deviation_in_timestamp_units() -> None:
@@ -138,7 +138,7 @@ def test_a_clock_of_another_rate_is_followed() -> None:
         ours.receive_rtp(THEIRS, i, i * 960, i * 0.02 + 0.003 * (i % 2))
     assert ours.reception is not None
     before = ours.reception.jitter_ms
-    ours.use_clock(8000)
+    ours.set_clock_rate(8000)
     for i in range(100, 200):
         ours.receive_rtp(THEIRS, i, 77_000 + i * 160, i * 0.02 + 0.003 * (i % 2))
         assert ours.reception.jitter_ms == pytest.approx(before, rel=0.1)
@@ -190,7 +190,7 @@ def test_both_ends_learn_loss_jitter_and_round_trip() -> None:
     sent_at = ours.get_timer()
     # Their clock has another origin, as on another machine.
     assert theirs.receive(report(ours, packets=100), 1000.0) == []
-    answer = theirs.reports_to_send(1000.5, WALL - 77, Sent(0, 0, 0))
+    answer = theirs.reports_to_send(1000.5, WALL - 77, SentTotals(0, 0, 0))
     assert answer is not None
     (event,) = ours.receive(answer, sent_at + 0.5 + 0.120)
     assert isinstance(event, RemoteReport)
@@ -230,7 +230,7 @@ def test_who_falls_silent_goes_from_sender_to_receiver_reports() -> None:
 
 def test_reports_come_between_half_and_one_and_a_half_of_the_interval() -> None:
     end = RtcpSession(OURS, "a", CLOCK_RATE, now=10.0)
-    assert end.reports_to_send(10.0, WALL, Sent(1, 1, 1)) is None
+    assert end.reports_to_send(10.0, WALL, SentTotals(1, 1, 1)) is None
     times = [10.0]
     for _ in range(200):
         times.append(end.get_timer())

@@ -103,7 +103,7 @@ def test_without_events_keys_are_tones_in_the_sound():
 @pytest.mark.parametrize("digits", ["x", "1" * (MAX_QUEUED + 1)])
 def test_keys_that_cannot_be_pressed_are_refused(digits):
     ours, theirs = call()
-    with pytest.raises(LegError, match="key"):
+    with pytest.raises(LegError, match="DTMF digit"):
         ours.send_dtmf(digits)
     run(ours, theirs, 20)
     assert theirs.digits == []
@@ -111,14 +111,14 @@ def test_keys_that_cannot_be_pressed_are_refused(digits):
 
 def test_keys_need_a_line_that_is_up_and_not_on_hold():
     line = Line("unopened")
-    with pytest.raises(LegError, match="not up"):
+    with pytest.raises(LegError, match="not connected"):
         line.send_dtmf("1")
     ours, _ = call()
     ours.sending = False
     with pytest.raises(LegError, match="hold"):
         ours.send_dtmf("1")
     ours.close("over")
-    with pytest.raises(LegError, match="not up"):
+    with pytest.raises(LegError, match="not connected"):
         ours.send_dtmf("1")
 
 
@@ -207,7 +207,7 @@ def test_the_format_changes_within_the_call(first, second):
     ours, theirs = call(first)
     talk(ours, theirs, 50)
     for line in (ours, theirs):
-        line._change(second)
+        line._change_formats(second)
     talk(ours, theirs, 100)
     same_clock = first.make_encoder().clock_rate == second.make_encoder().clock_rate
     assert [packet.payload_type for packet in ours.sent[50:]] == [second.payload_type] * 100
@@ -235,8 +235,8 @@ def test_a_change_to_the_same_format_changes_nothing():
     ours, theirs = call(WIDE)
     talk(ours, theirs, 30)
     for line in (ours, theirs):
-        line._change(replace(WIDE))
-        line._change(replace(WIDE, payload_type=G722, comfort_noise=frozenset()))
+        line._change_formats(replace(WIDE))
+        line._change_formats(replace(WIDE, payload_type=G722, comfort_noise=frozenset()))
     talk(ours, theirs, 30)
     assert [packet.payload for packet in ours.sent] == [packet.payload for packet in plain.sent]
     np.testing.assert_array_equal(hear(theirs, 60), hear(far, 60))
@@ -248,7 +248,7 @@ def test_a_key_being_pressed_as_the_clock_changes_is_not_told_twice():
     ours.send_dtmf("12")
     run(ours, theirs, 3)
     for line in (ours, theirs):
-        line._change(FULL)
+        line._change_formats(FULL)
     run(ours, theirs, 30)
     assert theirs.digits == ["1", "2"]
 
@@ -257,7 +257,7 @@ def test_events_given_up_leave_the_keys_to_tones():
     ours, theirs = call(NARROW)
     ours.send_dtmf("123")
     run(ours, theirs, 3)
-    ours._change(replace(NARROW, events_out=None))
+    ours._change_formats(replace(NARROW, events_out=None))
     run(ours, theirs, 30)
     assert theirs.digits == ["1"]
     assert EVENT not in {packet.payload_type for packet in ours.sent[-28:]}
@@ -267,7 +267,7 @@ def test_events_given_up_leave_the_keys_to_tones():
 def test_the_length_of_packets_changes_within_the_call():
     ours, theirs = call(NARROW)
     talk(ours, theirs, 50)
-    ours._change(replace(NARROW, ptime_ms=40))
+    ours._change_formats(replace(NARROW, ptime_ms=40))
     talk(ours, theirs, 50)
     assert {len(packet.payload) for packet in ours.sent[51:]} == {320}
     assert min(dbfs(pcm) for pcm in theirs.heard[-40:]) > -20

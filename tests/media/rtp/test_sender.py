@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from offhook.media.codecs.g711 import PcmaEncoder, PcmuDecoder, PcmuEncoder
 from offhook.media.codecs.g722 import G722Decoder, G722Encoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, libopus
-from offhook.media.dtmf import KeyPresses
+from offhook.media.dtmf import DtmfQueue
 from offhook.media.rtp.rtp import RtpPacket, uint16_diff, uint32_diff
 from offhook.media.rtp.sender import KEEP_ALIVE_TICKS, SILENCE_TICKS, AudioSender
 from offhook.media.rtp.telephone_event import EventReceiver
@@ -47,10 +47,10 @@ class Line:
             self.ticks += 1
 
     def press(self, digits):
-        keys = KeyPresses()
+        keys = DtmfQueue()
         keys.press(digits)
         while keys.busy:
-            self.sender.tick_key(keys.tick(), self.ticks * TICK)
+            self.sender.tick_digit(keys.tick(), self.ticks * TICK)
             self.ticks += 1
 
     def hold(self, ticks):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offhook.media.dtmf import DIGITS, PRESS_TICKS, KeyPresses
+from offhook.media.dtmf import DIGIT_TICKS, DIGITS, DtmfQueue
 from offhook.media.rtp.rtp import RtpPacket, uint32_add
-from offhook.media.rtp.telephone_event import REMEMBERED, EventReceiver, EventSender
+from offhook.media.rtp.telephone_event import MAX_REMEMBERED_PRESSES, EventReceiver, EventSender
 
 PT = 101
 
@@ -25,7 +25,7 @@ def heard(packets):
 
 def sent(digits, clock_rate=8000, timestamp=1000):
     """Packets of a press of each digit, as (tick, packet)."""
-    keys, sender = KeyPresses(), EventSender(clock_rate)
+    keys, sender = DtmfQueue(), EventSender(clock_rate)
     keys.press(digits)
     packets, tick = [], 0
     while keys.busy:
@@ -58,7 +58,7 @@ def test_presses_begin_200_ms_apart_and_code_their_keys():
     firsts = [packet for _, packet in packets if packet.marker]
     assert [packet.payload[0] for packet in firsts] == list(range(16))
     assert {b.timestamp - a.timestamp for a, b in pairwise(firsts)} == {1600}
-    assert {tick % PRESS_TICKS for tick, packet in packets if packet.marker} == {0}
+    assert {tick % DIGIT_TICKS for tick, packet in packets if packet.marker} == {0}
 
 
 def test_a_key_is_told_at_its_first_packet():
@@ -84,7 +84,7 @@ def journeys(draw):
     arrivals = []
     packets = sent(digits, clock_rate, draw(st.integers(0, 0xFFFFFFFF)))
     for press in range(len(digits)):
-        of_press = [p for p in packets if p[0] // PRESS_TICKS == press]
+        of_press = [p for p in packets if p[0] // DIGIT_TICKS == press]
         copies = draw(st.lists(st.integers(0, 2), min_size=7, max_size=7).filter(any))
         for (tick, packet), count in zip(of_press, copies, strict=True):
             for _ in range(count):
@@ -167,4 +167,4 @@ def test_no_packet_raises_and_memory_is_bounded(packets):
     for timestamp, marker, payload in packets:
         told = receiver.receive(RtpPacket(PT, 0, timestamp, 7, payload, marker))
         assert set(told) <= set(DIGITS)
-        assert len(receiver._presses) <= REMEMBERED
+        assert len(receiver._presses) <= MAX_REMEMBERED_PRESSES

@@ -203,7 +203,7 @@ class _Telephone(_End):
         self._room = room
         self._up = Resampler(RATE_IN, RATE_OUT)
 
-    def _take(self) -> Pcm:
+    def _next_packet(self) -> Pcm:
         sound = self._room.returns(self._up.process(self._heard).astype(float))
         self.spoke.append(bool(self.voice))
         if self.voice:

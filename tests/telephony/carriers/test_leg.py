@@ -20,10 +20,10 @@ from offhook.telephony.carriers.streams.stream import (
     Answer,
     CarrierError,
     Cleared,
+    DtmfReceived,
     Format,
     Held,
     Played,
-    Pressed,
     Sound,
     Stopped,
 )
@@ -95,14 +95,14 @@ def test_a_stream_that_starts_connects_the_line_and_says_who_calls():
 def test_a_call_refused_as_it_starts_is_neither_connected_nor_answered():
     line, keys = Line(control=Starts(lambda leg, started: leg.close("busy"))), []
     line.leg.listener = Listening(on_dtmf=keys.append)
-    line.stream.receive = lambda data: [STARTED, Answer("ANSWER"), Pressed("1")]
+    line.stream.receive = lambda data: [STARTED, Answer("ANSWER"), DtmfReceived("1")]
     line.leg.receive("", 0.0)
     assert not line.leg.connected
     assert (line.sent, keys) == ([], [])
 
 
 def test_a_rate_that_is_not_understood_ends_the_stream_with_the_reason():
-    with pytest.raises(CarrierError, match=r"scripted: l16: 44100 Hz is not one of 8000, 16000"):
+    with pytest.raises(CarrierError, match=r"scripted: l16: sample rate 44100 Hz is not"):
         Line(format=Format("l16", 44_100))
 
 
@@ -190,7 +190,7 @@ def test_events_of_the_stream_reach_whoever_listens(line):
     line.leg.listener = Listening(
         on_dtmf=told_of.append, on_held=told_of.append, on_closed=told_of.append
     )
-    line.take(Pressed("5"), Held(True), Held(True), Held(False), Answer("pong"), Cleared())
+    line.take(DtmfReceived("5"), Held(True), Held(True), Held(False), Answer("pong"), Cleared())
     assert told_of == ["5", True, False]
     assert line.sent == ["pong"]
     line.take(Stopped("the caller hung up"))
@@ -215,11 +215,11 @@ def test_keys_are_told_one_after_the_other(line):
 
 
 def test_keys_that_cannot_be_pressed_are_refused(line):
-    with pytest.raises(LegError, match="'X' is not a key"):
+    with pytest.raises(LegError, match="'X' is not a DTMF digit"):
         line.leg.send_dtmf("1x")
     line.tick()
     assert line.sent == []
-    with pytest.raises(LegError, match="not up"):
+    with pytest.raises(LegError, match="not connected"):
         Line().leg.send_dtmf("1")
 
 
@@ -257,7 +257,7 @@ async def test_hanging_up_waits_for_the_last_words_then_tells_stream_and_provide
 
 
 async def test_a_call_that_goes_on_without_its_stream_is_hung_up(line, monkeypatch):
-    monkeypatch.setattr(leg_module, "GOODBYE_S", 0.01)
+    monkeypatch.setattr(leg_module, "HANG_UP_TIMEOUT_S", 0.01)
     asked = []
     line.leg._control = Control(asked)
     await line.leg.hang_up("bye")
@@ -282,7 +282,7 @@ async def test_a_call_that_the_far_end_ended_is_left_alone(line):
 async def test_a_hang_up_that_the_provider_refuses_closes_the_line_all_the_same(
     line, monkeypatch, caplog
 ):
-    monkeypatch.setattr(leg_module, "GOODBYE_S", 0.01)
+    monkeypatch.setattr(leg_module, "HANG_UP_TIMEOUT_S", 0.01)
     line.leg._control = Control([], "401: wrong credentials")
     await line.leg.hang_up("bye")
     assert line.leg.closed == "bye"

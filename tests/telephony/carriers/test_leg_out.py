@@ -134,7 +134,7 @@ def test_while_it_is_congested_nothing_is_sent_and_the_count_stops_at_what_was(l
 
 def longer(line):
     """Its stream takes 60 ms in one message."""
-    line.stream.longer_ms = 60
+    line.stream.long_packet_ms = 60
     line.stream.events.clear()
     line.take(replace(STARTED, format_in=Format("l16", 24_000), format_out=Format("l16", 24_000)))
     return line
@@ -190,7 +190,7 @@ def test_messages_of_100_ms_wait_until_there_is_that_much():
 
 def test_a_line_that_must_hear_something_all_the_time_is_sent_silence_in_between():
     stream = ScriptedStream()
-    stream.silence_too, stream.acknowledges, stream.clears = True, False, False
+    stream.needs_silence, stream.acknowledges, stream.clears = True, False, False
     stream.lead_ms = 40
     call = Call(stream=stream)
     call.run(500)

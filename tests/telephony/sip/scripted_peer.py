@@ -296,7 +296,7 @@ class Time:
         for module in (endpoint_io, call_io, server_lookup_io, stack_io, transfer_io):
             monkeypatch.setattr(module, "monotonic", self.now)  # type: ignore[attr-defined]
         # Sound has not been silent for as long as this clock says.
-        monkeypatch.setattr(endpoint_io, "WATCH_S", 1e6)  # type: ignore[attr-defined]
+        monkeypatch.setattr(endpoint_io, "MEDIA_CHECK_INTERVAL_S", 1e6)  # type: ignore[attr-defined]
 
     def now(self) -> float:
         return monotonic() + self._ahead

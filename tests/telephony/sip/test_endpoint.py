@@ -286,7 +286,7 @@ async def test_an_ack_without_the_answer_that_is_due_ends_the_call():
         await offered(far)
         far.ack(far.answer)
         await far.is_hung_up()
-        assert "no answer to the offer" in (await record(host)).end_reason
+        assert "did not answer the offer" in (await record(host)).end_reason
 
 
 @pytest.mark.parametrize("answer", ["m=audio 0 RTP/AVP 0", "m=audio 4000 RTP/AVP 18", "nonsense"])
@@ -296,7 +296,7 @@ async def test_an_answer_that_does_not_fit_our_offer_ends_the_call(answer):
         head = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n"
         far.ack(far.answer, answer if answer == "nonsense" else f"{head}{answer}\r\n")
         await far.is_hung_up()
-        assert "media do not fit" in (await record(host)).end_reason
+        assert "no acceptable media" in (await record(host)).end_reason
 
 
 # --- routes and connections ---
@@ -462,7 +462,7 @@ async def test_a_scanner_hears_nothing():
 
 @pytest.mark.parametrize("spoke", [False, True])
 async def test_a_call_without_sound_is_hung_up(monkeypatch, spoke):
-    monkeypatch.setattr(endpoint_io, "WATCH_S", 0.05)
+    monkeypatch.setattr(endpoint_io, "MEDIA_CHECK_INTERVAL_S", 0.05)
     limits = {"media_timeout_seconds": 0.3, "initial_media_timeout_seconds": 0.7}
     async with endpoint(**limits) as (sip, host), udp_peer(sip) as far:
         with sound() as line:
@@ -481,7 +481,7 @@ async def test_a_call_without_sound_is_hung_up(monkeypatch, spoke):
 
 
 async def test_nobody_is_hung_up_while_on_hold(monkeypatch):
-    monkeypatch.setattr(endpoint_io, "WATCH_S", 0.05)
+    monkeypatch.setattr(endpoint_io, "MEDIA_CHECK_INTERVAL_S", 0.05)
     limits = {"media_timeout_seconds": 0.2, "initial_media_timeout_seconds": 0.2}
     async with endpoint(**limits) as (sip, _), udp_peer(sip) as far:
         with sound() as line:

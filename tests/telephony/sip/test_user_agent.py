@@ -218,7 +218,7 @@ def test_a_call_of_ours_follows_a_name_once_it_is_known():
     node = Flow("UDP", ("198.51.100.77", 5060), US)
     ua.located(hop, node)
     session.hang_up(0.3)
-    ua.touched(session, 0.3)
+    ua.session_changed(session, 0.3)
     [(bye, way)] = ua.messages_to_send()
     assert bye.startswith(b"BYE sip:200@node7.pbx.example")
     assert way == node
@@ -254,10 +254,10 @@ def test_questions_leave_nothing_behind():
 
 def test_who_asks_while_no_calls_are_taken_is_told_so_and_when_to_ask_again():
     ua = agent()
-    ua.takes_calls = lambda: False
+    ua.accepts_calls = lambda: False
     answer = ask(ua, message("OPTIONS", body=""))[0]
     assert (answer.status, answer.headers.get("Retry-After")) == (503, "10")
-    ua.takes_calls = lambda: True
+    ua.accepts_calls = lambda: True
     assert ask(ua, message("OPTIONS", body=""))[0].status == 200
 
 

@@ -91,14 +91,14 @@ def test_trunks_come_as_json_in_the_environment():
         ("host = ''", "host is not a numeric address"),
         ("public_address = 'me.example'", "public_address is not a numeric address"),
         ("udp = true", "sip: Value error, a transport is a port or false"),
-        ("udp = 70000", "udp is a port, not 70000"),
+        ("udp = 70000", "udp must be a port, not 70000"),
         ("tls = 5061", "tls and wss need a certificate and its key"),
         ("rtp_ports = [1]", "sip.rtp_ports"),
         ("trunks = [{name = 'a', sever = 'x'}]", "sip.trunks.0.sever: "),
-        ("trunks = [{name = 'a', codecs = ['g729']}]", "no codec is called 'g729'"),
-        ("trunks = [{name = 'a'}, {name = 'a'}]", "two trunks are called 'a'"),
+        ("trunks = [{name = 'a', codecs = ['g729']}]", "unknown codec 'g729'"),
+        ("trunks = [{name = 'a'}, {name = 'a'}]", "two trunks are named 'a'"),
         ("routes = [{agent = 'nobody'}]", "sip.routes: no agent is called 'nobody'"),
-        ("routes = [{trunk = 'none'}]", "a route names the trunk 'none', which is not there"),
+        ("routes = [{trunk = 'none'}]", "a route names an unknown trunk 'none'"),
     ],
 )
 def test_what_is_wrong_is_named_in_one_line(text, says):

@@ -106,7 +106,7 @@ def test_the_certificate_is_read(tmp_path, monkeypatch):
     assert "localhost" in finding.detail
     assert "127.0.0.1" in finding.detail
     monkeypatch.setattr(doctor_sip_io, "EXPIRES_SOON", datetime.timedelta(0))
-    assert "signed by itself" in looked(**files)[subject].detail
+    assert "self-signed" in looked(**files)[subject].detail
     assert looked(**{**files, "key": certificate})[subject].verdict == "fails"
     assert looked(**{**files, "certificate": tmp_path / "none"})[subject].verdict == "fails"
 
@@ -163,7 +163,7 @@ async def test_a_trunk_by_tls_is_looked_at_with_the_authorities_of_the_settings(
         (tmp_path / "empty.pem").touch()
         none = await looked_from_outside(trunks=trunks, authorities=tmp_path / "empty.pem")
     assert strange["trunk pbx"].verdict == "fails"
-    assert "the certificate of 127.0.0.1 is signed by itself" in strange["trunk pbx"].detail
+    assert "the certificate of 127.0.0.1 is self-signed" in strange["trunk pbx"].detail
     assert known["trunk pbx"].verdict == "ok"
     assert known["trunks' authorities"].detail == f"{certificate}: 1, besides the system's"
     assert none["trunks' authorities"].verdict == "fails"

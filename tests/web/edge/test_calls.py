@@ -160,8 +160,11 @@ async def test_a_call_that_is_given_up_before_it_is_known_where_to_is_not_made()
         ({"to": "sip:"}, "not a host"),
         ({"to": "1", "trunk": "none"}, "no trunk called 'none'"),
         ({"to": "1", "agent": "none"}, "no agent is called 'none' (there: desk)"),
-        ({"to": "1", "headers": {"From": "x"}}, "'From': only headers of your own"),
-        ({"to": "1", "headers": {"X-A": "1\r\n2"}}, "X-A: the value has characters"),
+        ({"to": "1", "headers": {"From": "x"}}, "'From': only custom headers"),
+        (
+            {"to": "1", "headers": {"X-A": "1\r\n2"}},
+            "X-A: the value contains unprintable characters",
+        ),
         ({"to": "1", "headers": {"X-A": 5}}, "headers.X-A: "),
         ({"to": "1", "headers": {f"X-{n}": "" for n in range(50)}}, "headers: "),
         ({"to": "1", "headers": {"X-A": "y" * 300}}, "headers: "),

@@ -4,7 +4,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from offhook.media.codecs.downmix import ToMono
+from offhook.media.codecs.downmix import MonoConverter
 from offhook.media.pcm import Pcm
 from offhook.pipeline.engine.tts.voices import MAX_RATE, MIN_RATE, READ_S
 from offhook.pipeline.speech.voice_cloning import VoiceError
@@ -30,7 +30,7 @@ def read_recording(file: BinaryIO) -> tuple[Pcm, int]:
         with av.open(file, "r", metadata_errors="replace", options=options) as container:
             if not container.streams.audio:
                 raise VoiceError("there is no audio track in the recording")
-            mono: ToMono | None = None
+            mono: MonoConverter | None = None
             for frame in container.decode(audio=0):
                 rate = frame.sample_rate
                 if not MIN_RATE <= rate <= MAX_RATE or frame.layout.nb_channels > MAX_CHANNELS:
@@ -38,7 +38,7 @@ def read_recording(file: BinaryIO) -> tuple[Pcm, int]:
                         f"the recording is of {rate} Hz and {frame.layout.nb_channels} channels, "
                         f"not of {MIN_RATE} to {MAX_RATE} Hz and {MAX_CHANNELS} channels at most"
                     )
-                mono = mono or ToMono(frame)
+                mono = mono or MonoConverter(frame)
                 for block in mono.convert(frame):
                     blocks.append(block)
                     samples += len(block)

@@ -1,8 +1,8 @@
-"""HTTP message signatures as Genesys makes them: the draft that became RFC 9421, its HMAC only.
+"""HTTP message signatures as Genesys makes them: the draft that became RFC 9421, HMAC only.
 
-A request says in Signature-Input which of its parts were signed, and in Signature gives the
-result. Both are structured fields (RFC 8941); what is read here is as much of them as signatures
-need: dictionaries of inner lists of strings, and of byte sequences.
+Signature-Input lists which parts of the request were signed, and Signature gives the result. Both
+are structured fields (RFC 8941), of which only what signatures need is parsed: dictionaries of
+inner lists of strings, and of byte sequences.
 """
 
 import base64
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 MAX_SIGNATURES = 4
-"""Of one request; a proxy may add one of its own."""
+"""Limit for one request; a proxy may add a signature of its own."""
 
 _KEY = r"[a-z*][a-z0-9_\-.*]*"
 _STRING = r'"(?:[ !#-\[\]-~]|\\["\\])*"'
@@ -31,29 +31,29 @@ class HttpSignature:
     """One signature of a request, not yet verified."""
 
     components: tuple[str, ...]
-    """Names of what it covers, in its order: "@authority", "x-api-key"."""
+    """Names of the covered components, in order: "@authority", "x-api-key"."""
     parameters: Mapping[str, str | int]
     signature: bytes = field(repr=False)
-    described: str = field(repr=False)
-    """Components and parameters as the signer wrote them: the last line of what is signed."""
+    signature_params: str = field(repr=False)
+    """Components and parameters as the signer wrote them: the last line of the signature base."""
 
-    def is_of(self, secret: bytes, values: Mapping[str, str]) -> bool:
-        """Whether `secret` made it over these values of its components (RFC 9421 §2.5, §3.3.3).
-        KeyError when a component has no value."""
+    def verify(self, secret: bytes, values: Mapping[str, str]) -> bool:
+        """Return whether `secret` signed these component values (RFC 9421 §2.5, §3.3.3). Raises
+        KeyError if a component has no value."""
         lines = [f'"{name}": {values[name]}' for name in self.components]
-        lines.append(f'"@signature-params": {self.described}')
+        lines.append(f'"@signature-params": {self.signature_params}')
         text = "\n".join(lines).encode(errors="surrogatepass")
         return hmac.compare_digest(hmac.digest(secret, text, hashlib.sha256), self.signature)
 
 
 def parse_signatures(signature_input: str, signature: str) -> list[HttpSignature]:
-    """The signatures in both headers, by label. ValueError when they are not as RFC 9421 §4 wants
-    them, or use what is not read here: flags, components with parameters."""
+    """Parse both headers into signatures. Raises ValueError if they do not follow RFC 9421 §4, or
+    use what is not supported: flags, components with parameters."""
     signatures = {m[1]: m[2] for m in _members(_SIGNATURE, signature.strip())}
     found = []
     for member in _members(_INPUT, signature_input.strip()):
         if member[1] not in signatures:
-            raise ValueError(f"there is no signature {member[1]}")
+            raise ValueError(f"no signature is labelled {member[1]}")
         try:
             made = base64.b64decode(signatures[member[1]], validate=True)
         except binascii.Error:
@@ -62,14 +62,14 @@ def parse_signatures(signature_input: str, signature: str) -> list[HttpSignature
         parameters = _PARAMETER.findall(member[3])
         names = [name for name, _ in parameters]
         if len(set(components)) < len(components) or len(set(names)) < len(names):
-            raise ValueError("a component or a parameter stands there twice")
-        described = f"({' '.join(components)})" + "".join(f";{n}={v}" for n, v in parameters)
+            raise ValueError("a component or parameter is repeated")
+        signature_params = f"({' '.join(components)})" + "".join(f";{n}={v}" for n, v in parameters)
         found.append(
             HttpSignature(
                 tuple(_text(c) for c in components),
                 {n: _text(v) if v.startswith('"') else int(v) for n, v in parameters},
                 made,
-                described,
+                signature_params,
             )
         )
     return found
@@ -80,14 +80,14 @@ def _members(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     while True:
         member = pattern.match(text, at)
         if member is None or count == MAX_SIGNATURES:
-            raise ValueError("the signature headers cannot be read")
+            raise ValueError("malformed signature headers")
         yield member
         at, count = member.end(), count + 1
         if at == len(text):
             return
         comma = _COMMA.match(text, at)
         if comma is None:
-            raise ValueError("the signature headers cannot be read")
+            raise ValueError("malformed signature headers")
         at = comma.end()
 
 

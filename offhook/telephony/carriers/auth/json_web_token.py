@@ -1,4 +1,4 @@
-"""JSON web tokens with an HMAC (RFC 7519, HS256): what Vonage signs its webhooks with."""
+"""JSON web tokens with an HMAC (RFC 7519, HS256), with which Vonage signs its webhooks."""
 
 import base64
 import binascii
@@ -10,21 +10,21 @@ from typing import TypeGuard
 
 _TOKEN = re.compile(r"(([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+))\.([A-Za-z0-9_-]+)")
 _MAX_TIME = 1e11
-"""s since 1970; larger numbers are no times."""
+"""Seconds since 1970; larger numbers are not valid times."""
 
 Claims = dict[str, object]
 
 
-def read_token(token: str, secret: bytes) -> tuple[Claims, str]:
-    """The claims of a token that was signed with `secret`, and the text that was signed.
+def verify_token(token: str, secret: bytes) -> tuple[Claims, str]:
+    """Verify a token and return its claims and the text that was signed.
 
-    That text tells one token from another: the token itself can be written in several ways, for
-    base64 has more than one end for the same bytes. ValueError when it is not signed so.
+    Use that text, not the token, to recognize a repeated token: base64 has several encodings for
+    the same bytes. Raises ValueError if the token is not signed with `secret`.
     """
     parts = _TOKEN.fullmatch(token)
     if parts is None:
-        raise ValueError("it is not a signed token")
-    # The header is what the token says of itself; it may not choose how it is looked at (RFC 8725).
+        raise ValueError("not a signed token")
+    # The token must not choose how it is verified (RFC 8725).
     if _object(parts[2]).get("alg") != "HS256":
         raise ValueError("the token is not signed with HS256")
     made = hmac.digest(secret, parts[1].encode(), hashlib.sha256)
@@ -33,8 +33,8 @@ def read_token(token: str, secret: bytes) -> tuple[Claims, str]:
     return _object(parts[3]), parts[1]
 
 
-def is_time(value: object) -> TypeGuard[int | float]:
-    """Whether a claim is a NumericDate (RFC 7519 §2)."""
+def is_numeric_date(value: object) -> TypeGuard[int | float]:
+    """Return whether a claim is a NumericDate (RFC 7519 §2)."""
     return isinstance(value, int | float) and 0 <= value < _MAX_TIME
 
 
@@ -44,7 +44,7 @@ def _object(part: str) -> Claims:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise ValueError("the token cannot be read")
+        raise ValueError("malformed token")
     return value
 
 
@@ -52,4 +52,4 @@ def _bytes(part: str) -> bytes:
     try:
         return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except binascii.Error:
-        raise ValueError("the token cannot be read") from None
+        raise ValueError("malformed token") from None

@@ -1,4 +1,4 @@
-"""Asking a provider's REST: dial, hang up, transfer."""
+"""The client of a provider's REST API: dial, hang up, transfer."""
 
 import asyncio
 import os
@@ -11,26 +11,26 @@ import aiohttp
 from yarl import URL
 
 from offhook.telephony.carriers.rest.providers import api
-from offhook.telephony.carriers.rest.request import Dial, RestError, RestRequest
+from offhook.telephony.carriers.rest.request import DialRequest, RestError, RestRequest
 from offhook.telephony.carriers.settings import CarrierSettings
 
-CONNECT_S = 5.0
-"""For a connection with TLS."""
-ANSWER_S = 15.0
-"""For the whole of a request, from the connection to the last byte of the answer."""
-RETRY_S = 0.5
-"""Between a connection that failed and the one other try."""
-MAX_ANSWER_BYTES = 256 * 1024
-"""A call resource has some 2 kB."""
+CONNECT_TIMEOUT_S = 5.0
+"""Limit for connecting, TLS included."""
+RESPONSE_TIMEOUT_S = 15.0
+"""Limit for a whole request, from connecting to the last byte of the response."""
+RETRY_DELAY_S = 0.5
+"""Delay before the one retry after a failed connection."""
+MAX_RESPONSE_BYTES = 256 * 1024
+"""A call resource has about 2 kB."""
 
 _PEM_BEGINS = "-----BEGIN "
 
 
-class Rest:
-    """The REST of one carrier. All it does raises RestError, whose text is for people."""
+class CarrierRestClient:
+    """The REST API of one carrier. Its methods raise RestError, whose text is written for users."""
 
     def __init__(self, settings: CarrierSettings, session: aiohttp.ClientSession) -> None:
-        """`session` stays the caller's. Raises RestError for a private key that is not there."""
+        """`session` is not closed here. Raises RestError if the private key cannot be read."""
         self._settings = _with_key(settings)
         self._session = session
 
@@ -43,35 +43,34 @@ class Rest:
         ring_seconds: float = 60.0,
         stream_url: str = "",
     ) -> str:
-        """Place a call to a number (E.164) or SIP URI; returns the provider's id of it, while it
-        does not ring yet. `caller` "" for the carrier's own number. Once it is answered,
-        the provider asks `webhook_url` what to do; Exotel, which cannot, is told `stream_url`
-        (wss://), and so are applications of Telnyx' Call Control. `status_url` hears how it goes.
-        """
+        """Place a call to a number (E.164) or SIP URI and return the provider's call id, before it
+        rings. `caller` "" means the carrier's own number. When the call is answered the provider
+        requests `webhook_url`; Exotel and Telnyx Call Control connect to `stream_url` (wss://)
+        instead. `status_url` receives the progress of the call."""
         provider = api(self._settings)
         caller = caller or self._settings.number
-        call = Dial(to, caller, webhook_url, status_url, ring_seconds, stream_url)
-        # Never asked twice: the call may have been placed though no answer came.
-        return provider.read_dial(*await self._ask(provider.title, provider.dial(call)))
+        call = DialRequest(to, caller, webhook_url, status_url, ring_seconds, stream_url)
+        # Never retried: the call may have been placed although no response came.
+        return provider.read_dial(*await self._request(provider.title, provider.dial(call)))
 
     async def hang_up(self, call_id: str) -> None:
-        """End a call, whether it rings or talks; one that has ended already is no error."""
+        """End a call, ringing or answered; one that has already ended is not an error."""
         provider = api(self._settings)
         request = provider.hang_up(call_id)
-        provider.read_hang_up(*await self._ask(provider.title, request, tries=2))
+        provider.read_hang_up(*await self._request(provider.title, request, tries=2))
 
     async def transfer(self, call_id: str, target: str) -> None:
-        """Connect the far end of a call with a number (E.164) or SIP URI instead of us; returns
-        when the provider has taken it on, before anyone has answered there."""
+        """Connect the far end of a call to a number (E.164) or SIP URI instead of us. Returns once
+        the provider accepts, before anyone has answered."""
         provider = api(self._settings)
         request = provider.transfer(call_id, target)
-        provider.read_transfer(*await self._ask(provider.title, request))
+        provider.read_transfer(*await self._request(provider.title, request))
 
-    def control(self, call_id: str) -> "Control":
-        """Of one call, for its leg."""
-        return Control(self, call_id, api(self._settings).ends_calls)
+    def control(self, call_id: str) -> "CallControl":
+        """Return the `CarrierControl` of one call, for its leg."""
+        return CallControl(self, call_id, api(self._settings).ends_calls)
 
-    async def _ask(self, title: str, request: RestRequest, tries: int = 1) -> tuple[int, bytes]:
+    async def _request(self, title: str, request: RestRequest, tries: int = 1) -> tuple[int, bytes]:
         while True:
             tries -= 1
             try:
@@ -79,89 +78,89 @@ class Rest:
             except aiohttp.ConnectionTimeoutError:
                 raise RestError(
                     0,
-                    f"{title} cannot be reached: no connection within {CONNECT_S:g} s: "
+                    f"{title} cannot be reached: no connection within {CONNECT_TIMEOUT_S:g} s: "
                     "check rest_url and the network",
                 ) from None
             except TimeoutError:
                 raise RestError(
                     0,
-                    f"{title} did not answer within {ANSWER_S:g} s: it may have done what "
-                    "it was asked all the same",
+                    f"{title} did not answer within {RESPONSE_TIMEOUT_S:g} s: the request may "
+                    "have been carried out all the same",
                 ) from None
             except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
                 if tries == 0 or not isinstance(error, aiohttp.ClientConnectionError):
-                    raise RestError(0, f"{title} cannot be reached: {_why(error)}") from None
-            await asyncio.sleep(RETRY_S)
+                    raise RestError(0, f"{title} cannot be reached: {_describe(error)}") from None
+            await asyncio.sleep(RETRY_DELAY_S)
 
     async def _send(self, title: str, request: RestRequest) -> tuple[int, bytes]:
         headers = {
             **request.headers,
             "Authorization": request.auth.header(time()),
             "Accept-Encoding": "identity",
-            # One that was kept open may be closed by the provider while we dial on it, and then
-            # nobody knows whether there is a call.
+            # A kept-alive connection may be closed by the provider just as we dial on it, and then
+            # it is unknown whether there is a call.
             "Connection": "close",
         }
-        timeout = aiohttp.ClientTimeout(total=ANSWER_S, connect=CONNECT_S)
+        timeout = aiohttp.ClientTimeout(total=RESPONSE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         async with self._session.request(
             request.method,
             URL(request.url, encoded=True),
             data=request.body or None,
             headers=headers,
             timeout=timeout,
-            allow_redirects=False,  # nobody else is shown our credentials
+            allow_redirects=False,  # never send our credentials elsewhere
         ) as answer:
             body = bytearray()
-            async for chunk in answer.content.iter_chunked(MAX_ANSWER_BYTES):
+            async for chunk in answer.content.iter_chunked(MAX_RESPONSE_BYTES):
                 body += chunk
-                if len(body) > MAX_ANSWER_BYTES:
+                if len(body) > MAX_RESPONSE_BYTES:
                     raise RestError(
                         answer.status,
-                        f"{title}'s answer is longer than {MAX_ANSWER_BYTES} bytes: "
-                        "is rest_url right?",
+                        f"{title}'s response is longer than {MAX_RESPONSE_BYTES} bytes: "
+                        "check rest_url",
                     )
             return answer.status, bytes(body)
 
 
-class Control:
-    """What a leg asks of its call."""
+class CallControl:
+    """Hangs up and transfers one call through the REST API."""
 
-    def __init__(self, rest: Rest, call_id: str, ends_calls: bool) -> None:
+    def __init__(self, rest: CarrierRestClient, call_id: str, ends_calls: bool) -> None:
         self._rest = rest
         self._call_id = call_id
         self._ends_calls = ends_calls
 
     async def hang_up(self) -> None:
-        """Raises RestError. Nothing to ask where the end of the stream ends the call."""
+        """Hang up. No-op if the end of the stream ends the call. Raises RestError."""
         if self._ends_calls:
             await self._rest.hang_up(self._call_id)
 
     async def transfer(self, target: str) -> None:
-        """Raises RestError."""
+        """Transfer the call. Raises RestError."""
         await self._rest.transfer(self._call_id, target)
 
 
 def _with_key(settings: CarrierSettings) -> CarrierSettings:
-    """A private key may be given as the file it is in."""
+    """Read the private key, which may be given as a file name."""
     key = settings.api_key
     if settings.provider != "vonage" or not key or key.lstrip().startswith(_PEM_BEGINS):
         return settings
     try:
         return replace(settings, api_key=Path(key).read_text())
     except (OSError, ValueError) as error:
-        # Not the path: it may be a key that somebody wrote wrongly.
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        # Do not show the path: it may be a malformed key.
+        why = error.strerror if isinstance(error, OSError) else "not a text file"
         raise RestError(
-            0, f"carrier {settings.name!r}: the file that api_key names cannot be read: {why}"
+            0, f"carrier {settings.name!r}: cannot read the file that api_key names: {why}"
         ) from None
 
 
-def _why(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError():
-            return f"the certificate of {error.host} is not to be trusted"
+            return f"the certificate of {error.host} is not trusted"
         case aiohttp.ClientConnectorDNSError():
-            return f"DNS has no {error.host}, check rest_url and the network"
+            return f"{error.host} not found in DNS, check rest_url and the network"
         case aiohttp.ClientSSLError():
             return f"TLS with {error.host} failed, check rest_url"
         case aiohttp.ClientConnectorError():
@@ -169,8 +168,8 @@ def _why(error: Exception) -> str:
             why = os.strerror(number).lower() if number > 0 else "no connection"
             return f"{why} ({error.host}:{error.port}), check rest_url and the network"
         case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError():
-            return "it closed the connection without a whole answer"
+            return "it closed the connection before the response was complete"
         case aiohttp.ClientResponseError():
-            return "what answered does not speak HTTP, check rest_url"
+            return "the server does not speak HTTP, check rest_url"
         case _:
-            return "the connection broke"
+            return "the connection was lost"

@@ -1,18 +1,18 @@
-"""Exotel's REST, version 1: calls are placed by it, and that is all.
+"""Exotel's REST API, version 1, which can only place calls.
 
-A call goes to a stream of ours at once, or to a flow that was made in Exotel's dashboard, whose
-Voicebot applet then leads to us. No call can be ended or redirected: it ends with its stream, or
-goes on to the next applet of its flow.
+A call connects directly to our stream, or to a flow made in Exotel's dashboard whose Voicebot
+applet connects to us. Calls cannot be ended or redirected: a call ends with its stream, or
+continues with the next applet of its flow.
 
 Source: Exotel's "Connect Voice AI API", "Connect number to call flow" and "Error code dictionary".
 """
 
 from offhook.telephony.carriers.rest.request import (
-    Answer,
     Api,
     Auth,
-    Basic,
-    Dial,
+    BasicAuth,
+    DialRequest,
+    Response,
     RestError,
     RestRequest,
     is_sip,
@@ -27,15 +27,15 @@ class ExotelApi(Api):
     ends_calls = False
 
     def auth(self) -> Auth:
-        return Basic(self.need("api_key"), self.need("secret"))
+        return BasicAuth(self.require("api_key"), self.require("secret"))
 
-    def dial(self, call: Dial) -> RestRequest:
+    def dial(self, call: DialRequest) -> RestRequest:
         if is_sip(call.to):
             raise RestError(0, "Exotel calls telephone numbers only, not SIP URIs")
         form = [
-            ("From", call.to),  # the one who is called first, and alone
+            ("From", call.to),  # the one called first, and alone
             ("CallerId", call.caller),
-            ("TimeOut", str(call.rings(5, 120))),
+            ("TimeOut", str(call.ring_timeout(5, 120))),
         ]
         if call.stream_url:
             form += [("StreamUrl", call.stream_url), ("StreamType", "bidirectional")]
@@ -51,27 +51,27 @@ class ExotelApi(Api):
         path = (
             "v1",
             "Accounts",
-            path_id(self.need("account"), "an account"),
+            path_id(self.require("account"), "an account"),
             "Calls",
             "connect.json",
         )
         return self.request("POST", *path, form=form)
 
     def hang_up(self, call_id: str) -> RestRequest:
-        raise RestError(0, "Exotel's REST ends no calls: a call ends when its stream is closed")
+        raise RestError(0, "Exotel cannot end calls by REST: close the stream instead")
 
     def transfer(self, call_id: str, target: str) -> RestRequest:
         raise RestError(
             0,
-            "Exotel's REST transfers no calls: put a Connect applet after the Voicebot applet, "
-            "where the call goes on when its stream is closed",
+            "Exotel's REST API cannot transfer calls: put a Connect applet after the Voicebot "
+            "applet, where the call continues when its stream is closed",
         )
 
-    def call_id(self, answer: Answer) -> object:
+    def call_id(self, answer: Response) -> object:
         call = answer.get("Call")
         return call.get("Sid") if isinstance(call, dict) else None
 
-    def problem(self, answer: Answer) -> tuple[object, object]:
+    def read_error(self, answer: Response) -> tuple[object, object]:
         error = answer.get("RestException")
         if not isinstance(error, dict):
             return "", ""

@@ -1,8 +1,8 @@
-"""What a provider asks when a call is there, and what it is answered: a stream, or no call.
+"""Parses the webhooks of providers and builds the responses: connect a stream, or reject the call.
 
-A webhook tells of a call in a form (Twilio, Telnyx's TeXML, Plivo), in JSON (Vonage's POST) or in
-its query (Exotel, Vonage's GET). The answer is a document of the provider's own: TwiML, TeXML,
-Plivo XML, an NCCO, or for Exotel the stream's URL. Genesys and Asterisk do not ask: they open the
+A webhook describes a call in a form (Twilio, Telnyx's TeXML, Plivo), in JSON (Vonage's POST) or in
+its query (Exotel, Vonage's GET). The response is the provider's own document: TwiML, TeXML, Plivo
+XML, an NCCO, or for Exotel the stream's URL. Genesys and Asterisk send no webhook: they open the
 stream at once.
 """
 
@@ -33,10 +33,10 @@ _PLIVO_HEADERS_CHARS = 512
 _PLIVO_ALLOWED = re.compile(r"[A-Za-z0-9]+")
 _EXOTEL_PARAMETERS = 3
 _EXOTEL_CHARS = 256
-# XML 1.0 §2.2: characters that no document may have, not even escaped
+# XML 1.0 §2.2: characters not allowed in a document, not even escaped
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
-# Names of what every webhook has, the first that is there counts: id, caller, called, event.
+# Field names by provider; the first present counts: id, caller, called, event.
 _FIELDS: Mapping[Provider, tuple[tuple[str, ...], ...]] = {
     "twilio": (("CallSid",), ("From",), ("To",), ("StreamEvent", "CallStatus")),
     "telnyx": (("CallSid",), ("From",), ("To",), ("StreamEvent", "CallStatus")),
@@ -52,37 +52,36 @@ _FIELDS: Mapping[Provider, tuple[tuple[str, ...], ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
-    """What a webhook says of a call."""
+class WebhookCall:
+    """What a webhook says about a call."""
 
     call_id: str
-    """The provider's."""
+    """The provider's id of the call."""
     caller: str = ""
     called: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """Everything else in it that is text or a number, bounded as custom parameters are."""
+    """All other fields that are text or numbers, limited like custom parameters."""
     event: str = ""
-    """What happened, in the provider's word: "ringing", "completed"; "" for a call that comes in
-    at a provider which does not say so."""
+    """The provider's name for what happened: "ringing", "completed"; "" if it does not say."""
 
 
 def answer(
     settings: CarrierSettings,
     stream_url: str,
     parameters: Mapping[str, str] | None = None,
-    incoming: Incoming | None = None,
+    incoming: WebhookCall | None = None,
 ) -> tuple[str, str]:
-    """Content type and body of the answer that connects a call with a stream.
+    """Return content type and body of the response that connects a call to a stream.
 
-    `parameters` come back in the stream's first message, as far as the provider carries them:
-    Plivo takes letters and digits only, Twilio 500 characters with the name, Exotel three; others
-    are left out. Vonage's first message does not name the call unless it is told to, of what
-    `incoming` says. ValueError for a provider that does not ask.
+    `parameters` come back in the stream's first message, as far as the provider supports them:
+    Plivo accepts letters and digits only, Twilio 500 characters including the name, Exotel three;
+    others are dropped. Vonage's first message identifies the call only by parameters, taken from
+    `incoming`. Raises ValueError for a provider without webhooks.
     """
     given = dict(parameters or {})
     form = settings.format
     if form is None:
-        raise ValueError(f"{settings.provider} opens its stream without being told")
+        raise ValueError(f"{settings.provider} opens its stream without a webhook")
     match settings.provider:
         case "twilio":
             fits = {n: v for n, v in given.items() if len(n) + len(v) < _TWILIO_CHARS}
@@ -106,43 +105,43 @@ def answer(
 def refusal(
     settings: CarrierSettings, reason: Literal["busy", "rejected"] = "busy"
 ) -> tuple[str, str]:
-    """Content type and body of the answer by which the caller hears that nobody is there."""
+    """Return content type and body of the response that rejects a call."""
     match settings.provider:
         case "twilio" | "telnyx":
             return _XML, _document(Element("Reject", reason=reason))
         case "plivo":
             return _XML, _document(Element("Hangup", reason=reason))
         case "vonage":
-            return _JSON, "[]"  # there is no word for it; a call with nothing to do ends
+            return _JSON, "[]"  # NCCO has no reject action; a call with nothing to do ends
         case "exotel":
-            return _JSON, "{}"  # without a URL its flow goes on to the next applet
+            return _JSON, "{}"  # without a URL the flow continues with the next applet
         case _:
-            raise ValueError(f"{settings.provider} opens its stream without asking")
+            raise ValueError(f"{settings.provider} opens its stream without a webhook")
 
 
 def parse_webhook(
     settings: CarrierSettings, content_type: str, body: bytes, query: Mapping[str, str]
-) -> Incoming:
-    """What a webhook says of its call; what stands in the body goes before the query. ValueError
-    when it names no call, or is not what its content type says."""
+) -> WebhookCall:
+    """Parse a webhook; fields of the body take precedence over the query. Raises ValueError if it
+    names no call or is malformed."""
     if settings.provider not in _FIELDS:
         raise ValueError(f"{settings.provider} sends no webhooks")
     if len(query) > MAX_FIELDS:
         raise ValueError(f"more than {MAX_FIELDS} fields")
-    told = dict(query) | _body_fields(content_type, body)
+    fields = dict(query) | _body_fields(content_type, body)
     found = []
     for names in _FIELDS[settings.provider]:
-        name = next((name for name in names if told.get(name)), "")
-        found.append(text_of(told.pop(name, ""), MAX_ID_CHARS))
+        name = next((name for name in names if fields.get(name)), "")
+        found.append(text_of(fields.pop(name, ""), MAX_ID_CHARS))
     if not found[0]:
-        raise ValueError("it names no call")
-    told.pop(TOKEN_PARAMETER, None)  # lets its holder in: not for agents and records
-    return Incoming(found[0], found[1], found[2], texts_of(told), found[3])
+        raise ValueError("the webhook names no call")
+    fields.pop(TOKEN_PARAMETER, None)  # a credential: not for agents and records
+    return WebhookCall(found[0], found[1], found[2], texts_of(fields), found[3])
 
 
 def _body_fields(content_type: str, body: bytes) -> Json:
     if len(body) > MAX_BODY_BYTES:
-        raise ValueError(f"a body of {len(body)} bytes")
+        raise ValueError(f"body of {len(body)} bytes is too large")
     kind = content_type.partition(";")[0].strip().lower()
     if not body:
         return {}
@@ -150,11 +149,11 @@ def _body_fields(content_type: str, body: bytes) -> Json:
         text = body.decode(errors="replace")
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
     if kind != _JSON:
-        raise ValueError("a body that is neither a form nor JSON")
-    told = read_object(body, MAX_BODY_BYTES)
-    if told is None:
-        raise ValueError("a body that is not a JSON object")
-    return told
+        raise ValueError("the body is neither a form nor JSON")
+    fields = read_object(body, MAX_BODY_BYTES)
+    if fields is None:
+        raise ValueError("the body is not a JSON object")
+    return fields
 
 
 def _document(element: Element) -> str:
@@ -180,7 +179,7 @@ def _telnyx_stream(url: str, form: Format) -> dict[str, str]:
         "bidirectionalCodec": codec,
         "bidirectionalSamplingRate": str(form.rate),
     }
-    # What comes to us can be had in the codecs of calls only; otherwise it comes as it is.
+    # Telnyx transcodes received audio to telephony codecs only; otherwise it arrives as it is.
     return stream if form.encoding == "l16" else stream | {"codec": codec}
 
 

@@ -1,7 +1,7 @@
-"""Plivo's REST, version 1: the Call resource.
+"""Plivo's REST API, version 1: the Call resource.
 
-Plivo takes no markup with a transfer but asks a URL for it: `transfer_url` is ours, which answers
-with `transfer_markup`.
+Plivo accepts no markup with a transfer but fetches it from a URL: our `transfer_url`, which
+responds with `transfer_markup`.
 
 Source: Plivo's "Call API reference".
 """
@@ -11,11 +11,11 @@ from urllib.parse import quote
 from xml.sax.saxutils import escape
 
 from offhook.telephony.carriers.rest.request import (
-    Answer,
     Api,
     Auth,
-    Basic,
-    Dial,
+    BasicAuth,
+    DialRequest,
+    Response,
     RestError,
     RestRequest,
     destination,
@@ -25,7 +25,7 @@ from offhook.telephony.carriers.rest.request import (
 from offhook.telephony.carriers.settings import CarrierSettings
 
 TRANSFER_PARAMETER = "target"
-"""Of the query of `transfer_url`."""
+"""Query parameter of `transfer_url`."""
 
 
 class PlivoApi(Api):
@@ -34,15 +34,15 @@ class PlivoApi(Api):
     credentials = "account (the auth id) and secret (the auth token)"
 
     def auth(self) -> Auth:
-        return Basic(self.need("account"), self.need("secret"))
+        return BasicAuth(self.require("account"), self.require("secret"))
 
-    def dial(self, call: Dial) -> RestRequest:
+    def dial(self, call: DialRequest) -> RestRequest:
         body: dict[str, object] = {
             "from": call.caller.removeprefix("+"),
             "to": call.to.removeprefix("+"),
             "answer_url": call.webhook_url,
             "answer_method": "POST",
-            "ring_timeout": call.rings(1, 600),
+            "ring_timeout": call.ring_timeout(1, 600),
         }
         if call.status_url:
             body |= {"hangup_url": call.status_url, "hangup_method": "POST"}
@@ -54,7 +54,7 @@ class PlivoApi(Api):
 
     def transfer(self, call_id: str, target: str) -> RestRequest:
         if not self.settings.public_url:
-            raise RestError(0, "Plivo asks us where a transfer is to lead: set public_url")
+            raise RestError(0, "Plivo fetches the transfer target from us: set public_url")
         body = {
             "legs": "aleg",
             "aleg_url": transfer_url(self.settings, target),
@@ -65,26 +65,26 @@ class PlivoApi(Api):
     def _request(
         self, method: str, *call: str, json_body: Mapping[str, object] | None = None
     ) -> RestRequest:
-        account = path_id(self.need("account"), "an account")
+        account = path_id(self.require("account"), "an account")
         path = ("v1", "Account", account, "Call", *call, "")  # ends with a slash
         return self.request(method, *path, json_body=json_body)
 
-    def call_id(self, answer: Answer) -> object:
-        """Of a single call the id of the request is the id of the call."""
+    def call_id(self, answer: Response) -> object:
+        """For a single call the request id is the call id."""
         return answer.get("request_uuid")
 
-    def problem(self, answer: Answer) -> tuple[object, object]:
+    def read_error(self, answer: Response) -> tuple[object, object]:
         return "", answer.get("error", "")
 
 
 def transfer_url(settings: CarrierSettings, target: str) -> str:
-    """Where Plivo asks what to do with a call that we transfer. Raises RestError."""
+    """Return the URL at which Plivo asks what to do with a transferred call. Raises RestError."""
     query = f"{TRANSFER_PARAMETER}={quote(destination(target), safe='')}"
     return f"{settings.public_url.rstrip('/')}/carriers/{settings.name}/transfer?{query}"
 
 
 def transfer_markup(target: str) -> str:
-    """Plivo's XML that connects a call with a number or SIP URI. Raises RestError."""
+    """Return Plivo XML that connects a call to a number or SIP URI. Raises RestError."""
     target = destination(target)
     noun = "User" if is_sip(target) else "Number"
     to = escape(target.removeprefix("+"))

@@ -1,4 +1,4 @@
-"""Whose REST a carrier has, and which have none."""
+"""The REST API of each provider, and which providers have none."""
 
 from collections.abc import Mapping
 
@@ -29,7 +29,7 @@ _WITHOUT: Mapping[Provider, str] = {
 
 
 def api(settings: CarrierSettings) -> Api:
-    """Raises RestError for a provider that has none."""
+    """Return the REST API of a carrier. Raises RestError if its provider has none."""
     if settings.provider in _WITHOUT:
         raise RestError(0, _WITHOUT[settings.provider])
     return APIS[settings.provider](settings)

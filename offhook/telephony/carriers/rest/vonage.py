@@ -1,14 +1,14 @@
-"""Vonage's REST: the Voice API, version 1. Each request is signed as the application.
+"""Vonage's REST API: the Voice API, version 1. Each request is signed as the application.
 
 Source: Vonage's "Voice API reference", "NCCO reference" and "Authentication".
 """
 
 from offhook.telephony.carriers.rest.request import (
-    Answer,
     Api,
-    Application,
+    ApplicationAuth,
     Auth,
-    Dial,
+    DialRequest,
+    Response,
     RestRequest,
     destination,
     is_sip,
@@ -23,15 +23,15 @@ class VonageApi(Api):
     credentials = "account (the application's id) and api_key (its private key)"
 
     def auth(self) -> Auth:
-        return Application(self.need("account"), self.need("api_key"))
+        return ApplicationAuth(self.require("account"), self.require("api_key"))
 
-    def dial(self, call: Dial) -> RestRequest:
+    def dial(self, call: DialRequest) -> RestRequest:
         body: dict[str, object] = {
             "to": [endpoint(call.to)],
             "from": endpoint("+" + call.caller.removeprefix("+")),
             "answer_url": [call.webhook_url],
             "answer_method": "POST",
-            "ringing_timer": call.rings(1, 120),
+            "ringing_timer": call.ring_timeout(1, 120),
         }
         if call.status_url:
             body |= {"event_url": [call.status_url], "event_method": "POST"}
@@ -45,7 +45,7 @@ class VonageApi(Api):
             "action": "connect",
             "endpoint": [endpoint(destination(target))],
         }
-        # Without a number of ours Vonage shows none, and some networks then take no call.
+        # Without a number Vonage shows none, and some networks then reject the call.
         if self.settings.number:
             connect["from"] = self.settings.number.removeprefix("+")
         where = {"type": "ncco", "ncco": [connect]}
@@ -54,11 +54,11 @@ class VonageApi(Api):
     def _update(self, call_id: str, body: dict[str, object]) -> RestRequest:
         return self.request("PUT", "v1", "calls", path_id(call_id), json_body=body)
 
-    def call_id(self, answer: Answer) -> object:
+    def call_id(self, answer: Response) -> object:
         return answer.get("uuid")
 
-    def problem(self, answer: Answer) -> tuple[object, object]:
-        """Its own shape ("error_title", "invalid_parameters") and that of RFC 7807."""
+    def read_error(self, answer: Response) -> tuple[object, object]:
+        """Read Vonage's own error format ("error_title", "invalid_parameters") or RFC 7807's."""
         title = answer.get("error_title") or answer.get("title", "")
         detail = answer.get("detail") or answer.get("invalid_parameters", "")
         words = [readable(part) for part in (title, detail)]
@@ -66,7 +66,7 @@ class VonageApi(Api):
 
 
 def endpoint(address: str) -> dict[str, str]:
-    """What Vonage calls the place that a number or SIP URI leads to."""
+    """Return Vonage's endpoint object for a number or SIP URI."""
     if is_sip(address):
         return {"type": "sip", "uri": address}
     return {"type": "phone", "number": address.removeprefix("+")}

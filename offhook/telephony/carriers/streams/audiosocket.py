@@ -1,17 +1,17 @@
-"""Asterisk's AudioSocket: the sound of one call over one TCP connection, without a WebSocket.
+"""Asterisk's AudioSocket protocol: the audio of one call over one TCP connection.
 
-Asterisk connects, says which call it is (a UUID that its dial plan made up) and sends sound; each
+Asterisk connects, identifies the call (by a UUID made up in its dialplan) and sends audio. Each
 frame has one byte of kind, two of length (big-endian) and the payload. Either end may end the call
-with a frame of kind 0, or close the connection. That is all there is: nothing tells who calls, and
-sound once sent can neither be taken back nor asked after. Asterisk hands it on as it comes, so it
-has to be sent in time, little ahead. It also wants sound all the time: the dial plan's application
-gives up after 2 s in which neither end sent any, and a channel that once began to read waits in
-there, and sends nothing, until something comes.
+with a frame of kind 0, or close the connection. Nothing identifies the caller, and audio once sent
+can neither be cleared nor acknowledged. Asterisk forwards it as it arrives, so it must be sent in
+time, little ahead. It also needs audio continuously: the dialplan application gives up after 2 s in
+which neither end sent any, and a channel that has begun to read blocks, sending nothing, until
+audio arrives.
 
-How sound is sampled is not said at the start but in the kind of each frame. The application speaks
-8 kHz; the channel driver what its dial string asks for, and drops what comes in another rate. So
-the first sound that comes decides for both directions. Asterisk before 20.17, 22.7 and 23.1 knows
-only kind 0x10 and uses it whatever the rate: there the dial string has to say c(slin).
+The sample rate is given not at the start but by the kind of each frame. The application uses 8 kHz;
+the channel driver the rate in its dial string, dropping audio of any other. So the first audio
+received sets the format of both directions. Asterisk before 20.17, 22.7 and 23.1 has only kind 0x10
+and uses it whatever the rate: its dial string must contain c(slin).
 
 Source: docs.asterisk.org, Channel Drivers, AudioSocket; res_audiosocket.c, app_audiosocket.c and
 chan_audiosocket.c of Asterisk 23; for the error codes the README of CyCoreSystems' audiosocket.
@@ -31,10 +31,10 @@ from offhook.telephony.carriers.streams.stream import (
     Answer,
     CarrierError,
     CarrierStream,
+    DtmfReceived,
     Event,
     Format,
     Message,
-    Pressed,
     Sound,
     Started,
     Stopped,
@@ -54,16 +54,16 @@ RATES: Mapping[int, int] = MappingProxyType(
         0x18: 192000,
     }
 )
-"""Hz, by the kind of a frame of sound: 16-bit PCM, mono, little-endian."""
+"""Sample rate in Hz by audio frame kind: 16-bit PCM, mono, little-endian."""
 HEADER = struct.Struct(">BH")
 UUID_BYTES = 16
-FIRST_SOUND_MS = 1000
-"""For the first sound after the UUID. A caller who is silent may bring none: then it is 8 kHz."""
+FIRST_SOUND_TIMEOUT_MS = 1000
+"""Wait for the first audio after the UUID; then 8 kHz is assumed."""
 MAX_MALFORMED = 100
-"""Frames that mean nothing; with more it is no AudioSocket that we hear."""
+"""Invalid frames tolerated; with more, the peer does not speak AudioSocket."""
 MAX_SOUND_BYTES = 65534
-"""In one frame of ours: the most whole samples that its length can say."""
-ERRORS = ((0x01, "the caller hung up"), (0x02, "a frame was not handed on"), (0x04, "no memory"))
+"""Audio in one of our frames: the most whole samples its length field allows."""
+ERRORS = ((0x01, "the caller hung up"), (0x02, "forwarding failed"), (0x04, "out of memory"))
 """Bits of the code in an error frame."""
 
 
@@ -77,38 +77,38 @@ SILENCE = frame(SOUND, bytes(320))
 
 class _State(Enum):
     WAITING = auto()
-    """For the UUID."""
+    """Waiting for the UUID."""
     IDENTIFIED = auto()
-    """No sound has come yet."""
+    """No audio has arrived yet."""
     STREAMING = auto()
     STOPPED = auto()
 
 
 class AudioSocketStream(CarrierStream):
-    """One connection of Asterisk's. `receive` takes the bytes of the TCP stream as they come.
+    """One AudioSocket connection. `receive` accepts the bytes of the TCP stream as they arrive.
 
-    Empty data says that another `packet_ms` passed: while it waits for the first sound the stream
-    has to be told of each, since it sends silence meanwhile.
+    Empty data means that another `packet_ms` passed; it must be passed in while waiting for the
+    first audio, since silence is sent meanwhile.
     """
 
     provider = "audiosocket"
     acknowledges = False
     clears = False
-    silence_too = True
+    needs_silence = True
     lead_ms = 40
 
     def __init__(self) -> None:
         self._state = _State.WAITING
         self._buffer = bytearray()
-        """Less than one frame: 65 kB at most."""
+        """An incomplete frame: 65 kB at most."""
         self._identity = b""
         self._kind = SOUND
-        """Of the sound of this stream."""
+        """Audio frame kind of this stream."""
         self._waited_ms = 0
 
     @property
     def started(self) -> bool:
-        """It is known which call this is and how it sounds."""
+        """The call id and audio format are known."""
         return self._state is _State.STREAMING
 
     def receive(self, data: Message) -> list[Event]:
@@ -123,12 +123,12 @@ class AudioSocketStream(CarrierStream):
         heard = bytearray()
         for kind, payload in self._frames():
             if kind == self._kind and self._state is _State.STREAMING and payload:
-                heard += _samples(payload)  # one Sound for all that is there, however it was cut
+                heard += _samples(payload)  # one Sound for all audio received
                 continue
             if heard:
                 events.append(Sound(bytes(heard)))
                 heard.clear()
-            events += self._take(kind, payload)
+            events += self._handle_frame(kind, payload)
         if heard:
             events.append(Sound(bytes(heard)))
         return events
@@ -146,13 +146,15 @@ class AudioSocketStream(CarrierStream):
         if self._state is not _State.IDENTIFIED:
             return []
         self._waited_ms += self.packet_ms
-        return self._start(SOUND) if self._waited_ms >= FIRST_SOUND_MS else [Answer(SILENCE)]
+        return (
+            self._start(SOUND) if self._waited_ms >= FIRST_SOUND_TIMEOUT_MS else [Answer(SILENCE)]
+        )
 
     def _frames(self) -> Iterator[tuple[int, bytes]]:
-        """Those that are whole. The end of the call is, as soon as its header is there."""
+        """Yield the complete frames. A TERMINATE frame counts as soon as its header has arrived."""
         buffer, start = self._buffer, 0
         if self._state is _State.WAITING and buffer[0] != IDENTITY:
-            raise CarrierError(f"what came begins with {buffer[0]:#04x}, not with a UUID (0x01)")
+            raise CarrierError(f"the first frame is {buffer[0]:#04x}, not a UUID (0x01)")
         while self._state is not _State.STOPPED and len(buffer) - start >= HEADER.size:
             kind, length = HEADER.unpack_from(buffer, start)
             if self._state is _State.WAITING and (kind, length) != (IDENTITY, UUID_BYTES):
@@ -164,14 +166,14 @@ class AudioSocketStream(CarrierStream):
             yield kind, bytes(buffer[payload_at:start])
         del buffer[:start]
 
-    def _take(self, kind: int, payload: bytes) -> list[Event]:
+    def _handle_frame(self, kind: int, payload: bytes) -> list[Event]:
         action = self._actions.get((self._state, SOUND if kind in RATES else kind))
-        return self._count() if action is None else action(self, kind, payload)
+        return self._count_malformed() if action is None else action(self, kind, payload)
 
-    def _count(self) -> list[Event]:
+    def _count_malformed(self) -> list[Event]:
         self.malformed += 1
         if self.malformed > MAX_MALFORMED:
-            raise CarrierError(f"{self.malformed} frames came that AudioSocket does not have")
+            raise CarrierError(f"{self.malformed} invalid AudioSocket frames received")
         return []
 
     def _identify(self, kind: int, payload: bytes) -> list[Event]:
@@ -182,16 +184,16 @@ class AudioSocketStream(CarrierStream):
     def _identify_again(self, kind: int, payload: bytes) -> list[Event]:
         if payload != self._identity:
             raise CarrierError("a second UUID came on the same connection")
-        return self._count()
+        return self._count_malformed()
 
     def _first_sound(self, kind: int, payload: bytes) -> list[Event]:
         samples = _samples(payload)
-        return [*self._start(kind), Sound(samples)] if samples else self._count()
+        return [*self._start(kind), Sound(samples)] if samples else self._count_malformed()
 
     def _start(self, kind: int) -> list[Event]:
         if RATES[kind] not in l16.RATES:
             raise CarrierError(
-                f"Asterisk sends {RATES[kind]} Hz, which is not understood: the dial string must "
+                f"Asterisk sends {RATES[kind]} Hz, which is not supported: the dial string must "
                 "ask for another format, as c(slin16)"
             )
         self._kind = kind
@@ -201,16 +203,16 @@ class AudioSocketStream(CarrierStream):
         return [Started(identity, identity, coding, coding)]
 
     def _sound(self, kind: int, payload: bytes) -> list[Event]:
-        """Sound that is empty, or in another rate."""
+        """Handle audio that is empty or in another rate."""
         if kind == self._kind or not payload:
-            return self._count()
+            return self._count_malformed()
         raise CarrierError(
-            f"Asterisk went from {RATES[self._kind]} to {RATES[kind]} Hz within the call"
+            f"Asterisk changed from {RATES[self._kind]} to {RATES[kind]} Hz within the call"
         )
 
-    def _press(self, kind: int, payload: bytes) -> list[Event]:
+    def _dtmf(self, kind: int, payload: bytes) -> list[Event]:
         digit = payload.decode("latin-1").upper()
-        return [Pressed(digit)] if digit in DIGITS else self._count()
+        return [DtmfReceived(digit)] if digit in DIGITS else self._count_malformed()
 
     def _terminate(self, kind: int, payload: bytes) -> list[Event]:
         self._state = _State.STOPPED
@@ -222,22 +224,22 @@ class AudioSocketStream(CarrierStream):
         said = ", ".join(text for bit, text in ERRORS if code & bit) or f"error {code}"
         return [Stopped(f"Asterisk gave up: {said}")]
 
-    # What is not in the table is counted. Before the UUID nothing else gets here.
+    # Anything not in the table is counted as malformed. Before the UUID nothing else arrives here.
     _actions: ClassVar[Mapping[tuple[_State, int], Callable[["Any", int, bytes], list[Event]]]] = {
         (_State.WAITING, IDENTITY): _identify,
         (_State.IDENTIFIED, IDENTITY): _identify_again,
         (_State.IDENTIFIED, SOUND): _first_sound,
-        (_State.IDENTIFIED, DTMF): _press,
+        (_State.IDENTIFIED, DTMF): _dtmf,
         (_State.IDENTIFIED, TERMINATE): _terminate,
         (_State.IDENTIFIED, ERROR): _error,
         (_State.STREAMING, IDENTITY): _identify_again,
         (_State.STREAMING, SOUND): _sound,
-        (_State.STREAMING, DTMF): _press,
+        (_State.STREAMING, DTMF): _dtmf,
         (_State.STREAMING, TERMINATE): _terminate,
         (_State.STREAMING, ERROR): _error,
     }
 
 
 def _samples(payload: bytes) -> bytes:
-    """Whole ones."""
+    """Drop an odd trailing byte."""
     return payload if len(payload) % 2 == 0 else payload[:-1]

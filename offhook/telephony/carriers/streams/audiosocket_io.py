@@ -1,4 +1,4 @@
-"""The TCP server that Asterisk's AudioSocket connects to: one connection is one call."""
+"""The TCP server for Asterisk's AudioSocket: each connection is one call."""
 
 import asyncio
 import contextlib
@@ -18,31 +18,30 @@ from offhook.telephony.carriers.streams.stream import CarrierError, Message
 from offhook.telephony.sip.trunks.trunks import read_address
 
 OpenLeg = Callable[[AudioSocketStream, Callable[[Message], None], str], CarrierLeg]
-"""Makes the leg of a call from its stream, what sends to it, and Asterisk's address."""
+"""Creates the leg of a call from its stream, a send function, and Asterisk's address."""
 
-START_S = 10.0
-"""For the UUID, from the connection on."""
-SEND_S = 5.0
-"""How long sound may wait because the far end does not read; then the call ends."""
+START_TIMEOUT_S = 10.0
+"""Time from the connection to the UUID."""
+SEND_TIMEOUT_S = 5.0
+"""How long audio may wait because the far end does not read; then the call ends."""
 WRITE_BUFFER_BYTES = 256 * 1024
-"""What may wait meanwhile: SEND_S of sound at 24 kHz."""
+"""Limit of what may be queued meanwhile: SEND_TIMEOUT_S of audio at 24 kHz."""
 KERNEL_BUFFER_BYTES = 32 * 1024
-"""Of the kernel, for what we send: it would else take minutes of sound that nobody reads. Linux
-doubles it."""
+"""Kernel send buffer, which by default would accept minutes of unread audio. Linux doubles it."""
 UNACKNOWLEDGED_MS = 10_000
-"""After which the kernel takes a far end for gone that acknowledges nothing: sound goes out all
-the time, so nothing else is needed to find that out."""
-GOODBYE_S = 1.0
-"""For the far end to read that the call is over, and to close the connection."""
+"""Time without an acknowledgement after which the kernel drops the connection. Audio is sent all
+the time, so no keep-alive is needed."""
+HANG_UP_TIMEOUT_S = 1.0
+"""Time for the far end to read the end of the call and close the connection."""
 MAX_CONNECTIONS = 1000
-"""At a time; more are refused. A call costs the most long before."""
+"""Simultaneous connections; more are refused. CPU limits the calls long before."""
 BACKLOG = 128
-REFUSED_S = 10.0
-"""Between log lines about connections that were refused."""
+REFUSED_LOG_INTERVAL_S = 10.0
+"""Interval between log lines about refused connections."""
 
 
 class AudioSocketServer:
-    """Listens on one address; owns the connections to it."""
+    """Listens for AudioSocket on one address and owns its connections."""
 
     def __init__(
         self,
@@ -52,23 +51,22 @@ class AudioSocketServer:
         open_leg: OpenLeg,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
-        """`addresses`: IP addresses and networks (CIDR) of the peers that are let in. ValueError
-        for what is neither."""
+        """`addresses`: IP addresses and networks (CIDR) of allowed peers; ValueError if invalid."""
         self._host = host
         self._port = port
-        self.let_in(addresses)
+        self.set_allowed_addresses(addresses)
         self._open_leg = open_leg
         self._max_connections = max_connections
         self._connections: set[_Connection] = set()
         self._server: asyncio.Server | None = None
-        self._refused_at = -REFUSED_S
+        self._refused_at = -REFUSED_LOG_INTERVAL_S
 
-    def let_in(self, addresses: Sequence[str]) -> None:
-        """Peers that connect from now on. ValueError as in the constructor."""
+    def set_allowed_addresses(self, addresses: Sequence[str]) -> None:
+        """Set the peers allowed to connect from now on. Raises ValueError if one is invalid."""
         self._networks = [ip_network(address, strict=False) for address in addresses]
 
     async def start(self) -> tuple[str, int]:
-        """Listen; says where, which tells the port when it was 0. Raises OSError."""
+        """Start listening. Returns host and port, which matters if port was 0. Raises OSError."""
         self._server = await asyncio.get_running_loop().create_server(
             lambda: _Connection(self), self._host, self._port, backlog=BACKLOG
         )
@@ -76,7 +74,7 @@ class AudioSocketServer:
         return host, port
 
     async def close(self) -> None:
-        """Take no more calls, end those that are, and wait until all is closed."""
+        """Stop accepting calls, end the current ones, and wait until all connections are closed."""
         if self._server is not None:
             self._server.close()
         connections = tuple(self._connections)
@@ -86,19 +84,19 @@ class AudioSocketServer:
             self._server = None
 
     def __len__(self) -> int:
-        """Connections."""
+        """Number of connections."""
         return len(self._connections)
 
     def admit(self, connection: "_Connection", peer: str) -> bool:
-        """Whether it may stay."""
+        """Register a connection if it is allowed. Returns whether it is."""
         address = read_address(peer)
         if address is None or not any(address in network for network in self._networks):
-            self._refuse(peer, "it is none of the addresses configured")
+            self._refuse(peer, "the address is not allowed")
             return False
         if self._server is None or not self._server.is_serving():
             return False
         if len(self._connections) >= self._max_connections:
-            self._refuse(peer, f"there are {self._max_connections} connections")
+            self._refuse(peer, f"limit of {self._max_connections} connections reached")
             return False
         self._connections.add(connection)
         return True
@@ -111,13 +109,13 @@ class AudioSocketServer:
 
     def _refuse(self, peer: str, reason: str) -> None:
         now = monotonic()
-        if now - self._refused_at >= REFUSED_S:
+        if now - self._refused_at >= REFUSED_LOG_INTERVAL_S:
             self._refused_at = now
             logger.warning("x AudioSocket {}: {}", peer, reason)
 
 
 class _Connection(asyncio.Protocol):
-    """One call."""
+    """The connection of one call."""
 
     def __init__(self, server: AudioSocketServer) -> None:
         self.stream = AudioSocketStream()
@@ -125,40 +123,40 @@ class _Connection(asyncio.Protocol):
         self._peer = ""
         self._transport: asyncio.Transport
         self._leg: CarrierLeg | None = None
-        """None when it was not let in."""
+        """None if the connection was refused."""
         self._task: asyncio.Task[None] | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._lost = asyncio.Event()
 
-    # --- what the leg and the server ask ---
+    # --- called by the leg and the server ---
 
     def send(self, message: Message) -> None:
-        """Never blocks."""
+        """Write a message. Never blocks; aborts the connection if too much is queued."""
         assert isinstance(message, bytes)
         if self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() + len(message) > WRITE_BUFFER_BYTES:
-            self._give_up("Asterisk does not read")
+            self._abort("Asterisk does not read its audio")
         else:
             self._transport.write(message)
 
     async def finish(self) -> None:
-        """End the call, if it has not; returns when the connection is closed."""
+        """End the call if it is up, and return when the connection is closed."""
         assert self._leg is not None
         assert self._task is not None
         await self._leg.hang_up(End.SERVER_STOPS)
         await self._task
 
-    # --- what asyncio tells ---
+    # --- asyncio.Protocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         name = transport.get_extra_info("peername")
-        self._peer = str(name[0]) if name else ""  # None when it is gone already
+        self._peer = str(name[0]) if name else ""  # None if it is already closed
         if not self._server.admit(self, self._peer):
             self._transport.abort()
             return
-        _prepare(transport.get_extra_info("socket"))
+        _set_socket_options(transport.get_extra_info("socket"))
         self._transport.set_write_buffer_limits(high=0)
         self._leg = self._server.open_leg(self, self._peer)
         self._task = asyncio.create_task(self._serve(self._leg), name="AudioSocket")
@@ -169,7 +167,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._leg.receive(data, monotonic())
         except CarrierError as error:
-            self._give_up(str(error))
+            self._abort(str(error))
 
     def eof_received(self) -> None:
         if self._leg is not None:
@@ -183,9 +181,11 @@ class _Connection(asyncio.Protocol):
             self._leg.close(why, "transport")
 
     def pause_writing(self) -> None:
-        """The kernel's buffer is full."""
+        """The kernel's send buffer is full."""
         loop = asyncio.get_running_loop()
-        self._stalled = loop.call_later(SEND_S, self._give_up, "Asterisk does not read")
+        self._stalled = loop.call_later(
+            SEND_TIMEOUT_S, self._abort, "Asterisk does not read its audio"
+        )
 
     def resume_writing(self) -> None:
         if self._stalled is not None:
@@ -195,43 +195,43 @@ class _Connection(asyncio.Protocol):
     # --- the call ---
 
     async def _serve(self, leg: CarrierLeg) -> None:
-        """From the connection to its end."""
+        """Serve the connection until it ends."""
         try:
             await self._until_started(leg)
             await leg.until_closed()
-            await self._say_goodbye()
+            await self._close_gracefully()
         finally:
             leg.close(End.SERVER_STOPS)
             self._transport.abort()
             self._server.forget(self)
 
     async def _until_started(self, leg: CarrierLeg) -> None:
-        deadline = monotonic() + START_S
+        deadline = monotonic() + START_TIMEOUT_S
         while not self.stream.started and leg.closed is None:
             if monotonic() > deadline:
-                self._give_up(f"no UUID came within {START_S:.0f} s")
+                self._abort(f"no UUID received within {START_TIMEOUT_S:.0f} s")
                 return
             await asyncio.sleep(PACKET_MS / 1000)
             self.data_received(b"")
 
-    async def _say_goodbye(self) -> None:
-        """What came and was not read would have the kernel break the connection and with it what
-        was said last: so the far end is the one to close it."""
+    async def _close_gracefully(self) -> None:
+        """Let the far end close: with unread data pending, closing would reset the connection and
+        lose the last audio."""
         if self._transport.is_closing():
             return
-        with contextlib.suppress(TimeoutError, OSError):  # OSError: it has gone already
+        with contextlib.suppress(TimeoutError, OSError):  # already closed
             self._transport.write_eof()
-            async with asyncio.timeout(GOODBYE_S):
+            async with asyncio.timeout(HANG_UP_TIMEOUT_S):
                 await self._lost.wait()
 
-    def _give_up(self, reason: str) -> None:
+    def _abort(self, reason: str) -> None:
         logger.info("x AudioSocket {}: {}", self._peer, reason)
         self._transport.abort()
         if self._leg is not None:
             self._leg.close(reason, "transport")
 
 
-def _prepare(sock: socket.socket | None) -> None:
+def _set_socket_options(sock: socket.socket | None) -> None:
     with contextlib.suppress(OSError, AttributeError):  # closed meanwhile
         assert sock is not None
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

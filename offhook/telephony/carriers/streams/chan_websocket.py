@@ -1,19 +1,19 @@
 """Asterisk's WebSocket channel driver: media in binary messages, commands and events in text.
 
-A text is one line of words, or, where chan_websocket.conf or f(json) in the dial string says so, a
-JSON object; Asterisk understands only the form that it speaks. Commands are case-sensitive and have
-at most 128 bytes. Media is queued there, at most 1000 frames, and played by Asterisk's own timer,
-one frame each `ptime`. What does not fill its last frame is lost unless buffering was asked for.
-MEDIA_XOFF comes at 900 frames and MEDIA_XON below 800.
+A text message is a line of words or, if chan_websocket.conf or f(json) in the dial string says so,
+a JSON object; Asterisk accepts only the form it uses. Commands are case-sensitive and at most 128
+bytes long. Asterisk queues at most 1000 frames of media and plays one each `ptime`, by its own
+timer. An incomplete last frame is lost unless buffering is on. MEDIA_XOFF is sent at 900 frames and
+MEDIA_XON below 800.
 
-A mark comes back when the queue gets to it; FLUSH_MEDIA empties the queue, of marks as well, which
-then never come back. Asterisk has marks since 20.18, 22.8 and 23.2, and does not say which it is,
-so one is sent first of all, and marks are relied on once that is back. Sound that cannot be cut
-anywhere (Opus), or is not to be (p or u in the dial string), passes through: there is no flush
-then, and it has to be sent in time.
+A mark comes back when the queue reaches it; FLUSH_MEDIA empties the queue, marks included, which
+then never come back. Asterisk has marks since 20.18, 22.8 and 23.2 and does not announce its
+version, so a mark is sent first, and marks are relied on once it has come back. Audio that cannot
+be split (Opus) or must not be (p or u in the dial string) is passed through: it cannot be flushed
+then, and must be sent in time.
 
-Of who calls nothing is said; the dial string may put it into the URL, v(caller=…,called=…), or the
-dial plan into variables of the channel, which the JSON form tells.
+Nothing identifies the caller; the dial string may put numbers into the URL, v(caller=…,called=…),
+or the dialplan into channel variables, which the JSON form reports.
 
 Source: docs.asterisk.org, Channel Drivers, WebSocket; chan_websocket.c of Asterisk 23.
 """
@@ -38,61 +38,61 @@ from offhook.telephony.carriers.streams.stream import (
     CarrierStream,
     Cleared,
     Congested,
+    DtmfReceived,
     Event,
     Format,
     Message,
     Played,
-    Pressed,
     Sound,
     Started,
 )
 
 MAX_MESSAGE_BYTES = 64 * 1024
-"""Of either kind. Asterisk's own limit is 65500 bytes; all variables of a channel may be in one."""
+"""Limit of a message. Asterisk's own limit is 65500 bytes; one may hold all channel variables."""
 MAX_FIELDS = 32
-"""Of a line of words."""
+"""Limit of the fields in a line of words."""
 PROBE = "probe"
-"""The mark that shows whether marks come back."""
+"""Name of the mark that tests whether marks come back."""
 PASSTHROUGH_LEAD_MS = 40
-"""ms, where what is queued cannot be taken back."""
+"""Lead in ms if queued audio cannot be cleared."""
 _EVENT = re.compile("[A-Z_]{1,64}")
 _FORMATS = {
     "ulaw": Format("pcmu", 8000),
     "alaw": Format("pcma", 8000),
     "opus": Format("opus", 48000),
-    # In the byte order of Asterisk's machine, which is little-endian.
+    # In Asterisk's byte order, which is little-endian on its usual machines.
     "slin": Format("l16", 8000),
     "slin16": Format("l16", 16000),
     "slin24": Format("l16", 24000),
 }
-"""By Asterisk's names."""
+"""Formats by Asterisk's names."""
 _WITH_ID = frozenset(("MEDIA_MARK_PROCESSED", "MEDIA_BUFFERING_COMPLETED"))
-"""Events that are followed by an id alone, where they are words."""
+"""Events whose text form has an id as its only field."""
 
 
 class ChanWebSocketStream(CarrierStream):
-    """One WebSocket of Asterisk's. `parameters` are those of the URL it asked for."""
+    """One WebSocket from Asterisk. `parameters` are those of the URL it connected to."""
 
     provider = "chan_websocket"
     acknowledges = False
-    """Until a mark has come back."""
+    """True once a mark has come back."""
     clears = True
 
     def __init__(self, parameters: Mapping[str, str] | None = None) -> None:
         self._parameters = texts_of(dict(parameters or {}))
         self._channel = ""
-        """Empty until MEDIA_START."""
+        """Channel name; empty until MEDIA_START."""
         self._json = False
-        """Asterisk's form of commands and events."""
+        """Whether Asterisk uses the JSON form."""
         self._reframes = False
-        """Asterisk was asked to gather our messages into frames."""
+        """Whether Asterisk was asked to buffer our messages into frames."""
 
     def receive(self, data: Message) -> list[Event]:
         if isinstance(data, bytes):
             return self._media(data)
         if len(data) > MAX_MESSAGE_BYTES:
-            raise CarrierError(f"a text of {len(data)} characters: more than {MAX_MESSAGE_BYTES}")
-        fields = read_object(data, MAX_MESSAGE_BYTES) if data[:1] == "{" else _words(data)
+            raise CarrierError(f"a text of {len(data)} characters exceeds {MAX_MESSAGE_BYTES}")
+        fields = read_object(data, MAX_MESSAGE_BYTES) if data[:1] == "{" else _parse_words(data)
         event = text_of(fields.get("event"), MAX_ID_CHARS) if fields else ""
         if fields is None or not _EVENT.fullmatch(event):
             self.malformed += 1
@@ -111,7 +111,7 @@ class ChanWebSocketStream(CarrierStream):
     def clear(self) -> list[Message]:
         if not self.clears:
             return []
-        # A flush ends buffering too.
+        # A flush also ends buffering.
         again = [self._command("START_MEDIA_BUFFERING")] if self._reframes else []
         return [self._command("FLUSH_MEDIA"), *again]
 
@@ -128,8 +128,8 @@ class ChanWebSocketStream(CarrierStream):
 
     def _media(self, data: bytes) -> list[Event]:
         if len(data) > MAX_MESSAGE_BYTES:
-            raise CarrierError(f"{len(data)} bytes of media in one message: too many")
-        # A busy Asterisk may send media before MEDIA_START: there is no telling how it sounds.
+            raise CarrierError(f"a media message of {len(data)} bytes is too long")
+        # A busy Asterisk may send media before MEDIA_START, when its format is unknown.
         return [Sound(data)] if data and self._channel else []
 
     def _start(self, fields: Json, as_json: bool) -> list[Event]:
@@ -152,9 +152,13 @@ class ChanWebSocketStream(CarrierStream):
             called=parameters.get("called", ""),
             parameters=parameters,
         )
-        # With n in the dial string the caller is not answered until we say so.
+        # With n in the dial string the call is not answered until we say so.
         commands = [self._command("ANSWER")]
-        if coding.encoding == "opus" or _true(fields, "passthrough") or _true(fields, "unbuffered"):
+        if (
+            coding.encoding == "opus"
+            or _is_true(fields, "passthrough")
+            or _is_true(fields, "unbuffered")
+        ):
             self._pass_through()
         else:
             commands.append(self._command("MARK_MEDIA", PROBE))
@@ -171,10 +175,10 @@ class ChanWebSocketStream(CarrierStream):
         self.clears = False
         self.lead_ms = PASSTHROUGH_LEAD_MS
 
-    def _press(self, fields: Json) -> list[Event]:
+    def _dtmf(self, fields: Json) -> list[Event]:
         digit = text_of(fields.get("digit"), 1).upper()
         if digit in DIGITS:
-            return [Pressed(digit)]
+            return [DtmfReceived(digit)]
         self.malformed += 1
         return []
 
@@ -186,30 +190,30 @@ class ChanWebSocketStream(CarrierStream):
     def _congested(self, fields: Json) -> list[Event]:
         return [Congested(True)]
 
-    def _relieved(self, fields: Json) -> list[Event]:
+    def _uncongested(self, fields: Json) -> list[Event]:
         return [Congested(False)]
 
     def _drained(self, fields: Json) -> list[Event]:
         return [Cleared()]
 
-    def _refused(self, fields: Json) -> list[Event]:
-        """A command of ours. p in the dial string shows only in this."""
+    def _command_rejected(self, fields: Json) -> list[Event]:
+        """Handle a rejected command, the only sign of p in the dial string."""
         if "passthrough mode" in text_of(fields.get("error_text"), MAX_MESSAGE_BYTES):
             self._pass_through()
         return []
 
-    # What is not in the table changes nothing: STATUS, MEDIA_BUFFERING_COMPLETED, what is to come.
+    # Anything not in the table is ignored: STATUS, MEDIA_BUFFERING_COMPLETED, future events.
     _actions: ClassVar[Mapping[str, Callable[[Any, Json], list[Event]]]] = {
-        "DTMF_END": _press,
+        "DTMF_END": _dtmf,
         "MEDIA_MARK_PROCESSED": _played,
         "MEDIA_XOFF": _congested,
-        "MEDIA_XON": _relieved,
+        "MEDIA_XON": _uncongested,
         "QUEUE_DRAINED": _drained,
-        "ERROR": _refused,
+        "ERROR": _command_rejected,
     }
 
 
-def _words(line: str) -> Json:
+def _parse_words(line: str) -> Json:
     """`EVENT key:value key:value`, `EVENT id` or `ERROR key:value error_text:all the rest`."""
     event, _, rest = line.strip().partition(" ")
     if event in _WITH_ID:
@@ -220,15 +224,15 @@ def _words(line: str) -> Json:
 
 
 def _format(name: str) -> Format:
-    """Asterisk's name of a format. Raises CarrierError for one that is not ours."""
+    """Map Asterisk's format name. Raises CarrierError if it is not supported."""
     if coding := _FORMATS.get(name.lower()):
         return coding
     raise CarrierError(
-        f"Asterisk sends {name or 'a format that it does not name'}, which is not understood: "
+        f"Asterisk sends {name or 'an unnamed format'}, which is not supported: "
         "the dial string must ask for one, as c(slin16)"
     )
 
 
-def _true(fields: Json, name: str) -> bool:
-    """Asterisk's booleans are words where its events are."""
+def _is_true(fields: Json, name: str) -> bool:
+    """Read a boolean, which is a word in Asterisk's text form."""
     return fields.get(name) in (True, "true")

@@ -1,8 +1,7 @@
 """WebSocket frames as a server reads and writes them (RFC 6455 §5), without extensions. Sans-io:
-bytes in, messages and what controls the connection out.
+bytes in; messages and control items out.
 
-The bytes of a call come frame by frame, 50 times a second, so a frame that comes alone and whole
-passes without being kept.
+Calls send 50 frames a second, so a frame that arrives alone and complete is not buffered.
 """
 
 from enum import IntEnum
@@ -12,7 +11,7 @@ from typing import NamedTuple
 from offhook.telephony.carriers.streams.stream import Message
 
 MAX_CONTROL_BYTES = 125
-"""Of the payload of a control frame (RFC 6455 §5.5)."""
+"""Longest payload of a control frame (RFC 6455 §5.5)."""
 
 _FIN = 0x80
 _RESERVED = 0x70
@@ -41,13 +40,13 @@ class CloseCode(IntEnum):
     NORMAL = 1000
     PROTOCOL_ERROR = 1002
     NO_STATUS = 1005
-    """The close frame says nothing; is never sent."""
+    """No status code was received; never sent."""
     INVALID_DATA = 1007
     TOO_BIG = 1009
 
 
 _SENT_CODES = frozenset((*range(1000, 1004), *range(1007, 1015)))
-"""Those below 3000 that may stand in a close frame (RFC 6455 §7.4.2 and the IANA's registry)."""
+"""Codes below 3000 allowed in a close frame (RFC 6455 §7.4.2 and the IANA registry)."""
 
 
 class Ping(NamedTuple):
@@ -59,14 +58,14 @@ class Pong(NamedTuple):
 
 
 class Close(NamedTuple):
-    """The far end closes."""
+    """The far end closes the connection."""
 
     code: int
     reason: str
 
 
 class Violation(NamedTuple):
-    """The far end broke the protocol: the connection is to be closed with this code."""
+    """The far end violated the protocol; close the connection with this code."""
 
     code: int
     text: str
@@ -76,8 +75,8 @@ Control = Ping | Pong | Close | Violation
 Item = Message | Control
 
 
-class _Broken(Exception):
-    """Ends the reading."""
+class _ProtocolError(Exception):
+    """Aborts reading with a protocol violation."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -85,7 +84,7 @@ class _Broken(Exception):
 
 
 def frame(message: Message) -> bytes:
-    """A whole message in one frame, unmasked."""
+    """Encode a whole message as one unmasked frame."""
     if isinstance(message, str):
         payload = message.encode()
         first = _FIN | Opcode.TEXT
@@ -96,7 +95,7 @@ def frame(message: Message) -> bytes:
 
 
 def control_frame(opcode: Opcode, payload: bytes = b"") -> bytes:
-    """A ping, a pong, or a close whose payload `close_payload` makes."""
+    """Encode a ping, a pong, or a close whose payload `close_payload` makes."""
     return _header(_FIN | opcode, len(payload)) + payload
 
 
@@ -113,7 +112,7 @@ def _header(first: int, length: int) -> bytes:
 
 
 def unmasked(payload: bytes, mask: bytes) -> bytes:
-    """Each byte with its byte of the mask (RFC 6455 §5.3); the same masks."""
+    """XOR each byte with its byte of the mask (RFC 6455 §5.3); masking is the same."""
     size = len(payload)
     repeated = (mask * (size // 4 + 1))[:size]
     whole = int.from_bytes(payload, "little") ^ int.from_bytes(repeated, "little")
@@ -121,61 +120,62 @@ def unmasked(payload: bytes, mask: bytes) -> bytes:
 
 
 class FrameReader:
-    """What a client sends on one connection."""
+    """Reads the frames a client sends on one connection."""
 
     def __init__(self, max_bytes: int) -> None:
-        """`max_bytes`: of one message, in one frame or many."""
+        """`max_bytes` limits one message, in one frame or many."""
         self._max_bytes = max_bytes
-        self._held = bytearray()
-        """The beginning of a frame."""
+        self._buffer = bytearray()
+        """An incomplete frame."""
         self._needed = 0
-        """Bytes that make it worth looking at again."""
+        """Bytes needed before reading on."""
         self._message = bytearray()
-        """What came of a message in several frames."""
+        """Fragments received of a message."""
         self._opcode: int | None = None
-        """Of that message; None outside one."""
-        self._over = False
+        """Opcode of that message; None outside one."""
+        self._closed = False
 
     def receive(self, data: bytes) -> list[Item]:
-        """Take some bytes. After a Close or a Violation, which is the last item then, nothing is
-        taken any more."""
-        if self._held:
-            self._held += data
-            if len(self._held) < self._needed:
+        """Read some bytes. A Close or Violation is the last item; data after it is ignored."""
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._needed:
                 return []
-            data = bytes(self._held)
-            self._held.clear()
+            data = bytes(self._buffer)
+            self._buffer.clear()
         items: list[Item] = []
         try:
             at = 0
-            while not self._over:
+            while not self._closed:
                 after = self._read(data, at, items)
                 if after is None:
-                    self._held += data[at:]
+                    self._buffer += data[at:]
                     break
                 at = after
-        except _Broken as broken:
-            self._over = True
-            items.append(broken.violation)
+        except _ProtocolError as error:
+            self._closed = True
+            items.append(error.violation)
         return items
 
     def _read(self, data: bytes, at: int, items: list[Item]) -> int | None:
-        """Read the frame at `at`; says where it ends, None if that has not come."""
+        """Read the frame at `at`. Returns where it ends, or None if it is incomplete."""
         left = len(data) - at
         if left < 2:
             self._needed = 2
             return None
         first, second = data[at], data[at + 1]
         if first & _RESERVED:
-            raise _Broken(CloseCode.PROTOCOL_ERROR, "reserved bits are set")
+            raise _ProtocolError(CloseCode.PROTOCOL_ERROR, "reserved bits are set")
         opcode = first & 0x0F
         if opcode not in _OPCODES:
-            raise _Broken(CloseCode.PROTOCOL_ERROR, f"opcode {opcode} is not defined")
+            raise _ProtocolError(CloseCode.PROTOCOL_ERROR, f"opcode {opcode} is not defined")
         if second < _MASKED:
-            raise _Broken(CloseCode.PROTOCOL_ERROR, "a client's frames are to be masked")
+            raise _ProtocolError(CloseCode.PROTOCOL_ERROR, "a client's frames must be masked")
         length, header = second & 0x7F, 6
         if opcode >= _CONTROL and (length > MAX_CONTROL_BYTES or not first & _FIN):
-            raise _Broken(CloseCode.PROTOCOL_ERROR, "a control frame is too long or in fragments")
+            raise _ProtocolError(
+                CloseCode.PROTOCOL_ERROR, "a control frame is too long or fragmented"
+            )
         if length >= _LENGTH_16:
             header = 8 if length == _LENGTH_16 else 14
             if left < header:
@@ -183,7 +183,7 @@ class FrameReader:
                 return None
             length = int.from_bytes(data[at + 2 : at + header - 4], "big")
             if length + len(self._message) > self._max_bytes:
-                raise _Broken(CloseCode.TOO_BIG, f"a message of over {self._max_bytes} bytes")
+                raise _ProtocolError(CloseCode.TOO_BIG, f"message exceeds {self._max_bytes} bytes")
         if left < header + length:
             self._needed = header + length
             return None
@@ -192,23 +192,23 @@ class FrameReader:
         payload = unmasked(data[start:end], data[start - 4 : start])
         if opcode >= _CONTROL:
             items.append(self._control(opcode, payload))
-        elif (message := self._gather(first & _FIN, opcode, payload)) is not None:
+        elif (message := self._assemble(first & _FIN, opcode, payload)) is not None:
             items.append(message)
         return end
 
-    def _gather(self, fin: int, opcode: int, payload: bytes) -> Message | None:
-        """A frame of a message: the message when it is the last (RFC 6455 §5.4)."""
+    def _assemble(self, fin: int, opcode: int, payload: bytes) -> Message | None:
+        """Add a frame to its message. Returns the message once complete (RFC 6455 §5.4)."""
         if self._opcode is None:
             if opcode == Opcode.CONTINUATION:
-                raise _Broken(CloseCode.PROTOCOL_ERROR, "nothing is there to be continued")
+                raise _ProtocolError(CloseCode.PROTOCOL_ERROR, "a continuation without a message")
             if fin:
                 return _message(opcode, payload)
             self._opcode = opcode
         elif opcode != Opcode.CONTINUATION:
-            raise _Broken(CloseCode.PROTOCOL_ERROR, "a message begins within another")
+            raise _ProtocolError(CloseCode.PROTOCOL_ERROR, "a message starts within another")
         self._message += payload
         if len(self._message) > self._max_bytes:
-            raise _Broken(CloseCode.TOO_BIG, f"a message of over {self._max_bytes} bytes")
+            raise _ProtocolError(CloseCode.TOO_BIG, f"message exceeds {self._max_bytes} bytes")
         if not fin:
             return None
         opcode, self._opcode = self._opcode, None
@@ -221,12 +221,12 @@ class FrameReader:
             return Ping(payload)
         if opcode == Opcode.PONG:
             return Pong(payload)
-        self._over = True
+        self._closed = True
         if not payload:
             return Close(CloseCode.NO_STATUS, "")
         code = int.from_bytes(payload[:2], "big")
         if len(payload) == 1 or not (code in _SENT_CODES or 3000 <= code < 5000):
-            raise _Broken(CloseCode.PROTOCOL_ERROR, "a close frame without a valid code")
+            raise _ProtocolError(CloseCode.PROTOCOL_ERROR, "a close frame with an invalid code")
         return Close(code, _text(payload[2:]))
 
 
@@ -238,4 +238,4 @@ def _text(payload: bytes) -> str:
     try:
         return payload.decode()
     except UnicodeDecodeError as error:
-        raise _Broken(CloseCode.INVALID_DATA, "text that is not UTF-8") from error
+        raise _ProtocolError(CloseCode.INVALID_DATA, "text is not valid UTF-8") from error

@@ -1,23 +1,21 @@
-"""Genesys Cloud AudioHook, version 2 of the protocol, with what Audio Connector adds for bots.
+"""Genesys Cloud AudioHook, protocol version 2, with the Audio Connector additions for bots.
 
-Control messages are JSON text, sound is binary PCMU at 8000 Hz. Genesys Cloud is the client. Each
-side counts its own messages (`seq`) and says the last number seen of the other's (`clientseq` is in
-ours). A session is
+Control messages are JSON text, audio is binary PCMU at 8000 Hz. Genesys Cloud is the client. Each
+side numbers its own messages (`seq`) and gives the last number received from the other (`clientseq`
+in ours). A session is
 
     open -> opened, then sound, ping -> pong, dtmf, paused, resumed, …, at last close -> closed
 
-and it is always the client that closes; we can but ask for it (`disconnect`). A socket that closes
-without the exchange is a failure to the call flow that we were called from, so after `hang_up` the
-Stopped that comes with `closed` should be waited for.
+and only the client closes; we can request it (`disconnect`). For the call flow, a socket closed
+without that exchange is a failure, so after `hang_up` wait for the Stopped that follows `closed`.
 
-Of the media offered we take PCMU with the caller's channel ("external") alone, else that with
-both channels, and keep the caller's. A client that only probes the connection opens with a
-conversation of all zeros: it is answered like any other, but there is no call and so no Started.
+Of the media offered we choose PCMU with only the caller's channel ("external"), else PCMU with both
+channels, and keep the caller's. A client that tests the connection opens a conversation with an
+all-zero id: it is answered normally, but there is no call and so no Started.
 
-`barge_in` empties the queue at Genesys. There are no marks: `playback_completed` says that all was
-played, never how far, so this stream does not acknowledge. Genesys takes 5 binary messages a second
-in the long run and 25 at once, or else complains (error 429): so ours are long. It takes no DTMF
-from a stream.
+`barge_in` empties the queue at Genesys. There are no marks: `playback_completed` reports the end,
+never a position, so this stream does not acknowledge. Genesys accepts 5 binary messages a second on
+average and bursts of 25, else it reports error 429: so ours are long. It accepts no DTMF.
 
 Source: Genesys' "AudioHook protocol reference", and the messages as typed in its reference
 implementations of AudioHook and of Audio Connector.
@@ -43,29 +41,29 @@ from offhook.telephony.carriers.streams.stream import (
     CarrierError,
     CarrierStream,
     Cleared,
+    DtmfReceived,
     Event,
     Format,
     Held,
     Message,
-    Pressed,
     Sound,
     Started,
     Stopped,
 )
 
 MAX_MESSAGE_BYTES = 65_535
-"""The protocol's own bound, for text; 8 s of sound."""
+"""The protocol's own limit, for text; 8 s of audio."""
 MAX_MEDIA = 16
-"""Media of an offer that are looked at; there are at most four sensible ones."""
+"""Entries of an offer that are examined; at most four make sense."""
 
 VERSION = "2"
 RATE = 8000
 """Hz."""
 CALLER = "external"
 CHANNELS = ([CALLER], [CALLER, "internal"], ["internal", CALLER])
-"""What a medium may consist of, the best first."""
+"""Supported channel combinations, the best first."""
 PROBE = "00000000-0000-0000-0000-000000000000"
-"""The conversation of a client that tests the connection."""
+"""Conversation id of a client that tests the connection."""
 
 _DURATION = re.compile(r"PT([0-9]{0,9})(?:\.([0-9]{1,9}))?S")
 
@@ -74,9 +72,9 @@ class SessionState(Enum):
     NEW = auto()
     OPEN = auto()
     PROBED = auto()
-    """Open, but there is no call."""
+    """Open, but without a call."""
     REFUSED = auto()
-    """Asked to disconnect instead of opened; the client's close is awaited."""
+    """Asked to disconnect instead of opened; waiting for the client's close."""
     CLOSED = auto()
 
 
@@ -96,11 +94,11 @@ class GenesysStream(CarrierStream):
         self._clientseq = 0
         self._channels = [CALLER]
         self._position = 0
-        """Samples that have gone by on the stream's clock."""
+        """Samples elapsed on the stream's clock."""
         self._held = False
-        self._leaving = False
-        self._complaint = ""
-        """What was wrong, by the client or by us, should the client close."""
+        self._disconnect_sent = False
+        self._last_error = ""
+        """The last error, the client's or ours, to report if the client closes."""
 
     def receive(self, data: Message) -> list[Event]:
         if self._state is SessionState.CLOSED:
@@ -116,8 +114,8 @@ class GenesysStream(CarrierStream):
         if self._state is SessionState.NEW:
             self._id = session
         if kind in self.kinds and (not session or session != self._id):
-            raise CarrierError(f"Genesys sent {kind} of another session")
-        if not self._counted(message):
+            raise CarrierError(f"Genesys sent {kind} for another session")
+        if not self._check_sequence(message):
             return []
         parameters = message.get("parameters")
         action = self.actions.get((self._state, kind))
@@ -127,18 +125,18 @@ class GenesysStream(CarrierStream):
         return [payload]
 
     def clear(self) -> list[Message]:
-        """Nothing answers it."""
-        return [self._say("event", {"entities": [{"type": "barge_in", "data": {}}]})]
+        """Ask Genesys to clear its queue; it does not acknowledge."""
+        return [self._message("event", {"entities": [{"type": "barge_in", "data": {}}]})]
 
     def hang_up(self, reason: str) -> list[Message]:
-        """Asks once; the client closes the session upon it."""
-        if self._state is not SessionState.OPEN or self._leaving:
+        """Ask the client, once, to close the session."""
+        if self._state is not SessionState.OPEN or self._disconnect_sent:
             return []
-        self._leaving = True
+        self._disconnect_sent = True
         parameters = {"reason": "completed", "info": reason[:MAX_ID_CHARS]}
-        return [self._say("disconnect", parameters)]
+        return [self._message("disconnect", parameters)]
 
-    def _say(self, kind: str, parameters: Mapping[str, Any]) -> str:
+    def _message(self, kind: str, parameters: Mapping[str, Any]) -> str:
         self._seq += 1
         return json.dumps(
             {
@@ -151,8 +149,8 @@ class GenesysStream(CarrierStream):
             }
         )
 
-    def _counted(self, message: Json) -> bool:
-        """Note the number of a message; one without, or with one that was, is not taken."""
+    def _check_sequence(self, message: Json) -> bool:
+        """Record a message's number. Returns False for one without a number, or with an old one."""
         seq = number(message.get("seq"))
         if seq is None or seq <= self._clientseq:
             self.malformed += 1
@@ -162,7 +160,7 @@ class GenesysStream(CarrierStream):
 
     def _sound(self, payload: bytes) -> list[Event]:
         if len(payload) > MAX_MESSAGE_BYTES:
-            raise CarrierError(f"a message of {len(payload)} bytes is longer than the allowed")
+            raise CarrierError(f"a message of {len(payload)} bytes is too long")
         if self._state is SessionState.NEW:
             raise CarrierError("Genesys sent sound before open")
         whole = len(payload) - len(payload) % len(self._channels)
@@ -175,61 +173,61 @@ class GenesysStream(CarrierStream):
 
     def _open(self, parameters: Json) -> list[Event]:
         conversation = text_of(parameters.get("conversationId"), MAX_ID_CHARS)
-        medium = _select(parameters.get("media"))
+        medium = _select_media(parameters.get("media"))
         if conversation == PROBE:
             self._state = SessionState.PROBED
             return [self._opened(medium)]
         if not conversation or medium is None:
             self._state = SessionState.REFUSED
             lacking = "no conversationId" if medium else "no PCMU with the external channel"
-            self._complaint = f"it offered {lacking}"
+            self._last_error = f"it offered {lacking}"
             info = {"reason": "error", "info": f"The open message has {lacking}."}
-            return [Answer(self._say("disconnect", info))]
+            return [Answer(self._message("disconnect", info))]
         self._state = SessionState.OPEN
         self._channels = medium["channels"]
         participant = parameters.get("participant")
-        talker = participant if isinstance(participant, dict) else {}
+        caller = participant if isinstance(participant, dict) else {}
         started = Started(
             self._id,
             conversation,
             Format("pcmu", RATE),
             Format("pcmu", RATE),
             account=text_of(parameters.get("organizationId"), MAX_ID_CHARS),
-            caller=text_of(talker.get("ani"), MAX_ID_CHARS),
-            called=text_of(talker.get("dnis"), MAX_ID_CHARS),
+            caller=text_of(caller.get("ani"), MAX_ID_CHARS),
+            called=text_of(caller.get("dnis"), MAX_ID_CHARS),
             parameters=texts_of(parameters.get("inputVariables")),
         )
         return [self._opened(medium), started]
 
     def _opened(self, medium: Json | None) -> Answer:
         media = [medium] if medium else []
-        return Answer(self._say("opened", {"startPaused": False, "media": media}))
+        return Answer(self._message("opened", {"startPaused": False, "media": media}))
 
-    def _too_early(self, parameters: Json) -> list[Event]:
+    def _unexpected(self, parameters: Json) -> list[Event]:
         raise CarrierError("Genesys sent another message before open")
 
     def _ping(self, parameters: Json) -> list[Event]:
-        return [Answer(self._say("pong", {}))]
+        return [Answer(self._message("pong", {}))]
 
     def _close(self, parameters: Json) -> list[Event]:
         reason = text_of(parameters.get("reason"), MAX_ID_CHARS) or "end"
-        told = f"Genesys closed the session: {reason}"
+        text = f"Genesys closed the session: {reason}"
         if self._state is SessionState.PROBED:
-            told = "Genesys only probed the connection"
-        elif self._complaint:
-            told += f" ({self._complaint})"
+            text = "Genesys only probed the connection"
+        elif self._last_error:
+            text += f" ({self._last_error})"
         self._state = SessionState.CLOSED
-        return [Answer(self._say("closed", {})), Stopped(told)]
+        return [Answer(self._message("closed", {})), Stopped(text)]
 
     def _dtmf(self, parameters: Json) -> list[Event]:
         digit = text_of(parameters.get("digit"), 1).upper()
         if digit in DIGITS:
-            return [Pressed(digit)]
+            return [DtmfReceived(digit)]
         self.malformed += 1
         return []
 
     def _paused(self, parameters: Json) -> list[Event]:
-        """Sent again when nothing changes: the answer to a request of ours for one."""
+        """Also sent without a change, in answer to a request of ours."""
         return self._hold(True)
 
     def _resumed(self, parameters: Json) -> list[Event]:
@@ -242,7 +240,7 @@ class GenesysStream(CarrierStream):
         return [Held(held)]
 
     def _discarded(self, parameters: Json) -> list[Event]:
-        """Sound that never comes: the clock goes on past it."""
+        """Advance the clock past audio that was discarded."""
         start, missing = _samples(parameters.get("start")), _samples(parameters.get("discarded"))
         if start is None or missing is None:
             self.malformed += 1
@@ -253,22 +251,22 @@ class GenesysStream(CarrierStream):
     def _completed(self, parameters: Json) -> list[Event]:
         return [Cleared()]
 
-    def _complained(self, parameters: Json) -> list[Event]:
-        """The session goes on after one (429: messages came too fast)."""
+    def _error(self, parameters: Json) -> list[Event]:
+        """Record an error; the session continues (429: messages came too fast)."""
         code, said = number(parameters.get("code")), parameters.get("message")
-        self._complaint = f"error {code} {text_of(said, MAX_ID_CHARS)}".strip()
+        self._last_error = f"error {code} {text_of(said, MAX_ID_CHARS)}".strip()
         return []
 
-    # What is not in the table changes nothing: update, playback_started, and messages to come.
+    # Anything not in the table is ignored: update, playback_started, and future messages.
     actions: ClassVar[Mapping[tuple[SessionState, str], Callable[[Any, Json], list[Event]]]] = {
         (SessionState.NEW, "open"): _open,
-        (SessionState.NEW, "ping"): _too_early,
+        (SessionState.NEW, "ping"): _unexpected,
         (SessionState.NEW, "close"): _close,
-        (SessionState.NEW, "dtmf"): _too_early,
-        (SessionState.NEW, "paused"): _too_early,
-        (SessionState.NEW, "resumed"): _too_early,
-        (SessionState.NEW, "discarded"): _too_early,
-        (SessionState.NEW, "playback_completed"): _too_early,
+        (SessionState.NEW, "dtmf"): _unexpected,
+        (SessionState.NEW, "paused"): _unexpected,
+        (SessionState.NEW, "resumed"): _unexpected,
+        (SessionState.NEW, "discarded"): _unexpected,
+        (SessionState.NEW, "playback_completed"): _unexpected,
         (SessionState.OPEN, "ping"): _ping,
         (SessionState.OPEN, "close"): _close,
         (SessionState.OPEN, "dtmf"): _dtmf,
@@ -276,18 +274,18 @@ class GenesysStream(CarrierStream):
         (SessionState.OPEN, "resumed"): _resumed,
         (SessionState.OPEN, "discarded"): _discarded,
         (SessionState.OPEN, "playback_completed"): _completed,
-        (SessionState.OPEN, "error"): _complained,
+        (SessionState.OPEN, "error"): _error,
         (SessionState.PROBED, "ping"): _ping,
         (SessionState.PROBED, "close"): _close,
         (SessionState.REFUSED, "ping"): _ping,
         (SessionState.REFUSED, "close"): _close,
-        (SessionState.REFUSED, "error"): _complained,
+        (SessionState.REFUSED, "error"): _error,
     }
     kinds: ClassVar[frozenset[str]] = frozenset(kind for _, kind in actions)
 
 
-def _select(offer: object) -> Json | None:
-    """The best medium, just as it was offered, for the client compares; None when none will do."""
+def _select_media(offer: object) -> Json | None:
+    """Return the best medium exactly as offered, as the client compares it, or None."""
     media = offer[:MAX_MEDIA] if isinstance(offer, list) else []
     offered = [
         medium["channels"]
@@ -305,9 +303,9 @@ def _select(offer: object) -> Json | None:
 
 
 def _samples(duration: object) -> int | None:
-    """Of an ISO 8601 duration in seconds ("PT1.5S"); None when it is no such."""
-    told = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
-    if told is None or not (told[1] or told[2]):
+    """Samples in an ISO 8601 duration in seconds ("PT1.5S"); None if malformed."""
+    match = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
+    if match is None or not (match[1] or match[2]):
         return None
-    fraction = int((told[2] or "").ljust(9, "0"))
-    return int(told[1] or 0) * RATE + fraction * RATE // 1_000_000_000
+    fraction = int((match[2] or "").ljust(9, "0"))
+    return int(match[1] or 0) * RATE + fraction * RATE // 1_000_000_000

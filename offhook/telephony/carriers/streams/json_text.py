@@ -1,10 +1,10 @@
-"""JSON text messages of carriers: read with bounds, and the stream that Twilio's shape gives.
+"""JSON text messages of carriers: bounded parsing, and the base class of Twilio-like streams.
 
-Twilio names each message by its `event` and puts the rest into an object of that name; Telnyx and
-Exotel took this up with field names of their own. EventStream is what they share; a provider's
-module says how its start message reads and how its sound is coded.
+Twilio names each message by its `event` and puts its content into an object of that name; Telnyx
+and Exotel adopted this with other field names. EventStream is what they share; a provider's module
+parses its start message and codes its audio.
 
-Nothing in here trusts the text: it may be any JSON, or none.
+Input is untrusted: it may be any JSON, or none.
 """
 
 import json
@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 from offhook.telephony.carriers.streams.stream import (
     CarrierError,
     CarrierStream,
+    DtmfReceived,
     Event,
     Message,
     Played,
-    Pressed,
     Sound,
     Started,
     Stopped,
@@ -29,11 +29,11 @@ from offhook.telephony.carriers.streams.stream import (
 
 DIGITS = frozenset("0123456789*#ABCD")
 MAX_ID_CHARS = 256
-"""Of an identifier, a number called, the name of a mark: what is longer is taken as not there."""
+"""Limit of an identifier, a number called or a mark's name; longer ones are treated as missing."""
 MAX_VALUE_CHARS = 4096
-"""Of one custom parameter."""
+"""Limit of one custom parameter."""
 MAX_PARAMETERS = 64
-"""Custom parameters of one stream; those beyond are dropped."""
+"""Limit of custom parameters per stream; further ones are dropped."""
 
 _MAX_NUMBER_DIGITS = 18
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -42,12 +42,12 @@ Json = dict[str, Any]
 
 
 def read_object(data: Message, limit: int) -> Json | None:
-    """The JSON object that the message is, None when it is something else.
+    """Return the JSON object in a message; None if it is anything else.
 
-    Raises CarrierError for a message of more than `limit` bytes (characters, of text), unread.
+    Raises CarrierError for a message of more than `limit` bytes (characters, for text), unparsed.
     """
     if len(data) > limit:
-        raise CarrierError(f"a message of {len(data)} bytes is longer than {limit}")
+        raise CarrierError(f"a message of {len(data)} bytes exceeds {limit}")
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -55,8 +55,8 @@ def read_object(data: Message, limit: int) -> Json | None:
     return value if isinstance(value, dict) else None
 
 
-def sound_of(text: object) -> bytes | None:
-    """The bytes that are there in base64, None when it is not that."""
+def decode_base64(text: object) -> bytes | None:
+    """Decode base64; None if it is not valid."""
     if not isinstance(text, str):
         return None
     try:
@@ -66,7 +66,7 @@ def sound_of(text: object) -> bytes | None:
 
 
 def number(value: object) -> int | None:
-    """A whole number from 0, which some write as text; None for anything else."""
+    """Return a whole number from 0, also if written as text; None for anything else."""
     if isinstance(value, str):
         fits = len(value) <= _MAX_NUMBER_DIGITS and value.isascii() and value.isdigit()
         return int(value) if fits else None
@@ -76,9 +76,9 @@ def number(value: object) -> int | None:
 
 
 def text_of(value: object, limit: int) -> str:
-    """Text, or a number as text; "" for anything else or longer than `limit` characters.
+    """Return text, or a number as text; "" for anything else or longer than `limit` characters.
 
-    What cannot stand on a line of a log (control characters, lone surrogates) becomes a space.
+    Characters unsafe in a log line (control characters, lone surrogates) become spaces.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -88,7 +88,7 @@ def text_of(value: object, limit: int) -> str:
 
 
 def texts_of(value: object) -> dict[str, str]:
-    """Custom parameters: the texts and numbers of an object, at most MAX_PARAMETERS."""
+    """Return custom parameters: the texts and numbers of an object, at most MAX_PARAMETERS."""
     if not isinstance(value, dict):
         return {}
     texts: dict[str, str] = {}
@@ -103,31 +103,31 @@ def texts_of(value: object) -> dict[str, str]:
 
 class StreamState(Enum):
     WAITING = auto()
-    """For the start message."""
+    """Waiting for the start message."""
     STREAMING = auto()
     STOPPED = auto()
 
 
 class EventStream(CarrierStream):
-    """A stream of JSON texts with an `event` each."""
+    """A stream of JSON messages, each with an `event`."""
 
     acknowledges = True
     clears = True
     max_message_bytes: ClassVar[int]
     stream_key: ClassVar[str]
-    """What the provider calls the id of the stream."""
-    addressed: ClassVar[bool] = True
-    """Our messages name the stream."""
+    """Field that holds the stream id."""
+    sends_stream_id: ClassVar[bool] = True
+    """Whether our messages carry the stream id."""
 
     def __init__(self) -> None:
         self._state = StreamState.WAITING
         self._stream_id = ""
-        self._around: tuple[str, str] | None = None
-        """Of the payload, in a message with sound."""
+        self._media_template: tuple[str, str] | None = None
+        """The text before and after the payload of a media message."""
 
     @abstractmethod
     def read_start(self, start: Json, stream_id: str) -> Started:
-        """What the start message's object says. Raises CarrierError."""
+        """Parse the object of the start message. Raises CarrierError."""
 
     def receive(self, data: Message) -> list[Event]:
         if self._state is StreamState.STOPPED:
@@ -141,25 +141,25 @@ class EventStream(CarrierStream):
         return action(self, message) if action else []
 
     def sound(self, payload: bytes) -> list[Message]:
-        return [self._say_sound("media", payload)]
+        return [self._media_message("media", payload)]
 
     def mark(self, name: str) -> list[Message]:
-        return [self._say("mark", mark={"name": name})]
+        return [self._message("mark", mark={"name": name})]
 
     def clear(self) -> list[Message]:
-        return [self._say("clear")]
+        return [self._message("clear")]
 
-    def _say_sound(self, event: str, payload: bytes, **more: object) -> str:
-        """Event and fields are the same in the whole stream: only what stands around the payload
-        is written as JSON, once."""
-        if not self._around:
-            text = self._say(event, media={**more, "payload": "#"})
-            self._around = text.rpartition("#")[::2]
-        before, after = self._around
+    def _media_message(self, event: str, payload: bytes, **more: object) -> str:
+        """Build a media message. Event and fields are constant within a stream: what surrounds the
+        payload is formatted only once."""
+        if not self._media_template:
+            text = self._message(event, media={**more, "payload": "#"})
+            self._media_template = text.rpartition("#")[::2]
+        before, after = self._media_template
         return f"{before}{b64encode(payload).decode()}{after}"
 
-    def _say(self, event: str, **body: object) -> str:
-        address = {self.stream_key: self._stream_id} if self.addressed else {}
+    def _message(self, event: str, **body: object) -> str:
+        address = {self.stream_key: self._stream_id} if self.sends_stream_id else {}
         return json.dumps({"event": event, **address, **body})
 
     @property
@@ -167,7 +167,7 @@ class EventStream(CarrierStream):
         return self.provider.capitalize()
 
     def _body(self, message: Json, event: str) -> Json | None:
-        """The object that goes with the event; counted as malformed when there is none."""
+        """The object named like the event; if missing, the message is counted as malformed."""
         body = message.get(event)
         if isinstance(body, dict):
             return body
@@ -181,7 +181,7 @@ class EventStream(CarrierStream):
     def _start(self, message: Json) -> list[Event]:
         start = self._body(message, "start")
         if start is None:
-            raise CarrierError(f"{self._name}'s start message says nothing about the stream")
+            raise CarrierError(f"{self._name}'s start message does not describe the stream")
         started = self.read_start(start, self._id_of(message, start))
         if not started.stream_id:
             raise CarrierError(f"{self._name}'s start message has no {self.stream_key}")
@@ -195,16 +195,16 @@ class EventStream(CarrierStream):
             raise CarrierError(f"{self._name} started a second stream on the same socket")
         return []
 
-    def _too_early(self, message: Json) -> list[Event]:
+    def _unexpected(self, message: Json) -> list[Event]:
         event = text_of(message["event"], MAX_ID_CHARS)
         raise CarrierError(f"{self._name} sent {event} before start")
 
     def _media(self, message: Json) -> list[Event]:
         media = self._body(message, "media")
-        # Of a stream of both tracks the outbound one is what we said ourselves.
+        # In a stream of both tracks the outbound one is our own audio.
         if media is None or text_of(media.get("track"), MAX_ID_CHARS).startswith("outbound"):
             return []
-        payload = sound_of(media.get("payload"))
+        payload = decode_base64(media.get("payload"))
         if payload is None:
             self.malformed += 1
         if not payload:
@@ -218,7 +218,7 @@ class EventStream(CarrierStream):
             return []
         digit = text_of(dtmf.get("digit"), 1).upper()
         if digit in DIGITS:
-            return [Pressed(digit)]
+            return [DtmfReceived(digit)]
         self.malformed += 1
         return []
 
@@ -238,12 +238,12 @@ class EventStream(CarrierStream):
         reason = text_of(stop.get("reason"), MAX_ID_CHARS) if isinstance(stop, dict) else ""
         return [Stopped(f"{self._name} ended the stream" + (f": {reason}" if reason else ""))]
 
-    # What is not in the table changes nothing: `connected`, and events still to be invented.
+    # Anything not in the table is ignored: `connected`, and future events.
     actions: ClassVar[Mapping[tuple[StreamState, str], Callable[[Any, Json], list[Event]]]] = {
         (StreamState.WAITING, "start"): _start,
-        (StreamState.WAITING, "media"): _too_early,
-        (StreamState.WAITING, "dtmf"): _too_early,
-        (StreamState.WAITING, "mark"): _too_early,
+        (StreamState.WAITING, "media"): _unexpected,
+        (StreamState.WAITING, "dtmf"): _unexpected,
+        (StreamState.WAITING, "mark"): _unexpected,
         (StreamState.WAITING, "stop"): _stop,
         (StreamState.STREAMING, "start"): _start_again,
         (StreamState.STREAMING, "media"): _media,

@@ -1,9 +1,9 @@
-"""Sound of a stream as RTP packets, so that one receive path serves carriers and RTP alike.
+"""Audio of a carrier stream as RTP packets, so that carriers and RTP share one receive path.
 
-Carriers send over TCP, so nothing is lost and hardly anything out of order (Telnyx does that), and
-they number and time their messages well, badly or not at all. So packets are counted on by their
-length: a number that is told only says where among the others a message belongs, a time that is
-told only where the carrier left sound out.
+Carriers send over TCP, so nothing is lost and little is reordered (by Telnyx), and they number and
+timestamp their messages well, badly or not at all. So timestamps advance by the length of the
+packets: a message's number only gives its order, and its timestamp is used only where the carrier
+left out audio.
 """
 
 from offhook.media.codecs.opus import CLOCK_RATE as OPUS_RATE
@@ -14,17 +14,16 @@ from offhook.telephony.carriers.streams.stream import Format, Sound
 
 PAYLOAD_TYPE = 0
 MAX_PACKET_MS = 500
-"""A longer message is cut into packets of this. Shorter ones are not: their pieces, which come all
-at once, would be taken for jitter and wait as long as the message is."""
+"""Longer messages are split into packets of this. Shorter ones are not: their pieces, arriving
+together, would be taken for jitter and delayed by the length of the message."""
 GAP_MS = 60
-"""More than this between the end of a message and the beginning of the next is sound left out;
-less is the carrier's rounding."""
+"""A larger gap between messages is audio left out; a smaller one is the carrier's rounding."""
 MAX_JUMP = 100
-"""Messages; a number farther from the one expected begins the count anew."""
+"""Messages; a number farther from the expected one restarts the count."""
 
 
 class Packetizer:
-    """One stream's sound, message by message."""
+    """Turns one stream's messages into RTP packets."""
 
     def __init__(self, format: Format) -> None:
         self._rate = format.rate
@@ -34,42 +33,41 @@ class Packetizer:
         self._number = 0
         """Of the next packet, and..."""
         self._timestamp = 0
-        """...of its first sample, unwrapped, as long as messages come in order."""
+        """...of its first sample, unwrapped, if messages arrive in order."""
         self._expected: int | None = None
-        """The sequence of the next message."""
+        """Sequence number of the next message."""
         self._began: int | None = None
-        """Of the stream's own clock, where `_timestamp` was 0, in ticks."""
+        """Stream clock at which `_timestamp` was 0, in ticks."""
 
     def packets(self, sound: Sound) -> list[RtpPacket]:
-        """The packets of one message, none if it holds not even a sample."""
+        """Return the packets of one message; none if it holds less than a sample."""
         payload = sound.payload
         samples = self._opus_samples(payload) if self._opus else len(payload) // self._sample_bytes
         if not samples:
             return []
         sequence = sound.sequence
-        ahead = 0 if sequence is None else self._ahead(sequence)
+        ahead = 0 if sequence is None else self._messages_ahead(sequence)
         timestamp = self._timestamp + ahead * samples
         number = self._number + ahead
         if ahead >= 0:
             if sound.timestamp_ms is not None:
-                timestamp = self._timed(timestamp, sound.timestamp_ms)
+                timestamp = self._adjust_timestamp(timestamp, sound.timestamp_ms)
             self._timestamp = timestamp + samples
         if self._opus or samples <= self._longest:
             packets = [self._packet(number, timestamp, payload)]
         else:
-            packets = self._cut(number, timestamp, payload)
+            packets = self._split(number, timestamp, payload)
         if ahead >= 0:
             self._number = number + len(packets)
         return packets
 
     def _opus_samples(self, payload: bytes) -> int:
         samples: int = libopus().opus_packet_get_nb_samples(payload, len(payload), OPUS_RATE)
-        # Of what is malformed the decoder will say so.
+        # The decoder will report malformed packets.
         return samples if samples > 0 else OPUS_RATE * PACKET_MS // 1000
 
-    def _ahead(self, sequence: int) -> int:
-        """How many messages there are between the one expected and this; below 0 if others have
-        overtaken it."""
+    def _messages_ahead(self, sequence: int) -> int:
+        """Messages between the expected one and this; negative if others have overtaken it."""
         expected = self._expected
         if sequence == expected:
             self._expected = sequence + 1
@@ -82,18 +80,18 @@ class Packetizer:
             self._expected = sequence + 1
         return ahead
 
-    def _timed(self, timestamp: int, told_ms: int) -> int:
-        """The timestamp of a message that is expected at `timestamp`."""
-        told = told_ms * self._rate // 1000
+    def _adjust_timestamp(self, timestamp: int, stream_ms: int) -> int:
+        """Adjust the timestamp of a message, expected at `timestamp`, for audio left out."""
+        stream_time = stream_ms * self._rate // 1000
         if self._began is not None:
-            gap = told - self._began - timestamp
+            gap = stream_time - self._began - timestamp
             if gap > self._rate * GAP_MS // 1000:
                 timestamp += gap
-        # Measured anew each time: that the clocks differ is no sound left out.
-        self._began = told - timestamp
+        # Updated each time, so that clock drift is not taken for a gap.
+        self._began = stream_time - timestamp
         return timestamp
 
-    def _cut(self, number: int, timestamp: int, payload: bytes) -> list[RtpPacket]:
+    def _split(self, number: int, timestamp: int, payload: bytes) -> list[RtpPacket]:
         size = self._longest * self._sample_bytes
         return [
             self._packet(number + i, timestamp + i * self._longest, payload[start : start + size])

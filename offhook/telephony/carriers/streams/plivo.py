@@ -1,10 +1,10 @@
-"""Plivo audio streaming, bidirectional, as `<Stream bidirectional="true">` opens it.
+"""Plivo audio streaming, bidirectional, as opened by `<Stream bidirectional="true">`.
 
-The first message is `start`. Sound is mu-law at 8000 Hz or L16 (little-endian) at 8000 or 16000 Hz
-in base64, the same in both directions, as the stream's contentType asked for. Plivo plays what it
-is sent in order, returns a checkpoint (`playedStream`) once what was sent before it has been
-played, and none of those that it was told to clear. `media.chunk` counts the messages of a track;
-`media.timestamp` is the sender's wall clock and counts no samples, so it is left aside.
+The first message is `start`. Audio is mu-law at 8000 Hz or L16 (little-endian) at 8000 or 16000 Hz
+in base64, the same in both directions, as the stream's contentType requested. Plivo plays audio in
+order and returns a checkpoint (`playedStream`) once the audio before it has been played, but not
+those it was told to clear. `media.chunk` counts the messages of a track; `media.timestamp` is the
+sender's wall clock, not a sample count, and is ignored.
 
 Source: Plivo's "Audio Streaming Protocol Reference".
 """
@@ -38,7 +38,7 @@ from offhook.telephony.carriers.streams.stream import (
 )
 
 MAX_MESSAGE_BYTES = 64 * 1024
-"""20 ms of L16 at 16 kHz are 900 bytes; the extra headers, at most 512 bytes, come on top."""
+"""20 ms of L16 at 16 kHz are 900 bytes, plus at most 512 bytes of extra headers."""
 
 FORMATS: Final = {
     ("audio/x-mulaw", 8000): Format("pcmu", 8000),
@@ -48,7 +48,7 @@ FORMATS: Final = {
 
 
 class PlivoStream(EventStream):
-    """One stream of Plivo's."""
+    """One Plivo stream."""
 
     provider = "plivo"
     max_message_bytes = MAX_MESSAGE_BYTES
@@ -70,17 +70,17 @@ class PlivoStream(EventStream):
 
     def sound(self, payload: bytes) -> list[Message]:
         more = {"contentType": self._content_type, "sampleRate": self._rate}
-        return [self._say_sound("playAudio", payload, **more)]
+        return [self._media_message("playAudio", payload, **more)]
 
     def mark(self, name: str) -> list[Message]:
-        return [self._say("checkpoint", name=name)]
+        return [self._message("checkpoint", name=name)]
 
     def clear(self) -> list[Message]:
-        return [self._say("clearAudio")]
+        return [self._message("clearAudio")]
 
     def press(self, digit: str) -> list[Message]:
         if digit not in DIGITS:
-            raise LegError(f"{digit!r} is no key of a telephone")
+            raise LegError(f"{digit!r} is not a DTMF digit")
         return [json.dumps({"event": "sendDTMF", "dtmf": digit})]
 
     def _start(self, message: Json) -> list[Event]:
@@ -106,37 +106,37 @@ class PlivoStream(EventStream):
     def _cleared(self, message: Json) -> list[Event]:
         return [Cleared()]
 
-    # Plivo's documents know no `stop`, its own libraries do: it is in the table of EventStream.
+    # Plivo's documentation has no `stop`, but its libraries do: it is in EventStream's table.
     actions: ClassVar[Mapping[tuple[StreamState, str], Callable[[Any, Json], list[Event]]]] = {
         **EventStream.actions,
         (StreamState.WAITING, "start"): _start,
-        (StreamState.WAITING, "playedStream"): EventStream._too_early,
-        (StreamState.WAITING, "clearedAudio"): EventStream._too_early,
+        (StreamState.WAITING, "playedStream"): EventStream._unexpected,
+        (StreamState.WAITING, "clearedAudio"): EventStream._unexpected,
         (StreamState.STREAMING, "media"): _media,
         (StreamState.STREAMING, "playedStream"): _played,
         (StreamState.STREAMING, "clearedAudio"): _cleared,
     }
 
 
-def _medium(told: object) -> tuple[str, int]:
-    """The content type and the rate in Hz, of those known. Raises CarrierError for another."""
-    told = told if isinstance(told, dict) else {}
-    encoding = text_of(told.get("encoding"), MAX_ID_CHARS).partition(";")[0].strip().lower()
-    rate = number(told.get("sampleRate")) or 0
+def _medium(media_format: object) -> tuple[str, int]:
+    """Return content type and rate in Hz. Raises CarrierError if they are not supported."""
+    media_format = media_format if isinstance(media_format, dict) else {}
+    encoding = text_of(media_format.get("encoding"), MAX_ID_CHARS).partition(";")[0].strip().lower()
+    rate = number(media_format.get("sampleRate")) or 0
     if (encoding, rate) in FORMATS:
         return encoding, rate
     raise CarrierError(
-        f"Plivo sends {encoding or 'an unnamed encoding'} at {rate} Hz, which is not understood: "
+        f"Plivo sends {encoding or 'an unnamed encoding'} at {rate} Hz, which is not supported: "
         "contentType must be audio/x-mulaw;rate=8000 or audio/x-l16;rate=8000 or 16000"
     )
 
 
 def _parameters(headers: object) -> dict[str, str]:
-    """The extra headers: texts like "a=1;b=2" or "a=1,b=2", or a JSON object in text."""
+    """Parse the extra headers: text like "a=1;b=2" or "a=1,b=2", or a JSON object as text."""
     if not isinstance(headers, str):
         return texts_of(headers)
-    told = read_object(headers, MAX_MESSAGE_BYTES)
-    if told is None:
+    parameters = read_object(headers, MAX_MESSAGE_BYTES)
+    if parameters is None:
         pairs = (pair.partition("=") for pair in headers.strip("{} ").replace(",", ";").split(";"))
-        told = {name.strip(): value.strip() for name, _, value in pairs}
-    return texts_of(told)
+        parameters = {name.strip(): value.strip() for name, _, value in pairs}
+    return texts_of(parameters)

@@ -1,13 +1,13 @@
-"""What the streams of all carriers have in common: the vocabulary, and one class a provider fills.
+"""The vocabulary of all carrier streams, and the base class that each provider implements.
 
-A carrier hands the sound of a call over a WebSocket (AudioSocket: over TCP), each in messages of
-its own. A CarrierStream is one such protocol without its socket: messages in, events out; what is
-to be said in, messages out. One leg drives them all, so a provider module knows of messages only.
+A carrier sends the audio of a call over a WebSocket (AudioSocket: over TCP), in its own messages. A
+CarrierStream is one such protocol without the socket: messages in, events out; audio in, messages
+out. One leg class drives them all, so a provider module deals with messages only.
 
-Sound of ours is queued at the carrier, not here: it takes what it is sent at once and plays it by
-its own clock. So that a caller who breaks in is heard at once, a stream says how much sound may be
-kept there (`lead_ms`), whether it can be taken back (`clears`) and whether the carrier tells when
-it has been played (`acknowledges`).
+Our audio is queued at the carrier, not here: it accepts audio at once and plays it by its own
+clock. So that an interruption takes effect at once, a stream declares how much audio may be queued
+there (`lead_ms`), whether it can be cleared (`clears`) and whether the carrier reports when it has
+been played (`acknowledges`).
 """
 
 from abc import ABC, abstractmethod
@@ -22,23 +22,23 @@ Message = str | bytes
 
 
 class CarrierError(ValueError):
-    """The stream cannot go on; the text says why in the provider's terms."""
+    """The stream cannot continue; the text says why in the provider's terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How sound is coded, mono."""
+    """Audio format, mono."""
 
     encoding: Literal["pcmu", "pcma", "l16", "opus"]
     rate: int
-    """Hz: 8000 for pcmu and pcma, 48000 for opus."""
+    """Sample rate in Hz: 8000 for pcmu and pcma, 48000 for opus."""
     big_endian: bool = False
     """Byte order of l16."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The stream is up: exactly once, before any Sound."""
+    """The stream has started: exactly once, before any Sound."""
 
     stream_id: str
     call_id: str
@@ -49,24 +49,24 @@ class Started:
     caller: str = ""
     called: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """What the webhook's answer gave the stream along."""
+    """Parameters given to the stream by the webhook's response."""
 
 
 @dataclass(slots=True)
 class Sound:
-    """The far end was heard. Not frozen: that would have each take three times as long to make."""
+    """Audio received. Not frozen, as that would make it three times as slow to create."""
 
     payload: bytes
     """In `Started.format_in`, of any length above 0."""
     sequence: int | None = None
-    """Number of the media message, counting by 1, where the provider numbers them."""
+    """Number of the media message, counting by 1, if the provider numbers them."""
     timestamp_ms: int | None = None
-    """Of its first sample on the stream's own clock, where the provider tells."""
+    """Time of its first sample on the stream's own clock, if the provider gives it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pressed:
-    """A key was pressed at the far end."""
+class DtmfReceived:
+    """The caller pressed a key."""
 
     digit: str
     """One of 0-9 * # A-D."""
@@ -74,93 +74,92 @@ class Pressed:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A mark of ours came back: the sound sent before it was played, or was cleared."""
+    """A mark came back: the audio before it was played, or cleared."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """The provider says that nothing of ours is queued any more."""
+    """The provider reports that its queue is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The far end put the stream on hold, so that nobody hears us or speaks, or took it back."""
+    """The far end put the stream on hold, or resumed it."""
 
     held: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Congested:
-    """The provider asks that no sound be sent for now, or that it be sent again."""
+    """The provider asks to stop sending audio, or to resume."""
 
     congested: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A message that the protocol asks to be sent at once."""
+    """A message that the protocol requires to be sent at once."""
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The far end ended the stream; its socket may be closed."""
+    """The far end ended the stream; the socket may be closed."""
 
     reason: str
 
 
-Event = Started | Sound | Pressed | Played | Cleared | Held | Congested | Answer | Stopped
+Event = Started | Sound | DtmfReceived | Played | Cleared | Held | Congested | Answer | Stopped
 
 
 class CarrierStream(ABC):
     """One stream of one provider. Sans-io: it keeps no time and sends nothing itself."""
 
     provider: ClassVar[str]
-    """As in the configuration: "twilio"."""
+    """Provider name as in the configuration: "twilio"."""
     acknowledges: bool
-    """Marks come back once the sound before them has been played. This and the next may turn out
-    only within the stream."""
+    """Marks come back once the audio before them has been played. This and `clears` may become
+    known only during the stream."""
     clears: bool
-    """Sound queued at the carrier can be taken back."""
-    silence_too: ClassVar[bool] = False
-    """Sound must be sent all the time, silence where there is none."""
+    """Audio queued at the carrier can be cleared."""
+    needs_silence: ClassVar[bool] = False
+    """Audio must be sent continuously, silence if there is none."""
     lead_ms: int = 120
-    """ms of sound kept in the carrier's buffer."""
+    """Audio to keep in the carrier's buffer, in ms."""
     packet_ms: ClassVar[int] = 20
-    """ms of sound in one message that we send."""
-    longer_ms: ClassVar[int] = 0
-    """ms of sound in one message where so much waits to be sent, which costs less; 0 where there
-    is no such choice."""
+    """Audio per message we send, in ms."""
+    long_packet_ms: ClassVar[int] = 0
+    """Audio per message when that much is queued, in ms, which is cheaper; 0 for no such choice."""
     malformed: int = 0
-    """Messages that were not understood and passed over."""
+    """Messages that could not be parsed and were skipped."""
 
     @abstractmethod
     def receive(self, data: Message) -> list[Event]:
-        """Take one message. Raises CarrierError, and nothing else whatever the message holds."""
+        """Process one message. Raises CarrierError and nothing else, whatever the message holds."""
 
     @abstractmethod
     def sound(self, payload: bytes) -> list[Message]:
-        """The messages that carry `payload`, which is in `Started.format_out`."""
+        """Return the messages that carry `payload`, which is in `Started.format_out`."""
 
     def mark(self, name: str) -> list[Message]:
-        """Ask to be told (Played) when the sound sent so far has been played."""
+        """Ask for a `Played` event once the audio sent so far has been played."""
         return []
 
     def clear(self) -> list[Message]:
-        """Take back the sound that is queued and not yet played."""
+        """Clear the audio that is queued and not yet played."""
         return []
 
     def press(self, digit: str) -> list[Message]:
-        """Press a key, one of 0-9 * # A-D. Raises LegError."""
-        raise LegError("this line cannot send DTMF")
+        """Send a DTMF digit, 0-9 * # A-D. Raises LegError."""
+        raise LegError("this carrier's stream cannot send DTMF")
 
     def hang_up(self, reason: str) -> list[Message]:
-        """Said before the socket is closed."""
+        """Return the messages to send before the socket is closed."""
         return []
 
     def opening(self) -> list[Message]:
-        """Said when the socket opens."""
+        """Return the messages to send when the socket opens."""
         return []

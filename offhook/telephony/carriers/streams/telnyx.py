@@ -1,14 +1,13 @@
 """Telnyx media streaming over a WebSocket, bidirectional in RTP mode.
 
-Each message carries the payload of one RTP packet, without its header, in base64. What Telnyx sends
-is coded as the start message says: as asked for (`stream_codec`), else as the call happens to be.
-What it takes is coded as it was asked to (`stream_bidirectional_codec`), which it does not repeat,
-so that the two directions may differ and the stream has to be told. Media may come out of order:
-`media.chunk` has the order. Of sound Telnyx wants at least 20 ms in a message and at most 30 s.
+Each message carries the payload of one RTP packet, without its header, in base64. Telnyx sends the
+codec named in the start message: as requested (`stream_codec`), else the call's own. It accepts the
+codec that was requested (`stream_bidirectional_codec`), which the start message does not repeat, so
+the two directions may differ and the stream must be told. Media may arrive out of order:
+`media.chunk` gives the order. Telnyx accepts 20 ms to 30 s of audio per message.
 
-L16 is in the sender's own byte order, little-endian, not in RTP's: so it is heard on real calls,
-though the documents do not say. Its clients get "error" messages about frames of theirs that it
-could not use; the stream goes on after one.
+L16 is little-endian, not in RTP's byte order: undocumented, but so on real calls. Telnyx sends
+"error" messages about frames it could not use; the stream continues after one.
 
 Source: Telnyx's "Stream call media over WebSocket" and "Media Streaming over WebSockets".
 """
@@ -28,28 +27,29 @@ from offhook.telephony.carriers.streams.json_text import (
 from offhook.telephony.carriers.streams.stream import CarrierError, Event, Format, Started
 
 MAX_MESSAGE_BYTES = 64 * 1024
-"""20 ms of L16 at 48 kHz are 2600 bytes; custom parameters and the client state come on top."""
+"""20 ms of L16 at 48 kHz are 2600 bytes, plus custom parameters and client state."""
 
 L16_RATES = frozenset((8000, 16000, 22050, 24000, 48000))
-"""Hz, those that `stream_bidirectional_sampling_rate` takes."""
+"""Sample rates in Hz that `stream_bidirectional_sampling_rate` accepts."""
 
 
 class TelnyxStream(EventStream):
-    """One stream of Telnyx's.
+    """One Telnyx stream.
 
-    `format_out` is what Telnyx was asked to take from us; without it, what it sends is assumed.
+    `format_out` is the format Telnyx was asked to accept; without it, the format it sends is
+    assumed.
     """
 
     provider = "telnyx"
     max_message_bytes = MAX_MESSAGE_BYTES
     stream_key = "stream_id"
-    addressed = False
+    sends_stream_id = False
 
     def __init__(self, format_out: Format | None = None) -> None:
         super().__init__()
         self._format_out = format_out
-        self.complaint = ""
-        """What Telnyx last said of a message of ours that it could not use."""
+        self.last_error = ""
+        """The last error Telnyx reported about a message of ours."""
 
     def read_start(self, start: Json, stream_id: str) -> Started:
         call_id = text_of(start.get("call_control_id"), MAX_ID_CHARS)
@@ -68,27 +68,27 @@ class TelnyxStream(EventStream):
         )
 
     def _refused(self, message: Json) -> list[Event]:
-        raise CarrierError(f"Telnyx cannot stream: {_complaint(message)}")
+        raise CarrierError(f"Telnyx cannot stream: {_error_text(message)}")
 
-    def _complained(self, message: Json) -> list[Event]:
-        self.complaint = _complaint(message)
+    def _error(self, message: Json) -> list[Event]:
+        self.last_error = _error_text(message)
         return []
 
     actions: ClassVar[Mapping[tuple[StreamState, str], Callable[[Any, Json], list[Event]]]] = {
         **EventStream.actions,
         (StreamState.WAITING, "error"): _refused,
-        (StreamState.STREAMING, "error"): _complained,
+        (StreamState.STREAMING, "error"): _error,
     }
 
 
-def _format(told: object) -> Format:
-    """Raises CarrierError for a codec that is not ours; without any, it is the default, PCMU."""
-    if not isinstance(told, dict):
+def _format(media_format: object) -> Format:
+    """Read the media format, PCMU by default. Raises CarrierError if it is not supported."""
+    if not isinstance(media_format, dict):
         return Format("pcmu", 8000)
-    encoding = text_of(told.get("encoding"), MAX_ID_CHARS).upper() or "PCMU"
-    rate = number(told.get("sample_rate", 8000))
-    if number(told.get("channels", 1)) != 1:
-        raise CarrierError(f"Telnyx sends {encoding} in several channels, and one is understood")
+    encoding = text_of(media_format.get("encoding"), MAX_ID_CHARS).upper() or "PCMU"
+    rate = number(media_format.get("sample_rate", 8000))
+    if number(media_format.get("channels", 1)) != 1:
+        raise CarrierError(f"Telnyx sends {encoding} in several channels; only mono is supported")
     match encoding:
         case "PCMU" if rate == 8000:
             return Format("pcmu", 8000)
@@ -97,31 +97,29 @@ def _format(told: object) -> Format:
         case "L16" if rate in L16_RATES:
             return Format("l16", rate)
         case "OPUS":
-            # RTP's clock is 48 kHz whatever the rate of the sound (RFC 7587 §4.1).
+            # The RTP clock is 48 kHz whatever the audio rate (RFC 7587 §4.1).
             return Format("opus", 48000)
     raise CarrierError(
-        f"Telnyx sends {encoding} at {rate} Hz, which is not understood: "
+        f"Telnyx sends {encoding} at {rate} Hz, which is not supported: "
         "stream_codec must be PCMU, PCMA, L16 or OPUS"
     )
 
 
 def _parameters(start: Json) -> dict[str, str]:
-    """Custom parameters, which Telnyx takes as a list of names and values, and the client state.
-
-    The latter stays in base64, as it was given.
-    """
-    told = start.get("custom_parameters")
-    if isinstance(told, list):
-        pairs = [p for p in told if isinstance(p, dict)]
-        told = {text_of(p.get("name"), MAX_ID_CHARS): p.get("value") for p in pairs}
+    """Return custom parameters, which Telnyx gives as a list of names and values, and the client
+    state, still in base64."""
+    parameters = start.get("custom_parameters")
+    if isinstance(parameters, list):
+        pairs = [p for p in parameters if isinstance(p, dict)]
+        parameters = {text_of(p.get("name"), MAX_ID_CHARS): p.get("value") for p in pairs}
     state = text_of(start.get("client_state"), MAX_MESSAGE_BYTES)
-    return ({"client_state": state} if state else {}) | texts_of(told)
+    return ({"client_state": state} if state else {}) | texts_of(parameters)
 
 
-def _complaint(message: Json) -> str:
-    """The parts of {"payload": {"code": 100004, "title": …, "detail": …}} that are there."""
+def _error_text(message: Json) -> str:
+    """Format {"payload": {"code": 100004, "title": …, "detail": …}} as text."""
     payload = message.get("payload")
     if not isinstance(payload, dict):
-        return "an error that it does not name"
+        return "an unnamed error"
     said = [text_of(payload.get(key), MAX_ID_CHARS) for key in ("code", "title", "detail")]
-    return " ".join(part for part in said if part) or "an error that it does not name"
+    return " ".join(part for part in said if part) or "an unnamed error"

@@ -1,9 +1,9 @@
-"""Twilio Media Streams: a bidirectional stream as `<Connect><Stream>` opens it.
+"""Twilio Media Streams: a bidirectional stream as opened by `<Connect><Stream>`.
 
-Sound is mu-law at 8000 Hz in base64, in both directions. Twilio queues what it is sent, of any
-length, and plays it in order; it returns a mark once what was sent before it has been played, and
-all marks at once when told to clear. Messages with fields it does not know it refuses (warning
-31951), so ours have exactly the documented ones. It takes no DTMF from a stream.
+Audio is mu-law at 8000 Hz in base64, in both directions. Twilio queues audio of any length and
+plays it in order; it returns a mark once the audio before it has been played, and all marks at once
+when cleared. It rejects messages with unknown fields (warning 31951), so ours have exactly the
+documented ones. It accepts no DTMF from a stream.
 
 Source: Twilio's "Media Streams - WebSocket Messages".
 """
@@ -31,7 +31,7 @@ from offhook.telephony.carriers.streams.stream import (
 )
 
 MAX_MESSAGE_BYTES = 64 * 1024
-"""Twilio's are of 20 ms of sound, 400 bytes or so; only custom parameters may make one long."""
+"""A message has 20 ms of audio, about 400 bytes; only custom parameters make one longer."""
 
 PCMU = Format("pcmu", 8000)
 
@@ -39,25 +39,25 @@ _MEDIA = re.compile(
     r'\{"event":"media","sequenceNumber":"[0-9]{1,18}","media":\{"track":"inbound",'
     r'"chunk":"([0-9]{1,18})","timestamp":"([0-9]{1,18})","payload":"'
 )
-"""How Twilio writes a media message, up to the sound."""
+"""How Twilio writes a media message, up to the payload."""
 
 
 class TwilioStream(EventStream):
-    """One stream of Twilio's."""
+    """One Twilio stream."""
 
     provider = "twilio"
     max_message_bytes = MAX_MESSAGE_BYTES
     stream_key = "streamSid"
-    longer_ms = 60
+    long_packet_ms = 60
 
     def __init__(self) -> None:
         super().__init__()
         self._after = ""
-        """What follows the sound in a media message of this stream."""
+        """The text after the payload in this stream's media messages."""
 
     def receive(self, data: Message) -> list[Event]:
-        """Sound comes 50 times a second, and always in the same words: what is exactly so is not
-        read as JSON, which would cost four times as much; all else is."""
+        """Process one message. Media messages, 50 a second, always have the same form: they are
+        matched as text, at a quarter of the cost of parsing JSON; all others are parsed."""
         if self._state is StreamState.STREAMING and isinstance(data, str):
             sound = self._sound_in(data)
             if sound is not None:
@@ -65,7 +65,7 @@ class TwilioStream(EventStream):
         return super().receive(data)
 
     def _sound_in(self, data: str) -> Sound | None:
-        """The sound of a message that is written as Twilio's are; None if it is not quite so."""
+        """The audio of a message in Twilio's exact form; None if it differs."""
         media = _MEDIA.match(data)
         if media is None:
             return None
@@ -95,15 +95,15 @@ class TwilioStream(EventStream):
         )
 
 
-def _check_format(told: object) -> None:
-    """There is only one; raises CarrierError should it be another all the same."""
-    if not isinstance(told, dict):
+def _check_format(media_format: object) -> None:
+    """Check the media format. Raises CarrierError if it is not Twilio's only one."""
+    if not isinstance(media_format, dict):
         return
-    encoding = text_of(told.get("encoding"), MAX_ID_CHARS) or "audio/x-mulaw"
-    rate = number(told.get("sampleRate", 8000))
-    channels = number(told.get("channels", 1))
+    encoding = text_of(media_format.get("encoding"), MAX_ID_CHARS) or "audio/x-mulaw"
+    rate = number(media_format.get("sampleRate", 8000))
+    channels = number(media_format.get("channels", 1))
     if (encoding, rate, channels) != ("audio/x-mulaw", 8000, 1):
         raise CarrierError(
             f"Twilio sends {encoding} at {rate} Hz in {channels} channels, "
-            "and only audio/x-mulaw at 8000 Hz in one channel is understood"
+            "only audio/x-mulaw at 8000 Hz in one channel is supported"
         )

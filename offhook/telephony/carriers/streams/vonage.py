@@ -1,14 +1,14 @@
-"""Vonage's WebSocket of a call: sound as binary L16, all else as JSON text.
+"""Vonage's WebSocket of a call: audio as binary L16, everything else as JSON text.
 
-The first message is `websocket:connected`. It names the format of the sound (L16, little-endian,
-mono, at 8, 16 or 24 kHz, the same in both directions) and holds beside it the headers that the NCCO
-gave the endpoint. Vonage tells nothing of the call on its own: the id of the call and its numbers
-come only by those headers (`uuid`, `from`, `to`).
+The first message is `websocket:connected`. It gives the audio format (L16, little-endian, mono, at
+8, 16 or 24 kHz, the same in both directions) and the headers that the NCCO set for the endpoint.
+Vonage itself says nothing about the call: its id and numbers come only in those headers (`uuid`,
+`from`, `to`).
 
-A binary message is 20 ms of sound. Vonage keeps about a minute of them (3072 messages), returns a
-`notify` once what was sent before it has been played, and answers `clear` when its queue is empty.
-It takes no DTMF from a stream. Nothing announces the end of a call: the socket closes. (The Audio
-Connector of the Video API, else the same, says `websocket:disconnected`.)
+A binary message is 20 ms of audio. Vonage queues about a minute (3072 messages), returns a `notify`
+once the audio before it has been played, and answers `clear` when its queue is empty. It accepts no
+DTMF from a stream. The end of a call is not announced: the socket closes. (The Audio Connector of
+the Video API, otherwise the same, sends `websocket:disconnected`.)
 
 Source: Vonage's "WebSockets in the Vonage Voice API" and "Audio Connector".
 """
@@ -31,11 +31,11 @@ from offhook.telephony.carriers.streams.stream import (
     CarrierError,
     CarrierStream,
     Cleared,
+    DtmfReceived,
     Event,
     Format,
     Message,
     Played,
-    Pressed,
     Sound,
     Started,
     Stopped,
@@ -45,15 +45,15 @@ MAX_MESSAGE_BYTES = 64 * 1024
 """20 ms of L16 at 24 kHz are 960 bytes; the headers of an NCCO are at most 512 bytes."""
 
 PACKET_MS = 20
-"""ms of sound in a binary message."""
+"""Audio in a binary message, in ms."""
 RATES = frozenset((8000, 16000, 24000))
-"""Hz."""
+"""Supported sample rates in Hz."""
 
 _CONTENT_TYPE = re.compile(r"audio/l16; *rate=([0-9]{4,5})", re.IGNORECASE)
 
 
 class VonageStream(CarrierStream):
-    """One WebSocket of Vonage's."""
+    """One WebSocket from Vonage."""
 
     provider = "vonage"
     acknowledges = True
@@ -78,7 +78,7 @@ class VonageStream(CarrierStream):
         return action(self, message) if action else []
 
     def sound(self, payload: bytes) -> list[Message]:
-        """Of 20 ms each, as Vonage wants them; silence fills up the last."""
+        """Split audio into messages of 20 ms, as Vonage requires; the last is zero-padded."""
         size = self._packet_bytes
         return [
             payload[start : start + size].ljust(size, b"\0")
@@ -93,12 +93,12 @@ class VonageStream(CarrierStream):
 
     def _connected(self, message: Json) -> list[Event]:
         content_type = text_of(message.get("content-type"), MAX_ID_CHARS)
-        told = _CONTENT_TYPE.fullmatch(content_type)
-        rate = int(told[1]) if told else 0
+        match = _CONTENT_TYPE.fullmatch(content_type)
+        rate = int(match[1]) if match else 0
         if rate not in RATES:
             raise CarrierError(
-                f"Vonage sends {content_type or 'sound of an unnamed type'}, which is not "
-                "understood: it must be audio/l16 with a rate of 8000, 16000 or 24000"
+                f"Vonage sends {content_type or 'audio of an unnamed type'}, which is not "
+                "supported: it must be audio/l16 with a rate of 8000, 16000 or 24000"
             )
         self._packet_bytes = rate * PACKET_MS // 1000 * 2
         self._state = StreamState.STREAMING
@@ -121,7 +121,7 @@ class VonageStream(CarrierStream):
     def _connected_again(self, message: Json) -> list[Event]:
         raise CarrierError("Vonage started a second stream on the same socket")
 
-    def _too_early(self, message: Json) -> list[Event]:
+    def _unexpected(self, message: Json) -> list[Event]:
         event = text_of(message["event"], MAX_ID_CHARS)
         raise CarrierError(f"Vonage sent {event} before websocket:connected")
 
@@ -131,7 +131,7 @@ class VonageStream(CarrierStream):
 
     def _sound(self, payload: bytes) -> list[Event]:
         if len(payload) > MAX_MESSAGE_BYTES:
-            raise CarrierError(f"a message of {len(payload)} bytes is longer than the allowed")
+            raise CarrierError(f"a message of {len(payload)} bytes is too long")
         if self._state is StreamState.WAITING:
             raise CarrierError("Vonage sent sound before websocket:connected")
         return [Sound(payload)] if payload else []
@@ -139,7 +139,7 @@ class VonageStream(CarrierStream):
     def _dtmf(self, message: Json) -> list[Event]:
         digit = text_of(message.get("digit"), 1).upper()
         if digit in DIGITS:
-            return [Pressed(digit)]
+            return [DtmfReceived(digit)]
         self.malformed += 1
         return []
 
@@ -154,12 +154,12 @@ class VonageStream(CarrierStream):
     def _cleared(self, message: Json) -> list[Event]:
         return [Cleared()]
 
-    # What is not in the table changes nothing: other events of the Video API, and those to come.
+    # Anything not in the table is ignored: other events of the Video API, and future ones.
     actions: ClassVar[Mapping[tuple[StreamState, str], Callable[[Any, Json], list[Event]]]] = {
         (StreamState.WAITING, "websocket:connected"): _connected,
-        (StreamState.WAITING, "websocket:dtmf"): _too_early,
-        (StreamState.WAITING, "websocket:notify"): _too_early,
-        (StreamState.WAITING, "websocket:cleared"): _too_early,
+        (StreamState.WAITING, "websocket:dtmf"): _unexpected,
+        (StreamState.WAITING, "websocket:notify"): _unexpected,
+        (StreamState.WAITING, "websocket:cleared"): _unexpected,
         (StreamState.WAITING, "websocket:disconnected"): _disconnected,
         (StreamState.STREAMING, "websocket:connected"): _connected_again,
         (StreamState.STREAMING, "websocket:dtmf"): _dtmf,

@@ -1,9 +1,9 @@
-"""The WebSocket that a carrier opened, as one leg's line.
+"""The WebSocket a carrier opened, connected to one leg.
 
-Nothing waits here: no task is woken for each 20 ms of each call, which would cost as much as the
-sound itself. What comes is read in the next tick of the leg, which is when its sound is wanted,
-and what the leg says in a tick is written once the ticks of all legs are done: so the same code
-runs for many lines in a row, and the processor has it at hand.
+There is no task per call that wakes up every 20 ms, which would cost as much as the audio itself.
+Data is read in the leg's next tick, when its audio is needed, and what the leg sends in a tick is
+written after the ticks of all legs: running the same code for many legs in a row keeps the CPU
+caches warm.
 """
 
 import asyncio
@@ -36,34 +36,32 @@ from offhook.telephony.carriers.streams.frames import (
 from offhook.telephony.carriers.streams.stream import CarrierError, Message
 
 WRITE_BUFFER_BYTES = 128 * 1024
-"""What waits to be sent, some 4 s of sound in JSON with its marks. A carrier that does not read
-for so long has lost the call."""
+"""Limit of unsent data, about 4 s of audio in JSON; beyond it the call is lost."""
 MAX_MESSAGE_BYTES = 512 * 1024
-"""More than a message of any provider has; the socket is closed (1009) on what is longer."""
-UNREAD_BYTES = 64 * 1024
-"""What waits for a tick; more is read at once."""
+"""Longer than any provider's messages; longer ones close the socket (1009)."""
+MAX_UNREAD_BYTES = 64 * 1024
+"""Limit of data waiting for a tick; beyond it, data is read at once."""
 HEARTBEAT_S = 20.0
-"""Without a word of the far end before we ask for one by a ping: a carrier whose machine is gone
-says nothing, and one whose caller is silent may not either."""
-PONG_S = 10.0
-"""For its answer."""
-CLOSE_S = 2.0
-"""For the far end to close after us."""
+"""Idle time before we ping: neither a dead carrier nor a silent caller sends anything."""
+PONG_TIMEOUT_S = 10.0
+"""Time to wait for the pong."""
+CLOSE_TIMEOUT_S = 2.0
+"""Time to wait for the far end's close."""
 
 _ACCEPT = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-"""What proves that a server understood the handshake (RFC 6455 §1.3)."""
+"""GUID that proves a server understood the handshake (RFC 6455 §1.3)."""
 
 
 def handshake(request: web.Request, protocols: tuple[str, ...]) -> dict[str, str]:
-    """The headers that accept a WebSocket (RFC 6455 §4.2.2); of the protocols the first that the
-    client names too. Raises HTTPBadRequest, and HTTPUpgradeRequired for other versions than 13."""
+    """Return the headers that accept a WebSocket (RFC 6455 §4.2.2), with the first of `protocols`
+    that the client offers. Raises HTTPBadRequest; HTTPUpgradeRequired if the version is not 13."""
     headers = request.headers
     connection = {name.strip().lower() for name in headers.get("Connection", "").split(",")}
     if headers.get("Upgrade", "").strip().lower() != "websocket" or "upgrade" not in connection:
-        raise web.HTTPBadRequest(text="a WebSocket is expected here")
+        raise web.HTTPBadRequest(text="expected a WebSocket upgrade")
     if headers.get("Sec-WebSocket-Version", "").strip() != "13":
         version = {"Sec-WebSocket-Version": "13"}
-        raise web.HTTPUpgradeRequired(text="WebSocket version 13 is spoken here", headers=version)
+        raise web.HTTPUpgradeRequired(text="WebSocket version must be 13", headers=version)
     key = headers.get("Sec-WebSocket-Key", "").strip()
     try:
         fits = len(b64decode(key, validate=True)) == 16
@@ -80,40 +78,39 @@ def handshake(request: web.Request, protocols: tuple[str, ...]) -> dict[str, str
 
 
 class StreamSocket:
-    """Feeds a leg what comes, and sends what the leg says at once."""
+    """Passes received messages to a leg, and sends the leg's messages."""
 
     def __init__(self, protocols: tuple[str, ...] = ()) -> None:
         self.response = web.StreamResponse(status=101)
-        """What the request's handler returns in the end."""
+        """The response that the request's handler must return."""
         self._protocols = protocols
         self._request: web.Request | None = None
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(MAX_MESSAGE_BYTES)
         self._leg: CarrierLeg | None = None
         self._unread: list[tuple[float, bytes]] = []
-        """What came since the last tick, and when, in monotonic seconds."""
+        """Data received since the last tick, with its arrival in monotonic seconds."""
         self._unread_bytes = 0
         self._unsent: list[bytes] = []
-        """What is to be written in this turn of the loop."""
-        self._heard_at = 0.0
-        """Monotonic seconds of the last bytes."""
-        self._beat: asyncio.TimerHandle | None = None
+        """Data to be written in this iteration of the event loop."""
+        self._received_at = 0.0
+        """Monotonic seconds of the last data received."""
+        self._heartbeat: asyncio.TimerHandle | None = None
         self._closing = False
-        """Our close frame is sent: nothing may follow it."""
+        """Our close frame was sent: nothing may follow it."""
         self._ended = asyncio.Event()
-        """The far end closed too, or is gone."""
+        """The far end has closed too, or is gone."""
 
     async def accept(self, request: web.Request) -> None:
-        """Raises HTTPException for what is no WebSocket."""
+        """Complete the handshake. Raises HTTPException if the request is no WebSocket upgrade."""
         self.response.headers.update(handshake(request, self._protocols))
-        self.response.force_close()  # it is no HTTP any more
+        self.response.force_close()  # it is no longer HTTP
         await self.response.prepare(request)
         request.protocol.keep_alive(False)
         self._request, self._transport = request, request.transport
 
     def send(self, message: Message) -> None:
-        """At once, and not at all when the socket is closed. Closes the line when too much
-        waits."""
+        """Send a message; dropped if the socket is closed. Closes the leg if too much is queued."""
         self._write(frame(message))
 
     def _write(self, data: bytes) -> None:
@@ -138,13 +135,13 @@ class StreamSocket:
 
     @asynccontextmanager
     async def line(self, leg: CarrierLeg) -> AsyncIterator[None]:
-        """Within it the leg hears and speaks. At the end what was said last is still sent, and
-        the socket is closed, as it is when the leg closes first or the far end does."""
+        """Connect the leg to the socket within the context. On exit the remaining messages are sent
+        and the socket is closed, unless the leg or the far end has closed it before."""
         assert self._request is not None
         self._leg = leg
         leg.open(self._read)
-        self._heard_at = monotonic()
-        self._beat_in(HEARTBEAT_S)
+        self._received_at = monotonic()
+        self._schedule_heartbeat(HEARTBEAT_S)
         self._request.protocol.set_parser(self)  # type: ignore[arg-type]
         if self._transport is None:
             self.feed_eof()
@@ -155,40 +152,40 @@ class StreamSocket:
             await self._finish()
 
     async def _finish(self) -> None:
-        """Close, in order where the far end lets us."""
-        assert self._beat is not None
+        """Close the connection with the closing handshake, if the far end takes part."""
+        assert self._heartbeat is not None
         self._read()
         transport = self._transport
         self._close(CloseCode.NORMAL)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._ended.wait()
-        self._beat.cancel()
+        self._heartbeat.cancel()
         if transport is not None and not self._ended.is_set():
             transport.abort()
 
-    # --- what comes: as aiohttp's protocol hands it over ---
+    # --- received data, as aiohttp's protocol passes it on ---
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        """Some bytes of the connection; says that it goes on, and that all were taken."""
+        """Receive data. Returns (not at end of stream, nothing left over)."""
         leg = self._leg
         assert leg is not None
-        self._heard_at = now = monotonic()
+        self._received_at = now = monotonic()
         self._unread.append((now, data))
         self._unread_bytes += len(data)
-        if not leg.ticks or leg.closed is not None or self._unread_bytes > UNREAD_BYTES:
+        if not leg.ticks or leg.closed is not None or self._unread_bytes > MAX_UNREAD_BYTES:
             self._read()
         return False, b""
 
     def feed_eof(self) -> None:
-        """The connection is gone."""
+        """Handle the loss of the connection."""
         self._read()
         self._transport = None
         self._hang_up(End.STREAM_CLOSED, "remote")
         self._ended.set()
 
     def _read(self) -> None:
-        """Give the leg what came."""
+        """Pass the received data to the leg."""
         if not self._unread:
             return
         leg, unread = self._leg, self._unread
@@ -198,16 +195,16 @@ class StreamSocket:
             for now, data in unread:
                 for item in self._reader.receive(data):
                     if isinstance(item, tuple):
-                        self._take(item)
+                        self._handle_control(item)
                     else:
                         leg.receive(item, now)
         except CarrierError as error:
             leg.close(str(error), "transport")
         except Exception:
-            logger.exception("{}: the line failed", leg.call_id)
+            logger.exception("{}: leg failed", leg.call_id)
             leg.close(End.LINE_FAILED)
 
-    def _take(self, item: Control) -> None:
+    def _handle_control(self, item: Control) -> None:
         match item:
             case Ping(payload):
                 self._write(control_frame(Opcode.PONG, payload))
@@ -219,7 +216,7 @@ class StreamSocket:
                 self._end(code, End.SOCKET + f": {text}", "transport")
 
     def _end(self, code: int, reason: str, ended_by: EndedBy) -> None:
-        """Nothing more is read. The server is to close the connection (RFC 6455 §7.1.1)."""
+        """Stop reading. The server must close the connection (RFC 6455 §7.1.1)."""
         self._hang_up(reason, ended_by)
         self._close(code)
         self._ended.set()
@@ -235,18 +232,18 @@ class StreamSocket:
         self._flush()
         self._closing = True
 
-    # --- whether the far end is there ---
+    # --- heartbeat ---
 
-    def _beat_in(self, seconds: float) -> None:
-        self._beat = asyncio.get_running_loop().call_later(seconds, self._check)
+    def _schedule_heartbeat(self, seconds: float) -> None:
+        self._heartbeat = asyncio.get_running_loop().call_later(seconds, self._check_heartbeat)
 
-    def _check(self) -> None:
-        silent = monotonic() - self._heard_at
+    def _check_heartbeat(self) -> None:
+        silent = monotonic() - self._received_at
         if silent < HEARTBEAT_S:
-            self._beat_in(HEARTBEAT_S - silent)
-        elif silent < HEARTBEAT_S + PONG_S:
+            self._schedule_heartbeat(HEARTBEAT_S - silent)
+        elif silent < HEARTBEAT_S + PONG_TIMEOUT_S:
             self._write(control_frame(Opcode.PING))
-            self._beat_in(HEARTBEAT_S + PONG_S - silent)
+            self._schedule_heartbeat(HEARTBEAT_S + PONG_TIMEOUT_S - silent)
         else:
             self._hang_up(End.CARRIER_SILENT + " answer", "timeout")
             if self._transport is not None:

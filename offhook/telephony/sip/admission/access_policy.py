@@ -1,16 +1,16 @@
-"""Who may come in: asked of every request before anything is kept of it.
+"""Access policy for SIP requests, applied before any state is kept for them.
 
-    from a trunk's address, or its server's      in, if not of a call of somebody else
-    from a source that makes too much noise      nothing, or 503
-    of a call, from where that call is           in
-    a repeat or a CANCEL of what was let in      in
-    of a call, from elsewhere                    in with the password of the call's trunk
-    everybody may call (a lab)                   in
-    an INVITE where a trunk calls by password    in with the password, 401 without
-    anybody else's                               nothing, or 403, as the settings say
+    from a trunk's address, or its server's      accepted, unless of somebody else's call
+    from a source over its rate limit            no response, or 503
+    within a call, from its far end              accepted
+    a retransmission or CANCEL of an accepted one    accepted
+    within a call, from elsewhere                accepted with the password of the call's trunk
+    anonymous calls allowed (a lab)              accepted
+    an INVITE where a trunk uses a password      accepted with the password, 401 without
+    anything else                                no response, or 403, by configuration
 
-Nobody outside is told more than that, and no answer keeps any state. What comes over a WebSocket
-is never a trunk's by its address: any web page that is looked at behind that address can open one.
+Strangers learn nothing beyond that, and no response keeps state. Requests over a WebSocket are
+never attributed to a trunk by address: any web page viewed behind that address can open one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -29,27 +29,27 @@ LIMITED_RETRY_AFTER_S = 5
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """All the answer that a stranger gets."""
+    """The whole response to a request that is refused."""
 
     status: int
     headers: HeaderLines = ()
 
 
 class Call(Protocol):
-    """What is to be known of a call that is there."""
+    """What the access policy needs to know about an existing call."""
 
     @property
     def trunk(self) -> Trunk | None: ...
 
     def is_from(self, source: str) -> bool:
-        """Whether the far end is at this address, as far as it has said."""
+        """Return whether the far end is known to be at this address."""
 
     def move(self, flow: Flow) -> None:
-        """The far end has proved that it is there now."""
+        """Move the call to `flow`: the far end has authenticated there."""
 
 
 class AccessPolicy:
-    """Lets in requests, or not."""
+    """Accepts or refuses requests."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class AccessPolicy:
         call_of: Callable[[Request], Call | None],
         follows: Callable[[Request, Flow], bool],
     ) -> None:
-        """`call_of`: the call that a request is of, whoever sent it. `follows`: whether it repeats
-        or cancels what was let in, and comes from the same host."""
+        """`call_of` returns the call a request belongs to, whoever sent it. `follows` returns
+        whether it retransmits or cancels an accepted request and comes from the same host."""
         self._settings = settings
         self._call_of = call_of
         self._follows = follows
@@ -67,12 +67,12 @@ class AccessPolicy:
         self._challenges = any(t.password and not t.register for t in settings.trunks)
         self._addresses: dict[str, Collection[str]] = {}
         self.dropped = 0
-        """Requests of strangers that got no answer, since the start."""
+        """Requests dropped without a response, since the start."""
         self.refused = 0
-        """Those that were challenged or refused."""
+        """Requests challenged or refused."""
 
     def use(self, settings: SipSettings) -> None:
-        """Other trunks, and other rules for strangers."""
+        """Apply other trunks and other rules for unknown sources."""
         self._settings = settings
         self._challenges = any(t.password and not t.register for t in settings.trunks)
         self._rate_limiter.use(settings)
@@ -81,109 +81,111 @@ class AccessPolicy:
             self.trust(gone, ())
 
     def trust(self, trunk: str, addresses: Collection[str]) -> None:
-        """A trunk's server has these addresses: what comes from them is the trunk's."""
+        """Set the addresses of a trunk's server; requests from them are the trunk's."""
         self._addresses[trunk] = addresses
         self._rate_limiter.trust(a for each in self._addresses.values() for a in each)
 
     def authorize(self, request: Request, flow: Flow, now: float) -> Refusal | bool:
-        """Whether the request comes in, or what to answer it; False is no answer at all."""
-        judged = self._judge(request, flow, now)
-        if judged is False:
+        """Return True to accept the request, a Refusal to send, or False for no response at all."""
+        decision = self._decide(request, flow, now)
+        if decision is False:
             self.dropped += 1
-        elif judged is not True:
+        elif decision is not True:
             self.refused += 1
-        return judged
+        return decision
 
     def authorize_malformed(self, flow: Flow, now: float) -> bool:
-        """Whether a request that cannot be understood is told so."""
-        if not _by_browser(flow) and is_known(
+        """Return whether to respond to a malformed request."""
+        if not _over_websocket(flow) and is_known(
             self._settings.trunks, flow.remote[0], self._addresses
         ):
             return True
-        heard = self._rate_limiter.check(flow.remote[0], "request", now)
-        if heard is Verdict.PASS and self._settings.allow_anonymous:
+        verdict = self._rate_limiter.check(flow.remote[0], "request", now)
+        if verdict is Verdict.PASS and self._settings.allow_anonymous:
             return True
         self.dropped += 1
         return False
 
     def is_party(self, call: Call, flow: Flow) -> bool:
-        """Whether what comes by the flow may be of this call: from its far end, or its trunk."""
+        """Return whether `flow` may belong to this call: to its far end, or its trunk."""
         source = flow.remote[0]
         if call.is_from(source):
             return True
-        if call.trunk is None or _by_browser(flow):
+        if call.trunk is None or _over_websocket(flow):
             return False
         return is_known((call.trunk,), source, self._addresses)
 
     def trunk_of(self, request: Request, flow: Flow) -> Trunk | None:
-        """The trunk of a request that was let in; None where everybody may call: there nobody has
-        proved to be whom the request names."""
+        """Return the trunk of an accepted request; None if anonymous calls are allowed, since then
+        nobody has proved an identity."""
         trunk = self._trunk_at(request, flow)
         if trunk is not None or self._settings.allow_anonymous:
             return trunk
-        username = self._digest.claimed(request)
+        username = self._digest.claimed_username(request)
         return by_username(self._settings.trunks, username) if username else None
 
-    def _judge(self, request: Request, flow: Flow, now: float) -> Refusal | bool:
+    def _decide(self, request: Request, flow: Flow, now: float) -> Refusal | bool:
         source = flow.remote[0]
         call = self._call_of(request)
         own = call is not None and self.is_party(call, flow)
         if self._trunk_at(request, flow) is not None and (call is None or own):
             return True
-        proof = bool(self._digest.claimed(request))
+        proof = bool(self._digest.claimed_username(request))
         kind: RequestKind = "invite" if request.method == "INVITE" and not proof else "request"
-        heard = self._rate_limiter.check(source, kind, now)
-        if heard is Verdict.DROP:
+        verdict = self._rate_limiter.check(source, kind, now)
+        if verdict is Verdict.DROP:
             return False
         if own or self._follows(request, flow):
             return True
-        if request.method == "ACK":  # of nothing, or of a call that is elsewhere: never answered
+        if request.method == "ACK":  # of nothing, or of a call elsewhere: an ACK is never answered
             return call is None
-        if heard is Verdict.LIMIT:
-            if not self._would_answer(request, flow):
+        if verdict is Verdict.LIMIT:
+            if not self._would_respond(request, flow):
                 return False
             return Refusal(503, [("Retry-After", str(LIMITED_RETRY_AFTER_S))])
         if call is not None:
-            return self._prove_moved(call, request, flow, now)
+            return self._authenticate_move(call, request, flow, now)
         if self._settings.allow_anonymous:
             return True
-        if request.method == "INVITE" and self._may_prove_itself(flow):
-            return self._prove(request, flow, now, self._settings.trunks)
+        if request.method == "INVITE" and self._may_authenticate(flow):
+            return self._authenticate(request, flow, now, self._settings.trunks)
         return self._unknown()
 
-    def _would_answer(self, request: Request, flow: Flow) -> bool:
-        """Whether a stranger hears from us at all."""
+    def _would_respond(self, request: Request, flow: Flow) -> bool:
+        """Whether an unknown source gets any response."""
         s = self._settings
-        challenged = request.method == "INVITE" and self._may_prove_itself(flow)
+        challenged = request.method == "INVITE" and self._may_authenticate(flow)
         return s.allow_anonymous or s.unknown == "refuse" or challenged
 
     def _unknown(self) -> Refusal | bool:
         return Refusal(403) if self._settings.unknown == "refuse" else False
 
     def _trunk_at(self, request: Request, flow: Flow) -> Trunk | None:
-        """Whose the address is."""
-        if _by_browser(flow):
+        """The trunk the source address belongs to."""
+        if _over_websocket(flow):
             return None
         return identify(self._settings.trunks, flow.remote[0], request, self._addresses)
 
-    def _may_prove_itself(self, flow: Flow) -> bool:
-        return self._challenges and (self._settings.browsers or not _by_browser(flow))
+    def _may_authenticate(self, flow: Flow) -> bool:
+        return self._challenges and (self._settings.browsers or not _over_websocket(flow))
 
-    def _prove_moved(self, call: Call, request: Request, flow: Flow, now: float) -> Refusal | bool:
-        """Of a call that is elsewhere: a phone that has changed networks."""
+    def _authenticate_move(
+        self, call: Call, request: Request, flow: Flow, now: float
+    ) -> Refusal | bool:
+        """Authenticate a request of a call from a new address: a phone that changed networks."""
         trunk = call.trunk
         provable = trunk is not None and trunk.password and request.method != "CANCEL"
-        if trunk is None or not provable or not self._may_prove_itself(flow):
+        if trunk is None or not provable or not self._may_authenticate(flow):
             return self._unknown()
-        judged = self._prove(request, flow, now, (trunk,))
-        if judged is True:
+        decision = self._authenticate(request, flow, now, (trunk,))
+        if decision is True:
             call.move(flow)
-        return judged
+        return decision
 
-    def _prove(
+    def _authenticate(
         self, request: Request, flow: Flow, now: float, trunks: Sequence[Trunk]
     ) -> Refusal | bool:
-        """Digest, without state for who has no password (RFC 3261 §8.2.7, §22)."""
+        """Digest authentication, stateless until the password is right (RFC 3261 §8.2.7, §22)."""
 
         def password_of(username: str) -> str | None:
             trunk = by_username(trunks, username)
@@ -194,9 +196,9 @@ class AccessPolicy:
         if verdict.ok:
             return True
         if verdict.username and not verdict.stale:
-            self._rate_limiter.failed(source, now)
+            self._rate_limiter.record_failure(source, now)
         return Refusal(401, self._digest.challenge(request, now, verdict.stale, source))
 
 
-def _by_browser(flow: Flow) -> bool:
+def _over_websocket(flow: Flow) -> bool:
     return flow.transport in ("WS", "WSS")

@@ -1,9 +1,8 @@
-"""How much of a stranger's noise is listened to: token buckets per source address.
+"""Rate limits for unknown sources: token buckets per source address.
 
-Scanners try thousands of numbers and passwords from one address, and floods come from addresses
-that are made up. A source is an IPv4 address or an IPv6 /64, the least that one customer gets
-(RFC 6177). Looking at one message costs the same however many sources there are, and what is
-remembered of them is bounded.
+Scanners try thousands of numbers and passwords from one address, and floods come from forged
+addresses. A source is an IPv4 address or an IPv6 /64, the smallest allocation to one customer (RFC
+6177). The cost of a check does not depend on the number of sources, and memory is bounded.
 """
 
 from collections import OrderedDict
@@ -17,39 +16,39 @@ from offhook.telephony.sip.bounded import remember
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
 
 BURST_S = 3.0
-"""s of its rate that a source may use at once: a PBX that has been restarted, a phone that sets up
-all its lines."""
+"""Seconds of its rate that a source may use in one burst: a restarted PBX, a phone registering all
+its lines."""
 ANSWERS_PER_SECOND = 1.0
-"""Refusals to a source that is over its rate. With more, whoever forges the source address would
-have us send to it."""
-FAILURES = 10
-"""Wrong passwords that a source may send in a row..."""
-FAILURE_S = 30.0
-"""...and s after which one of them is forgotten."""
+"""Refusals sent to a source over its rate. More would let a forged source address direct our
+responses at a victim."""
+MAX_FAILURES = 10
+"""Wrong passwords a source may send in a row..."""
+FAILURE_DECAY_S = 30.0
+"""...and seconds after which one of them is forgotten."""
 PENALTY_S = 300.0
-"""s in which a source with more is not heard at all."""
+"""Seconds for which a source with more failures is ignored."""
 MAX_SOURCES = 16_384
-"""Sources with buckets; the one heard of longest ago is forgotten beyond that, which gives it full
-buckets again. About 4 MB."""
+"""Sources with buckets, about 4 MB; beyond that the least recently seen one is forgotten, which
+refills its buckets."""
 MAX_OFFENDERS = 4_096
-"""Sources with wrong passwords to their name. They are kept apart, so that a flood of made-up
-addresses does not wash them out."""
+"""Sources with authentication failures, kept apart so that a flood of forged addresses cannot evict
+them."""
 
 RequestKind = Literal["request", "invite"]
-"""An "invite" is one that brings no proof of who sends it; everything else is a "request"."""
+""""invite" for an INVITE without credentials; "request" for everything else."""
 
 
 class Verdict(Enum):
     PASS = auto()
     LIMIT = auto()
-    """Too many: refuse, with 503."""
+    """Over the limit: refuse with 503."""
     DROP = auto()
-    """Do not answer."""
+    """Send no response."""
 
 
 @dataclass(slots=True)
 class _Source:
-    """Tokens left in its buckets at time `at`."""
+    """A source's tokens at time `at`."""
 
     at: float
     requests: float
@@ -67,7 +66,7 @@ class _Offender:
 
 
 class RateLimiter:
-    """Judges every message before anything is done for it. Trunks' addresses are never limited."""
+    """Checks every message before any other processing. Trunks' addresses are never limited."""
 
     def __init__(self, settings: SipSettings) -> None:
         self._trusted: frozenset[str] = frozenset()
@@ -76,24 +75,24 @@ class RateLimiter:
         self._set(settings)
 
     def use(self, settings: SipSettings) -> None:
-        """Other rates and trunks; buckets are full again."""
+        """Apply other rates and trunks; all buckets are refilled."""
         self._set(settings)
         self._sources.clear()
 
     def _set(self, settings: SipSettings) -> None:
         self._requests_per_second = settings.requests_per_second
         self._invites_per_second = settings.invites_per_second
-        # a rate under one a BURST_S must still let one through
+        # a rate under one per BURST_S must still let one through
         self._requests = max(1.0, settings.requests_per_second * BURST_S)
         self._invites = max(1.0, settings.invites_per_second * BURST_S)
         self._networks = [network for trunk in settings.trunks for network in trunk.networks]
 
     def trust(self, addresses: Iterable[str]) -> None:
-        """The addresses that the trunks' servers have now: these are not limited either."""
+        """Set the current addresses of the trunks' servers, which are not limited either."""
         self._trusted = frozenset(addresses)
 
     def check(self, source: str, kind: RequestKind, now: float) -> Verdict:
-        """Counts one request of `source`, a numeric address, and says what to do with it."""
+        """Count one request from `source`, a numeric address. Returns how to treat it."""
         key = _key(source)
         if source in self._trusted or key in self._trusted:
             return Verdict.PASS
@@ -107,27 +106,27 @@ class RateLimiter:
             remember(self._sources, key, entry, MAX_SOURCES)
         else:
             self._sources.move_to_end(key)
-        return Verdict.PASS if entry.trusted else self._take(entry, kind, now)
+        return Verdict.PASS if entry.trusted else self._consume(entry, kind, now)
 
-    def failed(self, source: str, now: float) -> None:
-        """`source` gave a wrong password. Not for stale nonces, not for missing credentials."""
+    def record_failure(self, source: str, now: float) -> None:
+        """Count a wrong password from `source`; not for stale nonces or missing credentials."""
         key = _key(source)
         offender = self._offenders.get(key)
         if offender is None:
             offender = _Offender(now)
-        forgotten = (now - offender.at) / FAILURE_S
+        forgotten = (now - offender.at) / FAILURE_DECAY_S
         offender.failures = max(0.0, offender.failures - forgotten) + 1
         offender.at = now
-        if offender.failures > FAILURES:
+        if offender.failures > MAX_FAILURES:
             offender.until = now + PENALTY_S
             offender.failures = 0.0
         remember(self._offenders, key, offender, MAX_OFFENDERS)
 
     def __len__(self) -> int:
-        """Sources remembered."""
+        """Number of sources remembered."""
         return len(self._sources) + len(self._offenders)
 
-    def _take(self, entry: _Source, kind: RequestKind, now: float) -> Verdict:
+    def _consume(self, entry: _Source, kind: RequestKind, now: float) -> Verdict:
         passed = now - entry.at
         entry.at = now
         entry.requests = min(self._requests, entry.requests + passed * self._requests_per_second)
@@ -151,7 +150,7 @@ class RateLimiter:
 
 
 def _key(source: str) -> str:
-    """The address, an IPv6 one cut to its /64; what is no address stands for itself."""
+    """The address, with IPv6 reduced to its /64; anything that is not an address is its own key."""
     if ":" not in source:
         return source
     address = read_address(source)

@@ -1,7 +1,7 @@
-"""Challenges and credentials of digest authentication: their text and their arithmetic.
+"""Challenges and credentials of digest authentication: parsing, formatting and hashing.
 
-RFC 2617, RFC 7616 and, for what SIP takes of it, RFC 8760. A hand-written scanner reads them: they
-come from anybody, before anything is known about him.
+RFC 2617, RFC 7616 and the parts of RFC 8760 that apply to SIP. The parser is written by hand and
+linear: the input comes from anybody, before authentication.
 """
 
 import hashlib
@@ -13,10 +13,10 @@ from functools import partial
 from offhook.telephony.sip.messages.grammar import SipError, end_of_quoted, is_token, quote, unquote
 
 MAX_PARAMETERS = 32
-"""Of a challenge or of credentials; RFC 7616 knows 13."""
+"""Limit of parameters in a challenge or credentials; RFC 7616 defines 13."""
 
 _HASHES: Mapping[str, Callable[[bytes], "hashlib._Hash"]] = {
-    # a FIPS build of OpenSSL knows no MD5 for security, and this is not the place to argue
+    # a FIPS build of OpenSSL has no MD5 for security purposes
     "md5": partial(hashlib.md5, usedforsecurity=False),
     "sha-256": hashlib.sha256,
 }
@@ -25,10 +25,10 @@ _CONTROLS = frozenset(map(chr, (*range(9), *range(10, 32), 127)))
 
 
 def parse_parameters(value: str) -> tuple[str, dict[str, str]]:
-    """Scheme and parameters of a challenge or of credentials, in time linear in their length.
+    """Return scheme and parameters of a challenge or credentials, in linear time.
 
-    Names are in lower case, values without their quotes. SipError when it is neither, or when a
-    parameter comes twice (RFC 3261 §20.7).
+    Names are in lower case, values unquoted. Raises SipError if it is malformed or a parameter is
+    repeated (RFC 3261 §20.7).
     """
     if not _CONTROLS.isdisjoint(value):
         raise SipError("control characters in a challenge or credentials")
@@ -45,7 +45,7 @@ def parse_parameters(value: str) -> tuple[str, dict[str, str]]:
         if len(parameters) == MAX_PARAMETERS:
             raise SipError(f"a challenge or credentials with more than {MAX_PARAMETERS} parameters")
         if name in parameters:
-            raise SipError(f"{name} stands twice in a challenge or credentials")
+            raise SipError(f"{name} is repeated in a challenge or credentials")
         at = _skip(rest, equals + 1)
         if rest.startswith('"', at):
             end = end_of_quoted(rest, at)
@@ -70,19 +70,20 @@ def _skip(text: str, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What a (WWW|Proxy)-Authenticate header asks for (RFC 7616 §3.3)."""
+    """A challenge from a (WWW|Proxy)-Authenticate header (RFC 7616 §3.3)."""
 
     realm: str
     nonce: str
     algorithm: str = ""
-    """As the server spells it; "" when it names none, which means MD5."""
+    """As the server spells it; "" if none is given, which means MD5."""
     qop: tuple[str, ...] = ()
     opaque: str | None = None
     stale: bool = False
 
     @classmethod
     def parse(cls, value: str) -> "Challenge":
-        """SipError when it is no Digest challenge, or has no realm or nonce."""
+        """Parse a header value. Raises SipError unless it is a Digest challenge with realm and
+        nonce."""
         scheme, parameters = parse_parameters(value)
         if scheme.lower() != "digest":
             raise SipError("a challenge of another scheme than Digest")
@@ -99,12 +100,12 @@ class Challenge:
 
     @property
     def answerable(self) -> bool:
-        """We know its algorithm and one of its qualities of protection."""
+        """Whether we support its algorithm and one of its qop values."""
         return _known(self.algorithm) and (not self.qop or bool(self._chosen_qop()))
 
     @property
     def strength(self) -> int:
-        """Of two answerable challenges, the one with more is the better."""
+        """Strength of its algorithm, to choose between answerable challenges; higher is better."""
         return _STRENGTH[self.algorithm.lower() or "md5"]
 
     def _chosen_qop(self) -> str:
@@ -113,7 +114,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What an Authorization header claims (RFC 7616 §3.4)."""
+    """Credentials from an Authorization header (RFC 7616 §3.4)."""
 
     username: str
     realm: str
@@ -127,7 +128,8 @@ class Credentials:
 
     @classmethod
     def parse(cls, value: str) -> "Credentials":
-        """SipError when it is not Digest, or lacks what every response has."""
+        """Parse a header value. Raises SipError if it is not Digest or lacks a required
+        parameter."""
         scheme, parameters = parse_parameters(value)
         if scheme.lower() != "digest":
             raise SipError("credentials of another scheme than Digest")
@@ -149,10 +151,10 @@ def answer(
     nonce_count: int = 1,
     cnonce: str | None = None,
 ) -> str:
-    """The value of the Authorization header that answers `challenge` (RFC 7616 §3.4).
+    """Return the Authorization header value that answers `challenge` (RFC 7616 §3.4).
 
-    `cnonce` is made up when None. With a -sess algorithm it must stay the same as long as the
-    nonce does. SipError when the challenge is not answerable.
+    `cnonce` is random if None; with a -sess algorithm it must stay the same as long as the nonce
+    does. Raises SipError if the challenge is not answerable.
     """
     if not challenge.answerable:
         raise SipError(f"cannot answer {challenge.algorithm or 'MD5'} with qop {challenge.qop}")
@@ -190,7 +192,7 @@ def _is_session(algorithm: str) -> bool:
 
 
 def _hash(algorithm: str, *parts: str | bytes) -> str:
-    """Hex digest of the parts with colons between."""
+    """Hex digest of the parts, joined by colons."""
     data = b":".join(
         part if isinstance(part, bytes) else part.encode("utf-8", "surrogateescape")
         for part in parts
@@ -214,12 +216,12 @@ def _response(
 ) -> str:
     if qop:
         return _hash(algorithm, a1, nonce, count, cnonce, qop, a2)
-    return _hash(algorithm, a1, nonce, a2)  # RFC 2069, for servers that know no qop
+    return _hash(algorithm, a1, nonce, a2)  # RFC 2069, for servers without qop
 
 
 def expected_response(credentials: Credentials, method: str, password: str) -> str:
-    """The response that these credentials must have, of qop auth or none, of an algorithm we
-    know (RFC 7616 §3.4.1)."""
+    """Return the correct response for these credentials, with qop auth or none and a supported
+    algorithm (RFC 7616 §3.4.1)."""
     algorithm, nonce, cnonce = credentials.algorithm, credentials.nonce, credentials.cnonce
     a1 = _a1(algorithm, credentials.username, credentials.realm, password, nonce, cnonce)
     a2 = _a2(algorithm, method, credentials.uri, "", b"")

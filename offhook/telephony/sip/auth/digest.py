@@ -1,9 +1,8 @@
-"""Digest authentication, both sides: RFC 3261 §22, with the algorithms of RFC 8760.
+"""Digest authentication, client and server: RFC 3261 §22, with the algorithms of RFC 8760.
 
-The client answers whatever challenges a response carries and remembers them, so that the next
-request brings its credentials along. The server keeps nothing per nonce it hands out: a nonce says
-itself when it was made and that it is ours. Only what was used with a right password is kept, so
-that nobody can use it twice.
+The client answers the challenges in a response and remembers them, so that the next request carries
+credentials at once. The server keeps no state for nonces it issues: a nonce carries its creation
+time and a signature. Only nonces used with a right password are stored, to prevent replay.
 """
 
 import hmac
@@ -22,23 +21,23 @@ from offhook.telephony.sip.messages.headers import CSeq
 from offhook.telephony.sip.messages.message import Request, Response
 
 MAX_ROUNDS = 3
-"""Answers to challenges for one request; a far end that asks for more is not going to agree."""
+"""Challenges answered for one request; a server that sends more will not accept."""
 MAX_REALMS = 8
-"""Realms a client remembers a nonce of; the one heard of longest ago is forgotten beyond that."""
+"""Realms whose nonces a client remembers; the least recently seen is forgotten beyond that."""
 MAX_CHAINS = 64
-"""Requests of a client that may be waiting for the verdict on their credentials at once."""
+"""Requests of a client that may await the result of their credentials at once."""
 MAX_NONCES = 4096
-"""Nonces in use that a server remembers; beyond that the oldest one, and all older, are stale."""
+"""Nonces in use that a server remembers; beyond that the oldest, and all as old, become stale."""
 NONCE_COUNT_WINDOW = 64
-"""How far behind the highest one a nonce count may come and still be told from a repeated one:
-requests of one client overtake one another on UDP."""
+"""How far a nonce count may lag behind the highest and still be recognized as unused: requests may
+be reordered over UDP."""
 
 _HEX = frozenset("0123456789abcdef")
 _PAIRS = (("WWW-Authenticate", "Authorization"), ("Proxy-Authenticate", "Proxy-Authorization"))
 
 
 class _Realm(NamedTuple):
-    """One protection space: the header that carries its credentials, and its realm."""
+    """A protection space: the header that carries its credentials, and its realm."""
 
     header: str
     realm: str
@@ -53,16 +52,16 @@ class _Nonce:
 
 @dataclass(slots=True)
 class _Chain:
-    """What has been answered on behalf of one request."""
+    """The challenges answered on behalf of one request."""
 
     rounds: int = 0
     answered: set[_Realm] = field(default_factory=set)
 
 
 class DigestClient:
-    """Answers the challenges of one far end. `realm`: the only one that gets the password; "" any.
+    """Answers the challenges of one far end. The password is only sent for `realm`; "" means any.
 
-    One client serves one registration or one call; it holds the nonces, not the requests.
+    One client serves one registration or one call; it stores nonces, not requests.
     """
 
     def __init__(self, username: str, password: str, realm: str = "") -> None:
@@ -73,11 +72,11 @@ class DigestClient:
         self._chains: OrderedDict[tuple[str, int, str], _Chain] = OrderedDict()
 
     def authorize(self, response: Response, request: Request) -> Request | None:
-        """`request` once more, with the answer to the challenges of its 401 or 407 `response`.
+        """Return `request` with credentials for the challenges of its 401 or 407 `response`.
 
-        CSeq counts up and Via is gone (RFC 3261 §22.2). None: asking again is no use. The
-        credentials just given were refused although their nonce was not stale, no challenge is
-        of a realm and an algorithm we know, or there were MAX_ROUNDS of them.
+        CSeq is incremented and Via removed (RFC 3261 §22.2). Returns None if retrying is pointless:
+        the credentials were just refused with a nonce that is not stale, no challenge has a realm
+        and algorithm we can use, or MAX_ROUNDS is reached.
         """
         cseq = request.cseq
         chain = self._chains.pop((request.call_id, cseq.number, request.method), _Chain())
@@ -94,16 +93,16 @@ class DigestClient:
         again = Request(request.method, request.uri, request.headers.copy(), request.body)
         again.headers.remove("Via")
         again.headers.set("CSeq", str(CSeq(cseq.number + 1, cseq.method)))
-        self._put(again, _realms_of(request) | challenges.keys())
+        self._add_credentials(again, _realms_of(request) | challenges.keys())
         remember(self._chains, (again.call_id, cseq.number + 1, again.method), chain, MAX_CHAINS)
         return again
 
     def preempt(self, request: Request) -> None:
-        """Puts credentials for every realm heard of on a new request (RFC 3261 §22.2)."""
-        self._put(request, set(self._nonces))
+        """Add credentials for every known realm to a new request (RFC 3261 §22.2)."""
+        self._add_credentials(request, set(self._nonces))
 
     def _challenges(self, response: Response) -> dict[_Realm, Challenge]:
-        """The strongest answerable challenge of each realm that may have the password."""
+        """The strongest answerable challenge of each realm that may receive the password."""
         best: dict[_Realm, Challenge] = {}
         for asking, giving in _PAIRS:
             for value in response.headers.all(asking):
@@ -118,7 +117,7 @@ class DigestClient:
                     best[realm] = challenge
         return best
 
-    def _put(self, request: Request, realms: set[_Realm]) -> None:
+    def _add_credentials(self, request: Request, realms: set[_Realm]) -> None:
         for _, giving in _PAIRS:
             request.headers.remove(giving)
         for realm, nonce in self._nonces.items():
@@ -139,7 +138,7 @@ class DigestClient:
 
 
 def _realms_of(request: Request) -> set[_Realm]:
-    """The realms whose credentials are on a request; we wrote them, so they can be read."""
+    """The realms whose credentials are on a request, which we wrote ourselves."""
     return {
         _Realm(giving, Credentials.parse(value).realm)
         for _, giving in _PAIRS
@@ -149,24 +148,24 @@ def _realms_of(request: Request) -> set[_Realm]:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a request's credentials are good."""
+    """The result of checking a request's credentials."""
 
     ok: bool
     username: str = ""
-    """The user proved when ok, else the one claimed; "" when there were no credentials."""
+    """The authenticated user if ok, else the one claimed; "" without credentials."""
     stale: bool = False
-    """The nonce is too old, used already, or not from us: the challenge that follows says so, and
-    the client answers without asking anybody."""
+    """The nonce is expired, already used, or not ours: the next challenge says so, and the client
+    retries without asking the user."""
 
 
 class DigestServer:
-    """Challenges requests and checks the answers (RFC 3261 §22.1, RFC 8760 §2.3).
+    """Challenges requests and checks the credentials (RFC 3261 §22.1, RFC 8760 §2.3).
 
-    A nonce is the time it was made, some random bytes and an HMAC over both and the address it was
-    given to, with a key that lives as long as the process. `algorithms` are offered in this order,
-    each in a header of its own, which RFC 8760 §2.4 bids clients to choose from. But JsSIP and sipp
-    look at the first one only and know MD5 alone, and baresip 1.0 fails when SHA-256 stands
-    anywhere: so that is not offered unless it is asked for.
+    A nonce consists of its creation time, random bytes, and an HMAC over both and the address it
+    was given to, with a key that lives as long as the process. `algorithms` are offered in this
+    order, each in its own header, from which clients should choose (RFC 8760 §2.4). But JsSIP and
+    sipp read only the first and support only MD5, and baresip 1.0 fails if SHA-256 is present at
+    all: so SHA-256 is offered only on request.
     """
 
     def __init__(
@@ -179,15 +178,15 @@ class DigestServer:
         self._algorithms = tuple(algorithms)
         self._nonce_s = nonce_s
         self._key = secrets.token_bytes(32)
-        self._nobodys_password = secrets.token_hex(16)
-        self._used: OrderedDict[str, _Used] = OrderedDict()
-        self._stale_until = 0  # nonces made at or before this time, in ms, are stale
+        self._dummy_password = secrets.token_hex(16)
+        self._used: OrderedDict[str, _NonceUse] = OrderedDict()
+        self._stale_until = 0  # nonces created at or before this time, in ms, are stale
 
     def challenge(
         self, request: Request, now: float, stale: bool = False, source: str = ""
     ) -> list[tuple[str, str]]:
-        """Headers for a 401 to `request`, which came from the address `source`; `stale` as the
-        verdict on it says."""
+        """Return the headers of a 401 to `request`, which came from the address `source`; pass
+        `stale` from the verdict on it."""
         nonce = self._make_nonce(source, now)
         return [
             (
@@ -205,14 +204,14 @@ class DigestServer:
         now: float,
         source: str = "",
     ) -> Verdict:
-        """Judges the credentials for our realm of a request from the address `source`. A user
-        without a password never gets in.
+        """Check a request's credentials for our realm; `source` is the address it came from. A user
+        without a password is never accepted.
 
-        Of a nonce that was not given to that address nothing is said of the password: else
-        passwords could be guessed with it in the name of others (RFC 7616 §3.3 allows that).
+        For a nonce issued to another address nothing is revealed about the password: otherwise it
+        could be used to guess passwords in somebody else's name (RFC 7616 §3.3 allows this).
 
-        The uri of the credentials is not compared with the Request-URI: proxies on the way
-        rewrite that (RFC 3261 §22.4), and nothing is signed that could be used a second time.
+        The uri of the credentials is not compared with the Request-URI: proxies rewrite the latter
+        (RFC 3261 §22.4), and credentials cannot be reused anyway.
         """
         credentials = self._credentials(request)
         if credentials is None:
@@ -220,11 +219,9 @@ class DigestServer:
         made = self._made_at(credentials.nonce, source)
         if made is None:
             return Verdict(False, credentials.username, stale=True)
-        # An unknown user costs what a wrong password costs, so that the time tells nothing.
+        # An unknown user costs as much as a wrong password, so that timing reveals nothing.
         password = password_of(credentials.username)
-        expected = expected_response(
-            credentials, request.method, password or self._nobodys_password
-        )
+        expected = expected_response(credentials, request.method, password or self._dummy_password)
         given = credentials.response.lower().encode("utf-8", "surrogateescape")
         right = hmac.compare_digest(expected.encode(), given)
         if not (right and password):
@@ -232,13 +229,14 @@ class DigestServer:
         fresh = self._use(credentials, made, now)
         return Verdict(fresh, credentials.username, stale=not fresh)
 
-    def claimed(self, request: Request) -> str:
-        """The user named by the credentials that `check` looks at, and by no others; "" without."""
+    def claimed_username(self, request: Request) -> str:
+        """Return the user named by the credentials that `check` examines; "" without
+        credentials."""
         credentials = self._credentials(request)
         return "" if credentials is None else credentials.username
 
     def _credentials(self, request: Request) -> Credentials | None:
-        """The first that are for us."""
+        """The first credentials for our realm."""
         offered = {algorithm.lower() for algorithm in self._algorithms}
         for value in request.headers.all("Authorization"):
             try:
@@ -261,7 +259,8 @@ class DigestServer:
         return hmac.digest(self._key, made + f"{source} {self._realm}".encode(), "sha256")[:16]
 
     def _made_at(self, nonce: str, source: str) -> int | None:
-        """ms of our clock when we made the nonce for `source`; None when we did not."""
+        """Creation time of the nonce in ms of our clock; None if we did not issue it to
+        `source`."""
         try:
             data = urlsafe_b64decode(nonce)
         except (Base64Error, ValueError):
@@ -273,22 +272,23 @@ class DigestServer:
         return int.from_bytes(data[:8], "big")
 
     def _use(self, credentials: Credentials, made: int, now: float) -> bool:
-        """Marks this nonce and nonce count as used; False when they may not be used (any more)."""
+        """Mark the nonce and nonce count as used. Returns False if they may not be used (any
+        more)."""
         if made <= self._stale_until:
             return False
         if now * 1000 - made > self._nonce_s * 1000:
             return False
-        # without qop there is no count: such a nonce is good for one request
+        # without qop there is no count: such a nonce is valid for one request
         count = _count_of(credentials) if credentials.qop else 1
         used = self._used.get(credentials.nonce)
         if used is None:
-            used = self._used[credentials.nonce] = _Used(made)
-            self._forget(now)
+            used = self._used[credentials.nonce] = _NonceUse(made)
+            self._expire(now)
         return used.mark(count)
 
-    def _forget(self, now: float) -> None:
-        """Drops nonces too old to be used. Beyond MAX_NONCES live ones go too, and with them every
-        nonce as old, lest one that was forgotten be taken for unused."""
+    def _expire(self, now: float) -> None:
+        """Drop expired nonces. Beyond MAX_NONCES valid ones go too, and all as old become stale,
+        lest a forgotten one pass as unused."""
         while self._used:
             oldest = next(iter(self._used.values()))
             old = now * 1000 - oldest.made > self._nonce_s * 1000
@@ -300,16 +300,16 @@ class DigestServer:
 
 
 @dataclass(slots=True)
-class _Used:
-    """Which counts of one nonce have come."""
+class _NonceUse:
+    """The nonce counts used with one nonce."""
 
     made: int
     highest: int = 0
     seen: int = 0
-    """Bit n: highest - n has come."""
+    """Bit n: highest - n has been used."""
 
     def mark(self, count: int) -> bool:
-        """False when `count` has come before, or is too far back to tell."""
+        """Mark `count` as used. Returns False if it was used before or is too far back to tell."""
         if count > self.highest:
             ahead = min(count - self.highest, NONCE_COUNT_WINDOW)
             self.seen = (self.seen << ahead | 1) & ((1 << NONCE_COUNT_WINDOW) - 1)
@@ -323,7 +323,7 @@ class _Used:
 
 
 def _count_of(credentials: Credentials) -> int:
-    """The nonce count; 0, which is never good, when it is none."""
+    """The nonce count; 0, which is never valid, if it is malformed."""
     text = credentials.nonce_count
     if len(text) > 8 or not set(text.lower()) <= _HEX:
         return 0

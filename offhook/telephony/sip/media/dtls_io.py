@@ -1,8 +1,7 @@
-"""DTLS-SRTP on the socket of the media (RFC 5763, RFC 5764): the keys come from a handshake, and
-SDP's fingerprints say whose it must be. OpenSSL does the handshake, in memory.
+"""DTLS-SRTP on the media socket (RFC 5763, RFC 5764): keys come from a handshake, authenticated by
+the fingerprints in SDP. OpenSSL does the handshake, in memory.
 
-The certificate is our own, made anew by each process: the fingerprint in SDP is all that vouches
-for it.
+The certificate is self-signed and made anew by each process; the fingerprint in SDP vouches for it.
 """
 
 import asyncio
@@ -23,46 +22,46 @@ from offhook.telephony.sip.media.latch import Address
 from offhook.telephony.sip.media.srtp import SdesSrtp
 
 MTU_BYTES = 1200
-"""Of a datagram we send: fits in what tunnels leave of 1280 bytes."""
-HELLO_AGAIN_S = (0.1, 0.3, 0.7)
-"""When the first ClientHello is sent again, while OpenSSL waits for its first second (RFC 6347
-§4.2.4.1). It goes out with our answer, and often the far end listens a moment later."""
+"""Size of a datagram we send: fits a 1280-byte MTU minus tunnel overhead."""
+HELLO_RETRANSMIT_S = (0.1, 0.3, 0.7)
+"""When the first ClientHello is retransmitted before OpenSSL's first timeout of 1 s (RFC 6347
+§4.2.4.1). It is sent with our answer, often a moment before the far end listens."""
 TIMEOUTS = 5
-"""OpenSSL's waits of 1, 2, 4, 8 and 16 s without an answer, after which the handshake failed:
-31 s, as long as SIP waits."""
-SLOW_S = 4.0
-"""After which it is said that a handshake is not through: nobody hears anything meanwhile."""
-STRANGERS = 4
-"""Sources that SDP did not name which may be in the middle of a handshake."""
+"""OpenSSL's timeouts of 1, 2, 4, 8 and 16 s, after which the handshake has failed: 31 s, as long as
+SIP waits."""
+SLOW_HANDSHAKE_S = 4.0
+"""Time after which an incomplete handshake is reported: nothing is audible meanwhile."""
+MAX_UNKNOWN_SOURCES = 4
+"""Sources not named in SDP that may have a handshake in progress."""
 CERTIFICATE_DAYS = 365
 HANDSHAKE = b"\x16"
-"""Content type of the record that a first flight begins with."""
+"""Content type of the record that starts a first flight."""
 RECORD_HEADER_BYTES = 13
 SERVER_HELLO, HELLO_VERIFY_REQUEST = 2, 3
-"""Messages of a handshake (RFC 6347 §4.3.2)."""
+"""Handshake message types (RFC 6347 §4.3.2)."""
 WRITTEN_BYTES = 16_384
-"""Taken from OpenSSL at a time."""
+"""Bytes read from OpenSSL at a time."""
 CONTENT_TYPES = range(20, 24)
-"""Of DTLS 1.2 records: change of cipher, alert, handshake, application data."""
+"""DTLS 1.2 record types: change of cipher, alert, handshake, application data."""
 DTLS_1_2 = 0xFEFD
 CIPHERS = (
     b"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:"
     b"ECDHE-ECDSA-AES128-SHA:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384:"
     b"ECDHE-RSA-CHACHA20-POLY1305:ECDHE-RSA-AES128-SHA"
 )
-"""Forward secret only; RSA for far ends whose certificate is of that kind."""
+"""Forward secrecy only; RSA for far ends with an RSA certificate."""
 HASHES = {"sha-512": "sha512", "sha-384": "sha384", "sha-256": "sha256", "sha-1": "sha1"}
-"""Hashes of fingerprints (RFC 8122 §5), the strongest first, with OpenSSL's names."""
+"""Fingerprint hashes (RFC 8122 §5), the strongest first, with OpenSSL's names."""
 
 _PROFILES = {
     b"SRTP_AEAD_AES_128_GCM": ("AEAD_AES_128_GCM", 16, 12),
     b"SRTP_AES128_CM_SHA1_80": ("AES_CM_128_HMAC_SHA1_80", 16, 14),
 }
-"""Of use_srtp, preferred first: the suite, bytes of key and of salt (RFC 5764 §4.1.2, RFC 7714
+"""use_srtp profiles, preferred first: suite, bytes of key and of salt (RFC 5764 §4.1.2, RFC 7714
 §14.2)."""
 
 Fingerprints = Sequence[tuple[str, str]]
-"""(hash, hexadecimal digits with or without colons)."""
+"""(hash, hex digits with or without colons)."""
 
 
 @cache
@@ -84,7 +83,7 @@ def _certificate() -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
 
 
 def local_fingerprint() -> str:
-    """Of this process's certificate, as it stands in `a=fingerprint`: "sha-256 AB:CD:…"."""
+    """Return the value of our `a=fingerprint`: "sha-256 AB:CD:…", of this process's certificate."""
     digest = _certificate()[1].fingerprint(hashes.SHA256())
     return "sha-256 " + digest.hex(":").upper()
 
@@ -95,7 +94,7 @@ def _context() -> SSL.Context:
     context = SSL.Context(SSL.DTLS_METHOD)
     context.set_min_proto_version(DTLS_1_2)
     context.set_options(SSL.OP_NO_TICKET | SSL.OP_NO_QUERY_MTU | SSL.OP_NO_RENEGOTIATION)
-    # Any certificate passes here: it is checked against SDP when the handshake is through.
+    # Accept any certificate: its fingerprint is checked against SDP after the handshake.
     context.set_verify(
         SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, lambda *chain_is_of_no_matter: True
     )
@@ -107,8 +106,8 @@ def _context() -> SSL.Context:
 
 
 class DtlsSrtp:
-    """One DTLS association, from the first flight to the keys and for as long as the far end may
-    repeat its last flight. Calls `on_keys` or `on_failed` once."""
+    """One DTLS association, from the first flight to the keys, and as long as the far end may
+    retransmit its last flight. Calls `on_keys` or `on_failed` once."""
 
     def __init__(
         self,
@@ -118,21 +117,21 @@ class DtlsSrtp:
         on_keys: Callable[[SdesSrtp], None],
         on_failed: Callable[[str], None],
     ) -> None:
-        """`fingerprints` are the far end's; `send` takes each datagram. A client begins at once
-        (RFC 5763 §5: the active side); its first datagram is sent before this returns."""
+        """`fingerprints` are the far end's; `send` is called with each datagram. A client (the
+        active side, RFC 5763 §5) sends its first datagram before this returns."""
         self._role = role
         self._fingerprints = fingerprints
         self._send = send
         self._on_keys = on_keys
         self._on_failed = on_failed
         self._done = False
-        """There are keys, or there will be none."""
+        """The handshake has succeeded or failed."""
         self._closed = False
         self._timeouts = 0
         self._timer: asyncio.TimerHandle | None = None
         self._hellos: list[asyncio.TimerHandle] = []
         self._first: list[bytes] = []
-        """What a client began with, until something comes back."""
+        """A client's first flight, until there is a response."""
         self._connection = SSL.Connection(_context(), None)
         self._connection.set_ciphertext_mtu(MTU_BYTES)
         if role == "server":
@@ -148,31 +147,31 @@ class DtlsSrtp:
         self._first = list(self._datagrams())
         for datagram in self._first:
             self._send(datagram)
-            for seconds in HELLO_AGAIN_S:
+            for seconds in HELLO_RETRANSMIT_S:
                 self._hellos.append(loop.call_later(seconds, self._send, datagram))
         self._set_timer()
 
-    def begin_again(self) -> None:
-        """A client's first flight, as long as nothing has come back."""
+    def retransmit_hello(self) -> None:
+        """Retransmit a client's first flight, unless there was a response."""
         for datagram in self._first:
             self._send(datagram)
 
     def receive(self, data: bytes) -> None:
-        """Take a datagram that is not RTP (RFC 7983 §7). What is not whole DTLS records is
-        dropped: OpenSSL would wait for the rest of a record cut off."""
+        """Process a datagram that is not RTP (RFC 7983 §7). Incomplete DTLS records are dropped:
+        OpenSSL would wait for the rest."""
         if self._closed or not _is_whole(data):
             return
         self._stop_hellos()
         self._connection.bio_write(data)
         if self._done:
             with contextlib.suppress(SSL.Error):
-                self._connection.recv(len(data))  # answers a repeated last flight
+                self._connection.recv(len(data))  # answers a retransmitted last flight
             self._flush()
         else:
             self._handshake()
 
     def close(self) -> None:
-        """No callback comes from now on and nothing is sent: the call ends by SIP."""
+        """Stop sending and calling back: SIP ends the call."""
         self._closed = True
         self._settle()
 
@@ -198,18 +197,18 @@ class DtlsSrtp:
 
     def _finish(self) -> None:
         if not self._is_expected():
-            self._fail("the far end's certificate is not the one whose fingerprint its SDP gave")
+            self._fail("the far end's certificate does not match its fingerprint in SDP")
             return
         profile = self._connection.get_selected_srtp_profile()
         if profile not in _PROFILES:
-            self._fail("the DTLS handshake agreed on no SRTP profile")
+            self._fail("the DTLS handshake negotiated no SRTP profile")
             return
         self._settle()
         self._on_keys(self._keys(*_PROFILES[profile]))
 
     def _is_expected(self) -> bool:
-        """Whether the certificate has one of the fingerprints of the strongest hash we know of
-        those in SDP (RFC 8122 §5)."""
+        """Whether the certificate matches a fingerprint of the strongest known hash in SDP (RFC
+        8122 §5)."""
         certificate = self._connection.get_peer_certificate()
         if certificate is None:
             return False
@@ -224,7 +223,8 @@ class DtlsSrtp:
         return False
 
     def _keys(self, suite: str, key: int, salt: int) -> SdesSrtp:
-        """RFC 5764 §4.2: the client's key, the server's, the client's salt, the server's."""
+        """Derive the keys: client's key, server's key, client's salt, server's salt (RFC 5764
+        §4.2)."""
         material = self._connection.export_keying_material(b"EXTRACTOR-dtls_srtp", 2 * (key + salt))
         salts = material[2 * key :]
         client = material[:key] + salts[:salt]
@@ -244,7 +244,7 @@ class DtlsSrtp:
             self._send(datagram)
 
     def _datagrams(self) -> Iterator[bytes]:
-        """What OpenSSL has written, whole records to a datagram (RFC 6347 §4.1.1)."""
+        """Split what OpenSSL has written into datagrams of whole records (RFC 6347 §4.1.1)."""
         written = b""
         with contextlib.suppress(SSL.WantReadError):
             while True:
@@ -267,7 +267,7 @@ class DtlsSrtp:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._timed_out)
 
     def _timed_out(self) -> None:
-        """Repeat the last flight (RFC 6347 §4.2.4)."""
+        """Retransmit the last flight (RFC 6347 §4.2.4)."""
         self._timer = None
         if self._timeouts >= TIMEOUTS:
             self._fail("the far end did not answer the DTLS handshake")
@@ -293,12 +293,13 @@ class DtlsSrtp:
 
 
 class Handshakes:
-    """The handshakes of one port. The fingerprint tells who is the far end: behind a NAT, or on a
-    machine of several addresses, it is elsewhere than its SDP says.
+    """The DTLS handshakes of one port. The far end is identified by its fingerprint: behind a NAT,
+    or on a multihomed host, its packets come from another address than its SDP says.
 
-    A server has an association with the address in SDP and, while none is through, with the few
-    others who begin one. A client has a single one, which its far end would not know again under
-    another first flight: it goes to where the far end's packets come from, until it is answered.
+    A server has an association with the address in SDP and, until one completes, with a few other
+    sources that start one. A client has exactly one, which the far end would not recognize after a
+    new first flight: it is redirected to where the far end's packets come from, until it is
+    answered.
     """
 
     def __init__(
@@ -310,8 +311,8 @@ class Handshakes:
         on_failed: Callable[[str], None],
         on_slow: Callable[[str], None],
     ) -> None:
-        """`on_keys` tells the keys and who has them; `on_failed`, why the far end gets none;
-        `on_slow`, after SLOW_S, what is being waited for."""
+        """`on_keys` receives the keys and the address they belong to; `on_failed` why the handshake
+        failed; `on_slow`, after SLOW_S, what is being waited for."""
         self._security = security
         self._expected = expected
         self._send = send
@@ -319,38 +320,39 @@ class Handshakes:
         self._on_failed = on_failed
         self._on_slow = on_slow
         self._associations: dict[Address, DtlsSrtp] = {}
-        self._through: Address | None = None
+        self._completed: Address | None = None
         self._answered = False
-        """A client's far end has begun to shake hands."""
+        """The far end of a client has started its handshake."""
         self._elsewhere: Address | None = None
-        """Where packets came from last that SDP does not name."""
+        """Last source address that SDP does not name."""
         loop = asyncio.get_running_loop()
-        self._slow = loop.call_later(SLOW_S, self._say_slow)
+        self._slow = loop.call_later(SLOW_HANDSHAKE_S, self._report_slow)
         if expected is not None:
             self._begin(expected)
 
     def receive(self, data: bytes, source: Address) -> None:
-        """Take a datagram of DTLS."""
+        """Process a DTLS datagram."""
         if source != self._expected:
             self._elsewhere = source
         association = self._associations.get(source)
         if association is None and self._security.role == "client" and _is_answer(data):
-            association = self._move(source)
+            association = self._redirect(source)
         elif association is None and self._may_begin(data):
             association = self._begin(source)
         if association is not None:
             self._answered |= _is_answer(data)
             association.receive(data)
 
-    def heard(self, source: Address) -> None:
-        """Something else came before there were keys, as sound that is not understood yet."""
-        if source == self._expected or self._through is not None:
+    def note_source(self, source: Address) -> None:
+        """Note a packet of another kind before there are keys, e.g. SRTP that cannot be decrypted
+        yet."""
+        if source == self._expected or self._completed is not None:
             return
         self._elsewhere = source
         if self._security.role == "client" and source not in self._associations:
-            association = self._move(source)
+            association = self._redirect(source)
             if association is not None:
-                association.begin_again()
+                association.retransmit_hello()
 
     def close(self) -> None:
         self._slow.cancel()
@@ -361,8 +363,8 @@ class Handshakes:
     def _may_begin(self, data: bytes) -> bool:
         return (
             self._security.role == "server"
-            and self._through is None
-            and len(self._associations) <= STRANGERS
+            and self._completed is None
+            and len(self._associations) <= MAX_UNKNOWN_SOURCES
             and data[:1] == HANDSHAKE
         )
 
@@ -378,13 +380,13 @@ class Handshakes:
             self._security.role,
             self._security.remote_fingerprints,
             lambda data: self._send(data, place()),
-            lambda keys: self._got_keys(keys, place()),
+            lambda keys: self._handle_keys(keys, place()),
             lambda reason: self._failed(reason, place()),
         )
         return association
 
-    def _move(self, source: Address) -> DtlsSrtp | None:
-        """The client's association, there from now on; None when it has been answered."""
+    def _redirect(self, source: Address) -> DtlsSrtp | None:
+        """Redirect the client's association to `source`; None once it has been answered."""
         if self._answered:
             return None
         if not self._associations:
@@ -393,8 +395,8 @@ class Handshakes:
         self._associations[source] = association
         return association
 
-    def _got_keys(self, keys: SdesSrtp, remote: Address) -> None:
-        self._through = remote
+    def _handle_keys(self, keys: SdesSrtp, remote: Address) -> None:
+        self._completed = remote
         self._slow.cancel()
         for other in [a for a in self._associations if a != remote]:
             self._associations.pop(other).close()
@@ -406,24 +408,24 @@ class Handshakes:
             self._slow.cancel()
             self._on_failed(reason)
 
-    def _say_slow(self) -> None:
-        told = f"{self._expected[0]}:{self._expected[1]}" if self._expected else "the far end"
-        waiting = {"client": "an answer to our handshake", "server": "its handshake"}
-        text = f"no DTLS keys after {SLOW_S:g} s: {waiting[self._security.role]} does not come"
-        text += f" from {told}, where its SDP says it is"
+    def _report_slow(self) -> None:
+        expected = f"{self._expected[0]}:{self._expected[1]}" if self._expected else "the far end"
+        waiting = {"client": "no response to our handshake", "server": "no handshake"}
+        text = f"no DTLS keys after {SLOW_HANDSHAKE_S:g} s: {waiting[self._security.role]}"
+        text += f" from {expected}, its address in SDP"
         if self._elsewhere is not None:
             text += f"; packets come from {self._elsewhere[0]}:{self._elsewhere[1]}"
         self._on_slow(text)
 
 
 def _is_answer(data: bytes) -> bool:
-    """Whether it begins as a server's first flight does (RFC 6347 §4.2.1)."""
+    """Whether the datagram starts like a server's first flight (RFC 6347 §4.2.1)."""
     begins = data[:1] == HANDSHAKE and len(data) > RECORD_HEADER_BYTES
     return begins and data[RECORD_HEADER_BYTES] in (SERVER_HELLO, HELLO_VERIFY_REQUEST)
 
 
 def _is_whole(data: bytes) -> bool:
-    """Whether a datagram is DTLS records and nothing else."""
+    """Whether a datagram consists of complete DTLS records only."""
     position = 0
     while position + RECORD_HEADER_BYTES <= len(data) and data[position] in CONTENT_TYPES:
         length = int.from_bytes(data[position + 11 : position + RECORD_HEADER_BYTES], "big")
@@ -432,7 +434,7 @@ def _is_whole(data: bytes) -> bool:
 
 
 def _reason(error: SSL.Error) -> str:
-    """OpenSSL's own words for it: (library, function, reason) of the first error."""
+    """OpenSSL's reason: the third of (library, function, reason) of the first error."""
     try:
         return str(error.args[0][0][2])
     except (IndexError, TypeError):

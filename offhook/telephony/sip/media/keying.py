@@ -1,4 +1,4 @@
-"""How a stream is protected: SDES (RFC 4568) or DTLS-SRTP (RFC 5763, RFC 8122), or not at all.
+"""Media encryption: SDES (RFC 4568), DTLS-SRTP (RFC 5763, RFC 8122), or none.
 
 | our setting | offered plain | AVP with keys (RFC 8643) | SAVP       | UDP/TLS    |
 |-------------|---------------|--------------------------|------------|------------|
@@ -29,23 +29,23 @@ PROFILES: dict[Policy, tuple[Profile, ...]] = {
     "optional": ("RTP/AVP", "RTP/SAVP", "UDP/TLS/RTP/SAVP"),
     "required": ("RTP/SAVP", "UDP/TLS/RTP/SAVP"),
 }
-"""What we offer first, and then to a far end to which that is not acceptable: some that demand SRTP
-refuse an offer in which it is optional (RFC 8643). What is required is never given up."""
+"""Profiles we offer, in this order if one is not acceptable: some far ends that require SRTP reject
+an offer in which it is optional (RFC 8643). "required" is never relaxed."""
 Role = Literal["client", "server"]
 
 _DIGEST_BYTES = {"sha-1": 20, "sha-256": 32, "sha-384": 48, "sha-512": 64}
-"""RFC 8122 §5; MD5 and MD2 prove nothing and are not taken."""
+"""Digest lengths (RFC 8122 §5); MD5 and MD2 are insecure and not accepted."""
 _SETUP: dict[Role, str] = {"client": "active", "server": "passive"}
 
 
 class KeyingError(ValueError):
-    """The stream cannot be protected as one of the two sides demands."""
+    """The stream cannot be encrypted as one of the two sides requires."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sdes:
-    """Keys told in the description (RFC 4568). A direction's SRTP state lives as long as its key:
-    when one of the two keys stays through a re-offer, that direction goes on counting."""
+    """Keys exchanged in SDP (RFC 4568). The SRTP state of a direction lives as long as its key: a
+    direction whose key is kept through a re-offer continues its packet counters."""
 
     tag: int
     suite: str
@@ -57,12 +57,12 @@ class Sdes:
 
 @dataclass(frozen=True, slots=True)
 class Dtls:
-    """Keys to be agreed by a DTLS handshake on the media path (RFC 5763)."""
+    """Keys to be negotiated by a DTLS handshake on the media path (RFC 5763)."""
 
     remote_fingerprints: tuple[tuple[str, str], ...]
     """(hash function "sha-256", digest "AB:CD:…"): the far end's certificate must match one."""
     role: Role
-    """Ours; the client speaks first."""
+    """Our role; the client sends first."""
 
 
 Security = Sdes | Dtls | None
@@ -70,25 +70,24 @@ Security = Sdes | Dtls | None
 
 @dataclass(frozen=True, slots=True)
 class Keying:
-    """How this end protects its streams."""
+    """This end's encryption policy and keys."""
 
     policy: Policy
     fingerprint: str
-    """Value of our a=fingerprint line; "" when we do no DTLS."""
+    """Value of our a=fingerprint line; "" without DTLS."""
     address: str
     make_key: Callable[[int], bytes] = field(repr=False)
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
-        """Those of a first offer, in the order of trying."""
+        """Profiles for a first offer, in the order to try."""
         profiles = PROFILES[self.policy]
         return profiles if self.fingerprint else tuple(p for p in profiles if "TLS" not in p)
 
     def first_offer(self, profile: Profile) -> Attributes:
-        """The attributes that go with a profile. In a plain one that is SDES, which every phone
-        with SRTP knows, so that the others can take the call; and one suite of it, because the
-        description goes by UDP as a rule, where each byte counts. RTP/SAVP is what some say for
-        DTLS too, so there they have the choice."""
+        """Return the attributes that go with a profile. A plain profile gets SDES, which every
+        phone with SRTP supports, so that others can still answer; and only one suite, because over
+        UDP each byte counts. RTP/SAVP is also used to mean DTLS, so it offers both."""
         dtls: Attributes = ()
         if self.fingerprint:
             dtls = ("fingerprint", self.fingerprint), ("setup", "actpass")  # RFC 5763 §5
@@ -100,13 +99,13 @@ class Keying:
         return (*lines, *dtls) if profile == "RTP/SAVP" else lines[:1]
 
     def answer(self, theirs: Media, before: Security) -> tuple[Security, Attributes]:
-        """What to do about an offered stream and the attributes that say so. `before` is what
-        protected the call until now: what has not changed keeps its keys and roles. Raises
+        """Return the encryption chosen for an offered stream and our answer's attributes. `before`
+        is the call's current encryption: unchanged parts keep their keys and roles. Raises
         KeyingError."""
         secure = is_secure(theirs)
         if self.policy == "off":
             if secure:
-                raise KeyingError("SRTP is off")
+                raise KeyingError("SRTP is disabled")
             return None, ()
         dtls = self._answer_dtls(theirs, before) if self.fingerprint else None
         if dtls:
@@ -116,12 +115,13 @@ class Keying:
             sdes = self._answer_sdes(crypto, before)
             return sdes, _crypto_lines([Crypto(sdes.tag, sdes.suite, sdes.local_key)])
         if secure or self.policy == "required":
-            raise KeyingError("no SRTP keying that both ends know")
+            raise KeyingError("no common SRTP key exchange")
         return None, ()
 
     def accept(self, ours: Media, theirs: Media) -> Security:
-        """What an answer makes of our offer. Raises KeyingError."""
-        # A suite stands once among our lines, so it tells the line; some answer a tag of their own.
+        """Return the encryption that an answer to our offer selects. Raises KeyingError."""
+        # Each suite occurs once in our lines, so it identifies the line; some answer with a tag of
+        # their own.
         offered = {crypto.suite: crypto for crypto in _cryptos(ours)}
         for crypto in _cryptos(theirs):
             if local := offered.get(crypto.suite):
@@ -130,7 +130,7 @@ class Keying:
             active = ours.setup == "active" or theirs.setup == "passive"
             return Dtls(fingerprints, "client" if active else "server")
         if is_secure(ours) or is_secure(theirs) or self.policy == "required":
-            raise KeyingError("the answer has no SRTP key or fingerprint to our offer")
+            raise KeyingError("the answer has no SRTP key or fingerprint")
         return None
 
     def dtls_lines(self, role: Role) -> Attributes:
@@ -143,8 +143,8 @@ class Keying:
             crypto.key,
         ):
             return before
-        # A new key of ours with each of theirs: the state of both starts afresh together, and no
-        # packet counter is used twice with one key (RFC 4568 §7.1.4).
+        # A new key of ours with each of theirs: both directions restart together, and no packet
+        # counter is reused with one key (RFC 4568 §7.1.4).
         return Sdes(crypto.tag, crypto.suite, self.make_key(SUITES[crypto.suite]), crypto.key)
 
     def _answer_dtls(self, theirs: Media, before: Security) -> Dtls | None:
@@ -154,21 +154,21 @@ class Keying:
             case "actpass" if (
                 isinstance(before, Dtls) and before.remote_fingerprints == fingerprints
             ):
-                role = before.role  # the association goes on (RFC 8842 §5.3)
+                role = before.role  # the association continues (RFC 8842 §5.3)
             case "actpass":
-                # Being active saves a round trip (RFC 5763 §5), but the far end is often elsewhere
-                # than its SDP says, and knows where we are: unless it is we who are behind a NAT.
+                # Being active saves a round trip (RFC 5763 §5), but the far end is often not where
+                # its SDP says, and knows our address: unless we are the one behind a NAT.
                 role = "client" if self._is_behind_nat(theirs) else "server"
             case "passive":
                 role = "client"
-            case "active" | None:  # unsaid is active in an offer (RFC 4145 §4.1)
+            case "active" | None:  # the default in an offer is active (RFC 4145 §4.1)
                 role = "server"
             case _:
                 return None
         return Dtls(fingerprints, role) if fingerprints else None
 
     def _is_behind_nat(self, theirs: Media) -> bool:
-        """Whether our own address cannot be reached from where the far end is."""
+        """Whether our own address is unreachable from the far end."""
         try:
             remote, local = ip_address(theirs.connection or ""), ip_address(self.address)
         except ValueError:
@@ -177,7 +177,7 @@ class Keying:
 
 
 def is_secure(media: Media) -> bool:
-    """Whether its profile allows nothing but SRTP: RTP/SAVP, RTP/SAVPF, UDP/TLS/RTP/SAVP…"""
+    """Whether the profile requires SRTP: RTP/SAVP, RTP/SAVPF, UDP/TLS/RTP/SAVP…"""
     return "SAVP" in media.profile
 
 

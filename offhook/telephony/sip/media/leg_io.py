@@ -1,7 +1,8 @@
-"""A SIP call's sound as a Leg, as offer and answer have agreed; its packets go by an RtpTransport.
+"""A SIP call's audio as a leg, as negotiated by offer and answer; an RtpTransport carries its
+packets.
 
-Signalling is not here: the session exchanges the descriptions, and what a leg cannot do by itself
-it asks of its `control`.
+Signalling is elsewhere: the session exchanges the descriptions, and the leg requests signalling
+operations through its `control`.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ from time import monotonic
 from typing import Literal, Protocol
 
 from offhook.media.codecs.opus import OpusSettings
-from offhook.media.dtmf import DtmfError, KeyPresses
+from offhook.media.dtmf import DtmfError, DtmfQueue
 from offhook.media.leg import LegError
 from offhook.media.rtp.rtp_leg import RtpLeg
 from offhook.telephony.sip.media.dtls_io import local_fingerprint
@@ -28,7 +29,7 @@ from offhook.telephony.sip.media.rtp_transport_io import RtpTransport
 
 
 class LegControl(Protocol):
-    """What a leg asks of the signalling. All but `hang_up` raise LegError."""
+    """Signalling operations a leg needs. All but `hang_up` raise LegError."""
 
     async def hang_up(self, reason: str) -> None:
         """End the call, if it has not ended."""
@@ -38,12 +39,12 @@ class LegControl(Protocol):
     async def resume(self) -> None: ...
 
     def send_info_dtmf(self, digit: str) -> None:
-        """Tell of a key press by an INFO (RFC 6086)."""
+        """Send a DTMF digit by INFO (RFC 6086)."""
 
 
 class SipLeg(RtpLeg):
-    """One SIP call, on either side of the offer. The session's owner calls `connect` when the call
-    is answered and `close` when the far end ends it."""
+    """The leg of one SIP call, as offerer or answerer. The session's owner calls `connect` when the
+    call is answered and `close` when the far end ends it."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class SipLeg(RtpLeg):
         address: str,
         opus: OpusSettings | None = None,
     ) -> None:
-        """`address` is ours as the far end should see it, in SDP."""
+        """`address` is our address for SDP, as the far end should see it."""
         super().__init__(call_id)
         self.control: LegControl | None = None
         self._settings = settings
@@ -62,13 +63,13 @@ class SipLeg(RtpLeg):
         self._transport = RtpTransport(self, address)
         self._negotiation: MediaNegotiation
         self._waiting_since = 0.0
-        """From when on sound was to be expected."""
-        self._goodbye: asyncio.Task[None] | None = None
+        """Since when media have been expected."""
+        self._closing: asyncio.Task[None] | None = None
 
     # --- offer and answer ---
 
     async def bind(self) -> None:
-        """Open the ports; before anything else. Raises NoPorts."""
+        """Open the ports, before anything else. Raises NoPorts."""
         sockets = await self._transport.bind(self._ports)
         self._negotiation = MediaNegotiation(
             self._settings,
@@ -81,28 +82,28 @@ class SipLeg(RtpLeg):
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
-        """Of a first offer, in the order of trying; none once the sound is agreed on."""
+        """Profiles for a first offer, in the order to try; none once media are negotiated."""
         return self._negotiation.profiles
 
     def offer(self, direction: Direction = "sendrecv", profile: Profile | None = None) -> str:
-        """Our offer, first or renewed; `profile` of a first one. Nothing changes before its
-        answer."""
+        """Return our offer, initial or renewed; `profile` applies to the initial one. Nothing
+        changes until it is answered."""
         return self._negotiation.offer(direction, profile)
 
     def answer(self, sdp: str) -> str:
-        """Answer an offer, first or renewed. Raises SdpError and NotAcceptable."""
+        """Answer an offer, initial or renewed. Raises SdpError or NotAcceptable."""
         answer = self._negotiation.answer(sdp)
         self._apply(monotonic())
         return answer
 
     def accept(self, sdp: str) -> None:
-        """Take the answer to our offer, of a 183 and again of the 200. Raises SdpError and
+        """Apply the answer to our offer, from a 183 and again from the 200. Raises SdpError or
         NotAcceptable."""
         self._negotiation.accept(sdp)
         self._apply(monotonic())
 
     def rollback(self) -> None:
-        """Our offer was refused: all stays as it was."""
+        """Withdraw our offer, which was rejected: everything stays as it was."""
         self._negotiation.rollback()
 
     def _apply(self, now: float) -> None:
@@ -122,12 +123,12 @@ class SipLeg(RtpLeg):
     def _use_format(self, plan: MediaPlan, now: float) -> None:
         format = format_of(plan, self._opus)
         if self._opened:
-            self._change(format)
+            self._change_formats(format)
         else:
             self._open(format, random.getrandbits(32), now)
 
-    def _stream_ended(self) -> None:
-        """Nothing: it is SIP that ends calls. Some say goodbye to their stream when they hold."""
+    def _receive_bye(self) -> None:
+        """Ignore the BYE: SIP ends calls, and some send an RTCP BYE on hold."""
 
     # --- packets out ---
 
@@ -138,13 +139,14 @@ class SipLeg(RtpLeg):
         self._transport.send_rtcp(packet)
 
     def send_dtmf(self, digits: str) -> None:
-        """Without telephone events keys are pressed as tones; Opus garbles them: there, by INFO."""
+        """Send digits as telephone events or tones; by INFO if neither works: Opus garbles
+        tones."""
         plan = self._transport.plan
         if self.control is None or plan is None or plan.events_out or plan.codec.name != "opus":
             super().send_dtmf(digits)
             return
         try:
-            KeyPresses().press(digits)
+            DtmfQueue().press(digits)
         except DtmfError as error:
             raise LegError(str(error)) from error
         for digit in digits.replace(",", ""):
@@ -153,33 +155,33 @@ class SipLeg(RtpLeg):
     def send_message(self, text: str) -> bool:
         return False
 
-    # --- how it goes ---
+    # --- status ---
 
     @property
     def codec(self) -> str:
-        """What we send; "" before the first answer."""
+        """The codec we send; "" before the first answer."""
         return self._codec
 
     @property
     def srtp(self) -> str:
-        """How the sound is protected, "SDES AES_CM_128_HMAC_SHA1_80"; "" when it is not."""
+        """Encryption in use, "SDES AES_CM_128_HMAC_SHA1_80"; "" for none."""
         return self._transport.protection
 
     @property
     def remote(self) -> Address | None:
-        """Where our sound goes; None while that is not known."""
+        """Where our audio goes; None if unknown."""
         return self._transport.destination
 
     @property
     def _expecting(self) -> bool:
-        """Whether sound is to be expected: nobody is on hold."""
+        """Whether media are expected: nobody is on hold."""
         return self.receiving and not self.held
 
     def media_timeout(
         self, now: float, initial_s: float, mid_call_s: float
     ) -> Literal["initial", "mid-call"] | None:
-        """Whether nothing has been heard for too long: since the call began, or since the last
-        packet. Reports count, so a far end that is merely silent is not taken for gone."""
+        """Return whether nothing was received for too long: since the call began, or since the last
+        packet. RTCP counts, so a far end that is merely silent does not time out."""
         if not self._opened or not self._expecting:
             return None
         if not self.last_packet_at:
@@ -196,7 +198,7 @@ class SipLeg(RtpLeg):
 
     def _controls(self) -> LegControl:
         if self.control is None or self.closed is not None:
-            raise LegError("the line is not up")
+            raise LegError("the leg is not connected")
         return self.control
 
     async def transfer(self, target: str) -> None:
@@ -209,14 +211,14 @@ class SipLeg(RtpLeg):
         await self._controls().resume()
 
     async def hang_up(self, reason: str) -> None:
-        """End the call in RTCP and SIP, and give the ports back to rest. Idempotent."""
+        """End the call in RTCP and SIP, and release the ports. Idempotent."""
         if self._opened and self.closed is None:
             self.send_bye(monotonic())
         self.close(reason)
-        if self._goodbye is None:
-            reason = self.closed or reason  # who closed the line knows better why
-            self._goodbye = asyncio.create_task(self._free(reason), name=f"goodbye {self.call_id}")
-        await asyncio.shield(self._goodbye)
+        if self._closing is None:
+            reason = self.closed or reason  # whoever closed the leg knows the reason better
+            self._closing = asyncio.create_task(self._free(reason), name=f"goodbye {self.call_id}")
+        await asyncio.shield(self._closing)
 
     async def _free(self, reason: str) -> None:
         self._transport.end_handshakes()

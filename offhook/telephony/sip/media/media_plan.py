@@ -1,4 +1,4 @@
-"""What one call's sound may be and, after offer and answer, is: settings in, plan out."""
+"""Media settings of a call, and the plan that offer and answer make of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _WARNINGS = {
 
 
 class NotAcceptable(Exception):
-    """The two ends have nothing in common for sound; `status` answers an offer."""
+    """The two ends have no media in common; `status` is the response to an offer."""
 
     def __init__(self, code: int, detail: str, status: int = 488) -> None:
         super().__init__(f"{_WARNINGS[code]}: {detail}")
@@ -29,25 +29,25 @@ class NotAcceptable(Exception):
 
 @dataclass(frozen=True)
 class MediaSettings:
-    """What one line may speak."""
+    """The codecs and encryption a call may use."""
 
     codecs: tuple[str, ...] = ("opus", "g722", "pcmu", "pcma")
-    """In the order we offer them; in answers the far end's order counts."""
+    """In the order of our offers; answers follow the far end's order."""
     srtp: Policy = "optional"
     dtls: bool = True
-    """Take DTLS-SRTP where it is offered."""
+    """Accept DTLS-SRTP if offered."""
     ptime_ms: int = 20
     opus_fmtp: str = "minptime=10;useinbandfec=1;stereo=0"
 
 
 @dataclass(frozen=True)
 class Codec:
-    """What we send."""
+    """The codec we send."""
 
     name: str
     """"opus", "g722", "pcmu" or "pcma"."""
     payload_type: int
-    """As the far end wants it numbered."""
+    """Payload type the far end assigned to it."""
     clock_rate: int
     """Hz of the RTP timestamp."""
     fmtp: str = ""
@@ -56,24 +56,24 @@ class Codec:
 
 @dataclass(frozen=True)
 class MediaPlan:
-    """What the two ends have agreed."""
+    """The negotiated media of a call."""
 
     remote: tuple[str, int]
-    """As the far end says, be it private or unspecified; with an unspecified one we do not send."""
+    """Far end's address from SDP, even if private; nothing is sent to an unspecified one."""
     remote_rtcp: tuple[str, int]
     rtcp_mux: bool
     codec: Codec
     receive: Mapping[int, str]
-    """Payload type → codec that may arrive: our numbers, those of our last description while it is
-    being replaced (RFC 3264 §8.3.2), and theirs, which some use both ways."""
+    """Payload type → codec that may arrive: our numbers, those of our previous description while it
+    is being replaced (RFC 3264 §8.3.2), and theirs, which some use both ways."""
     events_out: tuple[int, int] | None
-    """Payload type and clock rate of the telephone-events we send."""
+    """Payload type and clock rate of the telephone events we send."""
     events_in: Mapping[int, int]
-    """Payload type → clock rate of telephone-events that may arrive."""
+    """Payload type → clock rate of telephone events that may arrive."""
     comfort_noise: frozenset[int]
     """Payload types of comfort noise that may arrive."""
     ptime_ms: int
-    """Sound in each packet we send: 10, 20, 30, 40 or 60."""
+    """Audio in each packet we send: 10, 20, 30, 40 or 60."""
     direction: Direction
-    """Ours."""
+    """Our direction."""
     security: Security

@@ -1,8 +1,8 @@
-"""Offer and answer of one call's audio (RFC 3264): two descriptions to a plan of what to send
+"""Offer and answer of one call's audio (RFC 3264): two descriptions become a plan of what to send
 where and what may arrive.
 
-Payload types are payload_types.py, protection is keying.py; here are the streams, their order,
-addresses, directions, and what stays the same from one exchange to the next.
+payload_types.py handles payload types and keying.py encryption; this file the streams, their order,
+addresses and directions, and what is kept between exchanges.
 """
 
 import os
@@ -85,26 +85,26 @@ _RTCP_MUX = ("rtcp-mux", None)
 
 @dataclass(frozen=True)
 class _Agreed:
-    """Where both ends stand after an exchange."""
+    """The state of both ends after an exchange."""
 
     local: tuple[Media, ...] = ()
     """The media of our description."""
     index: int = 0
-    """Which of them is the sound."""
+    """Index of the audio among them."""
     wanted: Direction = "sendrecv"
-    """What we want; the plan's direction is what is left of it by the far end."""
+    """The direction we want; the plan's is what the far end leaves of it."""
     numbers: Numbering = field(default_factory=lambda: FIRST_NUMBERS)
     codecs: tuple[str, ...] = ()
-    """In the order of our next offer."""
+    """Codecs in the order of our next offer."""
     plan: MediaPlan | None = None
 
 
 class MediaNegotiation:
-    """One end of one call's offers and answers, in whichever order they come.
+    """One end of a call's offers and answers, in whichever order they come.
 
     `address`, `port` and `rtcp_port` are where we receive, as the far end should see them;
-    `fingerprint` is the value of our a=fingerprint line, "" without DTLS; `make_key(n)` makes n
-    random bytes. Methods that raise leave everything as it was.
+    `fingerprint` is the value of our a=fingerprint line, "" without DTLS; `make_key(n)` returns n
+    random bytes. Methods that raise change nothing.
     """
 
     def __init__(
@@ -132,23 +132,23 @@ class MediaNegotiation:
 
     @property
     def plan(self) -> MediaPlan | None:
-        """What holds now; None before the first exchange is complete."""
+        """The plan in force; None before the first exchange is complete."""
         return self._agreed.plan
 
     @property
     def wanted(self) -> Direction:
-        """The direction we want at present."""
+        """The direction we currently want."""
         return self._agreed.wanted
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
-        """What our first offer may ask for, in the order of trying; none once there is an
-        agreement, which goes on as it is."""
+        """Profiles our first offer may use, in the order to try; none once media are negotiated,
+        since later offers keep the profile."""
         return () if self._agreed.local else self._keying.profiles
 
     def offer(self, direction: Direction = "sendrecv", profile: Profile | None = None) -> str:
-        """Our offer with all we can; the numbers, keys and order of the call so far are kept
-        (RFC 3264 §8). `profile`: of a first offer; None for the usual one."""
+        """Return our offer with everything we support; payload types, keys and order of the call
+        are kept (RFC 3264 §8). `profile` applies to a first offer; None for the default."""
         agreed = self._agreed
         protocol: str
         if agreed.local:
@@ -170,27 +170,27 @@ class MediaNegotiation:
         return self._describe(self._offered.local)
 
     def rollback(self) -> None:
-        """Our offer was refused: what held before holds on (RFC 3264 §8)."""
+        """Withdraw our offer, which was rejected: the previous state remains (RFC 3264 §8)."""
         self._offered = None
 
     def accept(self, answer: str) -> MediaPlan:
-        """Take the answer to our last offer. It may come again, as in a 183 and the 200 after it.
-        Raises SdpError, or NotAcceptable when it leaves no sound."""
+        """Apply the answer to our last offer, which may be repeated, as in a 183 and the 200 after
+        it. Raises SdpError, or NotAcceptable if it leaves no audio."""
         offered = self._offered
         if offered is None:
-            raise SdpError("an answer came to no offer")
+            raise SdpError("an answer without an offer")
         media = parse(answer).resolved()
         ours = offered.local[offered.index]
         theirs = media[offered.index] if offered.index < len(media) else None
         if theirs is None or theirs.kind != "audio" or not theirs.port:
-            raise NotAcceptable(304, "the answer refuses the sound")
-        # Some answer a dynamic number without saying again what it is.
+            raise NotAcceptable(304, "the answer rejects the audio")
+        # Some answer with a dynamic payload type without repeating its rtpmap.
         rtpmaps = tuple(pair for pair in ours.attributes if pair[0] == "rtpmap")
         theirs = replace(theirs, attributes=theirs.attributes + rtpmaps)
         known = set(listing(ours).values())
         chosen = choose_codec(listing(theirs), known.intersection(self._settings.codecs))
         if chosen is None:
-            raise NotAcceptable(305, "the answer has no codec of the offer")
+            raise NotAcceptable(305, "the answer has no codec from the offer")
         try:
             security = self._keying.accept(ours, theirs)
         except KeyingError as error:
@@ -200,8 +200,8 @@ class MediaNegotiation:
         return plan
 
     def answer(self, offer: str) -> str:
-        """Answer the far end's offer; `plan` is then what holds. Raises SdpError, or NotAcceptable
-        when nothing in it fits."""
+        """Return our answer to the far end's offer; `plan` is then in force. Raises SdpError, or
+        NotAcceptable if nothing in it is acceptable."""
         media = parse(offer).resolved()
         refusal: NotAcceptable | None = None
         for index in self._candidates(media):
@@ -212,11 +212,11 @@ class MediaNegotiation:
                 continue
             self._agreed, self._offered = agreed, None
             return self._describe(agreed.local)
-        raise refusal or NotAcceptable(304, "no sound is offered")
+        raise refusal or NotAcceptable(304, "no audio is offered")
 
     def _candidates(self, media: tuple[Media, ...]) -> list[int]:
-        """The streams that could be ours: the present one first, then those with SRTP if we speak
-        it (the same sound is offered twice by phones for which it is optional), then in order."""
+        """Usable audio streams: the current one first, then those with SRTP if we support it
+        (phones for which it is optional offer the same audio twice), then in order."""
         usable = [i for i, m in enumerate(media) if m.kind == "audio" and m.port]
         srtp = self._settings.srtp != "off"
         present = self._agreed.index if self._agreed.local else None
@@ -235,7 +235,7 @@ class MediaNegotiation:
         except KeyingError as error:
             raise NotAcceptable(302, str(error)) from error
         numbers = adopt(agreed.numbers, theirs)
-        # One codec: to several, some phones send a second offer at once to be sure of one.
+        # One codec only: given several, some phones send a second offer at once to settle on one.
         codec = chosen[1]
         payloads = dict([numbers[codec]])
         noise = first_number(listed, COMFORT_NOISE)
@@ -299,7 +299,7 @@ class MediaNegotiation:
         return dict(agreed.numbers[key] for key in keys if key in agreed.numbers)
 
     def _next_offer_keying(self, agreed: _Agreed) -> tuple[str, Attributes]:
-        """The keys that hold go on (RFC 4568 §7.1.4), and so does the DTLS association."""
+        """Keep the keys in force (RFC 4568 §7.1.4) and the DTLS association."""
         ours = agreed.local[agreed.index]
         security = _security(agreed)
         if isinstance(security, Dtls):
@@ -333,11 +333,12 @@ class MediaNegotiation:
         )
 
     def _rtcp_port_line(self) -> Attributes:
-        """Only where it is not the next port (RFC 3605 §2.1)."""
+        """Needed only if RTCP is not on the next port (RFC 3605 §2.1)."""
         return () if self._rtcp_port == self._port + 1 else (("rtcp", str(self._rtcp_port)),)
 
     def _describe(self, media: tuple[Media, ...]) -> str:
-        """The version counts up with each change of the text and only then (RFC 3264 §8)."""
+        """Format our description. Its version increases with each change and only then (RFC 3264
+        §8)."""
         if media != self._sent:
             self._version += 1
             self._sent = media
@@ -345,11 +346,11 @@ class MediaNegotiation:
         return str(Description(origin, connection=self._address, media=media))
 
     def _remote_address(self, theirs: Media) -> str:
-        """Where to send, as told. Raises SdpError when it is not told, NotAcceptable when it is not
-        an address we can send to."""
+        """The address to send to. Raises SdpError if there is none, NotAcceptable if we cannot send
+        to it."""
         told = theirs.connection
         if told is None:
-            raise SdpError("no c= line for the sound")
+            raise SdpError("no c= line for the audio")
         ipv6 = ":" in self._address
         if not _is_reachable(told):
             return "::" if ipv6 else "0.0.0.0"
@@ -358,7 +359,7 @@ class MediaNegotiation:
         return told
 
     def _remote_rtcp(self, theirs: Media, address: str) -> tuple[str, int]:
-        """RFC 3605; the next port when nothing is said (RFC 3550 §11)."""
+        """Port and address of RTCP (RFC 3605); by default the next port (RFC 3550 §11)."""
         port, own = theirs.rtcp or (min(theirs.port + 1, 65_535), None)
         if own and _is_unicast(own) and (":" in own) == (":" in address):
             address = own
@@ -366,9 +367,9 @@ class MediaNegotiation:
 
 
 def wants_ice(sdp: str) -> bool:
-    """Whether an offer is a browser's: its sound has ICE (RFC 8839) with DTLS (RFC 5763) on one
-    port (RFC 5761). A phone that offers ICE on two is answered without: it then sends to the
-    address that its m-line says (RFC 8839 §4.2.5)."""
+    """Return whether an offer is a browser's: its audio has ICE (RFC 8839) with DTLS (RFC 5763) on
+    one port (RFC 5761). A phone that offers ICE on two ports is answered without ICE; it then sends
+    to the address in its m-line (RFC 8839 §4.2.5)."""
     try:
         media = parse(sdp).resolved()
     except SdpError:
@@ -377,9 +378,9 @@ def wants_ice(sdp: str) -> bool:
     return bool(audio and audio.attribute("ice-ufrag") and audio.fingerprints and audio.rtcp_mux)
 
 
-def worth_trying(profiles: Sequence[Profile], refusal: str | None) -> list[Profile]:
-    """Which of the profiles may do after a refusal of the one before, in whose answer the far end
-    may say what it can (RFC 3261 §21.4.26)."""
+def remaining_profiles(profiles: Sequence[Profile], refusal: str | None) -> list[Profile]:
+    """Return the profiles that may succeed after a rejection, whose body may say what the far end
+    supports (RFC 3261 §21.4.26)."""
     try:
         media = parse(refusal).media if refusal else ()
     except SdpError:
@@ -388,8 +389,8 @@ def worth_trying(profiles: Sequence[Profile], refusal: str | None) -> list[Profi
     return [p for p in profiles if not wanted or p in wanted]
 
 
-def holds(sdp: str) -> bool:
-    """Whether an offer puts its sound on hold: nothing is to be sent to it (RFC 3264 §8.4)."""
+def is_hold(sdp: str) -> bool:
+    """Return whether an offer puts us on hold: nothing is to be sent to it (RFC 3264 §8.4)."""
     audio = next((m for m in parse(sdp).resolved() if m.kind == "audio" and m.port), None)
     return audio is None or audio.direction in ("sendonly", "inactive")
 
@@ -399,13 +400,14 @@ def _security(agreed: _Agreed) -> Security:
 
 
 def _refused(media: Media) -> Media:
-    """Port 0 in the same place; one format must stand there (RFC 3264 §6)."""
+    """A rejected stream: port 0 in the same place, with the one format that is required (RFC 3264
+    §6)."""
     return Media(media.kind, 0, media.protocol, media.formats[:1] or ("0",))
 
 
 def _mirrored(wanted: Direction, theirs: Media) -> Direction:
-    """Ours: what we want, less what the far end does not (RFC 3264 §6.1). An unspecified address
-    is the old way of hold (§8.4)."""
+    """Our direction: what we want, minus what the far end does not (RFC 3264 §6.1). An unspecified
+    address is the old way of hold (§8.4)."""
     sends = theirs.direction in ("sendrecv", "recvonly") and _is_reachable(theirs.connection or "")
     receives = theirs.direction in ("sendrecv", "sendonly")
     return _DIRECTIONS[
@@ -415,7 +417,7 @@ def _mirrored(wanted: Direction, theirs: Media) -> Direction:
 
 
 def _is_reachable(address: str) -> bool:
-    """False for what stands for no address: 0.0.0.0, ::, a name under .invalid (RFC 6157 §4)."""
+    """False for placeholders: 0.0.0.0, ::, a name under .invalid (RFC 6157 §4)."""
     try:
         return not ip_address(address).is_unspecified
     except ValueError:
@@ -426,5 +428,5 @@ def _is_unicast(address: str) -> bool:
     try:
         ip = ip_address(address)
     except ValueError:
-        return False  # names too: nothing here waits for a name server while a call is answered
+        return False  # names too: answering a call must not wait for DNS
     return not (ip.is_multicast or ip.is_unspecified or address == "255.255.255.255")

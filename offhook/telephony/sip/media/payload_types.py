@@ -1,7 +1,8 @@
-"""Which payload type is what, on their side and on ours (RFC 3264 §5.1, §6.1, RFC 3551).
+"""Payload types of both sides (RFC 3264 §5.1, §6.1, RFC 3551).
 
-Formats are known by a key: a codec's name ("opus", "pcmu"), "telephone-event/8000" with its clock
-rate (RFC 4733 §2.1), "cn" (RFC 3389). Their numbers say what we send, ours what may arrive.
+Formats are identified by a key: a codec's name ("opus", "pcmu"), "telephone-event/8000" with its
+clock rate (RFC 4733 §2.1), "cn" (RFC 3389). Their payload types are for sending, ours for
+receiving.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,7 @@ from dataclasses import replace
 from offhook.telephony.sip.messages.sdp import Media, RtpMap
 
 CODECS = {
-    "opus": RtpMap("opus", 48_000, 2),  # always so, whatever it carries (RFC 7587 §7)
+    "opus": RtpMap("opus", 48_000, 2),  # always stereo in SDP, whatever it carries (RFC 7587 §7)
     "g722": RtpMap("G722", 8_000),
     "pcmu": RtpMap("PCMU", 8_000),
     "pcma": RtpMap("PCMA", 8_000),
@@ -18,7 +19,7 @@ CODECS = {
 EVENT = "telephone-event/"
 EVENT_RATES = (48_000, 8_000)
 EVENT_CODES = "0-15"
-"""The sixteen keys (RFC 4733 §3.2)."""
+"""The sixteen DTMF digits (RFC 4733 §3.2)."""
 COMFORT_NOISE = "cn"
 CN = RtpMap("CN", 8_000)
 COMFORT_NOISE_TYPE = 13
@@ -27,7 +28,7 @@ PACKET_MS = (10, 20, 30, 40, 60)
 USUAL_PACKET_MS = 20
 
 Numbering = Mapping[str, tuple[int, RtpMap]]
-"""Key → our payload type and how it is spelled."""
+"""Key → our payload type and its rtpmap."""
 
 FIRST_NUMBERS: Numbering = {
     "opus": (111, CODECS["opus"]),
@@ -41,7 +42,8 @@ _FREE_NUMBERS = range(96, 128)
 
 
 def key_of(rtpmap: RtpMap) -> str | None:
-    """None for a format nothing here speaks. Opus is one codec however many channels it claims."""
+    """Return the key of a format; None if it is not supported. Opus is one codec whatever its
+    channels."""
     name, clock_rate = rtpmap.name.lower(), rtpmap.clock_rate
     codec = CODECS.get(name)
     if codec and codec.clock_rate == clock_rate and (name == "opus" or rtpmap.channels == 1):
@@ -52,7 +54,7 @@ def key_of(rtpmap: RtpMap) -> str | None:
 
 
 def listing(media: Media) -> dict[int, str]:
-    """Payload type → key of what the m= line lists and we know, in its order."""
+    """Return payload type → key of the supported formats in the m= line, in its order."""
     keys = ((number, key_of(rtpmap)) for number, rtpmap in media.payloads.items())
     return {number: key for number, key in keys if key}
 
@@ -62,19 +64,19 @@ def first_number(listed: Mapping[int, str], key: str) -> int | None:
 
 
 def event_rate(key: str) -> int | None:
-    """Hz, None when the key is not of telephone-events."""
+    """Return the clock rate in Hz; None if the key is not a telephone event."""
     return int(key.removeprefix(EVENT)) if key.startswith(EVENT) else None
 
 
 def choose_codec(listed: Mapping[int, str], allowed: Iterable[str]) -> tuple[int, str] | None:
-    """The first they list that we may speak: the other side's preference counts (RFC 3264 §6.1)."""
+    """Return the first codec they list that we may use: their preference counts (RFC 3264 §6.1)."""
     allowed = set(allowed)
     return next((pair for pair in listed.items() if pair[1] in allowed), None)
 
 
 def choose_event(listed: Mapping[int, str], codec: str) -> tuple[int, int] | None:
-    """Payload type and clock rate of the telephone-events beside `codec`. They share its clock
-    rate (RFC 4733 §2.1); where that is not on offer, another one is better than no keys at all."""
+    """Return payload type and clock rate of the telephone events to use with `codec`. They should
+    share its clock rate (RFC 4733 §2.1); if that is not offered, another is better than none."""
     for rate in sorted(EVENT_RATES, key=lambda rate: rate != CODECS[codec].clock_rate):
         number = first_number(listed, f"{EVENT}{rate}")
         if number is not None:
@@ -83,8 +85,8 @@ def choose_event(listed: Mapping[int, str], codec: str) -> tuple[int, int] | Non
 
 
 def adopt(numbers: Numbering, theirs: Media) -> Numbering:
-    """Our numbering after answering `theirs`: their numbers for what both know (RFC 3264 §6.1),
-    ours for the rest, moved where theirs took the place. What finds no place is left out."""
+    """Return our numbering after answering `theirs`: their numbers for what both support (RFC 3264
+    §6.1), ours for the rest, moved if theirs took the number. What does not fit is left out."""
     adopted: dict[str, tuple[int, RtpMap]] = {}
     payloads = theirs.payloads
     for number, key in listing(theirs).items():
@@ -106,8 +108,8 @@ def adopt(numbers: Numbering, theirs: Media) -> Numbering:
 
 
 def packet_ms(media: Media, usual: int) -> int:
-    """Milliseconds of sound in each packet we send: what they ask for if we can, within the most
-    they take (RFC 8866 §6.4, §6.5)."""
+    """Return ms of audio per packet we send: what they ask for if we support it, within their
+    maxptime (RFC 8866 §6.4, §6.5)."""
     wanted = usual if media.ptime is None else media.ptime
     if wanted not in PACKET_MS:
         wanted = USUAL_PACKET_MS

@@ -1,4 +1,4 @@
-"""What offer and answer have agreed, in the terms of the media: a MediaPlan to an RtpFormat."""
+"""Turns a negotiated MediaPlan into the RtpFormat of the media room."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from offhook.media.rtp.rtp_leg import RtpFormat
 from offhook.telephony.sip.media.offer_answer import Codec, MediaPlan
 
 MIN_OPUS_BITRATE = 6_000
-"""The least a far end may ask for (RFC 7587 §6.1)."""
+"""The lowest bitrate a far end may request (RFC 7587 §6.1)."""
 
 _DECODERS: Mapping[str, Callable[[], Decoder]] = {
     "opus": OpusDecoder,
@@ -23,7 +23,8 @@ _DECODERS: Mapping[str, Callable[[], Decoder]] = {
 
 @dataclass(frozen=True)
 class _MakeEncoder:
-    """Equal for the same codec with the same settings: the stream then goes on."""
+    """An encoder factory that compares equal for the same codec and settings, so that the stream
+    continues."""
 
     codec: str
     opus: OpusSettings
@@ -40,9 +41,10 @@ class _MakeEncoder:
 
 
 def format_of(plan: MediaPlan, opus: OpusSettings) -> RtpFormat:
-    """`opus` is how we would encode it, if that is agreed and the far end asks for no less."""
+    """Return the RtpFormat of a plan. `opus` are our encoder settings, limited to the bitrate the
+    far end requests."""
     codec = plan.codec
-    opus = _as_asked(opus, codec)
+    opus = _limit_bitrate(opus, codec)
     return RtpFormat(
         codec=codec.name,
         decoders={number: _DECODERS[name] for number, name in plan.receive.items()},
@@ -56,8 +58,8 @@ def format_of(plan: MediaPlan, opus: OpusSettings) -> RtpFormat:
     )
 
 
-def _as_asked(settings: OpusSettings, codec: Codec) -> OpusSettings:
-    """Within the bitrate that the far end asks for (RFC 7587 §6.1)."""
+def _limit_bitrate(settings: OpusSettings, codec: Codec) -> OpusSettings:
+    """Limit the bitrate to what the far end requests (RFC 7587 §6.1)."""
     for parameter in codec.fmtp.split(";"):
         name, _, value = parameter.strip().partition("=")
         if name.lower() == "maxaveragebitrate" and value.isascii() and value.isdigit():

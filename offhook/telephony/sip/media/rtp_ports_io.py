@@ -1,10 +1,10 @@
-"""UDP ports for RTP and RTCP: an even one and the next (RFC 3550 §11), one pair a call.
+"""UDP ports for RTP and RTCP: an even port and the next (RFC 3550 §11), one pair per call.
 
-The sockets are read by the event loop itself, without asyncio's transports: those allocate 256 KiB
-for each datagram and queue what cannot be sent now. Sound that cannot be sent now is dropped.
+The event loop reads the sockets directly, without asyncio transports, which allocate 256 KiB for
+each datagram and queue what cannot be sent. Here audio that cannot be sent at once is dropped.
 
-A port of a call that ended is not given to another for a while: the far end may not have noticed
-yet, and the next caller must not hear the last.
+A released port is not reused for a while: its far end may not have noticed the end of the call, and
+must not be heard in the next one.
 """
 
 import asyncio
@@ -18,23 +18,22 @@ from time import monotonic
 from offhook.telephony.sip.media.latch import Address
 
 Receiver = Callable[[bytes, Address], None]
-"""Called with each datagram and where it came from."""
+"""Called with each datagram and its source address."""
 
 DRAIN_S = 30.0
-"""How long a port rests after its call. A lost BYE is repeated for 32 s (RFC 3261 §17.1.2.2), and
-senders go on until they see it."""
+"""How long a port rests after its call. A lost BYE is retransmitted for 32 s (RFC 3261 §17.1.2.2),
+and media continue until it arrives."""
 DATAGRAM_BYTES = 2048
-"""More than a packet of sound or of a DTLS handshake has; what is longer arrives cut off and is
-found malformed."""
+"""Larger than an audio or DTLS packet; longer datagrams arrive truncated and count as malformed."""
 RECEIVE_BUFFER_BYTES = 128 * 1024
-"""Of the kernel, which doubles it for its own accounting: some seconds of one call's packets.
-What waited for longer is too late to be heard."""
+"""Kernel receive buffer, which Linux doubles for its own accounting: some seconds of one call's
+packets. Anything older would be too late to play."""
 EXPEDITED_FORWARDING = 46 << 2
-"""DSCP EF (RFC 3246, RFC 8837 §5) where IPv4 has its type of service and IPv6 its traffic class."""
+"""DSCP EF (RFC 3246, RFC 8837 §5), for IPv4's type of service and IPv6's traffic class."""
 
 
 class NoPorts(RuntimeError):
-    """All ports of the range are taken or resting."""
+    """All ports of the range are in use or resting."""
 
 
 class RtpSockets:
@@ -48,9 +47,9 @@ class RtpSockets:
         release: Callable[[int], None],
     ) -> None:
         self.port = port
-        """Of RTP; RTCP has the next."""
+        """RTP port; RTCP has the next."""
         self.unsent = 0
-        """Datagrams that the kernel did not take: no buffer, no route, a firewall's refusal."""
+        """Datagrams the kernel did not accept: no buffer, no route, blocked by a firewall."""
         self._rtp, self._rtcp = sockets
         self._release: Callable[[int], None] | None = release
         loop = asyncio.get_running_loop()
@@ -62,21 +61,22 @@ class RtpSockets:
         return self.port + 1
 
     def send_rtp(self, data: bytes, to: Address) -> None:
-        """Send one datagram, or drop it. `to` must be numeric: a name would block the loop."""
+        """Send one datagram, or drop it. `to` must be numeric: resolving a name would block the
+        loop."""
         try:
             self._rtp.sendto(data, to)
         except OSError:
             self.unsent += 1
 
     def send_rtcp(self, data: bytes, to: Address) -> None:
-        """As `send_rtp`, from the RTCP port."""
+        """Send one datagram from the RTCP port, as `send_rtp` does."""
         try:
             self._rtcp.sendto(data, to)
         except OSError:
             self.unsent += 1
 
     def close(self) -> None:
-        """Give the ports back, to rest. Idempotent; what is sent afterwards is dropped."""
+        """Release the ports. Idempotent; later datagrams are dropped."""
         if self._release is None:
             return
         loop = asyncio.get_running_loop()
@@ -88,14 +88,14 @@ class RtpSockets:
 
 
 def _reader(sock: socket.socket, receive: Receiver) -> Callable[[], None]:
-    """Take one datagram: isolated ones are the rule, and a second look for more costs as much as
-    the event loop's own."""
+    """Read one datagram: they mostly come singly, and checking for more costs as much as the event
+    loop's own check."""
     receive_from = sock.recvfrom
 
     def read() -> None:
         try:
             data, source = receive_from(DATAGRAM_BYTES)
-        except OSError:  # nothing there after all, or an ICMP error of an earlier packet
+        except OSError:  # spurious wake-up, or an ICMP error for an earlier packet
             return
         receive(data, source if len(source) == 2 else source[:2])
 
@@ -103,7 +103,7 @@ def _reader(sock: socket.socket, receive: Receiver) -> Callable[[], None]:
 
 
 class RtpPorts:
-    """The range of ports, `low` to `high`, both included, on the local address `host`."""
+    """The RTP port range `low` to `high`, inclusive, on the local address `host`."""
 
     def __init__(
         self,
@@ -113,23 +113,23 @@ class RtpPorts:
         drain_seconds: float = DRAIN_S,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        """Raises ValueError if there is no even port with its next in the range."""
+        """Raises ValueError if the range holds no pair of an even port and the next."""
         self._host = host
         self._first = low + low % 2
         self._pairs = (high + 1 - self._first) // 2
         if self._pairs < 1 or low < 0 or high > 65_535:
-            raise ValueError(f"ports {low} to {high} hold no pair of an even port and the next")
+            raise ValueError(f"ports {low} to {high} contain no pair of an even port and the next")
         self._drain_s = drain_seconds
         self._now = now
         self._taken: set[int] = set()
         """In use or resting."""
         self._resting: deque[tuple[float, int]] = deque()
-        """Until when, and the port: in the order they were given back."""
+        """(Until when, port), in the order of release."""
 
-    async def pair(self, on_rtp: Receiver, on_rtcp: Receiver) -> RtpSockets:
-        """Open a pair of ports, anywhere in the range: who has not seen our SDP shall not know
-        where to aim. Raises NoPorts, also when the system has no sockets left."""
-        self._wake()
+    async def open_pair(self, on_rtp: Receiver, on_rtcp: Receiver) -> RtpSockets:
+        """Open a pair of ports at a random place in the range, so that those without our SDP cannot
+        guess it. Raises NoPorts, also if the system has no sockets left."""
+        self._free_rested()
         start = random.randrange(self._pairs)
         for index in range(self._pairs):
             port = self._first + 2 * ((start + index) % self._pairs)
@@ -137,9 +137,9 @@ class RtpPorts:
                 continue
             self._taken.add(port)
             return RtpSockets(port, sockets, (on_rtp, on_rtcp), self._release)
-        raise NoPorts(f"no free pair of ports among {self._pairs} from {self._first} on")
+        raise NoPorts(f"no free pair of ports among {self._pairs} from {self._first}")
 
-    def _wake(self) -> None:
+    def _free_rested(self) -> None:
         now = self._now()
         while self._resting and self._resting[0][0] <= now:
             self._taken.discard(self._resting.popleft()[1])
@@ -148,7 +148,7 @@ class RtpPorts:
         self._resting.append((self._now() + self._drain_s, port))
 
     def _bind(self, port: int) -> tuple[socket.socket, socket.socket] | None:
-        """Both sockets, or None when another program has one of the ports."""
+        """Bind both sockets; None if another program has one of the ports."""
         opened: list[socket.socket] = []
         try:
             for number in (port, port + 1):

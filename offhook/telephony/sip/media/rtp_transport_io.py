@@ -1,7 +1,7 @@
-"""The way of a SIP call's packets: RTP and RTCP on two UDP ports of its own, plain or under SRTP.
+"""Transport of a SIP call's media: RTP and RTCP on two UDP ports, plain or with SRTP.
 
-A datagram goes from the socket to the leg in one call: the latch says whether its source is
-believed, SRTP whether it is authentic. The plan that offer and answer have made says which keys.
+A datagram passes from the socket to the leg in one call: the latch decides whether its source is
+accepted, SRTP whether it is authentic. The negotiated plan gives the keys.
 """
 
 from collections import deque
@@ -19,17 +19,17 @@ from offhook.telephony.sip.media.rtp_ports_io import RtpPorts, RtpSockets
 from offhook.telephony.sip.media.srtp import SdesSrtp, SrtpError
 
 EARLY_PACKETS = 25
-"""Datagrams kept that come before the answer to our offer, half a second of sound: the far end may
-send as soon as it has the offer (RFC 3264 §5.1), and its first word often overtakes its 200."""
+"""Datagrams kept that arrive before the answer to our offer, half a second of audio: the far end
+may send once it has the offer (RFC 3264 §5.1), and its media often overtake the 200."""
 OLD_KEYS_S = 2.0
-"""How long packets under the keys before are still accepted, for those that were under way."""
+"""How long packets under the previous keys are still accepted, for those in flight."""
 
 
 class RtpTransport:
-    """Gives `leg` the packets that are believed, unprotected, and counts the others there."""
+    """Passes accepted packets, decrypted, to `leg`, and counts the others there."""
 
     def __init__(self, leg: RtpLeg, address: str) -> None:
-        """`address` is ours as the far end should see it, in SDP."""
+        """`address` is our address for SDP, as the far end should see it."""
         self.address = address
         self.plan: MediaPlan | None = None
         """None before the first answer."""
@@ -38,26 +38,26 @@ class RtpTransport:
         self._early: deque[tuple[bool, bytes, Address, float]] = deque(maxlen=EARLY_PACKETS)
         self._latch = Latch(None, False, ())
         self._rtcp_latch = RtcpLatch(None, False)
-        self._told: Address | None = None
-        """In the far end's SDP, if it can be sent to."""
-        self._told_rtcp: Address | None = None
+        self._sdp_address: Address | None = None
+        """Address in the far end's SDP, if it can be sent to."""
+        self._sdp_rtcp_address: Address | None = None
         self._secure = False
         self._srtp: SdesSrtp | None = None
-        """Of RTP; None too while DTLS has not agreed on keys."""
+        """RTP keys; None also until the DTLS handshake is complete."""
         self._srtcp: SdesSrtp | None = None
         self._old_keys: tuple[SdesSrtp, float] | None = None
-        """Those before, and until when they are good."""
+        """The previous keys, and until when they are valid."""
         self._handshakes: Handshakes | None = None
         self._rtcp_handshakes: Handshakes | None = None
 
     async def bind(self, ports: RtpPorts) -> RtpSockets:
         """Open a pair of ports. Raises NoPorts."""
-        self.sockets = await ports.pair(self._rtp_received, self._rtcp_received)
+        self.sockets = await ports.open_pair(self._rtp_received, self._rtcp_received)
         return self.sockets
 
     @property
     def destination(self) -> Address | None:
-        """Where our RTP goes; None while that is not known."""
+        """Where our RTP goes; None if unknown."""
         return self._latch.destination
 
     @property
@@ -69,12 +69,12 @@ class RtpTransport:
         return f"{exchange} {self._srtp.suite}"
 
     def use(self, plan: MediaPlan, now: float) -> None:
-        """Send and receive as offer and answer have agreed, for the first time or anew."""
+        """Apply a negotiated plan, the first or a new one."""
         before, self.plan = self.plan, plan
         if plan == before:
             return
         moved = self._use_addresses(plan, now)
-        # Without ICE a far end that moves makes another association (RFC 8842 §4).
+        # Without ICE a far end that moves creates a new association (RFC 8842 §4).
         if (
             before is None
             or before.security != plan.security
@@ -83,7 +83,7 @@ class RtpTransport:
             self._use_keys(plan, now)
 
     def deliver_early(self) -> None:
-        """Give the leg, which is ready now, what came before the answer."""
+        """Pass the packets that arrived before the answer to the leg, which is ready now."""
         for rtcp, data, source, came in self._early:
             (self._receive_rtcp if rtcp else self._receive_rtp)(data, source, came)
         self._early.clear()
@@ -101,20 +101,22 @@ class RtpTransport:
     # --- addresses and keys ---
 
     def _use_addresses(self, plan: MediaPlan, now: float) -> bool:
-        """Whether the far end is now elsewhere."""
-        before = self._told
+        """Apply the plan's addresses. Returns whether the far end has moved."""
+        before = self._sdp_address
         nowhere = ip_address(plan.remote[0]).is_unspecified
-        if not nowhere or self._told is None:  # held by c=0.0.0.0, the far end is where it was
-            self._told = self._sendable(plan.remote)
-            self._told_rtcp = self._sendable(plan.remote_rtcp)
+        if (
+            not nowhere or self._sdp_address is None
+        ):  # with c=0.0.0.0 (hold) the far end is where it was
+            self._sdp_address = self._sendable(plan.remote)
+            self._sdp_rtcp_address = self._sendable(plan.remote_rtcp)
         secure = plan.security is not None
         arriving = frozenset((*plan.receive, *plan.events_in, *plan.comfort_noise))
-        self._latch.renew(self._told, secure, arriving, now)
-        self._rtcp_latch.renew(self._told_rtcp, secure)
-        return self._told != before
+        self._latch.renew(self._sdp_address, secure, arriving, now)
+        self._rtcp_latch.renew(self._sdp_rtcp_address, secure)
+        return self._sdp_address != before
 
     def _sendable(self, remote: Address) -> Address | None:
-        """What SDP says, unless that is nowhere, or some service of our own machine."""
+        """The address in SDP, unless it is unspecified or our own loopback."""
         theirs = ip_address(remote[0])
         if theirs.is_unspecified or (theirs.is_loopback and not _is_loopback(self.address)):
             return None
@@ -140,7 +142,7 @@ class RtpTransport:
         self._srtp = keys
 
     def _start_handshakes(self, security: Dtls, mux: bool) -> None:
-        """One handshake on each port that is used (RFC 5764 §4.1)."""
+        """Start one handshake on each port in use (RFC 5764 §4.1)."""
         assert self.sockets is not None
         self._handshakes = Handshakes(
             security,
@@ -189,7 +191,7 @@ class RtpTransport:
     def _receive_rtp(self, data: bytes, source: Address, now: float) -> None:
         if len(data) < 2 or data[0] >> 6 != 2:
             self._receive_other(self._handshakes, data, source)
-        elif 192 <= data[1] <= 223:  # RTCP beside it (RFC 5761 §4)
+        elif 192 <= data[1] <= 223:  # multiplexed RTCP (RFC 5761 §4)
             if self._secure or source == self._latch.destination:
                 self._receive_report(data, now)
             else:
@@ -198,9 +200,9 @@ class RtpTransport:
             self._leg.refused_packets += 1
         elif not self._secure:
             self._leg.receive_rtp(data, now)
-        elif self._srtp is None:  # DTLS has not agreed on keys
+        elif self._srtp is None:  # the DTLS handshake is not complete
             if self._handshakes is not None:
-                self._handshakes.heard(source)
+                self._handshakes.note_source(source)
         elif (plain := self._unprotect(data, now)) is not None:
             self._latch.authenticated(source, data, now)
             self._leg.receive_rtp(plain, now)
@@ -230,7 +232,7 @@ class RtpTransport:
             self._rtcp_latch.authenticated(source, now)
 
     def _receive_report(self, data: bytes, now: float) -> bool:
-        """RTCP whose source is believed, or is to be proved."""
+        """Decrypt and pass on RTCP. Returns whether it was valid."""
         if self._secure:
             if self._srtcp is None:
                 return False
@@ -243,11 +245,11 @@ class RtpTransport:
         return True
 
     def _receive_other(self, handshakes: Handshakes | None, data: bytes, source: Address) -> None:
-        """What else shares the port (RFC 7983 §7)."""
+        """Handle other packets on the port (RFC 7983 §7)."""
         if handshakes is not None and data and 20 <= data[0] <= 63:
             handshakes.receive(data, source)
-        elif handshakes is not None and data and data[0] < 4:  # STUN, which we do not speak here
-            handshakes.heard(source)
+        elif handshakes is not None and data and data[0] < 4:  # STUN, which is not supported here
+            handshakes.note_source(source)
         else:
             self._leg.malformed_packets += 1
 

@@ -1,4 +1,4 @@
-"""SRTP keys in the description: a=crypto (RFC 4568, the GCM suites of RFC 7714)."""
+"""SRTP keys in SDP: a=crypto (RFC 4568, with the GCM suites of RFC 7714)."""
 
 import base64
 import binascii
@@ -14,37 +14,37 @@ SUITES = {
 """Suite → bytes of master key and salt together (RFC 4568 §6.2, RFC 7714 §13.1)."""
 
 OFFERED_SUITES = ("AES_CM_128_HMAC_SHA1_80", "AEAD_AES_256_GCM", "AES_CM_128_HMAC_SHA1_32")
-"""The one everybody has first, one for those who may only use GCM, one for phones that know no
-other. A line costs 90 bytes, and an INVITE over 1300 bytes may not go by UDP (RFC 3261 §18.1.1)."""
+"""The most widely supported suite first, one for those restricted to GCM, one for phones with no
+other. A line costs 90 bytes, and an INVITE over 1300 bytes may not use UDP (RFC 3261 §18.1.1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crypto:
-    """One a=crypto line with one key and nothing else to heed."""
+    """One a=crypto line with a single key and no parameters that matter."""
 
     tag: int
     suite: str
     """Upper case, one of SUITES."""
     key: bytes = field(repr=False)
-    """Master key and salt of whoever wrote the line: it protects what that side sends."""
+    """Master key and salt of the line's author, for what that side sends."""
 
     def __str__(self) -> str:
         return f"{self.tag} {self.suite} inline:{base64.b64encode(self.key).decode()}"
 
 
 def parse_crypto(value: str) -> Crypto | None:
-    """The value of an a=crypto line; None when it is malformed or asks for something this end does
-    not do: another suite, several keys or an MKI, a session parameter that matters."""
+    """Parse the value of an a=crypto line. Returns None if it is malformed or unsupported: another
+    suite, several keys or an MKI, a session parameter that matters."""
     tag, suite, key_params, *session = [*value.split(), "", "", ""]
     suite = suite.upper()
     if suite not in SUITES or not (tag.isascii() and tag.isdigit() and len(tag) <= 9):
         return None
-    if not all(_harmless(parameter) for parameter in session):
+    if not all(_is_ignorable(parameter) for parameter in session):
         return None
     method, _, info = key_params.partition(":")
     key_text, *rest = info.split("|")
-    # The lifetime binds the sender of that key, who renews it by a re-offer. What else may follow
-    # is an MKI, and several keys need one (RFC 4568 §6.1).
+    # The lifetime concerns the sender, who renews the key by a re-offer. The rest may only be an
+    # MKI, which several keys need (RFC 4568 §6.1).
     if method.lower() != "inline" or len(rest) > 1 or any(not _is_lifetime(part) for part in rest):
         return None
     try:
@@ -55,20 +55,20 @@ def parse_crypto(value: str) -> Crypto | None:
 
 
 def first_supported(values: Iterable[str]) -> Crypto | None:
-    """The offer's own order counts (RFC 4568 §5.1.2)."""
+    """Return the first supported line; the offer's order counts (RFC 4568 §5.1.2)."""
     return next((crypto for value in values if (crypto := parse_crypto(value))), None)
 
 
 def make_offer(make_key: Callable[[int], bytes]) -> tuple[Crypto, ...]:
-    """The lines of a first offer, each with a key of its own."""
+    """Return the lines of a first offer, each with its own key."""
     return tuple(
         Crypto(tag, suite, make_key(SUITES[suite])) for tag, suite in enumerate(OFFERED_SUITES, 1)
     )
 
 
-def _harmless(parameter: str) -> bool:
-    """Whether a session parameter (RFC 4568 §6.3) may be passed over: a window size is a hint, and
-    "-" marks what may be ignored. KDR, UNENCRYPTED_…, FEC_… would change the packets."""
+def _is_ignorable(parameter: str) -> bool:
+    """Whether a session parameter (RFC 4568 §6.3) can be ignored: a window size is a hint, and "-"
+    marks optional ones. KDR, UNENCRYPTED_…, FEC_… would change the packets."""
     return not parameter or parameter.startswith("-") or parameter.upper().startswith("WSH=")
 
 

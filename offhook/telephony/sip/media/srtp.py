@@ -1,12 +1,12 @@
-"""SRTP with keys from SDP (RFC 3711, RFC 4568, RFC 7714), by libsrtp."""
+"""SRTP with keys from SDP (RFC 3711, RFC 4568, RFC 7714), through libsrtp."""
 
 from pylibsrtp import Error, Policy, Session
 
 from offhook.telephony.sip.media.sdes import SUITES
 
-SOURCES = 64
-"""SSRCs that a far end may use under one key. libsrtp keeps a state for each and looks them up one
-by one; a call has one, and another after a transfer."""
+MAX_SSRCS = 64
+"""SSRCs a far end may use under one key. libsrtp keeps state for each and searches it linearly; a
+call has one, and another after a transfer."""
 
 _PROFILES = {
     "AES_CM_128_HMAC_SHA1_80": Policy.SRTP_PROFILE_AES128_CM_SHA1_80,
@@ -17,7 +17,7 @@ _PROFILES = {
 
 
 class SrtpError(ValueError):
-    """A packet is not authentic, is a replay, or is too long; or a key does not fit its suite."""
+    """A packet is not authentic, is replayed or too long, or a key does not fit its suite."""
 
 
 def _session(suite: str, key: bytes, direction: int) -> Session:
@@ -29,7 +29,7 @@ def _session(suite: str, key: bytes, direction: int) -> Session:
 
 
 class SdesSrtp:
-    """Both directions of one call: what we send under our key, what arrives under the other."""
+    """SRTP in both directions of one call: our key for sending, the other for receiving."""
 
     def __init__(self, suite: str, local_key: bytes, remote_key: bytes) -> None:
         """The keys are master key and salt, as in `a=crypto`. Raises SrtpError."""
@@ -40,9 +40,9 @@ class SdesSrtp:
         self._sources: set[bytes] = set()
 
     def renewed(self, suite: str, local_key: bytes, remote_key: bytes) -> "SdesSrtp":
-        """The same call under keys of which one or both are new. A direction that keeps its key
-        goes on where it is: begun anew, it would encrypt two packets alike, and take old ones for
-        new (RFC 3711 §9.1, §3.3.2). Raises SrtpError."""
+        """Return the same call's SRTP under keys of which one or both are new. A direction that
+        keeps its key continues: restarted, it would reuse a keystream and accept replays (RFC 3711
+        §9.1, §3.3.2). Raises SrtpError."""
         renewed = SdesSrtp(suite, local_key, remote_key)
         if suite == self.suite and local_key == self._local_key:
             renewed._out = self._out
@@ -51,21 +51,21 @@ class SdesSrtp:
         return renewed
 
     def protect(self, packet: bytes) -> bytes:
-        """Raises SrtpError."""
+        """Encrypt an RTP packet. Raises SrtpError."""
         try:
             return self._out.protect(packet)
-        except (Error, ValueError) as error:  # ValueError: longer than libsrtp's 1500 bytes
+        except (Error, ValueError) as error:  # ValueError: over libsrtp's 1500 bytes
             raise SrtpError(str(error)) from error
 
     def protect_rtcp(self, packet: bytes) -> bytes:
-        """Raises SrtpError."""
+        """Encrypt an RTCP datagram. Raises SrtpError."""
         try:
             return self._out.protect_rtcp(packet)
         except (Error, ValueError) as error:
             raise SrtpError(str(error)) from error
 
     def unprotect(self, packet: bytes) -> bytes:
-        """The RTP packet, once authenticated. Raises SrtpError."""
+        """Authenticate and decrypt an RTP packet. Raises SrtpError."""
         self._check_source(ssrc := packet[8:12])
         try:
             plain = self._in.unprotect(packet)
@@ -75,7 +75,7 @@ class SdesSrtp:
         return plain
 
     def unprotect_rtcp(self, packet: bytes) -> bytes:
-        """The RTCP datagram, once authenticated. Raises SrtpError."""
+        """Authenticate and decrypt an RTCP datagram. Raises SrtpError."""
         self._check_source(ssrc := packet[4:8])
         try:
             plain = self._in.unprotect_rtcp(packet)
@@ -85,5 +85,5 @@ class SdesSrtp:
         return plain
 
     def _check_source(self, ssrc: bytes) -> None:
-        if ssrc not in self._sources and len(self._sources) >= SOURCES:
-            raise SrtpError(f"more than {SOURCES} SSRCs under one key")
+        if ssrc not in self._sources and len(self._sources) >= MAX_SSRCS:
+            raise SrtpError(f"more than {MAX_SSRCS} SSRCs under one key")

@@ -1,4 +1,4 @@
-"""Where a message came from and where one goes: a transport and two addresses."""
+"""Flows: the transport and addresses by which a message arrived or is sent."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,10 +8,10 @@ TransportName = Literal["UDP", "TCP", "TLS", "WS", "WSS"]
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A way to one peer (RFC 5626 §3): a pair of addresses, or one connection between them.
+    """A path to one peer (RFC 5626 §3): a pair of addresses, or one connection between them.
 
-    Addresses are numeric, IPv6 without brackets. A stream transport without a connection yet has
-    the id 0: sending on it opens one or takes one that is open to the same address.
+    Addresses are numeric, IPv6 without brackets. A stream transport not yet connected has id 0:
+    sending opens a connection or uses an open one to the same address.
     """
 
     transport: TransportName
@@ -21,10 +21,10 @@ class Flow:
 
     @property
     def reliable(self) -> bool:
-        """The transport repeats and orders by itself: all but UDP."""
+        """Whether the transport retransmits and orders by itself: all but UDP."""
         return self.transport != "UDP"
 
     @property
     def secure(self) -> bool:
-        """The bytes are encrypted on the way: TLS and WSS."""
+        """Whether the transport is encrypted: TLS and WSS."""
         return self.transport in ("TLS", "WSS")

@@ -1,4 +1,4 @@
-"""Messages cut out of a stream of bytes (RFC 3261 §18.3, §7.5; RFC 5626 §3.5.1)."""
+"""Splits a byte stream into SIP messages (RFC 3261 §18.3, §7.5; RFC 5626 §3.5.1)."""
 
 import re
 from dataclasses import dataclass
@@ -10,53 +10,53 @@ _CONTENT_LENGTH = re.compile(rb"\r\n(?:content-length|l)[ \t]*:([^\r\n]*)", re.I
 _FIRST_BYTES = frozenset(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.!%*_+`'~"
 )
-"""Those a method or a SIP version can begin with."""
+"""First bytes a method or SIP version may have."""
 _LINE_BREAKS = re.compile(rb"(?:\r\n)+")
 _CR = 13
 
 
 class FramingError(SipError):
-    """It cannot be told where the next message begins: the connection is to be closed."""
+    """The next message boundary cannot be found: close the connection."""
 
     complete: "list[bytes | Ping]"
-    """What came whole before that."""
+    """Complete messages received before the error."""
 
 
 @dataclass(frozen=True)
 class Ping:
-    """Line breaks between messages: the far end asks whether the connection is alive.
+    """Line breaks between messages: a keep-alive ping (RFC 5626 §3.5.1).
 
-    Whoever opened a connection is the one who asks; it is answered with one line break. On a
-    connection opened here it is two of the answers to our own.
+    Only the side that opened the connection pings, and is answered with one line break. On a
+    connection we opened it is two of the answers to our own pings.
     """
 
 
 class StreamFramer:
-    """Cuts what a TCP, TLS or WebSocket connection brings into messages."""
+    """Splits the bytes of a TCP, TLS or WebSocket connection into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._searched = 0
-        """Bytes at the start of the buffer that hold no end of a header."""
+        """Bytes at the start of the buffer without an end of header."""
         self._message_bytes = 0
-        """Of the message under way once its header is complete; 0 before."""
+        """Size of the current message once its header is complete; 0 before."""
         self._line_break = False
-        """One came since the last message, and so far no second."""
+        """A single line break was received since the last message."""
 
     def receive(self, data: bytes) -> list[bytes | Ping]:
-        """The messages that are complete with this data, and pings, in their order; pings that
-        follow one another are one. Raises FramingError; the framer is of no use afterwards."""
+        """Return the messages completed by this data, and pings, in order; consecutive pings are
+        merged. Raises FramingError; the framer cannot be used afterwards."""
         self._buffer += data
         complete: list[bytes | Ping] = []
         try:
-            del self._buffer[: self._cut(complete)]
+            del self._buffer[: self._split(complete)]
         except FramingError as error:
             error.complete = complete
             raise
         return complete
 
-    def _cut(self, complete: "list[bytes | Ping]") -> int:
-        """Adds what is complete, and says where in the buffer the rest begins."""
+    def _split(self, complete: "list[bytes | Ping]") -> int:
+        """Append what is complete. Returns where in the buffer the rest begins."""
         start = 0
         while True:
             if not self._searched:
@@ -69,7 +69,7 @@ class StreamFramer:
             start, self._searched, self._message_bytes = end, 0, 0
 
     def _skip_line_breaks(self, start: int) -> tuple[int, int]:
-        """Where they end, and how many pairs of them there were."""
+        """Return where the line breaks end, and the number of pairs."""
         breaks = _LINE_BREAKS.match(self._buffer, start)
         if not breaks:
             return start, 0
@@ -78,7 +78,7 @@ class StreamFramer:
         return breaks.end(), count // 2
 
     def _end_of_message(self, start: int) -> int | None:
-        """Where in the buffer the message that begins at `start` ends; None until it is there."""
+        """Return where the message that begins at `start` ends; None if it is incomplete."""
         available = len(self._buffer) - start
         if not self._message_bytes:
             self._message_bytes = self._read_length(start, available)
@@ -87,13 +87,13 @@ class StreamFramer:
         return start + self._message_bytes
 
     def _read_length(self, start: int, available: int) -> int:
-        """Bytes of the message, header and body; 0 until its header is complete."""
+        """Size of the message, header and body; 0 until its header is complete."""
         if not available or (available == 1 and self._buffer[start] == _CR):
             return 0
         if self._buffer[start] not in _FIRST_BYTES:
-            raise FramingError("what came is not the beginning of a SIP message")
+            raise FramingError("the data does not start like a SIP message")
         self._line_break = False
-        # The end of the header may have come in two pieces.
+        # The end of the header may have arrived in two pieces.
         end = self._buffer.find(b"\r\n\r\n", start + max(0, self._searched - 3))
         self._searched = available
         if end < 0 and available <= MAX_MESSAGE_BYTES:
@@ -102,12 +102,12 @@ class StreamFramer:
         if end >= 0 and size <= MAX_MESSAGE_BYTES:
             size += _content_length(self._buffer[start:end])
         if end < 0 or size > MAX_MESSAGE_BYTES:
-            raise FramingError(f"a message is longer than {MAX_MESSAGE_BYTES} bytes")
+            raise FramingError(f"a message exceeds {MAX_MESSAGE_BYTES} bytes")
         return size
 
 
 def _content_length(head: bytearray) -> int:
-    """It must be there on a stream, once (§20.14)."""
+    """Read Content-Length, which is required on a stream, exactly once (§20.14)."""
     unfolded = head.replace(b"\r\n ", b"  ").replace(b"\r\n\t", b"  ")
     lengths = _CONTENT_LENGTH.findall(unfolded)
     if len(lengths) != 1:

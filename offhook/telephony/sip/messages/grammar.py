@@ -1,7 +1,7 @@
-"""The pieces of SIP's grammar that its URIs and header fields share (RFC 3261 §25.1).
+"""Grammar shared by SIP's URIs and header fields (RFC 3261 §25.1).
 
-Everything here reads text that a stranger sent, so it runs in time linear in the length of the
-text: the regular expressions are of one quantifier, and that of a quoted string never backtracks.
+All input is untrusted, so everything here runs in linear time: the regular expressions have one
+quantifier, and that of a quoted string never backtracks.
 """
 
 import re
@@ -10,7 +10,7 @@ from urllib.parse import quote as percent_encode
 from urllib.parse import unquote_to_bytes
 
 Params = tuple[tuple[str, str | None], ...]
-"""Parameters in their order: names in lower case, values unquoted, None for one without a value."""
+"""Parameters in order: lower-case names, unquoted values, None for one without a value."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9\-.!%*_+`'~]+")
 _HOST = re.compile(r"[a-z0-9._-]+")
@@ -22,25 +22,26 @@ _PARAMETER_MARK = re.compile(r'[";]')
 
 
 class SipError(ValueError):
-    """Text of a peer, or of a setting, is not what SIP's grammar allows there."""
+    """A peer's text, or a setting, violates SIP's grammar."""
 
 
 def is_token(text: str) -> bool:
-    """Whether it is a token, as methods, header names and option tags are."""
+    """Return whether `text` is a token, as methods, header names and option tags are."""
     return _TOKEN.fullmatch(text) is not None
 
 
 def parse_number(text: str, limit: int) -> int:
-    """Decimal digits up to `limit`. Raises SipError."""
+    """Parse decimal digits up to `limit`. Raises SipError."""
     digits = text.lstrip("0") or text[-1:]
-    # Digits of other scripts, and numbers of thousands of digits, never reach int().
+    # int() never sees non-ASCII digits, or thousands of digits.
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 20 or int(digits) > limit:
         raise SipError(f"{text[:24]!r} is not a number up to {limit}")
     return int(digits)
 
 
 def end_of_quoted(text: str, start: int) -> int:
-    """Where the quoted string that opens at `start` is over. Raises SipError if it never is."""
+    """Return where the quoted string that opens at `start` ends. Raises SipError if it is not
+    closed."""
     quoted = _QUOTED.match(text, start)
     if quoted is None:
         raise SipError("a quoted string is not closed")
@@ -48,7 +49,7 @@ def end_of_quoted(text: str, start: int) -> int:
 
 
 def unquote(text: str) -> str:
-    """What a quoted string, given with its quotes, says."""
+    """Return the content of a quoted string, given with its quotes."""
     inner = text[1:-1]
     if "\\" not in inner:
         return inner
@@ -62,9 +63,9 @@ def quote(text: str) -> str:
 
 
 def split_list(text: str, limit: int) -> list[str]:
-    """The first `limit` values of a comma-separated list; commas in quoted strings and in <> are
-    part of a value. Empty values are left out. What follows a quote or a < that is not closed is
-    one value."""
+    """Return the first `limit` values of a comma-separated list; commas in quoted strings and in <>
+    are part of a value. Empty values are dropped. Text after an unclosed quote or < is one
+    value."""
     if "," not in text:
         return [text] if text else []
     values: list[str] = []
@@ -90,7 +91,8 @@ def _append(values: list[str], text: str) -> None:
 
 
 def parse_parameters(text: str) -> Params:
-    """The parameters that follow a value: "" or what begins with a semicolon. Raises SipError."""
+    """Parse the parameters after a value: "" or text that starts with a semicolon. Raises
+    SipError."""
     if not text:
         return ()
     pieces = text.split(";") if '"' not in text else _split_parameters(text)
@@ -129,7 +131,7 @@ def _parse_parameter(text: str) -> tuple[str, str | None]:
 
 
 def format_parameters(parameters: Params) -> str:
-    """With a semicolon before each. Values are quoted when they must be."""
+    """Format parameters, each with a leading semicolon; values are quoted if necessary."""
     text = ""
     for name, value in parameters:
         if value is None:
@@ -142,7 +144,8 @@ def format_parameters(parameters: Params) -> str:
 
 
 def find_parameter(parameters: Params, name: str) -> str | None:
-    """The value of the first parameter of this name (lower case); "" for one without a value."""
+    """Return the first parameter of this (lower-case) name; "" if it has no value, None if
+    absent."""
     for key, value in parameters:
         if key == name:
             return "" if value is None else value
@@ -150,15 +153,15 @@ def find_parameter(parameters: Params, name: str) -> str | None:
 
 
 def replace_parameter(parameters: Params, name: str, value: str | None) -> Params:
-    """With this parameter set, in its place if it was there, otherwise as the last one."""
+    """Return the parameters with one set, in its place if present, otherwise at the end."""
     if all(key != name for key, _ in parameters):
         return (*parameters, (name, value))
     return tuple((key, value if key == name else old) for key, old in parameters)
 
 
 def with_raw_parameter(text: str, name: str, value: str) -> str:
-    """The text of a value whose parameters can be read, with this one (lower case) set and all else
-    as it came: quotes, spaces and the case of names too."""
+    """Set one (lower-case) parameter in the text of a valid value and leave everything else as it
+    is: quotes, spaces and the case of names too."""
     first, *rest = _split_parameters(text)
     named = [piece.partition("=")[0].strip(" \t").lower() == name for piece in rest]
     pieces = [f"{name}={value}" if n else p for p, n in zip(rest, named, strict=True)]
@@ -168,23 +171,23 @@ def with_raw_parameter(text: str, name: str, value: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """With %xx decoded, as UTF-8; bytes that are not UTF-8 stay recoverable (surrogateescape), and
-    a % that begins no escape stays as it is."""
+    """Decode %xx as UTF-8. Bytes that are not UTF-8 are preserved (surrogateescape), and an invalid
+    % is left unchanged."""
     if "%" not in text and text.isascii():
         return text
-    # Over bytes, as those sent bare and those sent escaped may make up one character between them.
+    # On bytes, since raw and escaped bytes may form one character together.
     sent = text.encode("utf-8", "surrogateescape")
     return unquote_to_bytes(sent).decode("utf-8", "surrogateescape")
 
 
 def escape(text: str, allowed: str) -> str:
-    """With %xx for all but letters, digits, "-_.~" and the characters allowed."""
+    """Escape as %xx everything but letters, digits, "-_.~" and the characters allowed."""
     return percent_encode(text, safe=allowed, errors="surrogateescape")
 
 
 def parse_host_port(text: str) -> tuple[str, int | None]:
-    """The host in lower case, an IPv6 address without its brackets, and the port. Raises
-    SipError. Underscores are no part of a host name's grammar but are in use."""
+    """Return the host in lower case, an IPv6 address without brackets, and the port. Raises
+    SipError. Underscores are accepted in host names, as they occur in practice."""
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         between, colon, port = rest.partition(":")
@@ -204,14 +207,14 @@ def _is_ipv6(host: str) -> bool:
         IPv6Address(host)
     except AddressValueError:
         return False
-    return "%" not in host  # a zone means nothing to anyone but its sender
+    return "%" not in host  # a zone has a meaning only at its sender
 
 
 def parse_port(text: str) -> int:
-    """1..65535. Raises SipError."""
+    """Parse a port, 1..65535. Raises SipError."""
     port = parse_number(text.strip(" \t"), 65_535)
     if port == 0:
-        raise SipError("there is no port 0")
+        raise SipError("port 0 is not valid")
     return port
 
 

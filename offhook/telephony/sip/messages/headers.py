@@ -1,4 +1,4 @@
-"""Header fields: the typed values and the list of them in a message (RFC 3261 §7.3, §20)."""
+"""Header fields: typed values, and the list of them in a message (RFC 3261 §7.3, §20)."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -23,14 +23,14 @@ from offhook.telephony.sip.messages.grammar import (
 from offhook.telephony.sip.messages.uri import Uri
 
 MAX_HEADERS = 100
-"""Lines of the header of a message, folded ones counted once."""
+"""Limit of header lines in a message, folded ones counted once."""
 MAX_LINE_BYTES = 8_192
-"""Of the start line or of one header line, unfolded; a character of UTF-8 counts as one."""
+"""Limit of the start line or one unfolded header line; a UTF-8 character counts as one."""
 MAX_LIST_VALUES = 100
-"""Values of one header field that is a list, over all its lines. A request has passed at most as
-many proxies as its Max-Forwards allowed, by default 70."""
+"""Limit of values in one list header, over all its lines. A request has passed at most as many
+proxies as its Max-Forwards allowed, by default 70."""
 MAX_SEQUENCE_NUMBER = 2**31 - 1
-"""Of a CSeq (§8.1.1.5)."""
+"""Limit of a CSeq (§8.1.1.5)."""
 
 _T = TypeVar("_T")
 
@@ -70,7 +70,7 @@ COMPACT_NAMES = {
     "x": "session-expires",  # RFC 4028
     "y": "identity",  # RFC 8224
 }
-"""Those without a number: RFC 3261 §7.3.3."""
+"""Compact forms; those without a comment are from RFC 3261 §7.3.3."""
 
 _LISTS = """
 accept accept-contact accept-encoding accept-language alert-info allow allow-events call-info
@@ -79,8 +79,8 @@ in-reply-to p-asserted-identity p-preferred-identity path proxy-require reason r
 recv-info reject-contact request-disposition require route service-route supported unsupported via
 warning
 """
-"""Header fields whose grammar is a comma-separated list. Credentials and dates have commas too but
-are not among them."""
+"""Header fields whose grammar is a comma-separated list. Credentials and dates contain commas too
+but are not lists."""
 
 _LIST_KEYS = frozenset(_LISTS.split())
 _SPELLING = {name.lower(): name for name in _NAMES.split()}
@@ -93,17 +93,17 @@ _KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class NameAddr:
-    """A name and a URI with parameters, as in From, To, Contact, Route and Refer-To (§20)."""
+    """A name and URI with parameters, as in From, To, Contact, Route and Refer-To (§20)."""
 
     uri: Uri
     display_name: str = ""
     parameters: Params = ()
-    """Of the header field, not of the URI."""
+    """Parameters of the header field, not of the URI."""
 
     @classmethod
     def parse(cls, text: str) -> "NameAddr":
-        """Read one value. Raises SipError. Spaces inside <> and unquoted names of any characters
-        but quotes are let pass."""
+        """Parse one value. Raises SipError. Spaces inside <> and unquoted names of any characters
+        but quotes are accepted."""
         opening = text.find("<")
         if opening < 0:
             return cls._parse_bare(text)
@@ -126,8 +126,8 @@ class NameAddr:
 
     @classmethod
     def _parse_bare(cls, text: str) -> "NameAddr":
-        """A URI without <>: its parameters are the header field's, and it may have neither a
-        comma nor a question mark (§20.10)."""
+        """A URI without <>: its parameters are the header field's, and it may not contain a comma
+        or a question mark (§20.10)."""
         address, semicolon, rest = text.strip(" \t").partition(";")
         if "," in address or "?" in address:
             raise SipError("a URI with a comma or a question mark is not in <>")
@@ -138,33 +138,34 @@ class NameAddr:
         return f"{name}<{self.uri}>{format_parameters(self.parameters)}"
 
     def parameter(self, name: str) -> str | None:
-        """The value of a parameter (name in lower case), "" for one without a value."""
+        """Return a parameter's value (name in lower case); "" if it has no value, None if
+        absent."""
         return find_parameter(self.parameters, name)
 
     def with_parameter(self, name: str, value: str | None) -> "NameAddr":
-        """With the parameter set; None for one without a value."""
+        """Return a copy with the parameter set; None for one without a value."""
         return replace(self, parameters=replace_parameter(self.parameters, name, value))
 
     @property
     def tag(self) -> str:
-        """ "" when there is none."""
+        """The tag parameter; "" if there is none."""
         return self.parameter("tag") or ""
 
 
 @dataclass(frozen=True, slots=True)
 class Via:
-    """One hop a request has come by, and its response goes back by (§20.42)."""
+    """One hop that a request has passed and its response passes back (§20.42)."""
 
     transport: str
-    """In upper case: "UDP", "TCP", "TLS", "WS", "WSS" or one unknown here."""
+    """Upper case: "UDP", "TCP", "TLS", "WS", "WSS" or an unknown one."""
     host: str
     port: int | None = None
     parameters: Params = ()
 
     @classmethod
     def parse(cls, text: str) -> "Via":
-        """Read one value. Raises SipError. The version is not looked at: the start line's is what
-        a message is refused for."""
+        """Parse one value. Raises SipError. The version is not checked: the start line's is what a
+        message is rejected for."""
         protocol, _, rest = text.partition("/")
         version, slash, rest = rest.partition("/")
         if (
@@ -185,7 +186,8 @@ class Via:
         return f"SIP/2.0/{self.transport} {place}{format_parameters(self.parameters)}"
 
     def parameter(self, name: str) -> str | None:
-        """The value of a parameter (name in lower case), "" for one without a value."""
+        """Return a parameter's value (name in lower case); "" if it has no value, None if
+        absent."""
         return find_parameter(self.parameters, name)
 
     @property
@@ -199,20 +201,20 @@ class Via:
 
     @property
     def rport(self) -> str | None:
-        """The port the request came from; "" while it is only asked for (RFC 3581)."""
+        """The port the request came from; "" while it is only requested (RFC 3581)."""
         return self.parameter("rport")
 
 
 @dataclass(frozen=True, slots=True)
 class CSeq:
-    """The place of a request in its dialog (§20.16)."""
+    """The sequence number and method of a request (§20.16)."""
 
     number: int
     method: str
 
     @classmethod
     def parse(cls, text: str) -> "CSeq":
-        """Raises SipError."""
+        """Parse the value. Raises SipError."""
         parts = text.replace("\t", " ").split(" ")
         parts = [part for part in parts if part] if len(parts) != 2 else parts
         if len(parts) != 2 or not is_token(parts[1]):
@@ -224,23 +226,23 @@ class CSeq:
 
 
 class Headers:
-    """The header fields of a message in their order.
+    """The header fields of a message, in order.
 
-    Names are found in any case and in their compact form, and are written in their usual spelling.
-    Values are text as it came, without the white space around it; bytes that are not UTF-8 are
-    kept (surrogateescape). A line break in a value given here becomes a space: it may have come
-    out of a peer's URI, and would otherwise begin a header field of its own.
+    Names are matched in any case and in compact form, and written in their usual spelling. Values
+    are the text received, without surrounding white space; bytes that are not UTF-8 are preserved
+    (surrogateescape). A line break in a value set here becomes a space: it may come from a peer's
+    URI, and would otherwise start a header field of its own.
     """
 
     __slots__ = ("_items", "_typed")
 
     def __init__(self, items: Iterable[tuple[str, str]] = ()) -> None:
-        """Raises SipError when a name is not one."""
+        """Raises SipError for an invalid name."""
         self._items = [_item(name, value) for name, value in items]
         self._typed: dict[str, Any] = {}
 
     def get(self, name: str) -> str | None:
-        """The value of the first line of this name, whole also when it is a list."""
+        """Return the value of the first line of this name, a list unsplit; None if absent."""
         key = _key(name)
         for other, _, value in self._items:
             if other == key:
@@ -248,7 +250,7 @@ class Headers:
         return None
 
     def all(self, name: str, limit: int = MAX_LIST_VALUES) -> list[str]:
-        """The values of all lines of this name, lists taken apart; the first `limit` of them."""
+        """Return the values of all lines of this name, lists split; the first `limit` of them."""
         key = _key(name)
         lines = [value for other, _, value in self._items if other == key]
         if key not in _LIST_KEYS:
@@ -259,12 +261,13 @@ class Headers:
         return values
 
     def count(self, name: str) -> int:
-        """How many lines have this name."""
+        """Return how many lines have this name."""
         key = _key(name)
         return sum(other == key for other, _, _ in self._items)
 
     def typed(self, name: str, parse: Callable[["Headers"], _T]) -> _T:
-        """What `parse` makes of the header fields of this name, kept until one of them changes."""
+        """Return what `parse` makes of the header fields of this name, cached until one of them
+        changes."""
         key = _key(name)
         try:
             value: _T = self._typed[key]
@@ -273,20 +276,20 @@ class Headers:
         return value
 
     def add(self, name: str, value: str) -> None:
-        """As the last line. Raises SipError when the name is not one."""
+        """Append a line. Raises SipError for an invalid name."""
         item = _item(name, value)
         self._items.append(item)
         self._typed.pop(item[0], None)
 
     def prepend(self, name: str, value: str) -> None:
-        """As the first line, as Via, Route and Record-Route are pushed. Raises SipError."""
+        """Insert as the first line, as Via, Route and Record-Route are pushed. Raises SipError."""
         item = _item(name, value)
         self._items.insert(0, item)
         self._typed.pop(item[0], None)
 
     def set(self, name: str, *values: str) -> None:
-        """In place of the first line of this name, or as the last; its other lines go. Raises
-        SipError when the name is not one."""
+        """Replace all lines of this name, at the place of the first, or append. Raises SipError for
+        an invalid name."""
         key = _key(name)
         places = [i for i, item in enumerate(self._items) if item[0] == key]
         at = places[0] if places else len(self._items)
@@ -294,7 +297,7 @@ class Headers:
         self._items[at:at] = [_item(name, value) for value in values]
 
     def remove(self, name: str) -> None:
-        """All lines of this name, if there are any."""
+        """Remove all lines of this name, if any."""
         key = _key(name)
         self._items = [item for item in self._items if item[0] != key]
         self._typed.pop(key, None)
@@ -341,31 +344,32 @@ def _item(name: str, value: str) -> tuple[str, str, str]:
 
 
 def unfold(head: bytes) -> list[str]:
-    """The lines of a header. One that begins with white space goes on with the one before it
+    """Split a header into lines. A line that starts with white space continues the previous one
     (§7.3.1)."""
     text = head.decode("utf-8", "surrogateescape")
     return text.replace("\r\n ", "  ").replace("\r\n\t", "  ").split("\r\n")
 
 
 def read_headers(lines: list[str]) -> tuple[Headers, str]:
-    """The header fields as far as they can be read, and what is wrong with the first that cannot,
-    "" when nothing is."""
+    """Parse the valid header fields. Also returns what is wrong with the first invalid one, or
+    ""."""
     headers = Headers()
-    trouble = "Too Many Header Fields" if len(lines) > MAX_HEADERS else ""
+    problem = "Too Many Header Fields" if len(lines) > MAX_HEADERS else ""
     for line in lines[:MAX_HEADERS]:
         name, colon, value = line.partition(":")
         if len(line) > MAX_LINE_BYTES:
-            trouble = trouble or "Header Field Too Long"
+            problem = problem or "Header Field Too Long"
         elif not colon:
-            trouble = trouble or "Header Field Without a Colon"
+            problem = problem or "Header Field Without a Colon"
         else:
             try:
                 headers.add(name.rstrip(" \t"), value.strip(" \t"))
             except SipError:
-                trouble = trouble or "Malformed Header Field Name"
-    return headers, trouble
+                problem = problem or "Malformed Header Field Name"
+    return headers, problem
 
 
 def media_type(value: str) -> str:
-    """The type a Content-Type or Content-Disposition begins with, in lower case."""
+    """Return the type of a Content-Type or Content-Disposition, in lower case without
+    parameters."""
     return value.partition(";")[0].strip(" \t").lower()

@@ -1,7 +1,7 @@
-"""Key presses by INFO, as was done before RFC 4733 and by some still.
+"""DTMF by INFO, as used before RFC 4733 and by some still.
 
-Two bodies are in use, neither with an RFC of its own: application/dtmf-relay, lines of name=value,
-and application/dtmf, the bare key.
+Two bodies are in use, neither defined by an RFC: application/dtmf-relay, lines of name=value, and
+application/dtmf, the bare digit.
 """
 
 from offhook.telephony.sip.messages.message import Request
@@ -9,18 +9,18 @@ from offhook.telephony.sip.messages.message import Request
 DTMF_RELAY = "application/dtmf-relay"
 DTMF = "application/dtmf"
 KEY_MS = 160
-"""Length of a key press as we tell it."""
+"""Duration of a digit as we report it."""
 MAX_BODY_BYTES = 256
-"""What is looked at of a body."""
+"""Bytes of a body that are examined."""
 
 _KEYS = {str(number): key for number, key in enumerate("0123456789*#ABCD")}
-"""Some send the event's number (RFC 4733 §3.2), as in 11 for #."""
+"""Some send the event number (RFC 4733 §3.2), e.g. 11 for #."""
 _KEYS |= {key: key for key in "*#ABCD"}
 
 
 def key_of(request: Request) -> str | None:
-    """The key of an INFO, one of 0-9*#A-D; "" where it tells none that there is, or has no body
-    (which asks only whether we are there); None where it is not about keys: 415."""
+    """Return the digit of an INFO, one of 0-9*#A-D; "" if it has no valid one or no body (a
+    keep-alive); None if it is not about DTMF: 415."""
     text = request.body[:MAX_BODY_BYTES].decode("latin-1")
     if request.content_type == DTMF:
         return _KEYS.get(text.strip().upper(), "")
@@ -34,5 +34,5 @@ def key_of(request: Request) -> str | None:
 
 
 def key_body(key: str) -> bytes:
-    """Body of an INFO of the type application/dtmf-relay."""
+    """Return the body of an INFO of type application/dtmf-relay."""
     return f"Signal={key}\r\nDuration={KEY_MS}\r\n".encode()

@@ -1,4 +1,4 @@
-"""SIP messages: reading, answering and writing them (RFC 3261 §7, §8.2.6, §20)."""
+"""SIP messages: parsing, responding and serializing (RFC 3261 §7, §8.2.6, §20)."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -22,10 +22,10 @@ from offhook.telephony.sip.messages.reasons import CLASS_REASONS, REASONS
 from offhook.telephony.sip.messages.uri import Uri
 
 MAX_MESSAGE_BYTES = 65_536
-"""Header and body together. A UDP datagram cannot be longer."""
+"""Limit of header and body together; the largest UDP datagram."""
 MAX_SEPARATORS = 4_096
-"""Characters of a header that part or escape something. Reading takes time for each of them; a
-REGISTER's response with a hundred phones has about a thousand."""
+"""Limit of separators and escapes in a header, each of which takes time to parse; a REGISTER
+response with a hundred phones has about a thousand."""
 
 _T = TypeVar("_T")
 
@@ -34,14 +34,14 @@ _LINE_BREAKS = re.compile(rb"(?:\r\n)+")
 _MAKES_DIALOG = frozenset({"INVITE", "SUBSCRIBE", "REFER"})
 _ONCE = ("From", "To", "Call-ID", "CSeq", "Max-Forwards", "Content-Length", "Content-Type")
 _SCHEMES = frozenset({"sip", "sips", "tel"})
-"""Those a request can be for; with any other it is answered 416 (§8.2.2.1)."""
+"""Schemes a request may be for; others are answered with 416 (§8.2.2.1)."""
 
 
 class Message:
-    """What requests and responses have in common: header fields and a body.
+    """Common part of requests and responses: header fields and a body.
 
-    The properties of a message that parse_message returned do not raise; those of one made here
-    raise SipError when the header field is missing or malformed.
+    Properties of a message returned by parse_message do not raise; those of one built here raise
+    SipError if the header field is missing or malformed.
     """
 
     headers: Headers
@@ -49,7 +49,7 @@ class Message:
 
     @property
     def via(self) -> Via:
-        """The topmost."""
+        """The topmost Via."""
         return self._vias[0]
 
     @property
@@ -78,7 +78,7 @@ class Message:
 
     @property
     def contacts(self) -> list[NameAddr]:
-        """Empty also for the "*" with which a REGISTER takes all bindings back."""
+        """Empty also for "*", with which a REGISTER removes all bindings."""
         return list(self.headers.typed("Contact", _read_contacts))
 
     @property
@@ -91,13 +91,13 @@ class Message:
 
     @property
     def max_forwards(self) -> int | None:
-        """0..255; None when there is none, as from senders older than RFC 3261."""
+        """0..255; None if absent, as from senders older than RFC 3261."""
         value = self.headers.get("Max-Forwards")
         return None if value is None else parse_number(value, 255)
 
     @property
     def expires(self) -> int | None:
-        """In seconds, cut to 32 bits; None when there is none or it is not a number (§20.19)."""
+        """Seconds, at most 32 bits; None if absent or not a number (§20.19)."""
         value = self.headers.get("Expires") or ""
         if not (value.isascii() and value.isdigit()):
             return None
@@ -106,29 +106,29 @@ class Message:
 
     @property
     def content_type(self) -> str:
-        """Type and subtype in lower case; "" when there is none."""
+        """Type and subtype in lower case; "" if absent."""
         return media_type(self.headers.get("Content-Type") or "")
 
     @property
     def supported(self) -> list[str]:
-        """Option tags in lower case."""
+        """Option tags of Supported, in lower case."""
         return [tag.lower() for tag in self.headers.all("Supported")]
 
     @property
     def require(self) -> list[str]:
-        """Option tags in lower case."""
+        """Option tags of Require, in lower case."""
         return [tag.lower() for tag in self.headers.all("Require")]
 
     @property
     def allow(self) -> list[str]:
-        """Methods."""
+        """Methods of Allow."""
         return self.headers.all("Allow")
 
     def _start_line(self) -> str:
         raise NotImplementedError
 
     def serialize(self) -> bytes:
-        """The message as it is sent. Content-Length is that of the body."""
+        """Return the message as sent, with the right Content-Length."""
         lines = [self._start_line().replace("\r", " ").replace("\n", " ")]
         length = f"Content-Length: {len(self.body)}"
         for name, value in self.headers.items():
@@ -142,7 +142,7 @@ class Message:
 @dataclass
 class Request(Message):
     method: str
-    """Upper and lower case differ (§7.1)."""
+    """Case-sensitive (§7.1)."""
     uri: Uri
     headers: Headers = field(default_factory=Headers)
     body: bytes = field(default=b"", repr=False)
@@ -164,21 +164,21 @@ class Response(Message):
 
 
 class MessageError(SipError):
-    """What was received is not a SIP message, or one that must be refused."""
+    """Received data is not a SIP message, or is one that must be rejected."""
 
     def __init__(self, status: int, reason: str, request: Request | None) -> None:
         super().__init__(f"{status} {reason}")
         self.status = status
         self.reason = reason
         self.request = request
-        """For respond(), None when no response can or may be sent: its topmost Via is known to be
-        readable, its other header fields may be missing or malformed."""
+        """Request to pass to respond(), None if no response can or may be sent. Its topmost Via is
+        valid; its other header fields may be missing or malformed."""
 
 
 def parse_message(data: bytes) -> Request | Response:
-    """Read one datagram, or one message cut out of a stream. Line breaks before it and bytes after
-    the length it gives of its body are left out (§7.5, §18.3). Raises MessageError."""
-    head, body, problem = _cut(data)
+    """Parse one datagram, or one message from a stream. Leading line breaks and bytes beyond the
+    body's length are ignored (§7.5, §18.3). Raises MessageError."""
+    head, body, problem = _split_message(data)
     lines = unfold(head)
     headers, trouble = read_headers(lines[1:])
     message: Request | Response
@@ -187,18 +187,18 @@ def parse_message(data: bytes) -> Request | Response:
     else:
         message, start_problem = _read_request_line(lines[0], headers)
     problem = problem or start_problem or ((400, trouble) if trouble else None)
-    problem = problem or _check(message) or _take_body(message, body)
+    problem = problem or _check(message) or _set_body(message, body)
     if problem:
         raise MessageError(*problem, _answerable(message))
     return message
 
 
 _Problem = tuple[int, str] | None
-"""Status and reason of the response that refuses the message."""
+"""Status and reason of the response that rejects the message."""
 
 
-def _cut(data: bytes) -> tuple[bytes, bytes, _Problem]:
-    """Header and body. Raises MessageError for a header that would take long to read."""
+def _split_message(data: bytes) -> tuple[bytes, bytes, _Problem]:
+    """Split header and body. Raises MessageError for a header that would take too long to parse."""
     problem: _Problem = None
     if len(data) > MAX_MESSAGE_BYTES:
         data, problem = data[:MAX_MESSAGE_BYTES], (513, REASONS[513])
@@ -216,7 +216,7 @@ def _cut(data: bytes) -> tuple[bytes, bytes, _Problem]:
 
 
 def _read_request_line(line: str, headers: Headers) -> tuple[Request, _Problem]:
-    """§7.1: single spaces between the three parts and none around them."""
+    """Parse a request line: single spaces between the three parts and none around them (§7.1)."""
     method, _, rest = line.partition(" ")
     address, _, version = rest.partition(" ")
     request = Request(method if is_token(method) else "", Uri("sip"), headers)
@@ -239,7 +239,7 @@ def _read_request_line(line: str, headers: Headers) -> tuple[Request, _Problem]:
 
 
 def _read_status_line(line: str, headers: Headers) -> tuple[Response, _Problem]:
-    """§7.2. The reason may be empty, and then its space be missing."""
+    """Parse a status line (§7.2). The reason, and then its space, may be missing."""
     version, _, rest = line.partition(" ")
     code, _, reason = rest.partition(" ")
     response = Response(0, reason, headers)
@@ -252,7 +252,7 @@ def _read_status_line(line: str, headers: Headers) -> tuple[Response, _Problem]:
 
 
 def _check(message: Request | Response) -> _Problem:
-    """Whether the header fields that have a property can be read."""
+    """Check that all header fields with a property are valid."""
     headers = message.headers
     for name in _ONCE:
         if headers.count(name) > 1:
@@ -267,8 +267,8 @@ def _check(message: Request | Response) -> _Problem:
     return None
 
 
-def _take_body(message: Message, body: bytes) -> _Problem:
-    """Its length is Content-Length; without one, a datagram's body goes to its end (§18.3)."""
+def _set_body(message: Message, body: bytes) -> _Problem:
+    """Cut the body to Content-Length; without one, a datagram's body extends to its end (§18.3)."""
     length = message.headers.get("Content-Length")
     size = len(body)
     if length is not None:
@@ -283,7 +283,7 @@ def _take_body(message: Message, body: bytes) -> _Problem:
 
 
 def _answerable(message: Request | Response) -> Request | None:
-    """The request if its sender waits for a response and can be found: not after an ACK (§17)."""
+    """The request, if its sender waits for a response and can be reached: not for an ACK (§17)."""
     if not isinstance(message, Request) or message.method == "ACK":
         return None
     try:
@@ -296,14 +296,14 @@ def _answerable(message: Request | Response) -> Request | None:
 def _required(headers: Headers, name: str) -> str:
     value = headers.get(name)
     if not value:
-        raise SipError(f"there is no {name}")
+        raise SipError(f"no {name}")
     return value
 
 
 def _read_vias(headers: Headers) -> tuple[Via, ...]:
     values = _read_list(headers, "Via", Via.parse)
     if not values:
-        raise SipError("there is no Via")
+        raise SipError("no Via")
     return values
 
 
@@ -363,10 +363,10 @@ def respond(
     body: bytes = b"",
     content_type: str = "",
 ) -> Response:
-    """A response to the request (§8.2.6): its Vias, From, To, Call-ID and CSeq as they came, with
-    `to_tag` on a To that has none, and the Record-Routes where a dialog may come of it (§12.1.1).
+    """Build a response (§8.2.6): Via, From, To, Call-ID and CSeq are copied, `to_tag` is added to a
+    To without one, and Record-Route is copied if a dialog may result (§12.1.1).
 
-    It also answers what MessageError says can be answered. `reason` is by default the usual phrase.
+    Also usable for the request of a MessageError. `reason` defaults to the standard phrase.
     """
     copied = ["Via", "From", "To", "Call-ID", "CSeq"]
     if request.method in _MAKES_DIALOG and 101 <= status <= 299:
@@ -392,14 +392,14 @@ def _add_tag(headers: Headers, tag: str) -> None:
     try:
         tagged = NameAddr.parse(to).parameter("tag") is not None
     except SipError:
-        return  # it is sent back as it came
+        return  # sent back unchanged
     if not tagged:
         headers.set("To", f"{to};tag={tag}")
 
 
 def sdp_of(message: Message) -> str | None:
-    """The session description in the body, also as a part of a multipart one; None when there is
-    none."""
+    """Return the session description in the body, or in a part of a multipart body; None if there
+    is none."""
     encoding = message.headers.get("Content-Encoding") or "identity"
     if not message.body or encoding.lower() != "identity":
         return None

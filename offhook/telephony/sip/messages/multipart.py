@@ -1,15 +1,15 @@
-"""A session description inside a body of several parts (RFC 5621, RFC 2046 §5.1)."""
+"""Finds the session description in a multipart body (RFC 5621, RFC 2046 §5.1)."""
 
 from offhook.telephony.sip.messages.grammar import SipError, find_parameter, parse_parameters
 from offhook.telephony.sip.messages.headers import media_type, read_headers, unfold
 
 MAX_PARTS = 16
-"""Looked into; a call that carries more has its session description before them."""
+"""Parts examined; a call with more has its session description before them."""
 
 
 def sdp_part(content_type: str, body: bytes) -> str | None:
-    """The first part of type application/sdp, given the Content-Type with the boundary; None when
-    there is none or the body is not what it says it is."""
+    """Return the first application/sdp part, given the Content-Type with the boundary; None if
+    there is none or the body is malformed."""
     _, semicolon, rest = content_type.partition(";")
     try:
         boundary = find_parameter(parse_parameters(semicolon + rest), "boundary")
@@ -18,7 +18,7 @@ def sdp_part(content_type: str, body: bytes) -> str | None:
     if not boundary:
         return None
     delimiter = b"\r\n--" + boundary.encode("utf-8", "surrogateescape")
-    # The first boundary may begin the body.
+    # The body may start with a boundary.
     for part in (b"\r\n" + body).split(delimiter, MAX_PARTS)[1:]:
         if part.startswith(b"--"):  # the last boundary
             return None

@@ -1,4 +1,4 @@
-"""Status codes and their reason phrases (RFC 3261 §21); the causes of the telephone network."""
+"""Status codes and reason phrases (RFC 3261 §21), and Q.850 causes."""
 
 from typing import NamedTuple
 
@@ -65,7 +65,7 @@ REASONS = {
     604: "Does Not Exist Anywhere",
     606: "Not Acceptable",
 }
-"""Those of RFC 3261 and of the RFCs that added to it."""
+"""Reason phrases of RFC 3261 and the RFCs that extend it."""
 
 CLASS_REASONS = {
     1: "Progress",
@@ -75,16 +75,16 @@ CLASS_REASONS = {
     5: "Server Failure",
     6: "Global Failure",
 }
-"""For a status that is not in the table, by its first digit."""
+"""Phrases for unknown statuses, by first digit."""
 
 
 class NetworkCause(NamedTuple):
     """Why a call ended in the telephone network."""
 
     name: str
-    """The standard's."""
+    """Name in the standard."""
     words: EndReason
-    """Ours, for people."""
+    """Our wording, for people."""
 
 
 CAUSES = {
@@ -157,4 +157,4 @@ CAUSES = {
     111: NetworkCause("Protocol error, unspecified", End.NETWORK + " failed"),
     127: NetworkCause("Interworking, unspecified", End.NETWORK + " gave no cause"),
 }
-"""Of ITU-T Q.850 §2.2.7, which gateways and PBXs name in a Reason header (RFC 3326)."""
+"""Causes of ITU-T Q.850 §2.2.7, which gateways and PBXs give in a Reason header (RFC 3326)."""

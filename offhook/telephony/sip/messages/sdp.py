@@ -1,9 +1,9 @@
-"""Session descriptions (RFC 8866): text to typed lines and back.
+"""Session descriptions (RFC 8866): parsing and formatting.
 
 What calls need is typed (origin, connection, media, the attributes of RFC 3264, 3605, 4568, 5761,
-8122); every attribute is kept in its order, known or not. Lines that say nothing to a call (i= u=
-e= p= t= r= z= k=) are skipped. Malformed attributes are kept and read as absent, because a
-description is still good for a call without them.
+8122); every attribute is kept in order, known or not. Lines irrelevant to calls (i= u= e= p= t= r=
+z= k=) are skipped. Malformed attributes are kept but treated as absent: the description is still
+usable for a call without them.
 """
 
 from collections.abc import Iterable
@@ -17,10 +17,10 @@ MAX_LINES = 1_000
 """A browser's description of audio and video has about 150."""
 MAX_MEDIA = 32
 MAX_FORMATS = 128
-"""In one m= line, and a=rtpmap lines read below it: a payload type has seven bits."""
+"""Formats in one m= line, and a=rtpmap lines read below it: a payload type has seven bits."""
 
 Attributes = tuple[tuple[str, str | None], ...]
-"""(name, value) in order: names lower case, None for a flag such as a=rtcp-mux."""
+"""(name, value) in order: names in lower case, None for a flag such as a=rtcp-mux."""
 
 DIRECTIONS = ("sendrecv", "sendonly", "recvonly", "inactive")
 
@@ -31,12 +31,12 @@ _INHERITED = frozenset(
 
 
 class SdpError(SipError):
-    """The text is not a session description."""
+    """The text is not a valid session description."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """o= (RFC 8866 §5.2)."""
+    """The o= line (RFC 8866 §5.2)."""
 
     session_id: int
     version: int
@@ -46,7 +46,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class RtpMap:
-    """What a payload type means (RFC 8866 §6.6)."""
+    """Encoding name, clock rate and channels of a payload type (RFC 8866 §6.6)."""
 
     name: str
     """Lower case: "pcmu", "telephone-event"."""
@@ -61,7 +61,7 @@ STATIC_TYPES = {
     9: RtpMap("g722", 8000),
     13: RtpMap("cn", 8000),
 }
-"""RFC 3551 §6, as far as anything here speaks them. G.722 counts at 8 kHz (§4.5.2)."""
+"""Static payload types (RFC 3551 §6) that are supported. G.722 counts at 8 kHz (§4.5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +71,24 @@ class Media:
     kind: str
     """Lower case: "audio", "video"."""
     port: int
-    """0: the stream is refused or ended (RFC 3264 §6)."""
+    """0 if the stream is rejected or ended (RFC 3264 §6)."""
     protocol: str
-    """As it came, "RTP/AVP" or "udptl": an answer repeats it (RFC 3264 §6), and some compare it
-    as text. `profile` is for looking at."""
+    """As received, "RTP/AVP" or "udptl": an answer repeats it (RFC 3264 §6), and some compare it as
+    text. Use `profile` for comparisons."""
     formats: tuple[str, ...]
     connection: str | None = None
-    """Address of its own c= line without TTL, None when it has none."""
+    """Address of its own c= line without TTL; None if it has none."""
     bandwidths: tuple[str, ...] = ()
     attributes: Attributes = field(default=(), repr=False)
     """Not in the repr: SRTP keys are among them."""
 
     @property
     def profile(self) -> str:
-        """The protocol in upper case, since some write it otherwise."""
+        """The protocol in upper case."""
         return self.protocol.upper()
 
     def attribute(self, name: str) -> str | None:
-        """Value of the first attribute of that name, "" for a flag, None when it is absent."""
+        """Return the first attribute of that name; "" for a flag, None if absent."""
         return next((value or "" for key, value in self.attributes if key == name), None)
 
     def attribute_values(self, name: str) -> list[str]:
@@ -96,8 +96,8 @@ class Media:
 
     @property
     def payloads(self) -> dict[int, RtpMap]:
-        """Payload type → format in the m= line's order, static types (RFC 3551 §6) without their
-        rtpmap too. 64 to 95 are left out: RTCP is told apart by them (RFC 5761 §4)."""
+        """Payload type → format in the m= line's order, including static types (RFC 3551 §6)
+        without an rtpmap. 64 to 95 are left out: they would be taken for RTCP (RFC 5761 §4)."""
         mapped = dict(STATIC_TYPES)
         mapped.update(_rtpmaps(self.attribute_values("rtpmap")[:MAX_FORMATS]))
         numbers = (_number(text, 127) for text in self.formats)
@@ -116,7 +116,7 @@ class Media:
 
     @property
     def ptime(self) -> int | None:
-        """Milliseconds of sound the sender of this wants in a packet (RFC 8866 §6.4)."""
+        """Milliseconds of audio per packet that the sender prefers (RFC 8866 §6.4)."""
         return _number(self.attribute("ptime") or "", 1000)
 
     @property
@@ -125,12 +125,12 @@ class Media:
 
     @property
     def direction(self) -> str:
-        """One of DIRECTIONS as the sender of this sees it; sendrecv when unsaid (RFC 3264 §5.1)."""
+        """One of DIRECTIONS, from the sender's view; sendrecv by default (RFC 3264 §5.1)."""
         return next((name for name, _ in self.attributes if name in DIRECTIONS), "sendrecv")
 
     @property
     def rtcp(self) -> tuple[int, str | None] | None:
-        """Port and, when another than the stream's, address of RTCP (RFC 3605)."""
+        """Port and, if different from the stream's, address of RTCP (RFC 3605)."""
         fields = (self.attribute("rtcp") or "").split()
         port = _number(fields[0], 65_535) if fields else None
         if not port:
@@ -143,14 +143,14 @@ class Media:
 
     @property
     def setup(self) -> str | None:
-        """Who starts the DTLS handshake (RFC 4145 §4), lower case."""
+        """DTLS role (RFC 4145 §4), in lower case."""
         value = self.attribute("setup")
         return None if value is None else value.lower()
 
     @property
     def fingerprints(self) -> tuple[tuple[str, str], ...]:
-        """(hash function in lower case, digest as upper case hex with colons) of the certificates
-        its DTLS may show (RFC 8122 §5)."""
+        """(Lower-case hash function, upper-case hex digest with colons) of the certificates its
+        DTLS may use (RFC 8122 §5)."""
         found = []
         for value in self.attribute_values("fingerprint"):
             function, _, digest = value.partition(" ")
@@ -163,7 +163,7 @@ class Description:
     """One session description."""
 
     origin: Origin | None = None
-    """None when the o= line is missing or malformed: nothing here depends on it."""
+    """None if the o= line is missing or malformed; nothing here depends on it."""
     name: str = "-"
     connection: str | None = None
     """Address of the session's c= line without TTL."""
@@ -172,8 +172,8 @@ class Description:
     media: tuple[Media, ...] = ()
 
     def resolved(self) -> tuple[Media, ...]:
-        """The media with what the session level says for all of them filled in where they say
-        nothing themselves: connection, direction, packet length, DTLS and ICE."""
+        """Return the media with session-level defaults filled in: connection, direction, packet
+        length, DTLS and ICE."""
         return tuple(self._resolve(media) for media in self.media)
 
     def _resolve(self, media: Media) -> Media:
@@ -208,8 +208,8 @@ class Description:
 
 
 def parse(text: str) -> Description:
-    """Read a description, its lines ended by CRLF, LF or CR. Raises SdpError when it is too long,
-    is not version 0, or has a malformed m= or c= line."""
+    """Parse a description with lines ended by CRLF, LF or CR. Raises SdpError if it is too long,
+    not version 0, or has a malformed m= or c= line."""
     if len(text) > MAX_SDP_CHARACTERS:
         raise SdpError(f"SDP is longer than {MAX_SDP_CHARACTERS} characters")
     lines = [
@@ -222,19 +222,19 @@ def parse(text: str) -> Description:
     reader = _Reader()
     for line in lines[1:]:
         if line[1:2] == "=":
-            reader.take(line[0], line[2:].strip())
+            reader.read_line(line[0], line[2:].strip())
     return reader.description()
 
 
 class _Section:
-    """The lines of the session or of one media, while they are read."""
+    """The lines of the session or of one media section, during parsing."""
 
     def __init__(self) -> None:
         self.connection: str | None = None
         self.bandwidths: list[str] = []
         self.attributes: list[tuple[str, str | None]] = []
 
-    def take(self, letter: str, value: str) -> None:
+    def read_line(self, letter: str, value: str) -> None:
         if letter == "c" and self.connection is None:
             self.connection = _connection(value)
         elif letter == "b":
@@ -254,7 +254,7 @@ class _Reader:
         self._media: list[tuple[Media, _Section]] = []
         self._section = self._session
 
-    def take(self, letter: str, value: str) -> None:
+    def read_line(self, letter: str, value: str) -> None:
         if letter == "m":
             if len(self._media) == MAX_MEDIA:
                 raise SdpError(f"SDP has more than {MAX_MEDIA} media")
@@ -265,7 +265,7 @@ class _Reader:
         elif letter == "s":
             self._name = value
         else:
-            self._section.take(letter, value)
+            self._section.read_line(letter, value)
 
     def description(self) -> Description:
         return Description(
@@ -287,12 +287,12 @@ class _Reader:
 
 
 def _origin(value: str) -> Origin | None:
-    """Some phones put their name with its spaces where the user belongs, so read from the end."""
+    """Parse from the end: some phones put a name with spaces in the user field."""
     fields = value.split()
     if len(fields) < 6:
         return None
     *user, session_id, version, _, _, address = fields
-    # Longer than 64 bits is met in the field and harmless.
+    # More than 64 bits occur in practice and are harmless.
     numbers = [_number(text, 10**30) for text in (session_id, version)]
     if numbers[0] is None or numbers[1] is None:
         return None
@@ -300,7 +300,7 @@ def _origin(value: str) -> Origin | None:
 
 
 def _connection(value: str) -> str:
-    """c=IN IP4 192.0.2.1 or, for multicast, with /TTL (RFC 8866 §5.7)."""
+    """Parse c=IN IP4 192.0.2.1, for multicast with /TTL (RFC 8866 §5.7)."""
     fields = value.split()
     address = fields[2].partition("/")[0] if len(fields) > 2 else ""
     if not address:
@@ -320,7 +320,7 @@ def _media(value: str) -> Media:
 
 
 def _rtpmaps(values: Iterable[str]) -> dict[int, RtpMap]:
-    """a=rtpmap:96 opus/48000/2; the first of a number counts."""
+    """Parse a=rtpmap:96 opus/48000/2; the first for a number counts."""
     found: dict[int, RtpMap] = {}
     for value in values:
         number, _, encoding = value.partition(" ")
@@ -335,12 +335,12 @@ def _rtpmaps(values: Iterable[str]) -> dict[int, RtpMap]:
 
 
 def _group(name: str) -> str:
-    """Attributes of which a media's own one replaces the session's: the directions are one."""
+    """Attributes that replace each other on the media level: the directions are one group."""
     return "direction" if name in DIRECTIONS else name
 
 
 def _number(text: str, most: int) -> int | None:
-    """A decimal number from 0 to `most`, None when it is anything else."""
+    """A decimal number from 0 to `most`; None if it is anything else."""
     text = text.strip()
     if not (text.isascii() and text.isdigit() and len(text) <= 30):
         return None

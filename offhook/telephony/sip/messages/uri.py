@@ -19,7 +19,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _VISUAL_SEPARATORS = str.maketrans("", "", "-.() ")
 _DIALLED = re.compile(r"\+?[0-9A-Da-d*#]+")
 
-# What may stand in each part without %xx, beside letters, digits and "-_.~" (RFC 3261 §25.1).
+# Characters allowed unescaped in each part, besides letters, digits and "-_.~" (RFC 3261 §25.1).
 _MARK = "!*'()"
 _USER = _MARK + "&=+$,;?/"
 _PASSWORD = _MARK + "&=+$,"
@@ -29,32 +29,32 @@ _HEADER = _MARK + "[]/?:+$"
 
 @dataclass(frozen=True, slots=True)
 class Uri:
-    """A URI as it stands in a Request-URI or in a header field."""
+    """A URI, as in a Request-URI or a header field."""
 
     scheme: str
-    """ "sip", "sips", "tel" or another, in lower case."""
+    """"sip", "sips", "tel" or another, in lower case."""
     user: str | None = None
-    """Unescaped."""
+    """User part, unescaped."""
     host: str = ""
-    """In lower case; an IPv6 address without brackets; "" with tel: and unknown schemes."""
+    """In lower case; an IPv6 address without brackets; "" for tel: and unknown schemes."""
     port: int | None = None
     parameters: Params = ()
-    """Of the URI (not of the header field it stands in), unescaped."""
+    """URI parameters (not those of the header field), unescaped."""
     headers: tuple[tuple[str, str], ...] = ()
-    """What follows "?", unescaped: the header fields a request made from the URI is to have."""
+    """Header fields after "?", unescaped: those of a request made from the URI."""
     password: str | None = None
     opaque: str = ""
-    """The number of a tel: URI; all that follows an unknown scheme."""
+    """The number of a tel: URI; everything after an unknown scheme."""
 
     @classmethod
     def parse(cls, text: str) -> "Uri":
-        """Read a URI, without <>. Raises SipError."""
+        """Parse a URI, without <>. Raises SipError."""
         scheme, colon, rest = text.partition(":")
         scheme = scheme.lower()
         if not colon or not _SCHEME.fullmatch(scheme):
             raise SipError(f"{text[:48]!r} is not a URI: it has no scheme")
         if _FORBIDDEN.search(rest):
-            raise SipError("a URI has a space, a quote or an angle bracket in it")
+            raise SipError("a URI contains a space, a quote or an angle bracket")
         if scheme in ("sip", "sips"):
             return cls._parse_sip(scheme, rest)
         parameters = ""
@@ -67,7 +67,7 @@ class Uri:
     @classmethod
     def _parse_sip(cls, scheme: str, rest: str) -> "Uri":
         user = password = None
-        # The user part may have ";" and "?" in it, so it is taken off first.
+        # The user part may contain ";" and "?", so it is split off first.
         userinfo, at, after = rest.partition("@")
         if at:
             rest = after
@@ -99,11 +99,11 @@ class Uri:
         return text
 
     def parameter(self, name: str) -> str | None:
-        """The value of a parameter (name in lower case), "" for one without a value."""
+        """Return a parameter's value (lower-case name); "" if it has no value, None if absent."""
         return find_parameter(self.parameters, name)
 
     def with_parameter(self, name: str, value: str | None) -> "Uri":
-        """With the parameter set; None for one without a value."""
+        """Return a copy with the parameter set; None for one without a value."""
         return replace(self, parameters=replace_parameter(self.parameters, name, value))
 
     def without_parameter(self, name: str) -> "Uri":
@@ -112,7 +112,7 @@ class Uri:
 
     @property
     def number(self) -> str:
-        """The telephone number without visual separators, or the user part if it is none."""
+        """The telephone number without visual separators, or the user part if it is not one."""
         user = self.opaque if self.user is None else self.user.partition(";")[0]
         dialled = user.translate(_VISUAL_SEPARATORS)
         return dialled if _DIALLED.fullmatch(dialled) else user

@@ -1,4 +1,4 @@
-"""Where a SIP URI is: RFC 3263 with NAPTR, SRV and addresses, by dnspython."""
+"""Resolves SIP URIs by RFC 3263 with NAPTR, SRV and address records, through dnspython."""
 
 import asyncio
 import random
@@ -17,22 +17,22 @@ from offhook.telephony.sip.messages.uri import Uri
 
 ClientTransport = Literal["UDP", "TCP", "TLS"]
 
-RESOLVE_S = 8.0
-"""For all queries of one URI: the caller hears nothing meanwhile."""
-QUERY_S = 2.5
-"""For one query, asked of one name server after the other; a domain needs three in a row."""
-ANSWER_S = 1.0
-"""For one name server to answer."""
+RESOLVE_TIMEOUT_S = 8.0
+"""Limit of all queries for one URI: the caller hears nothing meanwhile."""
+QUERY_TIMEOUT_S = 2.5
+"""Limit of one query, over all name servers; a domain needs three in a row."""
+NAME_SERVER_TIMEOUT_S = 1.0
+"""Limit of one name server's answer."""
 CACHE_ANSWERS = 1000
 MAX_TARGETS = 16
-"""Of one URI. Each is tried for seconds; nobody waits for more."""
+"""Limit of targets for one URI; each is tried for seconds."""
 MAX_SERVICES = 8
-"""NAPTR and SRV records of one name that are followed, the best first."""
+"""Limit of NAPTR and SRV records followed per name, the best first."""
 HOSTS = Path("/etc/hosts")
 
 DEFAULT_PORTS: dict[ClientTransport, int] = {"UDP": 5060, "TCP": 5060, "TLS": 5061}
 NAPTR_SERVICES: dict[str, ClientTransport] = {"SIP+D2U": "UDP", "SIP+D2T": "TCP", "SIPS+D2T": "TLS"}
-"""RFC 3263 §4.1."""
+"""NAPTR services by transport (RFC 3263 §4.1)."""
 SRV_NAMES: dict[ClientTransport, str] = {
     "UDP": "_sip._udp",
     "TCP": "_sip._tcp",
@@ -41,24 +41,24 @@ SRV_NAMES: dict[ClientTransport, str] = {
 
 
 class ResolveError(Exception):
-    """The URI leads nowhere; the message says why, in words for a log."""
+    """The URI cannot be resolved; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One place to send to."""
+    """One address to send to."""
 
     transport: ClientTransport
     host: str
-    """A numeric address."""
+    """Numeric address."""
     port: int
     server_name: str
-    """What a TLS certificate must be for: the URI's domain (RFC 5922 §4), not what DNS led to."""
+    """Name a TLS certificate must match: the URI's domain (RFC 5922 §4), not what DNS returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A host and port, its address not yet looked up."""
+    """A host and port whose address is not yet resolved."""
 
     transport: ClientTransport
     host: str
@@ -66,7 +66,7 @@ class _Place:
 
 
 class Resolver:
-    """Asks the system's name servers, or those given, and keeps answers for as long as they say."""
+    """Queries the system's name servers, or the given ones, and caches answers for their TTL."""
 
     def __init__(self, nameservers: Sequence[str] = (), port: int = 53) -> None:
         self._nameservers = nameservers
@@ -74,28 +74,29 @@ class Resolver:
         self._dns: dns.asyncresolver.Resolver | None = None
 
     async def resolve(self, uri: Uri, default_transport: ClientTransport = "UDP") -> list[Target]:
-        """Where to send a request for the URI, in the order of trying (RFC 3263 §4), never empty.
+        """Return the targets for a request to the URI, in the order to try (RFC 3263 §4), never
+        empty.
 
-        `default_transport` counts where neither the URI nor DNS says; if it is TLS, nothing but
-        TLS is ever chosen. Names in /etc/hosts are not asked of DNS. Raises ResolveError.
+        `default_transport` applies if neither the URI nor DNS says; if it is TLS, only TLS is ever
+        chosen. Names in /etc/hosts are not queried. Raises ResolveError.
         """
         host = uri.parameter("maddr") or uri.host
         if uri.scheme not in ("sip", "sips") or not host:
-            raise ResolveError(f"a {uri.scheme}: URI has no host to send to")
+            raise ResolveError(f"a {uri.scheme}: URI has no host")
         try:
-            async with asyncio.timeout(RESOLVE_S):
+            async with asyncio.timeout(RESOLVE_TIMEOUT_S):
                 places = await self._places(uri, host, default_transport)
                 targets = await self._targets(places, uri.host)
         except TimeoutError:
-            raise ResolveError(f"the name servers did not answer for {host}") from None
+            raise ResolveError(f"DNS queries for {host} timed out") from None
         if not targets:
-            raise ResolveError(f"DNS gives no address for {host}")
+            raise ResolveError(f"DNS has no address for {host}")
         return targets
 
     async def _places(
         self, uri: Uri, host: str, default_transport: ClientTransport
     ) -> list[_Place]:
-        """§4.1 and §4.2 up to the addresses."""
+        """Choose transports and hosts (§4.1, §4.2), without addresses."""
         secure = uri.scheme == "sips" or default_transport == "TLS"
         transport = _transport_of(uri, secure)
         wanted: list[ClientTransport]
@@ -117,9 +118,9 @@ class Resolver:
         return places
 
     async def _by_naptr(self, host: str, wanted: Sequence[ClientTransport]) -> list[_Place] | None:
-        """The services of a domain in the order it likes them (§4.1); None when it says nothing."""
+        """The services of a domain, in its own order (§4.1); None without NAPTR records."""
         records = []
-        for record in await self._ask(host, "NAPTR"):
+        for record in await self._query(host, "NAPTR"):
             transport = NAPTR_SERVICES.get(record.service.decode("latin-1").upper())
             if transport is not None and transport in wanted and record.flags.lower() == b"s":
                 name = record.replacement.to_text(omit_final_dot=True)
@@ -128,9 +129,9 @@ class Resolver:
         return _joined([await self._services(t, name) for *_, t, name in records[:MAX_SERVICES]])
 
     async def _services(self, transport: ClientTransport, name: str) -> list[_Place] | None:
-        """By SRV; None when there are no records. A record for "." means that there decidedly is
-        no such service (RFC 2782)."""
-        records = await self._ask(name, "SRV")
+        """The SRV targets of a service; None without records. A record for "." means that the
+        service does not exist (RFC 2782)."""
+        records = await self._query(name, "SRV")
         if not records:
             return None
         ordered = srv_order([(r.priority, r.weight, r) for r in records])[:MAX_SERVICES]
@@ -140,7 +141,7 @@ class Resolver:
     async def _targets(self, places: Sequence[_Place], server_name: str) -> list[Target]:
         places = places[:MAX_TARGETS]
         found = await asyncio.gather(*(self._addresses(place.host) for place in places))
-        targets = {  # in order, each once
+        targets = {  # in order, without duplicates
             Target(place.transport, address, place.port, server_name): None
             for place, addresses in zip(places, found, strict=True)
             for address in addresses
@@ -148,48 +149,48 @@ class Resolver:
         return list(targets)[:MAX_TARGETS]
 
     async def _addresses(self, host: str) -> list[str]:
-        """IPv4 first: of a host with both, that is the one that trunks are tried on."""
+        """The addresses of a host, IPv4 first: that is what trunks usually work with."""
         if _is_numeric(host):
             return [host]
         if listed := _from_hosts_file(host):
             return listed
-        v4, v6 = await asyncio.gather(self._ask(host, "A"), self._ask(host, "AAAA"))
+        v4, v6 = await asyncio.gather(self._query(host, "A"), self._query(host, "AAAA"))
         return [record.address for record in (*v4, *v6)]
 
-    async def _ask(self, name: str, kind: str) -> list[Any]:
-        """The records of one name; none when there are none or nobody answers."""
+    async def _query(self, name: str, kind: str) -> list[Any]:
+        """The records of one name; none if there are none or the query failed."""
         try:
             resolver = self._dns_resolver()
             answer = await resolver.resolve(
                 name, kind, raise_on_no_answer=False, search="." not in name
             )
         except dns.exception.DNSException:
-            # NXDOMAIN, a refusal, a timeout, a name that is none: whatever else there is is tried.
+            # NXDOMAIN, a refusal, a timeout, an invalid name: continue with what else there is.
             return []
         return list(answer)
 
     def _dns_resolver(self) -> dns.asyncresolver.Resolver:
-        """Raises DNSException where the system has none."""
+        """Raises DNSException if the system has no DNS configuration."""
         if self._dns is None:
             self._dns = dns.asyncresolver.Resolver(configure=not self._nameservers)
             if self._nameservers:
                 self._dns.nameservers = list(self._nameservers)
                 self._dns.port = self._port
             self._dns.cache = dns.resolver.LRUCache(CACHE_ANSWERS)
-            self._dns.timeout = ANSWER_S
-            self._dns.lifetime = QUERY_S
+            self._dns.timeout = NAME_SERVER_TIMEOUT_S
+            self._dns.lifetime = QUERY_TIMEOUT_S
         return self._dns
 
 
 def srv_order(
     records: Sequence[tuple[int, int, Any]], choose: Callable[[int], int] | None = None
 ) -> list[Any]:
-    """The order of trying (RFC 2782): by priority, and within one drawn by weight. `choose` gives
-    a number from 0 to the one given, both included."""
+    """Return the records in the order to try (RFC 2782): by priority, then drawn by weight.
+    `choose(n)` returns a number from 0 to n, inclusive."""
     choose = choose or (lambda most: random.randint(0, most))
     ordered = []
     for priority in sorted({record[0] for record in records}):
-        # Those of no weight come first, so that they have a small chance.
+        # Records with weight 0 come first, so that they have a small chance.
         rest = sorted((r for r in records if r[0] == priority), key=lambda r: r[1] > 0)
         while rest:
             at = choose(sum(weight for _, weight, _ in rest))
@@ -203,13 +204,13 @@ def srv_order(
 
 
 def _joined(found: Iterable[list[_Place] | None]) -> list[_Place] | None:
-    """All of them in order; None when none says anything."""
+    """All lists joined in order; None if all are None."""
     lists = [places for places in found if places is not None]
     return [place for places in lists for place in places] if lists else None
 
 
 def _transport_of(uri: Uri, secure: bool) -> ClientTransport | None:
-    """What the URI says. Raises ResolveError for what we cannot connect by."""
+    """The transport the URI names. Raises ResolveError if we cannot use it."""
     named = (uri.parameter("transport") or "").upper()
     if named == "":
         return None
@@ -219,7 +220,7 @@ def _transport_of(uri: Uri, secure: bool) -> ClientTransport | None:
         return "TCP"
     if named == "UDP" and not secure:
         return "UDP"
-    raise ResolveError(f"there is no way to a {uri.scheme}: URI by {named[:8]}")
+    raise ResolveError(f"cannot reach a {uri.scheme}: URI over {named[:8]}")
 
 
 def _is_numeric(host: str) -> bool:

@@ -1,7 +1,8 @@
-"""The sockets of the SIP edge: UDP, TCP, TLS, WS and WSS (RFC 3261 §18, RFC 7118).
+"""The sockets of the SIP endpoint: UDP, TCP, TLS, WS and WSS (RFC 3261 §18, RFC 7118).
 
-Nothing here blocks, and nothing that a peer does is raised: a message that cannot be sent ends in
-`on_closed` for its flow. IPv4 and IPv6 sockets are apart, so that an address is never a mapped one.
+Nothing here blocks or raises because of a peer: a message that cannot be sent results in
+`on_closed` for its flow. IPv4 and IPv6 have separate sockets, so that addresses are never
+IPv4-mapped.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from offhook.media.tasks_io import TaskSet
 from offhook.telephony.sip.messages.flow import Flow, TransportName
 from offhook.telephony.sip.network.connection_errors import no_connection
 from offhook.telephony.sip.network.stream_io import (
-    CONNECT_S,
+    CONNECT_TIMEOUT_S,
     Connection,
     StreamConnection,
     client_context,
@@ -30,24 +31,24 @@ from offhook.telephony.sip.network.udp_io import UdpSocket, family_of, host_port
 from offhook.telephony.sip.network.websocket_io import WebSocketConnection, WebSocketServer
 
 MAX_CONNECTIONS = 1000
-"""Of peers, over all transports; further ones are closed at once."""
+"""Limit of peers' connections, over all transports; further ones are closed at once."""
 MAX_CONNECTIONS_PER_SOURCE = 100
-"""Of one address (IPv6: one /64), which may be an office of browsers behind a NAT."""
+"""Limit per source address (IPv6: per /64), which may be an office of browsers behind a NAT."""
 MAX_ROUTES = 500
-"""Peers we connect to; beyond it the longest unused gives way, and when all are connected what
-needs another fails."""
-HANDSHAKE_S = 10.0
-"""For a peer's TLS handshake."""
-CHECK_S = 1.0
-"""How often all connections are looked at for what takes too long."""
+"""Limit of peers we connect to; beyond it the least recently used idle one is dropped, and if all
+are connected, sending to another fails."""
+HANDSHAKE_TIMEOUT_S = 10.0
+"""Limit of a peer's TLS handshake."""
+CHECK_INTERVAL_S = 1.0
+"""Interval of checking connections for time limits."""
 ACCEPT_PAUSE_S = 1.0
-"""When there are no file descriptors left."""
+"""Pause after running out of file descriptors."""
 BACKLOG = 256
-"""Connections that wait in the kernel to be accepted."""
+"""Kernel backlog of connections to accept."""
 
 
 def _source(host: str) -> str:
-    """What connections are counted by."""
+    """The source that connections are counted by."""
     address = ip_address(host)
     return f"{int(address) >> 64:x}/64" if address.version == 6 else host
 
@@ -63,7 +64,7 @@ class _Listener:
 
 @dataclass(frozen=True)
 class _Route:
-    """Where we connect to; its flow holds over one connection after another."""
+    """A peer we connect to; its flow stays the same over successive connections."""
 
     flow: Flow
     server_name: str
@@ -78,7 +79,7 @@ _RouteKey = tuple[TransportName, tuple[str, int], str, bool]
 
 
 class Transports:
-    """All sockets of one process."""
+    """All SIP sockets of one process."""
 
     def __init__(
         self,
@@ -87,32 +88,31 @@ class Transports:
         alpn: Sequence[str] = (),
         authorities: ssl.SSLContext | None = None,
     ) -> None:
-        """`on_message`: one message as it came; must not raise. `on_closed`: a connection is gone
-        or could not be made, or a datagram could not be sent; never called from within `send`.
-        `authorities`: the context of TLS connections of ours that are verified, in place of the
-        system's authorities."""
+        """`on_message` receives each message and must not raise. `on_closed` reports that a
+        connection is gone or could not be made, or a datagram could not be sent; it is never called
+        from within `send`. `authorities` replaces the system's CAs when verifying servers."""
         self._on_message = on_message
         self._on_closed = on_closed
         self._alpn = alpn
         self._contexts = {} if authorities is None else {True: authorities}
-        """Of TLS connections of ours, by whether they are verified."""
+        """Contexts of our TLS connections, by whether they verify."""
         self._udp: dict[tuple[str, int], UdpSocket] = {}
         self._listeners: list[_Listener] = []
         self._connections: dict[int, Connection] = {}
         self._ids = count(1)
         self._peers: Counter[str] = Counter()
-        """Connections that peers have made, by source."""
+        """Number of peers' connections by source."""
         self._sources: dict[int, str] = {}
-        """Of these, by id."""
+        """Source of each of these, by connection id."""
         self._by_remote: dict[tuple[str, int], Flow] = {}
-        """TCP connections that peers have made, by where from."""
+        """Peers' TCP connections by remote address."""
         self._routes: dict[int, _Route] = {}
-        """By id; the last used is last."""
+        """By id, the most recently used last."""
         self._route_ids: dict[_RouteKey, int] = {}
         self._faults: dict[int, str] = {}
-        """Of routes, why there was no connection the last time, in words."""
+        """Why the last connection attempt of a route failed."""
         self._unnamed: dict[int, set[Flow]] = {}
-        """Flows without an id that are carried by a connection of ours."""
+        """Flows without an id that use one of our connections."""
         self._tasks = TaskSet()
         self._check: asyncio.TimerHandle | None = None
         self._closing = False
@@ -126,8 +126,8 @@ class Transports:
         port: int,
         ssl_context: ssl.SSLContext | None = None,
     ) -> tuple[str, int]:
-        """Listen on a numeric address and port, 0 for any; says which. Raises OSError when it is
-        taken, ValueError when the host is not numeric."""
+        """Listen on a numeric address and port, 0 for any. Returns the address and port bound.
+        Raises OSError if it is in use, ValueError if the host is not numeric."""
         secure = transport in ("TLS", "WSS")
         assert secure == (ssl_context is not None), "TLS and WSS need a context, others none"
         kind = socket.SOCK_DGRAM if transport == "UDP" else socket.SOCK_STREAM
@@ -156,7 +156,7 @@ class Transports:
         return bound
 
     async def close(self) -> None:
-        """Close everything; nothing is called back any more."""
+        """Close everything; no callback follows."""
         self._closing = True
         if self._check is not None:
             self._check.cancel()
@@ -176,8 +176,7 @@ class Transports:
         self._udp.clear()
 
     def trust(self, authorities: ssl.SSLContext) -> None:
-        """The context of TLS connections of ours that are verified, in place of the system's
-        authorities."""
+        """Set the context used to verify servers, in place of the system's CAs."""
         self._contexts[True] = authorities
 
     # --- sending ---
@@ -190,11 +189,11 @@ class Transports:
         server_name: str = "",
         verify: bool = True,
     ) -> Flow:
-        """The way to a peer: by the UDP socket we listen on, or a connection there, which is made
-        when something is sent and made anew when it is gone. `host` is numeric (ValueError
-        otherwise); over TLS the certificate must be for `server_name`, by default the address.
+        """Return the flow to a peer: the UDP socket we listen on, or a connection that is made when
+        something is sent, and again after it is lost. `host` must be numeric (ValueError
+        otherwise); over TLS the certificate must match `server_name`, by default the address.
 
-        What is sent to a WebSocket peer by such a flow fails: browsers cannot be connected to.
+        Sending to a WebSocket peer over such a flow fails: browsers cannot be connected to.
         """
         family = family_of(host)
         remote = (host, port)
@@ -212,7 +211,8 @@ class Transports:
         return self._new_route(transport, remote, server_name, verify)
 
     def send(self, data: bytes, flow: Flow) -> None:
-        """Send one message, never waiting for the peer. A stream without a connection gets one."""
+        """Send one message, without waiting for the peer. A stream not connected yet is
+        connected."""
         if self._closing:
             return
         if flow.transport == "UDP":
@@ -232,12 +232,12 @@ class Transports:
             connection.send(data)
 
     def fault_of(self, flow: Flow) -> str:
-        """Why there is no connection to a flow's far end, in words; "" when that is not known."""
+        """Return why there is no connection to a flow's far end; "" if unknown."""
         unnamed = self._route_ids.get((flow.transport, flow.remote, "", True), 0)
         return self._faults.get(flow.connection or unnamed, "")
 
     def _local(self, family: socket.AddressFamily) -> tuple[str, int]:
-        """Of the first UDP socket of the family; sending from it fails when there is none."""
+        """Address of the first UDP socket of the family; without one, sending will fail."""
         return next((u.local for u in self._udp.values() if u.family == family), ("", 0))
 
     def _fail(self, flow: Flow) -> None:
@@ -247,7 +247,7 @@ class Transports:
 
         asyncio.get_running_loop().call_soon(tell)
 
-    # --- connections of ours ---
+    # --- connections opened by us ---
 
     def _new_route(
         self, transport: TransportName, remote: tuple[str, int], server_name: str, verify: bool
@@ -265,7 +265,7 @@ class Transports:
         return route.flow
 
     def _open(self, number: int) -> Connection | None:
-        """Begin a connection of ours; what is sent waits in it."""
+        """Start connecting; messages are queued meanwhile."""
         route = self._routes.pop(number, None)
         if route is None:
             return None
@@ -281,7 +281,7 @@ class Transports:
         transport, (host, port) = route.flow.transport, route.flow.remote
         self._faults.pop(route.flow.connection, None)
         try:
-            async with asyncio.timeout(CONNECT_S):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 tls = transport == "TLS"
                 context = await self._client_context(route.verify) if tls else None
                 await asyncio.get_running_loop().create_connection(
@@ -291,7 +291,7 @@ class Transports:
                     ssl=context,
                     server_hostname=route.server_name or host if tls else None,
                 )
-        except (OSError, ValueError) as error:  # ValueError: a server name that cannot be one
+        except (OSError, ValueError) as error:  # ValueError: an invalid server name
             fault = no_connection(error, route.server_name or host)
             self._faults[route.flow.connection] = fault
             logger.info("x {} {}: {}", transport, route.flow.remote, fault)
@@ -304,7 +304,7 @@ class Transports:
             self._contexts[verify] = context
         return context
 
-    # --- connections of peers ---
+    # --- connections opened by peers ---
 
     async def _accept(
         self,
@@ -322,7 +322,7 @@ class Transports:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     logger.warning("x {}: cannot accept connections: {}", transport, error)
                     await asyncio.sleep(ACCEPT_PAUSE_S)
-                continue  # a peer that has gone before it was accepted
+                continue  # the peer has closed before it was accepted
             remote = host_port(address)
             source = _source(remote[0])
             full = len(self._sources) >= MAX_CONNECTIONS
@@ -345,7 +345,7 @@ class Transports:
         context: ssl.SSLContext | None,
         websockets: WebSocketServer | None,
     ) -> None:
-        """Hand an accepted socket to its protocol, through the TLS handshake."""
+        """Pass an accepted socket to its protocol, after the TLS handshake."""
         connection: StreamConnection | WebSocketConnection
         protocol: asyncio.BaseProtocol
         if websockets is None:
@@ -359,15 +359,15 @@ class Transports:
                 lambda: protocol,
                 accepted,
                 ssl=context,
-                ssl_handshake_timeout=None if context is None else HANDSHAKE_S,
+                ssl_handshake_timeout=None if context is None else HANDSHAKE_TIMEOUT_S,
             )
-        except OSError as error:  # ssl.SSLError among them
+        except OSError as error:  # including ssl.SSLError
             reason = str(error) or type(error).__name__
             logger.debug("x {} {}: {}", flow.transport, flow.remote, reason)
             accepted.close()
             connection.closed()
 
-    # --- what connections tell (stream_io.Owner) ---
+    # --- called by connections (stream_io.Owner) ---
 
     def received(self, data: bytes, flow: Flow) -> None:
         if not self._closing:
@@ -387,13 +387,13 @@ class Transports:
             self._fail(other)
         self._fail(flow)
 
-    # --- owning ---
+    # --- bookkeeping ---
 
     def _add(self, connection: Connection) -> None:
         self._connections[connection.flow.connection] = connection
         if self._check is None:
             loop = asyncio.get_running_loop()
-            self._check = loop.call_later(CHECK_S, self._check_all)
+            self._check = loop.call_later(CHECK_INTERVAL_S, self._check_all)
 
     def _check_all(self) -> None:
         now = monotonic()
@@ -402,4 +402,4 @@ class Transports:
         self._check = None
         if self._connections:
             loop = asyncio.get_running_loop()
-            self._check = loop.call_later(CHECK_S, self._check_all)
+            self._check = loop.call_later(CHECK_INTERVAL_S, self._check_all)

@@ -1,4 +1,4 @@
-"""The UDP sockets of the SIP edge, and the addresses that sockets have."""
+"""The UDP sockets of the SIP endpoint, and socket addresses."""
 
 import asyncio
 import contextlib
@@ -14,23 +14,23 @@ from offhook.telephony.sip.messages.flow import Flow
 
 DATAGRAM_BYTES = 65_535
 UDP_BATCH = 32
-"""Datagrams taken from one socket before others have their turn."""
-LEAST_DATAGRAM_BYTES = 16
-"""Shorter ones are keep-alives of phones behind a NAT: line breaks, zeros, "jaK"."""
+"""Datagrams read from one socket before others get their turn."""
+MIN_DATAGRAM_BYTES = 16
+"""Shorter datagrams are keep-alives of phones behind a NAT: line breaks, zeros, "jaK"."""
 RECEIVE_BUFFER_BYTES = 1024 * 1024
-"""Of the kernel, for a UDP socket: some hundred messages that come at once."""
+"""Kernel receive buffer of a UDP socket: bursts of some hundred messages."""
 LOST = (errno.EAGAIN, errno.ENOBUFS, errno.EMSGSIZE, errno.EPERM)
-"""Errors of one datagram, which count as its loss; others mean that there is no way to the peer."""
+"""Errors that lose one datagram; others mean that the peer is unreachable."""
 
-ADDRESS_S = 10.0
-"""How long our address towards a peer is taken to stay the same: it is wanted for each message, and
-networks come and go seldom."""
+ADDRESS_CACHE_S = 10.0
+"""How long our address towards a peer is cached: it is needed for each message and rarely
+changes."""
 ADDRESSES_KEPT = 1000
-"""Peers; beyond it all are forgotten and looked for anew."""
+"""Limit of peers cached; beyond it the cache is cleared."""
 
 
 def local_address_for(remote_host: str) -> str:
-    """The local address that the kernel would send from; loopback when there is no way there."""
+    """Return the local address the kernel would send from; loopback if there is no route."""
     family = family_of(remote_host)
     with contextlib.closing(socket.socket(family, socket.SOCK_DGRAM)) as sock:
         try:
@@ -41,7 +41,7 @@ def local_address_for(remote_host: str) -> str:
 
 
 class LocalAddresses:
-    """What `local_address_for` has found, kept for ADDRESS_S."""
+    """Results of `local_address_for`, cached for ADDRESS_S."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class LocalAddresses:
         self._find = find
         self._now = now
         self._found: dict[str, tuple[str, float]] = {}
-        """Peer → our address, and until when that holds."""
+        """Peer → our address and its expiry."""
 
     def towards(self, remote_host: str) -> str:
         now = self._now()
@@ -60,31 +60,31 @@ class LocalAddresses:
             if len(self._found) >= ADDRESSES_KEPT:
                 self._found.clear()
             address = self._find(remote_host)
-            self._found[remote_host] = address, now + ADDRESS_S
+            self._found[remote_host] = address, now + ADDRESS_CACHE_S
         return address
 
 
 def family_of(host: str) -> socket.AddressFamily:
-    """Raises ValueError when the host is not numeric."""
+    """Return the address family. Raises ValueError if the host is not numeric."""
     return socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
 
 
 def listening_hosts(host: str) -> tuple[str, ...]:
-    """The addresses of the sockets for a `host` to listen on. Every address is "::", both families
-    at once, or "0.0.0.0" for IPv4 alone; the families have sockets of their own."""
+    """Return the addresses to bind for a configured `host`. "::" means both families, "0.0.0.0"
+    IPv4 alone; each family has its own socket."""
     return ("::", "0.0.0.0") if host == "::" else (host,)
 
 
 def host_port(address: tuple[str, int] | tuple[str, int, int, int]) -> tuple[str, int]:
-    """Of a socket address; a link-local one keeps its interface."""
+    """Return host and port of a socket address; a link-local host keeps its zone."""
     if len(address) == 4 and address[3]:
         return f"{address[0].partition('%')[0]}%{address[3]}", address[1]
     return address[0], address[1]
 
 
 class UdpSocket:
-    """Read by the event loop itself: asyncio's transport takes one datagram a turn and allocates
-    256 KiB for it, and queues without limit what cannot be sent now."""
+    """A UDP socket read by the event loop directly: asyncio's transport reads one datagram per
+    iteration, allocates 256 KiB for it, and queues without limit what cannot be sent."""
 
     def __init__(self, sock: socket.socket, on_message: Callable[[bytes, Flow], None]) -> None:
         self.local = host_port(sock.getsockname())
@@ -101,17 +101,17 @@ class UdpSocket:
                 size, address = self._sock.recvfrom_into(self._buffer)
             except BlockingIOError:
                 return
-            except OSError:  # an ICMP error of an earlier datagram
+            except OSError:  # an ICMP error for an earlier datagram
                 continue
-            if size < LEAST_DATAGRAM_BYTES:
+            if size < MIN_DATAGRAM_BYTES:
                 continue
             remote = address if len(address) == 2 else host_port(address)
             self._on_message(bytes(self._buffer[:size]), Flow("UDP", remote, self.local))
-            if self._sock.fileno() < 0:  # closed by what came
+            if self._sock.fileno() < 0:  # closed by the message handler
                 return
 
     def send(self, data: bytes, remote: tuple[str, int]) -> bool:
-        """Whether it has left, or was lost as datagrams are."""
+        """Send a datagram. Returns False if the peer is unreachable; a mere loss counts as sent."""
         try:
             self._sock.sendto(data, remote)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""SIP over WebSocket, as browsers speak it (RFC 7118): they connect to us, never we to them."""
+"""SIP over WebSocket (RFC 7118). Browsers connect to us, never we to them."""
 
 import asyncio
 from collections import deque
@@ -10,40 +10,40 @@ from loguru import logger
 from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import MAX_MESSAGE_BYTES
 from offhook.telephony.sip.network.stream_io import (
-    FIRST_MESSAGE_S,
-    IDLE_S,
+    FIRST_MESSAGE_TIMEOUT_S,
+    IDLE_TIMEOUT_S,
     PONG,
     WRITE_BUFFER_BYTES,
-    Owner,
+    ConnectionOwner,
     probe,
 )
 
 SUBPROTOCOL = "sip"
 HEARTBEAT_S = 30.0
-"""Between our WebSocket pings; a browser that does not answer within half of it is gone."""
-UPGRADE_S = 10.0
-"""From the connection to the upgrade; TLS has a limit of its own."""
+"""Interval of our WebSocket pings; a browser that does not answer within half of it is gone."""
+UPGRADE_TIMEOUT_S = 10.0
+"""From the connection to the upgrade; TLS has its own limit."""
 
 
 class WebSocketConnection:
-    """One browser."""
+    """The connection of one browser."""
 
-    def __init__(self, flow: Flow, owner: Owner, server: "WebSocketServer") -> None:
+    def __init__(self, flow: Flow, owner: ConnectionOwner, server: "WebSocketServer") -> None:
         self.flow = flow
         self.protocol = server.protocol_for(self)
-        """What asyncio is to give the accepted connection to."""
+        """The protocol for asyncio to serve the accepted connection with."""
         self._owner = owner
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._open = False
-        """It has been upgraded."""
+        """The upgrade is complete."""
         self._closed = False
         self._outbox: deque[bytes] = deque()
         self._bytes = 0
-        """In the outbox."""
+        """Bytes in the outbox."""
         self._more = asyncio.Event()
         self._active_at = monotonic()
-        self._spoken = False
+        self._message_received = False
 
     def send(self, data: bytes) -> None:
         if self._closed:
@@ -54,7 +54,7 @@ class WebSocketConnection:
     def _queue(self, data: bytes) -> None:
         self._bytes += len(data)
         if self._bytes > WRITE_BUFFER_BYTES:
-            logger.info("x {} {}: it does not read", self.flow.transport, self.flow.remote)
+            logger.info("x {} {}: peer does not read", self.flow.transport, self.flow.remote)
             self.abort()
         else:
             self._outbox.append(data)
@@ -66,7 +66,7 @@ class WebSocketConnection:
         self.closed()
 
     def closed(self) -> None:
-        """It is gone. Idempotent."""
+        """Report the end of the connection. Idempotent."""
         if not self._closed:
             self._closed = True
             self._server.forget(self.protocol)
@@ -75,9 +75,9 @@ class WebSocketConnection:
     def check(self, now: float) -> None:
         if self._transport is None:
             return
-        limit = IDLE_S
-        if not self._spoken:
-            limit = FIRST_MESSAGE_S if self._open else UPGRADE_S
+        limit = IDLE_TIMEOUT_S
+        if not self._message_received:
+            limit = FIRST_MESSAGE_TIMEOUT_S if self._open else UPGRADE_TIMEOUT_S
         if now - self._active_at > limit:
             logger.debug("x {} {}: idle", self.flow.transport, self.flow.remote)
             self.abort()
@@ -88,29 +88,29 @@ class WebSocketConnection:
         probe(transport.get_extra_info("socket"))
 
     async def serve(self, socket: web.WebSocketResponse) -> None:
-        """From the upgrade to the end."""
+        """Serve the connection from the upgrade to its end."""
         self._open = True
         writer = asyncio.create_task(self._write(socket), name="SIP over WebSocket")
         try:
             async for message in socket:
                 if message.type is WSMsgType.TEXT:
-                    self._take(message.data.encode())
+                    self._receive(message.data.encode())
                 elif message.type is WSMsgType.BINARY:
-                    self._take(message.data)
+                    self._receive(message.data)
         finally:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
-    def _take(self, data: bytes) -> None:
-        """One WebSocket message is one SIP message (RFC 7118 §5), or a keep-alive (§6)."""
+    def _receive(self, data: bytes) -> None:
+        """Handle a WebSocket message: one SIP message (RFC 7118 §5), or a keep-alive (§6)."""
         if self._closed:
             return
         if data.strip():
             self._active_at = monotonic()
-            self._spoken = True
+            self._message_received = True
             self._owner.received(data, self.flow)
         elif data:
-            self._active_at = monotonic() if self._spoken else self._active_at
+            self._active_at = monotonic() if self._message_received else self._active_at
             self._queue(PONG)
 
     async def _write(self, socket: web.WebSocketResponse) -> None:
@@ -134,7 +134,7 @@ class WebSocketConnection:
 
 
 class WebSocketServer(web.Server):
-    """HTTP for one listening socket: the upgrade and nothing else."""
+    """HTTP server of one listening socket, for WebSocket upgrades only."""
 
     def __init__(self) -> None:
         super().__init__(self._handle, access_log=None)
@@ -148,7 +148,7 @@ class WebSocketServer(web.Server):
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
         connection = self._peers.get(handler)
-        if connection is None:  # given up during the handshake
+        if connection is None:  # closed during the handshake
             transport.abort()
         else:
             connection.made(transport)
@@ -162,7 +162,7 @@ class WebSocketServer(web.Server):
             connection.closed()
 
     def forget(self, protocol: web.RequestHandler) -> None:
-        """Its connection has ended, or was never made."""
+        """Remove a connection that has ended or was never made."""
         self._peers.pop(protocol, None)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -1,7 +1,7 @@
-"""A dialog: the lasting relation of two user agents (RFC 3261 §12).
+"""Dialogs (RFC 3261 §12): the lasting peer-to-peer relationship of two user agents.
 
-It names the call to both ends, counts their requests and knows the way to the far end. What the
-dialog is for (here always an INVITE and what hangs on it) is the session's business.
+A dialog identifies the call at both ends, counts their requests and knows the route to the far end.
+What the dialog is for (here always an INVITE and its consequences) is up to the session.
 """
 
 from collections.abc import Sequence
@@ -21,17 +21,17 @@ from offhook.telephony.sip.messages.message import Message, Request, Response
 from offhook.telephony.sip.messages.uri import Uri
 
 MAX_FORWARDS = "70"
-"""RFC 3261 §8.1.1.6."""
+"""Initial Max-Forwards (RFC 3261 §8.1.1.6)."""
 MAX_ROUTES = 32
-"""Proxies of one route set; what a longer one has beyond is left out. Every request of ours carries
-the whole set, so its length must not be the peer's to choose."""
+"""Limit of proxies in a route set; more are dropped. Every request carries the whole set, so its
+length must not be up to the peer."""
 FIRST_CSEQ = 1
 TARGET_REFRESH = frozenset({"INVITE", "UPDATE", "SUBSCRIBE", "NOTIFY", "REFER"})
 """Requests that carry our Contact (RFC 3261 §12.2, RFC 3311 §5.1, RFC 3515 §2.2, RFC 6665 §3.1)."""
 
 
 class DialogId(NamedTuple):
-    """What a dialog is called at our end (RFC 3261 §12)."""
+    """Identifies a dialog at our end (RFC 3261 §12)."""
 
     call_id: str
     local_tag: str
@@ -40,28 +40,28 @@ class DialogId(NamedTuple):
 
 @dataclass(slots=True)
 class Dialog:
-    """One dialog as seen from our end."""
+    """One dialog, from our end."""
 
     call_id: str
     local: NameAddr
     """From of our requests, with our tag."""
     remote: NameAddr
-    """To of our requests; without a tag where the far end gave none (RFC 2543)."""
+    """To of our requests; without a tag if the far end gave none (RFC 2543)."""
     local_contact: Uri
     remote_target: Uri
     """Where requests go: the far end's Contact."""
     route_set: tuple[NameAddr, ...]
-    """The proxies between, nearest first."""
+    """The proxies in between, nearest first."""
     local_cseq: int
-    """Of our last request."""
+    """CSeq of our last request."""
     remote_cseq: int | None
-    """Of the far end's last request; None before the first."""
+    """CSeq of the far end's last request; None before the first."""
 
     @classmethod
     def from_request(cls, request: Request, local_tag: str, local_contact: Uri) -> "Dialog":
-        """For the one who is called (RFC 3261 §12.1.1). Where the Contact is no SIP URI, or is
-        missing as it may before RFC 3261, the From stands in; some gateways have tel: URIs in both,
-        and then requests go to where the INVITE says it was sent from."""
+        """Create the callee's dialog (RFC 3261 §12.1.1). If the Contact is missing, as allowed
+        before RFC 3261, or not a SIP URI, From is used; if both are tel: URIs, as from some
+        gateways, requests go to the source of the INVITE."""
         return cls(
             call_id=request.call_id,
             local=request.to.with_parameter("tag", local_tag),
@@ -75,7 +75,7 @@ class Dialog:
 
     @classmethod
     def from_response(cls, request: Request, response: Response, local_contact: Uri) -> "Dialog":
-        """For the one who calls (RFC 3261 §12.1.2)."""
+        """Create the caller's dialog (RFC 3261 §12.1.2)."""
         return cls(
             call_id=request.call_id,
             local=request.from_,
@@ -93,8 +93,8 @@ class Dialog:
 
     @property
     def replaces(self) -> str:
-        """The value of a Replaces header by which somebody calls the far end of this dialog and
-        takes our place in it (RFC 3891 §4: the tags are named as the far end sees them)."""
+        """Value of a Replaces header with which somebody can take our place in this dialog (RFC
+        3891 §4: the tags are named as the far end sees them)."""
         to_tag, from_tag = self.remote.tag or "0", self.local.tag or "0"
         return f"{self.call_id};to-tag={to_tag};from-tag={from_tag}"
 
@@ -104,21 +104,21 @@ class Dialog:
         return self.route_set[0].uri if self.route_set else self.remote_target
 
     def confirm(self, response: Response) -> None:
-        """The 2xx came: its route set and Contact count, whatever the provisional response said
+        """Apply the 2xx: its route set and Contact count, whatever the provisional response said
         (RFC 3261 §13.2.2.4)."""
         self.remote = response.to
         self.route_set = _routes_of(response)
         self.refresh_target(response)
 
     def refresh_target(self, message: Message) -> None:
-        """Take the far end's new Contact, if it names one (RFC 3261 §12.2)."""
+        """Apply the far end's new Contact, if present (RFC 3261 §12.2)."""
         self.remote_target = _target(message, self.remote_target)
 
     def accept(self, request: Request) -> bool:
-        """Is the request in order (RFC 3261 §12.2.2)? If so it is counted.
+        """Return whether the request is in order (RFC 3261 §12.2.2), and if so count it.
 
-        A number seen before is out of order too: repeats never get here, so this is another
-        request. BYE is always in order: a far end that counts wrongly may still hang up.
+        A repeated number is out of order too: retransmissions never get here, so it is another
+        request. BYE is always accepted: a far end that miscounts may still hang up.
         """
         number = request.cseq.number
         if self.remote_cseq is not None and number <= self.remote_cseq:
@@ -133,15 +133,15 @@ class Dialog:
         body: bytes = b"",
         content_type: str = "",
     ) -> Request:
-        """The next request within the dialog, without a Via (RFC 3261 §12.2.1.1)."""
+        """Return the next request within the dialog, without a Via (RFC 3261 §12.2.1.1)."""
         self.local_cseq += 1
         return self._request(method, self.local_cseq, headers, body, content_type)
 
     def ack(
         self, invite: Request, headers: Sequence[tuple[str, str]] = (), sdp: str | None = None
     ) -> Request:
-        """The ACK to a 2xx (RFC 3261 §13.2.2.4): the number and the credentials (§22.1) are those
-        of the INVITE."""
+        """Return the ACK to a 2xx (RFC 3261 §13.2.2.4), with the CSeq number and credentials
+        (§22.1) of the INVITE."""
         credentials = [
             (name, value)
             for name, value in invite.headers.items()
@@ -152,8 +152,8 @@ class Dialog:
             "ACK", invite.cseq.number, [*credentials, *headers], body, content_type
         )
 
-    def again(self, request: Request) -> Request:
-        """The same request under the next number: after a challenge, or with other headers."""
+    def renumbered(self, request: Request) -> Request:
+        """Return the same request with the next CSeq: after a challenge, or with other headers."""
         self.local_cseq += 1
         headers = Headers(request.headers.items())
         headers.set("CSeq", f"{self.local_cseq} {request.method}")
@@ -167,7 +167,7 @@ class Dialog:
         body: bytes,
         content_type: str,
     ) -> Request:
-        target, routes = self._way()
+        target, routes = self._route()
         fields: list[tuple[str, str]] = [
             ("Max-Forwards", MAX_FORWARDS),
             *(("Route", str(route)) for route in routes),
@@ -183,9 +183,9 @@ class Dialog:
             fields.append(("Content-Type", content_type))
         return Request(method, target, Headers(fields), body)
 
-    def _way(self) -> tuple[Uri, tuple[NameAddr, ...]]:
-        """Request-URI and Route headers (RFC 3261 §12.2.1.1). A strict router, one of RFC 2543,
-        wants itself in the Request-URI and the far end at the end of the list."""
+    def _route(self) -> tuple[Uri, tuple[NameAddr, ...]]:
+        """Request-URI and Route headers (RFC 3261 §12.2.1.1). A strict router (RFC 2543) expects
+        itself in the Request-URI and the far end at the end of the list."""
         if not self.route_set or self.route_set[0].uri.parameter("lr") is not None:
             return self.remote_target, self.route_set
         first = replace(self.route_set[0].uri.without_parameter("method"), headers=())
@@ -193,12 +193,12 @@ class Dialog:
 
 
 def sdp_body(sdp: str | None) -> tuple[bytes, str]:
-    """Body and content type of a message that carries it."""
+    """Return body and content type of a message that carries `sdp`."""
     return (sdp.encode("utf-8", "surrogateescape"), "application/sdp") if sdp else (b"", "")
 
 
 def _target(message: Message, otherwise: Uri) -> Uri:
-    """The Contact as a Request-URI, which has no headers and no method (RFC 3261 §19.1.1)."""
+    """The Contact as a Request-URI, without headers and method (RFC 3261 §19.1.1)."""
     contacts = message.contacts
     uri = contacts[0].uri if contacts else otherwise
     if not _can_be_sent_to(uri):
@@ -207,12 +207,12 @@ def _target(message: Message, otherwise: Uri) -> Uri:
 
 
 def _sender(request: Request) -> Uri:
-    """The From, or of a tel: URI the host of the first Via there is, which is the far end's own."""
+    """The From URI; if it is a tel: URI, the host of the last Via, which is the far end's own."""
     from_, via = request.from_.uri, request.vias[-1]
     if from_.scheme != "tel":
         return from_
     host, port = via.host, via.port
-    with suppress(SipError):  # a proxy may have noted anything
+    with suppress(SipError):  # a proxy may have written anything
         port = parse_port(via.rport) if via.rport else port
         host, _ = parse_host_port(format_host_port(via.received or host, None))
     uri = Uri("sip", user=from_.number or None, host=host, port=port)
@@ -224,11 +224,11 @@ def _can_be_sent_to(uri: Uri) -> bool:
 
 
 def _routes_of(response: Response) -> tuple[NameAddr, ...]:
-    """Record-Route of a response lists the far end's proxies first."""
+    """The route set of a response: Record-Route lists the far end's proxies first."""
     return _routes(list(reversed(response.record_routes)))
 
 
 def _routes(recorded: list[NameAddr]) -> tuple[NameAddr, ...]:
-    """Those that can be sent to: what is no SIP URI is nobody's way (RFC 3261 §20.30)."""
+    """The SIP URIs among the Record-Routes; others cannot be routed to (RFC 3261 §20.30)."""
     usable = (route for route in recorded if route.uri.scheme in ("sip", "sips"))
     return tuple(islice(usable, MAX_ROUTES))

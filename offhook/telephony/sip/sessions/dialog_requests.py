@@ -1,6 +1,5 @@
-"""The requests and responses of one call, without regard to what the call is doing: dialogs, CSeq,
-credentials, ACKs, and the checks every request within a dialog must pass (RFC 3261 §8, §12.2, §22).
-"""
+"""Requests and responses of one call regardless of its state: dialogs, CSeq, credentials, ACKs, and
+the checks every request within a dialog must pass (RFC 3261 §8, §12.2, §22)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from offhook.telephony.sip.auth.digest import DigestClient
 from offhook.telephony.sip.messages.message import Request, Response, respond, sdp_of
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.dialog import Dialog
-from offhook.telephony.sip.sessions.session_events import Core, SessionSettings
+from offhook.telephony.sip.sessions.session_events import SessionCore, SessionSettings
 from offhook.telephony.sip.transactions.transaction import ClientTransaction, ServerTransaction
 
 HeaderLines = Sequence[tuple[str, str]]
@@ -17,33 +16,33 @@ ALLOWED = tuple(
     ["INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "PRACK", "UPDATE", "INFO", "REFER", "NOTIFY"]
 )
 KNOWN = frozenset({*ALLOWED, "MESSAGE", "PUBLISH", "REGISTER", "SUBSCRIBE"})
-"""Registered methods: those of them that are not allowed get 405, any other gets 501 (§21.5.2)."""
+"""Registered methods: those not in ALLOWED get 405, unknown ones 501 (§21.5.2)."""
 MAX_ROUNDS = 4
-"""Times one request is sent, each with an answer to the challenge before."""
+"""Limit of sending one request, each time with credentials for the last challenge."""
 MAX_FORKS = 16
-"""Far ends that one INVITE of ours may reach; responses of others are ignored."""
+"""Limit of far ends one INVITE may reach; responses of others are ignored."""
 MAX_SENT = 64
-"""Requests of ours without a final response; beyond that key presses are dropped, and reliable
+"""Limit of our requests without a final response; beyond it DTMF is dropped, and reliable
 provisional responses wait for their PRACK."""
 MAX_ACKS = 16
-"""ACKs kept to be sent again when their 2xx is repeated: one for each fork and each re-INVITE."""
+"""ACKs kept for retransmission with their 2xx: one for each fork and each re-INVITE."""
 
 
 @dataclass(eq=False, slots=True)
 class PendingRequest:
-    """A request of ours that has no final response yet."""
+    """A request of ours without a final response."""
 
     request: Request
     """Without Via."""
     dialog: Dialog | None
-    """None for the INVITE that makes one."""
+    """None for the INVITE that creates one."""
     transaction: ClientTransaction
     round: int
 
 
-def fault(request: Request, settings: SessionSettings) -> tuple[int, HeaderLines] | None:
-    """The status and headers that refuse a request which no state of a call allows, checked in
-    the order of RFC 3261 §8.2; None for a good one."""
+def request_error(request: Request, settings: SessionSettings) -> tuple[int, HeaderLines] | None:
+    """Return status and headers that reject a request invalid in any state of a call, checked in
+    the order of RFC 3261 §8.2; None for a valid one."""
     if request.method not in ALLOWED:
         return 405 if request.method in KNOWN else 501, [("Allow", ", ".join(ALLOWED))]
     unknown = [tag for tag in request.require if tag not in settings.supported]
@@ -58,11 +57,11 @@ def fault(request: Request, settings: SessionSettings) -> tuple[int, HeaderLines
 
 
 class DialogRequests:
-    """Sends the requests of one call and responds to those of the far end."""
+    """Sends the requests of one call and responds to the far end's."""
 
     def __init__(
         self,
-        core: Core,
+        core: SessionCore,
         local_tag: str,
         local_contact: Uri,
         settings: SessionSettings,
@@ -71,17 +70,17 @@ class DialogRequests:
         self.settings = settings
         self.contact = local_contact
         self.dialog: Dialog | None = None
-        """The dialog of the call; before it is answered the one that was heard of last."""
+        """The call's dialog; before the answer, the one heard from last."""
         self.forks: dict[str, Dialog] = {}
-        """By remote tag: all dialogs that an INVITE of ours has made."""
+        """All dialogs created by our INVITE, by remote tag."""
         self.allow: frozenset[str] = frozenset()
-        """Methods that the far end has said it allows."""
+        """Methods the far end has announced in Allow."""
         self.sent: dict[tuple[str, ...], PendingRequest] = {}
         self._core = core
         self._local_tag = local_tag
         self._digest = digest
         self._acks: dict[tuple[int, str], Request] = {}
-        """By the CSeq of the INVITE and the remote tag."""
+        """By CSeq of the INVITE and remote tag."""
 
     def dialog_with(self, remote_tag: str) -> Dialog | None:
         if self.dialog is not None and self.dialog.remote.tag == remote_tag:
@@ -89,7 +88,7 @@ class DialogRequests:
         return self.forks.get(remote_tag)
 
     def next_hop(self, request: Request) -> Uri:
-        """Where a request of this call goes (RFC 3261 §8.1.2)."""
+        """Return where a request of this call goes (RFC 3261 §8.1.2)."""
         dialog = self.dialog_with(request.to.tag)
         if dialog is not None and request.to.tag:
             return dialog.next_hop
@@ -97,7 +96,7 @@ class DialogRequests:
         return routes[0].uri if routes else request.uri
 
     def learn_allow(self, message: Request | Response) -> None:
-        """Note the methods of an Allow header."""
+        """Record the methods of an Allow header."""
         if methods := message.allow:
             self.allow = frozenset(methods) & KNOWN
 
@@ -105,7 +104,7 @@ class DialogRequests:
 
     @property
     def full(self) -> bool:
-        """MAX_SENT requests have no final response yet."""
+        """Whether MAX_SENT requests have no final response."""
         return len(self.sent) >= MAX_SENT
 
     def request(
@@ -117,7 +116,7 @@ class DialogRequests:
         content_type: str = "",
         dialog: Dialog | None = None,
     ) -> PendingRequest:
-        """Send the next request of `dialog`, by default that of the call."""
+        """Send the next request of `dialog`, by default the call's."""
         dialog = dialog or self.dialog
         assert dialog is not None
         agent = ("User-Agent", self.settings.user_agent)
@@ -134,15 +133,15 @@ class DialogRequests:
         return sent
 
     def retry(self, sent: PendingRequest, response: Response, now: float) -> PendingRequest | None:
-        """Send the request again with credentials for the challenge (RFC 3261 §22). None: the
-        response is no challenge, or one that cannot be met."""
+        """Resend the request with credentials for the challenge (RFC 3261 §22). Returns None if the
+        response is not a challenge, or one that cannot be answered."""
         if response.status not in (401, 407) or sent.round >= MAX_ROUNDS or self._digest is None:
             return None
         again = self._digest.authorize(response, sent.request)
         if again is None:
             return None
         if sent.dialog is not None and again.cseq.number <= sent.dialog.local_cseq:
-            again = sent.dialog.again(again)  # another request has taken that number meanwhile
+            again = sent.dialog.renumbered(again)  # another request has used that number meanwhile
         elif sent.dialog is not None:
             sent.dialog.local_cseq = again.cseq.number
         return self.send(again, sent.dialog, now, sent.round + 1)
@@ -159,7 +158,8 @@ class DialogRequests:
         self._core.ack(ack, self.next_hop(ack))
 
     def repeat_ack(self, response: Response) -> bool:
-        """Send the ACK of a repeated 2xx again. False: this 2xx has had no ACK."""
+        """Retransmit the ACK for a repeated 2xx. Returns False if this 2xx was never
+        acknowledged."""
         ack = self._acks.get((response.cseq.number, response.to.tag))
         if ack is not None:
             self._core.ack(ack, self.next_hop(ack))

@@ -1,4 +1,4 @@
-"""How a call ended: in words for people, and in the Reason header for the far end (RFC 3326)."""
+"""Why a call ended: as a sentence for people, and as the Reason header (RFC 3326)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,30 +11,30 @@ from offhook.telephony.sip.sessions.session_events import Ended
 from offhook.telephony.sip.sessions.session_table import Event, SessionState
 
 MAX_REASON_CHARACTERS = 200
-"""Of a reason of the far end's, as it is shown to people."""
+"""Limit of the far end's reason text, as shown to people."""
 
 MAX_REASONS = 4
-"""Reasons of one message that are read: one of SIP, one of Q.850, and some to spare."""
+"""Limit of Reason values read per message: one of SIP, one of Q.850, and some to spare."""
 
 CANCELLED = EndReason("cancelled")
 
 BY: Mapping[Event, EndedBy] = {
     Event.REFUSE: "local",
     Event.HANG_UP: "local",
-    Event.SUCCESS_BARE: "local",  # they took the call; it is we who cannot go on with it
+    Event.SUCCESS_BARE: "local",  # they answered; it is we who cannot continue
     Event.ACK_BARE: "local",
-    Event.RANG_OUT: "timeout",
+    Event.RING_TIMEOUT: "timeout",
     Event.NO_ACK: "timeout",
     Event.NO_PRACK: "timeout",
     Event.LOST: "timeout",
     Event.FAILED: "timeout",
 }
-"""Who ends a call by this; "remote" by all others."""
+"""Who ended the call, by event; "remote" for all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What an action may want to know of the event that it follows."""
+    """The event that an action follows, and its details."""
 
     event: Event
     status: int
@@ -45,7 +45,7 @@ class Cause:
 
 
 def ended(cause: Cause, before: SessionState) -> Ended:
-    """What is told of the end. `before`: the state that the call was in."""
+    """Return the Ended event. `before` is the state the call was in."""
     status, reason = cause.status, EndReason.of(cause.reason)
     text = EndReason(shown(reason), reason.end)
     if cause.event is Event.REFUSE:
@@ -89,11 +89,11 @@ _CLASS_WORDS: Mapping[int, EndReason] = {
     6: End.DECLINED,
 }
 _PLAIN = {408, 486, 487, 600}
-"""Said without the status: the words are all there is to it."""
+"""Statuses omitted from the text, because the words say it all."""
 
 
 def words(response: Response) -> EndReason:
-    """A refusal as people say it: "busy", "declined: 603 Decline"."""
+    """Return a rejection in words: "busy", "declined: 603 Decline"."""
     status, reason = response.status, shown(response.reason)
     text = EndReason.of(_WORDS.get(status) or _CLASS_WORDS.get(status // 100, End.REFUSED))
     if status not in _PLAIN:
@@ -110,15 +110,15 @@ def words(response: Response) -> EndReason:
 
 
 def retry_after(message: Message) -> int | None:
-    """Seconds (RFC 3261 §20.33), what follows the number left out."""
+    """Return the seconds of Retry-After, without comment and parameters (RFC 3261 §20.33)."""
     text = (message.headers.get("Retry-After") or "").split("(")[0].split(";")[0].strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else None
 
 
 def reason_text(message: Message) -> str:
-    """What the first Reason that says anything says (RFC 3326); "" without one. A cause of the
-    telephone network has its words in CAUSES, after which stands what the far end says beyond the
-    standard's name for it."""
+    """Return the text of the first Reason that has one (RFC 3326); "" without. A Q.850 cause is
+    worded as in CAUSES, followed by the far end's text if that says more than the standard's
+    name."""
     values = message.headers.all("Reason", MAX_REASONS)
     return next((text for text in map(_reason_text, values) if text), "")
 
@@ -151,12 +151,13 @@ def _reason_text(value: str) -> str:
 
 
 def _letters(text: str) -> str:
-    """What the spellings of a cause have in common: "Normal Clearing", "NORMAL_CALL_CLEARING"."""
+    """Normalize a cause's spelling: "Normal Clearing", "NORMAL_CALL_CLEARING"."""
     return "".join(c for c in text.lower() if c.isalpha()).replace("call", "")
 
 
 def _unquoted(text: str) -> tuple[str, str]:
-    """What a quoted string at the beginning says, and what follows the next semicolon."""
+    """Return the content of the quoted string at the start, and the text after the next
+    semicolon."""
     content: list[str] = []
     characters = iter(range(1, len(text)))
     for i in characters:
@@ -171,17 +172,18 @@ def _unquoted(text: str) -> tuple[str, str]:
 
 
 def reason_header(cause: int, text: str) -> tuple[str, str]:
-    """Why we end a call: a SIP status, or 16 of Q.850, "normal call clearing" (RFC 3326 §2)."""
+    """Return a Reason header: a SIP status, or Q.850 cause 16, "normal call clearing" (RFC 3326
+    §2)."""
     protocol = "Q.850" if cause < 100 else "SIP"
     quoted = shown(text).replace("\\", "\\\\").replace('"', '\\"')
     return "Reason", f'{protocol};cause={cause};text="{quoted}"'
 
 
 def shown(text: str) -> str:
-    """A stranger's words made fit for a screen: printable, on one line, not endless."""
+    """Make untrusted text fit for display: printable, on one line, of limited length."""
     return printable(text[: 2 * MAX_REASON_CHARACTERS]).strip()[:MAX_REASON_CHARACTERS]
 
 
 def printable(text: str) -> str:
-    """The same as long as it is: no line breaks for a log, nothing that has no UTF-8."""
+    """Replace unprintable characters by spaces: no line breaks for a log, nothing outside UTF-8."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

@@ -1,8 +1,5 @@
-"""The INVITE that we receive, until the call is answered or not: provisional responses and their
-PRACKs, and the final response.
-
-RFC 3261 §13.3 and RFC 3262 §3, §5.
-"""
+"""An inbound INVITE until its final response: provisional responses, their PRACKs, and the final
+response (RFC 3261 §13.3, RFC 3262 §3, §5)."""
 
 from collections.abc import Callable
 
@@ -11,14 +8,14 @@ from offhook.telephony.sip.messages.message import Request, sdp_of
 from offhook.telephony.sip.sessions.dialog_requests import DialogRequests
 from offhook.telephony.sip.sessions.ending import Cause, reason_header, shown
 from offhook.telephony.sip.sessions.offers import Offers, Place, RemoteOffer
-from offhook.telephony.sip.sessions.reliable import FIRST_RSEQ_MOST, ReliableSender, SuccessSender
+from offhook.telephony.sip.sessions.reliable import MAX_FIRST_RSEQ, ReliableSender, SuccessSender
 from offhook.telephony.sip.sessions.session_table import Event
 from offhook.telephony.sip.sessions.session_timer import SessionTimer
 from offhook.telephony.sip.transactions.transaction import ServerTransaction
 
 
 class IncomingInvite:
-    """The INVITE of one call that we receive."""
+    """The INVITE of one inbound call."""
 
     def __init__(
         self,
@@ -41,21 +38,21 @@ class IncomingInvite:
         required = "100rel" in request.require
         wanted = required or ("100rel" in request.supported and requests.settings.reliable)
         self.reliable: ReliableSender | None = None
-        """None: provisional responses are not acknowledged."""
+        """None if provisional responses are not sent reliably."""
         if wanted:
-            self.reliable = ReliableSender(request, 1 + int(random() * (FIRST_RSEQ_MOST - 1)))
+            self.reliable = ReliableSender(request, 1 + int(random() * (MAX_FIRST_RSEQ - 1)))
         if offers.in_invite:
             offers.theirs = RemoteOffer(Place.INVITE, sdp_of(request))
 
     @property
     def undelivered_sdp(self) -> bool:
-        """SDP of ours in a provisional response has not been acknowledged."""
+        """Whether SDP of ours in a provisional response is still unacknowledged."""
         return self.reliable is not None and self.reliable.blocks_answer
 
     @property
     def ready(self) -> bool:
-        """The call is accepted and the 2xx may be sent: no offer is open in a PRACK, an UPDATE or
-        an 18x (RFC 3262 §3, §5)."""
+        """Whether the call is accepted and the 2xx may be sent: no offer is open in a PRACK, an
+        UPDATE or an 18x (RFC 3262 §3, §5)."""
         if self.accepting is None or self.undelivered_sdp or self._offers.ours is not None:
             return False
         theirs = self._offers.theirs
@@ -65,7 +62,7 @@ class IncomingInvite:
         """Send 180, or 183 with `sdp`."""
         offers = self._offers
         if sdp is not None and not offers.in_invite and self.reliable is None:
-            sdp = None  # an offer that may be lost is none (RFC 3262 §5)
+            sdp = None  # an offer must not be sent unreliably (RFC 3262 §5)
         if offers.agreed or offers.ours is Place.PROVISIONAL:
             sdp = None
         response = self._requests.response(self.request, 183 if sdp else 180, sdp=sdp)
@@ -81,11 +78,12 @@ class IncomingInvite:
             self._requests.send_response(self.transaction, first, now)
 
     def receive_prack(self, request: Request, transaction: ServerTransaction, now: float) -> bool:
-        """False: it lacks the answer that was due in it, which ends the call."""
+        """Handle a PRACK. Returns False if it lacks the answer that was due, which ends the
+        call."""
         offers, sdp = self._offers, sdp_of(request)
         try:
             if self.reliable is None:
-                raise SipError("nothing was sent reliably")
+                raise SipError("no reliable response was sent")
             acknowledged, following = self.reliable.acknowledge(request, now)
         except SipError:
             self._requests.respond(transaction, 481, now)
@@ -108,8 +106,8 @@ class IncomingInvite:
         return True
 
     def send_success(self, sdp: str | None, now: float) -> None:
-        """Send the 2xx, to be repeated until its ACK. `sdp` is left out when the media were agreed
-        on before."""
+        """Send the 2xx, retransmitted until its ACK. `sdp` is omitted if media are already
+        negotiated."""
         offers = self._offers
         if offers.theirs is not None:
             offers.complete()
@@ -122,7 +120,7 @@ class IncomingInvite:
         self._success.sent(self.transaction, response, now)
 
     def refuse(self, cause: Cause, now: float) -> None:
-        """Send the final response from 300 on that the end of the call calls for."""
+        """Send the final response from 300 on that the cause calls for."""
         status = cause.status if cause.status >= 300 else 480
         headers = list(cause.headers)
         phrase = cause.reason if cause.event is Event.REFUSE else ""
@@ -133,13 +131,13 @@ class IncomingInvite:
         self._offers.theirs = None
         self._requests.respond(self.transaction, status, now, shown(phrase), headers)
 
-    def repeat(self, now: float) -> bool:
-        """Send what is due again. False: no PRACK came in time, and the INVITE is to be refused
-        (RFC 3262 §3)."""
+    def retransmit(self, now: float) -> bool:
+        """Retransmit what is due. Returns False if no PRACK came in time and the INVITE must be
+        rejected (RFC 3262 §3)."""
         if self.reliable is None:
             return True
-        if self.reliable.gave_up(now):
+        if self.reliable.timed_out(now):
             return False
-        if (response := self.reliable.repeat(now)) is not None:
+        if (response := self.reliable.retransmit(now)) is not None:
             self._requests.send_response(self.transaction, response, now)
         return True

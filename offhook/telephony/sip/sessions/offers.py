@@ -24,7 +24,7 @@ from offhook.telephony.sip.sessions.session_events import (
 from offhook.telephony.sip.transactions.transaction import ServerTransaction
 
 DECISION_S = 20.0
-"""From an offer of the far end to our answer; the far end waits for 32 s."""
+"""Time from the far end's offer to our answer; the far end waits for 32 s."""
 
 
 class Place(Enum):
@@ -40,15 +40,15 @@ class Place(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RemoteOffer:
-    """An offer of the far end that we have not answered yet."""
+    """The far end's offer, not yet answered."""
 
     place: Place
     sdp: str | None = field(repr=False)
-    """None: a re-INVITE that asks for our offer."""
+    """None for a re-INVITE that asks for our offer."""
     deadline: float | None = None
-    """When it is refused for want of an answer."""
+    """When it is rejected if unanswered."""
     transaction: ServerTransaction | None = None
-    """The transaction of the request that carries it."""
+    """Transaction of the request that carries it."""
     response: Response | None = None
     """The reliable 18x that carries it; our answer goes into the PRACK."""
 
@@ -61,15 +61,15 @@ class PendingOffer:
     not_before: float | None = None
     """When it may be sent after glare; None: as soon as no other offer is open."""
     retried: bool = False
-    """It has met an offer of the far end (491) once."""
+    """It has met glare (491) once."""
 
 
 class Offers:
-    """The state of the exchange. `emit` is given what the owner of the session must know."""
+    """The state of the offer/answer exchange. `emit` receives events for the session's owner."""
 
     def __init__(self, in_invite: bool, emit: Callable[[SessionEvent], None]) -> None:
         self.in_invite = in_invite
-        """The INVITE that makes the call carries an offer."""
+        """Whether the initial INVITE carries an offer."""
         self.agreed = False
         """At least one offer has been answered."""
         self.ours: Place | None = None
@@ -80,16 +80,16 @@ class Offers:
 
     @property
     def open(self) -> bool:
-        """An offer is unanswered, or one of ours waits to be sent."""
+        """Whether an offer is unanswered, or one of ours waits to be sent."""
         return bool(self.ours or self.theirs or self.pending)
 
     def restart(self) -> None:
-        """The INVITE is sent anew: nothing agreed with whoever rang before counts."""
+        """Start over for a resent INVITE: nothing negotiated with earlier branches counts."""
         self.ours = Place.INVITE if self.in_invite else None
         self.theirs, self.agreed = None, False
 
     def complete(self) -> None:
-        """The open offer has been answered."""
+        """Mark the open offer as answered."""
         self.ours, self.theirs, self.agreed = None, None, True
 
     def receive_offer(
@@ -100,8 +100,8 @@ class Offers:
         transaction: ServerTransaction | None = None,
         response: Response | None = None,
     ) -> None:
-        """Open an offer of the far end. A pending one of ours was made before it and may not fit
-        it: that one is refused."""
+        """Open the far end's offer. A pending one of ours was made without knowledge of it, and is
+        rejected."""
         if self.pending is not None:
             self.pending = None
             self._emit(OfferRefused(491, "the far end made an offer first"))
@@ -110,9 +110,9 @@ class Offers:
         self._emit(OfferReceived(sdp))
 
     def receive_answer(self, sdp: str | None) -> None:
-        """Close our offer with what came where its answer belongs; None: there was no SDP."""
+        """Close our offer with the answer received; None if its message had no SDP."""
         self.ours = None
         if sdp is not None:
             self._emit(AnswerReceived(sdp))
         else:
-            self._emit(OfferRefused(488, "the far end gave no answer to the offer"))
+            self._emit(OfferRefused(488, "the far end did not answer the offer"))

@@ -1,7 +1,8 @@
-"""The INVITE that we send, until the call is answered or not: forks, reliable 18x, challenges.
+"""An outbound INVITE until its final response: forks, reliable 18x, challenges (RFC 3261 §13.2, RFC
+3262 §4).
 
-RFC 3261 §13.2 and RFC 3262 §4. One INVITE may reach several far ends. Each that responds makes a
-dialog of its own; the first 2xx has the call.
+One INVITE may reach several far ends. Each one that responds creates its own dialog; the first 2xx
+gets the call.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from offhook.telephony.sip.sessions.session_table import RINGING, Event, Lifecyc
 from offhook.telephony.sip.sessions.session_timer import SessionTimer
 
 NOT_REACHABLE = "Not Reachable"
-"""Reason phrase of the stand-in response where nothing is known of why there is none."""
+"""Reason phrase of the substitute response if nothing more is known."""
 
 
 @dataclass(slots=True)
@@ -33,13 +34,13 @@ class EarlyDialog:
     dialog: Dialog
     order: ReliableReceiver = field(default_factory=ReliableReceiver)
     sdp: str | None = field(default=None, repr=False)
-    """Its answer to our offer, as far as it has given one."""
+    """Its answer to our offer so far."""
     agreed: bool = False
-    """That answer came reliably and is final (RFC 3262 §5)."""
+    """That answer was sent reliably and is final (RFC 3262 §5)."""
 
 
 class OutgoingInvite:
-    """The INVITE of one call that we make."""
+    """The INVITE of one outbound call."""
 
     def __init__(
         self,
@@ -50,11 +51,11 @@ class OutgoingInvite:
         call: Lifecycle,
     ) -> None:
         self.request = invite
-        """As it was sent last, without Via."""
+        """The INVITE last sent, without Via."""
         self.early: dict[str, EarlyDialog] = {}
-        """By remote tag."""
+        """Early dialogs by remote tag."""
         self.answer: str | None = None
-        """The answer that has been given to the owner last."""
+        """The answer last reported to the owner."""
         self._requests = requests
         self._offers = offers
         self._timer = timer
@@ -70,7 +71,7 @@ class OutgoingInvite:
         self._requests.cancel(self._sent, now)
 
     def resent(self, sent: PendingRequest) -> None:
-        """The INVITE was sent again: who rang before is not there any more."""
+        """The INVITE was sent again: forget the branches that rang before."""
         self._sent, self.request = sent, sent.request
         self.early.clear()
         self._requests.forks.clear()
@@ -87,19 +88,18 @@ class OutgoingInvite:
         sdp = sdp_of(response) if early is not None else None
         if early is not None and rseq is not None and self._requests.settings.reliable:
             if self._requests.full or not early.order.accept(rseq):
-                return  # it comes again
+                return  # it is retransmitted
             sdp = self._receive_reliable(early, response, sdp, now)
         elif early is not None and sdp is not None:
             if not self._offers.in_invite or early.agreed:
-                sdp = None  # no answer to anything, and as an offer it does not count
+                sdp = None  # neither an answer nor, unreliably, an offer
             else:
                 early.sdp = sdp
         sdp, self.answer = None if sdp == self.answer else sdp, sdp or self.answer
         self._call.apply(Event.PROVISIONAL, now, response.status, shown(response.reason), sdp)
 
     def _early_dialog(self, sent: PendingRequest, response: Response) -> EarlyDialog | None:
-        """The early dialog that a provisional response makes or belongs to; it becomes that of the
-        call."""
+        """The early dialog a provisional response creates or belongs to; it becomes the call's."""
         tag = response.to.tag
         if response.status == 100 or not tag:
             return None
@@ -116,7 +116,7 @@ class OutgoingInvite:
     def _receive_reliable(
         self, early: EarlyDialog, response: Response, sdp: str | None, now: float
     ) -> str | None:
-        """Acknowledge it, unless it carries an offer. Returns the answer in it, if it is new."""
+        """Acknowledge it, unless it carries an offer. Returns its answer, if that is new."""
         if sdp is None or early.agreed:
             self.acknowledge(response, now)
             return None
@@ -130,7 +130,7 @@ class OutgoingInvite:
         return sdp
 
     def acknowledge(self, response: Response, now: float, sdp: str | None = None) -> None:
-        """Send the PRACK of a reliable 18x; `sdp`: our answer to the offer in it."""
+        """Send the PRACK of a reliable 18x; `sdp` is our answer to its offer."""
         early = self.early.get(response.to.tag)
         rseq = rseq_of(response)
         if early is None or rseq is None or self._call.state not in RINGING:
@@ -145,7 +145,7 @@ class OutgoingInvite:
     # --- final responses ---
 
     def receive_success(self, response: Response, now: float) -> None:
-        """The first 2xx: its sender has the call (RFC 3261 §13.2.2.4)."""
+        """Handle the first 2xx: its sender gets the call (RFC 3261 §13.2.2.4)."""
         early = self.early.get(response.to.tag)
         dialog = early.dialog if early else None
         if dialog is None:
@@ -164,10 +164,10 @@ class OutgoingInvite:
             event = Event.SUCCESS_OFFER if sdp else Event.SUCCESS_BARE
         if self._call.state in RINGING:
             self._timer.accepted(response, now)
-        self._call.apply(event, now, 488, End.FAR_END + " took the call without SDP", sdp)
+        self._call.apply(event, now, 488, End.FAR_END + " answered without SDP", sdp)
 
     def end_fork(self, response: Response, now: float) -> None:
-        """One more far end has answered the call: acknowledge and hang up at once."""
+        """Another far end has answered too: acknowledge and hang up at once."""
         if self._requests.acks_full:
             return
         dialog = Dialog.from_response(self.request, response, self._requests.contact)
@@ -179,8 +179,8 @@ class OutgoingInvite:
     def receive_failure(
         self, sent: PendingRequest, response: Response, now: float, received: bool
     ) -> None:
-        """A final response from 300 on. `received`: it is the far end's own and does not stand for
-        a response that never came."""
+        """Handle a final response from 300 on. `received` is False for a substitute for a response
+        that never came."""
         status = response.status
         if not received:
             text = "no response" if status == 408 else End.FAR_END + " cannot be reached"

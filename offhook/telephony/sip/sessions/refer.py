@@ -1,8 +1,8 @@
-"""Call transfer by REFER (RFC 3515), both sides, and the names of calls to be replaced (RFC 3891).
+"""Call transfer by REFER (RFC 3515), both sides, and Replaces (RFC 3891).
 
-Sans-io. A REFER that is accepted opens a subscription: the one who was asked tells by NOTIFY how
-the call to the target goes, and the last NOTIFY closes it. The subscription outlives the call that
-it was asked for in (RFC 5057 §4), because either side may hang up as soon as it knows enough.
+Sans-io. An accepted REFER opens a subscription: its recipient reports the progress of the call to
+the target by NOTIFY, and the last NOTIFY closes it. The subscription outlives its call (RFC 5057
+§4), because either side may hang up as soon as it knows enough.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,26 +20,28 @@ from offhook.telephony.sip.sessions.session_events import ReferProgress, ReferRe
 from offhook.telephony.sip.transactions.transaction import ServerTransaction
 
 SIPFRAG = "message/sipfrag;version=2.0"
-"""RFC 3420."""
+"""Content type of a NOTIFY (RFC 3420)."""
 FIRST_NOTIFY_S = 32.0
-"""From the 202 to the first NOTIFY, which is sent at once and repeated for 64·T1 at most."""
+"""Time from the 202 to the first NOTIFY, which is sent at once and retransmitted for at most
+64·T1."""
 SUBSCRIPTION_S = 180.0
-"""From one NOTIFY to the next at the longest, and what we offer: a call that rings for longer
-than this is not going to be answered."""
+"""Longest time between NOTIFYs, and the expiry we offer: a call that rings longer will not be
+answered."""
 AFTER_END_S = 10.0
-"""From the end of the call to the last NOTIFY. The far end hangs up when the transfer is done, so
-what it has to say is on its way."""
+"""Time from the end of the call to the last NOTIFY. The far end hangs up when the transfer is
+complete, so its report is on its way."""
 DECISION_S = 20.0
-"""From a REFER to our answer to it; the far end waits for 32 s."""
+"""Time from a REFER to our response; the far end waits for 32 s."""
 MAX_FRAGMENT_BYTES = 256
-"""Of a NOTIFY's body: the status line is at its beginning."""
+"""Bytes of a NOTIFY's body that are read: it starts with the status line."""
 
 
-# --- we ask ---
+# --- outbound ---
 
 
 def refer_headers(target: Uri, replaces: str, referred_by: str) -> list[tuple[str, str]]:
-    """Of a REFER. The Replaces header of the call to come goes into the target (RFC 3891 §2.1)."""
+    """Return the headers of a REFER. A Replaces header for the new call goes into the target (RFC
+    3891 §2.1)."""
     if replaces:
         target = replace(target, headers=(*target.headers, ("Replaces", replaces)))
     headers = [("Refer-To", f"<{target}>")]
@@ -55,18 +57,17 @@ class _State(Enum):
 
 
 class OutboundRefer:
-    """A transfer that we asked for.
+    """A transfer we requested.
 
-    SENT      2xx              ACCEPTED  it is being tried (RFC 3515 §2.4.4)
-    SENT      3xx–6xx          CLOSED    refused
+    SENT      2xx              ACCEPTED  in progress (RFC 3515 §2.4.4)
+    SENT      3xx–6xx          CLOSED    rejected
     SENT      NOTIFY           ACCEPTED or CLOSED: one may overtake the 202 (§2.4.4)
     ACCEPTED  NOTIFY           ACCEPTED, or CLOSED by a final status or Subscription-State
-    ACCEPTED  time             CLOSED    no word came
+    ACCEPTED  time             CLOSED    no report came
     """
 
     def __init__(self) -> None:
         self._state = _State.SENT
-        self._heard = False
         self._until: float | None = None
         self._silence = ""
 
@@ -75,18 +76,18 @@ class OutboundRefer:
         return self._state is not _State.CLOSED
 
     def answered(self, response: Response, now: float) -> ReferProgress | None:
-        """The final response to the REFER."""
+        """Handle the final response to the REFER."""
         if self._state is not _State.SENT:
             return None
         if response.status >= 300:
             self._state = _State.CLOSED
             return ReferProgress(response.status, words(response), final=True)
         self._state = _State.ACCEPTED
-        self._wait(FIRST_NOTIFY_S, "the far end sent no word on the transfer", now)
+        self._wait(FIRST_NOTIFY_S, "the far end did not report on the transfer", now)
         return ReferProgress(response.status, shown(response.reason), final=False)
 
     def notified(self, request: Request, now: float) -> ReferProgress | None:
-        """A NOTIFY of it. None: the far end says nothing new. Raises SipError: 400."""
+        """Handle a NOTIFY. Returns None if it says nothing new. Raises SipError for 400."""
         status, reason = _status_of(request.body)
         state, _, rest = (request.headers.get("Subscription-State") or "").partition(";")
         over = state.strip().lower() == "terminated"
@@ -102,7 +103,7 @@ class OutboundRefer:
         return ReferProgress(status, reason, final=False)
 
     def call_ended(self, now: float) -> ReferProgress | None:
-        """The call is over; the last NOTIFY may still come."""
+        """The call has ended; the last NOTIFY may still come."""
         if self._state is _State.SENT:
             self._state = _State.CLOSED
             return ReferProgress(487, "the call ended before the transfer was accepted", final=True)
@@ -126,23 +127,23 @@ class OutboundRefer:
 
 
 def _status_of(fragment: bytes) -> tuple[int, str]:
-    """Status and reason of a message/sipfrag body (RFC 3515 §2.4.5). Raises SipError."""
+    """Parse status and reason of a message/sipfrag body (RFC 3515 §2.4.5). Raises SipError."""
     line = fragment[:MAX_FRAGMENT_BYTES].decode("utf-8", "replace").lstrip().partition("\n")[0]
     version, _, rest = line.partition(" ")
     status, _, reason = rest.strip().partition(" ")
     if version.upper() != "SIP/2.0" or not (status.isascii() and status.isdigit()):
-        raise SipError("a NOTIFY of a transfer does not begin with a status line")
+        raise SipError("a transfer's NOTIFY does not start with a status line")
     if not 100 <= int(status[:4]) <= 699:
-        raise SipError(f"there is no status {status[:24]}")
+        raise SipError(f"{status[:24]} is not a valid status")
     return int(status[:4]), shown(reason)
 
 
-# --- we are asked ---
+# --- inbound ---
 
 
 @dataclass(slots=True)
 class InboundRefer:
-    """A transfer that the far end asks for."""
+    """A transfer requested by the far end."""
 
     transaction: ServerTransaction
     received: ReferReceived
@@ -150,18 +151,19 @@ class InboundRefer:
     silent: bool
     """No NOTIFY is wanted (RFC 4488)."""
     until: float
-    """Decided by then, or refused; once accepted, when the subscription expires."""
+    """Decision deadline; once accepted, when the subscription expires."""
     accepted: bool = False
 
     @classmethod
     def of(cls, request: Request, transaction: ServerTransaction, now: float) -> "InboundRefer":
-        """Raises SipError when it does not name one target we could call: 400 (§2.4.2)."""
+        """Parse a REFER. Raises SipError, for 400, unless it names one target we could call
+        (§2.4.2)."""
         values = request.headers.all("Refer-To")
         if len(values) != 1:
-            raise SipError("a REFER has one Refer-To")
+            raise SipError("a REFER needs exactly one Refer-To")
         uri = NameAddr.parse(values[0]).uri
         if (uri.parameter("method") or "INVITE").upper() != "INVITE":
-            raise SipError("only calls can be referred to")
+            raise SipError("only INVITE can be referred to")
         replaces = next((v for name, v in uri.headers if name.lower() == "replaces"), "")
         received = ReferReceived(
             replace(uri.without_parameter("method"), headers=()),
@@ -172,13 +174,13 @@ class InboundRefer:
         return cls(transaction, received, request.cseq.number, silent, now + DECISION_S)
 
     def accept(self, now: float) -> list[tuple[str, str]]:
-        """Headers of the 202."""
+        """Accept it. Returns headers for the 202."""
         self.accepted = True
         self.until = now + SUBSCRIPTION_S
         return [("Refer-Sub", "false")] if self.silent else []
 
     def notify_headers(self, status: int, now: float) -> list[tuple[str, str]]:
-        """Of the NOTIFY that tells this status (§2.4.4, RFC 6665 §4.1.3)."""
+        """Return the headers of a NOTIFY with this status (§2.4.4, RFC 6665 §4.1.3)."""
         if status < 200:
             state = f"active;expires={max(1, int(self.until - now))}"
         else:
@@ -187,13 +189,13 @@ class InboundRefer:
 
 
 def fragment(status: int, reason: str) -> bytes:
-    """Body of a NOTIFY; an empty reason is the usual one."""
+    """Return the body of a NOTIFY; an empty reason means the standard phrase."""
     return f"SIP/2.0 {status} {shown(reason) or REASONS.get(status, '')}\r\n".encode()
 
 
 class ReferUsage:
-    """The transfers of one call, one each way at a time, and their subscriptions (RFC 5057 §5.3).
-    Whether the call is in a state for it, the session knows."""
+    """The transfers of one call, one in each direction at a time, and their subscriptions (RFC 5057
+    §5.3). The session checks that its state allows them."""
 
     def __init__(
         self, requests: DialogRequests, emit: Callable[[ReferProgress | ReferReceived], None]
@@ -205,7 +207,7 @@ class ReferUsage:
 
     @property
     def sending(self) -> bool:
-        """A transfer that we asked for has not come to its end."""
+        """Whether a transfer we requested is still in progress."""
         return self._outbound is not None and self._outbound.open
 
     @property
@@ -217,7 +219,7 @@ class ReferUsage:
         self._requests.request("REFER", now, refer_headers(target, replaces, referred_by))
 
     def receive_response(self, response: Response, now: float) -> None:
-        """The final response to our REFER."""
+        """Handle the final response to our REFER."""
         if self._outbound is not None:
             self._report(self._outbound.answered(response, now))
 
@@ -237,7 +239,7 @@ class ReferUsage:
             self._report(progress)
 
     def receive_refer(self, request: Request, transaction: ServerTransaction, now: float) -> None:
-        if self._inbound is not None:  # one at a time: the line can only go to one place
+        if self._inbound is not None:  # one at a time: the leg can only go to one place
             self._requests.respond(transaction, 491, now)
             return
         try:
@@ -266,8 +268,8 @@ class ReferUsage:
             self._requests.respond(refer.transaction, status, now)
 
     def notify(self, status: int, reason: str, now: float) -> None:
-        """Report how the call to the target goes; a final status ends the subscription. The far end
-        hears it also after the call has ended, as long as the session is not `over`."""
+        """Report the progress of the call to the target; a final status ends the subscription.
+        Works after the end of the call too, until the session is `over`."""
         refer = self._inbound
         if refer is not None and refer.accepted:
             self._notify(refer, status, reason, now)
@@ -275,11 +277,12 @@ class ReferUsage:
                 self._inbound = None
 
     def notify_failed(self) -> None:
-        """The far end refused a NOTIFY: it does not listen (RFC 6665 §4.2.2)."""
+        """The far end rejected a NOTIFY and is not interested (RFC 6665 §4.2.2)."""
         self._inbound = None
 
     def call_ended(self, now: float) -> None:
-        """An undecided transfer of theirs is refused; the outcome of ours is awaited a little."""
+        """Refuse an undecided inbound transfer, and wait a little for the outcome of an outbound
+        one."""
         self.refuse(603, now)
         if self._outbound is not None:
             self._report(self._outbound.call_ended(now))
@@ -307,12 +310,12 @@ class ReferUsage:
         self._requests.request("NOTIFY", now, headers, fragment(status, reason), SIPFRAG)
 
 
-# --- calls that take another's place ---
+# --- Replaces ---
 
 
 @dataclass(frozen=True, slots=True)
 class Replaces:
-    """The call that an INVITE is to take the place of, as its far end names it (RFC 3891 §6.1)."""
+    """The call that an INVITE replaces, as its far end identifies it (RFC 3891 §6.1)."""
 
     call_id: str
     to_tag: str
@@ -321,13 +324,13 @@ class Replaces:
 
     @classmethod
     def parse(cls, text: str) -> "Replaces":
-        """Raises SipError."""
+        """Parse a Replaces header. Raises SipError."""
         call_id, *parameters = text[:1024].split(";")
         values = {}
         for parameter in parameters:
             name, _, value = parameter.partition("=")
             values[name.strip().lower()] = value.strip()
         if not call_id.strip() or not values.get("to-tag") or not values.get("from-tag"):
-            raise SipError("Replaces names no call with its two tags")
+            raise SipError("Replaces needs a Call-ID and two tags")
         early = "early-only" in values
         return cls(call_id.strip(), values["to-tag"], values["from-tag"], early)

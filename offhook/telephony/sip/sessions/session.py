@@ -1,17 +1,17 @@
-"""One call by SIP, from its INVITE to its end, either way (RFC 3261 §13–15).
+"""One SIP call, inbound or outbound, from its INVITE to its end (RFC 3261 §13–15).
 
-Sans-io: the owner asks for things, the core brings what the far end says, `now` is monotonic
-seconds. After every call that takes `now`, drain `next_event`, and call `handle_timer` when
-`get_timer` says so. What the owner asks for too late (the far end has hung up meanwhile) is
-ignored; none of it raises.
+Sans-io: the owner calls methods, the core passes in messages, `now` is monotonic seconds. After
+every call that takes `now`, drain `next_event`, and call `handle_timer` when `get_timer` says so.
+Requests of the owner that come too late (the far end has hung up meanwhile) are ignored; none
+raises.
 
-A session is made of parts, each to be read alone; here they are put together, and here are the
-actions of the table of `session_table.py`:
+A session is composed of parts that can be read alone. This file combines them and carries out the
+actions of the table in `session_table.py`:
 
     DialogRequests         dialogs, CSeq, credentials, ACKs
-    Offers                 whose offer is open
-    OutgoingInvite         or
-    IncomingInvite         the INVITE that makes the call
+    Offers                 which offer is open
+    OutgoingInvite or
+    IncomingInvite         the initial INVITE
     SuccessSender          our 2xx until its ACK
     SessionModification    re-INVITE and UPDATE
     SessionTimer           refresh and expiry
@@ -38,7 +38,7 @@ from offhook.telephony.sip.sessions.dialog_requests import (
     DialogRequests,
     HeaderLines,
     PendingRequest,
-    fault,
+    request_error,
 )
 from offhook.telephony.sip.sessions.ending import (
     BY,
@@ -62,10 +62,10 @@ from offhook.telephony.sip.sessions.reliable import SuccessSender
 from offhook.telephony.sip.sessions.session_events import (
     Answered,
     Confirmed,
-    Core,
     Dtmf,
     OfferRefused,
     Progress,
+    SessionCore,
     SessionEvent,
     SessionSettings,
 )
@@ -86,18 +86,18 @@ from offhook.telephony.sip.transactions.transaction import (
 )
 
 LINGER_S = 2 * TRANSACTION_S
-"""From the end of a call until it is forgotten, whatever is still unanswered."""
+"""Time from the end of a call until it is forgotten, whatever is still unanswered."""
 _LATE_METHODS = ("BYE", "NOTIFY")
-"""Requests that still have a meaning after the end of the call."""
+"""Requests still meaningful after the end of the call."""
 
 
 class Session:
-    """One call. Made by `incoming` or `outgoing`. Its parts do not own it: a session that is over
-    is freed with the last reference to it, and does not wait for a cyclic collection."""
+    """One call. Create it with `incoming` or `outgoing`. Its parts hold no reference to it, so it
+    is freed with the last outside reference, without cyclic garbage collection."""
 
     def __init__(
         self,
-        core: Core,
+        core: SessionCore,
         invite: Request,
         local_tag: str,
         local_contact: Uri,
@@ -128,7 +128,7 @@ class Session:
             random,
         )
         self.refers = ReferUsage(self._requests, emit)
-        """To accept, refuse and report a ReferReceived."""
+        """Accepts, refuses and reports on a ReferReceived."""
         self._incoming: IncomingInvite | None = None
         self._outgoing: OutgoingInvite | None = None
         self._ring_deadline: float | None = now + settings.ring_seconds
@@ -139,7 +139,7 @@ class Session:
     @classmethod
     def incoming(
         cls,
-        core: Core,
+        core: SessionCore,
         transaction: ServerTransaction,
         request: Request,
         local_contact: Uri,
@@ -147,8 +147,8 @@ class Session:
         now: float,
         random: Callable[[], float] = _random.random,
     ) -> "Session":
-        """A call that the far end makes. A request that cannot be served (420, 422 …) is refused
-        at once: the session has then ended."""
+        """Create the session of an inbound call. A request that cannot be served (420, 422 …) is
+        rejected at once: the session has then ended."""
         tag = secrets.token_hex(8)
         session = cls(core, request, tag, local_contact, settings, None, False, random, now)
         requests, timer = session._requests, session._timer
@@ -159,12 +159,12 @@ class Session:
         )
         if request.expires is not None:
             session._ring_deadline = now + min(settings.ring_seconds, request.expires)
-        refusal = fault(request, settings)
+        refusal = request_error(request, settings)
         too_short = timer.refusal(request)
         if refusal is None and too_short is not None:
             refusal = 422, too_short
         if refusal is None and dialog.remote_target.scheme not in ("sip", "sips"):
-            refusal = 400, []  # neither Contact nor From says where to send requests
+            refusal = 400, []  # neither Contact nor From tells where to send requests
         if refusal is not None:
             session.refuse(refusal[0], "", now, refusal[1])
         return session
@@ -172,7 +172,7 @@ class Session:
     @classmethod
     def outgoing(
         cls,
-        core: Core,
+        core: SessionCore,
         target: Uri,
         from_: NameAddr,
         to: NameAddr,
@@ -184,8 +184,8 @@ class Session:
         digest: DigestClient | None = None,
         random: Callable[[], float] = _random.random,
     ) -> "Session":
-        """Call somebody. `sdp`: our offer; None asks for theirs. `headers` are added to the
-        INVITE, such as Replaces, or Route for a proxy on the way."""
+        """Place a call. `sdp` is our offer; None asks for theirs. `headers` are added to the
+        INVITE, such as Replaces, or Route for an outbound proxy."""
         tag = secrets.token_hex(8)
         body, content_type = sdp_body(sdp)
         fields = Headers(
@@ -216,83 +216,82 @@ class Session:
         session._outgoing.send(now)
         return session
 
-    # --- how it goes, for the owner ---
+    # --- state ---
 
     def next_event(self) -> SessionEvent | None:
         return self._events.popleft() if self._events else None
 
     @property
     def dialog(self) -> Dialog | None:
-        """The dialog of the call; before it is answered the one that was heard of last."""
+        """The call's dialog; before the answer, the one heard from last."""
         return self._requests.dialog
 
     @property
     def invite(self) -> Request:
-        """As it came, or as it was sent last, without Via."""
+        """The initial INVITE as received, or as last sent, without Via."""
         part = self._outgoing or self._incoming
         assert part is not None
         return part.request
 
     @property
     def over(self) -> bool:
-        """Nothing more is sent or awaited: the session can be dropped once its events are drained.
-        Later than `Ended`: a BYE wants its answer, a transfer its outcome."""
+        """Whether nothing more is sent or awaited: drop the session once its events are drained.
+        Later than `Ended`: a BYE awaits its response, a transfer its outcome."""
         return self.state is SessionState.ENDED and self._linger_deadline is None
 
-    # --- the call, for the owner ---
+    # --- the call ---
 
     def ring(self, now: float, sdp: str | None = None) -> None:
-        """Tell the caller that it rings; with `sdp`, that there is sound before the call is
-        answered: the answer to their offer, or our offer where they made none and can acknowledge
-        it."""
+        """Send a ringing response; with `sdp`, early media: the answer to their offer, or our offer
+        if they made none and support 100rel."""
         incoming = self._incoming
         if self.state is SessionState.RECEIVED and incoming and incoming.accepting is None:
             incoming.ring(now, sdp)
 
     def accept(self, sdp: str, now: float) -> None:
-        """Answer the call. `sdp`: the answer to their offer, or our offer where they made none;
-        ignored when the media were agreed on before. Confirmed follows, or Ended."""
+        """Answer the call. `sdp` is the answer to their offer, or our offer if they made none;
+        ignored if media are already negotiated. Confirmed or Ended follows."""
         incoming = self._incoming
         if self.state is SessionState.RECEIVED and incoming and incoming.accepting is None:
             incoming.accepting = sdp
-            self._settle(now)
+            self._advance(now)
 
     def refuse(self, status: int, reason: str, now: float, headers: HeaderLines = ()) -> None:
-        """Do not answer the call. `reason`: the phrase of the response, "" the usual one."""
+        """Reject the call. `reason` is the reason phrase, "" for the standard one."""
         self.apply(Event.REFUSE, now, status, reason, headers=headers)
-        self._settle(now)
+        self._advance(now)
 
     def hang_up(self, now: float, reason: str = "", status: int = 0) -> None:
-        """End the call as its state demands: refuse it (480 unless `status` says otherwise), cancel
-        it or hang up. `reason` goes along in a Reason header (RFC 3326)."""
+        """End the call as its state requires: reject it (480 unless `status` is given), cancel it
+        or send BYE. `reason` is sent in a Reason header (RFC 3326)."""
         self.apply(Event.HANG_UP, now, status, reason)
-        self._settle(now)
+        self._advance(now)
 
     def info_dtmf(self, digit: str, now: float) -> None:
-        """Send a key press, one of 0-9*#A-D, by INFO. Ignored when there is no call; one that rings
-        at the far end may already have a machine behind it that listens."""
+        """Send a DTMF digit, one of 0-9*#A-D, by INFO. Ignored without a call; one that is still
+        ringing may already have a machine listening."""
         talking = self.state in (SessionState.PROCEEDING, SessionState.ESTABLISHED)
         if self.dialog is not None and talking and not self._requests.full:
             body = key_body(digit)
             self._requests.request("INFO", now, body=body, content_type=DTMF_RELAY)
 
-    # --- media, for the owner ---
+    # --- media ---
 
     def reoffer(self, sdp: str, now: float) -> None:
-        """Offer other media: a re-INVITE, in a call that is not answered yet an UPDATE. It waits
-        while an INVITE is under way. AnswerReceived or OfferRefused follows, the latter at once
-        with 491 while another offer is open, or Ended."""
+        """Send an offer: in a re-INVITE, before the answer in an UPDATE. It waits while an INVITE
+        is in progress. AnswerReceived, OfferRefused or Ended follows; OfferRefused with 491 at once
+        if another offer is open."""
         if self.state in OVER:
             return
         if self._offers.open or not self._offers.agreed:
             self._events.append(OfferRefused(491, "another offer is open"))
             return
         self._offers.pending = PendingOffer(sdp)
-        self._settle(now)
+        self._advance(now)
 
     def answer_offer(self, sdp: str, now: float) -> None:
-        """To an OfferReceived, or an Answered that brought an offer: our answer, or our offer where
-        it asked for one. Ignored when the offer has been withdrawn."""
+        """Respond to an OfferReceived, or an Answered with an offer: our answer, or our offer if it
+        asked for one. Ignored if the offer has been withdrawn."""
         offers, theirs = self._offers, self._offers.theirs
         if theirs is None or theirs.place is Place.INVITE:
             return
@@ -309,25 +308,25 @@ class Session:
             self._requests.respond(theirs.transaction, 200, now, sdp=sdp)
         elif theirs.transaction is not None:
             self._modification.accept(theirs.transaction, sdp, now)
-        self._settle(now)
+        self._advance(now)
 
     def refuse_offer(self, status: int, now: float) -> None:
-        """To an OfferReceived: the media stay as they are."""
+        """Reject an OfferReceived: the media stay as they are."""
         theirs = self._offers.theirs
         if theirs is None or theirs.place is Place.INVITE:
             return
-        if theirs.transaction is None:  # an 18x or a 2xx has nowhere to say no
+        if theirs.transaction is None:  # an 18x or 2xx cannot be rejected
             self.apply(Event.HANG_UP, now, 488, End.NO_COMMON_MEDIA)
         else:
             self._offers.theirs = None
             self._requests.respond(theirs.transaction, status, now)
-        self._settle(now)
+        self._advance(now)
 
-    # --- transfers, for the owner ---
+    # --- transfers ---
 
     def refer(self, target: Uri, now: float, replaces: str = "", referred_by: str = "") -> bool:
-        """Ask the far end to call `target`, in place of the call `replaces` (`Dialog.replaces`).
-        ReferProgress follows. False: there is no call, or a transfer is under way."""
+        """Ask the far end to call `target`, replacing the call `replaces` (`Dialog.replaces`).
+        ReferProgress follows. Returns False without a call, or if a transfer is in progress."""
         if self.state is not SessionState.ESTABLISHED or self.refers.sending:
             return False
         self.refers.send(target, now, replaces, referred_by)
@@ -354,10 +353,10 @@ class Session:
             self.state = SessionState.ENDED
             self.refers.abandon()
             self._linger_deadline = None
-        if self._success.gave_up(now):
+        if self._success.timed_out(now):
             self._success.stop()
             self.apply(Event.NO_ACK, now, 408, End.FAR_END + " did not confirm the call")
-        elif (repeated := self._success.repeat(now)) is not None:
+        elif (repeated := self._success.retransmit(now)) is not None:
             self._requests.send_response(*repeated, now)
         theirs = self._offers.theirs
         if theirs is not None and theirs.deadline is not None and now >= theirs.deadline:
@@ -366,10 +365,10 @@ class Session:
         if self._ring_deadline is not None and now >= self._ring_deadline:
             self._ring_deadline = None
             text = End.NO_ANSWER + f" after {self._settings.ring_seconds:g} s"
-            self.apply(Event.RANG_OUT, now, 408 if self._outgoing else 480, text)
-        if self._incoming is not None and not self._incoming.repeat(now):
+            self.apply(Event.RING_TIMEOUT, now, 408 if self._outgoing else 480, text)
+        if self._incoming is not None and not self._incoming.retransmit(now):
             self.apply(Event.NO_PRACK, now, 504, End.FAR_END + " did not acknowledge the ringing")
-        self._settle(now)
+        self._advance(now)
 
     # --- responses to our requests, from the core ---
 
@@ -389,13 +388,13 @@ class Session:
             del requests.sent[transaction.key]
             if not self._retry(sent, response, now):
                 self._receive_final(sent, response, now)
-        self._settle(now)
+        self._advance(now)
 
     def failed(
         self, transaction: ClientTransaction | ServerTransaction, reason: str, now: float
     ) -> None:
-        """There will be no final response (RFC 3261 §8.1.3.1): "timeout" or "transport". Of a
-        request of theirs: its connection is gone before it had its response."""
+        """Handle a request of ours that gets no final response (RFC 3261 §8.1.3.1): "timeout" or
+        "transport"; or one of theirs whose connection was lost before our response."""
         sent = self._requests.sent.pop(transaction.key, None)
         theirs = self._offers.theirs
         if sent is not None:
@@ -408,10 +407,10 @@ class Session:
             self.apply(Event.FAILED, now, 503, End.CONNECTION_LOST, by="transport")
         elif theirs is not None and theirs.transaction is transaction:
             self._offers.theirs = None
-        self._settle(now)
+        self._advance(now)
 
     def _retry(self, sent: PendingRequest, response: Response, now: float) -> bool:
-        """Whether the response was a challenge and the request has been sent again."""
+        """Resend a challenged request with credentials. Returns whether it was resent."""
         if self.state in OVER and sent.request.method not in _LATE_METHODS:
             return False
         again = self._requests.retry(sent, response, now)
@@ -424,7 +423,7 @@ class Session:
         return True
 
     def _receive_success(self, sent: PendingRequest | None, response: Response, now: float) -> None:
-        """Any 2xx to an INVITE of ours; `sent` is None from the second on."""
+        """Handle a 2xx to an INVITE of ours; `sent` is None from the second on."""
         outgoing, dialog = self._outgoing, self.dialog
         if sent is not None and sent.dialog is None and outgoing is not None:
             outgoing.receive_success(response, now)
@@ -440,7 +439,8 @@ class Session:
     def _receive_final(
         self, sent: PendingRequest, response: Response, now: float, received: bool = True
     ) -> None:
-        """A final response but a 2xx to an INVITE. `received`: see SessionModification."""
+        """Handle a final response other than a 2xx to an INVITE. `received`: see
+        SessionModification."""
         match sent.request.method:
             case "INVITE" if sent.dialog is None and self._outgoing is not None:
                 self._outgoing.receive_failure(sent, response, now, received)
@@ -455,22 +455,22 @@ class Session:
             case "NOTIFY" if response.status >= 300:
                 self.refers.notify_failed()
 
-    # --- requests of the far end, from the core ---
+    # --- the far end's requests, from the core ---
 
     def receive_request(self, request: Request, transaction: ServerTransaction, now: float) -> None:
-        """A request with our tag in To."""
+        """Handle a request with our tag in To."""
         requests = self._requests
         dialog = requests.dialog_with(request.from_.tag)
         if dialog is None or (self.state in OVER and request.method not in _LATE_METHODS):
             requests.respond(transaction, 481, now)
         elif not dialog.accept(request):
             requests.respond(transaction, 500, now, "Request Out of Order")  # §12.2.2
-        elif (refusal := fault(request, self._settings)) is not None:
+        elif (refusal := request_error(request, self._settings)) is not None:
             requests.respond(transaction, refusal[0], now, headers=refusal[1])
         else:
             requests.learn_allow(request)
             self._receive(request, transaction, now)
-        self._settle(now)
+        self._advance(now)
 
     def _receive(self, request: Request, transaction: ServerTransaction, now: float) -> None:
         requests = self._requests
@@ -481,7 +481,7 @@ class Session:
                     self.apply(Event.BYE, now, 200, reason_text(request))
             case "INVITE":
                 if self._success.cseq is not None and self._offers.ours is None:
-                    # A new INVITE shows that our 2xx was seen: its ACK is lost or overtaken.
+                    # A new INVITE shows that our 2xx arrived: its ACK was lost or overtaken.
                     self._acknowledged(None, now)
                 self._modification.receive_reinvite(request, transaction, now)
             case "UPDATE":
@@ -505,7 +505,7 @@ class Session:
                 requests.respond(transaction, 405, now, headers=[("Allow", ", ".join(ALLOWED))])
 
     def _receive_info(self, request: Request, transaction: ServerTransaction, now: float) -> None:
-        """A key press; without a body it only asks whether we are there (RFC 2976)."""
+        """Handle an INFO: a DTMF digit, or without a body a keep-alive (RFC 2976)."""
         digit = key_of(request)
         if digit is None:
             accept = [("Accept", f"{DTMF_RELAY}, {DTMF}")]
@@ -516,10 +516,10 @@ class Session:
             self._events.append(Dtmf(digit))
 
     def receive_ack(self, request: Request, now: float) -> None:
-        """The ACK to a 2xx of ours; a repeated one is ignored."""
+        """Handle the ACK to our 2xx; repeated ones are ignored."""
         if self._success.cseq == request.cseq.number:
             self._acknowledged(sdp_of(request), now)
-        self._settle(now)
+        self._advance(now)
 
     def _acknowledged(self, sdp: str | None, now: float) -> None:
         self._success.stop()
@@ -531,7 +531,7 @@ class Session:
         if due:
             self._offers.ours = None
         if due and sdp is None:
-            self.apply(Event.ACK_BARE, now, 488, End.FAR_END + " gave no answer to the offer")
+            self.apply(Event.ACK_BARE, now, 488, End.FAR_END + " did not answer the offer")
         else:
             self._offers.agreed = True
             self.apply(Event.ACK, now, sdp=sdp if due else None)
@@ -539,8 +539,8 @@ class Session:
     def cancelled(
         self, transaction: ServerTransaction, now: float, request: Request | None = None
     ) -> None:
-        """A CANCEL of an unanswered INVITE: of the call, or of the offer in a re-INVITE.
-        `request`: the CANCEL, for its Reason."""
+        """Handle a CANCEL of an unanswered INVITE: of the call, or of the offer in a re-INVITE.
+        `request` is the CANCEL, for its Reason."""
         theirs = self._offers.theirs
         if self._incoming is not None and transaction is self._incoming.transaction:
             text = reason_text(request) if request is not None else ""
@@ -548,12 +548,12 @@ class Session:
         elif theirs is not None and theirs.transaction is transaction:
             self._offers.theirs = None
             self._requests.respond(transaction, 487, now)
-        self._settle(now)
+        self._advance(now)
 
-    # --- the table ---
+    # --- state machine ---
 
-    def _settle(self, now: float) -> None:
-        """Do what has become possible: answer the call, send the pending offer, be over."""
+    def _advance(self, now: float) -> None:
+        """Do what has become possible: answer the call, send the pending offer, finish."""
         incoming = self._incoming
         if self.state is SessionState.RECEIVED and incoming is not None and incoming.ready:
             self.apply(Event.ACCEPT, now, sdp=incoming.accepting)
@@ -563,7 +563,7 @@ class Session:
             self._linger_deadline = None
 
     def _may_update(self) -> bool:
-        """Whether an UPDATE may carry an offer although the call is not answered."""
+        """Whether an UPDATE may carry an offer before the call is answered."""
         if not self._offers.agreed or "UPDATE" not in self._requests.allow:
             return False
         incoming = self._incoming
@@ -583,7 +583,8 @@ class Session:
         headers: HeaderLines = (),
         by: EndedBy | None = None,
     ) -> None:
-        """Follow the table: see `session_table.Lifecycle`. For the parts of the session."""
+        """Apply an event by the table: see `session_table.Lifecycle`. For the parts of the
+        session."""
         row = TABLE.get((self.state, event))
         if row is None:
             return
@@ -609,7 +610,7 @@ class Session:
     def _perform(self, action: Action, cause: Cause, now: float) -> None:
         offers, incoming, outgoing = self._offers, self._incoming, self._outgoing
         match action:
-            case Action.NOTHING | Action.TELL:
+            case Action.NOTHING | Action.REPORT_END:
                 pass
             case Action.PROGRESS:
                 if cause.status > 100:
@@ -640,7 +641,7 @@ class Session:
                 self._events.append(Confirmed(cause.sdp))
 
     def _send_ack(self, sdp: str | None = None) -> None:
-        """Send the ACK to the 2xx that answered our call."""
+        """Acknowledge the 2xx that answered our call."""
         assert self.dialog is not None
         self._requests.ack(self.dialog, self.invite, sdp)
 

@@ -1,6 +1,6 @@
-"""What a session tells its owner, what it wants from the rest of SIP, and its settings.
+"""Events of a session for its owner, the interface it needs to the core, and its settings.
 
-Session descriptions stay out of every repr: they may have keys of the media in them (RFC 4568).
+Session descriptions are kept out of every repr: they may contain media keys (RFC 4568).
 """
 
 from dataclasses import dataclass, field
@@ -14,73 +14,72 @@ from offhook.telephony.sip.transactions.transaction import ClientTransaction, Se
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """Times in seconds."""
+    """Settings of a session. Times in seconds."""
 
     user_agent: str = "offhook"
     session_seconds: int = 1800
-    """Between two refreshes at the longest (RFC 4028); 0 asks for none."""
+    """Longest session interval between refreshes (RFC 4028); 0 requests none."""
     min_se: int = 90
-    """The shortest such time we agree to; RFC 4028 §4 allows no less than 90."""
+    """Shortest session interval we accept; RFC 4028 §4 requires at least 90."""
     reliable: bool = True
-    """Provisional responses are acknowledged where the far end can (RFC 3262)."""
+    """Use reliable provisional responses if the far end supports them (RFC 3262)."""
     ring_seconds: float = 60.0
-    """How long a call may go unanswered, either way."""
+    """How long a call may go unanswered, in either direction."""
 
     @property
     def supported(self) -> tuple[str, ...]:
-        """Option tags of the extensions we speak."""
+        """Option tags of the extensions supported."""
         return ("100rel", "timer", "replaces") if self.reliable else ("timer", "replaces")
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The far end has answered provisionally; 180 is ringing."""
+    """The far end sent a provisional response; 180 is ringing."""
 
     status: int
     reason: str
     sdp: str | None = field(repr=False)
-    """Early media: the answer to our offer, which Answered may yet replace. Not given again while
-    it stays the same."""
+    """Early media: the answer to our offer, which Answered may still replace. Not repeated while
+    unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The far end has taken the call."""
+    """The far end answered the call."""
 
     sdp: str | None = field(repr=False)
-    """The answer to our offer; None when the one of a Progress stands. In a call that began without
-    an offer of ours: their offer, which waits for `answer_offer`; None when it has been
-    answered before."""
+    """The answer to our offer; None if that of a Progress applies. If the call began without our
+    offer: their offer, to be answered with `answer_offer`; None if it was answered before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """The far end knows that we took the call."""
+    """The far end has acknowledged our answer."""
 
     sdp: str | None = field(repr=False)
-    """Their answer where the offer was ours."""
+    """Their answer, if the offer was ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferReceived:
-    """The far end wants to change the media: `answer_offer` or `refuse_offer`."""
+    """The far end wants to change the media: call `answer_offer` or `refuse_offer`."""
 
     sdp: str | None = field(repr=False)
-    """None: they ask for an offer of ours, to be given to `answer_offer` all the same; what they
-    say to it comes as AnswerReceived."""
+    """None asks for our offer, which also goes to `answer_offer`; their answer arrives as
+    AnswerReceived."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerReceived:
-    """To the offer of `reoffer`, of `ring`, or that a re-INVITE asked for."""
+    """The answer to an offer made by `reoffer` or `ring`, or requested by a re-INVITE."""
 
     sdp: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class OfferRefused:
-    """Our offer is off, the media are as before. 491: both made one at the same time; it may be
-    made anew."""
+    """Our offer was rejected; the media stay as they are. 491: both sides made one at once; it may
+    be repeated."""
 
     status: int
     reason: str
@@ -88,24 +87,24 @@ class OfferRefused:
 
 @dataclass(frozen=True, slots=True)
 class RefreshDue:
-    """The far end must be sent an offer that changes nothing, by `reoffer`, or the call will
-    expire. Only comes where it knows no UPDATE (RFC 4028 §7.4)."""
+    """The far end must be sent an unchanged offer with `reoffer`, or the call will expire. Only
+    emitted if it does not support UPDATE (RFC 4028 §7.4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dtmf:
-    """A key was pressed: one of 0-9*#A-D."""
+    """A DTMF digit was received: one of 0-9*#A-D."""
 
     digit: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReferReceived:
-    """The far end asks us to call somebody (RFC 3515): `Session.refers.accept` or
-    `refuse`, then `notify` as that call goes."""
+    """The far end asks us to call somebody (RFC 3515): call `Session.refers.accept` or `refuse`,
+    then `notify` with the progress of that call."""
 
     target: Uri
-    """Without headers."""
+    """URI to call, without headers."""
     replaces: str
     """Value for the Replaces header of that call; "" for none."""
     referred_by: str
@@ -114,7 +113,7 @@ class ReferReceived:
 
 @dataclass(frozen=True, slots=True)
 class ReferProgress:
-    """How the transfer goes that we asked for. May still come after Ended."""
+    """Progress of a transfer we requested. May still come after Ended."""
 
     status: int
     reason: str
@@ -123,13 +122,13 @@ class ReferProgress:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The call is over, or never was. `reason` is for people to read."""
+    """The call has ended, or failed. `reason` is for people."""
 
     status: int
     reason: str
     by: EndedBy
     sdp: str | None = field(default=None, repr=False)
-    """What one who refused our offer can do instead, if it says so (RFC 3261 §21.4.26)."""
+    """What a far end that rejected our offer supports, if it says so (RFC 3261 §21.4.26)."""
 
 
 SessionEvent = (
@@ -147,11 +146,11 @@ SessionEvent = (
 )
 
 
-class Core(Protocol):
-    """What carries a session's messages: transactions and the way to the far end."""
+class SessionCore(Protocol):
+    """Carries a session's messages: transactions and routing."""
 
     def request(self, request: Request, hop: Uri, now: float) -> ClientTransaction:
-        """Send it, with a Via, towards `hop`."""
+        """Send a request, adding a Via, towards `hop`."""
         ...
 
     def ack(self, request: Request, hop: Uri) -> None:

@@ -1,7 +1,5 @@
-"""Changes within a call: re-INVITE and UPDATE of either side, glare, and the session refresh.
-
-RFC 3261 §14, RFC 3311, RFC 4028.
-"""
+"""Changes within a call: re-INVITE and UPDATE by either side, glare, and session refresh (RFC 3261
+§14, RFC 3311, RFC 4028)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,8 +22,8 @@ from offhook.telephony.sip.sessions.session_timer import Due, SessionTimer
 from offhook.telephony.sip.transactions.transaction import TRANSACTION_S, ServerTransaction
 
 MAX_RETRY_AFTER_S = 10
-"""Of the random Retry-After for a far end whose offers overlap (RFC 3261 §14.2)."""
-DIALOG_GONE = End.FAR_END + " does not know the call any more"
+"""Limit of the random Retry-After for overlapping offers (RFC 3261 §14.2)."""
+DIALOG_GONE = End.FAR_END + " no longer knows the call"
 
 
 class SessionModification:
@@ -42,7 +40,7 @@ class SessionModification:
         owns_call_id: bool,
         random: Callable[[], float],
     ) -> None:
-        """`owns_call_id`: we made the Call-ID, which decides who waits longer after glare."""
+        """`owns_call_id`: we created the Call-ID, which decides who waits longer after glare."""
         self._requests = requests
         self._offers = offers
         self._timer = timer
@@ -52,16 +50,16 @@ class SessionModification:
         self._owns_call_id = owns_call_id
         self._random = random
         self._reinvite: PendingRequest | None = None
-        """Ours that has no final response."""
+        """Our re-INVITE without a final response."""
         self._reinvite_deadline: float | None = None
         self._retried = False
-        """The offer that is out has met glare once."""
+        """The offer just sent has met glare once."""
 
-    # --- ours ---
+    # --- outbound ---
 
     def send_pending(self, now: float, may_update: bool) -> None:
-        """Send the pending offer if nothing stands in its way. `may_update`: an UPDATE may carry it
-        although the call is not answered yet (RFC 3311 §5.1)."""
+        """Send the pending offer if possible. `may_update`: an UPDATE may carry it before the call
+        is answered (RFC 3311 §5.1)."""
         offers = self._offers
         pending = offers.pending
         if pending is None or pending.not_before is not None or offers.ours or offers.theirs:
@@ -94,12 +92,12 @@ class SessionModification:
         ]
 
     def resent(self, before: PendingRequest, sent: PendingRequest) -> None:
-        """`before` was sent again with credentials."""
+        """`before` was resent with credentials as `sent`."""
         if self._reinvite is before:
             self._reinvite = sent
 
     def receive_success(self, sent: PendingRequest, response: Response, now: float) -> None:
-        """The first 2xx to a re-INVITE (§14.1)."""
+        """Handle the first 2xx to a re-INVITE (§14.1)."""
         self._reinvite = self._reinvite_deadline = None
         assert sent.dialog is not None
         sent.dialog.refresh_target(response)
@@ -115,8 +113,8 @@ class SessionModification:
     def receive_final(
         self, sent: PendingRequest, response: Response, now: float, received: bool
     ) -> None:
-        """The final response to an UPDATE, or a failure of a re-INVITE. `received`: it is the far
-        end's own and does not stand for a response that never came."""
+        """Handle the final response to an UPDATE, or a failure of a re-INVITE. `received` is False
+        for a substitute for a response that never came."""
         if sent.request.method == "INVITE":
             self._reinvite = self._reinvite_deadline = None
         if response.status < 300:
@@ -157,26 +155,26 @@ class SessionModification:
             self._emit(OfferRefused(response.status, words(response)))
 
     def _lengthen_interval(self, sent: PendingRequest, now: float) -> None:
-        """Send the request again with the session interval that a 422 demands (RFC 4028 §7.3)."""
+        """Resend the request with the session interval that a 422 requires (RFC 4028 §7.3)."""
         assert sent.dialog is not None
-        again = sent.dialog.again(sent.request)
+        again = sent.dialog.renumbered(sent.request)
         for name, value in self._timer.request_headers():
             again.headers.set(name, value)
         self._track(self._requests.send(again, sent.dialog, now), now)
 
     def _glare_s(self) -> float:
-        """How long to wait after a 491, in steps of 10 ms: the owner of the Call-ID waits longer
+        """Seconds to wait after a 491, in steps of 10 ms: the owner of the Call-ID waits longer
         (§14.1)."""
         if self._owns_call_id:
             return round(2.1 + self._random() * 1.9, 2)
         return round(self._random() * 2.0, 2)
 
-    # --- theirs ---
+    # --- inbound ---
 
     def receive_reinvite(
         self, request: Request, transaction: ServerTransaction, now: float
     ) -> None:
-        """§14.2."""
+        """Handle a re-INVITE (§14.2)."""
         offers, state = self._offers, self._call.state
         if state is SessionState.RECEIVED or (offers.theirs and offers.theirs.transaction):
             self._retry_later(transaction, now)
@@ -190,7 +188,7 @@ class SessionModification:
             offers.receive_offer(Place.REINVITE, sdp_of(request), now, transaction)
 
     def receive_update(self, request: Request, transaction: ServerTransaction, now: float) -> None:
-        """RFC 3311 §5.2; without an offer it only refreshes the session."""
+        """Handle an UPDATE (RFC 3311 §5.2); without an offer it only refreshes the session."""
         offers, sdp = self._offers, sdp_of(request)
         if (headers := self._timer.refusal(request)) is not None:
             self._requests.respond(transaction, 422, now, headers=headers)
@@ -208,7 +206,7 @@ class SessionModification:
         self._requests.respond(transaction, 500, now, headers=[("Retry-After", str(seconds))])
 
     def accept(self, transaction: ServerTransaction, sdp: str | None, now: float) -> None:
-        """Send the 2xx to a re-INVITE or an UPDATE."""
+        """Send the 2xx to a re-INVITE or UPDATE."""
         request = transaction.request
         dialog = self._requests.dialog_with(request.from_.tag)
         if dialog is not None:
@@ -221,9 +219,9 @@ class SessionModification:
     # --- time ---
 
     def _refresh(self, now: float) -> None:
-        """Refresh the session by an UPDATE, which leaves the media alone (RFC 4028 §7.4)."""
+        """Refresh the session by an UPDATE, which leaves the media unchanged (RFC 4028 §7.4)."""
         if self._call.state is not SessionState.ESTABLISHED or self._reinvite or self._offers.open:
-            self._timer.refresh_failed(now)  # a re-INVITE under way refreshes by itself
+            self._timer.refresh_failed(now)  # a re-INVITE in progress refreshes too
         elif "UPDATE" in self._requests.allow:
             self._requests.request("UPDATE", now, self._capabilities())
         else:
@@ -241,7 +239,7 @@ class SessionModification:
             self._offers.pending = replace(pending, not_before=None)
         if deadline is not None and now >= deadline:
             self._reinvite_deadline = None
-            if self._reinvite is not None:  # what is cancelled ends by itself
+            if self._reinvite is not None:  # a cancelled request ends by itself
                 self._requests.cancel(self._reinvite, now)
         match self._timer.handle_timer(now):
             case Due.EXPIRED:
@@ -250,10 +248,10 @@ class SessionModification:
                 self._refresh(now)
 
     def stop(self, now: float) -> None:
-        """The call is over: open requests of theirs are answered 487 (§15.1.2), ours cancelled."""
+        """End with the call: the far end's open requests get 487 (§15.1.2), ours are cancelled."""
         self._timer.stop()
         self._offers.pending = self._offers.ours = None
-        if self._reinvite is not None:  # after a provisional response it would wait for ever
+        if self._reinvite is not None:  # after a provisional response it would wait forever
             self._requests.cancel(self._reinvite, now)
         self._reinvite = self._reinvite_deadline = None
         theirs, self._offers.theirs = self._offers.theirs, None

@@ -1,7 +1,7 @@
-"""Session timers: a call whose far end has gone silently comes to its end (RFC 4028).
+"""Session timers (RFC 4028): end a call whose far end has silently disappeared.
 
-Sans-io. One side refreshes the call by a re-INVITE or an UPDATE at half the agreed time; the other
-ends it when no refresh comes.
+Sans-io. One side refreshes the call by a re-INVITE or UPDATE at half the session interval; the
+other ends it if no refresh comes.
 """
 
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from typing import Literal
 from offhook.telephony.sip.messages.message import Message, Request, Response
 
 Role = Literal["uac", "uas"]
-LEAST_S = 90
-"""RFC 4028 §4."""
-MOST_S = 86_400
-"""A longer time asked for is taken as this: a day without a sign of life is as good as none."""
-RETRIES_MOST = 2
-"""Answers to 422; every proxy on the way may ask for more once."""
+MIN_INTERVAL_S = 90
+"""Shortest session interval (RFC 4028 §4)."""
+MAX_INTERVAL_S = 86_400
+"""Longest session interval; requests for more are reduced to a day."""
+MAX_RETRIES = 2
+"""Limit of retries after 422; every proxy on the path may require more once."""
 
 
 class Due(Enum):
     REFRESH = auto()
-    """Send a request that keeps the call alive."""
+    """Send a request that refreshes the session."""
     EXPIRED = auto()
-    """Nobody refreshed it: end the call."""
+    """No refresh came: end the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class SessionExpires:
 
     @classmethod
     def of(cls, message: Message) -> "SessionExpires | None":
-        """None without the header or with one that is not as it should be."""
+        """Parse the header; None if it is missing or malformed."""
         number, *parameters = (message.headers.get("Session-Expires") or "")[:256].split(";")
         seconds = _seconds(number)
         if seconds is None:
@@ -56,11 +56,11 @@ class SessionExpires:
 
 
 class SessionTimer:
-    """The timer of one call. `session_seconds`: what we ask for, 0 for none."""
+    """The session timer of one call. `session_seconds` is the interval we request, 0 for none."""
 
     def __init__(self, session_seconds: int, min_se: int) -> None:
         self._wanted = max(session_seconds, min_se) if session_seconds else 0
-        self._min_se = max(min_se, LEAST_S)
+        self._min_se = max(min_se, MIN_INTERVAL_S)
         self._their_min_se = 0
         self._retries = 0
         self._agreed: int | None = None
@@ -70,17 +70,18 @@ class SessionTimer:
 
     @property
     def seconds(self) -> int | None:
-        """What was agreed; None while the call does not expire."""
+        """Negotiated interval in seconds; None while the call does not expire."""
         return self._agreed
 
     @property
     def we_refresh(self) -> bool:
         return self._agreed is not None and self._we_refresh
 
-    # --- requests of ours (§7) ---
+    # --- outbound requests (§7) ---
 
     def request_headers(self) -> list[tuple[str, str]]:
-        """For an INVITE or UPDATE: what we ask for, the roles as they are."""
+        """Return headers for an INVITE or UPDATE: the interval we request, with the current
+        roles."""
         if not self._wanted and self._agreed is None:
             return []
         refresher: Role | None = None
@@ -88,15 +89,14 @@ class SessionTimer:
             refresher = "uac" if self._we_refresh else "uas"
         seconds = max(self._agreed or self._wanted, self._their_min_se)
         headers = [("Session-Expires", str(SessionExpires(seconds, refresher)))]
-        if self._their_min_se or self._min_se > LEAST_S:
+        if self._their_min_se or self._min_se > MIN_INTERVAL_S:
             headers.append(("Min-SE", str(max(self._their_min_se, self._min_se))))
         return headers
 
     def too_short(self, response: Response) -> bool:
-        """The 422 wants more: ask again with the new `request_headers` (§7.3)? False: not worth
-        another round."""
+        """Handle a 422. Returns whether to retry with the new `request_headers` (§7.3)."""
         least = _seconds(response.headers.get("Min-SE") or "")
-        if least is None or least <= self._their_min_se or self._retries >= RETRIES_MOST:
+        if least is None or least <= self._their_min_se or self._retries >= MAX_RETRIES:
             return False
         self._retries += 1
         self._their_min_se = least
@@ -105,7 +105,7 @@ class SessionTimer:
         return True
 
     def accepted(self, response: Response, now: float) -> None:
-        """The 2xx to an INVITE or UPDATE of ours (§7.2)."""
+        """Apply the 2xx to our INVITE or UPDATE (§7.2)."""
         self._retries = 0
         agreed = SessionExpires.of(response)
         if agreed is None:
@@ -113,17 +113,18 @@ class SessionTimer:
             return
         self._start(agreed.seconds, agreed.refresher != "uas", now)
 
-    # --- requests of theirs (§9) ---
+    # --- inbound requests (§9) ---
 
     def refusal(self, request: Request) -> list[tuple[str, str]] | None:
-        """Headers for a 422 when the far end asks for too short a time and can learn better."""
+        """Return headers for a 422 if the far end requests too short an interval and supports
+        timers."""
         asked = SessionExpires.of(request)
         if asked is None or asked.seconds >= self._min_se or "timer" not in request.supported:
             return None
         return [("Min-SE", str(self._min_se))]
 
     def answer(self, request: Request, now: float) -> list[tuple[str, str]]:
-        """Headers for the 2xx, by which the timer starts (§9, table 2)."""
+        """Return headers for the 2xx, which starts the timer (§9, table 2)."""
         asked = SessionExpires.of(request)
         theirs = "timer" in request.supported
         least = _seconds(request.headers.get("Min-SE") or "") or 0
@@ -148,9 +149,11 @@ class SessionTimer:
     # --- time ---
 
     def _start(self, seconds: int, we_refresh: bool, now: float) -> None:
-        """§10: half the time for a refresh; the end comes a little early, so that both sides do
-        not let go at the same moment."""
-        seconds = max(LEAST_S, seconds)  # less is the far end's mistake, and costs us most
+        """Refresh at half the interval (§10); expire a little early, so that the sides do not end
+        the call at the same moment."""
+        seconds = max(
+            MIN_INTERVAL_S, seconds
+        )  # less is the far end's mistake, and would cost us most
         self._agreed = seconds
         self._we_refresh = we_refresh
         self._refresh_at = now + seconds / 2 if we_refresh else None
@@ -172,7 +175,7 @@ class SessionTimer:
         return None
 
     def refresh_failed(self, now: float) -> None:
-        """The refresh was refused for now: once more halfway to the end (§10)."""
+        """The refresh failed for now: retry halfway to the expiry (§10)."""
         if self._we_refresh and self._expires_at is not None:
             self._refresh_at = now + max(1.0, (self._expires_at - now) / 2)
 
@@ -181,4 +184,4 @@ def _seconds(text: str) -> int | None:
     number = text.partition(";")[0].strip()
     if not (number.isascii() and number.isdigit()):
         return None
-    return min(int(number), MOST_S) if len(number) <= 9 else MOST_S
+    return min(int(number), MAX_INTERVAL_S) if len(number) <= 9 else MAX_INTERVAL_S

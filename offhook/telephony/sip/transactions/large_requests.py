@@ -1,8 +1,8 @@
-"""Requests too long for UDP go by TCP, where the far end speaks it (RFC 3261 §18.1.1).
+"""Requests too large for UDP use TCP, if the far end supports it (RFC 3261 §18.1.1).
 
-What is longer than a packet travels in fragments over UDP, and firewalls drop those. But a carrier
-need not speak TCP: one try tells, and is remembered. A request that has not been heard by TCP goes
-by UDP as it is, with the same branch: to whoever hears both it is one request.
+Longer messages are fragmented over UDP, and firewalls drop fragments. But a carrier may not support
+TCP: one attempt shows it, and is remembered. A request unanswered over TCP is sent over UDP with
+the same branch: to a server that receives both it is one request.
 """
 
 from collections.abc import Callable
@@ -12,64 +12,64 @@ from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.transactions.transaction import ClientTransaction
 
 LARGE_BYTES = 1300
-"""From here on, where nobody knows what the path carries."""
+"""Size limit for UDP if the path MTU is unknown."""
 VIA_BYTES = 100
-"""The Via that is still to come, roughly."""
-ANSWER_S = 3.0
-"""For a word by TCP, the connection included. A proxy says 100 after 0.2 s (§17.2.1); the caller
-hears nothing meanwhile."""
-AGAIN_S = 3600.0
-"""Until a far end that spoke no TCP is tried again."""
+"""Approximate size of the Via yet to be added."""
+TCP_TIMEOUT_S = 3.0
+"""Time for a response over TCP, connecting included. A proxy sends 100 after 0.2 s (§17.2.1); the
+caller hears nothing meanwhile."""
+TCP_RETRY_S = 3600.0
+"""Time until TCP is tried again with a far end without it."""
 
 
 class LargeRequests:
-    """Chooses the way of requests to our trunks' servers, and knows another when it was wrong."""
+    """Chooses the flow of requests to our trunks' servers, and a fallback if it fails."""
 
     def __init__(
         self,
         is_target: Callable[[Flow], bool],
         flow_to: Callable[[TransportName, str, int], Flow],
     ) -> None:
-        """`is_target`: whether a trunk's server is at the flow's far end. `flow_to`: the way to a
-        numeric address."""
+        """`is_target` returns whether a trunk's server is at the flow's far end. `flow_to` returns
+        the flow to a numeric address."""
         self._is_target = is_target
         self._flow_to = flow_to
-        self._silent_until: dict[tuple[str, int], float] = {}
-        """Servers without TCP, and until when that is believed."""
+        self._without_tcp_until: dict[tuple[str, int], float] = {}
+        """Servers without TCP, and until when that is assumed."""
         self._tries: dict[ClientTransaction, tuple[Flow, float]] = {}
-        """Requests by TCP with no answer yet: the way by UDP, and when it is taken."""
+        """Unanswered requests over TCP: the UDP flow, and when to fall back to it."""
 
-    def way(self, request: Request, flow: Flow, now: float) -> Flow:
-        """By TCP if the request is too long for `flow`, else that."""
+    def flow_for(self, request: Request, flow: Flow, now: float) -> Flow:
+        """Return a TCP flow if the request is too large for `flow`, else `flow`."""
         if flow.transport != "UDP" or not request.body or not self._is_target(flow):
             return flow
         if len(request.serialize()) + VIA_BYTES <= LARGE_BYTES:
             return flow
-        if now < self._silent_until.get(flow.remote, 0.0):
+        if now < self._without_tcp_until.get(flow.remote, 0.0):
             return flow
         return self._flow_to("TCP", *flow.remote)
 
-    def begun(self, transaction: ClientTransaction, flow: Flow, now: float) -> None:
-        """A request has gone by TCP that would have gone by `flow`."""
-        self._tries[transaction] = flow, now + ANSWER_S
+    def sent_over_tcp(self, transaction: ClientTransaction, flow: Flow, now: float) -> None:
+        """A request was sent over TCP instead of `flow`."""
+        self._tries[transaction] = flow, now + TCP_TIMEOUT_S
 
-    def heard(self, transaction: ClientTransaction) -> None:
-        """It has an answer."""
+    def answered(self, transaction: ClientTransaction) -> None:
+        """The request was answered."""
         self._tries.pop(transaction, None)
 
     def failed(self, transaction: ClientTransaction, now: float) -> Flow | None:
-        """It was not heard: the way by which it goes now; None when it was none of these, or
-        nobody waits for it any more."""
+        """The request was not answered. Returns the flow to fall back to; None if it was not sent
+        over TCP, or is no longer wanted."""
         flow, _ = self._tries.pop(transaction, (None, 0.0))
         if flow is None:
             return None
-        silent = {remote: until for remote, until in self._silent_until.items() if until > now}
-        self._silent_until = {**silent, flow.remote: now + AGAIN_S}
+        silent = {remote: until for remote, until in self._without_tcp_until.items() if until > now}
+        self._without_tcp_until = {**silent, flow.remote: now + TCP_RETRY_S}
         return None if transaction.cancelled else flow
 
     def get_timer(self) -> float | None:
         return min((until for _, until in self._tries.values()), default=None)
 
     def overdue(self, now: float) -> list[ClientTransaction]:
-        """Requests that have waited for long enough."""
+        """Return the requests whose time for TCP is up."""
         return [t for t, (_, until) in self._tries.items() if until <= now]

@@ -1,9 +1,9 @@
-"""The four transaction machines of SIP, as tables: state × event → state, actions.
+"""The four SIP transaction state machines, as tables: state × event → state, actions.
 
 RFC 3261 §17.1.1 (INVITE client), §17.1.2 (non-INVITE client), §17.2.1 (INVITE server) and §17.2.2
-(non-INVITE server) with the changes of RFC 6026 (the state Accepted) and RFC 4320 (provisional and
-late answers to other requests). What has no row is ignored: that is how repeats are absorbed.
-`transactions.py` carries the actions out.
+(non-INVITE server) with the changes of RFC 6026 (state Accepted) and RFC 4320 (provisional and late
+responses to non-INVITE requests). Events without a row are ignored, which absorbs retransmissions.
+`transactions.py` carries out the actions.
 """
 
 from collections.abc import Mapping
@@ -14,20 +14,21 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.message import Request, Response
 
 T1 = 0.5
-"""Seconds; the estimate of a round trip that all else is counted in (RFC 3261 §17.1.1.1)."""
+"""Seconds; the round-trip estimate that other timers are based on (RFC 3261 §17.1.1.1)."""
 T2 = 4.0
-"""Seconds; the longest wait between two repeats of a non-INVITE request or a final response."""
+"""Seconds; longest interval between retransmissions of a non-INVITE request or a final response."""
 T4 = 5.0
-"""Seconds; the longest that a message stays in the network."""
+"""Seconds; longest time a message stays in the network."""
 TRANSACTION_S = 64 * T1
-"""How long anybody waits for the other side: 32 s."""
+"""How long either side waits for the other: 32 s."""
 TRYING_S = 0.2
-"""From an INVITE to 100 Trying when the user has said nothing yet (§17.2.1)."""
+"""Delay of 100 Trying after an INVITE the user has not responded to (§17.2.1)."""
 LATE_S = 7 * T1
-"""From another request to 100 Trying: when the client's timer E has grown to T2 (RFC 4320 §4.1)."""
+"""Delay of 100 Trying after another request: when the client's timer E has grown to T2 (RFC 4320
+§4.1)."""
 
 Key = tuple[str, ...]
-"""By what a transaction is found."""
+"""What a transaction is matched by."""
 
 
 class TransactionState(Enum):
@@ -41,28 +42,28 @@ class TransactionState(Enum):
 
 
 class Timer(Enum):
-    """The timers of RFC 3261 table 4 and RFC 6026, and those that have no letter."""
+    """The timers of RFC 3261 table 4 and RFC 6026, and some without a letter."""
 
-    A = "INVITE is repeated"
-    B = "INVITE had no answer"
-    D = "no more repeats of the final response are awaited"
-    E = "request is repeated"
+    A = "INVITE is retransmitted"
+    B = "INVITE had no response"
+    D = "no more retransmissions of the final response are expected"
+    E = "request is retransmitted"
     F = "request had no final response"
-    G = "final response is repeated"
+    G = "final response is retransmitted"
     H = "no ACK came"
-    I = "no more repeats of the ACK are awaited"  # noqa: E741
-    J = "no more repeats of the request are awaited"
-    K = "no more repeats of the response are awaited"
-    L = "no more repeats of the accepted INVITE are awaited"
-    M = "no more 2xx of other branches are awaited"
+    I = "no more retransmissions of the ACK are expected"  # noqa: E741
+    J = "no more retransmissions of the request are expected"
+    K = "no more retransmissions of the response are expected"
+    L = "no more retransmissions of the accepted INVITE are expected"
+    M = "no more 2xx of other branches are expected"
     TRYING = "100 Trying is due"
     CANCEL = "the cancelled INVITE had no final response"
     LATE = "the client has given up waiting"
 
 
 class Event(Enum):
-    """What a machine sees besides its timers: for a client what comes from the network, for a
-    server the request's repeats and what its user answers."""
+    """What drives a state machine besides its timers: for a client, network events; for a server,
+    retransmissions and its user's responses."""
 
     START = auto()
     REQUEST = auto()
@@ -72,32 +73,32 @@ class Event(Enum):
     FAILURE = auto()
     CANCEL = auto()
     BROKEN = auto()
-    """The flow is gone."""
+    """The flow has failed."""
 
 
 class Action(Enum):
     SEND = auto()
-    """Send the message at hand and keep it for repeats."""
+    """Send the message at hand and keep it for retransmission."""
     REPEAT = auto()
-    """Send again what was sent last."""
-    AGAIN = auto()
-    """Start the timer that fired again, with twice the time up to its limit."""
+    """Retransmit the last message sent."""
+    RESTART_TIMER = auto()
+    """Restart the timer that fired, doubling its time up to its limit."""
     PASS = auto()
-    """Give the message at hand to the user."""
+    """Pass the message at hand to the user."""
     ACK = auto()
     """Acknowledge the final response at hand (§17.1.1.3)."""
     TRYING = auto()
-    """Answer 100."""
+    """Send 100 Trying."""
     CANCEL = auto()
-    """Send a CANCEL, or note that one is to be sent with the first provisional response (§9.1)."""
+    """Send a CANCEL, now or with the first provisional response (§9.1)."""
     FAIL = auto()
-    """Tell the user that there will be no final response: nobody answered."""
+    """Report to the user that no final response came."""
     BREAK = auto()
-    """Tell the user that the way to the peer is gone."""
+    """Report to the user that the flow has failed."""
 
 
 Row = tuple[TransactionState, tuple[Action | Timer, ...]]
-"""The next state and what to do, a timer meaning: start it."""
+"""The next state and the actions; a timer means: start it."""
 Table = Mapping[tuple[TransactionState, Event | Timer], Row]
 
 FIRST_S: Mapping[Timer, tuple[float, float | None]] = {
@@ -118,14 +119,14 @@ FIRST_S: Mapping[Timer, tuple[float, float | None]] = {
     Timer.LATE: (TRANSACTION_S, TRANSACTION_S),  # RFC 4320 §4.2
 }
 LONGEST_S: Mapping[Timer, float] = {Timer.A: inf, Timer.E: T2, Timer.G: T2}
-"""Up to where a repeated timer doubles."""
+"""Limits up to which retransmission timers double."""
 
 _S, _E, _T = TransactionState, Event, Timer
 
 INVITE_CLIENT: Table = {
     # RFC 3261 §17.1.1.2, figure 5, with RFC 6026 §7.2 and §8.4
     (_S.CALLING, _E.START): (_S.CALLING, (Action.SEND, _T.A, _T.B)),
-    (_S.CALLING, _T.A): (_S.CALLING, (Action.REPEAT, Action.AGAIN)),
+    (_S.CALLING, _T.A): (_S.CALLING, (Action.REPEAT, Action.RESTART_TIMER)),
     (_S.CALLING, _T.B): (_S.TERMINATED, (Action.FAIL,)),
     (_S.CALLING, _E.BROKEN): (_S.TERMINATED, (Action.BREAK,)),
     (_S.CALLING, _E.PROVISIONAL): (_S.PROCEEDING, (Action.PASS,)),
@@ -137,7 +138,7 @@ INVITE_CLIENT: Table = {
     (_S.PROCEEDING, _E.FAILURE): (_S.COMPLETED, (Action.ACK, Action.PASS, _T.D)),
     (_S.PROCEEDING, _E.CANCEL): (_S.PROCEEDING, (Action.CANCEL, _T.CANCEL)),
     (_S.PROCEEDING, _T.CANCEL): (_S.TERMINATED, (Action.FAIL,)),
-    # Not in the figure: over a stream nothing more can come once the connection is gone.
+    # Not in the figure: over a stream nothing more can arrive once the connection is gone.
     (_S.PROCEEDING, _E.BROKEN): (_S.TERMINATED, (Action.BREAK,)),
     (_S.COMPLETED, _E.FAILURE): (_S.COMPLETED, (Action.REPEAT,)),
     (_S.COMPLETED, _T.D): (_S.TERMINATED, ()),
@@ -148,13 +149,13 @@ INVITE_CLIENT: Table = {
 CLIENT: Table = {
     # RFC 3261 §17.1.2.2, figure 6
     (_S.TRYING, _E.START): (_S.TRYING, (Action.SEND, _T.E, _T.F)),
-    (_S.TRYING, _T.E): (_S.TRYING, (Action.REPEAT, Action.AGAIN)),
+    (_S.TRYING, _T.E): (_S.TRYING, (Action.REPEAT, Action.RESTART_TIMER)),
     (_S.TRYING, _T.F): (_S.TERMINATED, (Action.FAIL,)),
     (_S.TRYING, _E.BROKEN): (_S.TERMINATED, (Action.BREAK,)),
     (_S.TRYING, _E.PROVISIONAL): (_S.PROCEEDING, (Action.PASS,)),
     (_S.TRYING, _E.SUCCESS): (_S.COMPLETED, (Action.PASS, _T.K)),
     (_S.TRYING, _E.FAILURE): (_S.COMPLETED, (Action.PASS, _T.K)),
-    (_S.PROCEEDING, _T.E): (_S.PROCEEDING, (Action.REPEAT, Action.AGAIN)),
+    (_S.PROCEEDING, _T.E): (_S.PROCEEDING, (Action.REPEAT, Action.RESTART_TIMER)),
     (_S.PROCEEDING, _T.F): (_S.TERMINATED, (Action.FAIL,)),
     (_S.PROCEEDING, _E.BROKEN): (_S.TERMINATED, (Action.BREAK,)),
     (_S.PROCEEDING, _E.PROVISIONAL): (_S.PROCEEDING, (Action.PASS,)),
@@ -173,11 +174,11 @@ INVITE_SERVER: Table = {
     (_S.PROCEEDING, _E.FAILURE): (_S.COMPLETED, (Action.SEND, _T.G, _T.H)),
     (_S.PROCEEDING, _E.BROKEN): (_S.TERMINATED, (Action.BREAK,)),
     (_S.COMPLETED, _E.REQUEST): (_S.COMPLETED, (Action.REPEAT,)),
-    (_S.COMPLETED, _T.G): (_S.COMPLETED, (Action.REPEAT, Action.AGAIN)),
+    (_S.COMPLETED, _T.G): (_S.COMPLETED, (Action.REPEAT, Action.RESTART_TIMER)),
     (_S.COMPLETED, _E.ACK): (_S.CONFIRMED, (_T.I,)),
     (_S.COMPLETED, _T.H): (_S.TERMINATED, ()),
     (_S.CONFIRMED, _T.I): (_S.TERMINATED, ()),
-    # The user repeats its 2xx until an ACK comes, which goes to the user.
+    # The user retransmits its 2xx until an ACK comes, which goes to the user.
     (_S.ACCEPTED, _E.SUCCESS): (_S.ACCEPTED, (Action.SEND,)),
     (_S.ACCEPTED, _E.ACK): (_S.ACCEPTED, (Action.PASS,)),
     (_S.ACCEPTED, _T.L): (_S.TERMINATED, ()),
@@ -201,41 +202,41 @@ SERVER: Table = {
 }
 
 KEPT: frozenset[tuple[TransactionState, Timer]] = frozenset(
-    # Timers that go on in the state after the one that started them; all others stop with theirs.
+    # Timers kept when entering a state; all others stop with the state that started them.
     {(_S.PROCEEDING, _T.E), (_S.PROCEEDING, _T.F), (_S.PROCEEDING, _T.LATE)}
 )
 
 
 class Alarm:
-    """A timer that runs."""
+    """A running timer."""
 
     __slots__ = ("seconds", "timer", "transaction")
 
     def __init__(self, transaction: "Transaction", timer: Timer, seconds: float) -> None:
         self.transaction: Transaction | None = transaction
-        """None when it was stopped."""
+        """None once it is stopped."""
         self.timer = timer
         self.seconds = seconds
-        """From its start."""
+        """Seconds it runs for."""
 
 
 class Transaction:
-    """One request and what belongs to it; its state moves only by the rows of its table."""
+    """One request and its state machine; the state changes only by the rows of its table."""
 
     table: Table
 
     def __init__(self, request: Request, flow: Flow, key: Key, state: TransactionState) -> None:
         self.request = request
         self.flow = flow
-        """The request's: where it came from, or went."""
+        """Flow the request was received or sent by."""
         self.key = key
         self.state = state
         self.alarms: dict[Timer, Alarm] = {}
-        """Of the timers that run."""
+        """Its running timers."""
         self.sent = b""
-        """What a repeat sends: the request, the response or the ACK, whichever was last."""
+        """What to retransmit: request, response or ACK, whichever was last."""
         self.broken = ""
-        """Why its flow failed, in words, as far as it is known."""
+        """Why its flow failed, if known."""
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -253,30 +254,30 @@ class ClientTransaction(Transaction):
     def __init__(self, request: Request, flow: Flow, key: Key) -> None:
         invite = request.method == "INVITE"
         self.first = TransactionState.CALLING if invite else TransactionState.TRYING
-        """The state that it begins in."""
+        """Initial state."""
         super().__init__(request, flow, key, self.first)
         self.table = INVITE_CLIENT if invite else CLIENT
         self.cancelled = False
-        """The user wants no answer any more."""
+        """The user no longer wants a response."""
 
 
 class ServerTransaction(Transaction):
-    """A request of a peer's."""
+    """A request of a peer."""
 
-    def __init__(self, request: Request, flow: Flow, key: Key, way_back: Flow) -> None:
+    def __init__(self, request: Request, flow: Flow, key: Key, response_flow: Flow) -> None:
         invite = request.method == "INVITE"
         super().__init__(
             request, flow, key, TransactionState.PROCEEDING if invite else TransactionState.TRYING
         )
         self.table = INVITE_SERVER if invite else SERVER
-        self.way_back = way_back
-        """Where responses go (§18.2.2): the request's flow but for peers without rport."""
+        self.response_flow = response_flow
+        """Where responses go (§18.2.2): the request's flow, except for peers without rport."""
         self.merged = False
-        """The same request came by another way before: 482 (§8.2.2.2)."""
+        """The same request was received by another path before: 482 (§8.2.2.2)."""
         self.to_tag = ""
         """The To tag of the last response with one."""
         self.weight = 0
-        """Bytes, as counted against the limit for all."""
+        """Bytes, counted against the limit for all."""
 
 
 def response_event(response: Response) -> Event:

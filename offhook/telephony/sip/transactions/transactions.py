@@ -1,7 +1,7 @@
 """All transactions of one process: matching (RFC 3261 §17.1.3, §17.2.3), timers, CANCEL and ACK.
 
 Sans-io: parsed messages and `now` (monotonic seconds) go in, events and bytes for flows come out.
-After every call take what `next_event` and `messages_to_send` give, and call `handle_timer` when
+After every call, drain `next_event` and `messages_to_send`, and call `handle_timer` when
 `get_timer` says so.
 """
 
@@ -23,7 +23,7 @@ from offhook.telephony.sip.transactions.matching import (
     has_cookie,
     identity,
     server_key,
-    stamp,
+    stamp_via,
     weight,
     with_via,
 )
@@ -46,13 +46,13 @@ from offhook.telephony.sip.transactions.transaction import (
 )
 
 MAX_TRANSACTIONS = 10_000
-"""Of both sides together, after which requests are answered 503. One lives for 32 s over UDP, so
-this is 150 calls a second, each with an INVITE and a BYE."""
+"""Limit of client and server transactions, beyond which requests get 503. One lives for 32 s over
+UDP, so this is 150 calls a second, each with an INVITE and a BYE."""
 MAX_BYTES = 64 * 1024 * 1024
-"""What the requests of server transactions may weigh together, for those with large bodies."""
+"""Memory limit of the requests of server transactions."""
 RETRY_AFTER_S = 10
 STOPPED_ALARMS = 1024
-"""That many may lie in the heap besides before they are swept out."""
+"""Stopped timers left in the heap before it is cleaned up."""
 
 Lines = Iterable[tuple[str, str]]
 """Header fields to add."""
@@ -60,7 +60,7 @@ Lines = Iterable[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """A new request: answer it by `respond`."""
+    """A new request, to be answered with `respond`."""
 
     transaction: ServerTransaction
     request: Request
@@ -69,7 +69,7 @@ class RequestReceived:
 
 @dataclass(frozen=True, slots=True)
 class AckReceived:
-    """The ACK of a 2xx, or of nothing that is known any more."""
+    """The ACK of a 2xx, or of an unknown transaction."""
 
     request: Request
     flow: Flow
@@ -77,8 +77,8 @@ class AckReceived:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The caller has given up an INVITE that is unanswered. The CANCEL has its 200; the INVITE
-    is still to be answered with 487."""
+    """The caller cancelled an unanswered INVITE. The CANCEL got its 200; the INVITE still needs a
+    487."""
 
     transaction: ServerTransaction
     request: Request
@@ -87,7 +87,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class ResponseReceived:
-    """A response to a request of ours; a 2xx to an INVITE as often as it comes."""
+    """A response to a request of ours; a 2xx to an INVITE each time it is received."""
 
     transaction: ClientTransaction
     response: Response
@@ -95,8 +95,8 @@ class ResponseReceived:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """There will be no final response; of a server transaction: an INVITE that is still unanswered
-    came over a connection that is gone."""
+    """No final response will come; for a server transaction: the connection of an unanswered INVITE
+    is gone."""
 
     transaction: ClientTransaction | ServerTransaction
     reason: Literal["timeout", "transport"]
@@ -106,30 +106,30 @@ TransactionEvent = RequestReceived | AckReceived | Cancelled | ResponseReceived 
 
 
 class Transactions:
-    """Every transaction of ours and of our peers'."""
+    """Every client and server transaction of the process."""
 
     def __init__(self, sent_by: Callable[[Flow], str]) -> None:
-        """`sent_by` names us in the Via of what goes out on a flow, as host:port."""
+        """`sent_by` returns our host:port for the Via of messages sent on a flow."""
         self._sent_by = sent_by
         self._clients: dict[Key, ClientTransaction] = {}
         self._servers: dict[Key, ServerTransaction] = {}
         self._by_flow: dict[Flow, dict[Transaction, None]] = {}
         self._seen: dict[Key, Key] = {}
-        """What a request outside a dialog is known by (§8.2.2.2) → the first that came."""
+        """Identity of requests outside dialogs (§8.2.2.2) → key of the first received."""
         self._bytes = 0
         self._deadlines: list[tuple[float, int, Alarm]] = []
-        """A heap; alarms that were stopped are still in it and are passed over."""
+        """A heap; stopped timers remain in it and are skipped."""
         self._order = count()
         self._events: deque[TransactionEvent] = deque()
         self._outbox: list[tuple[bytes, Flow]] = []
         self._secret = secrets.token_bytes(16)
         self._inner: set[ClientTransaction] = set()
-        """CANCELs of ours, which the user is not told about."""
+        """Our CANCELs, which are not reported to the user."""
 
     def __len__(self) -> int:
         return len(self._clients) + len(self._servers)
 
-    # --- what comes from the network ---
+    # --- from the network ---
 
     def receive(self, message: Message, flow: Flow, now: float) -> None:
         if isinstance(message, Request):
@@ -138,12 +138,12 @@ class Transactions:
             self._receive_response(message, now)
 
     def _receive_response(self, response: Response, now: float) -> None:
-        """§17.1.3, §18.1.2. One that belongs to no request of ours is dropped (RFC 6026 §7.2)."""
+        """Handle a response (§17.1.3, §18.1.2). Unmatched ones are dropped (RFC 6026 §7.2)."""
         if len(response.vias) != 1:
-            return  # meant for somebody else (§8.1.3.3)
+            return  # misrouted (§8.1.3.3)
         transaction = self._clients.get((response.via.branch or "", response.cseq.method))
         if transaction is None or identity(response) != identity(transaction.request):
-            return  # were it taken, whoever asked would never find out what came of it
+            return  # not the response to this request
         self._step(transaction, response_event(response), now, response)
         proceeding = transaction.state is TransactionState.PROCEEDING
         if proceeding and transaction.cancelled and Timer.CANCEL not in transaction.alarms:
@@ -151,19 +151,19 @@ class Transactions:
 
     def _receive_request(self, request: Request, flow: Flow, now: float) -> None:
         key = server_key(request)
-        way_back = stamp(request, flow)
+        response_flow = stamp_via(request, flow)
         transaction = self._servers.get(key)
         if request.method == "ACK":
             self._receive_ack(request, transaction, flow, now)
         elif transaction is not None:
             self._step(transaction, Event.REQUEST, now)
         elif request.method == "CANCEL":
-            self._receive_cancel(request, key, flow, way_back, now)
+            self._receive_cancel(request, key, flow, response_flow, now)
         elif len(self) >= MAX_TRANSACTIONS or self._bytes >= MAX_BYTES:
             retry = [("Retry-After", str(RETRY_AFTER_S))]
-            self._refuse(request, way_back, 503, headers=retry)
+            self._refuse(request, response_flow, 503, headers=retry)
         else:
-            transaction = self._new_server(request, key, flow, way_back)
+            transaction = self._new_server(request, key, flow, response_flow)
             self._step(transaction, Event.START, now, request)
 
     def _receive_ack(
@@ -179,23 +179,23 @@ class Transactions:
         request: Request,
         key: Key,
         flow: Flow,
-        way_back: Flow,
+        response_flow: Flow,
         now: float,
     ) -> None:
-        """§9.2. There is one CANCEL to an INVITE at most, so it needs no limit of its own."""
+        """Handle a CANCEL (§9.2). There is at most one per INVITE, so it needs no limit of its
+        own."""
         invite = self._invite_of(key)
         if invite is None:
-            self._refuse(request, way_back, 481)
+            self._refuse(request, response_flow, 481)
             return
-        transaction = self._new_server(request, key, flow, way_back)
+        transaction = self._new_server(request, key, flow, response_flow)
         tag = invite.to_tag or self._to_tag(key)
         self._step(transaction, Event.SUCCESS, now, respond(request, 200, to_tag=tag))
         if invite.state is TransactionState.PROCEEDING:
             self._events.append(Cancelled(invite, request))
 
     def follows(self, request: Request, flow: Flow) -> bool:
-        """Whether a request that is here is repeated or cancelled by this one, from the same
-        host."""
+        """Return whether this request retransmits or cancels a known one from the same host."""
         key = server_key(request)
         known = self._servers.get(key)
         if request.method == "CANCEL":
@@ -208,43 +208,48 @@ class Transactions:
     def refuse(
         self, request: Request, flow: Flow, status: int, reason: str = "", headers: Lines = ()
     ) -> None:
-        """Answer without a transaction (§8.2.7): what was not understood or is not wanted. An ACK
-        is never answered. An empty reason is the usual one."""
-        self._refuse(request, stamp(request, flow), status, reason, headers)
+        """Respond without a transaction (§8.2.7) to a request that is malformed or unwanted. An ACK
+        is never answered. An empty reason means the standard phrase."""
+        self._refuse(request, stamp_via(request, flow), status, reason, headers)
 
     def _refuse(
-        self, request: Request, way_back: Flow, status: int, reason: str = "", headers: Lines = ()
+        self,
+        request: Request,
+        response_flow: Flow,
+        status: int,
+        reason: str = "",
+        headers: Lines = (),
     ) -> None:
         if request.method != "ACK":
             tag = self._to_tag((str(request.via), request.headers.get("CSeq") or ""))
             response = respond(request, status, reason, to_tag=tag, headers=headers)
-            self._outbox.append((response.serialize(), way_back))
+            self._outbox.append((response.serialize(), response_flow))
 
     def _to_tag(self, key: Key) -> str:
-        """The same for each repeat of a request that we keep nothing of (§8.2.7)."""
+        """A To tag that is the same for each retransmission of a request without state (§8.2.7)."""
         text = repr(key).encode(errors="surrogateescape")
         return blake2b(text, key=self._secret, digest_size=8).hexdigest()
 
     def flow_failed(self, flow: Flow, now: float, why: str = "") -> None:
-        """What was sent there has not arrived, or the connection is gone; `why` in words. A
-        response that is lost over UDP is repeated when the request is."""
+        """Handle a flow that failed: a message was not delivered, or its connection is gone; `why`
+        says the reason. Responses lost over UDP are retransmitted with the request."""
         for transaction in tuple(self._by_flow.get(flow, ())):
             transaction.broken = why
             if isinstance(transaction, ClientTransaction) or flow.reliable:
                 self._step(transaction, Event.BROKEN, now)
 
-    # --- what the user wants ---
+    # --- from the user ---
 
     def send_request(self, request: Request, flow: Flow, now: float) -> ClientTransaction:
-        """Send it with a Via of ours on top (§8.1.1.7, RFC 3581). The transaction's request has
-        that Via; the one given stays as it is."""
+        """Send a request with our Via on top (§8.1.1.7, RFC 3581). The transaction's request has
+        that Via; the one given is not changed."""
         branch = MAGIC_COOKIE + secrets.token_hex(12)
         sent = self._with_via(request, flow, branch)
         return self._start_client(sent, flow, branch, now)
 
-    def send_anew(self, transaction: ClientTransaction, flow: Flow, now: float) -> None:
-        """Begin a request that nobody has answered once more by another way, with the same branch:
-        it stays one request."""
+    def resend(self, transaction: ClientTransaction, flow: Flow, now: float) -> None:
+        """Restart an unanswered request on another flow with the same branch: it remains one
+        request."""
         if transaction.key in self._clients:
             for timer in tuple(transaction.alarms):
                 transaction.stop(timer)
@@ -258,26 +263,26 @@ class Transactions:
         self._start(transaction, now)
 
     def send_ack(self, request: Request, flow: Flow) -> None:
-        """The ACK of a 2xx: no transaction of its own (§13.2.2.4)."""
+        """Send the ACK of a 2xx, which has no transaction (§13.2.2.4)."""
         branch = MAGIC_COOKIE + secrets.token_hex(12)
         self._outbox.append((self._with_via(request, flow, branch).serialize(), flow))
 
     def cancel(self, transaction: ClientTransaction, now: float) -> None:
-        """Give up an INVITE (§9.1). Its final response, or Failed, still comes: 487 or, when the
-        two crossed, whatever was sent before."""
+        """Cancel an INVITE (§9.1). Its final response, or Failed, still follows: 487 or, if the two
+        crossed, whatever was sent before."""
         if not transaction.cancelled:
             self._step(transaction, Event.CANCEL, now)
 
     def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None:
-        """Repeats are the machine's, but for a 2xx to an INVITE: call this again with it until
-        the ACK has come (§13.3.1.4)."""
+        """Send a response. Retransmission is automatic except for a 2xx to an INVITE: call this
+        again with it until the ACK (§13.3.1.4)."""
         self._step(transaction, response_event(response), now, response)
 
     def _with_via(self, request: Request, flow: Flow, branch: str) -> Request:
         via = f"SIP/2.0/{flow.transport} {self._sent_by(flow)};branch={branch};rport"
         return with_via(request, via)
 
-    # --- what comes out ---
+    # --- output ---
 
     def next_event(self) -> TransactionEvent | None:
         return self._events.popleft() if self._events else None
@@ -299,12 +304,12 @@ class Transactions:
             if alarm.transaction is not None:
                 self._step(alarm.transaction, alarm.timer, now)
 
-    # --- the machines ---
+    # --- the state machines ---
 
     def _new_server(
-        self, request: Request, key: Key, flow: Flow, way_back: Flow
+        self, request: Request, key: Key, flow: Flow, response_flow: Flow
     ) -> ServerTransaction:
-        transaction = ServerTransaction(request, flow, key, way_back)
+        transaction = ServerTransaction(request, flow, key, response_flow)
         transaction.weight = weight(request)
         self._bytes += transaction.weight
         self._servers[key] = transaction
@@ -334,7 +339,7 @@ class Transactions:
         now: float,
         message: Message | None = None,
     ) -> None:
-        """Follow the transaction's table; what has no row there is ignored."""
+        """Apply an event by the transaction's table; without a row it is ignored."""
         row = transaction.table.get((transaction.state, event))
         if row is None:
             return
@@ -348,15 +353,15 @@ class Transactions:
         for action in actions:
             if isinstance(action, Timer):
                 self._start_timer(transaction, action, now)
-            elif action is Action.AGAIN:
+            elif action is Action.RESTART_TIMER:
                 assert fired is not None
                 self._restart_timer(transaction, fired, now)
             else:
-                self._act(transaction, action, message, now)
+                self._perform(transaction, action, message, now)
         if state is TransactionState.TERMINATED:
             self._forget(transaction)
 
-    def _act(
+    def _perform(
         self, transaction: Transaction, action: Action, message: Message | None, now: float
     ) -> None:
         match action:
@@ -365,10 +370,10 @@ class Transactions:
                 self._send(transaction, message)
             case Action.REPEAT:
                 if transaction.sent:
-                    self._outbox.append((transaction.sent, _way(transaction)))
+                    self._outbox.append((transaction.sent, _outgoing_flow(transaction)))
             case Action.PASS:
                 assert message is not None
-                self._pass(transaction, message)
+                self._deliver(transaction, message)
             case Action.ACK:
                 assert isinstance(message, Response)
                 self._send(transaction, ack_of(transaction.request, message))
@@ -390,9 +395,9 @@ class Transactions:
             transaction.stop(Timer.TRYING)
             transaction.to_tag = message.to.tag or transaction.to_tag
         transaction.sent = message.serialize()
-        self._outbox.append((transaction.sent, _way(transaction)))
+        self._outbox.append((transaction.sent, _outgoing_flow(transaction)))
 
-    def _pass(self, transaction: Transaction, message: Message) -> None:
+    def _deliver(self, transaction: Transaction, message: Message) -> None:
         if isinstance(transaction, ServerTransaction):
             assert isinstance(message, Request)
             if message.method == "ACK":
@@ -422,7 +427,7 @@ class Transactions:
         self._arm(transaction, timer, wait, now)
 
     def _restart_timer(self, transaction: Transaction, fired: Alarm, now: float) -> None:
-        """In Proceeding the longest wait holds at once (§17.1.2.2)."""
+        """In Proceeding the longest interval applies at once (§17.1.2.2)."""
         longest = LONGEST_S[fired.timer]
         wait = (
             longest
@@ -434,7 +439,7 @@ class Transactions:
     def _arm(self, transaction: Transaction, timer: Timer, wait: float, now: float) -> None:
         alarm = transaction.alarms[timer] = Alarm(transaction, timer, wait)
         heappush(self._deadlines, (now + wait, next(self._order), alarm))
-        if len(self._deadlines) > 4 * len(self) + STOPPED_ALARMS:  # a transaction has two at most
+        if len(self._deadlines) > 4 * len(self) + STOPPED_ALARMS:  # a transaction has at most two
             self._deadlines = [d for d in self._deadlines if d[2].transaction is not None]
             heapify(self._deadlines)
 
@@ -454,7 +459,7 @@ class Transactions:
             self._inner.discard(transaction)
 
 
-def _way(transaction: Transaction) -> Flow:
+def _outgoing_flow(transaction: Transaction) -> Flow:
     if isinstance(transaction, ServerTransaction):
-        return transaction.way_back
+        return transaction.response_flow
     return transaction.flow

@@ -1,8 +1,8 @@
-"""One trunk's registration: a binding of our contact that is kept alive (RFC 3261 §10.2).
+"""One trunk's registration: keeps a binding of our contact alive (RFC 3261 §10.2).
 
-Sans-io. The owner calls `start`, then after every call takes `request_to_send`, hands back what
-came of it with `receive` or `failed`, and comes again by `get_timer`. One REGISTER is out at once.
-The servers of the trunk (RFC 3263) are counted: 0 is the first. The owner knows their addresses.
+Sans-io. The owner calls `start`, then after every call sends `request_to_send`, passes the result
+to `receive` or `failed`, and calls `handle_timer` by `get_timer`. One REGISTER is pending at a
+time. The trunk's servers (RFC 3263) are numbered from 0; the owner knows their addresses.
 """
 
 import random
@@ -25,57 +25,59 @@ from offhook.telephony.sip.trunks.registration_table import (
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 REFRESH_MARGIN_S = 70.0
-"""s before the end of a binding at which it is refreshed: two servers may time out (32 s each,
-RFC 3261 §17.1.2.2) and a third still comes in time. Short bindings are refreshed at half time."""
+"""Seconds before the end of a binding at which it is refreshed: two servers may time out (32 s
+each, RFC 3261 §17.1.2.2) and a third is still in time. Short bindings are refreshed at half
+time."""
 REFRESH_SPREAD = 0.1
-"""The part of that time by which a refresh may be early, at random: registrations that began
+"""Fraction of that time by which a refresh may be early, at random: registrations that started
 together, after a power cut, drift apart."""
 MIN_REFRESH_S = 1.0
-"""s between two refreshes at the least, however short a life the registrar gives."""
-MOVE_S = 30.0
-"""s between two registrations because our address has changed: it may be another one with every
-packet, or the registrar may just say so."""
+"""Shortest time between refreshes, however short the expiry granted."""
+CONTACT_CHANGE_INTERVAL_S = 30.0
+"""Seconds between two registrations for changes of our address, in case the registrar reports
+another one for every packet."""
 MAX_EXPIRES_S = 86_400
-"""s; a registrar that gives more is asked again after a day all the same, and one that wants more
-(423) is not asked at all."""
+"""Longest expiry: a registrar that grants more is refreshed after a day, and one that requires more
+(423) is not used."""
 BACKOFF_FIRST_S = 5.0
-"""s to wait after the first round in which no server took the registration; doubled each round.
-The formula is that of RFC 5626 §4.5, half of the time is random; its 30 s are long for a phone
-that nobody can call meanwhile."""
+"""Seconds to wait after the first round in which no server accepted; doubled each round. The
+formula is that of RFC 5626 §4.5, with half of the time random; its 30 s are long for a phone that
+nobody can call meanwhile."""
 BACKOFF_MAX_S = 300.0
 REFUSED_S = 600.0
-"""s until a registrar that said no is asked again. Passwords do get corrected, but those who ask
-too often with a wrong one get locked out."""
+"""Seconds until a registrar that rejected us is retried. Passwords do get corrected, but retrying a
+wrong one too often locks the account."""
 MAX_RETRY_AFTER_S = 3600
-"""s, the longest Retry-After obeyed."""
+"""Longest Retry-After honoured, in seconds."""
 MAX_TARGETS = 16
 """Servers tried in one round."""
-MAX_LONGER = 3
-"""Times in one round that a registrar may want a longer life (423)."""
+MAX_EXPIRY_RAISES = 3
+"""Times in one round that a registrar may require a longer expiry (423)."""
 
-PASSING = frozenset({408, 429, 430, 480, 486, 491})
-"""Refusals with nothing said against us: as good as a server that cannot be reached. All 5xx are
-too (RFC 3261 §21.5, RFC 3263 §4.3)."""
+TEMPORARY = frozenset({408, 429, 430, 480, 486, 491})
+"""Temporary failures: treated like an unreachable server. So are all 5xx (RFC 3261 §21.5, RFC 3263
+§4.3)."""
 
 _MAX_S = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationStatus:
-    """What there is to say about a registration."""
+    """The status of a registration."""
 
     trunk: str
     state: RegistrationState
     expires_at: float | None
-    """s of the owner's clock at which the binding ends; None when there is none."""
+    """When the binding expires, in seconds of the owner's clock; None without one."""
     detail: str
-    """Why it is not registered, in words; "" when there is nothing to say."""
+    """Why it is not registered; "" if there is nothing to report."""
 
 
 class Registration:
     """The binding of `contact` to the address of record of `trunk`.
 
-    `uniform` gives random numbers between two bounds. SipError when the trunk cannot register.
+    `uniform` returns a random number between two bounds. Raises SipError if the trunk cannot
+    register.
     """
 
     def __init__(
@@ -86,16 +88,16 @@ class Registration:
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         if not (trunk.server and trunk.username):
-            raise SipError(f"trunk {trunk.name!r}: registering takes a server and a username")
+            raise SipError(f"trunk {trunk.name!r}: registering needs a server and a username")
         self.trunk = trunk
         self.targets = 1
-        """How many servers the trunk's name stands for; the owner sets it when it has looked."""
+        """Number of servers the trunk's name resolves to, set by the owner."""
         self.public_address: tuple[str, int] | None = None
-        """Where the registrar saw our last request come from (RFC 3581)."""
+        """Source address of our last request as the registrar saw it (RFC 3581)."""
         self._contact = contact
-        self._asked_contact = contact  # in the last REGISTER
-        self._moved_at = -MOVE_S
-        self._old_contact: Uri | None = None  # to be taken away by the next
+        self._requested_contact = contact  # in the last REGISTER
+        self._moved_at = -CONTACT_CHANGE_INTERVAL_S
+        self._old_contact: Uri | None = None  # to be removed by the next REGISTER
         self._user_agent = user_agent
         self._uniform = uniform
         self._digest = DigestClient(trunk.username, trunk.password, trunk.realm)
@@ -106,15 +108,15 @@ class Registration:
         self._detail = ""
         self._expires_at: float | None = None
         self._due: float | None = None
-        self._expires = trunk.expires_seconds  # what we ask for
-        self._longer = 0  # times this round that it was raised
+        self._expires = trunk.expires_seconds  # the expiry we request
+        self._expiry_raises = 0  # how often it was raised in this round
         self._failures = 0  # rounds since the last success
         self._target = 0
         self._tried: set[int] = set()
-        self._busy_until: dict[int, float] = {}  # servers that said Retry-After
+        self._busy_until: dict[int, float] = {}  # servers that sent Retry-After
         self._request: Request | None = None  # awaiting its final response
         self._unsent: Request | None = None
-        self._granted = 0  # s of life, by the last 2xx
+        self._granted = 0  # expiry of the last 2xx, in seconds
         self._again: Request | None = None
 
     # --- what the owner calls ---
@@ -125,7 +127,7 @@ class Registration:
 
     @property
     def call_id(self) -> str:
-        """Of every REGISTER (RFC 3261 §10.2.4)."""
+        """Call-ID of every REGISTER (RFC 3261 §10.2.4)."""
         return self._call_id
 
     @property
@@ -134,44 +136,44 @@ class Registration:
 
     @property
     def target(self) -> int:
-        """The server that is asked now, or served us last."""
+        """The server in use now, or used last."""
         return self._target
 
     @property
     def bound(self) -> bool:
-        """There is a binding, as far as we know."""
+        """Whether there is a binding, as far as we know."""
         return self._expires_at is not None
 
     def start(self, now: float) -> None:
-        self._happen(Event.START, now)
+        self._apply(Event.START, now)
 
     def unregister(self, now: float) -> None:
-        """Take the binding away; over when the state is UNREGISTERED."""
-        self._happen(Event.STOP, now)
+        """Remove the binding; complete when the state is UNREGISTERED."""
+        self._apply(Event.STOP, now)
 
     def move(self, contact: Uri, now: float) -> None:
-        """Our address has changed: the next REGISTER, at once if there is a binding, puts the new
-        contact in the place of the old one. MOVE_S lie between two moves."""
+        """Replace the contact: the next REGISTER, sent at once if there is a binding, replaces the
+        old one. At least MOVE_S between two changes."""
         if contact == self._contact:
             return
         if self._expires_at is not None:
             self._old_contact = self._old_contact or self._contact
         self._contact = contact
-        if self._old_contact == contact:  # back again
+        if self._old_contact == contact:  # changed back
             self._old_contact = None
         if self._state in (RegistrationState.REGISTERED, RegistrationState.LAPSING):
-            self._hurry(now)
+            self._refresh_now(now)
             self.handle_timer(now)
 
     def request_to_send(self) -> tuple[Request, int] | None:
-        """A REGISTER without Via and the number of the server it goes to; None most of the time."""
+        """Return a REGISTER without Via and the number of its server; usually None."""
         request, self._unsent = self._unsent, None
-        if self._target >= self.targets:  # there are fewer than there were
+        if self._target >= self.targets:  # there are fewer servers now
             self._target = 0
         return None if request is None else (request, self._target)
 
     def receive(self, response: Response, now: float) -> None:
-        """A response to our REGISTER; others, and provisional ones, change nothing."""
+        """Handle a response to our REGISTER; others, and provisional ones, are ignored."""
         request = self._request
         if request is None or response.status < 200 or response.call_id != self._call_id:
             return
@@ -179,15 +181,15 @@ class Registration:
             return
         self._request = None
         self._learn_address(response)
-        self._happen(self._meaning(response, request, now), now)
+        self._apply(self._event_for(response, request, now), now)
 
     def failed(self, reason: str, now: float) -> None:
-        """The REGISTER timed out or could not be sent; `reason` says which."""
+        """Handle a REGISTER that timed out or could not be sent; `reason` says which."""
         if self._request is None:
             return
         self._request = self._unsent = None
-        self._detail = f"no answer from the registrar ({reason})"
-        self._happen(self._after_failure(now), now)
+        self._detail = f"no response from the registrar ({reason})"
+        self._apply(self._after_failure(now), now)
 
     def get_timer(self) -> float | None:
         times = [self._due, self._expires_at]
@@ -195,59 +197,59 @@ class Registration:
 
     def handle_timer(self, now: float) -> None:
         if self._due is not None and now >= self._due:
-            self._happen(Event.DUE, now)
+            self._apply(Event.DUE, now)
         if self._expires_at is not None and now >= self._expires_at:
-            self._happen(Event.LAPSED, now)
+            self._apply(Event.LAPSED, now)
 
-    # --- what a response means ---
+    # --- responses ---
 
-    def _meaning(self, response: Response, request: Request, now: float) -> Event:
+    def _event_for(self, response: Response, request: Request, now: float) -> Event:
         status = response.status
         if status < 300:
-            self._granted = min(self._life(response), MAX_EXPIRES_S)
+            self._granted = min(self._granted_expiry(response), MAX_EXPIRES_S)
             if self._granted or self._state is RegistrationState.UNREGISTERING:
                 return Event.ACCEPTED
-            self._detail = "the registrar took the request, but keeps no contact of ours"
+            self._detail = "the registrar accepted the request but stored no contact of ours"
             return self._after_failure(now)
         self._detail = f"{status} {response.reason}".strip()
         if status in (401, 407):
             return self._authorize(response, request)
         if status == 423 and self._state is not RegistrationState.UNREGISTERING:
-            return self._ask_longer(response)
-        if status in PASSING or 500 <= status < 600:
+            return self._raise_expiry(response)
+        if status in TEMPORARY or 500 <= status < 600:
             wait = _number(response.headers.get("Retry-After"), MAX_RETRY_AFTER_S)
             if wait:
-                self._detail += f", asks us to wait for {wait} s"
+                self._detail += f", retry after {wait} s"
                 self._busy_until[self._target] = now + wait
             return self._after_failure(now)
         if status < 400:
-            self._detail += ": the registrar sends us elsewhere, which is not followed"
+            self._detail += ": redirects are not followed"
         return Event.DENIED
 
     def _authorize(self, response: Response, request: Request) -> Event:
-        """RFC 3261 §22.2."""
+        """Answer a challenge (RFC 3261 §22.2)."""
         if not self.trunk.password:
-            self._detail += ": a password is wanted, and the trunk has none"
+            self._detail += ": the registrar requires a password, and the trunk has none"
             return Event.DENIED
         self._again = self._digest.authorize(response, request)
         if self._again is None:
-            self._detail += ": username or password is wrong, or the realm is not the trunk's"
+            self._detail += ": wrong username or password, or the realm is not the trunk's"
             return Event.DENIED
         return Event.AGAIN
 
-    def _ask_longer(self, response: Response) -> Event:
-        """RFC 3261 §10.2.8."""
+    def _raise_expiry(self, response: Response) -> Event:
+        """Handle 423 (RFC 3261 §10.2.8)."""
         least = _number(response.headers.get("Min-Expires"), _MAX_S) or 0
-        self._longer += 1
-        if not self._expires < least <= MAX_EXPIRES_S or self._longer > MAX_LONGER:
-            self._detail += f": {self._expires} s is too short for it, it wants {least} s"
+        self._expiry_raises += 1
+        if not self._expires < least <= MAX_EXPIRES_S or self._expiry_raises > MAX_EXPIRY_RAISES:
+            self._detail += f": {self._expires} s is too short, it requires {least} s"
             return Event.DENIED
         self._expires = least
         self._again = self._make_request(self._expires)
         return Event.AGAIN
 
     def _after_failure(self, now: float) -> Event:
-        """Another server, if there is one that is not tried yet and not busy."""
+        """Choose another server that was not tried and is not busy, if there is one."""
         self._tried.add(self._target)
         for target in range(min(self.targets, MAX_TARGETS)):
             if target not in self._tried and self._busy_until.get(target, now) <= now:
@@ -256,7 +258,7 @@ class Registration:
         return Event.EXHAUSTED
 
     def _learn_address(self, response: Response) -> None:
-        """Our own Via comes back with where the registrar saw it come from (RFC 3581 §4)."""
+        """Read from our own Via which address the registrar saw (RFC 3581 §4)."""
         via = response.via
         try:
             host = str(ip_address(via.received or via.host))
@@ -264,18 +266,18 @@ class Registration:
         except ValueError:
             return
 
-    # --- state × event ---
+    # --- state machine ---
 
-    def _happen(self, event: Event, now: float) -> None:
+    def _apply(self, event: Event, now: float) -> None:
         row = TRANSITIONS.get((self._state, event))
         if row is not None:
             self._state, action = row
             _ACTIONS[action](self, now)
 
-    def _ask(self, now: float) -> None:
-        """A new round, at the server that served us last unless it is busy."""
+    def _start_round(self, now: float) -> None:
+        """Start a round, with the server used last unless it is busy."""
         self._tried.clear()
-        self._longer = 0
+        self._expiry_raises = 0
         self._busy_until = {t: until for t, until in self._busy_until.items() if until > now}
         if self._target in self._busy_until or self._target >= self.targets:
             free = (t for t in range(self.targets) if t not in self._busy_until)
@@ -283,7 +285,7 @@ class Registration:
         self._due = None
         self._send(self._make_request(self._expires))
 
-    def _ask_next(self, now: float) -> None:
+    def _try_next(self, now: float) -> None:
         self._send(self._make_request(self._expires))
 
     def _repeat(self, now: float) -> None:
@@ -298,7 +300,7 @@ class Registration:
         self._send(self._make_request(0))
 
     def _bind(self, now: float) -> None:
-        """RFC 3261 §10.2.4."""
+        """Record the binding and schedule its refresh (RFC 3261 §10.2.4)."""
         life = self._granted
         self._failures = 0
         self._detail = ""
@@ -306,19 +308,19 @@ class Registration:
         ahead = max(life / 2, life - REFRESH_MARGIN_S)
         ahead *= self._uniform(1 - REFRESH_SPREAD, 1)
         self._due = now + max(ahead, MIN_REFRESH_S)
-        if self._asked_contact == self._contact:
+        if self._requested_contact == self._contact:
             self._old_contact = None
-        else:  # we moved while the request was out
-            self._old_contact = self._asked_contact
-            self._hurry(now)
+        else:  # the contact changed while the request was pending
+            self._old_contact = self._requested_contact
+            self._refresh_now(now)
 
-    def _hurry(self, now: float) -> None:
-        """Another REGISTER now, for a contact that is new."""
-        self._moved_at = max(now, self._moved_at + MOVE_S)
+    def _refresh_now(self, now: float) -> None:
+        """Schedule another REGISTER for a new contact."""
+        self._moved_at = max(now, self._moved_at + CONTACT_CHANGE_INTERVAL_S)
         self._due = self._moved_at if self._due is None else min(self._due, self._moved_at)
 
     def _back_off(self, now: float) -> None:
-        """RFC 5626 §4.5; longer when every server has asked for longer."""
+        """Back off by RFC 5626 §4.5; longer if every server sent Retry-After."""
         longest = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(self._failures, 16))
         self._failures += 1
         self._due = now + self._uniform(longest / 2, longest)
@@ -346,7 +348,7 @@ class Registration:
 
     def _make_request(self, expires: int) -> Request:
         self._cseq += 1
-        self._asked_contact = self._contact
+        self._requested_contact = self._contact
         aor = self.trunk.address_of_record
         headers = Headers(
             [
@@ -367,22 +369,23 @@ class Registration:
         self._digest.preempt(request)
         return request
 
-    def _life(self, response: Response) -> int:
-        """s that our binding lives by a 2xx, which lists all bindings of the address of record.
+    def _granted_expiry(self, response: Response) -> int:
+        """Seconds granted to our binding by a 2xx, which lists all bindings of the address of
+        record.
 
-        Ours is found by its URI. Where none is ours, a box on the way has rewritten it: then the
-        shortest life of those listed is taken.
+        Ours is found by its URI. If none matches, a middlebox has rewritten it: then the shortest
+        expiry listed counts.
         """
         default = self._expires if response.expires is None else response.expires
         contacts = response.contacts
-        ours = [c for c in contacts if _same_place(c.uri, self._asked_contact)] or contacts
+        ours = [c for c in contacts if _same_place(c.uri, self._requested_contact)] or contacts
         lives = [_number(c.parameter("expires"), _MAX_S) for c in ours]
         return min((default if life is None else life for life in lives), default=default)
 
 
 _ACTIONS: dict[Action, Callable[[Registration, float], None]] = {
-    Action.ASK: Registration._ask,
-    Action.ASK_NEXT: Registration._ask_next,
+    Action.START_ROUND: Registration._start_round,
+    Action.TRY_NEXT: Registration._try_next,
     Action.REPEAT: Registration._repeat,
     Action.REMOVE: Registration._remove,
     Action.BIND: Registration._bind,
@@ -395,13 +398,13 @@ _ACTIONS: dict[Action, Callable[[Registration, float], None]] = {
 
 
 def _same_place(uri: Uri, ours: Uri) -> bool:
-    """By user, host and port: registrars add parameters, and leave out the transport's."""
+    """Compare user, host and port: registrars add parameters, and omit transport."""
     return (uri.user, uri.host, uri.port or 5060) == (ours.user, ours.host, ours.port or 5060)
 
 
 def _number(text: str | None, limit: int) -> int | None:
-    """The number that a header or parameter begins with ("120 (maintenance)", "60;duration=5"), at
-    most `limit`; None when there is none."""
+    """The number at the start of a header or parameter ("120 (maintenance)", "60;duration=5"), at
+    most `limit`; None if there is none."""
     digits = (text or "").strip().partition(";")[0].partition("(")[0].strip()
     if not (digits.isascii() and digits.isdigit()):
         return None

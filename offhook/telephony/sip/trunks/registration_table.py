@@ -1,10 +1,10 @@
-"""What a registration does when (RFC 3261 §10.2): state × event → state, action.
+"""The registration state machine (RFC 3261 §10.2): state × event → state, action.
 
-unregistered ─▶ registering ─▶ registered ⇄ refreshing ─▶ lapsing    a passing failure
+unregistered ─▶ registering ─▶ registered ⇄ refreshing ─▶ lapsing    a temporary failure
                     │ ▲                                    │         while the binding lives
                     ▼ │                                    ▼
-                  waiting   a passing failure            waiting     the binding is gone
-                  refused   the registrar says no: asked again, but seldom
+                  waiting   a temporary failure            waiting     the binding is gone
+                  refused   rejected by the registrar: retried, but rarely
 stopping ─▶ unregistering ─▶ unregistered
 """
 
@@ -16,13 +16,13 @@ class RegistrationState(StrEnum):
     REGISTERING = "registering"
     REGISTERED = "registered"
     REFRESHING = "refreshing"
-    """The binding lives, and a REGISTER to keep it is out."""
+    """Bound, with a REGISTER pending to refresh it."""
     LAPSING = "lapsing"
-    """The binding lives, but could not be refreshed."""
+    """Bound, but could not be refreshed."""
     WAITING = "waiting"
     REFUSED = "refused"
     STOPPING = "stopping"
-    """A REGISTER is out; when its response is here the binding is removed."""
+    """A REGISTER is pending; the binding is removed after its response."""
     UNREGISTERING = "unregistering"
 
 
@@ -30,29 +30,29 @@ class Event(Enum):
     START = auto()
     STOP = auto()
     DUE = auto()
-    """The time of a refresh or of another attempt has come."""
+    """A refresh or another attempt is due."""
     LAPSED = auto()
-    """The binding's life is over."""
+    """The binding has expired."""
     ACCEPTED = auto()
     AGAIN = auto()
-    """The same server wants the request in other words: with credentials, with a longer life."""
+    """The same server wants the request changed: with credentials, or a longer expiry."""
     NEXT = auto()
-    """This server does not do it, another one may."""
+    """This server failed; another may succeed."""
     EXHAUSTED = auto()
     """No server is left to try."""
     DENIED = auto()
 
 
 class Action(Enum):
-    ASK = auto()
-    """A new round, with the server that served us last."""
-    ASK_NEXT = auto()
-    """The same of the next server."""
+    START_ROUND = auto()
+    """Start a round, with the server used last."""
+    TRY_NEXT = auto()
+    """Try the next server."""
     REPEAT = auto()
     REMOVE = auto()
-    """Ask for a life of 0 s."""
+    """Request an expiry of 0 s."""
     BIND = auto()
-    """Note the end of the binding and the time of its refresh."""
+    """Record the binding's expiry and schedule its refresh."""
     BACK_OFF = auto()
     REST = auto()
     """Wait for longer than that."""
@@ -63,7 +63,10 @@ class Action(Enum):
 
 TRANSITIONS: dict[tuple[RegistrationState, Event], tuple[RegistrationState, Action]] = {
     # RFC 3261 §10.2: the first REGISTER, or one after the binding was lost
-    (RegistrationState.UNREGISTERED, Event.START): (RegistrationState.REGISTERING, Action.ASK),
+    (RegistrationState.UNREGISTERED, Event.START): (
+        RegistrationState.REGISTERING,
+        Action.START_ROUND,
+    ),
     (RegistrationState.REGISTERING, Event.ACCEPTED): (
         RegistrationState.REGISTERED,
         Action.BIND,
@@ -74,7 +77,7 @@ TRANSITIONS: dict[tuple[RegistrationState, Event], tuple[RegistrationState, Acti
     ),  # §22.2, §10.2.8
     (RegistrationState.REGISTERING, Event.NEXT): (
         RegistrationState.REGISTERING,
-        Action.ASK_NEXT,
+        Action.TRY_NEXT,
     ),  # RFC 3263 §4.3
     (RegistrationState.REGISTERING, Event.EXHAUSTED): (
         RegistrationState.WAITING,
@@ -85,10 +88,10 @@ TRANSITIONS: dict[tuple[RegistrationState, Event], tuple[RegistrationState, Acti
         RegistrationState.STOPPING,
         Action.NOTHING,
     ),  # §10.2: one request at a time
-    # the binding lives
+    # bound
     (RegistrationState.REGISTERED, Event.DUE): (
         RegistrationState.REFRESHING,
-        Action.ASK,
+        Action.START_ROUND,
     ),  # §10.2.4
     (RegistrationState.REGISTERED, Event.STOP): (
         RegistrationState.UNREGISTERING,
@@ -96,20 +99,20 @@ TRANSITIONS: dict[tuple[RegistrationState, Event], tuple[RegistrationState, Acti
     ),  # §10.2.2
     (RegistrationState.REFRESHING, Event.ACCEPTED): (RegistrationState.REGISTERED, Action.BIND),
     (RegistrationState.REFRESHING, Event.AGAIN): (RegistrationState.REFRESHING, Action.REPEAT),
-    (RegistrationState.REFRESHING, Event.NEXT): (RegistrationState.REFRESHING, Action.ASK_NEXT),
+    (RegistrationState.REFRESHING, Event.NEXT): (RegistrationState.REFRESHING, Action.TRY_NEXT),
     (RegistrationState.REFRESHING, Event.EXHAUSTED): (RegistrationState.LAPSING, Action.BACK_OFF),
     (RegistrationState.REFRESHING, Event.DENIED): (RegistrationState.REFUSED, Action.REST),
     (RegistrationState.REFRESHING, Event.LAPSED): (RegistrationState.REGISTERING, Action.LAPSE),
     (RegistrationState.REFRESHING, Event.STOP): (RegistrationState.STOPPING, Action.NOTHING),
-    (RegistrationState.LAPSING, Event.DUE): (RegistrationState.REFRESHING, Action.ASK),
+    (RegistrationState.LAPSING, Event.DUE): (RegistrationState.REFRESHING, Action.START_ROUND),
     (RegistrationState.LAPSING, Event.LAPSED): (RegistrationState.WAITING, Action.LAPSE),
     (RegistrationState.LAPSING, Event.STOP): (RegistrationState.UNREGISTERING, Action.REMOVE),
-    # there is none
-    (RegistrationState.WAITING, Event.DUE): (RegistrationState.REGISTERING, Action.ASK),
+    # not bound
+    (RegistrationState.WAITING, Event.DUE): (RegistrationState.REGISTERING, Action.START_ROUND),
     (RegistrationState.WAITING, Event.STOP): (RegistrationState.UNREGISTERED, Action.FORGET),
-    (RegistrationState.REFUSED, Event.DUE): (RegistrationState.REGISTERING, Action.ASK),
+    (RegistrationState.REFUSED, Event.DUE): (RegistrationState.REGISTERING, Action.START_ROUND),
     (RegistrationState.REFUSED, Event.STOP): (RegistrationState.UNREGISTERED, Action.FORGET),
-    # the end; a registrar that does not answer any more forgets the binding by itself
+    # shutdown; an unreachable registrar drops the binding by itself
     (RegistrationState.STOPPING, Event.ACCEPTED): (RegistrationState.UNREGISTERING, Action.REMOVE),
     (RegistrationState.STOPPING, Event.AGAIN): (RegistrationState.UNREGISTERING, Action.REMOVE),
     (RegistrationState.STOPPING, Event.NEXT): (RegistrationState.UNREGISTERED, Action.FORGET),
@@ -138,4 +141,4 @@ TRANSITIONS: dict[tuple[RegistrationState, Event], tuple[RegistrationState, Acti
         Action.LAPSE,
     ),
 }
-"""State × event → state, action. What is not here changes nothing."""
+"""State × event → state, action. Anything else is ignored."""

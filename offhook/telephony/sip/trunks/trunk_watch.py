@@ -1,11 +1,11 @@
-"""Whether a trunk's servers are there: each is asked by OPTIONS every so often (RFC 3261 §11).
+"""Monitors a trunk's servers with OPTIONS at intervals (RFC 3261 §11).
 
-    state     what comes                              → state
-    any       an answer, whatever it says             → up
-    any       an answer that says "not I" (CANNOT)    → down
-    any       no answer, or no way there              → down
+    state     event                               → state
+    any       any response                        → up
+    any       a response in UNAVAILABLE           → down
+    any       no response, or unreachable         → down
 
-A server that is down is asked more often: it may come back any moment.
+A server that is down is probed more often.
 """
 
 import random
@@ -19,32 +19,33 @@ from offhook.telephony.sip.messages.headers import CSeq, Headers, NameAddr
 from offhook.telephony.sip.messages.message import Request, Response
 from offhook.telephony.sip.trunks.trunks import Trunk
 
-ANSWER_S = 8.0
-"""For an answer, after which the server is taken for gone; over UDP the question has been repeated
-four times by then. An answer that comes later still counts."""
-DOWN_S = 15.0
-"""Between two questions to a server that is down, if they are not more frequent anyway."""
+RESPONSE_TIMEOUT_S = 8.0
+"""Time for a response, after which the server is considered down; over UDP the request has been
+retransmitted four times by then. A later response still counts."""
+DOWN_INTERVAL_S = 15.0
+"""Interval of probing a server that is down, unless the normal one is shorter."""
 SPREAD = 0.1
-"""The part of a pause by which it may be shorter, at random: trunks are not all asked at once."""
-CANNOT = frozenset({408, 502, 503, 504})
-"""Answers of one that takes no calls now, or of a proxy before a server that is gone."""
+"""Fraction by which an interval may be shorter, at random, so that trunks are not probed at
+once."""
+UNAVAILABLE = frozenset({408, 502, 503, 504})
+"""Responses of a server that accepts no calls now, or of a proxy whose server is gone."""
 
 Reach = Literal["unknown", "up", "down"]
 
 
 @dataclass(frozen=True, slots=True)
 class TrunkState:
-    """Whether there is a way for a trunk's calls."""
+    """Whether a trunk can place calls."""
 
     trunk: str
     state: Reach
-    """"up" when one of its servers is."""
+    """"up" if any of its servers is."""
     detail: str = ""
-    """In words; "" when there is nothing to say."""
+    """Details; "" if there is nothing to report."""
 
 
 class _Server:
-    """One of a trunk's."""
+    """One server of a trunk."""
 
     def __init__(self, flow: Flow, now: float) -> None:
         self.flow = flow
@@ -52,12 +53,12 @@ class _Server:
         self.detail = ""
         self.call_id = secrets.token_hex(16)
         self.tag = secrets.token_hex(8)
-        self.asked = 0
-        """Questions so far."""
+        self.probes_sent = 0
+        """Number of probes so far."""
         self.due: float | None = now
-        """When it is asked; None while it is."""
+        """When to probe it; None while a probe is pending."""
         self.until: float | None = None
-        """By when it must have answered."""
+        """Deadline of the response."""
 
     @property
     def place(self) -> tuple[str, tuple[str, int]]:
@@ -65,7 +66,7 @@ class _Server:
 
 
 class TrunkWatch:
-    """Asks the servers of one trunk. `uniform` gives random numbers between two bounds."""
+    """Probes the servers of one trunk. `uniform` returns a random number between two bounds."""
 
     def __init__(
         self,
@@ -77,10 +78,10 @@ class TrunkWatch:
         self._user_agent = user_agent
         self._uniform = uniform
         self._servers: list[_Server] = []
-        self._questions: list[tuple[Request, Flow]] = []
+        self._probes: list[tuple[Request, Flow]] = []
 
     def use(self, flows: Sequence[Flow], now: float) -> None:
-        """Where the servers are. New ones are asked at once, known ones go on as they were."""
+        """Set the servers. New ones are probed at once, known ones keep their state."""
         known = {server.place: server for server in self._servers}
         self._servers = []
         for flow in flows:
@@ -89,8 +90,8 @@ class TrunkWatch:
             self._servers.append(server)
         self.handle_timer(now)
 
-    def doubt(self, flow: Flow, now: float) -> None:
-        """A call has not got through to this server: ask it now."""
+    def probe_now(self, flow: Flow, now: float) -> None:
+        """A call to this server failed: probe it now."""
         for server in self._servers:
             if server.place == (flow.transport, flow.remote) and server.due is not None:
                 server.due = now
@@ -113,15 +114,15 @@ class TrunkWatch:
             return TrunkState(self._trunk.name, "unknown", detail)
         return TrunkState(self._trunk.name, "down", detail)
 
-    # --- questions and answers ---
+    # --- probes ---
 
-    def questions_to_send(self) -> list[tuple[Request, Flow]]:
-        """OPTIONS without Via, and where they go."""
-        questions, self._questions = self._questions, []
+    def probes_to_send(self) -> list[tuple[Request, Flow]]:
+        """Return OPTIONS requests without Via, and their flows."""
+        questions, self._probes = self._probes, []
         return questions
 
-    def asked(self, call_id: str) -> bool:
-        """Whether this Call-ID is of one of our questions."""
+    def owns(self, call_id: str) -> bool:
+        """Return whether this Call-ID belongs to one of our probes."""
         return any(server.call_id == call_id for server in self._servers)
 
     def receive(self, response: Response, now: float) -> None:
@@ -129,19 +130,19 @@ class TrunkWatch:
             return
         for server in self._servers:
             if server.call_id == response.call_id:
-                if response.status in CANNOT:
+                if response.status in UNAVAILABLE:
                     said = f"{response.status} {response.reason}".rstrip()
-                    self._note(server, "down", f"{_name(server.flow)} answers {said}", now)
+                    self._set_reach(server, "down", f"{_name(server.flow)} answers {said}", now)
                 else:
-                    self._note(server, "up", "", now)
+                    self._set_reach(server, "up", "", now)
 
     def failed(self, request: Request, why: str, now: float) -> None:
-        """`request`, a question of ours, has no answer; `why` in words, as far as it is known."""
+        """Handle a probe that got no response; `why` says the reason, if known."""
         for server in self._servers:
-            latest = request.cseq.number == server.asked and server.until is not None
+            latest = request.cseq.number == server.probes_sent and server.until is not None
             if server.call_id == request.call_id and latest:
-                why = why or "cannot be reached"
-                self._note(server, "down", f"{_name(server.flow)}: {why}", now)
+                why = why or "unreachable"
+                self._set_reach(server, "down", f"{_name(server.flow)}: {why}", now)
 
     def get_timer(self) -> float | None:
         times = [t for server in self._servers for t in (server.due, server.until)]
@@ -150,35 +151,35 @@ class TrunkWatch:
     def handle_timer(self, now: float) -> None:
         for server in self._servers:
             if server.until is not None and now >= server.until:
-                silent = f"{_name(server.flow)} has not answered for {ANSWER_S:g} s"
-                self._note(server, "down", silent, now)
+                silent = f"{_name(server.flow)} has not responded for {RESPONSE_TIMEOUT_S:g} s"
+                self._set_reach(server, "down", silent, now)
             if server.due is not None and now >= server.due:
-                self._ask(server, now)
+                self._probe(server, now)
 
-    def _note(self, server: _Server, reach: Reach, detail: str, now: float) -> None:
+    def _set_reach(self, server: _Server, reach: Reach, detail: str, now: float) -> None:
         server.reach, server.detail = reach, detail
-        pause = float(self._trunk.watch_s)
+        pause = float(self._trunk.options_interval_s)
         if reach == "down":
-            pause = min(pause, DOWN_S)
+            pause = min(pause, DOWN_INTERVAL_S)
         server.until = None
         server.due = now + pause * self._uniform(1 - SPREAD, 1)
 
-    def _ask(self, server: _Server, now: float) -> None:
-        server.asked += 1
-        server.due, server.until = None, now + ANSWER_S
+    def _probe(self, server: _Server, now: float) -> None:
+        server.probes_sent += 1
+        server.due, server.until = None, now + RESPONSE_TIMEOUT_S
         ours, theirs = self._trunk.address_of_record, self._trunk.registrar
         headers = Headers(
             [
                 ("From", str(NameAddr(ours, parameters=(("tag", server.tag),)))),
                 ("To", str(NameAddr(theirs))),
                 ("Call-ID", server.call_id),
-                ("CSeq", str(CSeq(server.asked, "OPTIONS"))),
+                ("CSeq", str(CSeq(server.probes_sent, "OPTIONS"))),
                 ("Max-Forwards", "70"),
                 ("Accept", "application/sdp"),
                 ("User-Agent", self._user_agent),
             ]
         )
-        self._questions.append((Request("OPTIONS", theirs, headers), server.flow))
+        self._probes.append((Request("OPTIONS", theirs, headers), server.flow))
 
 
 def _name(flow: Flow) -> str:

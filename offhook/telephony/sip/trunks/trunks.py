@@ -1,7 +1,7 @@
-"""Trunks, routes and the settings of the SIP edge, which of them a call belongs to, and who calls.
+"""Trunks, routes and SIP settings; which trunk a call belongs to, and who is calling.
 
-A trunk is a far end we know: a provider we register with, a PBX that calls us from its address, a
-phone or a browser that proves itself by digest. A route says which agent takes which call.
+A trunk is a known far end: a provider we register with, a PBX that calls from its address, a phone
+or browser that authenticates by digest. A route says which agent handles which calls.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,13 +19,13 @@ from offhook.telephony.sip.messages.message import Request
 from offhook.telephony.sip.messages.uri import Uri
 
 CODECS = ("opus", "g722", "pcmu", "pcma")
-"""Names of the codecs a trunk may carry."""
-OPTIONS_S = 60
-"""Between two questions whether a trunk's server is there."""
+"""Codecs a trunk may use."""
+OPTIONS_INTERVAL_S = 60
+"""Default interval of OPTIONS to a trunk's server."""
 MAX_IDENTITIES = 2
-"""Values of a P-Asserted-Identity (RFC 3325 §9.1)."""
+"""Values in a P-Asserted-Identity (RFC 3325 §9.1)."""
 MIN_SESSION_S = 90
-"""s, the shortest session interval there is (RFC 4028 §5)."""
+"""Seconds, the shortest session interval allowed (RFC 4028 §5)."""
 
 _NO_ADDRESSES: Mapping[str, Collection[str]] = {}
 _PORTS = range(65536)
@@ -44,13 +44,13 @@ class Trunk:
     addresses: tuple[str, ...] = ()
     """IP addresses and networks (CIDR) whose calls need no password."""
     username: str = ""
-    """User of our account there, or of a phone that calls us."""
+    """Username of our account there, or of a phone that calls us."""
     password: str = field(default="", repr=False)
     """Password for digest authentication."""
     realm: str = ""
-    """The realm we give the password to; "" for whichever asks."""
+    """The only realm that gets the password; "" for any."""
     server: str = ""
-    """Host, host:port or sip: URI of what we send to; "" for a trunk that only calls us."""
+    """Host, host:port or sip: URI of the server; "" for a trunk that only calls us."""
     domain: str = ""
     """Host of From and To; "" for the server's host."""
     transport: Literal["UDP", "TCP", "TLS"] = "UDP"
@@ -58,38 +58,38 @@ class Trunk:
     register: bool = False
     """Whether we register with the server."""
     expires_seconds: int = 300
-    """s, the registration's life that we ask for."""
+    """Registration expiry to request, in seconds."""
     caller_id: str = ""
-    """Number or user shown to those we call; "" for the username."""
+    """Number or user presented to those we call; "" for the username."""
     caller_id_header: Literal["pai", "ppi", "diversion", "from"] | None = None
-    """Where that stands, or the number of somebody whose call we pass on. None: in From for a trunk
-    without a username, else as with "pai"; see `presented`."""
+    """Header that presents it, or the original caller of a forwarded call. By default From for a
+    trunk without a username, else P-Asserted-Identity; see `caller_identity`."""
     trust_identity: bool = False
-    """Its P-Asserted-Identity is the caller (RFC 3325 §5): for a provider or a PBX that asks who
-    calls before it says so."""
+    """Take the caller from P-Asserted-Identity (RFC 3325 §5): for a provider or PBX that verifies
+    its callers."""
     codecs: tuple[str, ...] = CODECS
-    """In order of preference."""
+    """Codecs in order of preference."""
     srtp: Literal["off", "optional", "required"] = "optional"
     """Whether media is encrypted: never, if the far end can, or always."""
     tls_verify: bool = True
-    """Whether the server's certificate has to be valid."""
+    """Whether the server's certificate must be valid."""
     headers: tuple[str, ...] = ()
-    """Names of the INVITE's headers that are handed to the agent."""
+    """Headers of the INVITE that are passed on to the agent."""
     session_seconds: int = 1800
-    """s, the session interval we ask for (RFC 4028); 0 for none."""
+    """Session interval to request, in seconds (RFC 4028); 0 for none."""
     follow: bool = False
-    """A far end may send our side of a call on to another number of this trunk (REFER): for a PBX
-    whose people transfer calls. Who is at the other end of a provider's trunk would call at our
-    cost."""
+    """Whether the far end may transfer our side of a call to another number of this trunk (REFER):
+    for a PBX whose users transfer calls. At a provider, strangers could place calls at our
+    expense."""
     transfer: Literal["blind", "attended", "bridge"] = "blind"
-    """How calls are given to somebody else, see transfer_io.py."""
+    """How calls are transferred, see transfer_io.py."""
     reliable: bool = True
-    """Provisional responses are acknowledged (RFC 3262) where the far end supports it."""
+    """Use reliable provisional responses (RFC 3262) if the far end supports them."""
     options_seconds: int | None = None
-    """s between two questions (OPTIONS) whether the server is there; 0 asks nothing. None asks
-    every OPTIONS_S those that we do not register with."""
+    """Seconds between OPTIONS to the server; 0 sends none. By default every 60 s to servers we do
+    not register with."""
     max_calls: int = 0
-    """Lines of this trunk, both ways; 0 for no limit but that of all calls."""
+    """Limit of this trunk's calls, inbound and outbound; 0 for only the global limit."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -113,33 +113,30 @@ class Trunk:
     def _check_values(self) -> None:
         for name in ("name", "username", "password", "realm", "server", "domain", "caller_id"):
             if not getattr(self, name).isprintable():
-                raise self._wrong(f"{name} has characters that cannot be printed")
+                raise self._wrong(f"{name} contains unprintable characters")
         if self.transport not in ("UDP", "TCP", "TLS"):
-            raise self._wrong(f"transport is UDP, TCP or TLS, not {self.transport!r}")
+            raise self._wrong(f"transport must be UDP, TCP or TLS, not {self.transport!r}")
         if self.transfer not in ("blind", "attended", "bridge"):
-            raise self._wrong(f"transfer is blind, attended or bridge, not {self.transfer!r}")
+            raise self._wrong(f"transfer must be blind, attended or bridge, not {self.transfer!r}")
         if self.caller_id_header not in (None, "pai", "ppi", "diversion", "from"):
-            wrong = (
-                f"caller_id_header is pai, ppi, diversion or from, not {self.caller_id_header!r}"
-            )
-            raise self._wrong(wrong)
+            raise self._wrong("caller_id_header must be pai, ppi, diversion or from")
         if self.srtp not in ("off", "optional", "required"):
-            raise self._wrong(f"srtp is off, optional or required, not {self.srtp!r}")
+            raise self._wrong(f"srtp must be off, optional or required, not {self.srtp!r}")
         if not self.codecs:
-            raise self._wrong("codecs names no codec")
+            raise self._wrong("codecs is empty")
         for codec in self.codecs:
             if codec not in CODECS:
-                raise self._wrong(f"no codec is called {codec!r}; there are {', '.join(CODECS)}")
+                raise self._wrong(f"unknown codec {codec!r}: use {', '.join(CODECS)}")
         for header in self.headers:
             if not is_token(header):
-                raise self._wrong(f"{header!r} is not the name of a header")
+                raise self._wrong(f"{header!r} is not a valid header name")
 
     def _wrong(self, what: str) -> SipError:
         return SipError(f"trunk {self.name!r}: {what}")
 
     @cached_property
     def networks(self) -> tuple[IpNetwork, ...]:
-        """The addresses, read."""
+        """The parsed addresses."""
         try:
             return tuple(ip_network(address, strict=False) for address in self.addresses)
         except ValueError as error:
@@ -147,12 +144,12 @@ class Trunk:
 
     @cached_property
     def server_uri(self) -> Uri:
-        """What we send to. SipError when there is no server, or it is not a host."""
+        """URI of the server. Raises SipError if there is none, or it is not a host."""
         text = self.server
         if not text:
-            raise self._wrong("there is no server to send to")
+            raise self._wrong("the trunk has no server")
         if not text.lower().startswith(("sip:", "sips:")):
-            # a bare IPv6 address is given without the brackets that a URI wants
+            # add the brackets a URI needs to a bare IPv6 address
             text = f"sip:[{text}]" if text.count(":") > 1 and "[" not in text else f"sip:{text}"
         try:
             uri = Uri.parse(text)
@@ -168,13 +165,13 @@ class Trunk:
         return self.domain or (self.server_uri.host if self.server else "")
 
     @property
-    def watch_s(self) -> int:
-        """s between two questions whether its server is there; 0 when none are asked."""
+    def options_interval_s(self) -> int:
+        """Seconds between OPTIONS to its server; 0 if none are sent."""
         if not self.server:
             return 0
         if self.options_seconds is not None:
             return self.options_seconds
-        return 0 if self.register else OPTIONS_S
+        return 0 if self.register else OPTIONS_INTERVAL_S
 
     @property
     def registrar(self) -> Uri:
@@ -185,25 +182,27 @@ class Trunk:
 
     @property
     def address_of_record(self) -> Uri:
-        """Who we are at this trunk (RFC 3261 §10.2)."""
+        """Our address of record at this trunk (RFC 3261 §10.2)."""
         return Uri("sip", user=self.username or None, host=self.host)
 
 
-def presented(trunk: Trunk, number: str, name: str, host: str) -> tuple[NameAddr, HeaderLines]:
-    """From of a call that we place at the trunk, and the header fields that show who calls when
-    that is not the account itself. `host` stands for ours where the trunk has no domain.
+def caller_identity(
+    trunk: Trunk, number: str, name: str, host: str
+) -> tuple[NameAddr, HeaderLines]:
+    """Return the From of an outbound call on the trunk, and the headers that present the caller if
+    that is not the account itself. `host` is used if the trunk has no domain.
 
-    | caller_id_header | From        | besides                                                  |
+    | caller_id_header | From        | header                                                   |
     |------------------|-------------|----------------------------------------------------------|
     | "pai"            | the account | P-Asserted-Identity: the number (RFC 3325 §9.1)          |
     | "ppi"            | the account | P-Preferred-Identity: the number (RFC 3325 §9.2)         |
-    | "diversion"      | the account | Diversion: the number, whose call is passed on           |
+    | "diversion"      | the account | Diversion: the number, for forwarded calls               |
     |                  |             | (RFC 5806 §4)                                            |
     | "from"           | the number  |                                                          |
 
-    Registrars know an account by the user in From, and ask for another's password when a stranger's
-    number stands there: so with a username the first is what is done. Nobody is asserted to be
-    anonymous: then the account calls.
+    Registrars identify an account by the user in From, and would challenge an unknown number: so
+    "pai" is the default with a username. An anonymous caller is never asserted: the account calls
+    then.
     """
     host = trunk.host or host
     account = Uri("sip", user=trunk.username or number or None, host=host)
@@ -223,8 +222,8 @@ def presented(trunk: Trunk, number: str, name: str, host: str) -> tuple[NameAddr
 
 
 def caller_of(request: Request, trunk: Trunk | None) -> NameAddr:
-    """Who calls: what the trunk asserts, where it is trusted to (RFC 3325 §5), else who the caller
-    says it is. Of a SIP and a telephone identity (§9.1) the first counts."""
+    """Return the caller: what the trunk asserts, if it is trusted (RFC 3325 §5), else the From. Of
+    a SIP and a telephone identity (§9.1) the first counts."""
     if trunk is not None and trunk.trust_identity:
         for value in request.headers.all("P-Asserted-Identity", MAX_IDENTITIES):
             with suppress(SipError):
@@ -234,34 +233,35 @@ def caller_of(request: Request, trunk: Trunk | None) -> NameAddr:
 
 @dataclass(frozen=True)
 class Route:
-    """Calls that fit every pattern given go to `agent`. Patterns are globs, case does not count."""
+    """Routes calls that match every given pattern to `agent`. Patterns are case-insensitive
+    globs."""
 
     agent: str = ""
-    """"" for the default agent."""
+    """Agent name; "" for the default."""
     called: str = ""
-    """"" for any."""
+    """Number called; "" for any."""
     caller: str = ""
     trunk: str = ""
     """The trunk's name; "" for any."""
     header: str = ""
-    """"X-Name: pattern" over a header of the INVITE that the trunk hands on."""
+    """"X-Name: pattern" for a header of the INVITE that the trunk passes on."""
 
     def __post_init__(self) -> None:
         if self.header and not is_token(self.header.partition(":")[0].strip()):
-            raise SipError(f'a route\'s header is "Name: pattern", not {self.header!r}')
+            raise SipError(f'a route\'s header must be "Name: pattern", not {self.header!r}')
         if self.header and ":" not in self.header:
             raise SipError(f"a route's header needs a pattern after {self.header!r} and a colon")
 
 
 @dataclass(frozen=True)
 class SipSettings:
-    """What the SIP edge does. SipError when the values do not fit together."""
+    """Settings of the SIP endpoint. Raises SipError if they are inconsistent."""
 
     host: str = "127.0.0.1"
-    """An address of this machine; "0.0.0.0" for all of IPv4, "::" for all of IPv6 and IPv4."""
+    """Address to listen on; "0.0.0.0" for all of IPv4, "::" for all of IPv6 and IPv4."""
     udp: int | None = 5060
-    """Port of SIP over UDP. Of every transport: None (`false` in the configuration) for none, 0 for
-    any free port."""
+    """Port of SIP over UDP. For every transport: None (`false` in the configuration) for none, 0
+    for any free port."""
     tcp: int | None = 5060
     """Port of SIP over TCP."""
     tls: int | None = None
@@ -275,34 +275,34 @@ class SipSettings:
     key: Path | None = None
     """The certificate's private key (PEM)."""
     authorities: Path | None = None
-    """Certificates (PEM) of those who sign for our trunks' servers, besides the system's."""
+    """CA certificates (PEM) trusted for our trunks' servers, besides the system's."""
     public_address: str = ""
-    """Address in SDP and Contact when it is not `host`'s: behind NAT."""
+    """Public address for SDP and Contact behind NAT."""
     rtp_ports: tuple[int, int] = (16384, 32767)
     """First and last UDP port of media."""
     trunks: tuple[Trunk, ...] = ()
     routes: tuple[Route, ...] = ()
-    """The first that fits a call wins; none: the default agent."""
+    """The first match wins; without routes, the default agent."""
     unknown: Literal["drop", "refuse"] = "drop"
-    """What happens to INVITEs of nobody we know: no answer at all, or 403."""
+    """Response to INVITEs from unknown sources: none, or 403."""
     browsers: bool = False
-    """INVITEs over WS and WSS are challenged like those of phones, not treated as unknown."""
+    """Challenge INVITEs over WS and WSS like those of phones, not treat them as unknown."""
     allow_anonymous: bool = False
-    """Everybody may call, without a password: a lab."""
+    """Accept calls from anybody, without a password: for a lab."""
     requests_per_second: float = 20.0
-    """Requests of one source address."""
+    """Limit of requests per second from one source address."""
     invites_per_second: float = 5.0
-    """INVITEs of one source address."""
+    """Limit of INVITEs per second from one source address."""
     trace_messages: int = 2000
     """Messages kept in memory for `offhook sip-trace`."""
     media_timeout_seconds: float = 30.0
-    """s without a packet after which a call in which sound was heard ends."""
+    """Seconds without a packet after which a call ends."""
     initial_media_timeout_seconds: float = 60.0
-    """s without a packet after the answer."""
+    """Seconds without a packet after the answer until a call ends."""
     ring_seconds: float = 60.0
-    """How long an outgoing call rings before it is given up, in seconds."""
+    """How long an outbound call rings before it is cancelled, in seconds."""
     max_calls: int = 200
-    """Calls of phones at a time; beyond it callers get 503 with Retry-After."""
+    """Limit of simultaneous SIP calls; beyond it callers get 503 with Retry-After."""
     user_agent: str = "offhook"
 
     """Value of the User-Agent and Server headers."""
@@ -311,7 +311,7 @@ class SipSettings:
         self._check_ports()
         self._check_names()
         if self.unknown not in ("drop", "refuse"):
-            raise SipError(f"unknown is drop or refuse, not {self.unknown!r}")
+            raise SipError(f"unknown must be drop or refuse, not {self.unknown!r}")
         if (self.tls is not None or self.wss is not None) and not (self.certificate and self.key):
             raise SipError("tls and wss need a certificate and its key")
         for name in ("requests_per_second", "invites_per_second", "media_timeout_seconds"):
@@ -323,29 +323,29 @@ class SipSettings:
         if self.trace_messages < 0:
             raise SipError("trace_messages must not be negative")
         if not self.user_agent.isprintable():
-            raise SipError("user_agent has characters that cannot be printed")
+            raise SipError("user_agent contains unprintable characters")
 
     def _check_ports(self) -> None:
         for name in ("udp", "tcp", "tls", "ws", "wss"):
             port = getattr(self, name)
             if port is not None and port not in _PORTS:
-                raise SipError(f"{name} is a port, not {port}")
+                raise SipError(f"{name} must be a port, not {port}")
         low, high = self.rtp_ports
         if not 1 <= low < high < 65536:
-            raise SipError(f"rtp_ports is a first and a last port, not {low} and {high}")
+            raise SipError(f"rtp_ports must be a first and a last port, not {low} and {high}")
 
     def _check_names(self) -> None:
         names = [trunk.name for trunk in self.trunks]
         for name in names:
             if names.count(name) > 1:
-                raise SipError(f"two trunks are called {name!r}")
+                raise SipError(f"two trunks are named {name!r}")
         for route in self.routes:
             if route.trunk and route.trunk not in names:
-                raise SipError(f"a route names the trunk {route.trunk!r}, which is not there")
+                raise SipError(f"a route names an unknown trunk {route.trunk!r}")
 
 
 class RoutedCall(Protocol):
-    """What a route looks at."""
+    """The properties of a call that routes match."""
 
     @property
     def called(self) -> str: ...
@@ -358,7 +358,7 @@ class RoutedCall(Protocol):
 
 
 def read_address(text: str) -> IpAddress | None:
-    """A numeric address, without its zone, IPv4 as such also when it comes mapped into IPv6."""
+    """Return a numeric address without its zone, IPv4-mapped ones as IPv4; None if it is none."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:
@@ -374,12 +374,12 @@ def identify(
     request: Request,
     resolved: Mapping[str, Collection[str]] = _NO_ADDRESSES,
 ) -> Trunk | None:
-    """The trunk that calls from `source_ip`, by its addresses alone: no password is looked at.
+    """Return the trunk that calls from `source_ip`, by address alone, without a password.
 
-    A trunk's server is one of its addresses: as it is when it is numeric, else as in `resolved`
-    (trunk name → addresses). Of several trunks behind one address (accounts at one provider) it is
-    the one whose user is called, then the one whose domain stands in the request, then the one
-    with the narrowest network, then the first.
+    A trunk's server is one of its addresses: as given if numeric, else from `resolved` (trunk name
+    → addresses). Of several trunks at one address (accounts at one provider) the order is: the one
+    whose user is called, the one whose domain is in the request, the one with the narrowest
+    network, the first.
     """
     source = read_address(source_ip)
     if source is None:
@@ -406,13 +406,13 @@ def is_known(
     source_ip: str,
     resolved: Mapping[str, Collection[str]] = _NO_ADDRESSES,
 ) -> bool:
-    """Whether the address is any trunk's."""
+    """Return whether the address belongs to any trunk."""
     source = read_address(source_ip)
     return source is not None and any(_widths(trunk, source, resolved) for trunk in trunks)
 
 
 def _widths(trunk: Trunk, source: IpAddress, resolved: Mapping[str, Collection[str]]) -> list[int]:
-    """Lengths of the trunk's prefixes that the address is in."""
+    """Lengths of the trunk's prefixes that contain the address."""
     widths = [n.prefixlen for n in trunk.networks if source in n]
     if str(source) in resolved.get(trunk.name, ()) or _is_server(trunk, source):
         widths.append(source.max_prefixlen)
@@ -420,34 +420,34 @@ def _widths(trunk: Trunk, source: IpAddress, resolved: Mapping[str, Collection[s
 
 
 def by_username(trunks: Sequence[Trunk], username: str) -> Trunk | None:
-    """The trunk whose digest credentials are `username`'s; those that call us go before those
-    that we register with. None when no trunk with a password has that name."""
+    """Return the trunk with a password and this username; trunks that call us take precedence over
+    those we register with. None if there is none."""
     found = [t for t in trunks if t.password and t.username == username]
     return min(found, key=lambda t: t.register, default=None)
 
 
 def route(routes: Sequence[Route], call: RoutedCall) -> Route | None:
-    """The first route that fits the call."""
+    """Return the first route that matches the call."""
     for candidate in routes:
         if (
-            _fits(candidate.called, call.called)
-            and _fits(candidate.caller, call.caller)
+            _matches(candidate.called, call.called)
+            and _matches(candidate.caller, call.caller)
             and candidate.trunk in ("", call.trunk)
-            and _header_fits(candidate.header, call.headers)
+            and _header_matches(candidate.header, call.headers)
         ):
             return candidate
     return None
 
 
-def _fits(pattern: str, text: str) -> bool:
+def _matches(pattern: str, text: str) -> bool:
     return not pattern or fnmatchcase(text.lower(), pattern.lower())
 
 
-def _header_fits(rule: str, headers: Mapping[str, str]) -> bool:
+def _header_matches(rule: str, headers: Mapping[str, str]) -> bool:
     name, _, pattern = rule.partition(":")
     wanted = name.strip().lower()
     return not wanted or any(
-        _fits(pattern.strip(), value) for key, value in headers.items() if key.lower() == wanted
+        _matches(pattern.strip(), value) for key, value in headers.items() if key.lower() == wanted
     )
 
 

@@ -1,7 +1,7 @@
-"""What is done for the trunks between calls: registrations are kept up, the way in through a NAT
-is kept open, and servers that we do not register with are asked whether they are there.
+"""Maintenance of trunks between calls: registrations, NAT keep-alives, and probes of servers we do
+not register with.
 
-Sans-io, a part of the user agent: it hands on what comes of these requests, by `answered` and
+Sans-io, a part of the user agent, which passes on the results of these requests by `answered` and
 `failed`.
 """
 
@@ -25,8 +25,8 @@ _REACH: dict[RegistrationState, Reach] = {
     RegistrationState.WAITING: "down",
     RegistrationState.REFUSED: "down",
 }
-"""What a registration says of its trunk. In all other states it is "down" when something has gone
-wrong before, else "unknown"."""
+"""What a registration says about its trunk. In all other states it is "down" if something has
+failed before, else "unknown"."""
 
 
 OVER = (RegistrationState.UNREGISTERED, RegistrationState.REFUSED)
@@ -39,13 +39,13 @@ class RegistrationChanged:
 
 @dataclass(frozen=True)
 class TrunkChanged:
-    """A trunk that is watched has come up or gone down."""
+    """A monitored trunk has come up or gone down."""
 
     state: TrunkState
 
 
 class Upkeep:
-    """Of all trunks."""
+    """Maintains all trunks."""
 
     def __init__(
         self,
@@ -53,47 +53,47 @@ class Upkeep:
         send: Callable[[Request, Flow, float], object],
         address_of: Callable[[Flow], tuple[str, int]],
     ) -> None:
-        """`send` begins a transaction. `address_of`: our host and port towards the far end of a
-        flow."""
+        """`send` starts a transaction. `address_of` returns our host and port as a flow's far end
+        reaches them."""
         self._settings = settings
         self._send = send
         self._address_of = address_of
         self._targets: dict[str, Sequence[Flow]] = {}
-        """Of trunks, in the order of trying."""
+        """Flows of each trunk, in the order to try."""
         self._registrations: dict[str, Registration] = {}
         """By Call-ID."""
-        self._leaving: set[str] = set()
-        """Of the registrations those of trunks that are no longer in the settings."""
-        self._told: dict[str, RegistrationStatus] = {}
+        self._removed: set[str] = set()
+        """Call-IDs of registrations whose trunks were removed from the settings."""
+        self._reported: dict[str, RegistrationStatus] = {}
         self._watches = {
             trunk.name: TrunkWatch(trunk, settings.user_agent)
             for trunk in settings.trunks
-            if trunk.watch_s
+            if trunk.options_interval_s
         }
-        self._told_of: dict[str, TrunkState] = {}
+        self._reported_states: dict[str, TrunkState] = {}
         self._keep_alives = KeepAlives()
         self._events: deque[RegistrationChanged | TrunkChanged] = deque()
 
     # --- for the owner ---
 
     def use(self, settings: SipSettings, now: float) -> None:
-        """Other trunks. Those that have changed are as new ones, to be registered again."""
+        """Apply other trunks. Changed ones are treated as new and registered again."""
         known = {trunk.name: trunk for trunk in self._settings.trunks}
         new = {trunk.name: trunk for trunk in settings.trunks}
         self._settings = settings
         for name in {n for n, trunk in known.items() if new.get(n) != trunk}:
             self._watches.pop(name, None)
             for call_id, registration in self._registrations.items():
-                if registration.trunk.name == name and call_id not in self._leaving:
-                    self._leaving.add(call_id)
+                if registration.trunk.name == name and call_id not in self._removed:
+                    self._removed.add(call_id)
                     registration.unregister(now)
         for name, trunk in new.items():
-            if trunk.watch_s and known.get(name) != trunk:
+            if trunk.options_interval_s and known.get(name) != trunk:
                 self._watches[name] = TrunkWatch(trunk, settings.user_agent)
 
     def use_targets(self, trunk: str, flows: Sequence[Flow], now: float) -> None:
-        """Where a trunk's server is, in the order of trying. Where DNS gives the same servers in
-        another order, as it may each time, the registration stays with its own."""
+        """Set the flows to a trunk's servers, in the order to try. If DNS returns the same servers
+        in another order, as it may each time, the registration stays with its server."""
         before = self._targets.get(trunk, ())
         flows = before if set(flows) == set(before) else flows
         self._targets[trunk] = flows
@@ -102,43 +102,43 @@ class Upkeep:
                 registration.targets = len(flows)
         if (watch := self._watches.get(trunk)) is not None:
             watch.use(flows, now)
-        self._choose_ways(now)
+        self._update_keep_alives(now)
 
     def register(self, registration: Registration, now: float) -> None:
-        """Begin it and keep it up; `use_targets` has been called."""
+        """Start a registration and maintain it; `use_targets` must have been called."""
         registration.targets = len(self._targets[registration.trunk.name])
         self._registrations[registration.call_id] = registration
         registration.start(now)
 
     def unregister(self, now: float) -> None:
-        """Take all registrations back, and ask nothing more."""
+        """Remove all registrations and stop probing."""
         self._watches.clear()
         for registration in self._registrations.values():
             registration.unregister(now)
 
     @property
     def registrations(self) -> list[RegistrationStatus]:
-        return [r.status for c, r in self._registrations.items() if c not in self._leaving]
+        return [r.status for c, r in self._registrations.items() if c not in self._removed]
 
     @property
     def busy(self) -> bool:
-        """A registration is not taken back yet."""
+        """Whether a registration is still being removed."""
         return any(r.status.state not in OVER for r in self._registrations.values())
 
     def next_event(self) -> RegistrationChanged | TrunkChanged | None:
         return self._events.popleft() if self._events else None
 
     def keep_alives_to_send(self, now: float) -> list[Flow]:
-        """To whom `KEEP_ALIVE` is to be sent now."""
-        return self._keep_alives.take_due(now)
+        """Return the flows to send `KEEP_ALIVE` to now."""
+        return self._keep_alives.pop_due(now)
 
-    # --- what is known of a trunk ---
+    # --- trunk state ---
 
     def state(self, trunk: Trunk) -> TrunkState:
-        """As its registration says, and the answers of its servers where they are asked."""
+        """Return a trunk's state from its registration and the probes of its servers."""
         watch = self._watches.get(trunk.name)
         watched = watch.state if watch is not None else TrunkState(trunk.name, "unknown")
-        registration = self._of(trunk)
+        registration = self._registration_of(trunk)
         if registration is None or watched.state == "down":
             return watched
         status = registration.status
@@ -146,9 +146,9 @@ class Upkeep:
         return TrunkState(trunk.name, reach, status.detail)
 
     def sorted(self, trunk: Trunk, flows: Sequence[Flow]) -> list[Flow]:
-        """The ways to a trunk in the order of trying: first to the server that has our
-        registration, and none to a server that is down when another is not."""
-        watch, registration = self._watches.get(trunk.name), self._of(trunk)
+        """Return the flows to a trunk in the order to try: first the server that has our
+        registration, and none that is down unless all are."""
+        watch, registration = self._watches.get(trunk.name), self._registration_of(trunk)
         left = list(flows)
         if watch is not None:
             left = [flow for flow in flows if not watch.is_down(flow)] or left
@@ -157,44 +157,44 @@ class Upkeep:
             left.sort(key=lambda flow: flow.remote != home.remote)
         return left
 
-    def doubt(self, trunk: Trunk, flow: Flow, now: float) -> None:
-        """A call has not got through to this server of the trunk."""
+    def probe_now(self, trunk: Trunk, flow: Flow, now: float) -> None:
+        """A call to this server of the trunk failed."""
         if (watch := self._watches.get(trunk.name)) is not None:
-            watch.doubt(flow, now)
+            watch.probe_now(flow, now)
 
     def is_target(self, flow: Flow) -> bool:
-        """Whether a trunk's server is at the flow's far end."""
+        """Return whether a trunk's server is at the flow's far end."""
         return any(f.remote == flow.remote for flows in self._targets.values() for f in flows)
 
-    def seen_at(self, trunk: Trunk | None, host: str) -> tuple[str, int] | None:
-        """Where the registrar sees us, when that is not `host`, which is ours, because a NAT is
-        between (RFC 3581). None where there is no NAT, or nobody who could say."""
-        registration = self._of(trunk) if trunk is not None else None
+    def public_address_of(self, trunk: Trunk | None, host: str) -> tuple[str, int] | None:
+        """Return the address at which the registrar sees us, if it differs from `host`, ours,
+        because of a NAT (RFC 3581). None without a NAT, or if unknown."""
+        registration = self._registration_of(trunk) if trunk is not None else None
         seen = registration.public_address if registration is not None else None
         if seen is None or seen[0] == host or self._settings.public_address:
             return None
         return None if ip_address(host).is_global else seen
 
-    # --- what comes ---
+    # --- results ---
 
     def answered(self, response: Response, now: float) -> bool:
-        """Whether the response is to something asked here."""
+        """Handle a response. Returns whether it was to a request sent here."""
         call_id = response.call_id
         if (registration := self._registrations.get(call_id)) is not None:
             registration.receive(response, now)
-            self._move(registration, now)
+            self._update_contact(registration, now)
             return True
-        for watch in self._asking(call_id):
+        for watch in self._watches_asking(call_id):
             watch.receive(response, now)
             return True
         return False
 
     def failed(self, request: Request, reason: str, why: str, now: float) -> None:
-        """There is no answer to a request: `reason` "timeout" or "transport", `why` in words, as
-        far as they are known."""
+        """Handle a request without a response: `reason` is "timeout" or "transport", `why` the
+        details if known."""
         if (registration := self._registrations.get(request.call_id)) is not None:
             registration.failed(why or reason, now)
-        for watch in self._asking(request.call_id):
+        for watch in self._watches_asking(request.call_id):
             watch.failed(request, why, now)
 
     def get_timer(self) -> float | None:
@@ -211,55 +211,56 @@ class Upkeep:
         for watch in self._watches.values():
             watch.handle_timer(now)
 
-    def tend(self, now: float) -> None:
-        """Send what is to be sent, and note what has changed."""
+    def update(self, now: float) -> None:
+        """Send pending requests and report changes."""
         for call_id, registration in tuple(self._registrations.items()):
             while (asked := registration.request_to_send()) is not None:
                 self._send(asked[0], self._target(registration), now)
             status = registration.status
-            if call_id in self._leaving:
+            if call_id in self._removed:
                 if status.state in OVER:
                     del self._registrations[call_id]
-                    self._leaving.discard(call_id)
+                    self._removed.discard(call_id)
                 continue
-            if self._told.get(status.trunk) != status:
-                self._told[status.trunk] = status
+            if self._reported.get(status.trunk) != status:
+                self._reported[status.trunk] = status
                 self._events.append(RegistrationChanged(status))
-                self._choose_ways(now)
+                self._update_keep_alives(now)
         for watch in self._watches.values():
-            for request, flow in watch.questions_to_send():
+            for request, flow in watch.probes_to_send():
                 self._send(request, flow, now)
             state = watch.state
-            if state.state != "unknown" and self._told_of.get(state.trunk) != state:
-                self._told_of[state.trunk] = state
+            if state.state != "unknown" and self._reported_states.get(state.trunk) != state:
+                self._reported_states[state.trunk] = state
                 self._events.append(TrunkChanged(state))
 
-    # --- inside ---
+    # --- internals ---
 
-    def _of(self, trunk: Trunk) -> Registration | None:
+    def _registration_of(self, trunk: Trunk) -> Registration | None:
         of = self._registrations.items()
-        found = (r for c, r in of if r.trunk.name == trunk.name and c not in self._leaving)
+        found = (r for c, r in of if r.trunk.name == trunk.name and c not in self._removed)
         return next(found, None)
 
-    def _asking(self, call_id: str) -> Iterator[TrunkWatch]:
-        return (watch for watch in self._watches.values() if watch.asked(call_id))
+    def _watches_asking(self, call_id: str) -> Iterator[TrunkWatch]:
+        return (watch for watch in self._watches.values() if watch.owns(call_id))
 
     def _target(self, registration: Registration) -> Flow:
         targets = self._targets[registration.trunk.name]
         return targets[min(registration.target, len(targets) - 1)]
 
-    def _move(self, registration: Registration, now: float) -> None:
-        """The registrar says where our packets come from: that is how it reaches us through a NAT,
-        unless the settings know better. Of a connection that is true of this one alone, so there
-        it only counts when a NAT is between."""
+    def _update_contact(self, registration: Registration, now: float) -> None:
+        """Use the address at which the registrar sees us, which is how it reaches us through a NAT,
+        unless one is configured. For a connection it holds for that connection only, so it counts
+        only if there is a NAT."""
         seen, contact = registration.public_address, registration.contact
         flow = self._target(registration)
         if flow.reliable:
-            seen = self.seen_at(registration.trunk, self._address_of(flow)[0])
+            seen = self.public_address_of(registration.trunk, self._address_of(flow)[0])
         if seen is not None and not self._settings.public_address:
             registration.move(replace(contact, host=seen[0], port=seen[1]), now)
 
-    def _choose_ways(self, now: float) -> None:
-        """Over UDP nothing else is sent for minutes to the server that has our binding."""
+    def _update_keep_alives(self, now: float) -> None:
+        """Keep the NAT binding to the server with our registration open: over UDP nothing else is
+        sent for minutes."""
         homes = (self._target(r) for r in self._registrations.values() if r.bound)
         self._keep_alives.use((flow for flow in homes if flow.transport == "UDP"), now)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from loguru import logger
 
-from offhook.media.codecs.downmix import ToMono
+from offhook.media.codecs.downmix import MonoConverter
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import EngineError, Final, RecognizerStream, Word
 from offhook.pipeline.speech.streams.audio_chunks import SEARCH_S, split
@@ -261,7 +261,7 @@ class Converter:
 
     def __init__(self, rate: int | None) -> None:
         self._wanted = rate
-        self._mono: ToMono | None = None
+        self._mono: MonoConverter | None = None
         self._of: tuple[str, str, int] | None = None
         self.rate = rate or 0
         """Hz of the blocks that were converted last."""
@@ -278,7 +278,7 @@ class Converter:
             blocks = self.end()
             if not MIN_RATE <= frame.sample_rate <= MAX_RATE:
                 raise ValueError(f"{frame.sample_rate} Hz, not {MIN_RATE} to {MAX_RATE}")
-            self._mono, self._of = ToMono(frame, self._wanted), of
+            self._mono, self._of = MonoConverter(frame, self._wanted), of
             self.rate = self._wanted or frame.sample_rate
         assert self._mono is not None
         frame.pts = None

@@ -6,7 +6,12 @@ from urllib.parse import urlencode
 
 import pytest
 
-from offhook.telephony.carriers.auth.signatures import WINDOW_S, Refused, Seen, verify
+from offhook.telephony.carriers.auth.signatures import (
+    WINDOW_S,
+    Nonces,
+    Rejected,
+    verify,
+)
 from offhook.telephony.carriers.settings import SIGNING
 from tests.telephony.carriers.auth.signing import (
     HOST,
@@ -187,31 +192,31 @@ CASES = {
 def test_whose_request_is_taken(case, provider):
     attempt = case(provider)
     if provider in CASES[case]:
-        verify(attempt.settings, attempt.request(), NOW, Seen())
+        verify(attempt.settings, attempt.request(), NOW, Nonces())
         return
-    with pytest.raises(Refused) as caught:
-        verify(attempt.settings, attempt.request(), NOW, Seen())
+    with pytest.raises(Rejected) as caught:
+        verify(attempt.settings, attempt.request(), NOW, Nonces())
     for secret in (TOKEN, SECRETS.get(provider, TOKEN), "the API key", *attempt.headers.values()):
         assert secret not in str(caught.value)
 
 
 @pytest.mark.parametrize("provider", SIGNING)
 def test_a_request_is_taken_once(provider):
-    attempt, seen = right(provider), Seen()
+    attempt, seen = right(provider), Nonces()
     verify(attempt.settings, attempt.request(), NOW, seen)
     if provider == "twilio":  # its second tries are the same bytes; a stream needs a ticket
         verify(attempt.settings, attempt.request(), NOW + 1, seen)
         return
-    with pytest.raises(Refused, match="sent before"):
+    with pytest.raises(Rejected, match="replayed"):
         verify(attempt.settings, attempt.request(), NOW + 1, seen)
 
 
 @pytest.mark.parametrize("provider", SIGNING)
 def test_what_was_refused_is_not_remembered(provider):
-    seen = Seen()
+    seen = Nonces()
     attempt = right(provider)
     attempt.settings = carrier(provider, secret=b64(bytes(32)))
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         verify(attempt.settings, attempt.request(), NOW, seen)
     attempt.settings = carrier(provider)
     verify(attempt.settings, attempt.request(), NOW, seen)
@@ -224,8 +229,8 @@ def test_any_header_that_is_missing_is_missed(provider):
         attempt = right(provider)
         attempt.dropped = (name.lower(),)
         attempt.settings = carrier(provider, account="") if name in optional else attempt.settings
-        with pytest.raises(Refused):
-            verify(attempt.settings, attempt.request(), NOW, Seen())
+        with pytest.raises(Rejected):
+            verify(attempt.settings, attempt.request(), NOW, Nonces())
 
 
 @pytest.mark.parametrize("provider", SIGNING)
@@ -235,10 +240,10 @@ def test_an_empty_secret_lets_nobody_in(provider):
     attempt.settings = loopback
     for peer in ("203.0.113.7", "", "not an address"):
         attempt.peer = peer
-        with pytest.raises(Refused, match="this machine"):
-            verify(loopback, attempt.request(), NOW, Seen())
+        with pytest.raises(Rejected, match="this machine"):
+            verify(loopback, attempt.request(), NOW, Nonces())
     attempt.peer = "127.0.0.1"
-    verify(loopback, attempt.request(), NOW, Seen())
+    verify(loopback, attempt.request(), NOW, Nonces())
     attempt.arrival = {"headers": {"X-Forwarded-For": "203.0.113.7"}}  # a tunnel from here
-    with pytest.raises(Refused, match="this machine"):
-        verify(loopback, attempt.request(), NOW, Seen())
+    with pytest.raises(Rejected, match="this machine"):
+        verify(loopback, attempt.request(), NOW, Nonces())

@@ -152,8 +152,8 @@ class FakeRest:
         if not any(form.get(name) for name in ("Url", "Twiml", "ApplicationSid")):
             return twilio_error(400, 21205, "Url parameter is required.")
         for name in ("To", "From"):
-            if problem := TWILIO_TEST_NUMBERS.get((name, form[name])):
-                return twilio_error(400, *problem)
+            if read_error := TWILIO_TEST_NUMBERS.get((name, form[name])):
+                return twilio_error(400, *read_error)
         if not E164.fullmatch(form["To"]) and not SIP.fullmatch(form["To"]):
             return twilio_error(400, 21211, f"Invalid 'To' Phone Number: {form['To']}")
         if form["From"] != NUMBER:

@@ -18,11 +18,11 @@ def api_of(provider):
 # What the provider says → what we say of it, of every error that its documents have for calls.
 ERRORS = [
     ("twilio", 401, {"code": 20003, "message": "Authenticate"}, "wrong credentials: check account"),
-    ("twilio", 403, {"code": 20003, "message": "Permission Denied"}, "may not do this"),
-    ("twilio", 404, {"code": 20404, "message": "was not found"}, "is not there"),
-    ("twilio", 429, {"code": 20429, "message": "Too Many Requests"}, "try again in some seconds"),
+    ("twilio", 403, {"code": 20003, "message": "Permission Denied"}, "permission denied"),
+    ("twilio", 404, {"code": 20404, "message": "was not found"}, "not found"),
+    ("twilio", 429, {"code": 20429, "message": "Too Many Requests"}, "try again in a few seconds"),
     ("twilio", 403, {"code": 10001, "message": "Account is not active"}, "not active"),
-    ("twilio", 400, {"code": 10004, "message": "Call concurrency limit"}, "as many calls as"),
+    ("twilio", 400, {"code": 10004, "message": "Call concurrency limit"}, "call limit is reached"),
     ("twilio", 400, {"code": 21205, "message": "Url is not valid"}, "check public_url"),
     ("twilio", 400, {"code": 21210, "message": "not yet verified"}, "nor verified: check number"),
     ("twilio", 400, {"code": 21211, "message": "Invalid 'To'"}, "number to be called is not valid"),
@@ -31,16 +31,16 @@ ERRORS = [
     ("twilio", 400, {"code": 21219, "message": "unverified"}, "trial account calls verified"),
     ("twilio", 400, {"code": 99999, "message": "Something new"}, "99999 Something new"),
     ("telnyx", 401, {"errors": [{"code": "10009", "title": "A"}]}, "wrong credentials: check api_"),
-    ("telnyx", 403, {"errors": [{"code": "10010", "title": "A"}]}, "the API key may not do this"),
-    ("telnyx", 404, {"errors": [{"code": 10005, "title": "A"}]}, "is not there"),
+    ("telnyx", 403, {"errors": [{"code": "10010", "title": "A"}]}, "permission denied"),
+    ("telnyx", 404, {"errors": [{"code": 10005, "title": "A"}]}, "not found"),
     ("telnyx", 422, {"errors": [{"code": "10016", "title": "A"}]}, "form +14155551212"),
     ("telnyx", 422, {"errors": [{"code": "10002", "detail": "B"}]}, "a number is not valid"),
-    ("telnyx", 422, {"errors": [{"code": "1", "title": "A", "detail": "B"}]}, "(it says: 1 B)"),
+    ("telnyx", 422, {"errors": [{"code": "1", "title": "A", "detail": "B"}]}, "(it said: 1 B)"),
     ("telnyx", 429, {"errors": [{"code": "10011", "title": "A"}]}, "too many requests"),
-    ("plivo", 400, {"error": "to parameter not present"}, "it says: to parameter not present"),
+    ("plivo", 400, {"error": "to parameter not present"}, "it said: to parameter not present"),
     ("plivo", 401, "Could not verify your access level for that URL.", "check account (the auth"),
-    ("plivo", 403, {"error": {"geo": "blocked"}}, 'it says: {"geo": "blocked"}'),
-    ("plivo", 404, {"error": "not found"}, "is not there"),
+    ("plivo", 403, {"error": {"geo": "blocked"}}, 'it said: {"geo": "blocked"}'),
+    ("plivo", 404, {"error": "not found"}, "not found"),
     ("plivo", 402, {"error": "insufficient credit"}, "top it up"),
     ("vonage", 400, {"error_title": "Bad Request", "invalid_parameters": {"to": "x"}}, '{"to": '),
     ("vonage", 401, {"title": "Unauthorized", "detail": "bad"}, "application's id) and api_key"),
@@ -65,10 +65,10 @@ def test_a_refused_call_is_explained(provider, status, said, text):
 @pytest.mark.parametrize(
     ("status", "text"),
     [
-        (302, r"sends us elsewhere \(HTTP 302\): check rest_url"),
+        (302, r"unexpected redirect \(HTTP 302\): check rest_url"),
         (404, "check account and rest_url"),
-        (418, r"refuses the request \(HTTP 418\)"),
-        (500, r"its service fails \(HTTP 500\): try again later"),
+        (418, r"the request was rejected \(HTTP 418\)"),
+        (500, r"server error \(HTTP 500\): try again later"),
         (503, "try again later"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_call_that_is_placed_has_an_id(provider, said):
     "said", ["", "{}", "<xml/>", '{"sid": 7, "uuid": [], "data": 3, "Call": 3, "request_uuid": ""}']
 )
 def test_one_without_is_an_error(provider, said):
-    with pytest.raises(RestError, match="has no id of it"):
+    with pytest.raises(RestError, match="has no call id"):
         api_of(provider).read_dial(200, said.encode())
 
 
@@ -176,5 +176,5 @@ def test_json_that_is_nested_without_end_is_no_answer():
     deep = b'{"error": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     just = b'{"error": ' + b"[" * 900 + b"]" * 900 + b"}"
     for said in (deep, just):
-        with pytest.raises(RestError, match="its service fails"):
+        with pytest.raises(RestError, match="server error"):
             api_of("plivo").read_dial(500, said)

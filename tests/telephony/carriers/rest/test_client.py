@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from offhook.telephony.carriers.rest import client_io as rest_io
-from offhook.telephony.carriers.rest.client_io import MAX_ANSWER_BYTES, Rest
+from offhook.telephony.carriers.rest.client_io import MAX_RESPONSE_BYTES, CarrierRestClient
 from offhook.telephony.carriers.rest.request import RestError
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.carriers.rest.fake_rest_words import (
@@ -58,7 +58,9 @@ def free_port():
 
 @pytest.fixture
 def rest(fake, session):
-    return lambda provider, **changes: Rest(fake.settings(provider, **changes), session)
+    return lambda provider, **changes: CarrierRestClient(
+        fake.settings(provider, **changes), session
+    )
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -128,7 +130,7 @@ async def test_a_leg_of_exotel_hangs_up_by_its_stream_alone(fake, rest):
 @pytest.mark.parametrize("provider", ["genesys", "audiosocket"])
 async def test_a_provider_without_rest_says_so(session, provider):
     with pytest.raises(RestError, match="cannot be dialled by REST"):
-        await Rest(settings_for(provider, ""), session).dial(TO, NUMBER, WEBHOOK)
+        await CarrierRestClient(settings_for(provider, ""), session).dial(TO, NUMBER, WEBHOOK)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -176,7 +178,7 @@ async def test_an_id_of_another_provider_hangs_up_nothing(fake, rest, provider):
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize(
-    ("status", "text"), [(429, "try again in some seconds"), (503, "try again later")]
+    ("status", "text"), [(429, "try again in a few seconds"), (503, "try again later")]
 )
 async def test_a_provider_that_is_busy_or_broken_is_not_asked_again(
     fake, rest, provider, status, text
@@ -190,14 +192,14 @@ async def test_a_provider_that_is_busy_or_broken_is_not_asked_again(
 @pytest.mark.parametrize("said", ["", "<html>Welcome</html>", "[]", "{}", "\0"])
 async def test_an_answer_that_is_no_json_is_an_error(fake, rest, said):
     fake.answer_next(200, said)
-    with pytest.raises(RestError, match="no id of it: is rest_url right"):
+    with pytest.raises(RestError, match="no call id: check rest_url"):
         await rest("twilio").dial(TO, "", WEBHOOK)
 
 
 async def test_a_redirect_is_not_followed_with_our_credentials(fake, rest):
     async with FakeRest() as other:
         fake.answer_next(307, Location=f"{other.url}/v1/calls")
-        with pytest.raises(RestError, match="sends us elsewhere"):
+        with pytest.raises(RestError, match="unexpected redirect"):
             await rest("vonage").dial(TO, "", WEBHOOK)
         assert other.asked == []
 
@@ -210,19 +212,19 @@ async def test_an_answer_without_end_is_not_read_to_its_end(fake, rest):
         response = web.StreamResponse()
         await response.prepare(request)
         with suppress(ConnectionError):
-            while sent < 100 * MAX_ANSWER_BYTES:
+            while sent < 100 * MAX_RESPONSE_BYTES:
                 await response.write(b" " * 65536)
                 sent += 65536
         return response
 
     fake.next.append(flood)
-    with pytest.raises(RestError, match=f"longer than {MAX_ANSWER_BYTES} bytes"):
+    with pytest.raises(RestError, match=f"longer than {MAX_RESPONSE_BYTES} bytes"):
         await rest("twilio").dial(TO, "", WEBHOOK)
-    assert sent < 50 * MAX_ANSWER_BYTES
+    assert sent < 50 * MAX_RESPONSE_BYTES
 
 
 async def test_nor_is_one_that_is_small_when_packed(fake, rest):
-    packed = gzip.compress(bytes(100 * MAX_ANSWER_BYTES))
+    packed = gzip.compress(bytes(100 * MAX_RESPONSE_BYTES))
     fake.answer_next(200, packed, Content_Encoding="gzip")
     with pytest.raises(RestError):
         await rest("twilio").dial(TO, "", WEBHOOK)
@@ -230,16 +232,16 @@ async def test_nor_is_one_that_is_small_when_packed(fake, rest):
 
 
 async def test_a_provider_that_does_not_answer_is_waited_for_so_long(fake, rest, monkeypatch):
-    monkeypatch.setattr(rest_io, "ANSWER_S", 0.2)
+    monkeypatch.setattr(rest_io, "RESPONSE_TIMEOUT_S", 0.2)
     fake.silent.set()
-    with pytest.raises(RestError, match=r"within 0\.2 s: it may have done what it was asked"):
+    with pytest.raises(RestError, match=r"within 0\.2 s: the request may have been carried out"):
         await rest("plivo").dial(TO, "", WEBHOOK)
     assert len(fake.asked) == 1
 
 
 async def test_one_that_nobody_can_connect_to_says_where(session, monkeypatch, free_port):
-    monkeypatch.setattr(rest_io, "RETRY_S", 0)
-    one = Rest(settings_for("telnyx", f"http://127.0.0.1:{free_port}"), session)
+    monkeypatch.setattr(rest_io, "RETRY_DELAY_S", 0)
+    one = CarrierRestClient(settings_for("telnyx", f"http://127.0.0.1:{free_port}"), session)
     for ask in (one.dial(TO, "", WEBHOOK), one.hang_up("v3:x"), one.transfer("v3:x", TO)):
         with pytest.raises(
             RestError, match=f"connection refused .127.0.0.1:{free_port}.*check rest"
@@ -248,14 +250,14 @@ async def test_one_that_nobody_can_connect_to_says_where(session, monkeypatch, f
 
 
 async def test_a_name_that_nobody_has_says_so(session, monkeypatch):
-    monkeypatch.setattr(rest_io, "RETRY_S", 0)
-    one = Rest(settings_for("telnyx", "https://api.offhook.invalid"), session)
-    with pytest.raises(RestError, match=r"DNS has no api\.offhook\.invalid"):
+    monkeypatch.setattr(rest_io, "RETRY_DELAY_S", 0)
+    one = CarrierRestClient(settings_for("telnyx", "https://api.offhook.invalid"), session)
+    with pytest.raises(RestError, match=r"api\.offhook\.invalid not found in DNS"):
         await one.hang_up("v3:x")
 
 
 async def test_only_a_hang_up_is_tried_again(session, monkeypatch):
-    monkeypatch.setattr(rest_io, "RETRY_S", 0)
+    monkeypatch.setattr(rest_io, "RETRY_DELAY_S", 0)
     asked = 0
 
     async def drop(reader, writer):
@@ -266,7 +268,7 @@ async def test_only_a_hang_up_is_tried_again(session, monkeypatch):
 
     async with await asyncio.start_server(drop, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        one = Rest(settings_for("telnyx", f"http://127.0.0.1:{port}"), session)
+        one = CarrierRestClient(settings_for("telnyx", f"http://127.0.0.1:{port}"), session)
         for ask, times in (
             (one.hang_up("v3:x"), 2),
             (one.dial(TO, "", WEBHOOK), 1),
@@ -279,7 +281,7 @@ async def test_only_a_hang_up_is_tried_again(session, monkeypatch):
 
 
 async def test_a_hang_up_succeeds_at_the_second_try(fake, rest, monkeypatch):
-    monkeypatch.setattr(rest_io, "RETRY_S", 0)
+    monkeypatch.setattr(rest_io, "RETRY_DELAY_S", 0)
 
     async def drop(request: web.Request) -> web.StreamResponse:
         request.transport.close()
@@ -302,13 +304,13 @@ async def test_what_does_not_speak_http_is_an_error(session, said):
 
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        one = Rest(settings_for("twilio", f"http://127.0.0.1:{port}"), session)
+        one = CarrierRestClient(settings_for("twilio", f"http://127.0.0.1:{port}"), session)
         with pytest.raises(RestError, match="cannot be reached"):
             await one.dial(TO, "", WEBHOOK)
 
 
 async def test_tls_with_what_has_none_is_an_error(fake, session):
-    one = Rest(settings_for("twilio", fake.url.replace("http:", "https:")), session)
+    one = CarrierRestClient(settings_for("twilio", fake.url.replace("http:", "https:")), session)
     with pytest.raises(RestError, match=r"TLS with 127\.0\.0\.1 failed"):
         await one.dial(TO, "", WEBHOOK)
 
@@ -317,13 +319,13 @@ async def test_a_certificate_of_nobody_is_not_trusted(session, tmp_path):
     context = self_signed(tmp_path)
     async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context) as server:
         port = server.sockets[0].getsockname()[1]
-        one = Rest(settings_for("twilio", f"https://127.0.0.1:{port}"), session)
-        with pytest.raises(RestError, match=r"certificate of 127\.0\.0\.1 is not to be trusted"):
+        one = CarrierRestClient(settings_for("twilio", f"https://127.0.0.1:{port}"), session)
+        with pytest.raises(RestError, match=r"certificate of 127\.0\.0\.1 is not trusted"):
             await one.dial(TO, "", WEBHOOK)
 
 
 async def test_nothing_is_asked_when_the_number_cannot_be_called(fake, rest):
-    with pytest.raises(RestError, match="cannot be called"):
+    with pytest.raises(RestError, match="not a valid destination"):
         await rest("plivo").dial("+14155551212<+19005550000", "", WEBHOOK)
     with pytest.raises(RestError, match="set the carrier's number"):
         await rest("plivo", number="").dial(TO, "", WEBHOOK)
@@ -337,10 +339,10 @@ async def test_vonages_private_key_may_be_in_a_file(fake, rest, tmp_path):
 
 
 async def test_a_file_that_is_not_there_is_said_at_the_start(rest, tmp_path):
-    with pytest.raises(RestError, match="api_key names cannot be read: No such file"):
+    with pytest.raises(RestError, match="api_key names: No such file"):
         rest("vonage", api_key=str(tmp_path / "gone.key"))
     (tmp_path / "other.key").write_bytes(b"\xff\xfe\x00\x81")
-    with pytest.raises(RestError, match="api_key names cannot be read: it is not text"):
+    with pytest.raises(RestError, match="api_key names: not a text file"):
         rest("vonage", api_key=str(tmp_path / "other.key"))
 
 

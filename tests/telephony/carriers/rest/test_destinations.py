@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from offhook.media.leg import LegError
 from offhook.telephony.carriers.rest.plivo import transfer_markup
 from offhook.telephony.carriers.rest.providers import api
-from offhook.telephony.carriers.rest.request import Dial, RestError, destination, path_id
+from offhook.telephony.carriers.rest.request import DialRequest, RestError, destination, path_id
 from offhook.telephony.carriers.rest.twilio import dial_markup
 from tests.telephony.carriers.rest.fake_rest_words import settings_for
 
@@ -86,7 +86,7 @@ def test_a_tel_uri_and_space_around_are_taken_off():
     ],
 )
 def test_nothing_else_is(text):
-    with pytest.raises(RestError, match="cannot be called") as error:
+    with pytest.raises(RestError, match="not a valid destination") as error:
         destination(text)
     assert isinstance(error.value, LegError)
     assert error.value.status == 0
@@ -116,8 +116,8 @@ def test_what_comes_through_is_one_element_of_markup_and_one_value_of_a_form(tex
 
 @pytest.mark.parametrize("caller", ["", "anonymous", "+49 30 1", "+1\n2345", "sip:a@b", "٣٤٥٦"])
 def test_a_caller_id_is_digits(caller):
-    with pytest.raises(RestError, match="caller id"):
-        Dial(TO, caller, WEBHOOK)
+    with pytest.raises(RestError, match="caller ID"):
+        DialRequest(TO, caller, WEBHOOK)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_a_caller_id_is_digits(caller):
 )
 def test_an_id_that_could_change_the_url_is_refused(call_id):
     for provider in CONTROLLED:
-        with pytest.raises(RestError, match="not the id of a call"):
+        with pytest.raises(RestError, match="not a valid id of a call"):
             api_of(provider).hang_up(call_id)
-        with pytest.raises(RestError, match="not the id of a call"):
+        with pytest.raises(RestError, match="not a valid id of a call"):
             api_of(provider).transfer(call_id, TO)
     with pytest.raises(RestError):
         path_id("x" * 201)
@@ -136,5 +136,5 @@ def test_an_id_that_could_change_the_url_is_refused(call_id):
 
 def test_so_is_an_account_that_could():
     for provider in ("twilio", "telnyx", "plivo", "exotel"):
-        with pytest.raises(RestError, match="not the id of an"):
-            api_of(provider, account="../other").dial(Dial(TO, "12345", WEBHOOK))
+        with pytest.raises(RestError, match="not a valid id of an"):
+            api_of(provider, account="../other").dial(DialRequest(TO, "12345", WEBHOOK))

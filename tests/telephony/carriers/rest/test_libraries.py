@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import aiohttp
 import pytest
 
-from offhook.telephony.carriers.rest.client_io import Rest
+from offhook.telephony.carriers.rest.client_io import CarrierRestClient
 from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.carriers.rest.fake_rest_words import (
     NUMBER,
@@ -39,7 +39,7 @@ async def fake():
 @pytest.fixture
 async def rest(fake):
     async with aiohttp.ClientSession() as session:
-        yield lambda provider: Rest(fake.settings(provider), session)
+        yield lambda provider: CarrierRestClient(fake.settings(provider), session)
 
 
 def to_fake(session, url):

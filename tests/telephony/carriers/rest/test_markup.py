@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.telephony.carriers.auth.signatures import MAX_BODY_BYTES
-from offhook.telephony.carriers.rest.markup import Incoming, answer, parse_webhook, refusal
+from offhook.telephony.carriers.rest.markup import WebhookCall, answer, parse_webhook, refusal
 from tests.telephony.carriers.auth.signing import carrier
 
 URL = "wss://voice.example.org/carriers/x/stream/Ab-_1"
@@ -70,7 +70,7 @@ class TestAnswer:
         assert wide.get("codec") is None  # comes as the call has it
 
     def test_vonage_is_told_what_its_first_message_says(self):
-        incoming = Incoming("uuid-1", "15550100", "15550101")
+        incoming = WebhookCall("uuid-1", "15550100", "15550101")
         kind, body = answer(carrier("vonage", rate=24000), URL, PARAMETERS, incoming)
         assert kind == "application/json"
         assert json.loads(body) == [
@@ -160,7 +160,7 @@ WEBHOOKS = [
             }
         ),
         {"agent": "night"},
-        Incoming(
+        WebhookCall(
             "CA0123",
             "+15550100",
             "+15550101",
@@ -181,7 +181,7 @@ WEBHOOKS = [
             }
         ),
         {},
-        Incoming("v3:abc", "sip:a@b", "+15550101", {"ConnectionId": "123"}, "completed"),
+        WebhookCall("v3:abc", "sip:a@b", "+15550101", {"ConnectionId": "123"}, "completed"),
     ),
     (
         "plivo",
@@ -196,7 +196,7 @@ WEBHOOKS = [
             }
         ),
         {},
-        Incoming("u-1", "15550100", "15550101", {"Event": "StartApp"}, "ringing"),
+        WebhookCall("u-1", "15550100", "15550101", {"Event": "StartApp"}, "ringing"),
     ),
     (
         "vonage",
@@ -213,28 +213,28 @@ WEBHOOKS = [
             }
         ),
         {},
-        Incoming("u-1", "447700900000", "442079460000", {"conversation_uuid": "CON-1"}),
+        WebhookCall("u-1", "447700900000", "442079460000", {"conversation_uuid": "CON-1"}),
     ),
     (
         "vonage",
         "",
         "",
         {"uuid": "u-1", "from_user": "jane", "to": "442079460000", "status": "answered"},
-        Incoming("u-1", "jane", "442079460000", {}, "answered"),
+        WebhookCall("u-1", "jane", "442079460000", {}, "answered"),
     ),
     (
         "exotel",
         "",
         "",
         {"CallSid": "x1", "CallFrom": "09876", "CallTo": "08047", "Direction": "incoming"},
-        Incoming("x1", "09876", "08047", {"Direction": "incoming"}),
+        WebhookCall("x1", "09876", "08047", {"Direction": "incoming"}),
     ),
     (
         "exotel",
         "application/json",
         '{"CallSid": "x1", "Status": "no-answer", "EventType": "terminal", "From": "09876"}',
         {"token": "t"},
-        Incoming("x1", "09876", "", {"EventType": "terminal"}, "no-answer"),
+        WebhookCall("x1", "09876", "", {"EventType": "terminal"}, "no-answer"),
     ),
 ]
 

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding
 from offhook.telephony.carriers.rest.plivo import transfer_markup, transfer_url
 from offhook.telephony.carriers.rest.providers import APIS, api
 from offhook.telephony.carriers.rest.request import (
-    Application,
-    Bearer,
-    Dial,
+    ApplicationAuth,
+    BearerAuth,
+    DialRequest,
     RestError,
     RestRequest,
 )
@@ -53,7 +53,7 @@ def api_of(provider: str, **changes):
 
 def dialled(provider, ring_seconds=45.0, stream_url="", rest_url="", **changes):
     known = settings_for(provider, rest_url, **changes)
-    return api(known).dial(Dial(TO, known.number, WEBHOOK, STATUS, ring_seconds, stream_url))
+    return api(known).dial(DialRequest(TO, known.number, WEBHOOK, STATUS, ring_seconds, stream_url))
 
 
 def form(request: RestRequest) -> dict[str, list[str]]:
@@ -256,7 +256,7 @@ class TestVonage:
             "cut": vonage_pem()[:600],
         }[what]
         with pytest.raises(RestError, match="not the application's private key") as error:
-            Application(VONAGE_APPLICATION, pem).header(0)
+            ApplicationAuth(VONAGE_APPLICATION, pem).header(0)
         assert pem[-40:] not in str(error.value)
 
 
@@ -287,8 +287,8 @@ class TestExotel:
     def test_sip_uris_hang_up_and_transfer_are_refused_with_what_to_do_instead(self):
         exotel = api_of("exotel")
         with pytest.raises(RestError, match="telephone numbers only"):
-            exotel.dial(Dial(SIP, "08047491899", WEBHOOK))
-        with pytest.raises(RestError, match="when its stream is closed"):
+            exotel.dial(DialRequest(SIP, "08047491899", WEBHOOK))
+        with pytest.raises(RestError, match="close the stream"):
             exotel.hang_up(CALL_ID["exotel"])
         with pytest.raises(RestError, match="Connect applet"):
             exotel.transfer(CALL_ID["exotel"], TO)
@@ -313,7 +313,7 @@ def test_no_secret_stands_in_the_text_of_a_request(provider):
 def test_without_a_status_url_nobody_is_to_be_told(provider):
     known = settings_for(provider, "")
     for stream_url in ("", STREAM):
-        call = Dial(TO, known.number, WEBHOOK, stream_url=stream_url)
+        call = DialRequest(TO, known.number, WEBHOOK, stream_url=stream_url)
         request = api(known).dial(call)
         assert b"allback" not in request.body
         assert b"event" not in request.body
@@ -341,15 +341,15 @@ def test_a_rest_url_of_the_settings_is_where_it_asks(provider):
     ],
 )
 def test_what_is_missing_in_the_settings_is_named(provider, missing):
-    with pytest.raises(RestError, match=f"needs {missing} of the carrier '{provider}'") as error:
+    with pytest.raises(RestError, match=f"carrier '{provider}' needs {missing}") as error:
         dialled(provider, **{missing: ""})
     assert error.value.status == 0
 
 
 @pytest.mark.parametrize("key", ["KEY with space", "KEY\nX-Admin: yes", "KEY\r", "schlüssel"])
 def test_a_key_that_would_be_two_header_fields_is_refused(key):
-    with pytest.raises(RestError, match="no API key") as error:
-        Bearer(key).header(0)
+    with pytest.raises(RestError, match="invalid characters") as error:
+        BearerAuth(key).header(0)
     assert key not in str(error.value)
 
 

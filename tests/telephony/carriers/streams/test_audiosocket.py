@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.telephony.carriers.streams.audiosocket import (
-    FIRST_SOUND_MS,
+    FIRST_SOUND_TIMEOUT_MS,
     MAX_MALFORMED,
     RATES,
     AudioSocketStream,
@@ -14,9 +14,9 @@ from offhook.telephony.carriers.streams.audiosocket import (
 from offhook.telephony.carriers.streams.stream import (
     Answer,
     CarrierError,
+    DtmfReceived,
     Event,
     Format,
-    Pressed,
     Sound,
     Started,
     Stopped,
@@ -52,9 +52,9 @@ CALL_EVENTS = [
     Answer(SILENCE),
     STARTED,
     Sound(pcm(160)),
-    Pressed("5"),
+    DtmfReceived("5"),
     Sound(pcm(320, 160)),
-    Pressed("#"),
+    DtmfReceived("#"),
     Stopped("Asterisk hung up"),
 ]
 
@@ -137,7 +137,7 @@ def test_silence_answers_the_uuid_and_fills_the_wait_for_the_first_sound() -> No
 def test_a_caller_who_brings_no_sound_is_taken_to_be_silent_at_8_khz() -> None:
     stream = AudioSocketStream()
     stream.receive(UUID)
-    waited = [stream.receive(b"") for _ in range(FIRST_SOUND_MS // 20)]
+    waited = [stream.receive(b"") for _ in range(FIRST_SOUND_TIMEOUT_MS // 20)]
     assert waited == [[Answer(SILENCE)]] * (len(waited) - 1) + [[STARTED]]
     assert stream.receive(b"") == []
     assert stream.receive(frame(0x10, pcm(2))) == [Sound(pcm(2))]
@@ -168,8 +168,8 @@ def test_the_rate_cannot_change_within_a_call() -> None:
 
 @pytest.mark.parametrize("digit", "0123456789*#ABCD")
 def test_keys_are_told(digit: str) -> None:
-    assert up().receive(frame(0x03, digit.encode())) == [Pressed(digit)]
-    assert up().receive(frame(0x03, digit.lower().encode())) == [Pressed(digit)]
+    assert up().receive(frame(0x03, digit.encode())) == [DtmfReceived(digit)]
+    assert up().receive(frame(0x03, digit.lower().encode())) == [DtmfReceived(digit)]
 
 
 @pytest.mark.parametrize("payload", [b"", b"12", b"x", b"\xff", b"f"])
@@ -191,7 +191,7 @@ def test_frames_that_are_not_known_are_passed_over_and_counted(kind: int) -> Non
 def test_a_stream_of_nothing_but_unknown_frames_is_given_up() -> None:
     stream = up()
     stream.receive(frame(0x20) * MAX_MALFORMED)
-    with pytest.raises(CarrierError, match="frames came that AudioSocket does not have"):
+    with pytest.raises(CarrierError, match="invalid AudioSocket frames received"):
         stream.receive(frame(0x20))
 
 
@@ -200,9 +200,9 @@ def test_a_stream_of_nothing_but_unknown_frames_is_given_up() -> None:
     [
         (b"", "Asterisk gave up: error 0"),
         (b"\x01", "Asterisk gave up: the caller hung up"),
-        (b"\x02", "Asterisk gave up: a frame was not handed on"),
-        (b"\x04", "Asterisk gave up: no memory"),
-        (b"\x03", "Asterisk gave up: the caller hung up, a frame was not handed on"),
+        (b"\x02", "Asterisk gave up: forwarding failed"),
+        (b"\x04", "Asterisk gave up: out of memory"),
+        (b"\x03", "Asterisk gave up: the caller hung up, forwarding failed"),
         (b"\x40more", "Asterisk gave up: error 64"),
     ],
 )
@@ -276,7 +276,7 @@ def test_sound_cannot_be_taken_back_or_asked_after() -> None:
     stream = up()
     assert not stream.clears
     assert not stream.acknowledges
-    assert stream.silence_too
+    assert stream.needs_silence
     assert stream.lead_ms <= 60
     assert stream.clear() == stream.mark("1.0") == []
 

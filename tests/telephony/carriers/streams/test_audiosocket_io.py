@@ -270,7 +270,7 @@ async def test_a_call_that_is_not_taken_ends_without_breaking_the_connection() -
 async def test_a_peer_that_does_not_close_after_we_hung_up_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(audiosocket_io, "GOODBYE_S", 0.1)
+    monkeypatch.setattr(audiosocket_io, "HANG_UP_TIMEOUT_S", 0.1)
     calls = Calls()
     async with server(calls) as (listening, port):
         asterisk = await Asterisk.connect(port)
@@ -314,7 +314,7 @@ async def test_connections_over_the_limit_are_refused_until_one_ends() -> None:
 
 
 async def test_a_peer_that_says_no_uuid_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audiosocket_io, "START_S", 0.2)
+    monkeypatch.setattr(audiosocket_io, "START_TIMEOUT_S", 0.2)
     calls = Calls()
     async with server(calls) as (_, port):
         asterisk = await Asterisk.connect(port)
@@ -337,7 +337,7 @@ async def test_a_peer_that_speaks_something_else_is_cut_off() -> None:
 
 
 async def test_a_far_end_that_does_not_read_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audiosocket_io, "SEND_S", 0.2)
+    monkeypatch.setattr(audiosocket_io, "SEND_TIMEOUT_S", 0.2)
     monkeypatch.setattr(audiosocket_io, "KERNEL_BUFFER_BYTES", 2048)
     calls = Calls()
     async with server(calls) as (_, port):
@@ -345,7 +345,7 @@ async def test_a_far_end_that_does_not_read_ends_the_call(monkeypatch: pytest.Mo
             sock.send(UUID + FIRST_SOUND)
             await until(lambda: calls.legs)
             reason = await is_soon(calls.legs[0].until_closed())
-            assert reason == "Asterisk does not read"
+            assert reason == "Asterisk does not read its audio"
 
 
 async def test_what_waits_for_a_far_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,13 +357,13 @@ async def test_what_waits_for_a_far_end_is_bounded(monkeypatch: pytest.MonkeyPat
             sock.send(UUID + FIRST_SOUND)
             await until(lambda: calls.legs)
             reason = await is_soon(calls.legs[0].until_closed())
-            assert reason == "Asterisk does not read"
+            assert reason == "Asterisk does not read its audio"
 
 
 async def test_a_far_end_that_reads_again_in_time_keeps_its_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(audiosocket_io, "SEND_S", 0.5)
+    monkeypatch.setattr(audiosocket_io, "SEND_TIMEOUT_S", 0.5)
     monkeypatch.setattr(audiosocket_io, "KERNEL_BUFFER_BYTES", 2048)
     calls = Calls()
     async with server(calls) as (listening, port):

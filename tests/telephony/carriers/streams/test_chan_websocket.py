@@ -18,11 +18,11 @@ from offhook.telephony.carriers.streams.stream import (
     CarrierError,
     Cleared,
     Congested,
+    DtmfReceived,
     Event,
     Format,
     Message,
     Played,
-    Pressed,
     Sound,
     Started,
 )
@@ -212,12 +212,14 @@ def test_a_drained_queue_is_told(as_json: bool) -> None:
 @either
 @pytest.mark.parametrize("digit", "0123456789*#ABCDd")
 def test_keys_are_told(as_json: bool, digit: str) -> None:
-    assert up(as_json).receive(say(as_json, "DTMF_END", digit=digit)) == [Pressed(digit.upper())]
+    assert up(as_json).receive(say(as_json, "DTMF_END", digit=digit)) == [
+        DtmfReceived(digit.upper())
+    ]
 
 
 def test_a_key_may_be_followed_by_the_channel() -> None:
     line = "DTMF_END digit:# channel_id:pbx-1763766000.12"
-    assert up().receive(line) == [Pressed("#")]
+    assert up().receive(line) == [DtmfReceived("#")]
 
 
 @either

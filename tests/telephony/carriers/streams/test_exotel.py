@@ -20,9 +20,9 @@ from pipecat.serializers.exotel import ExotelFrameSerializer
 from offhook.telephony.carriers.streams.exotel import ExotelStream
 from offhook.telephony.carriers.streams.stream import (
     CarrierError,
+    DtmfReceived,
     Format,
     Played,
-    Pressed,
     Sound,
     Started,
     Stopped,
@@ -119,7 +119,7 @@ def test_a_call_from_the_first_message_to_the_last():
         ),
         Sound(sound, 1, 100),
         Sound(sound, 2, 200),
-        Pressed("5"),
+        DtmfReceived("5"),
         Played("a"),
         Stopped("Exotel ended the stream: callended"),
     ]
@@ -214,7 +214,7 @@ async def test_pipecat_hears_the_same_keys(digit):
     text = json.dumps(dtmf(digit))
     frame = await (await pipecat_bot()).deserialize(text)
     assert isinstance(frame, InputDTMFFrame)
-    assert started().receive(text) == [Pressed(frame.button.value)]
+    assert started().receive(text) == [DtmfReceived(frame.button.value)]
 
 
 async def test_pipecat_says_the_same_and_interrupts_the_same():

@@ -28,9 +28,9 @@ from offhook.telephony.carriers.streams.stream import (
     Answer,
     CarrierError,
     Cleared,
+    DtmfReceived,
     Format,
     Held,
-    Pressed,
     Sound,
     Started,
     Stopped,
@@ -144,7 +144,7 @@ def test_a_session_from_open_to_closed():
         common | {"type": "pong", "seq": 2, "clientseq": 2, "parameters": {}},
         Sound(sound, timestamp_ms=0),
         Sound(sound, timestamp_ms=25),
-        Pressed("#"),
+        DtmfReceived("#"),
         Cleared(),
         Held(True),
         Held(False),
@@ -311,7 +311,7 @@ def test_one_message_of_garbage_is_counted_and_the_call_goes_on(kind, parameters
 def test_a_message_without_a_new_number_is_passed_over():
     client, stream = opened()
     pressed = client("dtmf", digit="1")
-    assert stream.receive(pressed) == [Pressed("1")]
+    assert stream.receive(pressed) == [DtmfReceived("1")]
     assert stream.receive(pressed) == []
     assert stream.receive(json.dumps(without(json.loads(pressed), "seq"))) == []
     assert stream.receive("[]") == stream.receive("{}") == stream.receive("no JSON") == []
@@ -338,11 +338,11 @@ OTHER = Client("5f1e3c0a-0000-4000-8000-000000000000")
     [
         ([bytes(160)], "sound before open"),
         ([Client()("dtmf", digit="1")], "another message before open"),
-        ([Client("")("open", **OPEN)], "open of another session"),
-        ([Client()("open", **OPEN), OTHER("open", **OPEN)], "open of another session"),
-        ([Client()("open", **OPEN), OTHER("close")], "close of another session"),
-        ([Client()("open", **OPEN), bytes(MAX_MESSAGE_BYTES + 1)], "longer than"),
-        (["5" * (MAX_MESSAGE_BYTES + 1)], "longer than"),
+        ([Client("")("open", **OPEN)], "open for another session"),
+        ([Client()("open", **OPEN), OTHER("open", **OPEN)], "open for another session"),
+        ([Client()("open", **OPEN), OTHER("close")], "close for another session"),
+        ([Client()("open", **OPEN), bytes(MAX_MESSAGE_BYTES + 1)], "exceeds|too long"),
+        (["5" * (MAX_MESSAGE_BYTES + 1)], "exceeds|too long"),
     ],
 )
 def test_what_breaks_the_protocol_ends_the_stream_by_its_name(messages, text):
@@ -393,7 +393,9 @@ def test_whatever_comes_the_stream_starts_once_and_before_any_sound(opening, mes
             break
     starts = [at for at, event in enumerate(events) if isinstance(event, Started)]
     others = [
-        at for at, event in enumerate(events) if isinstance(event, Sound | Pressed | Held | Cleared)
+        at
+        for at, event in enumerate(events)
+        if isinstance(event, Sound | DtmfReceived | Held | Cleared)
     ]
     assert len(starts) <= 1
     assert not others or starts[0] < others[0]
@@ -439,7 +441,7 @@ async def test_pipecat_hears_the_same_keys(digit):
     text = client("dtmf", digit=digit)
     frame = await (await pipecat_bot()).deserialize(text)
     assert isinstance(frame, InputDTMFFrame)
-    assert stream.receive(text) == [Pressed(frame.button.value)]
+    assert stream.receive(text) == [DtmfReceived(frame.button.value)]
 
 
 async def test_pipecat_says_the_same_and_interrupts_the_same():

@@ -20,9 +20,9 @@ from pipecat.serializers.telnyx import TelnyxFrameSerializer
 from offhook.media.codecs.g711 import ALAW_LEVELS, ULAW_LEVELS
 from offhook.telephony.carriers.streams.stream import (
     CarrierError,
+    DtmfReceived,
     Format,
     Played,
-    Pressed,
     Sound,
     Started,
     Stopped,
@@ -137,7 +137,7 @@ def test_a_call_from_the_first_message_to_the_last():
         Sound(sound, 1, 5),
         Sound(sound, 3, 45),
         Sound(sound, 2, 25),
-        Pressed("*"),
+        DtmfReceived("*"),
         Played("0.800"),
         Stopped("Telnyx ended the stream"),
     ]
@@ -194,10 +194,10 @@ def test_an_error_after_the_start_is_kept_and_the_stream_goes_on():
     error = {"code": 100004, "title": "invalid_media", "detail": "Media is invalid"}
     text = json.dumps({"event": "error", "stream_id": STREAM_ID, "payload": error})
     assert stream.receive(text) == []
-    assert stream.complaint == "100004 invalid_media Media is invalid"
+    assert stream.last_error == "100004 invalid_media Media is invalid"
     assert len(stream.receive(json.dumps(media(b"\xff" * 160)))) == 1
     assert stream.receive('{"event":"error"}') == []
-    assert stream.complaint == "an error that it does not name"
+    assert stream.last_error == "an unnamed error"
 
 
 def test_an_error_instead_of_the_start_ends_the_stream():
@@ -236,7 +236,7 @@ async def test_pipecat_hears_the_same_keys(digit):
     text = json.dumps(dtmf(digit))
     frame = await (await pipecat_bot()).deserialize(text)
     assert isinstance(frame, InputDTMFFrame)
-    assert started().receive(text) == [Pressed(frame.button.value)]
+    assert started().receive(text) == [DtmfReceived(frame.button.value)]
 
 
 @pytest.mark.parametrize("encoding", ["PCMU", "PCMA"])

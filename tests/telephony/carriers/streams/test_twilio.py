@@ -21,9 +21,9 @@ from offhook.media.codecs.g711 import ULAW_LEVELS
 from offhook.media.leg import LegError
 from offhook.telephony.carriers.streams.stream import (
     CarrierError,
+    DtmfReceived,
     Format,
     Played,
-    Pressed,
     Sound,
     Started,
     Stopped,
@@ -113,7 +113,7 @@ def test_a_call_from_the_first_message_to_the_last():
         ),
         Sound(sound, 1, 5),
         Sound(sound, 2, 25),
-        Pressed("#"),
+        DtmfReceived("#"),
         Played("0.800"),
         Stopped("Twilio ended the stream"),
     ]
@@ -125,7 +125,7 @@ def test_numbers_may_be_numbers():
     message = media(b"\xff" * 160)
     message["media"] |= {"chunk": 7, "timestamp": 125}
     assert stream.receive(json.dumps(message)) == [Sound(b"\xff" * 160, 7, 125)]
-    assert stream.receive(json.dumps(dtmf(5))) == [Pressed("5")]
+    assert stream.receive(json.dumps(dtmf(5))) == [DtmfReceived("5")]
 
 
 def test_what_we_say_has_the_documented_fields_and_no_others():
@@ -179,7 +179,7 @@ async def test_pipecat_hears_the_same_keys(digit):
     text = json.dumps(dtmf(digit))
     frame = await (await pipecat_bot()).deserialize(text)
     assert isinstance(frame, InputDTMFFrame)
-    assert started().receive(text) == [Pressed(frame.button.value)]
+    assert started().receive(text) == [DtmfReceived(frame.button.value)]
 
 
 async def test_pipecat_says_the_same_and_interrupts_the_same():

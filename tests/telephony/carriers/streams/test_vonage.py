@@ -18,9 +18,9 @@ from offhook.media.leg import LegError
 from offhook.telephony.carriers.streams.stream import (
     CarrierError,
     Cleared,
+    DtmfReceived,
     Format,
     Played,
-    Pressed,
     Sound,
     Started,
     Stopped,
@@ -76,7 +76,7 @@ def test_a_call_from_the_first_message_to_the_last():
             parameters=headers,
         ),
         Sound(SOUND),
-        Pressed("5"),
+        DtmfReceived("5"),
         Played("0.800"),
         Cleared(),
         Stopped("Vonage ended the stream"),
@@ -153,8 +153,8 @@ def test_empty_sound_and_unknown_events_are_passed_over():
         ([SOUND], "sound before websocket:connected"),
         ([json.dumps(DTMF)], "sent websocket:dtmf before websocket:connected"),
         ([json.dumps(CONNECTED), json.dumps(CONNECTED)], "second stream"),
-        ([json.dumps(CONNECTED), bytes(MAX_MESSAGE_BYTES + 2)], "longer than"),
-        ([json.dumps(CONNECTED), "5" * (MAX_MESSAGE_BYTES + 1)], "longer than"),
+        ([json.dumps(CONNECTED), bytes(MAX_MESSAGE_BYTES + 2)], "exceeds|too long"),
+        ([json.dumps(CONNECTED), "5" * (MAX_MESSAGE_BYTES + 1)], "exceeds|too long"),
         ([json.dumps({"event": "websocket:connected"})], "unnamed type"),
         ([json.dumps(CONNECTED | {"content-type": "audio/l16;rate=44100"})], "rate=44100"),
         ([json.dumps(CONNECTED | {"content-type": "audio/opus"})], "audio/opus"),
@@ -201,7 +201,9 @@ def test_whatever_comes_the_stream_starts_once_and_before_any_sound(messages):
         except CarrierError:
             break
     starts = [at for at, event in enumerate(events) if isinstance(event, Started)]
-    others = [at for at, event in enumerate(events) if isinstance(event, Sound | Played | Pressed)]
+    others = [
+        at for at, event in enumerate(events) if isinstance(event, Sound | Played | DtmfReceived)
+    ]
     assert len(starts) <= 1
     assert not others or starts[0] < others[0]
     assert all(event.payload for event in events if isinstance(event, Sound))
@@ -222,7 +224,7 @@ async def test_pipecat_hears_the_same_keys(digit):
     text = json.dumps(DTMF | {"digit": digit})
     frame = await (await pipecat_bot()).deserialize(text)
     assert isinstance(frame, InputDTMFFrame)
-    assert started().receive(text) == [Pressed(frame.button.value)]
+    assert started().receive(text) == [DtmfReceived(frame.button.value)]
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 24000])

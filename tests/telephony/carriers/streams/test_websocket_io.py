@@ -248,8 +248,8 @@ async def test_messages_in_fragments_and_between_them_a_ping_arrive(ended):
     [
         (sent(Opcode.TEXT, b"\xff"), 1007, "UTF-8"),
         (sent(Opcode.TEXT, b"x", masked=False), 1002, "masked"),
-        (sent(Opcode.BINARY, bytes(600_000))[:100], 1009, "over"),
-        (sent(Opcode.CONTINUATION, b"x"), 1002, "continued"),
+        (sent(Opcode.BINARY, bytes(600_000))[:100], 1009, "exceeds"),
+        (sent(Opcode.CONTINUATION, b"x"), 1002, "continuation"),
     ],
 )
 async def test_a_broken_protocol_closes_the_socket_with_its_code(ended, frames, code, word):
@@ -283,7 +283,7 @@ async def test_when_the_call_ends_all_that_was_said_comes_before_the_close(ended
 
 
 async def test_a_far_end_that_never_closes_is_left(monkeypatch):
-    monkeypatch.setattr(websocket_io, "CLOSE_S", 0.1)
+    monkeypatch.setattr(websocket_io, "CLOSE_TIMEOUT_S", 0.1)
     async with raw(lambda socket, leg: asyncio.sleep(0)) as client:
         await client.answer()
         await client.frame()
@@ -293,7 +293,7 @@ async def test_a_far_end_that_never_closes_is_left(monkeypatch):
 
 async def test_who_says_nothing_is_pinged_and_then_taken_for_gone(ended, monkeypatch):
     monkeypatch.setattr(websocket_io, "HEARTBEAT_S", 0.2)
-    monkeypatch.setattr(websocket_io, "PONG_S", 0.2)
+    monkeypatch.setattr(websocket_io, "PONG_TIMEOUT_S", 0.2)
     serve = ended()
     async with raw(serve) as client:
         await client.answer()
@@ -308,7 +308,7 @@ async def test_who_says_nothing_is_pinged_and_then_taken_for_gone(ended, monkeyp
 
 async def test_pings_that_nobody_reads_the_answers_of_end_the_call(monkeypatch):
     monkeypatch.setattr(websocket_io, "WRITE_BUFFER_BYTES", 10_000)
-    monkeypatch.setattr(websocket_io, "CLOSE_S", 0.1)
+    monkeypatch.setattr(websocket_io, "CLOSE_TIMEOUT_S", 0.1)
     serve = Ended()
     async with raw(serve) as client:
         await client.answer()

@@ -70,11 +70,11 @@ def test_a_rate_under_one_lets_one_through():
 
 def test_who_guesses_passwords_is_not_heard_for_a_while():
     sources = RateLimiter(SETTINGS)
-    for number in range(module.FAILURES):
-        sources.failed("10.0.0.1", number)
+    for number in range(module.MAX_FAILURES):
+        sources.record_failure("10.0.0.1", number)
     assert sources.check("10.0.0.1", "request", 10.0) is PASS
-    sources.failed("10.0.0.1", 10.0)
-    sources.failed("10.0.0.1", 10.0)
+    sources.record_failure("10.0.0.1", 10.0)
+    sources.record_failure("10.0.0.1", 10.0)
     assert sources.check("10.0.0.1", "request", 10.0) is DROP
     assert sources.check("10.0.0.2", "request", 10.0) is PASS
     assert sources.check("10.0.0.1", "request", 9.0 + module.PENALTY_S) is DROP
@@ -84,8 +84,8 @@ def test_who_guesses_passwords_is_not_heard_for_a_while():
 def test_a_phone_that_mistypes_now_and_then_is_forgiven():
     sources = RateLimiter(SETTINGS)
     for number in range(100):
-        sources.failed("10.0.0.1", number * module.FAILURE_S)
-    assert sources.check("10.0.0.1", "request", 100 * module.FAILURE_S) is PASS
+        sources.record_failure("10.0.0.1", number * module.FAILURE_DECAY_S)
+    assert sources.check("10.0.0.1", "request", 100 * module.FAILURE_DECAY_S) is PASS
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_trunks_are_never_limited(source, trusted):
 
 def test_a_million_made_up_addresses_take_little_time_and_bounded_memory():
     sources = RateLimiter(SETTINGS)
-    for _ in range(module.FAILURES + 1):
-        sources.failed("10.0.0.1", 0.0)
+    for _ in range(module.MAX_FAILURES + 1):
+        sources.record_failure("10.0.0.1", 0.0)
     dice = random.Random(1)
     addresses = [socket.inet_ntoa(dice.randbytes(4)) for _ in range(1_000_000)]
     started = time.process_time()
@@ -120,7 +120,7 @@ def test_what_is_kept_takes_a_few_megabytes():
     for number in range(module.MAX_SOURCES + 1000):
         sources.check(f"10.0.{number >> 8}.{number & 255}", "request", 0.0)
     for number in range(module.MAX_OFFENDERS + 1000):
-        sources.failed(f"10.0.{number >> 8}.{number & 255}", 0.0)
+        sources.record_failure(f"10.0.{number >> 8}.{number & 255}", 0.0)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(sources) == module.MAX_SOURCES + module.MAX_OFFENDERS

@@ -370,9 +370,9 @@ def test_credentials_for_somebody_else_are_not_taken_for_ours():
     again = asked(server, DigestClient("alice", "wonderland"), request(), 100.0)
     other = answer(Challenge("elsewhere", "n", "MD5"), "REGISTER", "sip:x", "bob", "builder")
     again.headers.prepend("Authorization", other)
-    assert server.claimed(again) == "alice"
+    assert server.claimed_username(again) == "alice"
     assert server.check(again, PASSWORDS.get, 100.0) == Verdict(True, "alice")
-    assert server.claimed(request()) == ""
+    assert server.claimed_username(request()) == ""
 
 
 def test_an_unknown_user_costs_the_work_of_a_wrong_password(monkeypatch):

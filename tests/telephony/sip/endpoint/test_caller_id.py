@@ -12,7 +12,7 @@ from offhook.telephony.sip.endpoint_io import Dial
 from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.refer import Replaces
-from offhook.telephony.sip.trunks.trunks import Trunk, presented
+from offhook.telephony.sip.trunks.trunks import Trunk, caller_identity
 from tests.telephony.sip.ends import until
 from tests.telephony.sip.phones import OUR_TONE, endpoint
 from tests.telephony.sip.scripted_peer import udp_peer
@@ -171,7 +171,7 @@ AT = {"server": "sip.test", "username": "acct"}
     ],
 )
 def test_who_calls_is_said_as_the_trunk_wants_it(settings, number, from_, lines):
-    caller, headers = presented(Trunk("t", **settings), number, "N", "ours.test")
+    caller, headers = caller_identity(Trunk("t", **settings), number, "N", "ours.test")
     assert str(caller) == f'"N" <sip:{from_}>'
     assert list(headers) == lines
 

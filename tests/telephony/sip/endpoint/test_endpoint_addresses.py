@@ -11,7 +11,7 @@ from offhook.telephony.sip.messages.message import sdp_of
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.network.resolver_io import Resolver, Target
 from offhook.telephony.sip.network.udp_io import (
-    ADDRESS_S,
+    ADDRESS_CACHE_S,
     ADDRESSES_KEPT,
     LocalAddresses,
     local_address_for,
@@ -50,9 +50,9 @@ def test_our_address_towards_a_peer_is_looked_up_once_in_a_while():
         "10.0.0.2",
         "10.0.0.1",
     ]
-    now = ADDRESS_S - 0.1
+    now = ADDRESS_CACHE_S - 0.1
     assert addresses.towards("a") == "10.0.0.1"
-    now = ADDRESS_S
+    now = ADDRESS_CACHE_S
     assert addresses.towards("a") == "10.0.0.3"
     for number in range(3 * ADDRESSES_KEPT):
         addresses.towards(f"peer {number}")
@@ -171,7 +171,7 @@ async def test_a_name_with_addresses_of_the_other_kind_only_is_said_to_be_so(mon
     async with endpoint(trunks=(Trunk("six", server="six.example"),)) as (sip, _):
         call = sip.dial(Dial("100"))
         reason = [p.reason async for p in call.events()][-1]
-        assert reason == "six.example has only IPv6 addresses, and we listen on IPv4"
+        assert reason == "six.example has only IPv6 addresses; we listen on IPv4"
         await until(lambda: sip.trunk_states()[0].detail == reason)
 
 

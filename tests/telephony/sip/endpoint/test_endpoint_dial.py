@@ -276,8 +276,8 @@ async def test_a_bye_before_the_answer_ends_the_call():
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("m=audio 4000 RTP/AVP 18", "no codec of the offer"),
-        ("m=audio 0 RTP/AVP 0", "refuses the sound"),
+        ("m=audio 4000 RTP/AVP 18", "no codec from the offer"),
+        ("m=audio 0 RTP/AVP 0", "rejects the audio"),
     ],
 )
 async def test_an_answer_that_does_not_fit_is_acknowledged_and_hung_up(answer, said):
@@ -302,7 +302,7 @@ async def test_a_200_without_sdp_ends_the_call_and_rings_nobody_again(time):
         bye = await far.is_hung_up()
         assert "without SDP" in bye.headers.get("Reason")
         ended = await last(call)
-        assert (ended.status, ended.reason) == (488, "the far end took the call without SDP")
+        assert (ended.status, ended.reason) == (488, "the far end answered without SDP")
         await time.passes(sip, 40)
         assert far.came.count("INVITE") == 1
         assert not host.talks

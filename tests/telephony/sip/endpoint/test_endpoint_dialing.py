@@ -92,7 +92,7 @@ async def test_media_that_do_not_suit_are_offered_otherwise_and_never_less_safe(
         assert [(a.media, a.status) for a in record.attempts] == [(o[0], status) for o in offers]
         ids = tuple(attempt.sip_call_id for attempt in record.attempts)
         assert len(set(ids)) == len(offers)
-        shown = call._phone.trace.render(ids)
+        shown = call._endpoint.trace.render(ids)
         assert all(f"{protocol} 111" in shown for protocol, *_ in offers)
         written = json.loads(record.line())["attempts"]
         assert written[0]["server"] == f"{HOST}:{far.port} UDP"
@@ -137,7 +137,7 @@ async def test_an_answer_without_keys_ends_a_call_that_must_be_protected():
             await far.asked("ACK")
             await far.is_hung_up()
             ended = await end_of(call)
-            assert ended.reason.startswith("the media do not fit")
+            assert ended.reason.startswith("no acceptable media")
             assert not host.talks
 
 

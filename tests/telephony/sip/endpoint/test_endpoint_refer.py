@@ -176,7 +176,7 @@ async def test_the_old_far_end_is_heard_until_the_target_answers():
 
 
 async def test_after_a_transfer_that_failed_silence_is_still_noticed(monkeypatch):
-    monkeypatch.setattr(endpoint_io, "WATCH_S", 0.05)
+    monkeypatch.setattr(endpoint_io, "MEDIA_CHECK_INTERVAL_S", 0.05)
     async with in_a_call(media_timeout_seconds=0.3) as call:
         await call.refer()
         invite = await call.target.asked("INVITE")
@@ -278,7 +278,7 @@ async def test_the_far_end_goes_to_the_target_whoever_says_bye_first(bye):
 async def test_only_one_transfer_is_made_however_many_ask_for_it():
     async with in_a_call() as call:
         asked, refer = await asked_to_transfer(call)
-        with pytest.raises(LegError, match="under way"):
+        with pytest.raises(LegError, match="in progress"):
             await call.host.talks[0].leg.transfer("sip:other@127.0.0.1")
         call.far.reply(refer, 202)
         notify(call, "486 Busy Here", "terminated;reason=noresource")

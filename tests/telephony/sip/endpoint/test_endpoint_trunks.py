@@ -72,7 +72,7 @@ def carrier(port, **options):
 
 
 async def test_a_registered_trunk_hears_from_our_socket_every_so_often(monkeypatch):
-    monkeypatch.setattr(keep_alive, "KEEP_ALIVE_S", 0.15)
+    monkeypatch.setattr(keep_alive, "KEEP_ALIVE_INTERVAL_S", 0.15)
     server = await registrar()
     async with endpoint(trunks=(carrier(server.port),)) as (sip, _):
         await registered(sip)
@@ -114,7 +114,7 @@ async def test_an_address_from_the_settings_goes_before_what_the_registrar_sees(
 
 
 async def test_a_server_that_does_not_answer_is_passed_over_and_said_so(monkeypatch):
-    monkeypatch.setattr(trunk_watch, "ANSWER_S", 0.3)
+    monkeypatch.setattr(trunk_watch, "RESPONSE_TIMEOUT_S", 0.3)
     dead = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     dead.bind((HOST, 0))
     async with udp_peer() as far:
@@ -130,7 +130,7 @@ async def test_a_server_that_does_not_answer_is_passed_over_and_said_so(monkeypa
             [state] = sip.trunk_states()
             assert state.state == "up"
             where = f"{HOST}:{ports[0]} by UDP"
-            assert state.detail == f"1 of 2 servers down: {where} has not answered for 0.3 s"
+            assert state.detail == f"1 of 2 servers down: {where} has not responded for 0.3 s"
             call = sip.dial(Dial("100"))
             far.reply(await far.asked("INVITE"), 486)
             assert [p.reason async for p in call.events()][-1] == "busy"
@@ -205,7 +205,7 @@ NO_WAY = "the far end cannot be reached: "
         (
             "localhost",
             False,
-            "the certificate of localhost is signed by itself, and nobody we trust vouches for it",
+            "the certificate of localhost is self-signed",
         ),
     ],
 )
@@ -244,15 +244,15 @@ async def test_why_a_trunk_cannot_register_by_tls_is_said(tmp_path, names):
         async with endpoint(trunks=(trunk,)) as (sip, _):
             await until(lambda: sip.trunk_states()[0].state == "down")
             [status] = sip.registrations()
-            assert "the certificate of 127.0.0.1 is signed by itself" in status.detail
+            assert "the certificate of 127.0.0.1 is self-signed" in status.detail
 
 
 @pytest.mark.parametrize(
     ("greeting", "words"),
     [
-        (b"220 mail.example ESMTP\r\n", "what listens there does not speak TLS"),
-        (b"", "it closed the connection"),
-        (None, "nobody listens there"),
+        (b"220 mail.example ESMTP\r\n", "the server does not speak TLS"),
+        (b"", "the server closed the connection"),
+        (None, "connection refused"),
     ],
 )
 async def test_what_listens_in_the_place_of_a_tls_server_is_said(greeting, words):
@@ -279,14 +279,14 @@ async def test_a_call_that_is_hung_up_the_moment_it_is_taken_is_over():
                 call = sip.dial(Dial("100"))
                 invite = await far.asked("INVITE")
                 far.learn(invite)
-                move = call._move
+                move = call._set_state
 
                 def hang_up_at_once(state, *rest):
                     move(state, *rest)
                     if state == "answered":
                         call.end("changed my mind")
 
-                call._move = hang_up_at_once
+                call._set_state = hang_up_at_once
                 far.reply(invite, 200, sdp=line.sdp())
                 assert [p.state async for p in call.events()] == ["dialing", "answered", "ended"]
                 await far.is_hung_up()

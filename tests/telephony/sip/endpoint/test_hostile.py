@@ -33,7 +33,7 @@ def call_up(ua: UserAgent, flow: Flow = PBX, *headers: str, **kinds: object) -> 
     ua.receive(message("INVITE", "sip:100@192.0.2.1", *headers, source=flow, **kinds), flow, 0)
     call = next(e for e in events(ua) if isinstance(e, IncomingCall))
     call.session.accept(SDP, 0)
-    ua.touched(call.session, 0)
+    ua.session_changed(call.session, 0)
     ack = message("ACK", body="", source=flow, to_tag=call.session.local_tag, **kinds)
     ua.receive(ack.replace(b"branch=z9hG4bK1", b"branch=z9hG4bKack"), flow, 0)
     assert any(isinstance(e.event, Confirmed) for e in events(ua))
@@ -82,7 +82,7 @@ def test_the_acknowledgement_of_a_stranger_brings_no_media():
     ua.receive(message(body=""), PBX, 0)
     call = next(e for e in events(ua) if isinstance(e, IncomingCall))
     call.session.accept(SDP, 0)
-    ua.touched(call.session, 0)
+    ua.session_changed(call.session, 0)
     tag = call.session.local_tag
     ua.receive(message("ACK", branch="z9hG4bKx", to_tag=tag, source=STRANGER), STRANGER, 0.1)
     assert not happened(ua)
@@ -120,7 +120,7 @@ def test_the_far_ends_contact_may_speak_for_the_call():
     ua.receive(data, PBX, 0)
     call = next(e for e in events(ua) if isinstance(e, IncomingCall))
     call.session.accept(SDP, 0)
-    ua.touched(call.session, 0)
+    ua.session_changed(call.session, 0)
     ua.messages_to_send()
     bye = message("BYE", body="", branch="z9hG4bKx", to_tag=call.session.local_tag, cseq=2)
     assert [a.status for a in ask(ua, bye, Flow("UDP", ("203.0.113.80", 5060), US), 1)] == [200]
@@ -143,7 +143,7 @@ def call_by_password(ua: UserAgent, flow: Flow = PHONE) -> IncomingCall:
     ua.receive(proved(ua, ALICE, message(source=flow), flow, 0.1), flow, 0.1)
     call = next(e for e in events(ua) if isinstance(e, IncomingCall))
     call.session.accept(SDP, 0)
-    ua.touched(call.session, 0)
+    ua.session_changed(call.session, 0)
     ack = message("ACK", body="", branch="z9hG4bKack", to_tag=call.session.local_tag, cseq=2)
     ua.receive(ack, flow, 0)
     events(ua)
@@ -211,7 +211,7 @@ def test_a_call_that_is_over_or_not_yet_taken_is_not_replaced():
     ua = agent()
     call = call_up(ua)
     call.session.hang_up(1)
-    ua.touched(call.session, 1)
+    ua.session_changed(call.session, 1)
     ua.messages_to_send()
     [answer] = ask(ua, replacing(call, PBX), PBX, 1)
     assert answer.status == 603
@@ -304,14 +304,14 @@ def test_no_caller_has_us_talk_to_ourselves_or_to_everybody(uri):
     ua.receive(contact(message(), uri), PBX, 0)
     call = next(e for e in events(ua) if isinstance(e, IncomingCall))
     call.session.accept(SDP, 0)
-    ua.touched(call.session, 0)
+    ua.session_changed(call.session, 0)
     ua.receive(
         contact(message("ACK", body="", branch="z9hG4bKa", to_tag=call.session.local_tag), uri),
         *(PBX, 0.1),
     )
     ua.messages_to_send()
     call.session.hang_up(1)
-    ua.touched(call.session, 1)
+    ua.session_changed(call.session, 1)
     [(bye, way)] = ua.messages_to_send()
     assert bye.startswith(b"BYE")
     assert way == PBX
@@ -319,7 +319,7 @@ def test_no_caller_has_us_talk_to_ourselves_or_to_everybody(uri):
 
 def hang_up_at(ua: UserAgent, call: IncomingCall, now: float = 1) -> Flow:
     call.session.hang_up(now)
-    ua.touched(call.session, now)
+    ua.session_changed(call.session, now)
     [(bye, way)] = ua.messages_to_send()
     assert bye.startswith(b"BYE")
     return way
@@ -330,7 +330,7 @@ def named_call(ua: UserAgent, name: str, number: int) -> IncomingCall:
     ua.receive(data, PBX, 0)
     call = next(e for e in events(ua) if isinstance(e, IncomingCall))
     call.session.accept(SDP, 0)
-    ua.touched(call.session, 0)
+    ua.session_changed(call.session, 0)
     ua.receive(
         message(
             *("ACK",),
@@ -390,7 +390,7 @@ def test_a_call_that_is_over_leaves_nothing_behind_however_long_it_meant_to_last
         call = next(e for e in events(ua) if isinstance(e, IncomingCall))
         tag = call.session.local_tag
         call.session.accept(SDP, now)
-        ua.touched(call.session, now)
+        ua.session_changed(call.session, now)
         of = {"body": "", "call_id": f"c{number}", "to_tag": tag}
         ua.receive(message("ACK", branch=f"z9hG4bKa{number}", **of), PBX, now)
         ua.receive(message("BYE", branch=f"z9hG4bKb{number}", cseq=2, **of), PBX, now)

@@ -54,7 +54,7 @@ async def test_who_leaves_before_the_transfer_was_taken_on_was_not_transferred()
     async with in_a_call() as call:
         asked, _ = await asked_to_transfer(call)
         await call.far.hang_up()
-        with pytest.raises(LegError, match="over"):
+        with pytest.raises(LegError, match="ended"):
             await asked
         await until(lambda: call.host.records)
         assert not call.host.records[0].transferred_to
@@ -102,7 +102,7 @@ async def test_nobody_is_called_for_a_caller_who_has_gone():
         await call.far.hang_up()
         call.target.reply(await call.target.asked("CANCEL"), 200)
         call.target.reply(invite, 487)
-        with pytest.raises(LegError, match="over"):
+        with pytest.raises(LegError, match="ended"):
             await asked
         await all_is_over(call)
 
@@ -132,7 +132,7 @@ class DeafHost(ToneHost):
 
 
 async def test_a_browsers_line_that_never_comes_up_does_not_keep_its_call(monkeypatch):
-    monkeypatch.setattr(call_io, "ANSWER_S", 0.1)
+    monkeypatch.setattr(call_io, "ANSWER_TIMEOUT_S", 0.1)
     async with endpoint(DeafHost()) as (sip, host), udp_peer(sip) as far:
         with sound() as line:
             far.invite(line.sdp("111", BROWSER, protocol="UDP/TLS/RTP/SAVPF"))

@@ -14,9 +14,9 @@ from OpenSSL import SSL
 
 from offhook.telephony.sip.media import dtls_io
 from offhook.telephony.sip.media.dtls_io import (
+    MAX_UNKNOWN_SOURCES,
     MTU_BYTES,
     RECORD_HEADER_BYTES,
-    STRANGERS,
     DtlsSrtp,
     Handshakes,
     local_fingerprint,
@@ -224,7 +224,7 @@ async def test_a_far_end_that_never_answers_is_given_up(monkeypatch):
         while not client.failed:
             await asyncio.sleep(0.01)
     assert "did not answer" in client.failed[0]
-    assert len(client.sent) == 1 + len(dtls_io.HELLO_AGAIN_S)
+    assert len(client.sent) == 1 + len(dtls_io.HELLO_RETRANSMIT_S)
 
 
 async def test_closed_it_says_nothing_more():
@@ -367,7 +367,7 @@ async def test_a_client_begins_where_other_packets_come_from():
     server = Port(network, C, Dtls(fingerprints(), "server"), B)
     client = Port(network, B, Dtls(fingerprints(), "client"), ("10.0.0.5", 4000))
     await asyncio.sleep(0.05)
-    client.handshakes.heard(C)
+    client.handshakes.note_source(C)
     await settle(lambda: server.keys and client.keys)
     assert client.keys[0][1] == C
     server.handshakes.close()
@@ -376,7 +376,7 @@ async def test_a_client_begins_where_other_packets_come_from():
 
 @pytest.mark.parametrize("role", ["client", "server"])
 async def test_a_handshake_that_does_not_come_is_said_soon(monkeypatch, role):
-    monkeypatch.setattr(dtls_io, "SLOW_S", 0.1)
+    monkeypatch.setattr(dtls_io, "SLOW_HANDSHAKE_S", 0.1)
     network = {}
     port = Port(network, A, Dtls(fingerprints(), role), B)
     port.handshakes.receive(b"\x16\xfe\xfd" + bytes(10), C)
@@ -384,14 +384,14 @@ async def test_a_handshake_that_does_not_come_is_said_soon(monkeypatch, role):
     await asyncio.sleep(0.2)
     [said] = port.slow
     assert said.startswith("no DTLS keys after 0.1 s: ")
-    assert f"from {B[0]}:{B[1]}, where its SDP says it is" in said
+    assert f"from {B[0]}:{B[1]}, its address in SDP" in said
     assert said.endswith(f"; packets come from {C[0]}:{C[1]}")
     assert not port.failed
     port.handshakes.close()
 
 
 async def test_a_handshake_that_is_through_is_not_slow(monkeypatch):
-    monkeypatch.setattr(dtls_io, "SLOW_S", 0.5)
+    monkeypatch.setattr(dtls_io, "SLOW_HANDSHAKE_S", 0.5)
     network = {}
     server = Port(network, A, Dtls(fingerprints(), "server"), B)
     client = Port(network, B, Dtls(fingerprints(), "client"), A)
@@ -406,9 +406,9 @@ async def test_strangers_with_another_certificate_neither_get_in_nor_in_the_way(
     network = {}
     expected = Dtls(wrong(), "server")  # nobody here has that certificate
     server = Port(network, A, expected, B)
-    for number in range(STRANGERS + 5):
+    for number in range(MAX_UNKNOWN_SOURCES + 5):
         Port(network, ("198.51.100.1", number), Dtls(fingerprints(), "client"), A)
-    await settle(lambda: sum(len(p.keys) for p in network.values()) >= STRANGERS)
+    await settle(lambda: sum(len(p.keys) for p in network.values()) >= MAX_UNKNOWN_SOURCES)
     assert not server.keys
     assert not server.failed  # the call does not end for what strangers do
     Port(network, B, Dtls(fingerprints(), "client"), A)
@@ -426,7 +426,7 @@ async def test_only_so_many_strangers_are_heard_at_a_time():
     DtlsSrtp("client", fingerprints(), hellos.append, None, None).close()
     for port in range(20):
         handshakes.receive(hellos[0], ("198.51.100.1", port))
-    assert len(set(answered)) == STRANGERS
+    assert len(set(answered)) == MAX_UNKNOWN_SOURCES
     handshakes.receive(hellos[0], B)
     assert B in answered
     handshakes.close()

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.telephony.sip.media.latch import (
-    CANDIDATE_S,
-    CANDIDATES,
-    LATCH_AGAIN_S,
+    CANDIDATE_TIMEOUT_S,
     LATCH_AHEAD,
     LATCH_GAP,
     LATCH_PACKETS,
-    RTCP_LATCH_AGAIN_S,
+    MAX_CANDIDATES,
+    RELATCH_S,
+    RTCP_RELATCH_S,
     Latch,
     RtcpLatch,
 )
@@ -172,7 +172,7 @@ def test_a_burst_between_two_packets_moves_nothing():
 def test_after_a_silence_the_numbers_may_have_begun_anew():
     line = latch()
     stream(line, NAT, range(1000, 1010))  # until 0.18
-    late = 0.18 + LATCH_AGAIN_S + 0.001
+    late = 0.18 + RELATCH_S + 0.001
     assert stream(line, OTHER, range(100), late, ssrc=ATTACKER) == 0
     assert stream(line, OTHER, range(10, 10 + LATCH_PACKETS), late + 2) == 1
     assert line.destination == OTHER
@@ -180,10 +180,10 @@ def test_after_a_silence_the_numbers_may_have_begun_anew():
 
 def test_only_so_many_sources_are_observed_and_silent_ones_make_room():
     line = latch()
-    for port in range(CANDIDATES):
+    for port in range(MAX_CANDIDATES):
         assert not line.accept(("198.51.100.66", port), rtp(port, ssrc=ATTACKER), 0.0)
     assert stream(line, NAT, range(LATCH_PACKETS), 0.1) == 0
-    assert stream(line, NAT, range(LATCH_PACKETS), CANDIDATE_S + 0.1) == 1
+    assert stream(line, NAT, range(LATCH_PACKETS), CANDIDATE_TIMEOUT_S + 0.1) == 1
 
 
 def test_an_sdp_without_an_address_waits_for_a_source():
@@ -257,7 +257,7 @@ def test_rtcp_is_latched_by_itself():
     assert line.destination == nat
     assert line.accept(nat, report(ATTACKER), rtp_line, 0.1)
     assert not line.accept(OTHER, report(), rtp_line, 0.2)
-    assert line.accept(OTHER, report(), rtp_line, 0.1 + RTCP_LATCH_AGAIN_S)
+    assert line.accept(OTHER, report(), rtp_line, 0.1 + RTCP_RELATCH_S)
     assert line.accept(RTCP, report(), rtp_line, 20.0)
     assert not line.accept(OTHER, report(), rtp_line, 21.0)
 

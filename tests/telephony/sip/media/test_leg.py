@@ -238,7 +238,7 @@ async def test_what_needs_signalling_is_asked_of_the_control(ports, clock):
         leg = await new_leg(ports, "leg")
         clock.add(leg)
         for ask in (leg.hold, leg.resume, lambda: leg.transfer("100")):
-            with pytest.raises(LegError, match="not up"):
+            with pytest.raises(LegError, match="not connected"):
                 await ask()
         leg.answer(phone.sdp())
         leg.control = control = Control()
@@ -252,7 +252,7 @@ async def test_what_needs_signalling_is_asked_of_the_control(ports, clock):
         asked = ["hold", "resume", ("transfer", "100"), ("transfer", "nobody"), ("hang_up", "done")]
         assert control.asked == asked
         assert leg.closed == "done"
-        with pytest.raises(LegError, match="not up"):
+        with pytest.raises(LegError, match="not connected"):
             await leg.transfer("100")
         assert leg.send_message("hello") is False
 

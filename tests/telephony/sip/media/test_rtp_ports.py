@@ -38,7 +38,7 @@ def stranger():
 
 
 async def test_a_pair_is_an_even_port_and_the_next():
-    pair = await ports(LOW + 1, LOW + 8).pair(ignore, ignore)
+    pair = await ports(LOW + 1, LOW + 8).open_pair(ignore, ignore)
     try:
         assert pair.port % 2 == 0
         assert LOW + 1 < pair.port < LOW + 8
@@ -49,7 +49,9 @@ async def test_a_pair_is_an_even_port_and_the_next():
 
 async def test_each_socket_hears_its_own_and_answers_from_its_own(stranger):
     heard = []
-    pair = await ports().pair(lambda *rtp: heard.append(("rtp", *rtp)), lambda *c: heard.append(c))
+    pair = await ports().open_pair(
+        lambda *rtp: heard.append(("rtp", *rtp)), lambda *c: heard.append(c)
+    )
     here = stranger.getsockname()
     try:
         stranger.sendto(b"sound", ("127.0.0.1", pair.port))
@@ -70,22 +72,22 @@ async def test_each_socket_hears_its_own_and_answers_from_its_own(stranger):
 async def test_a_port_rests_before_it_is_given_to_another_call():
     clock = Clock()
     two = ports(LOW, LOW + 3, drain_seconds=30, now=clock)
-    first = await two.pair(ignore, ignore)
-    second = await two.pair(ignore, ignore)
+    first = await two.open_pair(ignore, ignore)
+    second = await two.open_pair(ignore, ignore)
     assert {first.port, second.port} == {LOW, LOW + 2}
     with pytest.raises(NoPorts):
-        await two.pair(ignore, ignore)
+        await two.open_pair(ignore, ignore)
     first.close()
     first.close()
     clock.now += 29
     with pytest.raises(NoPorts):
-        await two.pair(ignore, ignore)
+        await two.open_pair(ignore, ignore)
     clock.now += 1
-    third = await two.pair(ignore, ignore)
+    third = await two.open_pair(ignore, ignore)
     assert third.port == first.port
     first.close()  # not its port any more
     with pytest.raises(NoPorts):
-        await two.pair(ignore, ignore)
+        await two.open_pair(ignore, ignore)
     second.close()
     third.close()
 
@@ -96,11 +98,11 @@ async def test_ports_taken_by_other_programs_are_passed_over():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as rtcp:
             rtcp.bind(("127.0.0.1", LOW + 3))
             three = ports(LOW, LOW + 5)
-            pair = await three.pair(ignore, ignore)
+            pair = await three.open_pair(ignore, ignore)
             assert pair.port == LOW + 4
             with pytest.raises(NoPorts):
-                await three.pair(ignore, ignore)
-    other = await three.pair(ignore, ignore)
+                await three.open_pair(ignore, ignore)
+    other = await three.open_pair(ignore, ignore)
     assert other.port in (LOW, LOW + 2)
     pair.close()
     other.close()
@@ -110,7 +112,7 @@ async def test_where_the_next_call_gets_its_port_cannot_be_told():
     many = ports(LOW, LOW + 63, drain_seconds=0)
     seen = set()
     for _ in range(40):
-        pair = await many.pair(ignore, ignore)
+        pair = await many.open_pair(ignore, ignore)
         seen.add(pair.port)
         pair.close()
     assert len(seen) > 8
@@ -119,7 +121,7 @@ async def test_where_the_next_call_gets_its_port_cannot_be_told():
 async def test_a_far_end_without_a_socket_disturbs_nothing(stranger):
     """The kernel hears "port unreachable" for what we send there."""
     heard = []
-    pair = await ports().pair(lambda data, source: heard.append(data), ignore)
+    pair = await ports().open_pair(lambda data, source: heard.append(data), ignore)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
         gone.bind(("127.0.0.1", 0))
         nobody = gone.getsockname()
@@ -138,7 +140,7 @@ async def test_a_far_end_without_a_socket_disturbs_nothing(stranger):
 
 
 async def test_what_the_system_will_not_send_is_counted_and_dropped():
-    pair = await ports().pair(ignore, ignore)
+    pair = await ports().open_pair(ignore, ignore)
     pair.send_rtp(b"x", ("255.255.255.255", 9))  # broadcast is not allowed
     pair.send_rtcp(b"x", ("127.0.0.1", 0))
     pair.send_rtp(b"x" * 70_000, ("127.0.0.1", 9))
@@ -151,7 +153,7 @@ async def test_what_the_system_will_not_send_is_counted_and_dropped():
 
 async def test_sound_is_marked_for_expedited_forwarding(stranger):
     stranger.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-    pair = await ports().pair(ignore, ignore)
+    pair = await ports().open_pair(ignore, ignore)
     for send in (pair.send_rtp, pair.send_rtcp):
         send(b"x", stranger.getsockname())
         _, [(level, kind, tos)], _, _ = stranger.recvmsg(10, 64)
@@ -167,7 +169,7 @@ async def test_ipv6_sources_are_address_and_port_alone():
     except OSError:
         pytest.skip("there is no IPv6 loopback here")
     heard = []
-    pair = await RtpPorts("::1", LOW, LOW + 7).pair(lambda *rtp: heard.append(rtp), ignore)
+    pair = await RtpPorts("::1", LOW, LOW + 7).open_pair(lambda *rtp: heard.append(rtp), ignore)
     with stranger:
         stranger.sendto(b"six", ("::1", pair.port))
         async with asyncio.timeout(2):
@@ -181,10 +183,10 @@ async def test_ipv6_sources_are_address_and_port_alone():
 
 async def test_an_address_that_is_not_ours_is_said_so():
     with pytest.raises(NoPorts, match=r"192\.0\.2\.1"):
-        await RtpPorts("192.0.2.1", LOW, LOW + 7).pair(ignore, ignore)
+        await RtpPorts("192.0.2.1", LOW, LOW + 7).open_pair(ignore, ignore)
 
 
 @pytest.mark.parametrize(("low", "high"), [(10, 10), (11, 12), (65_534, 65_536), (20, 10), (-2, 5)])
 def test_a_range_without_a_pair_is_refused(low, high):
-    with pytest.raises(ValueError, match="hold no pair"):
+    with pytest.raises(ValueError, match="contain no pair"):
         ports(low, high)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offhook.telephony.sip.media.sdes import SUITES
-from offhook.telephony.sip.media.srtp import SOURCES, SdesSrtp, SrtpError
+from offhook.telephony.sip.media.srtp import MAX_SSRCS, SdesSrtp, SrtpError
 
 SUITE = "AES_CM_128_HMAC_SHA1_80"
 every_suite = pytest.mark.parametrize("suite", SUITES)
@@ -133,17 +133,17 @@ def test_sequence_numbers_wrap():
 
 def test_a_far_end_may_use_only_so_many_ssrcs():
     a, b = pair()
-    for ssrc in range(SOURCES):
+    for ssrc in range(MAX_SSRCS):
         b.unprotect(a.protect(rtp(1, ssrc)))
     with pytest.raises(SrtpError, match="SSRC"):
-        b.unprotect(a.protect(rtp(1, SOURCES)))
+        b.unprotect(a.protect(rtp(1, MAX_SSRCS)))
     assert b.unprotect(a.protect(rtp(2, 0))) == rtp(2, 0)
 
 
 def test_strangers_use_up_none_of_them():
     a, b = pair()
     stranger, _ = pair()
-    for ssrc in range(SOURCES + 10):
+    for ssrc in range(MAX_SSRCS + 10):
         with pytest.raises(SrtpError):
             b.unprotect(stranger.protect(rtp(1, ssrc)))
     assert b.unprotect(a.protect(rtp(1))) == rtp(1)

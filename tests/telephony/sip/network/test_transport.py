@@ -389,8 +389,8 @@ async def test_a_peer_that_does_not_read_is_cut_off(edge: Edge) -> None:
 async def test_a_peer_that_connects_and_stalls_is_let_go(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_io, "FIRST_MESSAGE_S", 0.2)
-    monkeypatch.setattr(transport_io, "CHECK_S", 0.05)
+    monkeypatch.setattr(stream_io, "FIRST_MESSAGE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(transport_io, "CHECK_INTERVAL_S", 0.05)
     bound = await edge.listen("TCP", LOCAL, 0)
     silent, half, pinging, good = [await Peer.connect(bound) for _ in range(4)]
     half.send(message()[:20])
@@ -410,8 +410,8 @@ async def test_a_peer_that_connects_and_stalls_is_let_go(
 async def test_a_connection_that_is_idle_is_closed_and_keep_alives_keep_a_peers(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_io, "IDLE_S", 0.3)
-    monkeypatch.setattr(transport_io, "CHECK_S", 0.05)
+    monkeypatch.setattr(stream_io, "IDLE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(transport_io, "CHECK_INTERVAL_S", 0.05)
     bound = await edge.listen("TCP", LOCAL, 0)
     idle, kept = await Peer.connect(bound), await Peer.connect(bound)
     for peer in (idle, kept):
@@ -510,7 +510,7 @@ async def test_a_peer_that_refuses_is_told_of(edge: Edge) -> None:
 async def test_a_peer_that_never_answers_is_given_up(
     edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport_io, "CONNECT_S", 0.1)
+    monkeypatch.setattr(transport_io, "CONNECT_TIMEOUT_S", 0.1)
     with socket.socket() as full:
         full.bind((LOCAL, 0))
         full.listen(0)
@@ -534,9 +534,9 @@ async def test_what_waits_for_a_connection_is_bounded(edge: Edge) -> None:
 async def test_we_keep_our_connections_alive_and_notice_when_no_answer_comes_any_more(
     edge: Edge, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_io, "PING_S", (0.1, 0.1))
-    monkeypatch.setattr(stream_io, "PONG_S", 0.2)
-    monkeypatch.setattr(transport_io, "CHECK_S", 0.02)
+    monkeypatch.setattr(stream_io, "PING_INTERVAL_S", (0.1, 0.1))
+    monkeypatch.setattr(stream_io, "PONG_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(transport_io, "CHECK_INTERVAL_S", 0.02)
     flow = edge.flow_to("TCP", *await server.start())
     edge.send(message(), flow)
     peer = await server.peer()
@@ -686,7 +686,7 @@ async def test_connections_with_other_demands_on_the_certificate_are_apart(edge:
 async def test_handshakes_that_stall_or_fail_count_and_end(
     edge: Edge, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport_io, "HANDSHAKE_S", 0.2)
+    monkeypatch.setattr(transport_io, "HANDSHAKE_TIMEOUT_S", 0.2)
     monkeypatch.setattr(transport_io, "MAX_CONNECTIONS_PER_SOURCE", 2)
     bound = await edge.listen("TLS", LOCAL, 0, authority.server("trunk.test"))
     stalled, garbage, third = [await Peer.connect(bound) for _ in range(3)]
@@ -844,9 +844,9 @@ async def test_a_browser_that_does_not_read_is_cut_off(
 async def test_a_connection_that_never_becomes_a_websocket_or_stays_silent_is_let_go(
     edge: Edge, browser: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(websocket_io, "UPGRADE_S", 0.2)
-    monkeypatch.setattr(websocket_io, "FIRST_MESSAGE_S", 0.3)
-    monkeypatch.setattr(transport_io, "CHECK_S", 0.05)
+    monkeypatch.setattr(websocket_io, "UPGRADE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(websocket_io, "FIRST_MESSAGE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(transport_io, "CHECK_INTERVAL_S", 0.05)
     bound = await edge.listen("WS", LOCAL, 0)
     silent, half = await Peer.connect(bound), await Peer.connect(bound)
     half.send(b"GET / HTTP/1.1\r\nHost: x\r\n")

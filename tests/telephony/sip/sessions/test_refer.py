@@ -72,7 +72,7 @@ def test_without_any_notify_the_transfer_is_given_up_by_name() -> None:
     assert refer.get_timer() == FIRST_NOTIFY_S
     assert refer.handle_timer(FIRST_NOTIFY_S - 0.1) is None
     assert refer.handle_timer(FIRST_NOTIFY_S) == ReferProgress(
-        408, "the far end sent no word on the transfer within 32 s", True
+        408, "the far end did not report on the transfer within 32 s", True
     )
 
 

@@ -9,7 +9,7 @@ from offhook.telephony.sip.sessions.reliable import (
     RAck,
     ReliableReceiver,
     ReliableSender,
-    Repetition,
+    Retransmission,
     rseq_of,
 )
 from tests.telephony.sip.session_peers import made
@@ -25,16 +25,16 @@ def prack(rack: str) -> Request:
     return made("PRACK", [("RAck", rack)])
 
 
-def times(repetition: Repetition) -> list[float]:
+def times(repetition: Retransmission) -> list[float]:
     sent = []
-    while (at := repetition.get_timer()) < repetition.gives_up_at:
+    while (at := repetition.get_timer()) < repetition.deadline:
         if repetition.due(at):
             sent.append(at)
     return sent
 
 
 def test_a_2xx_is_repeated_at_t1_doubling_to_t2_for_64_t1() -> None:
-    sent = times(Repetition(respond(INVITE, 200), 0.0))
+    sent = times(Retransmission(respond(INVITE, 200), 0.0))
     assert sent == [0.5, 1.5, 3.5, 7.5, 11.5, 15.5, 19.5, 23.5, 27.5, 31.5]
 
 
@@ -42,8 +42,8 @@ def test_a_provisional_response_is_repeated_ever_more_slowly() -> None:
     sender = ReliableSender(INVITE, 10)
     assert sender.send(ringing(), 0.0) is not None
     sent = []
-    while not sender.gave_up(at := sender.get_timer() or 0.0):
-        if sender.repeat(at) is not None:
+    while not sender.timed_out(at := sender.get_timer() or 0.0):
+        if sender.retransmit(at) is not None:
             sent.append(at)
     assert sent == [0.5, 1.5, 3.5, 7.5, 15.5, 31.5]
     assert at == 32.0
@@ -91,7 +91,7 @@ def test_after_the_final_response_nothing_is_repeated_but_a_late_prack_is_known(
     sender.send(ringing(), 0.0)
     sender.stop()
     assert sender.get_timer() is None
-    assert not sender.gave_up(1e9)
+    assert not sender.timed_out(1e9)
     sender.acknowledge(prack("10 5 INVITE"), 1.0)
 
 

@@ -227,7 +227,7 @@ def test_a_200_without_any_answer_is_acknowledged_and_hung_up() -> None:
     far.answer(session, 0.1, 200)
     assert len(far.acks) == 1
     assert far.methods == ["INVITE", "BYE"]
-    assert ended(session) == Ended(488, "the far end took the call without SDP", "local")
+    assert ended(session) == Ended(488, "the far end answered without SDP", "local")
 
 
 def test_a_call_without_an_offer_gets_theirs_and_answers_in_the_ack() -> None:
@@ -550,7 +550,7 @@ def test_an_ack_without_the_answer_that_was_due_ends_the_call() -> None:
     session.accept(OFFER, 0.1)
     far.acknowledge(session, 0.2)
     assert far.methods == ["BYE"]
-    assert ended(session) == Ended(488, "the far end gave no answer to the offer", "local")
+    assert ended(session) == Ended(488, "the far end did not answer the offer", "local")
 
 
 def test_the_connection_of_a_ringing_call_is_lost() -> None:

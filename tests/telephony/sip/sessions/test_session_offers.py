@@ -72,7 +72,7 @@ def test_a_200_without_an_answer_refuses_the_change() -> None:
     session, far = talking()
     session.reoffer(THIRD, 5.0)
     far.answer(session, 5.1, 200)
-    assert events(session) == [OfferRefused(488, "the far end gave no answer to the offer")]
+    assert events(session) == [OfferRefused(488, "the far end did not answer the offer")]
     assert len(far.acks) == 2
 
 

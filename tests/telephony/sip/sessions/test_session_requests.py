@@ -320,7 +320,7 @@ def test_an_info_that_finds_nobody_ends_the_call() -> None:
     session, far = talking()
     session.info_dtmf("1", 1.0)
     far.answer(session, 1.1, 481)
-    assert ended(session) == Ended(481, "the far end does not know the call any more", "remote")
+    assert ended(session) == Ended(481, "the far end no longer knows the call", "remote")
 
 
 @settings(max_examples=50, deadline=None)
@@ -427,7 +427,7 @@ def test_a_transfer_without_any_word_of_it_is_given_up() -> None:
     far.answer(session, 1.1, 202)
     run(session, 100.0)
     assert events(session)[-1] == ReferProgress(
-        408, "the far end sent no word on the transfer within 32 s", True
+        408, "the far end did not report on the transfer within 32 s", True
     )
     assert session.state is SessionState.ESTABLISHED
     notify(session, far, 101.0, "200 OK")

@@ -8,9 +8,9 @@ from offhook.telephony.sip.messages.message import Request, parse_message, respo
 from offhook.telephony.sip.messages.uri import Uri
 from offhook.telephony.sip.sessions.session_events import Ended
 from offhook.telephony.sip.transactions.large_requests import (
-    AGAIN_S,
-    ANSWER_S,
     LARGE_BYTES,
+    TCP_RETRY_S,
+    TCP_TIMEOUT_S,
 )
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.telephony.sip.user_agent import SessionHappened, UserAgent
@@ -83,9 +83,9 @@ def ways(sent):
 def test_what_is_too_long_for_udp_goes_by_tcp_to_a_trunks_server(size, flow, transport):
     office = Office()
     office.calls(size, flow)
-    [(invite, way)] = office.sent()
-    assert way.transport == invite.via.transport == transport
-    assert way.remote == flow.remote
+    [(invite, flow_for)] = office.sent()
+    assert flow_for.transport == invite.via.transport == transport
+    assert flow_for.remote == flow.remote
 
 
 def test_once_it_was_heard_by_tcp_it_stays_there():
@@ -95,7 +95,7 @@ def test_once_it_was_heard_by_tcp_it_stays_there():
     office.answers(invite, TCP, 180)
     assert not office.passes(30)
     session.hang_up(office.now)
-    office.agent.touched(session, office.now)
+    office.agent.session_changed(session, office.now)
     assert ways(office.sent()) == [("CANCEL", "TCP")]
 
 
@@ -104,8 +104,8 @@ def test_where_nobody_listens_it_goes_by_udp_at_once_and_is_the_same_request():
     office.calls()
     [(first, _)] = office.sent()
     office.agent.flow_failed(TCP, office.now, "nobody listens there")
-    [(again, way)] = office.sent()
-    assert way == UDP
+    [(again, flow_for)] = office.sent()
+    assert flow_for == UDP
     assert again.via.transport == "UDP"
     assert len(again.vias) == 1
     assert (again.via.branch, again.cseq, again.body) == (first.via.branch, first.cseq, first.body)
@@ -120,7 +120,7 @@ def test_where_nobody_listens_it_goes_by_udp_at_once_and_is_the_same_request():
 def test_where_tcp_is_taken_and_nothing_said_it_goes_by_udp_too():
     office = Office()
     office.calls()
-    sent = office.passes(ANSWER_S - 0.1)
+    sent = office.passes(TCP_TIMEOUT_S - 0.1)
     assert ways(sent) == [("INVITE", "TCP")]
     sent = office.passes(0.2)
     assert ways(sent) == [("INVITE", "UDP")]
@@ -134,7 +134,7 @@ def test_where_tcp_is_taken_and_nothing_said_it_goes_by_udp_too():
 def test_if_udp_has_no_answer_either_the_call_ends():
     office = Office()
     office.calls()
-    office.passes(ANSWER_S + 33)
+    office.passes(TCP_TIMEOUT_S + 33)
     [ended] = office.ends()
     assert (ended.status, ended.by) == (408, "timeout")
     assert office.agent.transactions == 0
@@ -145,7 +145,7 @@ def test_who_has_given_up_is_not_called_by_udp():
     session = office.calls()
     office.sent()
     session.hang_up(office.now)
-    office.agent.touched(session, office.now)
+    office.agent.session_changed(session, office.now)
     office.agent.flow_failed(TCP, office.now)
     assert not office.passes(60)
     assert office.agent.transactions == 0
@@ -155,7 +155,7 @@ def test_a_server_without_tcp_is_tried_again_after_an_hour():
     office = Office()
     office.calls()
     office.agent.flow_failed(TCP, office.now)
-    office.passes(AGAIN_S - 1)
+    office.passes(TCP_RETRY_S - 1)
     office.calls()
     assert ways(office.sent()) == [("INVITE", "UDP")]
     office.passes(2)

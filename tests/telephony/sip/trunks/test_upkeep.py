@@ -8,11 +8,11 @@ from offhook.telephony.sip.messages.flow import Flow
 from offhook.telephony.sip.messages.grammar import with_raw_parameter
 from offhook.telephony.sip.messages.message import Request, Response, parse_message, respond
 from offhook.telephony.sip.messages.uri import Uri
-from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE_S, KeepAlives
+from offhook.telephony.sip.trunks.keep_alive import KEEP_ALIVE_INTERVAL_S, KeepAlives
 from offhook.telephony.sip.trunks.registration import Registration
 from offhook.telephony.sip.trunks.trunk_watch import (
-    ANSWER_S,
-    DOWN_S,
+    DOWN_INTERVAL_S,
+    RESPONSE_TIMEOUT_S,
     SPREAD,
     TrunkWatch,
 )
@@ -37,7 +37,7 @@ class Server:
         self._take()
 
     def _take(self):
-        new = self.watch.questions_to_send()
+        new = self.watch.probes_to_send()
         self.asked += [(self.now, request, flow) for request, flow in new]
         return new
 
@@ -92,12 +92,12 @@ def test_a_server_is_asked_every_so_often_and_one_that_is_down_more_often():
     assert len(server.asked) == 1
     server.passes(1)
     assert len(server.asked) == 2
-    server.passes(ANSWER_S)
+    server.passes(RESPONSE_TIMEOUT_S)
     assert server.state == "down"
-    assert server.watch.state.detail == "198.51.100.1:5060 by UDP has not answered for 8 s"
-    server.passes(DOWN_S)
+    assert server.watch.state.detail == "198.51.100.1:5060 by UDP has not responded for 8 s"
+    server.passes(DOWN_INTERVAL_S)
     assert len(server.asked) == 3
-    server.passes(10 * (DOWN_S + ANSWER_S))
+    server.passes(10 * (DOWN_INTERVAL_S + RESPONSE_TIMEOUT_S))
     assert len(server.asked) == 13
     server.answers(FIRST)
     assert server.state == "up"
@@ -105,7 +105,7 @@ def test_a_server_is_asked_every_so_often_and_one_that_is_down_more_often():
 
 def test_an_answer_that_comes_late_counts():
     server = Server(FIRST)
-    server.passes(ANSWER_S + 1)
+    server.passes(RESPONSE_TIMEOUT_S + 1)
     assert server.state == "down"
     server.answers(FIRST)
     assert server.state == "up"
@@ -113,7 +113,7 @@ def test_an_answer_that_comes_late_counts():
 
 def test_the_end_of_an_older_question_says_nothing_of_a_newer_one():
     server = Server(FIRST)
-    server.passes(ANSWER_S + DOWN_S)
+    server.passes(RESPONSE_TIMEOUT_S + DOWN_INTERVAL_S)
     [old, new] = [request for _, request, _ in server.asked]
     server.watch.failed(old, "", server.now)
     server.answers(FIRST)
@@ -130,7 +130,7 @@ def test_where_there_is_no_way_the_reason_is_said_at_once():
 def test_a_trunk_is_up_while_one_of_its_servers_is():
     server = Server(FIRST, SECOND)
     server.answers(SECOND)
-    server.passes(ANSWER_S)
+    server.passes(RESPONSE_TIMEOUT_S)
     assert server.state == "up"
     assert server.watch.state.detail.startswith("1 of 2 servers down: 198.51.100.1:5060")
     assert server.watch.is_down(FIRST)
@@ -142,7 +142,7 @@ def test_a_new_look_up_keeps_what_is_known():
     server.answers(FIRST)
     server.watch.use([SECOND, FIRST], server.now)
     assert server.state == "up"
-    [(question, flow)] = server.watch.questions_to_send()
+    [(question, flow)] = server.watch.probes_to_send()
     assert flow == SECOND
     assert question.call_id != server.asked[0][1].call_id
 
@@ -151,14 +151,14 @@ def test_a_server_that_a_call_did_not_get_through_to_is_asked_at_once():
     server = Server(FIRST)
     server.answers(FIRST)
     server.passes(5)
-    server.watch.doubt(FIRST, server.now)
-    assert [f for _, f in server.watch.questions_to_send()] == [FIRST]
+    server.watch.probe_now(FIRST, server.now)
+    assert [f for _, f in server.watch.probes_to_send()] == [FIRST]
 
 
 def test_trunks_are_not_all_asked_at_once():
     watch = TrunkWatch(PBX, "offhook")
     watch.use([FIRST], 0.0)
-    [(question, _)] = watch.questions_to_send()
+    [(question, _)] = watch.probes_to_send()
     watch.receive(respond(question, 200), 0.0)
     assert 60 * (1 - SPREAD) <= watch.get_timer() <= 60
 
@@ -169,12 +169,12 @@ def test_trunks_are_not_all_asked_at_once():
 def test_a_way_is_kept_open_every_25_s():
     kept = KeepAlives()
     kept.use([FIRST], 0.0)
-    assert kept.get_timer() == KEEP_ALIVE_S == 25
-    assert not kept.take_due(24.9)
-    assert kept.take_due(25.0) == [FIRST]
+    assert kept.get_timer() == KEEP_ALIVE_INTERVAL_S == 25
+    assert not kept.pop_due(24.9)
+    assert kept.pop_due(25.0) == [FIRST]
     kept.use([FIRST, SECOND], 40.0)  # what is kept open goes on as it was
-    assert kept.take_due(50.0) == [FIRST]
-    assert kept.take_due(65.0) == [SECOND]
+    assert kept.pop_due(50.0) == [FIRST]
+    assert kept.pop_due(65.0) == [SECOND]
     kept.use([], 66.0)
     assert kept.get_timer() is None
 
@@ -267,7 +267,7 @@ def test_a_trunk_that_is_registered_is_up_and_says_why_when_it_is_not():
     office.silent |= {FIRST, SECOND}
     office.passes(400)
     assert office.state.state == "down"
-    assert "no answer from the registrar" in office.state.detail
+    assert "no response from the registrar" in office.state.detail
 
 
 def test_dns_in_another_order_does_not_move_the_registration():
@@ -291,11 +291,11 @@ def test_a_server_that_is_down_is_passed_over_while_another_is_up():
 
 
 def test_what_is_asked_has_its_default_and_can_be_off():
-    assert Trunk("a", server="b").watch_s == 60
-    assert Trunk("a", server="b", options_seconds=0).watch_s == 0
-    assert CARRIER.watch_s == 0
-    assert replace(CARRIER, options_seconds=30).watch_s == 30
-    assert Trunk("a", addresses=("10.0.0.1",)).watch_s == 0
+    assert Trunk("a", server="b").options_interval_s == 60
+    assert Trunk("a", server="b", options_seconds=0).options_interval_s == 0
+    assert CARRIER.options_interval_s == 0
+    assert replace(CARRIER, options_seconds=30).options_interval_s == 30
+    assert Trunk("a", addresses=("10.0.0.1",)).options_interval_s == 0
     office = Office(replace(PBX, options_seconds=0))
     office.passes(1000)
     assert not office.sent

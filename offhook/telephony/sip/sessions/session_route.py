@@ -1,14 +1,15 @@
-"""The way from one session to its far end: where its requests go (RFC 3261 §8.1.2, §12.2.1.1).
+"""The route of one session's requests (RFC 3261 §8.1.2, §12.2.1.1).
 
-a connection that is up, or a browser's      by that connection (RFC 5923, RFC 7118)
-the next hop is an address                   there
-the next hop is a name                       where it was found to be; until then where the
-                                             far end's INVITE came from
-that is nearer to us than where its owner's
-packets come from, or of the other IP        where they come from
+a connection that is up, or a browser's      that connection (RFC 5923, RFC 7118)
+the next hop is an address                   that address
+the next hop is a name                       its resolved address; until then the source of the
+                                             far end's INVITE
+an address nearer to us than the source of
+the far end's packets, or of the other IP    that source
+version
 
-The last is how phones behind a NAT are reached: they name their private address. It also keeps a
-far end from having us talk to services of our own machine or network, which are private too.
+The last rule reaches phones behind a NAT, which give their private address. It also keeps a far end
+from directing us at services of our own machine or network, which are private too.
 """
 
 from collections.abc import Mapping
@@ -24,88 +25,88 @@ from offhook.telephony.sip.transactions.transaction import ClientTransaction, Ke
 from offhook.telephony.sip.trunks.trunks import Trunk
 
 DEFAULT_PORTS: Mapping[str, int] = {"UDP": 5060, "TCP": 5060, "TLS": 5061, "WS": 80, "WSS": 443}
-"""RFC 3261 §18.1.1, RFC 7118 §5.2."""
+"""Default ports (RFC 3261 §18.1.1, RFC 7118 §5.2)."""
 
 
-class Office(Protocol):
-    """What lines share: the user agent."""
+class SessionRouteOwner(Protocol):
+    """What session routes share: the user agent."""
 
     def send_request(self, request: Request, flow: Flow, now: float) -> ClientTransaction: ...
     def send_ack(self, request: Request, flow: Flow) -> None: ...
     def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None: ...
     def cancel(self, transaction: ClientTransaction, now: float) -> None: ...
-    def where(self, hop: Uri) -> Flow | None: ...
-    def found(self, hop: Uri) -> Flow | None: ...
+    def look_up(self, hop: Uri) -> Flow | None: ...
+    def cached_flow(self, hop: Uri) -> Flow | None: ...
     def flow_to(self, transport: TransportName, remote: tuple[str, int]) -> Flow: ...
 
 
-class Line:
-    """What a session sends through. `session` is there from its first request or answer on."""
+class SessionRoute:
+    """Sends one session's messages. `session` is set with its first request or response."""
 
     def __init__(
         self,
-        office: Office,
+        office: SessionRouteOwner,
         flow: Flow,
         trunk: Trunk | None,
     ) -> None:
-        """`flow`: the way of the INVITE; later where the far end has moved to."""
+        """`flow` is the flow of the INVITE; later, where the far end moved."""
         self.flow = flow
         self.trunk = trunk
         self.lost = False
         """The connection of `flow` is gone."""
         self.session: Session | None = None
         self.invite: Key | None = None
-        """The transaction of the INVITE, when it came from the far end."""
-        self.due: float | None = None
-        """When the session is to be woken, as far as anybody waits for it."""
-        self._office = office
+        """Key of the INVITE's transaction, for an inbound call."""
+        self.wake_at: float | None = None
+        """When the session is next to be woken; None if it is not scheduled."""
+        self._owner = office
 
     @property
     def of(self) -> Session:
-        """The session, which is there from its first message on."""
+        """The session, which exists from its first message on."""
         assert self.session is not None
         return self.session
 
     def request(self, request: Request, hop: Uri, now: float) -> ClientTransaction:
-        return self._office.send_request(request, self._way(request, hop), now)
+        return self._owner.send_request(request, self._flow_for(request, hop), now)
 
     def ack(self, request: Request, hop: Uri) -> None:
-        self._office.send_ack(request, self._way(request, hop))
+        self._owner.send_ack(request, self._flow_for(request, hop))
 
     def respond(self, transaction: ServerTransaction, response: Response, now: float) -> None:
-        self._office.respond(transaction, response, now)
+        self._owner.respond(transaction, response, now)
 
     def cancel(self, transaction: ClientTransaction, now: float) -> None:
-        self._office.cancel(transaction, now)
+        self._owner.cancel(transaction, now)
 
-    def _way(self, request: Request, hop: Uri) -> Flow:
-        if not request.to.tag:  # where the call was placed to
+    def _flow_for(self, request: Request, hop: Uri) -> Flow:
+        if not request.to.tag:  # the INVITE itself
             return self.flow
         if self.flow.connection and not self.lost:
             return self.flow
         address = _numeric(hop.host)
         if address is None:
-            way = self._office.where(hop)
+            way = self._owner.look_up(hop)
             return way if way is not None and self._may_lead_to(way.remote[0]) else self.flow
         transport = transport_of(hop, self.flow.transport)
-        if transport not in ("UDP", "TCP", "TLS"):  # a browser cannot be called back
+        if transport not in ("UDP", "TCP", "TLS"):  # a browser cannot be connected to
             return self.flow
         if not self._may_lead_to(address):
             return self.flow
         remote = (address, hop.port or DEFAULT_PORTS[transport])
         if transport == self.flow.transport:
             return replace(self.flow, remote=remote, connection=0)
-        return self._office.flow_to(transport, remote)
+        return self._owner.flow_to(transport, remote)
 
     def _may_lead_to(self, address: str) -> bool:
         theirs, source = ip_address(address), ip_address(self.flow.remote[0])
         return theirs.version == source.version and _distance(theirs) >= max(0, _distance(source))
 
-    # --- what the gate asks (gate.Call) ---
+    # --- access_policy.Call ---
 
     def is_from(self, source: str) -> bool:
-        """Whether the far end is at this address: it called from there, was called there, or has
-        its requests sent there."""
+        """Return whether the far end is at this address: it called from there, was called there, or
+        is sent its requests there."""
         if source == self.flow.remote[0]:
             return True
         dialog = self.session.dialog if self.session is not None else None
@@ -114,16 +115,16 @@ class Line:
         address = _numeric(dialog.next_hop.host)
         if address is not None:
             return address == source
-        way = self._office.found(dialog.next_hop)
+        way = self._owner.cached_flow(dialog.next_hop)
         return way is not None and way.remote[0] == source
 
     def move(self, flow: Flow) -> None:
-        """The far end is there now."""
+        """Move the far end to another flow."""
         self.flow, self.lost = flow, False
 
 
 def transport_of(uri: Uri, usual: TransportName) -> TransportName:
-    """What a next hop is reached by: its own word (RFC 3261 §19.1.1), or `usual`."""
+    """Return the transport to reach a URI: the one it names (RFC 3261 §19.1.1), or `usual`."""
     named = (uri.parameter("transport") or "").upper()
     if uri.scheme == "sips" or (named == "TCP" and usual == "TLS"):
         return "TLS"
@@ -141,8 +142,8 @@ def _numeric(host: str) -> str | None:
 
 
 def _distance(address: IPv4Address | IPv6Address) -> int:
-    """How far from us: 0 this machine, 1 this link, 2 a private network, 3 the world; -1 for what
-    is nobody's address."""
+    """Distance of an address: 0 this machine, 1 this link, 2 a private network, 3 global; -1 for no
+    unicast address."""
     if address.is_multicast or address.is_unspecified or str(address) == "255.255.255.255":
         return -1
     if address.is_loopback:
