@@ -1,4 +1,4 @@
-"""The client events of WS /v1/realtime, which transcribes, in two dialects.
+"""The client events of WS /v1/realtime, a transcription API with two dialects.
 
     vLLM's                                      OpenAI's transcription sessions
     ------                                      -------------------------------
@@ -40,27 +40,28 @@ from offhook.web.speech_api.realtime.session_object import (
 from offhook.web.speech_api.validation import describe, shown
 
 MAX_EVENT_CHARS = 1 << 21
-"""Of one event: 49 s of 16-bit audio at 16 kHz. OpenAI takes 15 MiB; more is never needed live."""
+"""Maximum length of an event: 49 s of 16-bit audio at 16 kHz. OpenAI accepts 15 MiB, which live
+audio never needs."""
 MAX_ID_CHARS = 512
 
 
 class Dialect(Enum):
-    """The protocol of the client."""
+    """The protocol that the client uses."""
 
     VLLM = "vllm"
     OPENAI = "openai"
 
 
 class Event(Object):
-    """What all events have."""
+    """Base class of all client events."""
 
     event_id: Annotated[str | None, Field(max_length=MAX_ID_CHARS)] = None
-    """The client's, sent back with an error."""
+    """Id chosen by the client, returned with an error."""
 
 
 class SessionUpdate(Event):
-    """Sets what is given: OpenAI's clients send a session, vLLM's name the model. Language and
-    prompt beside the model are an extension."""
+    """Changes the given fields of the session: OpenAI's clients send `session`, vLLM's `model`.
+    Language and prompt beside the model are an extension."""
 
     type: Literal["session.update"]
     session: Session | None = None
@@ -76,7 +77,7 @@ class SessionUpdate(Event):
 
 
 class Append(Event):
-    """More audio."""
+    """Appends audio to the input buffer."""
 
     type: Literal["input_audio_buffer.append"]
     audio: Any = None
@@ -84,14 +85,14 @@ class Append(Event):
 
 
 class Commit(Event):
-    """The audio appended so far is an utterance. `final` is vLLM's."""
+    """Ends the utterance appended so far. `final` is vLLM's field."""
 
     type: Literal["input_audio_buffer.commit"]
     final: bool = False
 
 
 class Clear(Event):
-    """Drop the audio that was not committed."""
+    """Discards the audio that was not committed."""
 
     type: Literal["input_audio_buffer.clear"]
 
@@ -105,7 +106,8 @@ _FIELDS = {
 
 
 def parse(text: str, *, lenient: bool = False) -> ClientEvent:
-    """The event of a text message. `lenient`: unknown fields are ignored. Raises EventError."""
+    """Parse the event of a text message; with `lenient` unknown fields are ignored. Raises
+    EventError."""
     if len(text) > MAX_EVENT_CHARS:
         words = f"an event of {len(text)} characters, not at most {MAX_EVENT_CHARS}"
         raise EventError(words, "message_too_long")
@@ -121,7 +123,7 @@ def parse(text: str, *, lenient: bool = False) -> ClientEvent:
 
 
 def _without_null(table: dict[str, Any]) -> dict[str, Any]:
-    """Null is as if absent, except of OBJECTS."""
+    """Remove null fields, which count as absent except for those of OBJECTS."""
     return {
         name: _without_null(value) if isinstance(value, dict) else value
         for name, value in table.items()
@@ -133,7 +135,7 @@ def _event_error(error: ValidationError, event: dict[str, Any]) -> EventError:
     first = error.errors(include_url=False)[0]
     kind, code = first["type"], "invalid_value"
     path, inner = list[str](), event
-    for part in first["loc"]:  # tags of unions are in it, too
+    for part in first["loc"]:  # includes the tags of unions
         if isinstance(inner, dict) and part in inner:
             path.append(str(part))
             inner = inner[part]

@@ -1,4 +1,4 @@
-"""The server events of WS /v1/realtime as the text of messages, in both dialects."""
+"""The server events of WS /v1/realtime, encoded as text messages, in both dialects."""
 
 import json
 import secrets
@@ -14,17 +14,17 @@ SERVER_ERRORS = {code.value for code in (ErrorCode.ENGINE, ErrorCode.FULL, Error
 
 
 def new_id(kind: str) -> str:
-    """A new id as OpenAI's look: item_0123…"""
+    """Return a new id in OpenAI's style, such as item_0123…."""
     return f"{kind}_{secrets.token_hex(12)}"
 
 
 def event(kind: str, **fields: Any) -> str:
-    """An event of OpenAI's."""
+    """Return an event in OpenAI's format as JSON text."""
     return json.dumps({"type": kind, "event_id": new_id("event"), **fields})
 
 
 def session(session_id: str, audio_input: AudioInput) -> dict[str, Any]:
-    """The session object, with what is in effect."""
+    """Return the session object with the settings in effect."""
     return {
         "id": session_id,
         "object": "realtime.transcription_session",
@@ -35,7 +35,7 @@ def session(session_id: str, audio_input: AudioInput) -> dict[str, Any]:
 
 
 def user_message(item_id: str) -> dict[str, Any]:
-    """The item of a committed utterance, whose transcript comes later."""
+    """Return the conversation item of a committed utterance, without its transcript."""
     return {
         "id": item_id,
         "object": "realtime.item",
@@ -47,7 +47,7 @@ def user_message(item_id: str) -> dict[str, Any]:
 
 
 def transcription(dialect: Dialect, item_id: str, *, delta: str) -> str:
-    """More of the transcript of an item."""
+    """Return the event with the next part of an item's transcript."""
     if dialect is Dialect.VLLM:
         return json.dumps({"type": "transcription.delta", "delta": delta})
     kind = "conversation.item.input_audio_transcription.delta"
@@ -55,7 +55,7 @@ def transcription(dialect: Dialect, item_id: str, *, delta: str) -> str:
 
 
 def transcription_completed(dialect: Dialect, item_id: str, transcript: str, audio_s: float) -> str:
-    """The whole transcript of an item. Usage is counted in seconds of audio."""
+    """Return the event with an item's complete transcript; usage is counted in seconds of audio."""
     usage = {"type": "duration", "seconds": round(audio_s, 3)}
     if dialect is Dialect.VLLM:
         return json.dumps({"type": "transcription.done", "text": transcript, "usage": usage})
@@ -64,7 +64,7 @@ def transcription_completed(dialect: Dialect, item_id: str, transcript: str, aud
 
 
 def error(dialect: Dialect, error: EventError) -> str:
-    """The answer to an event that is wrong, or the reason why the session ends."""
+    """Return the event that answers an invalid client event or gives the reason for closing."""
     if dialect is Dialect.VLLM:
         return json.dumps({"type": "error", "error": str(error), "code": error.code})
     kind = "server_error" if error.code in SERVER_ERRORS else "invalid_request_error"
@@ -74,22 +74,22 @@ def error(dialect: Dialect, error: EventError) -> str:
 
 @dataclass
 class TranscriptDeltas:
-    """The transcript of one item as deltas, which take nothing back.
+    """Turns partial and final transcripts of one item into deltas, which are never retracted.
 
-    Where the engine's final text differs from its stable partials, what was sent stays and the rest
-    follows; the completed transcript is the engine's.
+    Where the final text differs from the stable partials, the sent text stays and the rest is
+    appended; the completed transcript is the engine's.
     """
 
     sent: str = ""
     finals: list[str] = field(default_factory=list)
-    """Texts of the parts of an utterance longer than the engine takes."""
+    """Final texts of the parts of an utterance that exceeds the engine's maximum length."""
 
     def partial(self, stable: str) -> str:
-        """The delta after text that the engine does not take back any more; may be empty."""
+        """Return the delta for a stable partial transcript; may be empty."""
         return self._delta(joined((*self.finals, stable)))
 
     def final(self, text: str) -> str:
-        """The delta after the final text of a part; may be empty."""
+        """Return the delta for the final text of a part; may be empty."""
         if text:
             self.finals.append(text)
         whole = self.text
@@ -99,7 +99,7 @@ class TranscriptDeltas:
 
     @property
     def text(self) -> str:
-        """The final text so far."""
+        """The final transcript so far."""
         return joined(self.finals)
 
     def _delta(self, text: str) -> str:
@@ -111,8 +111,8 @@ class TranscriptDeltas:
 
 
 def _rest(sent: str, whole: str) -> str:
-    """What `whole` has beyond `sent`: by words where there are any, else (Chinese, Japanese, Thai)
-    by characters."""
+    """Return the part of `whole` after `sent`, compared by words, or by characters in text without
+    spaces (Chinese, Japanese, Thai)."""
     if " " not in sent + whole:
         return whole[len(sent) :]
     rest = " ".join(whole.split()[len(sent.split()) :])

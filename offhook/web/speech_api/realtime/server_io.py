@@ -1,4 +1,4 @@
-"""WS /v1/realtime: transcription by the protocols of vLLM and OpenAI, on any recognizer."""
+"""WS /v1/realtime: live transcription by the protocols of vLLM and OpenAI with any recognizer."""
 
 import asyncio
 import time
@@ -27,15 +27,16 @@ from offhook.web.speech_api.sockets.worker_stream_io import Refused
 
 PATH = "/v1/realtime"
 PROTOCOLS = ("realtime",)
-"""What OpenAI's clients in browsers ask for."""
+"""WebSocket subprotocols that OpenAI's browser clients request."""
 MAX_MESSAGE_BYTES = 2 * MAX_EVENT_CHARS
-"""A longer event is answered by an error up to here; beyond, the connection is closed (1009)."""
+"""Maximum message size in bytes: a longer event up to here gets an error; beyond, the connection is
+closed (1009)."""
 FEED_SAMPLES = 1 << 14
-"""Fed to the recognizer before there is a check that it has room for more: 1 s."""
+"""Samples (1 s) fed to the recognizer before its backlog is checked."""
 
 
 async def realtime(request: web.Request) -> web.StreamResponse:
-    """GET /v1/realtime. Raises ApiError 400, 404, 426, 429, 503 before the upgrade."""
+    """Handle GET /v1/realtime. Raises ApiError 400, 404, 426, 429 or 503 before the upgrade."""
     host = StreamHost(request, "transcription")
     server, query = host.server, dict(request.query)
     model, intent = query.pop("model", ""), query.pop("intent", "")
@@ -61,7 +62,8 @@ async def realtime(request: web.Request) -> web.StreamResponse:
 
 
 class RealtimeStream(LiveStream):
-    """The recognizer is opened when the first audio comes: until then the client may set it."""
+    """A realtime connection; opens its recognizer with the first audio, until which the client can
+    configure it."""
 
     def __init__(
         self, host: StreamHost, socket: web.WebSocketResponse, session: RealtimeSession

@@ -1,6 +1,6 @@
-"""The session object of WS /v1/realtime, as clients set it and as it is sent back.
+"""The session object of WS /v1/realtime, as received from and returned to clients.
 
-A `session.update` holds part of one: what it leaves out stays (`merged`). Source: OpenAI's
+A `session.update` holds part of it; omitted fields keep their values (`merged`). Source: OpenAI's
 openapi.yaml, RealtimeTranscriptionSessionCreateRequest.
 """
 
@@ -34,23 +34,24 @@ MAX_KEYWORDS = 100
 MAX_SILENCE_MS = 10_000
 MAX_PADDING_MS = 2_000
 MIN_IDLE_MS, MAX_IDLE_MS = 5_000, 30_000
-"""What OpenAI allows for idle_timeout_ms."""
+"""Range that OpenAI allows for idle_timeout_ms."""
 PCM: Literal["audio/pcm"] = "audio/pcm"
 G711_LEVELS = {"audio/pcmu": ULAW_LEVELS, "audio/pcma": ALAW_LEVELS}
 G711_RATE = 8_000
 SILENCE_OF_EAGERNESS = {"low": 1_500, "medium": 800, "auto": 800, "high": 400}
-"""ms of silence that end a turn, for `semantic_vad`: the process that serves this API has no model
-that judges a turn by its words."""
+"""ms of silence that end a turn per `eagerness` of `semantic_vad`, which is approximated by
+silence: the process that serves this API has no semantic end-of-turn model."""
 Delay = Literal["minimal", "low", "medium", "high", "xhigh"]
 UPDATE_MS_OF_DELAY: dict[Delay, int] = dict(minimal=80, low=160, medium=400, high=800, xhigh=1_120)
-"""ms of audio between two updates of the text, for `transcription.delay`."""
+"""ms of audio between two partial transcripts per `transcription.delay`."""
 OBJECTS = {"session", "audio", "input", "format", "transcription", "turn_detection"}
-"""Fields that hold an object, of which null is a value; another field that is null is absent."""
+"""Names of fields with object values, for which null is a value; any other null field counts as
+absent."""
 
 
 class EventError(Exception):
-    """A client event is invalid or cannot be served. `param` is the path of the field at fault,
-    `event_id` the client's id of the event, if it has one."""
+    """A client event is invalid or unsupported. `param` is the path of the invalid field,
+    `event_id` the client's id of the event, if any."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class EventError(Exception):
 
 
 class Object(BaseModel):
-    """A JSON object that a client sends; unknown fields are an error."""
+    """Base class of JSON objects from clients; unknown fields are an error."""
 
     model_config = ConfigDict(strict=True, hide_input_in_errors=True, extra="forbid", frozen=True)
 
@@ -75,8 +76,8 @@ O = TypeVar("O", bound=Object)  # noqa: E741
 
 
 def merged(old: O, new: O) -> O:
-    """`old` with the fields that were given in `new`. A format and a turn detection are replaced
-    as a whole."""
+    """Return `old` updated with the fields set in `new`. Format and turn detection are replaced as
+    a whole."""
     changes = {name: getattr(new, name) for name in new.model_fields_set}
     for name, value in tuple(changes.items()):
         if name in ("audio", "input", "transcription"):
@@ -94,14 +95,14 @@ def _language(text: str | None) -> str | None:
 
 
 def _unicode(text: str) -> str:
-    """JSON may hold half of a surrogate pair."""
+    """Reject lone surrogates, which JSON escapes can contain."""
     if any("\ud800" <= char <= "\udfff" for char in text):
         raise expected("a string")
     return text
 
 
 def _off(value: object) -> None:
-    """Accepted without effect; the session that is sent back says that it is off."""
+    """Accept a setting without effect; the returned session reports it as off."""
 
 
 Language = Annotated[str | None, AfterValidator(_language)]
@@ -111,11 +112,11 @@ Ignored = Annotated[object, AfterValidator(_off)]
 
 
 class AudioFormat(Object):
-    """The encoding of `input_audio_buffer.append`."""
+    """Encoding of the audio in `input_audio_buffer.append`."""
 
     type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"] = PCM
     rate: int = Field(default_factory=lambda data: _rates(data.get("type"))[0])
-    """Hz; usually 24000, of G.711 always 8000."""
+    """Sample rate in Hz; usually 24000, always 8000 for G.711."""
 
     @field_validator("rate")
     @classmethod
@@ -129,7 +130,7 @@ class AudioFormat(Object):
         return {"type": self.type, **({"rate": self.rate} if self.type == PCM else {})}
 
     def decode(self, audio: object) -> Pcm:
-        """The samples of `input_audio_buffer.append`. Raises EventError."""
+        """Decode the audio of `input_audio_buffer.append` to samples. Raises EventError."""
         if not isinstance(audio, str):
             raise EventError("audio is missing: a string of base64", "invalid_audio", "audio")
         try:
@@ -145,21 +146,21 @@ class AudioFormat(Object):
 
 
 def _rates(encoding: str | None) -> tuple[int, ...]:
-    """The sample rates of an encoding, in Hz, the usual one first."""
+    """Return the sample rates in Hz that the encoding supports, the default first."""
     return (G711_RATE,) if encoding in G711_LEVELS else (RATE_OUT, *RATES)
 
 
 class Transcription(Object):
-    """What the recognizer is told of the audio."""
+    """Settings passed to the recognizer."""
 
     model: Text | None = None
     language: Language = None
     prompt: Text = ""
     keywords: Annotated[Strings, Field(exclude_if=operator.not_)] = ()
     delay: Annotated[Delay | None, Field(exclude_if=operator.not_)] = None
-    """None: `update_ms` of the address."""
+    """None uses `update_ms` of the URL."""
     languages: Annotated[Strings, Field(exclude=True)] = ()
-    """One alone is the language; of several the recognizer finds out which."""
+    """A single language is set; with several the recognizer detects which is spoken."""
 
     @model_validator(mode="before")
     @classmethod
@@ -170,7 +171,7 @@ class Transcription(Object):
         return table
 
     def stream_options(self, options: StreamOptions) -> StreamOptions:
-        """`options` with what is set here. Raises EventError."""
+        """Return `options` with the settings made here. Raises EventError."""
         parts = (options.context, self.prompt, ", ".join(self.keywords))
         try:
             return replace(
@@ -184,11 +185,11 @@ class Transcription(Object):
 
 
 class ServerVad(Object):
-    """Turns are found by the level of the audio: see `TurnDetector`."""
+    """Turn detection by audio level: see `TurnDetector`."""
 
     type: Literal["server_vad"] = "server_vad"
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """The higher, the more a voice must stand out of the noise."""
+    """Sensitivity threshold; the higher, the more speech must stand out of the noise."""
     prefix_padding_ms: Annotated[int, Field(ge=0, le=MAX_PADDING_MS)] = 300
     silence_duration_ms: Annotated[int, Field(ge=0, le=MAX_SILENCE_MS)] = 500
     idle_timeout_ms: Annotated[
@@ -199,7 +200,8 @@ class ServerVad(Object):
 
 
 class SemanticVad(Object):
-    """A client's wish for turns that end by their words; they end after a silence instead."""
+    """Accepts semantic turn detection; its turns end after a silence that depends on
+    `eagerness`."""
 
     type: Literal["semantic_vad"]
     eagerness: Literal["low", "medium", "high", "auto"] = "auto"
@@ -214,7 +216,7 @@ def _not_off(transcription: object) -> object:
 
 
 class AudioInput(Object):
-    """What the client sends and how it is heard."""
+    """Format, transcription and turn detection of the input audio."""
 
     format: AudioFormat = AudioFormat()
     noise_reduction: Ignored = None
@@ -224,7 +226,7 @@ class AudioInput(Object):
 
     @property
     def server_vad(self) -> ServerVad | None:
-        """The turn detection that is done."""
+        """The turn detection in effect, or None."""
         vad = self.turn_detection
         if isinstance(vad, SemanticVad):
             return ServerVad(silence_duration_ms=SILENCE_OF_EAGERNESS[vad.eagerness])
@@ -236,7 +238,7 @@ class AudioInput(Object):
 
 
 class Audio(Object):
-    """The audio of a session, by its direction."""
+    """Audio settings of a session by direction."""
 
     input: AudioInput = AudioInput()
 

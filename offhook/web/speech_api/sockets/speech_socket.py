@@ -1,4 +1,4 @@
-"""What clients of WS /v1/audio/speech/ws say and are told. The first message decides which way:
+"""The two dialects of WS /v1/audio/speech/ws. The first message of the client selects one:
 
     the protocol of workers (`tts_protocol`)      a request a message
     ----------------------------------------      -------------------
@@ -47,14 +47,14 @@ from offhook.web.speech_api.http.speech_request import SpeechRequest, find_voice
 
 PATH = "/v1/audio/speech/ws"
 Voices = Callable[[], Sequence[str]]
-"""Names of the engine's, as far as they are known."""
+"""Returns the names of the engine's voices, as far as they are known."""
 Parse = Callable[[bytes], SpeechRequest]
-"""A request for raw PCM, in the server's own names of what it names. Raises ApiError."""
+"""Parses a request for raw PCM and resolves its model and voice names. Raises ApiError."""
 
 
 @dataclass(frozen=True)
 class Say:
-    """A reply that is whole."""
+    """A complete request to speak."""
 
     text: str
     options: VoiceOptions
@@ -62,7 +62,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Fault:
-    """A message that was not understood, to be answered in its turn."""
+    """An invalid message, to be answered in order."""
 
     words: str
 
@@ -70,21 +70,21 @@ class Fault:
 class Dialect(Protocol):
     @property
     def decided(self) -> bool:
-        """Whether it is known how the client speaks."""
+        """Whether the client's dialect is known."""
 
     @property
     def one_by_one(self) -> bool:
-        """Every request stands alone: what is wrong with one does not end the stream."""
+        """Whether every request stands alone, so that an invalid one does not end the stream."""
 
     def parse(self, text: str) -> Command | Say | Fault:
-        """A text message of the client. Raises ProtocolError, which ends the stream."""
+        """Parse a text message of the client. Raises ProtocolError, which ends the stream."""
 
     def to_text(self, message: ServerMessage | Fault) -> str | None:
-        """What the client is told; None: nothing."""
+        """Encode a server message; None if this dialect does not send it."""
 
 
 class Commands:
-    """The protocol of workers."""
+    """The protocol of workers (`tts_protocol`)."""
 
     decided = True
     one_by_one = False
@@ -99,7 +99,7 @@ class Commands:
 
 
 class Requests:
-    """A request a message."""
+    """The dialect with one request per message."""
 
     decided = one_by_one = True
 
@@ -118,7 +118,7 @@ class Requests:
             return Fault(str(error))
 
     def _request(self, text: str) -> Say:
-        """Raises ApiError."""
+        """Parse one request. Raises ApiError."""
         if self._given_in_query:
             words = "what is in the address counts for text messages: give it in each request"
             raise ApiError(400, words)
@@ -141,7 +141,7 @@ class Requests:
 
 
 class Undecided:
-    """Before the first message: an error is one in both ways."""
+    """The dialect before the first message; sends errors in a form valid in both others."""
 
     decided = one_by_one = False
 
@@ -156,10 +156,10 @@ class Undecided:
 
 
 class SpeechSocket:
-    """A Dialect, once it is known which."""
+    """Detects the dialect from the first message and delegates to it."""
 
     def __init__(self, voices: Voices, parse: Parse, given_in_query: bool = False) -> None:
-        """`given_in_query`: the address names a voice or the like."""
+        """`given_in_query`: whether the URL query sets a voice or another option."""
         self._requests = Requests(voices, parse, given_in_query)
         self._dialect: Dialect = Undecided()
 
@@ -180,12 +180,12 @@ class SpeechSocket:
         return self._dialect.to_text(message)
 
     def error_text(self, error: Error) -> str:
-        """The last message."""
+        """Encode the error that closes the stream."""
         return self.to_text(error) or ""
 
 
 def _event(table: dict[str, Any]) -> Command:
-    """Raises ProtocolError."""
+    """Parse a control event of a client. Raises ProtocolError."""
     event = table.pop("event")
     if not isinstance(event, str) or event not in _EVENTS:
         raise ProtocolError(f"event is {shown(event)}, not one of {', '.join(_EVENTS)}")
@@ -198,7 +198,7 @@ def _voice(name: str, voices: Sequence[str]) -> str:
     try:
         return find_voice(name, voices)
     except ApiError:
-        return name  # it may be newer than the list: the engine knows
+        return name  # the voice may be newer than the list: let the engine decide
 
 
 _EVENTS: Mapping[str, Command] = {"cancel": Cancel(), "close": Close()}
