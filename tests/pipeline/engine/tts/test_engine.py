@@ -176,7 +176,7 @@ def test_too_much_text_is_not_taken() -> None:
     stage = Stage()
     number = stage.open()
     stage.engine.write(number, [20_000] * MAX_TEXT, Break.WORD, 0.0)
-    with pytest.raises(TextOverrun, match=f"{MAX_TEXT} tokens wait to be spoken"):
+    with pytest.raises(TextOverrun, match=f"{MAX_TEXT} tokens are waiting to be spoken"):
         stage.engine.write(number, [1], Break.WORD, 0.0)
 
 
