@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from loguru import logger
 
-from offhook.telephony.sip.trunks.trunks import OPTIONS_S, Route, SipSettings, Trunk
+from offhook.telephony.sip.trunks.trunks import OPTIONS_INTERVAL_S, Route, SipSettings, Trunk
 from offhook.web.config.config import Config, ConfigError, load
 from offhook.web.edge.phones import callers_allowed, is_risky
 from tests.telephony.sip.phones import free_port
@@ -114,7 +114,7 @@ def test_the_example_of_phones_is_the_defaults():
     lines = text[text.index("# [sip]\n") : text.index("\n# Carriers")].splitlines()
     sip = Config.model_validate(tomllib.loads("\n".join(line[2:] for line in lines))).sip
     (trunk,), (route,) = sip.trunks, sip.routes
-    assert trunk == Trunk("provider", options_seconds=OPTIONS_S, caller_id_header="pai")
+    assert trunk == Trunk("provider", options_seconds=OPTIONS_INTERVAL_S, caller_id_header="pai")
     assert route == Route()
     shown = dict.fromkeys(("certificate", "key", "authorities"))
     shown |= {"trunks": (), "routes": ()}
