@@ -1,4 +1,4 @@
-// Chromium with a microphone that plays a sound file, and a page watched for anything wrong.
+// Chromium with a microphone that plays sound files, and a page watched for anything wrong.
 
 import fs from "node:fs";
 import { createRequire } from "node:module";
@@ -20,8 +20,39 @@ const FLAGS = [
   "--autoplay-policy=no-user-gesture-required",
 ];
 
-/** Gives `{browser, page, troubles}`; `troubles` fills with console errors and the like. */
-export async function open({ chromium: executablePath, microphone, url, flags = [] }) {
+/** In the page: its microphone is silent but for what `window.say` plays, a sound file in base64. */
+function speak_by_script() {
+  const { mediaDevices } = navigator;
+  const open = mediaDevices.getUserMedia.bind(mediaDevices);
+  let context, microphone;
+  mediaDevices.getUserMedia = async (constraints) => {
+    for (const track of (await open(constraints)).getTracks()) track.stop(); // its permission was asked
+    context ??= new AudioContext();
+    microphone = context.createMediaStreamDestination();
+    const noise = new ConstantSourceNode(context, { offset: 1e-5 }); // without a source nothing is sent, not even keys
+    noise.connect(microphone);
+    noise.start();
+    return microphone.stream;
+  };
+  window.say = async (sound) => {
+    const bytes = Uint8Array.from(atob(sound), (char) => char.charCodeAt(0));
+    const source = new AudioBufferSourceNode(context, { buffer: await context.decodeAudioData(bytes.buffer) });
+    source.connect(microphone);
+    source.start();
+    await new Promise((resolve) => source.addEventListener("ended", resolve));
+  };
+}
+
+/** Has the page's microphone play a sound file, to its end. Needs a page opened with `lines`. */
+export function say(page, file) {
+  return page.evaluate((sound) => window.say(sound), fs.readFileSync(file, "base64"));
+}
+
+/**
+ * Gives `{browser, page, troubles}`; `troubles` fills with console errors and the like. The microphone plays
+ * the file `microphone` once from when it is first opened, or with `lines` what `say` has it play.
+ */
+export async function open({ chromium: executablePath, microphone, lines, url, flags = [] }) {
   const sound = microphone ? [`--use-file-for-fake-audio-capture=${microphone}%noloop`] : [];
   const browser = await chromium.launch({ executablePath, args: [...FLAGS, ...flags, ...sound] });
   process.on("SIGTERM", () => browser.close().finally(() => process.exit(1)));
@@ -44,6 +75,7 @@ export async function open({ chromium: executablePath, microphone, url, flags = 
       console.error(`policy violated: ${event.violatedDirective} ${event.blockedURI}`);
     });
   });
+  if (lines) await page.addInitScript(speak_by_script);
   await page.goto(url);
   return { browser, page, troubles };
 }

@@ -1,9 +1,9 @@
-// Two calls on offhook's own page: node page_call.mjs {chromium, url, microphone, pictures}
-// The first follows the microphone's script, presses keys, is saved and ends with a typed goodbye; the
+// Two calls on offhook's own page: node page_call.mjs {chromium, url, lines, pictures}
+// The first says the lines, the last of them into the answer before it, presses keys, is saved and ends with a typed goodbye; the
 // second is hung up.
 
 import fs from "node:fs";
-import { findings, loudness, open } from "./browser.mjs";
+import { findings, loudness, open, say } from "./browser.mjs";
 
 const options = JSON.parse(process.argv[2]);
 const SIZES = { desk: { width: 1280, height: 800 }, phone: { width: 390, height: 844 } };
@@ -43,13 +43,14 @@ function turnsOnPage() {
   );
 }
 
-/** Until the last turn is a reply of the agent's that was said to its end. */
-function answered() {
-  const done = () => {
+/** Until so many replies have begun, and the last was said to its end; what asks to wait is none. */
+function answered(replies) {
+  const done = (replies) => {
     const last = [...document.querySelectorAll("#log > .turn")].at(-1);
-    return last.matches(".agent:not(.cut, .speaking)") && /[.?!]$/.test(last.querySelector("p").innerText.trim());
+    const ended = last.matches(".agent:not(.cut, .speaking)") && /[.?!]$/.test(last.querySelector("p").innerText.trim());
+    return ended && document.querySelectorAll("#log .waterfall").length >= replies;
   };
-  return page.waitForFunction(done, null, { timeout: REPLY_MS });
+  return page.waitForFunction(done, replies, { timeout: REPLY_MS });
 }
 
 /** The file that a button gives to be saved. */
@@ -74,11 +75,19 @@ await page.waitForSelector("[data-state=talking]", { timeout: SOON_MS });
 await page.waitForSelector(".turn.agent .word", { timeout: SOON_MS });
 seen.loudness = await loudness(page, () => document.getElementById("speaker").srcObject);
 await picture("greeting");
-await page.waitForSelector(".turn.caller .partial:not(:empty)", { timeout: REPLY_MS });
-seen.partial = await page.locator(".partial:not(:empty)").textContent();
+await answered(0);
+const partial = page.waitForSelector(".turn.caller .partial:not(:empty)", { timeout: REPLY_MS });
+await say(page, options.lines[0]);
+seen.partial = await (await partial).textContent();
+await answered(1);
+await say(page, options.lines[1]);
+await page.waitForFunction(() => document.querySelectorAll("#log .waterfall").length === 2, null, { timeout: REPLY_MS });
+await page.waitForFunction(
+  () => document.querySelectorAll(".turn.agent.speaking .word").length > 5, null, { timeout: REPLY_MS });
+await say(page, options.lines[2]);
 await page.waitForSelector(".turn.cut del:not(:empty)", { timeout: REPLY_MS });
 await picture("interrupted");
-await answered();
+await answered(3);
 await page.keyboard.press("m");
 seen.muted = await page.locator("#phase").textContent();
 await page.keyboard.press("m");
@@ -107,7 +116,7 @@ const warned = page.waitForEvent("dialog").then(async (dialog) => {
 });
 await page.evaluate(() => void setTimeout(() => location.reload()));
 seen.warned = await warned;
-await answered();
+await answered(4);
 await page.fill("#text", "Goodbye");
 await page.keyboard.press("Enter");
 await page.waitForSelector("[data-state=ended]", { timeout: REPLY_MS });
