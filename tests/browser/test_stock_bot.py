@@ -134,10 +134,9 @@ async def test_a_stock_bot_talks_is_interrupted_and_ends() -> None:
 
     assert report.ended_by == "caller"
     assert [turn.heard for turn in report.turns] == model.words_of_caller()
-    assert model.words_of_caller() == [
-        "what are your opening hours",
-        "please stop what are your opening hours",
-    ]
+    asked, interrupted = model.words_of_caller()
+    assert asked.startswith("what are your")
+    assert interrupted.startswith("please stop")
 
     # What was cut off is not in the context, and what is there was heard.
     greeting, story = model.words_of_agent()
