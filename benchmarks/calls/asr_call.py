@@ -206,7 +206,7 @@ class Server:
             for number in range(count):
                 offer = callers.hello if not number else await callers.line(START_S)
                 leg = PeerLeg(f"call {number}")
-                callers.tell(json.dumps({"answer": await leg.answer(offer["offer"])}))
+                callers.send(json.dumps({"answer": await leg.answer(offer["offer"])}))
                 calls.append(Call(leg, self._turn_detection, await self._recognizer.open()))
                 self.clock.add(leg)
             yield calls

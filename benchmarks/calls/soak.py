@@ -198,9 +198,9 @@ class Group:
         await asyncio.sleep(delay)
         while (left := until - time.monotonic()) > 0:
             async with child(*_load(self._server, self._calls, first)) as callers:
-                callers.tell("measure")
+                callers.send("measure")
                 await asyncio.sleep(min(GROUP_S, left))
-                callers.tell("report")
+                callers.send("report")
                 self._count(callers.hello, await callers.line(START_S))
             first += 1000
 

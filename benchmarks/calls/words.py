@@ -25,7 +25,7 @@ from offhook.bench.turns import server
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.signaling.peer_io import use_addresses
-from offhook.web.cli.caller_io import Line, ScriptedCall
+from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
 
 SPEECH = Path(os.environ.get("OFFHOOK_SPEECH", "../shared/speech"))
 TRANSCRIPT_S = 20
@@ -85,7 +85,7 @@ async def measure(folder: Path) -> list[Row]:
             direct = (await recognise(recognizer, read_16k(path))).text
             pcm = soxr.resample(read_16k(path), RATE_IN, RATE_OUT).astype(np.int16)
             silence = np.zeros(RATE_OUT // 2, np.int16)
-            line = Line(path.name, np.concatenate((silence, pcm, silence)))
+            line = ScriptLine(path.name, np.concatenate((silence, pcm, silence)))
             call = Listener(url, [line])
             report = await call.run()
             heard = report.turns[0].heard

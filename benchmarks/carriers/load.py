@@ -72,7 +72,7 @@ class Pair:
     async def ask(self, command: str) -> dict[str, Any]:
         """Tell the callers something that they answer. Raises ChildError."""
         with suppress(RuntimeError):  # they are gone: `line` says why
-            self.callers.tell(command)
+            self.callers.send(command)
         return await self.callers.line(ANSWER_S)
 
 
@@ -189,7 +189,7 @@ async def _row(
     """What happens from now on, for so many seconds; `ramp` is how the calls were set up, where
     none are meanwhile."""
     first, before = await both.stats(), await both.carried()
-    both.callers.tell("measure")
+    both.callers.send("measure")
     await asyncio.sleep(seconds)
     report = await both.ask("report")
     last, after = await both.stats(), await both.carried()
@@ -252,7 +252,7 @@ async def load(
         await both.ask("empty")
         empty = both.rss_mb()
         for calls in steps:
-            both.callers.tell("measure")
+            both.callers.send("measure")
             ramp = await both.ask(f"fill {calls}")
             await asyncio.sleep(SETTLE_S)
             mb = (both.rss_mb() - empty) / max(1, ramp["up"])
@@ -260,7 +260,7 @@ async def load(
             show(rows[-1])
         await both.ask("empty")
         await both.ask(f"fill {steps[0]}")
-        both.callers.tell(f"churn {steps[0]}")
+        both.callers.send(f"churn {steps[0]}")
         await asyncio.sleep(SETTLE_S)
         rows.append(await _row(both, "churn", steps[0], seconds))
         show(rows[-1])

@@ -30,7 +30,14 @@ from offhook.media.pcm import Pcm
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer, VoiceOptions
 from offhook.signaling.peer_io import use_addresses
-from offhook.web.cli.caller_io import CallError, CallReport, Line, ScriptedCall, spoken, trimmed
+from offhook.web.cli.caller_io import (
+    CallError,
+    CallReport,
+    ScriptedCall,
+    ScriptLine,
+    spoken,
+    trimmed,
+)
 from offhook.web.engines.engines_io import open_synthesizer
 from tests.support.carriers.far_end import CallFacts
 from tests.support.carriers.far_end_io import FAR_ENDS, Refused
@@ -120,12 +127,12 @@ class ByCarrier(ScriptedCall):
 
 class CarrierConversation(ByCarrier, Conversation):
     def __init__(
-        self, way: Way, lines: list[Line], log: ServerLog, target: Application, wire: Wire
+        self, way: Way, lines: list[ScriptLine], log: ServerLog, target: Application, wire: Wire
     ) -> None:
         super().__init__(way, lines, log)
         self._use_far_end(target, wire)
 
-    async def _say(self, line: Line) -> None:
+    async def _say(self, line: ScriptLine) -> None:
         await super()._say(line)
         self._by_ear.forget()
 
@@ -174,7 +181,7 @@ async def measure(
                     way = CarrierWay(provider, target.webhook or target.stream)
                     for _ in range(rounds):
                         log.take()
-                        script = [Line(text, said[text]) for text in CONVERSATION]
+                        script = [ScriptLine(text, said[text]) for text in CONVERSATION]
                         call = CarrierConversation(way, script, log, target, wire)
                         way.lines.append((await call.run()).statistics)
                     again = CarrierBargeIns(

@@ -157,9 +157,9 @@ async def soak(
         result.before = await server.sample()
         placed = 0
         for _ in range(PARTS):
-            both.callers.tell("measure")
+            both.callers.send("measure")
             await both.ask(f"fill {calls}")
-            both.callers.tell(f"churn {calls}")
+            both.callers.send(f"churn {calls}")
             await _watch(server, seconds / PARTS, result, show)
             report = await both.ask("report")
             result.reports.append(report)

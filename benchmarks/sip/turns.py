@@ -30,8 +30,8 @@ from offhook.web.cli.caller_io import (
     AUDIBLE_DBFS,
     GREETING_S,
     REPLY_S,
-    Line,
     ScriptedCall,
+    ScriptLine,
     spoken,
     trimmed,
 )
@@ -104,7 +104,7 @@ class Way:
 class Conversation(ScriptedCall):
     """The script, with the server's account of each turn out of its log."""
 
-    def __init__(self, way: Way, lines: list[Line], log: ServerLog) -> None:
+    def __init__(self, way: Way, lines: list[ScriptLine], log: ServerLog) -> None:
         super().__init__(way.url, lines, codecs=CODECS)
         self._way, self._log = way, log
 
@@ -219,7 +219,7 @@ async def measure(rounds: int, barge_ins: int) -> list[Way]:
                 for _ in range(rounds):
                     for way in ways:
                         log.take()
-                        script = [Line(text, lines[text]) for text in CONVERSATION]
+                        script = [ScriptLine(text, lines[text]) for text in CONVERSATION]
                         report = await Conversation(way, script, log).run()
                         way.lines.append(report.statistics)
                 for way in ways:

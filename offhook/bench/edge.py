@@ -144,10 +144,10 @@ async def _measure(server: Kind, manner: Manner, calls: int, seconds: float) -> 
         await asyncio.sleep(SETTLE_S)
         before = await get_json(http, "/stats")
         for caller in callers:
-            caller.tell("measure")
+            caller.send("measure")
         await asyncio.sleep(seconds)
         for caller in callers:
-            caller.tell("report")
+            caller.send("report")
         reports = [await caller.line(ANSWER_S) for caller in callers]
         after = await get_json(http, "/stats")
         full = Footprint.of(running.pid)

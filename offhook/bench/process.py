@@ -67,7 +67,7 @@ class Child:
         said: dict[str, Any] = json.loads(text)
         return said
 
-    def tell(self, text: str) -> None:
+    def send(self, text: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{text}\n".encode())
 

@@ -32,7 +32,7 @@ from offhook.bench.own_server import free_port, started
 from offhook.bench.process import ChildError, child
 from offhook.bench.speech.http_live import transcribe_file
 from offhook.bench.speech.http_load import Failed, LoadInputs, Overloaded, Requests, long_recording
-from offhook.bench.speech.stream_callers import FINALS_S, READY_S, Plan, said
+from offhook.bench.speech.stream_callers import FINALS_S, READY_S, Plan, spoken_phrases
 from offhook.bench.speech.stream_result import FIRST_COLUMNS, LATER_COLUMNS, Result
 from offhook.bench.speech.table import Table, percentile, progress
 
@@ -115,7 +115,7 @@ async def point(streams: int, a: argparse.Namespace) -> Result:
             callers = min(CALLERS, streams - first)
             every = (a.update_ms, a.chunk_ms, at, stagger_s, until)
             plan = Plan(a.server, a.api_key, first, callers, *every)
-            each.tell(json.dumps(asdict(plan)))
+            each.send(json.dumps(asdict(plan)))
         within_s = until - time.monotonic() + READY_S + 2 * FINALS_S
         for table in await asyncio.gather(*(each.line(within_s) for each in children)):
             found.add(Result.of(table))
@@ -150,7 +150,7 @@ def _later(rows: Sequence[dict[str, object]], note: str, a: argparse.Namespace) 
 async def _files(http: aiohttp.ClientSession, a: argparse.Namespace) -> None:
     """Transcribes files one at a time, sent at once: as a form, and on a socket that is not
     live."""
-    recordings = [np.frombuffer(line, np.int16) for line in said()]
+    recordings = [np.frombuffer(line, np.int16) for line in spoken_phrases()]
     clip = long_recording(recordings, a.file)
     requests = Requests(http, LoadInputs((), [clip]))
 

@@ -29,7 +29,7 @@ from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecogni
 from offhook.pipeline.speech.recognizer import Word
 from offhook.pipeline.speech.synthesizer import VoiceOptions
 from offhook.signaling.peer_io import use_addresses
-from offhook.web.cli.caller_io import AUDIBLE_DBFS, Line, ScriptedCall, spoken, trimmed
+from offhook.web.cli.caller_io import AUDIBLE_DBFS, ScriptedCall, ScriptLine, spoken, trimmed
 from offhook.web.engines.engines_io import open_synthesizer
 
 ASK = "Tell me about yourself."
@@ -262,7 +262,7 @@ async def measure(interruptions: int) -> Result:
     await recognizer.start()
     try:
         async with server() as url:
-            script = [Line(t, lines[t]) for t in CONVERSATION]
+            script = [ScriptLine(t, lines[t]) for t in CONVERSATION]
             call = ScriptedCall(url, script)
             report = await call.run()
             result.responses = [asdict(turn) for turn in report.turns]

@@ -35,7 +35,7 @@ from offhook.telephony.sip.messages.message import Request, parse_message, respo
 from offhook.telephony.sip.transactions.transactions import Transactions
 from offhook.telephony.sip.user_agent import UserAgent
 from offhook.web.cli import caller_io
-from offhook.web.cli.caller_io import CallError, Line, ScriptedCall
+from offhook.web.cli.caller_io import CallError, ScriptedCall, ScriptLine
 from offhook.web.cli.caller_sip_io import QUIET_S, AgentByEar
 from tests.telephony.sip.phones import ToneHost, endpoint, free_port, is_tone, port_of
 
@@ -410,7 +410,7 @@ def test_the_network_in_memory_loses_doubles_and_delays() -> None:
 class EchoHost(ToneHost):
     """Says back what it hears, a second later."""
 
-    async def take_call(self, leg: Leg, agent: str) -> None:
+    async def run_call(self, leg: Leg, agent: str) -> None:
         from offhook.media.codecs.resample import Resampler
 
         resampler = Resampler(16_000, RATE_OUT)
@@ -433,7 +433,9 @@ async def test_the_scripted_caller_calls_by_sip(monkeypatch: pytest.MonkeyPatch)
     async with endpoint(EchoHost()) as (server, host):
         url = f"sip:100@{HOST}:{port_of(server, 'UDP')}"
         shown: list[str] = []
-        call = ScriptedCall(url, [Line("a tone", tone(0.8))], show=shown.append, codecs=("pcmu",))
+        call = ScriptedCall(
+            url, [ScriptLine("a tone", tone(0.8))], show=shown.append, codecs=("pcmu",)
+        )
         report = await call.run()
         (record,) = host.records
     (turn,) = report.turns

@@ -15,7 +15,7 @@ from offhook.media.pcm import PACKET_MS, SAMPLES_OUT, Pcm, dbfs
 from offhook.pipeline.speech.embedded.flite_io import FliteSynthesizer
 from offhook.pipeline.speech.embedded.pocketsphinx_io import PocketSphinxRecognizer
 from offhook.pipeline.speech.recognizer import EngineError, Final
-from offhook.web.cli.caller_io import AUDIBLE_DBFS, Line, ScriptedCall, spoken, trimmed
+from offhook.web.cli.caller_io import AUDIBLE_DBFS, ScriptedCall, ScriptLine, spoken, trimmed
 from tests.browser.conftest import ROOT, serving
 
 pytestmark = pytest.mark.slow
@@ -86,10 +86,10 @@ async def chat_server(model: ChatModel) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def lines(*texts: str) -> list[Line]:
+async def lines(*texts: str) -> list[ScriptLine]:
     synthesizer = FliteSynthesizer()
     await synthesizer.start()
-    said = [Line(text, trimmed(await spoken(synthesizer, text))) for text in texts]
+    said = [ScriptLine(text, trimmed(await spoken(synthesizer, text))) for text in texts]
     await synthesizer.close()
     return said
 

@@ -83,7 +83,7 @@ async def _row(
 ) -> Row:
     """Measures the next `seconds`."""
     first = await both.look()
-    both.callers.tell("measure")
+    both.callers.send("measure")
     await asyncio.sleep(seconds)
     report = await both.ask("report")
     last = await both.look()
@@ -127,13 +127,13 @@ async def load(
     async with pair(server, rate, pin, edges=edges) as both:
         await warm_up(both)
         empty = both.footprint().rss_mb
-        both.callers.tell("measure")
+        both.callers.send("measure")
         ramp = await both.ask(f"fill {calls}")
         await asyncio.sleep(SETTLE_S)
         mb = (both.footprint().rss_mb - empty) / max(1, ramp["up"])
         rows = [await _row(both, server, "held", calls, seconds, round(mb, 3))]
         show(rows[-1])
-        both.callers.tell(f"churn {calls}")
+        both.callers.send(f"churn {calls}")
         await asyncio.sleep(calls / rate)
         rows.append(await _row(both, server, "churn", calls, seconds, None))
         show(rows[-1])
@@ -183,7 +183,7 @@ async def overload(
         await asyncio.sleep(SETTLE_S)
         rows = [await _row(both, "vad", "before", admits, seconds, None)]
         show(rows[-1])
-        both.callers.tell(f"attempt {max(admits, round(rate * seconds))}")
+        both.callers.send(f"attempt {max(admits, round(rate * seconds))}")
         rows.append(await _row(both, "vad", "during", 2 * admits, seconds, None))
         show(rows[-1])
         await both.ask("empty")

@@ -182,7 +182,7 @@ class Pair:
     async def ask(self, command: str) -> dict[str, Any]:
         """Sends the callers a command and returns their response. Raises ChildError."""
         with suppress(RuntimeError):  # they have exited: `line` says why
-            self.callers.tell(command)
+            self.callers.send(command)
         return await self.callers.line(ANSWER_S)
 
 

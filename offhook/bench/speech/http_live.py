@@ -72,7 +72,7 @@ class LiveStream:
         path = f"/ws/transcribe?rate={RATE_IN}"
         try:
             async with http.ws_connect(path, compress=0) as socket, asyncio.TaskGroup() as group:
-                hearing = group.create_task(self._hear(socket))
+                hearing = group.create_task(self._receive(socket))
                 await self._talk(socket, hearing)
                 await self._last_finals(hearing)
         except* (aiohttp.ClientError, OSError, Failed) as group_of:
@@ -106,7 +106,7 @@ class LiveStream:
         if not self._flushed:
             await socket.close()
 
-    async def _hear(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    async def _receive(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         async for frame in socket:
             event = json.loads(frame.data)
             if event["type"] == "error":

@@ -57,9 +57,10 @@ class Plan:
 
 
 @dataclass
-class Utterance:
-    begun: float
+class UtteranceTimes:
     """One utterance in progress."""
+
+    begun: float
     """When its first sample was spoken."""
     counts: bool
     sent: list[float] = field(default_factory=list)
@@ -84,7 +85,7 @@ class LatencyRecorder:
         self._update_ms = plan.update_ms
         self._chunk_samples = plan.chunk_ms * RATE_IN // 1000
         self._result = result
-        self._utterances: dict[int, Utterance] = {}
+        self._utterances: dict[int, UtteranceTimes] = {}
         """Utterances without a final, by number."""
         self._count = 0
 
@@ -92,8 +93,8 @@ class LatencyRecorder:
     def waiting(self) -> int:
         return len(self._utterances)
 
-    def begin(self, begun: float, counts: bool) -> Utterance:
-        utterance = self._utterances[self._count] = Utterance(begun, counts)
+    def begin(self, begun: float, counts: bool) -> UtteranceTimes:
+        utterance = self._utterances[self._count] = UtteranceTimes(begun, counts)
         self._count += 1
         return utterance
 
@@ -115,12 +116,12 @@ class LatencyRecorder:
                 self._result.finals.append(1000 * (now - utterance.flushed))
                 self._result.without_text += not utterance.has_text
 
-    def _sent_at(self, utterance: Utterance, audio_ms: float) -> float:
+    def _sent_at(self, utterance: UtteranceTimes, audio_ms: float) -> float:
         """Returns when its audio up to this position was sent."""
         piece = ceil(audio_ms * RATE_IN / 1000 / self._chunk_samples) - 1
         return utterance.sent[min(max(0, piece), len(utterance.sent) - 1)]
 
-    def _first(self, utterance: Utterance, event: Mapping[str, Any], now: float) -> First:
+    def _first(self, utterance: UtteranceTimes, event: Mapping[str, Any], now: float) -> First:
         final = event["type"] == "final"
         sent = utterance.flushed if final else self._sent_at(utterance, event["audio_ms"])
         stages = stages_of(event)
@@ -136,7 +137,7 @@ class LatencyRecorder:
             sound=event["audio_ms"],
         )
 
-    def _update(self, utterance: Utterance, event: Mapping[str, Any], now: float) -> None:
+    def _update(self, utterance: UtteranceTimes, event: Mapping[str, Any], now: float) -> None:
         audio_ms = event["audio_ms"]
         before, utterance.covered_ms = utterance.covered_ms, max(audio_ms, utterance.covered_ms)
         if not utterance.counts or audio_ms <= before:
@@ -174,7 +175,7 @@ class Caller:
         query = f"?rate={RATE_IN}&timing=true&update_ms={self._plan.update_ms}"
         async with http.ws_connect(PATH + query, compress=0) as socket:
             await self._ready(socket)
-            hearing = asyncio.create_task(self._hear(socket))
+            hearing = asyncio.create_task(self._receive(socket))
             try:
                 await self._talk(socket, hearing)
                 async with asyncio.timeout(FINALS_S):
@@ -221,7 +222,7 @@ class Caller:
         if not self._notes.waiting:
             await socket.send_str(command_text(Command.CLOSE))
 
-    async def _hear(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    async def _receive(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         """Receives until the last final. Raises Failed."""
         while not (self._said_all and not self._notes.waiting):
             message = await socket.receive()
@@ -241,7 +242,7 @@ def _event(message: aiohttp.WSMessage, socket: aiohttp.ClientWebSocketResponse) 
     return event
 
 
-def said() -> list[bytes]:
+def spoken_phrases() -> list[bytes]:
     """Returns the phrases that callers say."""
     sounds = recorded() or [babbled(seconds) for seconds in VOWELS_S]
     return [pcm.astype("<i2").tobytes() for pcm in phrases(sounds)]
@@ -259,7 +260,7 @@ async def call(plan: Plan, lines: Sequence[bytes]) -> Result:
 
 
 async def _child() -> None:
-    lines = said()
+    lines = spoken_phrases()
     orders = await input_lines()
     say({"phrases": len(lines), "recorded": bool(recorded())})
     if order := await orders.readline():

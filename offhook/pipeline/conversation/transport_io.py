@@ -235,7 +235,7 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
                     await asyncio.sleep(0.02)
         except TimeoutError:
             logger.warning("{}: the last words did not drain", self._leg.call_id)
-        await self._push_said()
+        await self._push_spoken()
         await self._end()
 
     async def cancel(self, frame: CancelFrame) -> None:
@@ -335,9 +335,9 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
         while True:
             await self._wake.wait()
             self._wake.clear()
-            await self._push_said()
+            await self._push_spoken()
 
-    async def _push_said(self) -> None:
+    async def _push_spoken(self) -> None:
         while self._said:
             frame = self._said.popleft()
             if isinstance(frame, (BotStartedSpeakingFrame, BotStoppedSpeakingFrame)):
@@ -351,7 +351,7 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         if isinstance(frame, InterruptionFrame) and direction is FrameDirection.DOWNSTREAM:
-            await self._push_said()
+            await self._push_spoken()
             for _ in range(SETTLE_TURNS):
                 await asyncio.sleep(0)
         await super().process_frame(frame, direction)

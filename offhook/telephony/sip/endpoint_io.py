@@ -76,7 +76,7 @@ class Host(Protocol):
     def admit(self) -> None:
         """Raises an exception whose text says why no more calls are accepted: "full", "late"."""
 
-    async def take_call(self, leg: Leg, agent: str) -> None:
+    async def run_call(self, leg: Leg, agent: str) -> None:
         """Run the conversation to its end."""
 
     def webrtc_leg(self, call_id: str) -> Leg:
@@ -235,7 +235,7 @@ class SipEndpoint:
                 self.on_setup(monotonic() - call.began_at)
                 logger.info("{}: {} calls {}", call.call_id, call.info.caller, call.info.called)
                 assert call.leg is not None
-                await self._host.take_call(call.leg, call.agent)
+                await self._host.run_call(call.leg, call.agent)
         except Exception:
             logger.exception("{}: the call failed", call.call_id)
         finally:
@@ -322,7 +322,7 @@ class SipEndpoint:
             await self.place(call, target, flows, headers)
             self.on_setup(monotonic() - call.began_at)
             assert call.leg is not None
-            await self._host.take_call(call.leg, call.agent)
+            await self._host.run_call(call.leg, call.agent)
         except DialError as error:
             call.failed(error)
         except Exception:

@@ -49,7 +49,7 @@ class CallError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Line:
+class ScriptLine:
     """One thing that the caller says."""
 
     label: str
@@ -144,7 +144,7 @@ class ScriptedCall(LegListener):
     def __init__(
         self,
         url: str,
-        lines: list[Line],
+        lines: list[ScriptLine],
         interrupt_after: float | None = None,
         api_key: str = "",
         show: Callable[[str], None] = lambda text: None,
@@ -268,7 +268,7 @@ class ScriptedCall(LegListener):
     async def _converse(self) -> None:
         if await self._within(self._agent_speaks, GREETING_S):
             await self._within(self._agent_silent, REPLY_S)
-        self.report.greeting = self._take_reply()
+        self.report.greeting = self._end_reply()
         if self.report.greeting:
             self._show(f"agent: {self.report.greeting}")
         for number, line in enumerate(self._lines):
@@ -282,7 +282,7 @@ class ScriptedCall(LegListener):
             last = number == len(self._lines) - 1
             await self._listen(cut=self._interrupt_after if not last else None)
 
-    async def _say(self, line: Line) -> None:
+    async def _say(self, line: ScriptLine) -> None:
         self._turn = TurnReport(line.label)
         self.report.turns.append(self._turn)
         self._show(f"caller: {line.label}")
@@ -314,7 +314,7 @@ class ScriptedCall(LegListener):
             here = f"  answered after {turn.response_ms} ms"
             self._show(here if turn.response_ms is not None else "  no answer")
         elif cut is None:
-            turn.reply = self._take_reply()
+            turn.reply = self._end_reply()
             self._show(f"agent: {turn.reply}" if turn.reply else "  no answer")
 
     async def _within(self, event: asyncio.Event, seconds: float) -> bool:
@@ -328,7 +328,7 @@ class ScriptedCall(LegListener):
             task.cancel()
         return event.is_set()
 
-    def _take_reply(self) -> str:
+    def _end_reply(self) -> str:
         text = "".join(self._reply).strip()
         self._reply = []
         return text
@@ -365,7 +365,7 @@ class ScriptedCall(LegListener):
                 if len(self.report.turns) > 1:
                     cut = self.report.turns[-2]
                     cut.interrupted = {"heard": data["heard"], "unheard": data["unheard"]}
-                    cut.reply = self._take_reply()
+                    cut.reply = self._end_reply()
                 self._show(f"  interrupted after: {data['heard']!r}")
             case "backchannel" | "false-interruption":
                 self._show(f"  (paused and went on: {data.get('text', '')!r})")

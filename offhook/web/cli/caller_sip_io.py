@@ -117,7 +117,7 @@ class SipCaller:
     def admit(self) -> None:
         """Never called: this phone only makes calls."""
 
-    async def take_call(self, leg: Leg, agent: str) -> None:
+    async def run_call(self, leg: Leg, agent: str) -> None:
         await leg.until_closed()
 
     def webrtc_leg(self, call_id: str) -> Leg:

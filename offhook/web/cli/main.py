@@ -76,8 +76,8 @@ def _running_server(arguments: Namespace) -> tuple[str, str]:
 def _call(arguments: Namespace) -> int:
     from offhook.web.cli.caller_io import (
         CallReport,
-        Line,
         ScriptedCall,
+        ScriptLine,
         read_audio,
         spoken,
         trimmed,
@@ -94,11 +94,11 @@ def _call(arguments: Namespace) -> int:
         for kind, value in arguments.script or []:
             if kind == "play":
                 pcm = await asyncio.to_thread(read_audio, Path(value))
-                lines.append(Line(value, trimmed(pcm)))
+                lines.append(ScriptLine(value, trimmed(pcm)))
             else:
                 synthesizer = open_synthesizer()
                 await synthesizer.start()
-                lines.append(Line(value, trimmed(await spoken(synthesizer, value))))
+                lines.append(ScriptLine(value, trimmed(await spoken(synthesizer, value))))
                 await synthesizer.close()
         show = (lambda text: None) if arguments.json else print
         call = ScriptedCall(url, lines, arguments.interrupt_after, api_key, show)

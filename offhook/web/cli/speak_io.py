@@ -170,7 +170,7 @@ class SpeakCommand:
         """Raises EngineError, FileError, OSError."""
         writing = asyncio.create_task(self._write(texts), name="text to speak")
         try:
-            await self._take()
+            await self._receive()
             if writing.done():
                 writing.result()
         finally:
@@ -191,7 +191,7 @@ class SpeakCommand:
         finally:
             self._stream.end()
 
-    async def _take(self) -> None:
+    async def _receive(self) -> None:
         sink: AudioSink | None = None
         samples = 0
         try:

@@ -91,7 +91,7 @@ def _readable(path: Path) -> Iterator[Path]:
             raise FileError(str(error).replace(file.name, "standard input", 1)) from error
 
 
-async def _hear(
+async def _transcribe(
     path: Path,
     stream: RecognizerStream,
     result: Transcription,
@@ -136,7 +136,7 @@ async def transcribe_all(
             stream = await recognizer.open(options)
             try:
                 with _readable(path) as file:
-                    await _hear(file, stream, result, say, CAPTION_S if captions else PIECE_S)
+                    await _transcribe(file, stream, result, say, CAPTION_S if captions else PIECE_S)
                 show(result)
             except FileError as error:
                 faults.append(str(error))

@@ -86,7 +86,7 @@ def _pocketsphinx() -> str:
     return f"PocketSphinx {version('pocketsphinx')}, in processes of its own"
 
 
-def _hearing(config: Config) -> str:
+def _recognizer_line(config: Config) -> str:
     asr = config.asr
     if not asr.url:
         if asr.engine == "pocketsphinx":
@@ -180,10 +180,10 @@ def _gpu() -> str:
     found = subprocess.run(
         query, capture_output=True, text=True, timeout=GPU_QUERY_TIMEOUT_S, check=True
     )
-    return "; ".join(map(_gpu_told, found.stdout.strip().splitlines()))
+    return "; ".join(map(_describe_gpu, found.stdout.strip().splitlines()))
 
 
-def _gpu_told(line: str) -> str:
+def _describe_gpu(line: str) -> str:
     """Describes one GPU from a line of nvidia-smi."""
     about, _, mode = line.rpartition(", ")
     if mode == "Disabled":
@@ -265,7 +265,7 @@ def examine(path: Path | None) -> list[Finding]:
         _attempt("opus", _opus),
         _attempt("voice activity", _vad),
         _attempt("end of turn", _smart_turn),
-        _attempt("hearing", lambda: _hearing(config)),
+        _attempt("hearing", lambda: _recognizer_line(config)),
         *_speaking(config),
         _attempt("gpu", _gpu, "the embedded engines need none"),
         *_speech_gpu(config),

@@ -82,7 +82,7 @@ class Host(Protocol):
     def name_of(self, call_id: str) -> str:
         """Returns the public id of a call of this process."""
 
-    async def take_call(self, leg: Leg, agent: str) -> None:
+    async def run_call(self, leg: Leg, agent: str) -> None:
         """Runs the conversation to its end."""
 
     def record(self, record: CallRecord) -> None:
@@ -248,7 +248,7 @@ class Carriers:
             )
         try:
             if leg.connected:
-                await self._host.take_call(leg, call.agent)
+                await self._host.run_call(leg, call.agent)
         finally:
             if isinstance(leg.stream, TelnyxStream) and leg.stream.last_error:
                 logger.warning("{}: Telnyx says: {}", call.call_id, leg.stream.last_error)

@@ -172,7 +172,7 @@ class Edge:
         freeze_loaded_objects()
         trim_heap()
         release_code_pages()
-        self._quality = asyncio.create_task(self._tell_quality(), name="quality")
+        self._quality = asyncio.create_task(self._send_quality(), name="quality")
         self._measuring = asyncio.create_task(
             self._room.measure(lambda: len(self.legs)), name="load"
         )
@@ -322,7 +322,7 @@ class Edge:
         self.ready = False
         reason = End.SHUTTING_DOWN
         for leg in self.legs.values():
-            self._tell(leg, {"type": "goodbye", "reason": reason})
+            self._send(leg, {"type": "goodbye", "reason": reason})
         if self.legs:
             await asyncio.sleep(GOODBYE_S)
         for leg in tuple(self.legs.values()):
@@ -482,7 +482,7 @@ class Edge:
             logger.warning("no agent is called {!r} any more: the usual one answers", name)
         return self.config.agent
 
-    async def take_call(self, leg: Leg, agent: str) -> None:
+    async def run_call(self, leg: Leg, agent: str) -> None:
         """Runs a phone call with the named agent ("" for the default) to its end."""
         self.legs[leg.call_id] = leg
         await self._begin(leg, dict(leg.info.variables), agent)
@@ -546,12 +546,12 @@ class Edge:
         self.metrics.count_call_end(reason)
 
     async def _run_bot(self, bot: Bot, leg: Leg, body: dict[str, Any]) -> None:
-        def tell(event: Event) -> None:
+        def report(event: Event) -> None:
             self.metrics.record(event)
             self._report(leg, event)
 
         known = as_dict(leg.info)
-        tell(CallStarted(leg.heard_ms, "bot", "its own", "its own", **known))
+        report(CallStarted(leg.heard_ms, "bot", "its own", "its own", **known))
         agent, language = self.config.agent, self.config.tts.language
         closing = sentence(Occasion.CLOSING, language or USUAL_LANGUAGE, agent.sentences)
         call = self._conversations[leg.call_id] = BotCall(bot, leg, body, closing, self._spoken)
@@ -560,7 +560,7 @@ class Edge:
         finally:
             del self._conversations[leg.call_id]
             reason = leg.closed or End.BOT_ENDED
-            tell(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
+            report(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
 
     async def _spoken(self, text: str) -> Pcm:
         """Synthesizes a text without a bot. Raises EngineError."""
@@ -668,14 +668,14 @@ class Edge:
         line.log(level, "{}: {} {}", leg.call_id, kind(event), _brief(fields))
         message = for_the_page(event)
         if message is not None:
-            self._tell(leg, message)
+            self._send(leg, message)
         if self._tracing and isinstance(event, TurnLatency):
             tracing_io.latency_spans(leg.call_id, event)
 
-    def _tell(self, leg: Leg, data: dict[str, Any]) -> None:
+    def _send(self, leg: Leg, data: dict[str, Any]) -> None:
         leg.send_message(json.dumps({"label": "rtvi-ai", "type": "server-message", "data": data}))
 
-    async def _tell_quality(self) -> None:
+    async def _send_quality(self) -> None:
         while True:
             await asyncio.sleep(QUALITY_S)
             for leg in tuple(self.legs.values()):
@@ -688,7 +688,7 @@ class Edge:
                         "round_trip_ms": s.round_trip_ms and round(s.round_trip_ms),
                         "buffer_ms": round(s.buffer_ms),
                     }
-                    self._tell(leg, {"type": "quality", **quality})
+                    self._send(leg, {"type": "quality", **quality})
 
 
 def _public(engine: str) -> str:

@@ -128,9 +128,9 @@ class _Adopter:
         loop = asyncio.get_running_loop()
         while True:
             sibling, _ = await loop.sock_accept(self._listener)
-            self._tasks.spawn(self._take(sibling), "a connection of a sibling")
+            self._tasks.spawn(self._receive(sibling), "a connection of a sibling")
 
-    async def _take(self, sibling: socket.socket) -> None:
+    async def _receive(self, sibling: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         with sibling:
             sibling.setblocking(False)

@@ -116,7 +116,7 @@ def _number_logs(settings: Settings) -> None:
     logger.configure(extra={"process": settings.number}, patcher=None if as_json else prefix)
 
 
-async def _serve_as_told() -> None:
+async def _serve_child() -> None:
     """Runs a process started by the first one."""
     told = asyncio.StreamReader(limit=SETTINGS_BYTES)
     loop = asyncio.get_running_loop()
@@ -157,7 +157,7 @@ async def _serve_as_told() -> None:
 
 
 def main() -> None:
-    run_loop(_serve_as_told())
+    run_loop(_serve_child())
 
 
 # --- all of them ---

@@ -104,11 +104,11 @@ class RemoteEngine(Generic[E]):
             answer = await self._client.ask("GET", "/readyz")
             async with answer:
                 if (answer.content_length or 0) <= MAX_STATE_BYTES:
-                    self._take(json.loads(await answer.content.read(MAX_STATE_BYTES)))
+                    self._update(json.loads(await answer.content.read(MAX_STATE_BYTES)))
                 self.loaded = answer.status == 200
         return self.loaded
 
-    def _take(self, state: object) -> None:
+    def _update(self, state: object) -> None:
         if isinstance(state, dict):
             self._fault = str(state.get("error", ""))
             self.name = str(state.get("engine", self.name))

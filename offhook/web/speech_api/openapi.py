@@ -94,7 +94,7 @@ def _heard(summary: str, answer: Table) -> Table:
     return {"post": _operation(summary, answer, TRANSCRIPTION, FORM)}
 
 
-def _said(summary: str, answer: Table) -> Table:
+def _documented(summary: str, answer: Table) -> Table:
     return {"post": _operation(summary, answer, SPEECH, "application/json")}
 
 
@@ -104,9 +104,9 @@ HEARING: Table = {
     "/v1/audio/transcriptions/stream": _heard("Each segment as it is done", EVENTS),
 }
 SPEAKING: Table = {
-    "/v1/audio/speech": _said("A text as sound", {**AUDIO, **EVENTS}),
-    "/v1/audio/speech/stream": _said("The same, as it is made", {**AUDIO, **EVENTS}),
-    "/v1/audio/speech/pcm": _said(
+    "/v1/audio/speech": _documented("A text as sound", {**AUDIO, **EVENTS}),
+    "/v1/audio/speech/stream": _documented("The same, as it is made", {**AUDIO, **EVENTS}),
+    "/v1/audio/speech/pcm": _documented(
         "The same, 16-bit little-endian mono at 24 kHz", {**AUDIO, **EVENTS}
     ),
     "/v1/audio/voices": {

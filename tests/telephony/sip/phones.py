@@ -114,7 +114,7 @@ class ToneHost:
         if self.full:
             raise RuntimeError("all lines are busy")
 
-    async def take_call(self, leg: Leg, agent: str) -> None:
+    async def run_call(self, leg: Leg, agent: str) -> None:
         talk = Talk(leg, agent)
         phase = 0
 

@@ -22,7 +22,14 @@ from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.smallwebrtc import Offer
 from offhook.telephony.sip.trunks.trunks import SipSettings
 from offhook.web.cli import main as cli
-from offhook.web.cli.caller_io import CallError, Line, ScriptedCall, read_audio, spoken, trimmed
+from offhook.web.cli.caller_io import (
+    CallError,
+    ScriptedCall,
+    ScriptLine,
+    read_audio,
+    spoken,
+    trimmed,
+)
 from offhook.web.config.config import Agent, Config, Recording, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
@@ -39,7 +46,7 @@ async def line(text):
     await synthesizer.start()
     pcm = trimmed(await spoken(synthesizer, text))
     await synthesizer.close()
-    return Line(text, pcm)
+    return ScriptLine(text, pcm)
 
 
 def open_files():
@@ -368,7 +375,7 @@ async def test_a_call_from_a_speakerphone(kind, level, delay_ms):
         "Tell me about yourself.",
         "Stop please, where are you?",
     )
-    lines = [Line(text, trimmed(flite("rms", text))) for text in lines]
+    lines = [ScriptLine(text, trimmed(flite("rms", text))) for text in lines]
     phones = SipSettings(udp=free_port(), tcp=None, allow_anonymous=True) if kind == "sip" else None
     edge = Edge(Config(webrtc=WebRtc(addresses=["127.0.0.1"]), server=Server(port=0), sip=phones))
     events = []

@@ -63,7 +63,7 @@ async def called(
     """A call to the first of the agents, on a line that is a Page unless it is given."""
     edge.config = CONFIG.model_copy(update={"agents": agents})
     leg = leg or Page()
-    call = asyncio.create_task(edge.take_call(leg, next(iter(agents))))
+    call = asyncio.create_task(edge.run_call(leg, next(iter(agents))))
     leg.connect()
     try:
         yield leg

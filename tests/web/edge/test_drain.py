@@ -126,7 +126,7 @@ async def cut_off(bot: Bot) -> Pcm:
     edge = Edge(CONFIG, bot)
     await edge.start()
     line = Line()
-    call = asyncio.create_task(edge.take_call(line, ""))
+    call = asyncio.create_task(edge.run_call(line, ""))
     line.connect()
     try:
         async with asyncio.timeout(SOON):

@@ -107,12 +107,12 @@ async def test_new_calls_have_the_new_agent_and_others_theirs(edge: Edge) -> Non
         use(edge, answering(old.url))
         first, second = PhoneLeg(), PhoneLeg()
         second.call_id = "second"
-        calls = [asyncio.create_task(edge.take_call(first, ""))]
+        calls = [asyncio.create_task(edge.run_call(first, ""))]
         first.connect()
         await until(lambda: len(old.requests) == 1 and first.said)
 
         use(edge, answering(new.url))
-        calls.append(asyncio.create_task(edge.take_call(second, "")))
+        calls.append(asyncio.create_task(edge.run_call(second, "")))
         second.connect()
         await until(lambda: len(new.requests) == 1 and second.said)
         first.listener.on_dtmf("1")
@@ -126,7 +126,7 @@ async def test_new_calls_have_the_new_agent_and_others_theirs(edge: Edge) -> Non
 
 async def test_an_agent_that_has_gone_is_stood_in_for(edge: Edge, written: list[str]) -> None:
     leg = PhoneLeg()
-    call = asyncio.create_task(edge.take_call(leg, "gone"))
+    call = asyncio.create_task(edge.run_call(leg, "gone"))
     leg.connect()
     await until(lambda: leg.said)
     leg.close("the test is over")

@@ -3,7 +3,7 @@
 import pytest
 from aiohttp.test_utils import TestServer
 
-from offhook.web.cli.caller_io import Line, ScriptedCall, spoken, trimmed
+from offhook.web.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
 from offhook.web.config.config import Asr, Config, Server, Tts, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
@@ -21,7 +21,7 @@ async def test_a_call_on_engines_behind_openais_api(speech_server: Served) -> No
     asr, tts = Asr(engine="openai", url=url), Tts(engine="openai", url=url)
     voice = open_synthesizer()
     await voice.start()
-    line = Line(QUESTION, trimmed(await spoken(voice, QUESTION)))
+    line = ScriptLine(QUESTION, trimmed(await spoken(voice, QUESTION)))
     await voice.close()
     here = {"webrtc": WebRtc(addresses=["127.0.0.1"]), "server": Server(port=0)}
     config = Config(asr=asr, tts=tts, **here)

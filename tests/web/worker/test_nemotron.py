@@ -21,7 +21,7 @@ from offhook.pipeline.speech.recognizer import (
 )
 from offhook.pipeline.speech.remote.recognizer_io import RemoteRecognizer
 from offhook.web.cli import main as cli
-from offhook.web.cli.caller_io import Line, ScriptedCall
+from offhook.web.cli.caller_io import ScriptedCall, ScriptLine
 from offhook.web.config.config import Asr, Config, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
@@ -191,7 +191,7 @@ async def test_a_caller_is_heard_and_answered(model: str) -> None:
         try:
             while not edge.ready:
                 await asyncio.sleep(0.05)
-            question = Line("a question", spoken("are you open on sunday"))
+            question = ScriptLine("a question", spoken("are you open on sunday"))
             report = await ScriptedCall(str(server.make_url("/")), [question]).run()
         finally:
             await server.close()

@@ -18,7 +18,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from offhook.media.leg import LegError
-from offhook.pipeline.conversation.agents.frontdesk import Action, FrontDesk, Reply, TakeMessage
+from offhook.pipeline.conversation.agents.frontdesk import Action, FrontDesk, Reply, StoreMessage
 from offhook.pipeline.conversation.agents.frontdesk_business import Business
 
 OnAction = Callable[[Action], Awaitable[None]]
@@ -84,7 +84,7 @@ class FrontDeskAgent(FrameProcessor):
         await self.push_frame(LLMFullResponseStartFrame())
         await self.push_frame(LLMTextFrame(reply.text))
         await self.push_frame(LLMFullResponseEndFrame())
-        if isinstance(reply.action, TakeMessage):
+        if isinstance(reply.action, StoreMessage):
             await self._on_action(reply.action)  # executed even if the last words are interrupted
         else:
             self._action = reply.action

@@ -52,7 +52,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class TakeMessage:
+class StoreMessage:
     """Store this message at once. `name` and `number` (digits) are empty if not given."""
 
     name: str
@@ -60,7 +60,7 @@ class TakeMessage:
     text: str
 
 
-Action = Hangup | Transfer | TakeMessage
+Action = Hangup | Transfer | StoreMessage
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class FrontDesk:
         cancelled.
         """
         heard = len(heard_text.split())
-        if not heard and not isinstance(self._action, TakeMessage):
+        if not heard and not isinstance(self._action, StoreMessage):
             self._dialog, self._unanswered = self._before, self._heard
         elif isinstance(self._action, Hangup | Transfer):
             self._dialog.step = Step.OPEN
@@ -238,7 +238,7 @@ class FrontDesk:
         if act == "transfer":
             return Transfer(self._business.departments[given[Step.DEPARTMENT]].number)
         if act == "take message":
-            return TakeMessage(*(given[slot] for slot in FORM))
+            return StoreMessage(*(given[slot] for slot in FORM))
         return Hangup() if act else None
 
     def _next_step(self, intent: str) -> Step:

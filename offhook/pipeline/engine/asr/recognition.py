@@ -123,7 +123,7 @@ class Recognition:
         align: Align | None = None,
     ) -> None:
         self._tell = tell
-        self._first = first(self._said)
+        self._first = first(self._receive_update)
         self._second = second(self._revised) if second else None
         self._align = align
         self._streams: dict[int, _Stream] = {}
@@ -208,7 +208,7 @@ class Recognition:
 
     # --- results of the engines ---
 
-    def _said(self, said: TextUpdate) -> None:
+    def _receive_update(self, said: TextUpdate) -> None:
         stream = self._streams.get(said.stream)
         if stream is None:
             return

@@ -53,11 +53,11 @@ class WordTimes:
         """Starts aligning without blocking; `told` later receives the words, or none if alignment
         fails."""
 
-        def tell(aligned: Future[Sequence[Word]]) -> None:
+        def report(aligned: Future[Sequence[Word]]) -> None:
             if not aligned.cancelled():
                 self._submit(lambda: told(aligned.result()))
 
-        self._thread.submit(self._words, pcm, text, language).add_done_callback(tell)
+        self._thread.submit(self._words, pcm, text, language).add_done_callback(report)
 
     def _words(self, pcm: Pcm, text: str, language: str) -> Sequence[Word]:
         try:

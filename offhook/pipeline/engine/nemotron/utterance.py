@@ -145,14 +145,14 @@ class NemotronUtterance:
     def final(self, timing: Timing | None) -> Final:
         """Returns the last Final of the utterance."""
         audio_ms = self.fed * 1000 // RATE_IN - self._final_ms
-        return self._said(len(self._labels), audio_ms, timing, continues=False)
+        return self._final(len(self._labels), audio_ms, timing, continues=False)
 
     def cut(self, timing: Timing | None) -> Final:
         """Returns a Final of the text before the last word; the rest continues in the next one."""
         begins = self._tokenizer.begins_word
         words = (i for i in range(len(self._labels) - 1, 0, -1) if begins(self._labels[i]))
         end = next(words, len(self._labels))
-        final = self._said(end, self._covered_ms, timing, continues=True)
+        final = self._final(end, self._covered_ms, timing, continues=True)
         del self._labels[:end], self._frames[:end]
         self._text = self._tokenizer.text(self._labels)
         self._final_ms += final.audio_ms
@@ -164,7 +164,7 @@ class NemotronUtterance:
         heard = min(self._sound.fed, max(0, self._taken))
         return heard * 1000 // RATE_IN - self._final_ms
 
-    def _said(self, end: int, audio_ms: int, timing: Timing | None, continues: bool) -> Final:
+    def _final(self, end: int, audio_ms: int, timing: Timing | None, continues: bool) -> Final:
         """Returns a Final of the labels up to `end`."""
         labels = self._labels[:end]
         language = self._language or self._tokenizer.language(labels) or UNKNOWN

@@ -184,7 +184,7 @@ class TtsEngine:
             for (segment, first, count), pcm in zip(sounds.pieces, sounds.result(), strict=True):
                 self._collect_sound(segment, first, count, pcm)
         self._end_pauses()
-        for stream in self._prefill.served():
+        for stream in self._prefill.resumed():
             self._scheduler.want(stream)
         if self._is_due():
             done |= self._launch()

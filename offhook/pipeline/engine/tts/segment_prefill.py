@@ -35,7 +35,7 @@ class PrefillResult(Enum):
     LATER = auto()
     """It can start in one of the next launches."""
     NO_PAGES = auto()
-    """It waits for pages; see `served`."""
+    """It waits for pages; see `resumed`."""
 
 
 class SegmentPrefill:
@@ -73,17 +73,17 @@ class SegmentPrefill:
         self._pages.free(stream.pages)
         stream.pages = []
 
-    def served(self) -> list[Stream]:
+    def resumed(self) -> list[Stream]:
         """Returns the streams that waited for pages and now have them."""
-        served = []
+        resumed = []
         while self._queue:
             stream = self._queue[0][2]
             if stream.state is StreamState.WAITING:
                 if not self._allocate_pages(stream):
                     break
-                served.append(stream)
+                resumed.append(stream)
             heappop(self._queue)
-        return served
+        return resumed
 
     # --- one launch ---
 

@@ -33,7 +33,7 @@ from offhook.pipeline.speech.recognizer import (
 from offhook.pipeline.speech.streams.priority_semaphore_io import MAX_REQUESTS, Priority
 from offhook.pipeline.speech.streams.retry import AttemptFailed, RetryPolicy
 from offhook.pipeline.speech.streams.rolling_text import RollingText, samples
-from offhook.pipeline.speech.streams.utterance_queue import State
+from offhook.pipeline.speech.streams.utterance_queue import UtteranceState
 from offhook.pipeline.speech.streams.utterance_stream_io import (
     LIVE_GIVE_UP_S,
     Tell,
@@ -130,7 +130,7 @@ class OpenAiRecognizer:
         """Tests with a whole utterance, because vLLM also opens the socket for models that do not
         support it."""
         fed = WARM_UP_MS * RATE_IN // 1000
-        silence = WholeUtterance(0, state=State.FINISHED, pcm=bytearray(2 * fed), fed=fed)
+        silence = WholeUtterance(0, state=UtteranceState.FINISHED, pcm=bytearray(2 * fed), fed=fed)
         session = Session(self._server, options)
         try:
             await session.recognize(silence, lambda partial: None)

@@ -53,7 +53,11 @@ from offhook.pipeline.speech.remote.worker_protocol import Error, ProtocolError
 from offhook.pipeline.speech.streams.languages import UNKNOWN
 from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream
 from offhook.pipeline.speech.streams.retry import RetryPolicy
-from offhook.pipeline.speech.streams.utterance_queue import State, Utterance, UtteranceQueue
+from offhook.pipeline.speech.streams.utterance_queue import (
+    Utterance,
+    UtteranceQueue,
+    UtteranceState,
+)
 
 GIVE_UP_S = 30.0
 """Time in s without a connection after which finished utterances are given up; waiting for a worker
@@ -211,7 +215,9 @@ class RemoteStream(QueuedStream[WireUtterance]):
                     said = words
             self._forget_connection(lost)
             if hopeless or loop.time() - lost_at > GIVE_UP_S:
-                self._give_up(said, lost, [u for u in self.queue if u.state is State.FINISHED])
+                self._give_up(
+                    said, lost, [u for u in self.queue if u.state is UtteranceState.FINISHED]
+                )
             await asyncio.sleep(retry.next_s())
 
     def _forget_connection(self, error: Exception) -> None:
@@ -264,7 +270,7 @@ class RemoteStream(QueuedStream[WireUtterance]):
         if isinstance(event, Final):
             event = utterance.in_stream(event)
         self.emit(utterance, event)
-        if utterance.state is State.DONE:
+        if utterance.state is UtteranceState.DONE:
             del self._on_wire[message.utterance]
 
     async def _send(self, socket: aiohttp.ClientWebSocketResponse) -> None:

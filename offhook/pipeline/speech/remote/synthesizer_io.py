@@ -146,7 +146,7 @@ class RemoteSpeech:
         self._waiting_chars += len(text)
         self._unsent.append(text)
         if self._connection is not None:
-            self._connection.tell()
+            self._connection.wake()
 
     def end(self) -> None:
         if self._over or self._complete:
@@ -155,7 +155,7 @@ class RemoteSpeech:
         if self._nothing_to_say() and not self._begun:
             self.finish()
         elif self._connection is not None:
-            self._connection.tell()
+            self._connection.wake()
 
     def cancel(self) -> None:
         self._pieces.clear()

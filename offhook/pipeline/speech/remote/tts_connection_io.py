@@ -151,7 +151,7 @@ class Connection:
         self._reply = reply
         self._news.set()
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         """Signals that the reply has something to send."""
         self._news.set()
 
@@ -173,7 +173,7 @@ class Connection:
         error: Exception = ConnectionError("the synthesizer is closed")
         try:
             while True:
-                await self._take(_parsed(await message_of(self._socket, SILENCE_S)))
+                await self._handle(_parsed(await message_of(self._socket, SILENCE_S)))
         except LOST as lost:
             error = lost
         finally:
@@ -184,7 +184,7 @@ class Connection:
             with suppress(*LOST):
                 await self._socket.close()
 
-    async def _take(self, message: ServerMessage | Pcm) -> None:
+    async def _handle(self, message: ServerMessage | Pcm) -> None:
         """Handles a message. Raises WorkerRefused, ProtocolError."""
         if isinstance(message, Error):
             raise WorkerRefused(message)

@@ -30,9 +30,9 @@ from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream
 from offhook.pipeline.speech.streams.speech_gate import SpeechGate, Splices
 from offhook.pipeline.speech.streams.utterance_queue import (
     SAMPLES_PER_MS,
-    State,
     Utterance,
     UtteranceQueue,
+    UtteranceState,
 )
 from offhook.pipeline.speech.vad.vad import WINDOW
 from offhook.pipeline.speech.vad.vad_io import VadBatch
@@ -149,7 +149,7 @@ class GatedStream(QueuedStream[GatedUtterance]):
         if utterance is None:
             return None
         size = len(utterance.pcm)
-        if size < 2 * WINDOW and not (utterance.state is State.FINISHED and size):
+        if size < 2 * WINDOW and not (utterance.state is UtteranceState.FINISHED and size):
             return None
         pcm = np.frombuffer(utterance.next_to_send(2 * WINDOW) or b"", np.int16)
         self._asked = utterance, pcm
@@ -160,7 +160,7 @@ class GatedStream(QueuedStream[GatedUtterance]):
         assert self._asked is not None
         utterance, pcm = self._asked
         self._asked = None
-        if utterance.state is State.CANCELLED:
+        if utterance.state is UtteranceState.CANCELLED:
             return
         utterance.judged += len(pcm)
         given = utterance.gate.window(pcm, probability)
@@ -173,10 +173,10 @@ class GatedStream(QueuedStream[GatedUtterance]):
             at += len(piece)
             utterance.given += len(piece)
             self._hears.feed(piece)
-        self._tell_of_silence(utterance)
+        self._emit_silence(utterance)
         self._end_complete()
 
-    def _tell_of_silence(self, utterance: GatedUtterance) -> None:
+    def _emit_silence(self, utterance: GatedUtterance) -> None:
         """Emits only for the oldest utterance, to keep their order."""
         if utterance.gate.is_open or utterance is not self.queue.oldest:
             return

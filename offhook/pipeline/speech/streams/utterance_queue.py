@@ -48,7 +48,7 @@ SAMPLES_PER_MS = RATE_IN // 1000
 NOTHING = Partial("", 0, 0)
 
 
-class State(Enum):
+class UtteranceState(Enum):
     OPEN = auto()
     """Audio is still being added."""
     FINISHED = auto()
@@ -92,31 +92,31 @@ class Action(Enum):
     NOTHING = auto()
 
 
-LIFE_CYCLE: dict[tuple[State, Event], tuple[State, Action]] = {
-    (State.OPEN, Event.SOUND): (State.OPEN, Action.KEEP),
-    (State.OPEN, Event.FINISH): (State.FINISHED, Action.CLOSE),
-    (State.OPEN, Event.TOO_LONG): (State.FINISHED, Action.CUT),
-    (State.OPEN, Event.CANCEL): (State.CANCELLED, Action.DROP),
-    (State.OPEN, Event.PARTIAL): (State.OPEN, Action.TELL),
-    (State.OPEN, Event.PART): (State.OPEN, Action.FORGET),
+LIFE_CYCLE: dict[tuple[UtteranceState, Event], tuple[UtteranceState, Action]] = {
+    (UtteranceState.OPEN, Event.SOUND): (UtteranceState.OPEN, Action.KEEP),
+    (UtteranceState.OPEN, Event.FINISH): (UtteranceState.FINISHED, Action.CLOSE),
+    (UtteranceState.OPEN, Event.TOO_LONG): (UtteranceState.FINISHED, Action.CUT),
+    (UtteranceState.OPEN, Event.CANCEL): (UtteranceState.CANCELLED, Action.DROP),
+    (UtteranceState.OPEN, Event.PARTIAL): (UtteranceState.OPEN, Action.TELL),
+    (UtteranceState.OPEN, Event.PART): (UtteranceState.OPEN, Action.FORGET),
     # The engine ended the utterance by itself; what follows still belongs to it.
-    (State.OPEN, Event.FINAL): (State.OPEN, Action.FORGET),
-    (State.OPEN, Event.LOSS): (State.OPEN, Action.REPLAY),
+    (UtteranceState.OPEN, Event.FINAL): (UtteranceState.OPEN, Action.FORGET),
+    (UtteranceState.OPEN, Event.LOSS): (UtteranceState.OPEN, Action.REPLAY),
     # Its final `continues`: the speaker goes on in the next utterance.
-    (State.OPEN, Event.GIVE_UP): (State.FAILED, Action.SETTLE),
-    (State.FINISHED, Event.CANCEL): (State.CANCELLED, Action.DROP),
-    (State.FINISHED, Event.PARTIAL): (State.FINISHED, Action.TELL),
-    (State.FINISHED, Event.PART): (State.FINISHED, Action.FORGET),
-    (State.FINISHED, Event.FINAL): (State.DONE, Action.SETTLE),
-    (State.FINISHED, Event.LOSS): (State.FINISHED, Action.REPLAY),
-    (State.FINISHED, Event.GIVE_UP): (State.FAILED, Action.SETTLE),
+    (UtteranceState.OPEN, Event.GIVE_UP): (UtteranceState.FAILED, Action.SETTLE),
+    (UtteranceState.FINISHED, Event.CANCEL): (UtteranceState.CANCELLED, Action.DROP),
+    (UtteranceState.FINISHED, Event.PARTIAL): (UtteranceState.FINISHED, Action.TELL),
+    (UtteranceState.FINISHED, Event.PART): (UtteranceState.FINISHED, Action.FORGET),
+    (UtteranceState.FINISHED, Event.FINAL): (UtteranceState.DONE, Action.SETTLE),
+    (UtteranceState.FINISHED, Event.LOSS): (UtteranceState.FINISHED, Action.REPLAY),
+    (UtteranceState.FINISHED, Event.GIVE_UP): (UtteranceState.FAILED, Action.SETTLE),
     # Their finals still wait for those of earlier utterances.
-    (State.DONE, Event.CANCEL): (State.CANCELLED, Action.DROP),
-    (State.FAILED, Event.CANCEL): (State.CANCELLED, Action.DROP),
+    (UtteranceState.DONE, Event.CANCEL): (UtteranceState.CANCELLED, Action.DROP),
+    (UtteranceState.FAILED, Event.CANCEL): (UtteranceState.CANCELLED, Action.DROP),
 }
 """Missing transitions change nothing: results for a cancelled or completed utterance were in flight
 and are ignored."""
-SETTLED = (State.DONE, State.FAILED)
+SETTLED = (UtteranceState.DONE, UtteranceState.FAILED)
 
 
 @dataclass(eq=False)
@@ -136,7 +136,7 @@ class Utterance:
     """Start of its audio not covered by a final, in samples of the stream."""
     number: int = 0
     """Index in its stream, from 0."""
-    state: State = State.OPEN
+    state: UtteranceState = UtteranceState.OPEN
     pcm: bytearray = field(default_factory=bytearray)
     """Audio kept, 16-bit little-endian at 16 kHz."""
     fed: int = 0
@@ -172,7 +172,7 @@ class Utterance:
     def next_to_send(self, most_bytes: int) -> bytes | None:
         """Returns the next audio to send; after all of it, once, empty bytes if it is finished;
         None if there is nothing to send."""
-        if self.state not in (State.OPEN, State.FINISHED):
+        if self.state not in (UtteranceState.OPEN, UtteranceState.FINISHED):
             return None
         if self.sent < len(self.pcm):
             piece = bytes(self.pcm[self.sent : self.sent + most_bytes])
@@ -181,7 +181,7 @@ class Utterance:
             else:
                 del self.pcm[: len(piece)]
             return piece
-        if self.state is State.FINISHED and not self.finish_sent:
+        if self.state is UtteranceState.FINISHED and not self.finish_sent:
             self.finish_sent = True
             return b""
         return None
@@ -302,7 +302,7 @@ class UtteranceQueue(Generic[U]):
                 utterance.forget(event.audio_ms)
             case Action.SETTLE:
                 utterance.finals.append(replace(event, continues=utterance.continues))
-        return self._told()
+        return self._settled_events()
 
     def lose(self, utterance: U) -> bool:
         """Records a loss; returns whether the utterance is to be sent again rather than given
@@ -314,11 +314,11 @@ class UtteranceQueue(Generic[U]):
 
     def give_up(self, utterance: U) -> list[Partial | Final]:
         """Gives up the utterance and returns the events to emit."""
-        continues = utterance.continues or utterance.state is State.OPEN
+        continues = utterance.continues or utterance.state is UtteranceState.OPEN
         if utterance.apply(Event.GIVE_UP) is Action.SETTLE:
             final = Final("", utterance.audio_ms, (), self._language, continues, lost=True)
             utterance.finals.append(final)
-        return self._told()
+        return self._settled_events()
 
     # --- its state ---
 
@@ -326,7 +326,7 @@ class UtteranceQueue(Generic[U]):
     def open(self) -> U | None:
         """The utterance to which audio is being added."""
         newest = self._utterances[-1] if self._utterances else None
-        return newest if newest is not None and newest.state is State.OPEN else None
+        return newest if newest is not None and newest.state is UtteranceState.OPEN else None
 
     @property
     def oldest(self) -> U | None:
@@ -366,7 +366,7 @@ class UtteranceQueue(Generic[U]):
         utterance.covered = min(utterance.fed, told.audio_ms * SAMPLES_PER_MS)
         return [told]
 
-    def _told(self) -> list[Partial | Final]:
+    def _settled_events(self) -> list[Partial | Final]:
         told: list[Partial | Final] = []
         while self._utterances:
             oldest = self._utterances[0]

@@ -17,7 +17,11 @@ from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions, Ti
 from offhook.pipeline.speech.streams.languages import UNKNOWN
 from offhook.pipeline.speech.streams.queued_stream_io import QueuedStream
 from offhook.pipeline.speech.streams.retry import AttemptFailed, RetryPolicy
-from offhook.pipeline.speech.streams.utterance_queue import State, Utterance, UtteranceQueue
+from offhook.pipeline.speech.streams.utterance_queue import (
+    Utterance,
+    UtteranceQueue,
+    UtteranceState,
+)
 
 LIVE_GIVE_UP_S = 30.0
 FILE_GIVE_UP_S = 120.0
@@ -36,7 +40,7 @@ class WholeUtterance(Utterance):
 
     @property
     def is_finished(self) -> bool:
-        return self.state is not State.OPEN
+        return self.state is not UtteranceState.OPEN
 
     async def news(self) -> None:
         """Waits until it has grown or is finished."""

@@ -251,7 +251,7 @@ class VadBatch:
                     lambda done: None if done.cancelled() else self._deliver(asked, *done.result())
                 )
         for window in passed:
-            self._tell(window, 0.0)
+            self._report(window, 0.0)
 
     def _infer(self, rows: Floats, states: Floats) -> tuple[Floats, Floats]:
         """Runs the model on [n, 576] samples and [2, n, 128] states; returns [n] probabilities and
@@ -267,10 +267,10 @@ class VadBatch:
             memory = window[1]
             memory.state = states[:, place : place + 1]
             memory.note(probability)
-            self._tell(window, probability)
+            self._report(window, probability)
         self.judge()  # late windows do not wait for the next tick
 
-    def _tell(self, window: Window, probability: float) -> None:
+    def _report(self, window: Window, probability: float) -> None:
         source, memory, level = window
         if self._memories.get(source) is memory:
             try:

@@ -153,15 +153,15 @@ class WordMarks:
             self._pause()
             ms -= before_pause
         self._heard_ms += ms
-        return self._told_up_to(self._words_over())
+        return self._reported_up_to(self._words_over())
 
     def finish(self) -> list[str]:
         """Returns the texts of the remaining words, once all audio has been heard."""
         if self._ends and self._ends[-1]:
             self._pace.learn(self._heard_ms, self._ends[-1])
-        return self._told_up_to(len(self._texts))
+        return self._reported_up_to(len(self._texts))
 
-    def _told_up_to(self, words: int) -> list[str]:
+    def _reported_up_to(self, words: int) -> list[str]:
         texts = self._texts[self._told : words]
         self._told = max(self._told, words)
         return texts

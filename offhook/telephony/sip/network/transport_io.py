@@ -241,11 +241,11 @@ class Transports:
         return next((u.local for u in self._udp.values() if u.family == family), ("", 0))
 
     def _fail(self, flow: Flow) -> None:
-        def tell() -> None:
+        def report() -> None:
             if not self._closing:
                 self._on_closed(flow)
 
-        asyncio.get_running_loop().call_soon(tell)
+        asyncio.get_running_loop().call_soon(report)
 
     # --- connections opened by us ---
 

@@ -98,11 +98,11 @@ class _Form:
             reader = await self._request.multipart()
             while (part := await self._next(reader)) is not None:
                 if part.name != "file":
-                    await self._take_field(part)
+                    await self._read_field(part)
                 elif upload is not None:
                     raise ApiError(400, "more than one file: send one", "file")
                 else:
-                    upload = await self._take_file(part)
+                    upload = await self._read_file(part)
         except MALFORMED as error:
             why = error.message if isinstance(error, HttpProcessingError) else str(error)
             words = f"the body is not complete multipart/form-data ({why.strip()[:200]})"
@@ -136,7 +136,7 @@ class _Form:
         except TimeoutError as error:
             raise ApiError(408, f"nothing of the upload came for {STALL_S:g} s") from error
 
-    async def _take_field(self, part: BodyPartReader) -> None:
+    async def _read_field(self, part: BodyPartReader) -> None:
         name = part.name or ""
         if not name:
             raise ValueError("a part has no name")
@@ -155,7 +155,7 @@ class _Form:
         except UnicodeDecodeError as error:
             raise ApiError(400, "this field is not valid UTF-8", name[:64]) from error
 
-    async def _take_file(self, part: BodyPartReader) -> Upload:
+    async def _read_file(self, part: BodyPartReader) -> Upload:
         if part.filename is None and "Content-Type" not in part.headers:
             words = "file is text rather than a file: with curl, use -F file=@NAME"
             raise ApiError(400, words, "file")

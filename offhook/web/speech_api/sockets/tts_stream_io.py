@@ -196,11 +196,11 @@ class TtsStream(WorkerStream):
                 await self._try(reply)
             self._replies.popleft()
             if reply.fault:
-                await self._tell(Fault(reply.fault))
+                await self._send(Fault(reply.fault))
                 continue
             reason = Reason.CANCEL if reply.cancelled else Reason.END
             self._host.reply_ended(reason.value)
-            await self._tell(Done(reply.number, reply.samples, reason))
+            await self._send(Done(reply.number, reply.samples, reason))
 
     async def _greet(self) -> None:
         """Sends the greeting once the client's dialect is known."""
@@ -210,7 +210,7 @@ class TtsStream(WorkerStream):
         if not self._dialect.one_by_one:
             self._open(self._options).cancel()  # reports unsupported options at once
         voices = tuple(self._synthesizer.voices())
-        await self._tell(Ready(self._host.engine, self._host.model, voices))
+        await self._send(Ready(self._host.engine, self._host.model, voices))
 
     def _open(self, options: VoiceOptions) -> SynthesizerStream:
         """Opens the engine's stream. Raises Refused, EngineError."""
@@ -266,8 +266,8 @@ class TtsStream(WorkerStream):
                 return
         if speech.text:
             reply.waiting = max(0, reply.waiting - len(speech.text))
-            await self._tell(Mark(reply.number, speech.text, reply.samples))
+            await self._send(Mark(reply.number, speech.text, reply.samples))
 
-    async def _tell(self, message: ServerMessage | Fault) -> None:
+    async def _send(self, message: ServerMessage | Fault) -> None:
         if (text := self._dialect.to_text(message)) is not None:
             await self.send(text)

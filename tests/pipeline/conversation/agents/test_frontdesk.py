@@ -20,7 +20,7 @@ from offhook.pipeline.conversation.agents.frontdesk import (
     FrontDesk,
     Hangup,
     Reply,
-    TakeMessage,
+    StoreMessage,
     Transfer,
 )
 from offhook.pipeline.conversation.agents.frontdesk_business import Business
@@ -58,7 +58,7 @@ def test_takes_a_message_in_spite_of_recognition_errors() -> None:
     assert "five five five so far" in replies[4].text
     assert "Peter Miller, five five five, one two three four" in replies[6].text
     assert text in replies[6].text
-    assert replies[7].action == TakeMessage("Peter Miller", "5551234", text)
+    assert replies[7].action == StoreMessage("Peter Miller", "5551234", text)
     assert replies[8].action == Hangup()
 
 
@@ -69,14 +69,14 @@ def test_a_message_that_was_read_back_wrong_is_taken_again() -> None:
     )
     assert "name?" in replies[5].text
     assert replies[8].text.count("five") == 0
-    assert replies[9].action == TakeMessage("Marie", "66612", "call me back")
+    assert replies[9].action == StoreMessage("Marie", "66612", "call me back")
 
 
 def test_each_message_is_taken_from_the_start() -> None:
     first = ("take a message", "mary", "five five five one two", "call me", "yes")
     second = ("leave a message", "peter", "six six six one two", "good bye mary", "yes")
     replies = talk(*first, *second)
-    assert replies[-1].action == TakeMessage("Peter", "66612", "good bye mary")
+    assert replies[-1].action == StoreMessage("Peter", "66612", "good bye mary")
     assert talk(*first[:4], "cancel", *second)[-1].action == replies[-1].action
 
 
@@ -85,7 +85,7 @@ def test_the_number_of_the_call_is_taken_for_the_callers() -> None:
     replies = talk("take a message", "my name is peter miller", "call me please", desk=desk)
     assert "plus four nine" in replies[-1].text
     (reply,) = talk_on(desk, "yes")
-    assert reply.action == TakeMessage("Peter Miller", "+49305551234", "call me please")
+    assert reply.action == StoreMessage("Peter Miller", "+49305551234", "call me please")
 
 
 def test_a_caller_may_want_to_be_called_on_another_number() -> None:
@@ -93,7 +93,7 @@ def test_a_caller_may_want_to_be_called_on_another_number() -> None:
     talk("take a message", "my name is peter miller", "call me please", "no", "peter", desk=desk)
     assert desk.step is Step.NUMBER
     replies = talk_on(desk, "five five five six six", "call me back", "yes")
-    assert replies[-1].action == TakeMessage("Peter", "55566", "call me back")
+    assert replies[-1].action == StoreMessage("Peter", "55566", "call me back")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_number_may_be_keyed_in_and_keys_mean_nothing_elsewhere() -> None:
     talk_on(desk, "my name is peter miller", "[pressed 5551234#]")
     assert desk.step is Step.TEXT
     replies = talk_on(desk, "call [pressed 1] me back", "yes")
-    assert replies[-1].action == TakeMessage("Peter Miller", "5551234", "call me back")
+    assert replies[-1].action == StoreMessage("Peter Miller", "5551234", "call me back")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_question_in_between_is_answered_and_the_open_one_asked_again() -> Non
 
 def test_a_message_may_contain_what_is_elsewhere_a_question() -> None:
     replies = talk("take a message", "skip", "skip", "ask if you are open on sunday", "yes")
-    assert replies[-1].action == TakeMessage("", "", "ask if you are open on sunday")
+    assert replies[-1].action == StoreMessage("", "", "ask if you are open on sunday")
 
 
 def test_transfers_after_confirmation_only() -> None:
@@ -253,7 +253,7 @@ def test_yes_to_what_was_not_read_to_the_end_confirms_nothing() -> None:
     reply = desk.reply("yes", MONDAY)
     assert "one two three four" in reply.text
     assert reply.action is None
-    assert isinstance(desk.reply("yes", MONDAY).action, TakeMessage)
+    assert isinstance(desk.reply("yes", MONDAY).action, StoreMessage)
 
 
 @pytest.mark.parametrize("heard", ["", "Thank you for"])
@@ -267,7 +267,7 @@ def test_interrupted_goodbye_is_off(heard: str) -> None:
 def test_a_message_taken_stays_taken_when_the_thanks_is_cut() -> None:
     desk = FrontDesk()
     replies = talk("take a message", "skip", "skip", "the bike is ready", "yes", desk=desk)
-    assert isinstance(replies[-1].action, TakeMessage)
+    assert isinstance(replies[-1].action, StoreMessage)
     desk.interrupted("")
     assert desk.step is Step.MORE
 

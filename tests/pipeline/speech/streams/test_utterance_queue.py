@@ -17,9 +17,9 @@ from offhook.pipeline.speech.streams.utterance_queue import (
     LIFE_CYCLE,
     Action,
     Event,
-    State,
     Utterance,
     UtteranceQueue,
+    UtteranceState,
 )
 
 TENTH = RATE_IN // 10
@@ -70,7 +70,7 @@ class Stream:
                 self.refused |= not self.queue.feed(pcm.astype(np.int16), 0.0)
             case "finish":
                 oldest = self.queue.finish(0.0)
-                newest = [u for u in self.all if u.state is not State.OPEN][-1]
+                newest = [u for u in self.all if u.state is not UtteranceState.OPEN][-1]
                 self.finished.append(newest)
                 if oldest is not None:
                     self.told += self.queue.give_up(oldest)
@@ -98,7 +98,7 @@ class Stream:
         self.told += self.queue.receive(utterance, event)
 
     def end_of(self, utterance: Utterance) -> None:
-        language = END if utterance.state is State.FINISHED else "en"
+        language = END if utterance.state is UtteranceState.FINISHED else "en"
         final = Final(str(utterance.number), utterance.audio_ms, language=language)
         self.hear(utterance, final)
 
@@ -106,7 +106,7 @@ class Stream:
         waiting = list(self.queue)
         assert sum(len(u.pcm) for u in waiting) <= 2 * KEPT_S * RATE_IN
         assert self.queue.waiting <= WAITING
-        assert all(u.state is not State.OPEN for u in waiting[:-1])
+        assert all(u.state is not UtteranceState.OPEN for u in waiting[:-1])
         for utterance in waiting:
             if utterance.replays:
                 assert len(utterance.pcm) == 2 * utterance.fed
@@ -115,7 +115,7 @@ class Stream:
                 if utterance.pcm and not self.refused:
                     first = int.from_bytes(utterance.pcm[:2], "little")
                     assert first == utterance.start % 32768
-            if utterance.state not in (State.OPEN, State.FINISHED):
+            if utterance.state not in (UtteranceState.OPEN, UtteranceState.FINISHED):
                 assert utterance is not waiting[0]
 
     def end(self) -> None:
@@ -146,10 +146,10 @@ def test_no_final_is_lost_or_doubled_and_all_come_in_order(
         stream.do(what, which, size)
     stream.end()
     finals = [event for event in stream.told if isinstance(event, Final)]
-    kept = [u for u in stream.all if u.state is not State.CANCELLED]
+    kept = [u for u in stream.all if u.state is not UtteranceState.CANCELLED]
     ends = [final.text for final in finals if final.lost or final.language == END]
-    assert ends == [str(u.number) if u.state is State.DONE else "" for u in kept]
-    asked = [u for u in stream.finished if u.state is not State.CANCELLED]
+    assert ends == [str(u.number) if u.state is UtteranceState.DONE else "" for u in kept]
+    asked = [u for u in stream.finished if u.state is not UtteranceState.CANCELLED]
     assert sum(not final.continues for final in finals) == len(asked)
     numbers = [int(final.text) for final in finals if final.text]
     assert numbers == sorted(numbers)
@@ -240,11 +240,11 @@ def test_what_a_server_reads_before_it_is_full_has_room_in_the_stream_behind_it(
 
 
 def test_every_row_of_the_life_cycle_leads_somewhere() -> None:
-    for state, event in product(State, Event):
+    for state, event in product(UtteranceState, Event):
         after, action = LIFE_CYCLE.get((state, event), (state, Action.NOTHING))
-        if state is State.CANCELLED:
+        if state is UtteranceState.CANCELLED:
             assert (after, action) == (state, Action.NOTHING)
         if event is Event.CANCEL:
-            assert after is State.CANCELLED
-        if after in (State.DONE, State.FAILED) and state is not after:
+            assert after is UtteranceState.CANCELLED
+        if after in (UtteranceState.DONE, UtteranceState.FAILED) and state is not after:
             assert action is Action.SETTLE

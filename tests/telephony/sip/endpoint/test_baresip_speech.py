@@ -74,7 +74,7 @@ class SpeakingHost(ToneHost):
         self.heard: list[np.ndarray] = []
         self.over = asyncio.Event()
 
-    async def take_call(self, leg, agent):
+    async def run_call(self, leg, agent):
         stop = leg.listen(lambda heard, said, now: self.heard.append(heard.copy()))
         self.clock.add(leg)
         asyncio.get_running_loop().call_later(0.5, leg.playout.write, self.speech)

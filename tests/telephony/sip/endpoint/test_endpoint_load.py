@@ -17,7 +17,7 @@ class QuietHost(ToneHost):
 
     most = 0
 
-    async def take_call(self, leg, agent):
+    async def run_call(self, leg, agent):
         self.clock.add(leg)
         self.talks.append(leg)
         self.most = max(self.most, sum(leg.closed is None for leg in self.talks))

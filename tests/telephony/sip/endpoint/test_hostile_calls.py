@@ -173,8 +173,8 @@ async def test_what_callers_call_themselves_stays_on_its_line():
 class SlowHost(ToneHost):
     """Takes its time to clear up after a call."""
 
-    async def take_call(self, leg, agent):
-        await super().take_call(leg, agent)
+    async def run_call(self, leg, agent):
+        await super().run_call(leg, agent)
         await asyncio.sleep(0.5)
 
 
