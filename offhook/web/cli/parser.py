@@ -25,12 +25,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"offhook {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    serve = commands.add_parser("serve", help="run the server")
-    serve.add_argument("--config", type=Path, help="default: offhook.toml, if it exists")
-    serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    serve.add_argument("--port", type=int, help="default 7860")
-    serve.add_argument("--bot", type=Path, metavar="FILE", help="run this Pipecat bot file")
-
+    _serve_parser(commands.add_parser("serve", help="run the server"))
     speech = commands.add_parser("speech", help="the speech API for programs, without calls")
     speech.add_argument("--config", type=Path, help="default: offhook.toml, if it exists")
     speech.add_argument(
@@ -41,7 +36,32 @@ def parser() -> argparse.ArgumentParser:
         help="HOST:PORT or unix:PATH; may be given several times (default 127.0.0.1:7862)",
     )
 
-    call = commands.add_parser("call", help="place a scripted call and report")
+    _call_parser(commands.add_parser("call", help="place a scripted call and report"))
+    _phone_parsers(commands)
+
+    _transcribe_parser(commands.add_parser("transcribe", help="transcribe audio or video files"))
+    _speak_parser(commands.add_parser("speak", help="synthesize a text to a file or a player"))
+    _voice_parser(commands.add_parser("voice", help="manage voices cloned from recordings"))
+
+    _worker_parser(commands.add_parser("worker", help="serve one speech model"))
+    doctor = commands.add_parser("doctor", help="check what this machine can run, and why not")
+    doctor.add_argument("--config", type=Path)
+    doctor.add_argument("--json", action="store_true")
+
+    bench = commands.add_parser("bench", help="run a benchmark, with a peer in the same run")
+    bench.add_argument("name", choices=BENCHMARKS)
+    bench.add_argument("options", nargs=argparse.REMAINDER, help="see offhook bench NAME --help")
+    return parser
+
+
+def _serve_parser(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument("--config", type=Path, help="default: offhook.toml, if it exists")
+    serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    serve.add_argument("--port", type=int, help="default 7860")
+    serve.add_argument("--bot", type=Path, metavar="FILE", help="run this Pipecat bot file")
+
+
+def _call_parser(call: argparse.ArgumentParser) -> None:
     call.add_argument(
         "url",
         nargs="?",
@@ -70,9 +90,8 @@ def parser() -> argparse.ArgumentParser:
     _config_argument(call)
     call.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
-    _phone_parsers(commands)
 
-    transcribe = commands.add_parser("transcribe", help="transcribe audio or video files")
+def _transcribe_parser(transcribe: argparse.ArgumentParser) -> None:
     transcribe.add_argument(
         "files",
         nargs="+",
@@ -99,10 +118,8 @@ def parser() -> argparse.ArgumentParser:
         help="word times: a line per word with its start and end in seconds",
     )
 
-    _speak_parser(commands.add_parser("speak", help="synthesize a text to a file or a player"))
-    _voice_parser(commands.add_parser("voice", help="manage voices cloned from recordings"))
 
-    worker = commands.add_parser("worker", help="serve one speech model")
+def _worker_parser(worker: argparse.ArgumentParser) -> None:
     kinds = worker.add_subparsers(dest="kind", required=True, metavar="KIND")
     asr = kinds.add_parser("asr", help="speech recognition at /ws/transcribe")
     _asr_arguments(asr)
@@ -123,15 +140,6 @@ def parser() -> argparse.ArgumentParser:
         help="URL of a Redis cache of short replies, shared by workers; off: no cache",
     )
     _worker_arguments(tts, 7871)
-
-    doctor = commands.add_parser("doctor", help="check what this machine can run, and why not")
-    doctor.add_argument("--config", type=Path)
-    doctor.add_argument("--json", action="store_true")
-
-    bench = commands.add_parser("bench", help="run a benchmark, with a peer in the same run")
-    bench.add_argument("name", choices=BENCHMARKS)
-    bench.add_argument("options", nargs=argparse.REMAINDER, help="see offhook bench NAME --help")
-    return parser
 
 
 class _PairAction(argparse.Action):
