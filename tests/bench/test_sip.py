@@ -360,13 +360,13 @@ def test_a_transaction_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_session_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[object] = []
-    attend = UserAgent._attend
+    process = UserAgent._process_session
 
-    def keeping(self: UserAgent, line: Any) -> None:
-        kept.append(line)
-        attend(self, line)
+    def keeping(self: UserAgent, route: Any) -> None:
+        kept.append(route.of)
+        process(self, route)
 
-    monkeypatch.setattr(UserAgent, "_attend", keeping)
+    monkeypatch.setattr(UserAgent, "_process_session", keeping)
     monkeypatch.setattr(sip_timers, "WARM_UP_HOURS", 0.1)
     result = sip_timers.measure(hours=0.3, calls_per_hour=200, seed=3)
     assert result.grown_kb > sip_timers.GROWTH_KB

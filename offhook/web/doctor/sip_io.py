@@ -125,7 +125,7 @@ def _certificate(settings: SipSettings) -> Finding:
     if until - now < EXPIRES_SOON:
         return Finding(subject, "note", f"{names}: renew it, and restart the server")
     if certificate.issuer == certificate.subject:
-        return Finding(subject, "note", f"{names}; signed by itself: each phone must be told of it")
+        return Finding(subject, "note", f"{names}; self-signed: each phone must trust it")
     return Finding(subject, "ok", names)
 
 

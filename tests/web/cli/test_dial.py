@@ -104,7 +104,10 @@ async def test_all_that_can_be_said_of_a_call_arrives_and_json_is_a_line_each():
 async def test_what_the_server_refuses_is_said_in_one_line():
     async with with_phone(404) as (server, _):
         for options, says in (
-            (["100", "--trunk", "x"], "offhook: no trunk called 'x' has a server to call through"),
+            (
+                ["100", "--trunk", "x"],
+                "offhook: no trunk called 'x' has a server for outbound calls",
+            ),
             (["a b!"], "offhook: 'a b!' is not a number"),
         ):
             code, lines, errors = await run("dial", *options, "--url", server.url)

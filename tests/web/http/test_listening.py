@@ -26,7 +26,7 @@ HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = "HEAD", "IDLE", "BODY_STALL", "UNTAKEN", "LOOK"
+    names = "HEAD", "IDLE", "BODY_STALL", "UNREAD", "LOOK"
     for name in names:
         monkeypatch.setattr(listening_io, f"{name}_S", LIMIT / 4 if name == "LOOK" else LIMIT)
 
