@@ -102,9 +102,12 @@ async def serving(*arguments: str, **environment: str) -> AsyncIterator[Server]:
     async def read() -> None:
         assert process.stderr is not None
         async for text in process.stderr:
-            sys.stderr.write(text.decode())  # shown with a test that fails
-            with contextlib.suppress(json.JSONDecodeError):
+            try:
                 line = json.loads(text)
+            except json.JSONDecodeError:
+                sys.stderr.write(text.decode())
+            else:  # shown with a test that fails
+                print(line["time"][11:23], line["message"][:160], file=sys.stderr)
                 server.log.append(line)
                 if "port" in line:
                     server.url = f"http://localhost:{line['port']}"

@@ -108,6 +108,22 @@ assert.deepEqual(
   [["caller", "what are you"], ["agent", "One moment, please."], ["caller", "hello"]],
 );
 
+// --- a reply is written while a sentence before it is still spoken: both are told whole
+
+assert.deepEqual(
+  told((conversation) => {
+    conversation.agentSaid("One");
+    conversation.agentThinks();
+    conversation.agentWrote("We are open.");
+    conversation.agentSaid("moment, please.");
+    conversation.agentSaid("We");
+    conversation.agentSaid("are open.");
+    conversation.agentStopped();
+    conversation.agentSaid("Bye.");
+  }),
+  [["agent", "One moment, please."], ["agent", "We are open."], ["agent", "Bye."]],
+);
+
 // --- what is saved
 
 conversation.agentWrote("We are open. On Sundays we are not.");

@@ -308,11 +308,14 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
     def on_mark(self, mark: object, position: int) -> None:
         """Handle a mark: all audio before it has been sent."""
         assert isinstance(mark, Frame)
+        playout = self._leg.playout
         if isinstance(mark, TTSTextFrame):
             self.reply.say()
+        elif isinstance(mark, TTSStartedFrame) and playout.speaking and playout.queued:
+            self._transport.listener.on_first_packet()  # it follows another without a gap
         elif isinstance(mark, HeardFrame):
             self._heard.append(mark)
-            if not self._leg.playout.speaking:
+            if not playout.speaking:
                 self._report_heard()
         elif isinstance(mark, (LLMFullResponseEndFrame, TTSStoppedFrame)):
             self.reply.finish()

@@ -45,6 +45,7 @@ from offhook.pipeline.conversation.transport_io import (
     MESSAGE_QUEUE,
     HeardFrame,
     LegTransport,
+    TransportListener,
 )
 
 PACKETS = 4
@@ -220,6 +221,20 @@ async def test_speaking_starts_with_the_first_packet_and_stops_after_the_last():
             await made.tick()
         spoken.append(tuple(len(made.down.of(kind)) for kind in kinds))
     assert spoken == [(0, 0)] + [(1, 0)] * PACKETS + [(1, 1)]
+
+
+async def test_a_reply_right_behind_another_has_a_first_packet_of_its_own():
+    class Listener(TransportListener):
+        def on_first_packet(self):
+            firsts.append(made.leg.playout.sent)
+
+    firsts = []
+    async with line() as made:
+        made.transport.listener = Listener()
+        await made.say(*reply("wait"), *reply("hello"))
+        for _ in range(2 * PACKETS + 2):
+            await made.tick()
+    assert (firsts[0], firsts[-1]) == (0, PACKETS * SAMPLES_OUT)
 
 
 async def test_the_frames_of_a_reply_stay_in_their_order():

@@ -13,6 +13,7 @@ export class Conversation {
   #caller = null; // the caller's turn that more words go to
   #begun = false; // the caller began a new turn since that one was sealed
   #reply = null; // the agent's reply that more words go to
+  #next = null; // the reply being written while that one is still spoken
   #cutReply = null; // the last reply that was interrupted
   #latency = null; // of a reply that has not begun to sound
 
@@ -81,11 +82,12 @@ export class Conversation {
 
   /** Text as the agent writes it, ahead of the voice. */
   agentWrote(text) {
-    this.#openReply().written += text;
+    (this.#next ?? this.#openReply()).written += text;
   }
 
   /** Words as they are spoken. */
   agentSaid(words) {
+    if (this.#next && endOf(words, this.#next.written, "") !== null) this.agentStopped();
     const entry = this.#openReply();
     this.#show(entry);
     const end = endOf(words, entry.written, entry.spoken);
@@ -105,19 +107,23 @@ export class Conversation {
     if (!entry) return;
     entry.speaking = false;
     if (entry.spoken) this.#changed(entry);
-    if (unspokenOf(entry) === "") this.#reply = null;
+    if (unspokenOf(entry) !== "") return;
+    this.#reply = this.#next;
+    this.#next = null;
   }
 
-  /** A new reply is being written: the one before is over if all of it was spoken. */
+  /** A new reply is being written: the one before is over once all of it was spoken. */
   agentThinks() {
-    if (this.#reply && unspokenOf(this.#reply) === "") this.agentStopped();
+    if (!this.#reply || unspokenOf(this.#reply) !== "") return;
+    if (this.#reply.speaking && this.#reply.spoken) this.#next = newReply();
+    else this.agentStopped();
   }
 
   /** The caller cut in. What was heard is our own guess until the server tells. */
   interrupted(heard = null, unheard = null) {
     const entry = this.#reply ?? (heard === null ? null : this.#cutReply);
     if (!entry) return;
-    this.#reply = null;
+    this.#reply = this.#next = null;
     this.#cutReply = entry;
     entry.speaking = false;
     entry.spoken = heard ?? entry.spoken;
@@ -129,9 +135,7 @@ export class Conversation {
   }
 
   #openReply() {
-    this.#reply ??= {
-      kind: "agent", written: "", spoken: "", unheard: "", speaking: true, latency: null,
-    };
+    this.#reply ??= newReply();
     return this.#reply;
   }
 
@@ -185,6 +189,10 @@ export class Conversation {
     entry.gone = true;
     this.#onEntry(entry);
   }
+}
+
+function newReply() {
+  return { kind: "agent", written: "", spoken: "", unheard: "", speaking: true, latency: null };
 }
 
 /** The part of a reply that was written and not spoken. */
