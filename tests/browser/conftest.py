@@ -107,7 +107,7 @@ async def serving(*arguments: str, **environment: str) -> AsyncIterator[Server]:
             except json.JSONDecodeError:
                 sys.stderr.write(text.decode())
             else:  # shown with a test that fails
-                print(line["time"][11:23], line["message"][:160], file=sys.stderr)
+                sys.stderr.write(f"{line['time'][11:23]} {line['message'][:160]}\n")
                 server.log.append(line)
                 if "port" in line:
                     server.url = f"http://localhost:{line['port']}"

@@ -563,8 +563,7 @@ class Edge:
             report(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
 
     async def _spoken(self, text: str) -> Pcm:
-        """Synthesizes a text without a bot. Raises EngineError."""
-        """The sound of a text, where no bot has a voice for it. Raises EngineError."""
+        """Synthesizes a text where no bot has a voice for it. Raises EngineError."""
         synthesizer = open_synthesizer()
         await synthesizer.start()
         try:
