@@ -41,9 +41,9 @@ from offhook.web.http.health_io import Health, add_health_routes
 from offhook.web.http.listening_io import Address, BodyTimeoutError, Runner, listener
 from offhook.web.page import page_io
 from offhook.web.process.stop_io import Stop
+from offhook.web.routes_io import is_speech_route, mount
 from offhook.web.speech_api.disconnect_io import has_disconnected
 from offhook.web.speech_api.errors import ApiError
-from offhook.web.speech_api.routes_io import is_speech_route, mount
 from offhook.web.speech_api.server_io import GONE, answer_of
 from offhook.web.speech_api.server_io import guard as speech_guard
 from offhook.web.worker.local_worker_io import local_workers

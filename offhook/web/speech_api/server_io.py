@@ -1,7 +1,7 @@
 """The speech server: its engines, admission of requests, and the guard around every handler.
 
-The routes are in `routes_io`. `guard` runs each handler as a task that is cancelled when its client
-disconnects, and answers the errors that it raises.
+The routes are in `web.routes_io`. `guard` runs each handler as a task that is cancelled when its
+client disconnects, and answers the errors that it raises.
 """
 
 import asyncio

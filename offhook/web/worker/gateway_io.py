@@ -22,7 +22,7 @@ from offhook.web.http.listening_io import Address, listener
 from offhook.web.process.loop_io import freeze_loaded_objects
 from offhook.web.process.memory_io import release_code_pages, trim_heap
 from offhook.web.process.stop_io import Stop
-from offhook.web.speech_api.routes_io import listening
+from offhook.web.routes_io import listening
 from offhook.web.speech_api.server_io import SpeechServer
 from offhook.web.worker.local_worker_io import local_workers
 

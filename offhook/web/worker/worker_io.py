@@ -20,8 +20,8 @@ from offhook.web.http.access import AccessPolicy, Key, Role
 from offhook.web.http.listening_io import Listen
 from offhook.web.process.loop_io import run
 from offhook.web.process.stop_io import Stop, first_of
+from offhook.web.routes_io import listening
 from offhook.web.speech_api.admission import Kind, Ticket
-from offhook.web.speech_api.routes_io import listening
 from offhook.web.speech_api.server_io import EngineHandle, SpeechServer, limits_of
 from offhook.web.speech_api.sockets.engine_metrics import AsrMetrics, TtsMetrics
 

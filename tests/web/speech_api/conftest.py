@@ -32,7 +32,7 @@ from offhook.web.config.config import Config, Server
 from offhook.web.config.config import Speech as Settings
 from offhook.web.engines.engines_io import at_hand, open_synthesizer
 from offhook.web.http.access import AccessPolicy
-from offhook.web.speech_api.routes_io import application
+from offhook.web.routes_io import application
 from offhook.web.speech_api.server_io import EngineHandle as ServedEngine
 from offhook.web.speech_api.server_io import SpeechServer
 

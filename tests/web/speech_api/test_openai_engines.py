@@ -33,7 +33,7 @@ from offhook.web.engines.remote_engines_io import (
     synthesizer_of,
 )
 from offhook.web.process.logs import set_up
-from offhook.web.speech_api.routes_io import ROUTES
+from offhook.web.routes_io import ROUTES
 from offhook.web.speech_api.server_io import SpeechServer
 from tests.pipeline.speech.openai.openai_server import openai_stub
 from tests.pipeline.speech.openai.openai_server import status as failing

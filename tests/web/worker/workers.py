@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from loguru import logger
 
-from offhook.web.speech_api.routes_io import application
+from offhook.web.routes_io import application
 from offhook.web.worker.worker_io import Engine, Worker
 
 ROOT = Path(__file__).parents[3]

@@ -18,7 +18,7 @@ from offhook.pipeline.speech.vad.vad import (
     SpeechStart,
     SpeechStop,
 )
-from offhook.web.speech_api.realtime.session_object import ServerVad
+from offhook.web.realtime.protocol.session_object import ServerVad
 
 MARGIN_DB = 20.0
 """Required level in dB above the noise at a threshold of 1."""

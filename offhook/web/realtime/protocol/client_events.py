@@ -25,8 +25,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from offhook.pipeline.speech.remote.worker_protocol import ProtocolError, table_of
-from offhook.web.speech_api.errors import did_you_mean
-from offhook.web.speech_api.realtime.session_object import (
+from offhook.web.realtime.protocol.session_object import (
     OBJECTS,
     AudioInput,
     EventError,
@@ -37,6 +36,7 @@ from offhook.web.speech_api.realtime.session_object import (
     Text,
     Transcription,
 )
+from offhook.web.speech_api.errors import did_you_mean
 from offhook.web.speech_api.validation import describe, shown
 
 MAX_EVENT_CHARS = 1 << 21

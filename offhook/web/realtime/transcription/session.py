@@ -8,9 +8,8 @@ from typing import Any
 from offhook.media.pcm import RATE_IN, Pcm
 from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
 from offhook.pipeline.speech.remote.worker_protocol import Error
-from offhook.web.speech_api.errors import ApiError
-from offhook.web.speech_api.realtime import server_events
-from offhook.web.speech_api.realtime.client_events import (
+from offhook.web.realtime.protocol import server_events
+from offhook.web.realtime.protocol.client_events import (
     Append,
     Clear,
     ClientEvent,
@@ -19,8 +18,8 @@ from offhook.web.speech_api.realtime.client_events import (
     SessionUpdate,
     parse,
 )
-from offhook.web.speech_api.realtime.server_events import TranscriptDeltas, new_id
-from offhook.web.speech_api.realtime.session_object import (
+from offhook.web.realtime.protocol.server_events import TranscriptDeltas, new_id
+from offhook.web.realtime.protocol.session_object import (
     Audio,
     AudioFormat,
     AudioInput,
@@ -30,12 +29,13 @@ from offhook.web.speech_api.realtime.session_object import (
     Transcription,
     merged,
 )
-from offhook.web.speech_api.realtime.turn_detector import (
+from offhook.web.realtime.transcription.turn_detector import (
     TurnDetector,
     TurnSound,
     TurnStarted,
     TurnStopped,
 )
+from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
 MAX_ERRORS = 100

@@ -11,6 +11,7 @@ from offhook.web.http.access import AccessPolicy
 from offhook.web.http.access_io import open_door
 from offhook.web.http.health_io import Health, add_health_routes
 from offhook.web.http.listening_io import Listen, Runner
+from offhook.web.realtime.transcription.server_io import realtime
 from offhook.web.speech_api.http.speech_io import speech, speech_pcm, speech_stream
 from offhook.web.speech_api.http.transcriptions_io import (
     transcriptions,
@@ -18,7 +19,6 @@ from offhook.web.speech_api.http.transcriptions_io import (
     translations,
 )
 from offhook.web.speech_api.models_io import described, listed_models, one_model
-from offhook.web.speech_api.realtime.server_io import realtime
 from offhook.web.speech_api.reply_cache_io import REPLIES
 from offhook.web.speech_api.server_io import (
     QUEUED,

@@ -24,16 +24,16 @@ from offhook.pipeline.speech.recognizer import Final, Partial, StreamOptions
 from offhook.pipeline.speech.streams import utterance_queue
 from offhook.pipeline.speech.vad.vad import WINDOW
 from offhook.web.config.config import Speech as Settings
-from offhook.web.speech_api.errors import ApiError
-from offhook.web.speech_api.realtime import server_io as realtime_io
-from offhook.web.speech_api.realtime.client_events import (
+from offhook.web.realtime.protocol.client_events import (
     MAX_EVENT_CHARS,
     ClientEvent,
     Dialect,
     parse,
 )
-from offhook.web.speech_api.realtime.server_events import TranscriptDeltas
-from offhook.web.speech_api.realtime.session import (
+from offhook.web.realtime.protocol.server_events import TranscriptDeltas
+from offhook.web.realtime.protocol.session_object import EventError, ServerVad
+from offhook.web.realtime.transcription import server_io as realtime_io
+from offhook.web.realtime.transcription.session import (
     MAX_ERRORS,
     POLICY,
     Action,
@@ -46,13 +46,13 @@ from offhook.web.speech_api.realtime.session import (
     Send,
     Trigger,
 )
-from offhook.web.speech_api.realtime.session_object import EventError, ServerVad
-from offhook.web.speech_api.realtime.turn_detector import (
+from offhook.web.realtime.transcription.turn_detector import (
     TurnDetector,
     TurnSound,
     TurnStarted,
     TurnStopped,
 )
+from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.sockets import worker_stream_io
 from tests.web.speech_api.conftest import Quick, Served, quickly_served, until
 from tests.web.speech_api.recordings import QUESTION, spoken

@@ -8,9 +8,8 @@ from aiohttp import WSMessage, WSMsgType, web
 
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
-from offhook.web.speech_api.errors import ApiError
-from offhook.web.speech_api.realtime.client_events import MAX_EVENT_CHARS, Dialect
-from offhook.web.speech_api.realtime.session import (
+from offhook.web.realtime.protocol.client_events import MAX_EVENT_CHARS, Dialect
+from offhook.web.realtime.transcription.session import (
     MAX_ERRORS,
     Action,
     Begin,
@@ -20,6 +19,7 @@ from offhook.web.speech_api.realtime.session import (
     RealtimeSession,
     Send,
 )
+from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.sockets.asr_stream_io import LiveStream
 from offhook.web.speech_api.sockets.stream_host_io import MakeStream, StreamHost
 from offhook.web.speech_api.sockets.transcribe_socket_io import stream_request

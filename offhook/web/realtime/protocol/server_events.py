@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
+from offhook.web.realtime.protocol.client_events import Dialect
+from offhook.web.realtime.protocol.session_object import AudioInput, EventError
 from offhook.web.speech_api.http.transcript import joined
-from offhook.web.speech_api.realtime.client_events import Dialect
-from offhook.web.speech_api.realtime.session_object import AudioInput, EventError
 
 SERVER_ERRORS = {code.value for code in (ErrorCode.ENGINE, ErrorCode.FULL, ErrorCode.STOPPING)}
 
