@@ -20,6 +20,7 @@ EXPECTED = {
     "string_type": "a string",
     "string_unicode": "a string",
     "tuple_type": "an array",
+    "dict_type": "an object",
     "model_type": "an object",
     "model_attributes_type": "an object",
     "bool_type": "true or false",
