@@ -2,9 +2,9 @@
 
 aiortc's own audio path (a thread per receiver, a task per sender, a jitter buffer that never
 recovers) is not started: `RTCRtpSender.send` and `RTCRtpReceiver.receive` are replaced on the
-instances, and RTP is taken from the ICE connection as the datagrams arrive. This relies on private
+instances, and RTP is taken from the ICE agent as the datagrams arrive. This relies on private
 names of aiortc 1.16.0 and aioice 0.13.0; both are pinned, and tests/signaling/test_peer.py fails if
-they change.
+they change. ICE itself, on a shared port or on ports of its own, is in `signaling/ice`.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import contextlib
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -29,8 +30,9 @@ from aiortc import (
     RTCRtpCodecParameters,
     RTCSessionDescription,
 )
+from aiortc.rtcicetransport import candidate_from_aioice, candidate_to_aioice
 from aiortc.rtcrtptransceiver import RTCRtpTransceiver
-from aiortc.sdp import SessionDescription, candidate_from_sdp
+from aiortc.sdp import SessionDescription, candidate_from_sdp, candidate_to_sdp
 from loguru import logger
 
 from offhook.media.codecs.codec import Decoder, Encoder
@@ -39,6 +41,8 @@ from offhook.media.codecs.g722 import G722Decoder, G722Encoder
 from offhook.media.codecs.opus import OpusDecoder, OpusEncoder, OpusSettings
 from offhook.media.end_reason import End
 from offhook.media.rtp.rtp_leg import RtpFormat, RtpLeg
+from offhook.signaling.ice.agent_io import IceAgent, use_agents
+from offhook.signaling.ice.port_io import IcePort
 
 CONNECT_TIMEOUT_S = 15
 """From the answer to a connected peer: a second for browsers, five behind a slow TURN server."""
@@ -77,6 +81,16 @@ aiortc.codecs.CODECS["audio"] += [
 
 class OfferError(ValueError):
     """The session description cannot be answered; the message says why in SDP terms."""
+
+
+@dataclass(frozen=True)
+class IceDescription:
+    """What a session description or an SDP fragment (RFC 8840) says of one side's ICE."""
+
+    ufrag: str
+    password: str
+    candidates: tuple[str, ...]
+    """Values of a=candidate, as "1 1 udp 2130706431 192.0.2.1 7861 typ host"."""
 
 
 def use_addresses(addresses: Sequence[str]) -> None:
@@ -194,10 +208,13 @@ class PeerLeg(RtpLeg):
         ice_servers: Sequence[RTCIceServer] = (),
         opus: OpusSettings | None = None,
         ping_timeout: float = PING_TIMEOUT_S,
+        ice_port: IcePort | None = None,
     ) -> None:
+        """Without an ICE port, which calls share, the leg binds ports of its own."""
         super().__init__(call_id)
         self._opus = opus or OpusSettings()
         self._pc = RTCPeerConnection(RTCConfiguration(iceServers=list(ice_servers)))
+        self._agents = use_agents(self._pc, ice_port, ice_servers)
         self.remote = ""
         """IP address the offer came from."""
         self._channel: RTCDataChannel | None = None
@@ -221,10 +238,13 @@ class PeerLeg(RtpLeg):
             raise OfferError(f"more than {MAX_MEDIA_SECTIONS} m-lines have been offered")
         try:
             _check(sdp)
+            await self._restart_where_asked(sdp)
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
             self._prepare_media()
             await self._pc.setLocalDescription(await self._pc.createAnswer())
         except Exception as error:  # aiortc raises exceptions of any type
+            for agent in self._agents:
+                await agent.cancel_restart()
             raise OfferError(f"cannot answer the offer: {_reason(error)}") from error
         if self._monitor_task is None:
             self._monitor_task = asyncio.create_task(self._monitor(), name=f"watch {self.call_id}")
@@ -261,6 +281,54 @@ class PeerLeg(RtpLeg):
         except Exception as error:  # as above
             message = f"cannot use the ICE candidate {candidate[:80]!r}: {_reason(error)}"
             raise OfferError(message) from error
+
+    # --- ICE restart ---
+
+    async def restart(
+        self, ufrag: str, password: str, candidates: Sequence[str] = ()
+    ) -> IceDescription:
+        """Restarts ICE to the peer's new credentials and candidates (values of a=candidate) and
+        returns ours. DTLS and media go on, on the old path until there is a new one. Raises
+        OfferError."""
+        transceivers: list[Any] = self._pc.getTransceivers()
+        if not transceivers or self.closed is not None:
+            raise OfferError("no ICE to restart")
+        agent: IceAgent = transceivers[0].receiver.transport.transport._connection
+        if len(candidates) > MAX_CANDIDATES:
+            raise OfferError(f"more than {MAX_CANDIDATES} ICE candidates")
+        try:
+            parsed = [
+                candidate_to_aioice(candidate_from_sdp(c.removeprefix("candidate:")))
+                for c in candidates
+            ]
+            await agent.restart(ufrag, password, parsed)
+        except Exception as error:  # as above
+            await agent.cancel_restart()
+            raise OfferError(f"cannot restart ICE: {_reason(error)}") from error
+        self._trickled = len(candidates)
+        return IceDescription(
+            agent.local_username,
+            agent.local_password,
+            tuple(candidate_to_sdp(candidate_from_aioice(c)) for c in agent.local_candidates),
+        )
+
+    async def _restart_where_asked(self, sdp: str) -> None:
+        """Restarts the ICE of m-lines for which an offer has other credentials than before (RFC
+        8839 §4.4.1.1.1)."""
+        transports: dict[str | None, Any] = {
+            t.mid: t.receiver.transport.transport for t in self._pc.getTransceivers()
+        }
+        if self._pc.sctp is not None:
+            transports[self._pc.sctp.mid] = self._pc.sctp.transport.transport
+        for media in SessionDescription.parse(sdp).media:
+            if media.rtp.muxId not in transports or media.ice is None:
+                continue
+            agent: IceAgent = transports[media.rtp.muxId]._connection
+            ufrag, password = media.ice.usernameFragment, media.ice.password
+            if ufrag and password and agent.remote_username not in (None, ufrag):
+                candidates = list(map(candidate_to_aioice, media.ice_candidates))
+                await agent.restart(ufrag, password, candidates)
+                self._trickled = 0
 
     def _prepare_media(self) -> None:
         """Use our audio in place of aiortc's on the first audio m-line; make others inactive."""
@@ -442,4 +510,6 @@ class PeerLeg(RtpLeg):
             await self._pc.close()
         except Exception as error:  # aiortc may fail on the remains of an offer it refused
             logger.debug("{}: closing the peer: {}", self.call_id, _reason(error))
+        for agent in self._agents:
+            await agent.close()
         self._datagram_out = lambda data: None

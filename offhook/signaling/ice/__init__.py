@@ -1,0 +1,1 @@
+"""ICE on one port for all calls: demultiplexing, ICE-TCP, restart."""

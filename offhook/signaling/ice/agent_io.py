@@ -1,0 +1,413 @@
+"""ICE agents that share a port, and that can restart: aioice and aiortc, extended at their joints.
+
+aiortc 1.16.0 keeps one `aioice.Connection` for the life of a transport, and aioice 0.13.0 binds a
+socket of its own for each. An `IceAgent` stands where aiortc has a Connection and outlives those
+that it uses: one, and after an ICE restart another. `use_agents` puts it there. All private names
+of the two libraries that this relies on are in this file; tests/signaling/ice/test_agent.py fails
+if one of them moves.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import aioice.ice
+from aioice import Candidate, Connection, ConnectionClosed, stun
+from aiortc import RTCIceServer, RTCPeerConnection
+from aiortc.rtcdtlstransport import RTCDtlsTransport
+from aiortc.rtcicetransport import RTCIceCandidate, candidate_to_aioice, connection_kwargs
+from loguru import logger
+
+from offhook.signaling.ice.demultiplexer import (
+    PASSWORD_CHARACTERS,
+    UFRAG_CHARACTERS,
+    Address,
+    IceSession,
+    Local,
+    random_credential,
+)
+from offhook.signaling.ice.port_io import IcePort
+
+RESTART_TIMEOUT_S = 30.0
+"""From a restart to a nominated pair of its own; then the call stays on the old one."""
+OVERLAP_S = 2.0
+"""How long the old connection still receives after a restart: packets on their way."""
+MAX_QUEUED = 256
+"""Datagrams that wait for DTLS; further ones are dropped."""
+
+
+class _PortProtocol(aioice.ice.StunProtocol):
+    """A Connection's share of a socket that it does not own."""
+
+    def __init__(self, connection: "PortConnection", local: Local, candidate: Candidate) -> None:
+        super().__init__(connection)
+        self.transport = local.transport
+        self.local_candidate = candidate
+        self._demultiplexer = connection.port.demultiplexer
+        self._connection = connection
+
+    async def request(
+        self,
+        request: stun.Message,
+        addr: Address,
+        integrity_key: bytes | None = None,
+        retransmissions: int | None = None,
+    ) -> tuple[stun.Message, Address]:
+        if self._connection.session is None:
+            raise stun.TransactionTimeout
+        self._demultiplexer.expect(request.transaction_id, self._connection.session)
+        try:
+            return await super().request(request, addr, integrity_key, retransmissions)
+        finally:
+            self._demultiplexer.forget(request.transaction_id)
+
+    async def close(self) -> None:
+        """Leaves the socket open."""
+
+
+class _AgentConnection(Connection):
+    """A Connection whose datagrams go to an agent."""
+
+    def __init__(self, agent: "IceAgent", **settings: Any) -> None:
+        super().__init__(**settings)
+        self.agent = agent
+
+    def data_received(self, data: bytes, component: int) -> None:
+        self.agent.data_received(data, component)
+
+    def protocol_lost(self, protocol: aioice.ice.StunProtocol) -> None:
+        """Nothing: the loss of consent ends a connection."""
+
+    def hand_over(self, heir: "_AgentConnection") -> None:
+        """Leaves what this connection has learned to the one after a restart."""
+
+
+class PortConnection(_AgentConnection):
+    """A Connection that shares a port."""
+
+    def __init__(self, agent: "IceAgent", port: IcePort, **settings: Any) -> None:
+        super().__init__(agent, **settings)
+        self.port = port
+        self.session: IceSession | None = None
+        """While the port knows it."""
+        self._heir: IceSession | None = None
+        self._shares: dict[Local, _PortProtocol] = {}
+
+    async def gather_candidates(self) -> None:
+        """Takes the candidates of the port; only a relayed one needs a socket."""
+        if self._local_candidates_start:
+            return
+        self._local_candidates_start = True
+        demultiplexer = self.port.demultiplexer
+        self.session = demultiplexer.register(self, self.local_username, self.local_password)
+        for udp, candidate in self.port.candidates():
+            self._protocols.append(self._share(udp.local, candidate))
+        unique: dict[tuple[str, str], Candidate] = {}  # behind a NAT, sockets share an address
+        for candidate in (c.local_candidate for c in self._protocols):
+            unique.setdefault((candidate.transport, candidate.host), candidate)
+        for candidate in self.port.tcp_candidates():
+            unique.setdefault((candidate.transport, candidate.host), candidate)
+        self._local_candidates += unique.values()
+        if self.turn_server is not None:
+            self._local_candidates += await self.get_component_candidates(1, [])
+        self._local_candidates_end = True
+
+    def _share(self, local: Local, candidate: Candidate) -> _PortProtocol:
+        share = self._shares[local] = _PortProtocol(self, local, candidate)
+        return share
+
+    def receive_data(self, data: bytes) -> None:
+        self.agent.data_received(data, 1)
+
+    def receive_request(self, message: stun.Message, local: Local, remote: Address) -> None:
+        share = self._shares.get(local)
+        if share is None:  # the first on a TCP connection
+            share = self._share(local, self.port.tcp_candidates()[0])
+        self.request_received(message, remote, share)
+
+    def receive_response(self, message: stun.Message, local: Local, remote: Address) -> bool:
+        share, key = self._shares.get(local), self.remote_password or ""
+        if share is None or not message.check_message_integrity(key.encode()):
+            return False
+        transaction = share.transactions.get(message.transaction_id)
+        if transaction is None:  # a check that was answered on another socket
+            return False
+        transaction.response_received(message, remote)
+        return True
+
+    def close_local(self, local: Local) -> None:
+        self._shares.pop(local, None)
+
+    def hand_over(self, heir: _AgentConnection) -> None:
+        if isinstance(heir, PortConnection):
+            self._heir = heir.session
+
+    async def close(self) -> None:
+        if self.session is not None:
+            now = asyncio.get_running_loop().time()
+            self.port.demultiplexer.unregister(self.session, now, self._heir)
+            self.session = None
+        self._shares.clear()
+        await super().close()
+
+
+class IceAgent:
+    """What aiortc takes for a Connection: one at a time, two during a restart."""
+
+    def __init__(self, port: IcePort | None, servers: Sequence[RTCIceServer]) -> None:
+        """Without a port, its connections have sockets of their own."""
+        self._port = port
+        self._settings = connection_kwargs(list(servers))
+        self._current = self._connection(controlling=False)
+        self._pending: _AgentConnection | None = None
+        """The connection of a restart, until it has a nominated pair."""
+        self._previous: _AgentConnection | None = None
+        """The connection before a restart, until its last packets are there."""
+        self._runs: dict[_AgentConnection, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._started = False
+        self._connected = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_QUEUED + 1)
+
+    def _connection(self, controlling: bool) -> _AgentConnection:
+        if self._port is None:
+            ufrag = random_credential(UFRAG_CHARACTERS)
+            password = random_credential(PASSWORD_CHARACTERS)
+        else:
+            ufrag, password = self._port.demultiplexer.credentials()
+        settings = {
+            **self._settings,
+            "ice_controlling": controlling,
+            "local_username": ufrag,
+            "local_password": password,
+        }
+        if self._port is None:
+            return _AgentConnection(self, **settings)
+        return PortConnection(self, self._port, **settings)
+
+    @property
+    def _newest(self) -> _AgentConnection:
+        return self._pending or self._current
+
+    # --- what aiortc asks of a Connection ---
+
+    @property
+    def ice_controlling(self) -> bool:
+        return self._newest.ice_controlling
+
+    @ice_controlling.setter
+    def ice_controlling(self, controlling: bool) -> None:
+        self._newest.ice_controlling = controlling
+
+    @property
+    def remote_is_lite(self) -> bool:
+        return self._newest.remote_is_lite
+
+    @remote_is_lite.setter
+    def remote_is_lite(self, lite: bool) -> None:
+        self._newest.remote_is_lite = lite
+
+    @property
+    def remote_username(self) -> str | None:
+        return self._newest.remote_username
+
+    @remote_username.setter
+    def remote_username(self, ufrag: str | None) -> None:
+        self._newest.remote_username = ufrag
+
+    @property
+    def remote_password(self) -> str | None:
+        return self._newest.remote_password
+
+    @remote_password.setter
+    def remote_password(self, password: str | None) -> None:
+        self._newest.remote_password = password
+
+    @property
+    def local_username(self) -> str:
+        return self._newest.local_username
+
+    @property
+    def local_password(self) -> str:
+        return self._newest.local_password
+
+    @property
+    def local_candidates(self) -> list[Candidate]:
+        return self._newest.local_candidates
+
+    @property
+    def remote_candidates(self) -> list[Candidate]:
+        return self._newest.remote_candidates
+
+    @property
+    def _nominated(self) -> dict[int, aioice.ice.CandidatePair]:
+        return self._current._nominated
+
+    async def gather_candidates(self) -> None:
+        await self._newest.gather_candidates()
+
+    async def add_remote_candidate(self, candidate: Candidate | None) -> None:
+        """Adds a candidate. The end of candidates is ignored: with it aioice fails at once if there
+        were none that it can use, while the peer's checks may still come; whoever calls has a time
+        limit."""
+        if candidate is not None:
+            await self._newest.add_remote_candidate(candidate)
+
+    async def connect(self) -> None:
+        """Waits for a nominated pair. Raises ConnectionError if the agent is closed before."""
+        self._started = True
+        for connection in filter(None, (self._current, self._pending)):
+            self._run(connection)
+        waits = [asyncio.ensure_future(e.wait()) for e in (self._connected, self._ended)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if not self._connected.is_set():
+            raise ConnectionError("ICE has failed")
+
+    async def get_event(self) -> ConnectionClosed:
+        """Waits for the end."""
+        await self._ended.wait()
+        return ConnectionClosed()
+
+    def data_received(self, data: bytes, component: int) -> None:
+        """Queues a datagram for `recv`."""
+        if self._queue.qsize() < MAX_QUEUED:
+            self._queue.put_nowait(data)
+
+    async def recv(self) -> bytes:
+        """Returns the next datagram. Raises ConnectionError at the end."""
+        data = None if self._ended.is_set() else await self._queue.get()
+        if data is None:
+            raise ConnectionError("the ICE connection has ended")
+        return data
+
+    async def send(self, data: bytes) -> None:
+        """Sends a datagram. Raises ConnectionError without a nominated pair."""
+        await self._current.send(data)
+
+    async def close(self) -> None:
+        """Closes all connections. Idempotent."""
+        self._end()
+        tasks = [*self._runs.values(), *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in (self._current, self._pending, self._previous):
+            if connection is not None:
+                await connection.close()
+        self._pending = self._previous = None
+
+    # --- restart ---
+
+    async def restart(
+        self, ufrag: str, password: str, candidates: Sequence[Candidate] = ()
+    ) -> None:
+        """Begins an ICE restart (RFC 8445 §9) to a peer's new credentials: our own are new, too,
+        and media stays on the old pair until there is a new one. Another restart replaces it."""
+        await self.cancel_restart()
+        pending = self._connection(self._current.ice_controlling)
+        pending.remote_is_lite = self._current.remote_is_lite
+        pending.remote_username, pending.remote_password = ufrag, password
+        self._pending = pending
+        await pending.gather_candidates()
+        for candidate in candidates:
+            await pending.add_remote_candidate(candidate)
+        if self._started and self._pending is pending:
+            self._run(pending)
+
+    async def cancel_restart(self) -> None:
+        """Ends a restart that has not connected; the call stays on the old pair."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            await self._stop(pending)
+
+    # --- connections ---
+
+    def _run(self, connection: _AgentConnection) -> None:
+        if connection not in self._runs and not self._ended.is_set():
+            self._runs[connection] = asyncio.create_task(self._follow(connection), name="ICE")
+
+    async def _follow(self, connection: _AgentConnection) -> None:
+        """Runs a connection to its end."""
+        limit = RESTART_TIMEOUT_S if connection is self._pending else None
+        try:
+            async with asyncio.timeout(limit):
+                await connection.connect()
+        except (ConnectionError, TimeoutError) as error:
+            logger.debug("an ICE connection has failed: {!r}", error)
+        else:
+            self._use(connection)
+            await connection.get_event()
+        if connection is self._pending:
+            self._pending = None
+            self._later(connection.close())
+        if connection is self._current and self._pending is None:
+            self._end()
+        elif self._pending is None and not self._current._nominated:
+            self._end()  # the restart was the last hope
+
+    def _use(self, connection: _AgentConnection) -> None:
+        """Sends on this connection from now on."""
+        if connection is self._pending:
+            if self._previous is not None:
+                self._later(self._previous.close())
+            self._previous, self._current, self._pending = self._current, connection, None
+            self._previous.hand_over(connection)
+            self._later(self._retire(self._previous))
+        self._connected.set()
+
+    async def _retire(self, connection: _AgentConnection) -> None:
+        await asyncio.sleep(OVERLAP_S)
+        await self._stop(connection)
+        if self._previous is connection:
+            self._previous = None
+
+    async def _stop(self, connection: _AgentConnection) -> None:
+        run = self._runs.pop(connection, None)
+        if run is not None:
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+        await connection.close()
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _end(self) -> None:
+        if not self._ended.is_set():
+            self._ended.set()
+            self._queue.put_nowait(None)  # there is always room for this one
+
+
+def use_agents(
+    connection: RTCPeerConnection, port: IcePort | None, servers: Sequence[RTCIceServer]
+) -> list[IceAgent]:
+    """Has a peer connection without transports so far use IceAgents; returns the list of them.
+
+    Each transport gets credentials of its own, so that m-lines outside a bundle can share a port.
+    """
+    agents: list[IceAgent] = []
+    create = connection._RTCPeerConnection__createDtlsTransport  # type: ignore[attr-defined]
+
+    def create_with_agent() -> RTCDtlsTransport:
+        dtls: RTCDtlsTransport = create()
+        ice: Any = dtls.transport
+        agent = IceAgent(port, servers)
+        agents.append(agent)
+        ice._connection = ice.iceGatherer._connection = agent
+        ice._recv, ice._send = agent.recv, agent.send
+
+        async def add(candidate: RTCIceCandidate | None) -> None:
+            if candidate is not None:  # after a restart there are more
+                await agent.add_remote_candidate(candidate_to_aioice(candidate))
+
+        ice.addRemoteCandidate = add
+        return dtls
+
+    connection._RTCPeerConnection__createDtlsTransport = create_with_agent  # type: ignore[attr-defined]
+    return agents

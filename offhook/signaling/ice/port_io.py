@@ -1,0 +1,154 @@
+"""The sockets of a port that all WebRTC calls share: UDP, and TCP for those behind firewalls."""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Sequence
+from time import monotonic
+
+import aioice.ice
+from aioice import Candidate
+from aioice.candidate import candidate_foundation, candidate_priority
+from loguru import logger
+
+from offhook.signaling.ice.demultiplexer import Address, Demultiplexer
+from offhook.signaling.ice.tcp_io import TcpListener
+
+RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
+"""For the packets of all calls while the event loop is busy; the kernel grants at most
+net.core.rmem_max."""
+MAX_DATAGRAM_BYTES = 2048
+"""Longer ones are cut, and then fail authentication. Paths carry at most 1500."""
+DRAIN_DATAGRAMS = 64
+"""Datagrams read at a wake-up, before the event loop attends to others."""
+_TCP_PRIORITY = (90 << 24) + (((4 << 13) + (1 << 13) - 1) << 8) + 255
+"""Below every UDP candidate that we offer; 4 is the direction preference of passive host candidates
+(RFC 6544 §4.2)."""
+
+
+class UdpSocket:
+    """The socket of one local address, and its part of the demultiplexer."""
+
+    def __init__(self, address: str, port: int, demultiplexer: Demultiplexer) -> None:
+        """Raises OSError."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            self._socket.setblocking(False)
+            if family == socket.AF_INET6:
+                self._socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+            self._socket.bind((address, port))
+        except OSError:
+            self._socket.close()
+            raise
+        self.address = address
+        self.port: int = self._socket.getsockname()[1]
+        self.unsent = 0
+        """Datagrams that the kernel did not take."""
+        self.local = demultiplexer.open_local(self)
+        asyncio.get_running_loop().add_reader(self._socket, self._drain)
+
+    def _drain(self) -> None:
+        receive, recvfrom, now = self.local.receive, self._socket.recvfrom, monotonic()
+        for _ in range(DRAIN_DATAGRAMS):
+            try:
+                data, remote = recvfrom(MAX_DATAGRAM_BYTES)
+            except OSError:  # BlockingIOError: no more; else of an earlier sendto
+                return
+            receive(data, remote if len(remote) == 2 else remote[:2], now)
+
+    def sendto(self, data: bytes, remote: Address) -> None:
+        """Sends a datagram, or drops it if the kernel does not take it."""
+        try:
+            self._socket.sendto(data, remote)
+        except OSError:
+            self.unsent += 1
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+
+
+class IcePort:
+    """One UDP socket and one TCP listener for each local address, all on the same port."""
+
+    def __init__(self, port: int, public_addresses: Sequence[str] = ()) -> None:
+        """`port` 0 is any free one. Public addresses, at most one of IPv4 and of IPv6, are offered
+        instead of the local ones of their kind, for a 1:1 NAT that forwards the port."""
+        self.port = port
+        self.demultiplexer = Demultiplexer()
+        self.sockets: dict[str, UdpSocket] = {}
+        """By local address."""
+        self.tcp = TcpListener(self.demultiplexer)
+        self._public = {":" in address: address for address in public_addresses}
+
+    async def open(self) -> None:
+        """Binds the port on all addresses of this machine that are offered. Raises OSError."""
+        try:
+            for address in aioice.ice.get_host_addresses(True, True):
+                await self._bind(address)
+            if not self.sockets:
+                raise OSError(errno.EADDRNOTAVAIL, "no local address to bind")
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _bind(self, address: str) -> None:
+        try:
+            udp = UdpSocket(address, self.port, self.demultiplexer)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise OSError(error.errno, f"{address} port {self.port}/udp is in use") from error
+            logger.warning("x no WebRTC on {}: {}", address, error.strerror)
+            return
+        self.port = udp.port
+        self.sockets[address] = udp
+        try:
+            await self.tcp.listen(address, self.port)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise OSError(error.errno, f"{address} port {self.port}/tcp is in use") from error
+            logger.warning("x no ICE-TCP on {}: {}", address, error.strerror)
+
+    def candidates(self) -> list[tuple[UdpSocket, Candidate]]:
+        """Returns the UDP sockets and how each is offered, IPv4 first."""
+        ordered = sorted(self.sockets.items(), key=lambda item: ":" in item[0])
+        return [(udp, self._udp_candidate(address)) for address, udp in ordered]
+
+    def tcp_candidates(self) -> list[Candidate]:
+        """Returns what is offered of ICE-TCP (RFC 6544): we only listen."""
+        return [
+            Candidate(
+                foundation=candidate_foundation("host", "tcp", address),
+                component=1,
+                transport="tcp",
+                priority=_TCP_PRIORITY,
+                host=self._advertised(address),
+                port=self.port,
+                type="host",
+                tcptype="passive",
+            )
+            for address in sorted(self.tcp.addresses, key=lambda address: ":" in address)
+        ]
+
+    def _udp_candidate(self, address: str) -> Candidate:
+        return Candidate(
+            foundation=candidate_foundation("host", "udp", address),
+            component=1,
+            transport="udp",
+            priority=candidate_priority(1, "host"),
+            host=self._advertised(address),
+            port=self.port,
+            type="host",
+        )
+
+    def _advertised(self, address: str) -> str:
+        return self._public.get(":" in address, address)
+
+    async def close(self) -> None:
+        """Closes all sockets. Calls in progress hear nothing any more."""
+        await self.tcp.close()
+        for udp in self.sockets.values():
+            udp.close()
+        self.sockets.clear()
