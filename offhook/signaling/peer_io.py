@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import aioice.ice
 import aiortc.codecs
@@ -50,6 +50,9 @@ PING_TIMEOUT_S = 15
 """The web client pings every second on the data channel. Other servers mute the agent after 3 s
 without a ping, which a backgrounded tab easily reaches; ours ends the call, after the time a
 browser takes to recover from a dead path (Chromium: 7 s). Received media counts as well."""
+CONSENT_FAILURES = 5
+"""Consent checks (RFC 7675) without an answer after which ICE fails: there is one each 4 to 6 s, so
+a peer that is gone without a word is closed within 33 s."""
 SCTP_PAYLOAD_BYTES = 1100
 """aiortc's 1200 makes datagrams of 1305 bytes, lost where the MTU is 1280 (IPv6 tunnels, VPNs)."""
 MESSAGE_BACKLOG = 64
@@ -72,6 +75,10 @@ TELEPHONE_EVENTS = {48_000: 110, 8_000: 101}
 """Clock rates in Hz of telephone events (RFC 4733), and the payload types we offer them with.
 Chromium and Firefox offer 8 kHz beside Opus; Chromium 48 kHz too."""
 
+Direction = Literal["sendrecv", "sendonly", "recvonly"]
+"""Of the audio, as our session description says it."""
+
+aioice.ice.CONSENT_FAILURES = CONSENT_FAILURES
 aiortc.rtcsctptransport.USERDATA_MAX_LENGTH = SCTP_PAYLOAD_BYTES
 aiortc.codecs.CODECS["audio"] += [
     RTCRtpCodecParameters(TELEPHONE_EVENT, clock_rate, 1, payload_type)
@@ -202,6 +209,8 @@ def _reason(error: Exception) -> str:
 class PeerLeg(RtpLeg):
     """One WebRTC peer, as offerer or answerer."""
 
+    direction: ClassVar[Direction] = "sendrecv"
+
     def __init__(
         self,
         call_id: str,
@@ -212,6 +221,8 @@ class PeerLeg(RtpLeg):
     ) -> None:
         """Without an ICE port, which calls share, the leg binds ports of its own."""
         super().__init__(call_id)
+        self.sending = self.direction != "recvonly"
+        self.receiving = self.direction != "sendonly"
         self._opus = opus or OpusSettings()
         self._pc = RTCPeerConnection(RTCConfiguration(iceServers=list(ice_servers)))
         self._agents = use_agents(self._pc, ice_port, ice_servers)
@@ -341,8 +352,9 @@ class PeerLeg(RtpLeg):
                 if transceiver._codecs and all(map(_is_event, transceiver._codecs)):
                     raise ValueError("no audio codec in common")
                 if transceiver.sender.track is None:
-                    transceiver.sender.replaceTrack(_SilentTrack())
-                    transceiver.direction = "sendrecv"
+                    if self.direction != "recvonly":
+                        transceiver.sender.replaceTrack(_SilentTrack())
+                    transceiver.direction = self.direction
             else:
                 transceiver.direction = "inactive"
 
@@ -483,6 +495,8 @@ class PeerLeg(RtpLeg):
         except TimeoutError:
             self.close(End.NOT_CONNECTED)
             return
+        if self.direction == "sendonly":
+            return  # a peer that only receives need not send anything: ICE consent says it is there
         self._alive_at = monotonic()
         while self.closed is None:
             await asyncio.sleep(min(0.5, self._ping_timeout))

@@ -55,6 +55,7 @@ from offhook.web.edge.carriers_io import Carriers
 from offhook.web.edge.page_messages import for_the_page
 from offhook.web.edge.phones import DialRequest, EndedCall, callers_allowed, is_risky
 from offhook.web.edge.refusals import NoPhones
+from offhook.web.edge.whip_calls_io import WhipCalls
 from offhook.web.engines.engines_io import EMBEDDED, MODELS, open_synthesizer
 from offhook.web.engines.remote_engine_io import RemoteEngine, here, until_loaded
 from offhook.web.engines.remote_engines_io import elsewhere_at, recognizer_of, synthesizer_of
@@ -69,6 +70,7 @@ if TYPE_CHECKING:  # with an agent that asks a language model: it is large
     from openai import DefaultAsyncHttpxClient
 
 E = TypeVar("E")
+P = TypeVar("P", bound=PeerLeg)
 
 FAREWELL_S = 10.0
 """Time limit in s for telling callers that they are being disconnected."""
@@ -100,6 +102,7 @@ class Edge:
         """SIP phones, if configured."""
         self.carriers: Carriers | None = None
         """Carriers' streams, if configured."""
+        self.whip = WhipCalls(self)
         self.ended: dict[str, EndedCall] = {}
         """The last ENDED_CALLS phone calls, by their ids."""
         self.metrics = Metrics(
@@ -328,6 +331,7 @@ class Edge:
         for leg in tuple(self.legs.values()):
             leg.close(reason)
         await asyncio.gather(*self._calls.values(), return_exceptions=True)
+        await self.whip.close()
         if self.sip is not None:
             await self.sip.close()
         if self.carriers is not None:
@@ -389,20 +393,31 @@ class Edge:
             # aiortc cannot restart ICE: the client gets a new call.
             self._peers[offer.pc_id].close(End.RECONNECTED)
         else:
-            self.admit()
-            most = self.config.server.max_calls
-            self._room.check_connecting(self._peers.values(), remote, most)
+            self.admit_peer(remote)
         leg = self.webrtc_leg(uuid.uuid4().hex[:12])
         leg.remote = remote
+        return await self.begin_peer(leg, offer.sdp, offer.request_data, agent), leg.call_id
+
+    def admit_peer(self, remote: str) -> None:
+        """Raises Busy if the IP address `remote` may not begin another WebRTC call."""
+        self.admit()
+        self._room.check_connecting(self._peers.values(), remote, self.config.server.max_calls)
+
+    async def begin_peer(
+        self, leg: PeerLeg, sdp: str, body: dict[str, Any], agent: str = ""
+    ) -> str:
+        """Answers an admitted caller's offer on a new leg and begins the call. Raises OfferError,
+        and DialError for an unknown agent."""
+        self._check_agent(agent)
         self.legs[leg.call_id] = self._peers[leg.call_id] = leg
         try:
-            answer = await leg.answer(offer.sdp)
+            answer = await leg.answer(sdp)
         except BaseException:
             del self.legs[leg.call_id], self._peers[leg.call_id]
             await leg.hang_up("the offer was refused")
             raise
-        self._begin(leg, offer.request_data, agent)
-        return answer, leg.call_id
+        self._begin(leg, body, agent)
+        return answer
 
     async def cancel(self, pc_id: str) -> None:
         """Ends the call on the caller's request; needed while its connection is not up. Raises
@@ -423,9 +438,13 @@ class Edge:
 
     def webrtc_leg(self, call_id: str) -> PeerLeg:
         """Returns a leg that answers a browser's offer."""
+        return self.peer_leg(PeerLeg, call_id)
+
+    def peer_leg(self, kind: type[P], call_id: str) -> P:
+        """Returns a leg of this class that answers an offer."""
         settings = self.config.webrtc
         servers = [RTCIceServer(s.urls, s.username, s.credential) for s in settings.ice_servers]
-        return PeerLeg(call_id, servers, self.opus, settings.ping_timeout_seconds)
+        return kind(call_id, servers, self.opus, settings.ping_timeout_seconds)
 
     # --- calls ---
 

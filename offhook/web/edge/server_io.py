@@ -20,15 +20,18 @@ from offhook.signaling.smallwebrtc import (
     parse_offer,
     parse_start,
 )
+from offhook.signaling.whip.fragment import FragmentError
+from offhook.signaling.whip.offer import OfferRefusal
 from offhook.telephony.call_progress_io import DialError
 from offhook.web.config.config import Config, ConfigError, Server
-from offhook.web.edge import calls_io, carrier_routes_io
+from offhook.web.edge import calls_io, carrier_routes_io, whip_io
 from offhook.web.edge.carrier_routes_io import OF_CARRIERS
 from offhook.web.edge.edge_io import Edge, UnknownPeer
 from offhook.web.edge.http_io import EDGE, Handler, busy, error
 from offhook.web.edge.phones import DialRequestError, fault_of_doors, operator_access
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.reload_io import Read, Reload
+from offhook.web.edge.whip_calls_io import WhipRefusal
 from offhook.web.http.access import (
     Refusal,
     Token,
@@ -47,6 +50,12 @@ from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.server_io import GONE, answer_of
 from offhook.web.speech_api.server_io import guard as speech_guard
 from offhook.web.worker.local_worker_io import local_workers
+
+BAD_REQUESTS = (
+    *(RequestError, OfferError, FragmentError),
+    *(DialRequestError, DialError, TokenRequestError),
+)
+"""Exceptions that are answered with 400."""
 
 
 @web.middleware
@@ -73,15 +82,20 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         admit(request)
     except Refusal as refusal:
         return error(refusal.status, str(refusal), **refusal.headers)
-    if request.method in ("POST", "PATCH") and request.content_type != "application/json":
+    accepted = whip_io.MEDIA_TYPES.get(request.match_info.handler, "application/json")
+    if request.method in ("POST", "PATCH") and request.content_type != accepted:
         # A form of another site cannot send this type without asking first (CORS).
-        return error(415, "Content-Type is not application/json")
+        return error(415, f"Content-Type is not {accepted}")
     try:
         response = await handler(request)
-    except (RequestError, OfferError, DialRequestError, DialError, TokenRequestError) as fault:
+    except BAD_REQUESTS as fault:
         return error(400, str(fault))
+    except (OfferRefusal, WhipRefusal) as fault:
+        return error(fault.status, str(fault), **getattr(fault, "headers", {}))
     except UnknownPeer:
         return error(404, "unknown pc_id")
+    except whip_io.UnknownSession:
+        return error(404, "unknown session")
     except calls_io.UnknownCall:
         return error(404, "unknown call_id")
     except NoPhones:
@@ -168,6 +182,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     add_health_routes(app, health)
     calls_io.add_routes(app.router)
     carrier_routes_io.add_routes(app.router)
+    whip_io.add_routes(app.router)
     app.router.add_post("/tokens", tokens)
     if edge.speech is not None and door == "public":
         mount(app, edge.speech)

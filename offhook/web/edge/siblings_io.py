@@ -13,21 +13,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import aiohttp
 from aiohttp import web
 from loguru import logger
+from multidict import CIMultiDict
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from offhook.media.leg import Leg
 from offhook.pipeline.conversation.bot_io import Bot
 from offhook.signaling.smallwebrtc import Candidates, Offer, parse_candidates, parse_offer
 from offhook.web.config.config import Config
-from offhook.web.edge import calls_io, carrier_routes_io, server_io
+from offhook.web.edge import calls_io, carrier_routes_io, server_io, whip_io
 from offhook.web.edge.admission_io import LATE_MS
 from offhook.web.edge.edge_io import Edge, UnknownPeer
 from offhook.web.edge.hand_over_io import hand_over
 from offhook.web.edge.http_io import Handler
+from offhook.web.edge.whip_calls_io import WhipRefusal
 from offhook.web.http import health_io
 from offhook.web.http.access_io import PEER_HEADER, peer_of
 
@@ -45,6 +48,13 @@ HOP_BY_HOP = frozenset(
         *("upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions"),
     )
 )
+PASSED_BACK = frozenset(
+    (
+        *("Content-Type", "Retry-After", "Location"),
+        *("ETag", "Link", "Accept-Patch", "Accept-Post", "Allow"),
+    )
+)
+"""Headers of a sibling's response that its client gets."""
 SILENCE_S = 3 * calls_io.KEEP_ALIVE_S
 """Time in s without data after which an event stream is broken."""
 WITH_PHONES = 1
@@ -131,6 +141,8 @@ class Siblings:
             return await self._about_calls(request, handler)
         if wanted in carrier_routes_io.OF_CARRIERS:
             return await self._of_carrier(request, handler)
+        if wanted in whip_io.OF_ROOMS:
+            return await self._of_room(request, handler)
         if wanted is server_io.offer:
             pc_id = parse_offer(await request.read()).pc_id
             if pc_id is not None:
@@ -189,6 +201,17 @@ class Siblings:
         finally:
             self._passing[number] -= 1
 
+    async def _of_room(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Forwards a request of WHIP or WHEP: a publisher and its players are all in the process
+        that the room's name determines."""
+        number = 1 + crc32(request.match_info["room"].encode()) % len(self._http)
+        if number == self._number:
+            return await handler(request)
+        try:
+            return await self._pass_on(request, number, _end_to_end(request))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise WhipRefusal(503, "the process of this room does not answer") from error
+
     async def _calls(self, request: web.Request) -> web.Response:
         answers = await self._ask_all("/calls", _some(request.headers, "Authorization"))
         return web.json_response({"calls": [c for a in answers.values() for c in a["calls"]]})
@@ -239,8 +262,8 @@ class Siblings:
             headers=headers,
             timeout=timeout,
         ) as answer:
-            headers = _some(answer.headers, "Content-Type", "Retry-After", "Location")
-            return web.Response(status=answer.status, body=await answer.read(), headers=headers)
+            passed = CIMultiDict((n, v) for n, v in answer.headers.items() if n in PASSED_BACK)
+            return web.Response(status=answer.status, body=await answer.read(), headers=passed)
 
     async def _stream_on(self, request: web.Request, number: int) -> web.StreamResponse:
         """Forwards a request whose response streams until either end closes."""

@@ -57,6 +57,8 @@ ROUTES: Mapping[str, Role] = {
     "start": Role.CALL,
     "api": Role.CALL,
     "sessions": Role.CALL,
+    "whip": Role.CALL,
+    "whep": Role.CALL,
     "v1": Role.SPEECH,
     "ws": Role.SPEECH,
     "openapi.json": Role.SPEECH,
@@ -74,6 +76,8 @@ TOKEN_PURPOSE = b"offhook: tokens of callers"
 FORWARDED_HEADERS = frozenset(("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip"))
 FORWARDED_PREFIXES = ("x-forwarded-", "x-original-", "x-envoy-", "cf-")
 MAX_TOKEN_S = 86_400
+EXPOSED = "*, Location, ETag, Link, Accept-Patch"
+"""Headers that pages of other sites may read: all, and by name for browsers that know no "*"."""
 PREFLIGHT_S = 600
 """Time in s that a browser may cache a preflight response."""
 
@@ -112,6 +116,11 @@ class Head:
     @property
     def origin(self) -> str:
         return self.headers.get("Origin", "")
+
+    @property
+    def preflight(self) -> bool:
+        """Whether this is a CORS preflight, which carries no key."""
+        return self.method == "OPTIONS" and "Access-Control-Request-Method" in self.headers
 
     @property
     def forwarded(self) -> bool:
@@ -198,7 +207,7 @@ class AccessPolicy:
         keyed = any(scope in key.scopes for key in self.keys)
         if not keyed:
             self._check_name(head)
-        if role is Role.PUBLIC or head.method == "OPTIONS":  # a preflight carries no key
+        if role is Role.PUBLIC or head.preflight:
             return Grant()
         return self.grant(scope, head, now, keyed)
 
@@ -306,7 +315,7 @@ class AccessPolicy:
         return {
             "Vary": "Origin",
             "Access-Control-Allow-Origin": head.origin,
-            "Access-Control-Expose-Headers": "*",
+            "Access-Control-Expose-Headers": EXPOSED,
         }
 
     def preflight_headers(self, head: Head) -> dict[str, str]:

@@ -110,4 +110,5 @@ def open_door(
         if access().role_of(path) in (Role.CALL, Role.SPEECH) and path not in for_pages:
             for_pages.add(path)
             assert isinstance(resource, web.Resource)
-            resource.add_route("OPTIONS", preflight)
+            if all(route.method != "OPTIONS" for route in resource):
+                resource.add_route("OPTIONS", preflight)

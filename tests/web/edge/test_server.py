@@ -21,6 +21,7 @@ from offhook.web.edge import server_io
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.refusals import RETRY_AFTER_S, Busy
 from offhook.web.edge.server_io import application
+from offhook.web.http.access import EXPOSED
 from offhook.web.page import page_io
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -391,7 +392,7 @@ async def test_a_page_of_a_site_that_is_named_is_answered_in_full(client, edge, 
         assert answer.status == (401 if headers is asked else answer.status)
         assert answer.status != 403
         assert answer.headers["Access-Control-Allow-Origin"] == PAGE
-        assert answer.headers["Access-Control-Expose-Headers"] == "*"
+        assert answer.headers["Access-Control-Expose-Headers"] == EXPOSED
         assert answer.headers.getall("Vary") == ["Origin"]
     for origin in ("https://app.example.evil", "http://app.example", "null"):
         refused_page = await client.options(path, headers={**asked, "Origin": origin})

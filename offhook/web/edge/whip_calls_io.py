@@ -1,0 +1,146 @@
+"""Calls by WHIP and WHEP: rooms with one publisher and its players."""
+
+import asyncio
+from time import monotonic
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+
+from loguru import logger
+
+from offhook.media.end_reason import End
+from offhook.media.tasks_io import TaskSet
+from offhook.signaling.peer_io import OfferError, PeerLeg
+from offhook.signaling.whip.fragment import Fragment
+from offhook.signaling.whip.leg_io import MAX_PLAYERS, PlayerLeg, PublisherLeg
+from offhook.signaling.whip.offer import OfferRefusal, check_offer, ipv4_first
+from offhook.signaling.whip.offer import Protocol as WhipProtocol
+from offhook.signaling.whip.session import Session, SessionTable
+from offhook.web.edge.refusals import RETRY_AFTER_S
+
+NO_PUBLISHER_RETRY_S = 2
+"""Retry-After in s of a player whose publisher is not there yet."""
+REFUSED = "the offer was refused"
+
+P = TypeVar("P", bound=PeerLeg)
+
+
+class Host(Protocol):
+    """What the edge provides to these calls."""
+
+    def admit_peer(self, remote: str) -> None:
+        """Raises Busy if the IP address `remote` may not begin another WebRTC call."""
+
+    def peer_leg(self, kind: type[P], call_id: str) -> P:
+        """Returns a leg of this class that answers an offer."""
+
+    async def begin_peer(
+        self, leg: PeerLeg, sdp: str, body: dict[str, Any], agent: str = ""
+    ) -> str:
+        """Answers an offer and begins the call. Raises OfferError, DialError."""
+
+
+class WhipRefusal(Exception):
+    """Raised to refuse a request with `status`."""
+
+    def __init__(self, status: int, message: str, retry_after_s: int = RETRY_AFTER_S) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = {"Retry-After": str(retry_after_s)}
+
+
+class WhipCalls:
+    """The rooms of one process. A publisher's call is as any other call of a browser; players join
+    and leave while it lasts, and end with it."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.sessions: SessionTable[PeerLeg] = SessionTable()
+        self._tasks = TaskSet()
+        """One for each session, until its leg has closed."""
+
+    async def open(
+        self, protocol: WhipProtocol, room: str, sdp: str, agent: str, remote: str
+    ) -> tuple[Session[PeerLeg], str]:
+        """Answers an offer; returns the session and the answer. Raises OfferRefusal, OfferError,
+        WhipRefusal, Busy and DialError."""
+        offered = check_offer(sdp, protocol)
+        leg: PeerLeg
+        if protocol is WhipProtocol.WHIP:
+            leg = self._new_publisher(room, remote)
+        else:
+            leg = self._new_player(room, remote)
+        session: Session[PeerLeg] = Session(protocol, room, offered.ufrag, leg)
+        self.sessions.add(session)
+        self._tasks.spawn(self._watch(session), name=f"{protocol.value} {leg.call_id}")
+        try:
+            if protocol is WhipProtocol.WHIP:
+                answer = await self._host.begin_peer(leg, sdp, {}, agent)
+            else:
+                answer = await leg.answer(sdp)
+        except BaseException as error:
+            await leg.hang_up(REFUSED)
+            if isinstance(error, OfferError) and offered.has_video:  # none but AV1, e.g.
+                raise OfferRefusal(422, f"audio only: {error}") from error
+            raise
+        return session, ipv4_first(answer)
+
+    def _new_publisher(self, room: str, remote: str) -> PublisherLeg:
+        """Raises WhipRefusal if the room has a publisher, and Busy."""
+        if self._publisher(room) is not None:
+            raise WhipRefusal(409, "this room has a publisher")
+        self._host.admit_peer(remote)
+        leg = self._host.peer_leg(PublisherLeg, uuid4().hex[:12])
+        leg.remote = remote
+        return leg
+
+    def _new_player(self, room: str, remote: str) -> PlayerLeg:
+        """Raises WhipRefusal if the room has no publisher, or too many players."""
+        publisher = self._publisher(room)
+        if publisher is None:
+            raise WhipRefusal(409, "nobody publishes to this room", NO_PUBLISHER_RETRY_S)
+        if len(publisher.players) >= MAX_PLAYERS:
+            raise WhipRefusal(503, f"this room has {MAX_PLAYERS} players")
+        leg = self._host.peer_leg(PlayerLeg, f"{publisher.call_id}-{uuid4().hex[:4]}")
+        leg.remote = remote
+        publisher.players.append(leg)
+        logger.info("{}: {} plays the call", publisher.call_id, leg.call_id)
+        return leg
+
+    def _publisher(self, room: str) -> PublisherLeg | None:
+        session = self.sessions.publisher(room)
+        if session is None or session.leg.closed is not None:
+            return None
+        assert isinstance(session.leg, PublisherLeg)
+        return session.leg
+
+    async def _watch(self, session: Session[PeerLeg]) -> None:
+        """Ends the session when its leg closes; a publisher's ends those of its players."""
+        leg = session.leg
+        reason = await leg.until_closed()
+        self.sessions.end(session, monotonic())
+        if isinstance(leg, PublisherLeg):
+            await asyncio.gather(*(player.hang_up(reason) for player in leg.players))
+        elif (publisher := self.sessions.publisher(session.room)) is not None:
+            assert isinstance(publisher.leg, PublisherLeg)
+            if leg in publisher.leg.players:
+                publisher.leg.players.remove(leg)
+        await leg.hang_up(reason)
+
+    async def add_candidates(self, session: Session[PeerLeg], fragment: Fragment) -> None:
+        """Adds trickled candidates. Their end is ignored: a peer behind a NAT may still send a
+        check from an address that it does not know. Raises OfferError."""
+        for c in fragment.candidates:
+            if c.transport == "udp":
+                index = c.index if c.mid is None else None
+                await session.leg.add_candidate(c.candidate, c.mid, index)
+
+    async def end(self, session: Session[PeerLeg]) -> None:
+        """Ends a session as its client wishes."""
+        await session.leg.hang_up(End.CALLER_HUNG_UP)
+        self.sessions.end(session, monotonic())
+
+    async def close(self) -> None:
+        """Ends all sessions."""
+        for session in self.sessions:
+            session.leg.close(End.SHUTTING_DOWN)
+        await asyncio.gather(*self._tasks)

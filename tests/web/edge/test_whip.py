@@ -1,0 +1,514 @@
+"""WHIP and WHEP: the HTTP matrix, and calls with stock clients."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from fractions import Fraction
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+import soxr
+from aiohttp import ClientResponse, web
+from aiohttp.test_utils import TestClient, TestServer
+from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription
+from av import AudioFrame
+from loguru import logger
+
+from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.signaling.whip.leg_io import MAX_PLAYERS, PublisherLeg
+from offhook.web.cli.caller_io import spoken
+from offhook.web.config.config import Config
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.server_io import application
+from offhook.web.engines.engines_io import open_synthesizer
+from tests.web.conftest import CONFIG
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+Http = TestClient[web.Request, web.Application]
+SDP = {"Content-Type": "application/sdp"}
+FRAGMENT = {"Content-Type": "application/trickle-ice-sdpfrag"}
+RATE = 48_000
+FRAME = RATE // 50
+SOON = 30
+ORIGIN = "https://studio.example"
+
+
+@pytest_asyncio.fixture(loop_scope="module", name="http")
+async def _http(edge: Edge) -> AsyncIterator[Http]:
+    edge.config = CONFIG
+    edge.draining = False
+    # On a busy machine packets leave late and nobody would be admitted.
+    setattr(edge.clock, "lateness_ms", lambda percentile=99: 0.0)  # noqa: B010
+    async with TestClient(TestServer(application(edge))) as http:
+        yield http
+    for leg in tuple(edge.legs.values()):
+        leg.close("test over")
+    async with asyncio.timeout(SOON):
+        while edge.legs or list(edge.whip.sessions):
+            await asyncio.sleep(0.01)
+
+
+class Voice(MediaStreamTrack):
+    """A microphone: silence, and what it is given to say."""
+
+    kind = "audio"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._samples = 0
+        self._started = monotonic()
+        self.left: Pcm = np.zeros(0, np.int16)
+
+    async def recv(self) -> AudioFrame:
+        await asyncio.sleep(self._started + self._samples / RATE - monotonic())
+        now, self.left = self.left[:FRAME], self.left[FRAME:]
+        pcm = np.zeros(FRAME, np.int16)
+        pcm[: len(now)] = now
+        frame = AudioFrame.from_ndarray(pcm[None, :], format="s16", layout="mono")
+        frame.sample_rate, frame.pts, frame.time_base = RATE, self._samples, Fraction(1, RATE)
+        self._samples += FRAME
+        return frame
+
+
+class Client:
+    """A stock WebRTC peer (aiortc's) behind a WHIP or WHEP client."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.pc = RTCPeerConnection()
+        self.voice = Voice()
+        self.heard: list[Pcm] = []
+        self.location = self.etag = ""
+        self._reader: asyncio.Task[None] | None = None
+        if kind == "whip":
+            self.pc.addTransceiver(self.voice, direction="sendonly")
+        else:
+            self.pc.addTransceiver("audio", direction="recvonly")
+            self.pc.on("track", self._play)
+
+    def _play(self, track: MediaStreamTrack) -> None:
+        async def read() -> None:
+            while True:
+                frame: Any = await track.recv()
+                self.heard.append(frame.to_ndarray().reshape(-1))
+
+        self._reader = asyncio.create_task(read())
+
+    async def offer(self) -> str:
+        await self.pc.setLocalDescription(await self.pc.createOffer())
+        return self.pc.localDescription.sdp
+
+    async def connect(self, http: Http, room: str) -> str:
+        """POST, apply the answer and wait for media to flow. Returns the answer."""
+        response = await http.post(f"/{self.kind}/{room}", data=await self.offer(), headers=SDP)
+        answer = await response.text()
+        assert response.status == 201, answer
+        assert response.headers["Content-Type"] == "application/sdp"
+        self.location, self.etag = response.headers["Location"], response.headers["ETag"]
+        await self.pc.setRemoteDescription(RTCSessionDescription(answer, "answer"))
+        await until(lambda: self.pc.connectionState == "connected")
+        return answer
+
+    def loudest(self) -> int:
+        return max((int(np.abs(pcm).max()) for pcm in self.heard), default=0)
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        await self.pc.close()
+
+
+async def until(condition: Any, seconds: float = SOON) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def client(kind: str) -> AsyncIterator[Client]:
+    one = Client(kind)
+    try:
+        yield one
+    finally:
+        await one.close()
+
+
+async def offered(kind: str = "whip") -> str:
+    """The offer of a client that never connects."""
+    async with client(kind) as one:
+        return await one.offer()
+
+
+async def opened(http: Http, kind: str = "whip", room: str = "r") -> ClientResponse:
+    response = await http.post(f"/{kind}/{room}", data=await offered(kind), headers=SDP)
+    assert response.status == 201, await response.text()
+    return response
+
+
+def publisher(edge: Edge) -> PublisherLeg:
+    [leg] = edge.legs.values()
+    assert isinstance(leg, PublisherLeg)
+    return leg
+
+
+# --- calls ---
+
+
+async def test_a_publisher_speaks_and_a_player_hears_the_agent(http: Http, edge: Edge) -> None:
+    """The greeting waits for the player; then a question by one, the answer at the other."""
+    events: list[dict[str, Any]] = []
+    edge.config = CONFIG.model_copy(update={"log": CONFIG.log.model_copy(update={"words": True})})
+    sink = logger.add(lambda m: events.append(m.record["extra"]), level="DEBUG")
+    synthesizer = open_synthesizer()
+    await synthesizer.start()
+    question = await spoken(synthesizer, "What are your opening hours?")
+    await synthesizer.close()
+
+    def happened(kind: str) -> list[dict[str, Any]]:
+        return [event for event in events if event.get("event") == kind]
+
+    try:
+        async with client("whip") as speaker, client("whep") as player:
+            answer = await speaker.connect(http, "studio")
+            assert "a=recvonly" in answer
+            assert "a=sendonly" in await player.connect(http, "studio")
+            assert len(edge.legs) == 1
+            await until(lambda: happened("agent_turn"))
+            assert player.loudest() > 1000
+            speaker.voice.left = soxr.resample(question, RATE_OUT, RATE)
+            await until(lambda: happened("caller_turn"))
+            assert "hours" in happened("caller_turn")[0]["text"]
+            player.heard.clear()
+            await until(lambda: player.loudest() > 1000)
+            leg = publisher(edge)
+            assert leg.statistics().packets_sent == 0
+            assert leg.players[0].statistics().packets_sent > 50
+
+            assert (await http.delete(speaker.location)).status == 200
+            await until(lambda: not edge.legs)
+            await until(lambda: player.pc.connectionState == "closed")
+            assert (await http.delete(player.location)).status == 200
+    finally:
+        logger.remove(sink)
+
+
+async def test_the_first_words_wait_for_a_player_but_not_for_ever(
+    http: Http, edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offhook.signaling.whip.leg_io.FIRST_PLAYER_MS", 400)
+    async with client("whip") as speaker:
+        await speaker.connect(http, "r")
+        leg = publisher(edge)
+        await until(lambda: leg.playout.queued or leg.playout.speaking)
+        said: list[bool] = []
+        leg.listen(lambda heard, pcm, now: said.append(pcm is not None))
+        if leg.ticks < 15:  # else the machine was too busy to see them wait
+            await asyncio.sleep(0.02)
+            assert not any(said)
+        await until(lambda: any(said))
+        assert leg.heard_ms >= 400
+
+
+async def test_players_come_and_go_and_there_is_a_limit(http: Http, edge: Edge) -> None:
+    async with client("whip") as speaker, client("whep") as player:
+        await speaker.connect(http, "r")
+        await player.connect(http, "r")
+        for _ in range(MAX_PLAYERS - 1):
+            await opened(http, "whep")
+        response = await http.post("/whep/r", data=await offered("whep"), headers=SDP)
+        assert response.status == 503
+        assert int(response.headers["Retry-After"]) > 0
+        assert (await http.delete(player.location)).status == 200
+        await until(lambda: len(publisher(edge).players) == MAX_PLAYERS - 1)
+        await opened(http, "whep")
+        assert len(edge.legs) == 1
+
+
+async def test_a_player_is_there_as_long_as_it_answers_ice(
+    http: Http, edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs to send nothing; killed without a word, it is gone when its consent expires."""
+    monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.2)
+    edge.config = CONFIG.model_copy(
+        update={"webrtc": CONFIG.webrtc.model_copy(update={"ping_timeout_seconds": 0.5})}
+    )
+    async with client("whip") as speaker, client("whep") as player:
+        await speaker.connect(http, "r")
+        await player.connect(http, "r")
+        [leg] = publisher(edge).players
+        leg.receive_rtcp = lambda data, now: None  # type: ignore[method-assign]
+        await asyncio.sleep(1.5)
+        assert leg.closed is None
+        [transport] = player.pc._RTCPeerConnection__iceTransports  # type: ignore[attr-defined]
+        for protocol in transport._connection._protocols:
+            protocol.transport.abort()  # as kill -9 does
+        await until(lambda: leg.closed is not None)
+        assert publisher(edge).players == []
+        assert publisher(edge).closed is None
+
+
+async def test_a_publisher_that_is_killed_frees_the_call(
+    http: Http, edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edge.config = CONFIG.model_copy(
+        update={"webrtc": CONFIG.webrtc.model_copy(update={"ping_timeout_seconds": 0.5})}
+    )
+    async with client("whip") as speaker:
+        await speaker.connect(http, "r")
+        [transport] = speaker.pc._RTCPeerConnection__iceTransports  # type: ignore[attr-defined]
+        for protocol in transport._connection._protocols:
+            protocol.transport.abort()
+        await until(lambda: not edge.legs)
+        assert (await http.post("/whep/r", data=await offered("whep"), headers=SDP)).status == 409
+
+
+async def test_video_is_answered_inactive_and_the_call_is_held(http: Http, edge: Edge) -> None:
+    async with client("whip") as speaker:
+        speaker.pc.addTransceiver("video", direction="sendonly")
+        answer = await speaker.connect(http, "r")
+        audio, video = answer.split("m=")[1:]
+        assert "a=recvonly" in audio
+        assert not video.startswith("video 0 ")  # not refused (RFC 9725 §4.4)
+        assert "a=inactive" in video
+        await until(lambda: publisher(edge).statistics().packets_received > 10)
+
+
+async def test_video_that_nobody_can_negotiate_is_422(http: Http, edge: Edge) -> None:
+    async with client("whip") as speaker:
+        speaker.pc.addTransceiver("video", direction="sendonly")
+        offer = await speaker.offer()
+    for codec in ("VP8", "H264", "rtx"):
+        offer = offer.replace(f" {codec}/90000", " AV1/90000")
+    response = await http.post("/whip/r", data=offer, headers=SDP)
+    assert response.status == 422
+    assert "audio only" in await response.text()
+    await until(lambda: not list(edge.whip.sessions))
+    assert not edge.legs
+
+
+# --- the HTTP matrix ---
+
+
+async def test_a_session_is_created_with_its_url_and_tag(http: Http, edge: Edge) -> None:
+    response = await opened(http)
+    assert response.headers["Content-Type"] == "application/sdp"
+    assert response.headers["Location"].startswith("/whip/r/")
+    assert response.headers["ETag"].startswith('"')
+    assert response.headers["Accept-Patch"] == "application/trickle-ice-sdpfrag"
+    answer = await response.text()
+    assert "a=candidate:" in answer
+    assert "a=end-of-candidates" in answer
+    for method in ("GET", "HEAD"):
+        for path in ("/whip/r", response.headers["Location"]):
+            looked = await http.request(method, path)
+            assert (looked.status, await looked.read()) == (204, b"")
+
+
+async def test_ice_servers_are_links(http: Http, edge: Edge) -> None:
+    turn = {"urls": ["turn:t.example?transport=udp"], "username": "u", "credential": "c"}
+    servers = [{"urls": "stun:127.0.0.1:9"}, turn]
+    edge.config = Config.model_validate({"webrtc": {"ice_servers": servers}})
+    links = [
+        '<stun:127.0.0.1:9>; rel="ice-server"',
+        '<turn:t.example?transport=udp>; rel="ice-server"; username="u"; credential="c"; '
+        'credential-type="password"',
+    ]
+    asked = await http.options("/whip/r")
+    assert asked.status == 204
+    assert asked.headers.getall("Link") == links
+    assert asked.headers["Accept-Post"] == "application/sdp"
+
+
+@pytest.mark.parametrize("kind", ["whip", "whep"])
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        ("v=0", {"Content-Type": "application/json"}, 415),
+        ("v=0", {"Content-Type": "text/plain"}, 415),
+        ("", SDP, 400),
+        ("v=0", SDP, 400),
+        ("\x00" * 1000, SDP, 400),
+        (b"\xff\xfe", SDP, 400),
+        ("v=0\r\n" + "a=x\r\n" * 2000, SDP, 400),
+        ("x" * 300_000, SDP, 413),
+    ],
+)
+async def test_what_is_no_offer_is_refused(
+    http: Http, edge: Edge, kind: str, body: str | bytes, headers: dict[str, str], status: int
+) -> None:
+    response = await http.post(f"/{kind}/r", data=body, headers=headers)
+    assert response.status == status
+    assert (await response.json())["error"]
+    assert not list(edge.whip.sessions)
+    assert not edge.legs
+
+
+async def test_an_offer_in_the_wrong_direction_is_422(http: Http, edge: Edge) -> None:
+    response = await http.post("/whip/r", data=await offered("whep"), headers=SDP)
+    assert response.status == 422
+    await opened(http)
+    response = await http.post("/whep/r", data=await offered("whip"), headers=SDP)
+    assert response.status == 422
+
+
+async def test_a_broken_description_leaves_nothing(http: Http, edge: Edge) -> None:
+    """Well-formed to us, but not to those who have to negotiate it."""
+    offer = (await offered()).replace("a=setup:actpass", "a=setup:nonsense")
+    offer = offer.replace("a=rtcp-mux", "a=x")
+    assert (await http.post("/whip/r", data=offer, headers=SDP)).status == 400
+    await until(lambda: not list(edge.whip.sessions))
+    await opened(http)
+
+
+async def test_a_room_has_one_publisher_and_no_player_without(http: Http, edge: Edge) -> None:
+    response = await http.post("/whep/r", data=await offered("whep"), headers=SDP)
+    assert response.status == 409
+    assert int(response.headers["Retry-After"]) > 0
+    await opened(http)
+    response = await http.post("/whip/r", data=await offered(), headers=SDP)
+    assert response.status == 409
+    await opened(http, room="other")
+    for room in ("a/b", "", "a" * 65, "a%20b"):
+        assert (await http.post(f"/whip/{room}", data="v=0", headers=SDP)).status in (404, 405, 415)
+
+
+def fragment(ufrag: str, candidate: str = "") -> str:
+    text = f"a=ice-ufrag:{ufrag}\r\na=ice-pwd:{'p' * 24}\r\nm=audio 9 UDP/TLS/RTP/SAVPF 0\r\n"
+    return f"{text}a=mid:0\r\n" + (f"a={candidate}\r\n" if candidate else "")
+
+
+UDP = "candidate:1 1 udp 2130706431 192.0.2.7 3478 typ host"
+
+
+@pytest.mark.parametrize("kind", ["whip", "whep"])
+@pytest.mark.parametrize(
+    ("ufrag", "if_match", "status"),
+    [
+        ("same", "right", 204),
+        ("same", "*", 204),
+        ("same", None, 204),
+        ("same", '"stale"', 412),
+        ("anew", "*", 422),
+        ("anew", "right", 422),
+        ("anew", None, 428),
+        ("anew", '"stale"', 412),
+    ],
+)
+async def test_candidates_trickle_in(
+    http: Http, edge: Edge, kind: str, ufrag: str, if_match: str | None, status: int
+) -> None:
+    await opened(http)
+    offer = await offered(kind)
+    offer = "".join(line for line in offer.splitlines(keepends=True) if "candidate" not in line)
+    remote = offer.split("a=ice-ufrag:")[1].split()[0]
+    if kind == "whip":
+        [session] = edge.whip.sessions
+        await http.delete(session.path)
+    response = await http.post(f"/{kind}/r", data=offer, headers=SDP)
+    assert response.status == 201
+    location, etag = response.headers["Location"], response.headers["ETag"]
+    headers = {**FRAGMENT}
+    if if_match is not None:
+        headers["If-Match"] = etag if if_match == "right" else if_match
+    body = fragment(remote if ufrag == "same" else ufrag, UDP)
+    patched = await http.patch(location, data=body, headers=headers)
+    assert patched.status == status
+    if status == 204:
+        assert (await patched.read(), "ETag" in patched.headers) == (b"", False)
+    found = edge.whip.sessions.find(location)
+    assert found is not None
+    assert found.leg.closed is None
+    [transceiver] = found.leg._pc.getTransceivers()
+    remote_candidates = transceiver.receiver.transport.transport._connection.remote_candidates
+    assert [c.host for c in remote_candidates] == (["192.0.2.7"] if status == 204 else [])
+
+
+async def test_what_is_no_fragment_is_refused_and_the_session_stays(http: Http, edge: Edge) -> None:
+    response = await opened(http)
+    location = response.headers["Location"]
+    for body, headers, status in (
+        ("{}", {"Content-Type": "application/json"}, 415),
+        (await offered(), SDP, 415),
+        ("nonsense", FRAGMENT, 400),
+        (fragment("same", "candidate:broken 1 udp"), FRAGMENT, 428),
+    ):
+        assert (await http.patch(location, data=body, headers=headers)).status == status
+    broken = fragment("x", "candidate:broken 1 udp").split("\r\n", 2)[2]
+    assert (await http.patch(location, data=broken, headers=FRAGMENT)).status == 400
+    tcp = UDP.replace("udp", "tcp") + " tcptype active"
+    body = fragment("x", tcp).split("\r\n", 2)[2]
+    assert (await http.patch(location, data=body, headers=FRAGMENT)).status == 204
+    assert (await http.get(location)).status == 204
+
+
+async def test_an_ended_session_answers_delete_alone(http: Http, edge: Edge) -> None:
+    response = await opened(http)
+    location, etag = response.headers["Location"], response.headers["ETag"]
+    gone = await http.delete(location, headers={"If-Match": '"whatever"'})
+    assert gone.status == 200
+    assert (await http.delete(location)).status == 200
+    headers = {**FRAGMENT, "If-Match": etag}
+    assert (await http.patch(location, data=fragment("x"), headers=headers)).status == 404
+    assert (await http.get(location)).status == 404
+    assert (await http.delete("/whip/r/guessed")).status == 404
+    assert (await http.delete(location.replace("/r/", "/s/"))).status == 404
+    assert (await http.delete(location.replace("whip", "whep"))).status == 404
+
+
+async def test_a_key_opens_every_method_and_a_preflight_needs_none(http: Http, edge: Edge) -> None:
+    server = {"api_key": "sesame", "origins": [ORIGIN]}
+    servers = [{"urls": "turn:t.example", "username": "u", "credential": "secret"}]
+    edge.config = Config.model_validate({"server": server, "webrtc": {"ice_servers": servers}})
+    key = {"Authorization": "Bearer sesame"}
+    for method in ("POST", "GET", "OPTIONS"):
+        refused = await http.request(method, "/whip/r", data="v=0", headers=SDP)
+        assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
+        assert "Link" not in refused.headers
+    for method in ("PATCH", "DELETE", "GET", "OPTIONS"):
+        assert (await http.request(method, "/whip/r/x", headers=FRAGMENT)).status == 401
+    allowed = await http.options("/whip/r", headers=key)
+    assert allowed.status == 204
+    assert "secret" in allowed.headers["Link"]
+
+    asking = {
+        "Origin": ORIGIN,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
+    for path in ("/whip/r", "/whip/r/x", "/whep/r", "/whep/r/x"):
+        preflight = await http.options(path, headers=asking)
+        assert preflight.status == 204
+        assert preflight.headers["Access-Control-Allow-Origin"] == ORIGIN
+        assert "authorization" in preflight.headers["Access-Control-Allow-Headers"]
+        assert {"PATCH", "DELETE", "POST"} <= set(
+            preflight.headers["Access-Control-Allow-Methods"].split(", ")
+        )
+        assert "Link" not in preflight.headers
+    foreign = {**asking, "Origin": "https://evil.example"}
+    assert (await http.options("/whip/r", headers=foreign)).status == 403
+
+
+async def test_pages_of_other_sites_may_read_what_they_need(http: Http, edge: Edge) -> None:
+    edge.config = Config.model_validate({"server": {"origins": [ORIGIN]}})
+    headers = {**SDP, "Origin": ORIGIN}
+    response = await http.post("/whip/r", data=await offered(), headers=headers)
+    assert response.status == 201
+    exposed = response.headers["Access-Control-Expose-Headers"]
+    assert {"Location", "ETag", "Link", "Accept-Patch"} <= set(exposed.split(", "))
+
+
+async def test_a_server_that_drains_takes_no_publisher_but_the_players_of_its_calls(
+    http: Http, edge: Edge
+) -> None:
+    await opened(http)
+    edge.draining = True
+    response = await http.post("/whip/other", data=await offered(), headers=SDP)
+    assert response.status == 503
+    assert int(response.headers["Retry-After"]) > 0
+    await opened(http, "whep")
+    edge.draining = False
