@@ -99,8 +99,8 @@ class ItemObject(GivenObject):
         return self.model_dump(mode="json")
 
     @property
-    def name_of_id(self) -> str:
-        """The id, which an item of the conversation always has."""
+    def key(self) -> str:
+        """The id of an item that belongs to the conversation."""
         assert self.id is not None
         return self.id
 

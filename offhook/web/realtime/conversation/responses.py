@@ -1,0 +1,307 @@
+"""The responses of a conversation: one of its own at a time, others beside it, and their end."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from offhook.web.realtime.conversation.actions import CancelResponse, ClearOutput, Generate
+from offhook.web.realtime.conversation.response import (
+    Reason,
+    Response,
+    ResponseState,
+    ResponseTrigger,
+)
+from offhook.web.realtime.conversation.scope import ConversationScope
+from offhook.web.realtime.protocol.items import Item, ItemStatus, McpToolError
+from offhook.web.realtime.protocol.response_object import (
+    ResponseAudio,
+    ResponseOutput,
+    ResponseParams,
+    Usage,
+)
+from offhook.web.realtime.protocol.server_events import new_id
+from offhook.web.realtime.protocol.session_object import EventError
+
+MAX_OUT_OF_BAND = 8
+"""Responses beside the conversation's own at a time."""
+MAX_ENDED = 16
+"""Ended responses whose playout may still be reported."""
+
+
+class Responses:
+    """All responses. Each one that is created gets exactly one response.done."""
+
+    def __init__(
+        self, scope: ConversationScope, is_heard: Callable[[], bool], after_done: Callable[[], None]
+    ) -> None:
+        """`is_heard`: whether all that was committed is transcribed. `after_done` is called when
+        the conversation's response has ended."""
+        self._scope = scope
+        self._is_heard = is_heard
+        self._after_done = after_done
+        self._active: Response | None = None
+        self._running: dict[str, Response] = {}
+        """All that are not over, the active one too."""
+        self._ended: OrderedDict[str, Response] = OrderedDict()
+        self._inputs: dict[str, tuple[Item, ...]] = {}
+        """The context of responses that have one of their own."""
+        self._due = False
+        """A response to a turn of the user's is due when the active one is over."""
+        self._asked: tuple[ResponseParams, tuple[Item, ...] | None] | None = None
+        """What a client has asked for while the active response called MCP tools."""
+        self._playing: Response | None = None
+        self._drained: Response | None = None
+        """Was played to its end so far, and is not over."""
+        self.voice_is_fixed = False
+        """The assistant has spoken."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the conversation's own response is not over."""
+        return self._active is not None
+
+    # --- begin ---
+
+    def create(self, params: ResponseParams, fixed: frozenset[str] = frozenset()) -> None:
+        """Create a response for a client. `fixed`: settings that remain the session's. Raises
+        EventError."""
+        given = params.model_copy(update=dict.fromkeys(fixed & params.model_fields_set))
+        conversation = given.conversation or "auto"
+        output = ((given.audio or ResponseAudio()).output) or ResponseOutput()
+        voice = self._scope.session.audio.output.voice
+        if self.voice_is_fixed and output.voice not in (None, voice):
+            words = "the voice cannot change once the assistant has spoken"
+            raise EventError(words, "cannot_update_voice", "response.audio.output.voice")
+        own = self._scope.items.resolve(given.input) if given.input is not None else None
+        if conversation == "none":
+            if len(self._running) - self.is_active >= MAX_OUT_OF_BAND:
+                words = f"{MAX_OUT_OF_BAND} responses are active beside the conversation"
+                raise EventError(words, "rate_limit_exceeded", "response.conversation")
+        elif self._active is not None:
+            if self._active.has_mcp and self._asked is None:
+                self._asked = (given, own)
+                return
+            words = f"the conversation has an active response: {self._active.id}"
+            raise EventError(words, "conversation_already_has_active_response")
+        self._begin(given, own)
+
+    def create_automatically(self) -> None:
+        """Create the response to a turn of the user's, as soon as none is active."""
+        self._due = True
+        self.create_due()
+
+    def create_due(self) -> None:
+        """Create what waited for the active response to be over."""
+        if self._active is None and self._asked is not None:
+            asked, self._asked, self._due = self._asked, None, False
+            self._begin(*asked)
+        if self._active is None and self._due:
+            self._due = False
+            self._begin(ResponseParams(), None)
+
+    def start_heard(self) -> None:
+        """Start the responses that waited for transcripts."""
+        for response in tuple(self._running.values()):
+            if response.state is ResponseState.WAITING and self._is_heard():
+                response.step(ResponseTrigger.TRANSCRIBED)
+                self._generate(response)
+
+    def _begin(self, given: ResponseParams, own: tuple[Item, ...] | None) -> None:
+        session = self._scope.session
+        output = ((given.audio or ResponseAudio()).output) or ResponseOutput()
+        asked = Generate(
+            response_id=new_id("resp"),
+            items=(),
+            instructions=_either(given.instructions, session.instructions),
+            tools=_either(given.tools, session.tools),
+            tool_choice=_either(given.tool_choice, session.tool_choice),
+            modalities=_either(given.output_modalities, session.output_modalities),
+            voice=_either(output.voice, session.audio.output.voice),
+            max_output_tokens=_either(given.max_output_tokens, session.max_output_tokens),
+            conversation=given.conversation or "auto",
+            metadata=given.metadata or {},
+        )
+        response = Response(self._scope, asked, output.format or session.audio.output.format)
+        self._running[response.id] = response
+        if response.in_conversation:
+            self._active = response
+        if own is not None:
+            self._inputs[response.id] = own
+        self._scope.out.send("response.created", response=response.as_dict())
+        if own is None and not self._is_heard():
+            response.state = ResponseState.WAITING
+        else:
+            self._generate(response)
+
+    def _generate(self, response: Response) -> None:
+        items = self._inputs.pop(response.id, None)
+        if items is None:
+            items = tuple(self.current(item) for item in self._scope.items.context())
+        response.generate = replace(response.generate, items=items)
+        self._scope.out.add(response.generate)
+
+    def current(self, item: Item) -> Item:
+        """Return an item with what is generated by now."""
+        return self._active.current(item) if self._active is not None else item
+
+    # --- reports ---
+
+    def generating(self, response_id: str) -> Response | None:
+        """Return the response, if it is being generated."""
+        response = self._running.get(response_id)
+        if response is not None and response.state is ResponseState.GENERATING:
+            return response
+        return None
+
+    def known(self, response_id: str) -> Response | None:
+        """Return the response, if it runs or has ended lately."""
+        return self._running.get(response_id) or self._ended.get(response_id)
+
+    def done(self, response_id: str, usage: Usage, reason: Reason | None) -> None:
+        """A response is generated, up to a limit if there is a `reason`."""
+        response = self.generating(response_id)
+        if response is None:
+            return
+        response.usage = usage
+        if reason is not None:
+            details = {"type": "incomplete", "reason": reason}
+            self._end(response, ResponseTrigger.LIMITED, details)
+        elif response.calls_left:
+            response.step(ResponseTrigger.CALLS_LEFT)
+        else:
+            self._end(response, ResponseTrigger.GENERATED, None)
+
+    def mcp_returned(self, item_id: str, output: str | None, error: McpToolError | None) -> None:
+        """A call of an MCP tool is over."""
+        for response in tuple(self._running.values()):
+            if response.mcp_result(item_id, output, error):
+                if response.state is ResponseState.CALLING and not response.calls_left:
+                    self._end(response, ResponseTrigger.RETURNED, None)
+                return
+
+    def fail(self, response_id: str, code: str, message: str) -> None:
+        """A response cannot be completed."""
+        response = self._running.get(response_id)
+        if response is not None:
+            error = {"type": "server_error", "code": code, "message": message}
+            self._end(response, ResponseTrigger.FAIL, {"type": "failed", "error": error})
+
+    def fail_all(self, code: str, message: str) -> None:
+        """The session ends."""
+        self._due, self._asked = False, None
+        for response_id in tuple(self._running):
+            self._scope.out.add(CancelResponse(response_id))
+            self.fail(response_id, code, message)
+
+    # --- cancel ---
+
+    def cancel(self, response_id: str | None) -> None:
+        """Cancel a response for a client; None: the conversation's. Raises EventError."""
+        response = self._running.get(response_id) if response_id else self._active
+        if response is None:
+            words = f"no active response{f' {response_id}' if response_id else ''} found"
+            code, param = "response_cancel_not_active", "response_id" if response_id else None
+            raise EventError(f"Cancellation failed: {words}", code, param)
+        self._cancel(response, "client_cancelled")
+
+    def _cancel(self, response: Response, reason: Reason) -> None:
+        if response.state is not ResponseState.WAITING:
+            self._scope.out.add(CancelResponse(response.id))
+        details = {"type": "cancelled", "reason": reason}
+        self._end(response, ResponseTrigger.CANCEL, details)
+
+    def interrupt(self, heard_ms: int | None) -> None:
+        """The user has cut in: cancel the conversation's response, and truncate what was being
+        played at `heard_ms` where the server plays it."""
+        self._due = False
+        playing = self._playing
+        at_ms = self._cut(playing, heard_ms) if playing is not None else None
+        if self._active is not None:
+            self._cancel(self._active, "turn_detected")
+        if playing is not None:
+            self._cleared(playing, at_ms)
+
+    # --- playout, where the server plays ---
+
+    def playout_started(self, response_id: str) -> None:
+        """A response is being heard."""
+        response = self.known(response_id)
+        if response is None or not response.in_conversation:
+            return
+        if self._drained is response:
+            self._drained = None
+            self._playing = response
+        elif self._playing is not response:
+            self._playing = response
+            self._scope.out.send("output_audio_buffer.started", response_id=response_id)
+
+    def playout_stopped(self, response_id: str) -> None:
+        """All of a response that was generated so far was heard."""
+        response = self._playing
+        if response is None or response.id != response_id:
+            return
+        self._playing = None
+        if response.is_over:
+            self._scope.out.send("output_audio_buffer.stopped", response_id=response_id)
+        else:
+            self._drained = response
+
+    def clear_output(self) -> None:
+        """Drop what waits to be played, for a client."""
+        self._scope.out.add(ClearOutput())
+
+    def output_cleared(self, heard_ms: int | None) -> None:
+        """What waited to be played was dropped; `heard_ms` of the item were played."""
+        if self._playing is not None:
+            self._cleared(self._playing, self._cut(self._playing, heard_ms))
+
+    def _cut(self, response: Response, heard_ms: int | None) -> int | None:
+        """Keep what was heard of a response's message. Returns at which ms it was cut, or None."""
+        item_id = response.audio_item_id
+        spoken = self._scope.items.spoken.get(item_id or "")
+        if spoken is None or heard_ms is None:
+            return None
+        at_ms = min(max(heard_ms, 0), spoken.duration_ms)
+        if at_ms == spoken.duration_ms and response.is_over:
+            return None
+        spoken.truncate(at_ms)
+        return at_ms
+
+    def _cleared(self, response: Response, at_ms: int | None) -> None:
+        self._playing = None
+        item_id = response.audio_item_id
+        if item_id is not None and at_ms is not None and item_id in self._scope.items:
+            self._scope.items.truncate(item_id, at_ms)
+        self._scope.out.send("output_audio_buffer.cleared", response_id=response.id)
+
+    # --- end ---
+
+    def _end(
+        self, response: Response, trigger: ResponseTrigger, details: dict[str, Any] | None
+    ) -> None:
+        if not response.step(trigger):
+            return
+        complete = response.state is ResponseState.COMPLETED
+        status: ItemStatus = "completed" if complete else "incomplete"
+        response.close_outputs(status)
+        response.status_details = details
+        if response.usage is None:
+            response.usage = Usage()
+        del self._running[response.id]
+        self._inputs.pop(response.id, None)
+        self._ended[response.id] = response
+        if len(self._ended) > MAX_ENDED:
+            self._ended.popitem(last=False)
+        self._scope.out.send("response.done", response=response.as_dict())
+        self._scope.out.send("rate_limits.updated", rate_limits=[])
+        if self._drained is response:
+            self._drained = None
+            self._scope.out.send("output_audio_buffer.stopped", response_id=response.id)
+        if response is self._active:
+            self._active = None
+            self._after_done()
+
+
+def _either(given: Any, usual: Any) -> Any:
+    return usual if given is None else given
