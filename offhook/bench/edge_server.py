@@ -18,7 +18,7 @@ from offhook.pipeline.conversation.call_io import Agent, Call
 from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
 from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.config.config import Config, Log, Server, WebRtc
-from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.edge_io import Direct, Edge
 from offhook.web.edge.server_io import application
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run
@@ -45,7 +45,7 @@ class ScriptedEdge(Edge):
 class EchoEdge(Edge):
     """An edge that returns each caller's audio."""
 
-    async def _converse(self, leg: Leg, agent: AgentSettings) -> None:
+    async def _converse(self, leg: Leg, agent: AgentSettings, direct: Direct | None = None) -> None:
         resampler = Resampler(RATE_IN, RATE_OUT)
 
         def back(heard: Pcm, said: Pcm | None, now: float) -> None:

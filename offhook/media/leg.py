@@ -117,6 +117,9 @@ class Leg(ABC):
         self.connected = False
         self.held = False
         """The far end has put the call on hold."""
+        self.idle = False
+        """Nothing was received in this tick, on a leg without a continuous stream: the silence
+        returned for it is no input."""
         self._unread = _UnreadMessages()
         self.listener: LegListener = self._unread
         """Notified of events from now on; `attach` also reports earlier ones."""

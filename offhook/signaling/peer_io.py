@@ -228,6 +228,8 @@ class PeerLeg(RtpLeg):
         self._agents = use_agents(self._pc, ice_port, ice_servers)
         self.remote = ""
         """IP address the offer came from."""
+        self.on_channel: Callable[[RTCDataChannel], None] | None = None
+        """Called with the far end's open data channel, in place of its use for messages."""
         self._channel: RTCDataChannel | None = None
         self._backlog: list[str] = []
         self._trickled = 0
@@ -436,6 +438,9 @@ class PeerLeg(RtpLeg):
     # --- the data channel ---
 
     def _use_channel(self, channel: RTCDataChannel) -> None:
+        if self.on_channel is not None:
+            self.on_channel(channel)
+            return
         self._channel = channel
         channel.on("message", self._channel_message)
         channel.on("open", self._flush_backlog)
@@ -459,7 +464,7 @@ class PeerLeg(RtpLeg):
 
     def send_message(self, text: str) -> bool:
         channel = self._channel
-        if self.closed is not None:
+        if self.closed is not None or self.on_channel is not None:
             return False
         if channel is None or channel.readyState != "open":
             self._backlog = [*self._backlog[-(MESSAGE_BACKLOG - 1) :], text]

@@ -22,7 +22,7 @@ from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
 from offhook.telephony.sip.trunks.trunks import SipSettings, Trunk
 from offhook.web.config.config import Agent as AgentSettings
 from offhook.web.config.config import Config, Log, Server, WebRtc
-from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.edge_io import Direct, Edge
 from offhook.web.edge.server_io import application
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run
@@ -75,7 +75,7 @@ def _mos(leg: Leg) -> list[float]:
 
 
 class VadEdge(EchoEdge):
-    async def _converse(self, leg: Leg, agent: AgentSettings) -> None:
+    async def _converse(self, leg: Leg, agent: AgentSettings, direct: Direct | None = None) -> None:
         detector = SpeechDetector()
 
         def window(probability: float, level: float, end_sample: int) -> None:
@@ -104,10 +104,10 @@ def counted(edge: Edge) -> LineStats:
     """Collects statistics of every further call of the edge."""
     lines, converse = LineStats(), edge._converse
 
-    async def counting(leg: Leg, agent: AgentSettings) -> None:
+    async def counting(leg: Leg, agent: AgentSettings, direct: Direct | None = None) -> None:
         lines.enter(leg)
         try:
-            await converse(leg, agent)
+            await converse(leg, agent, direct)
         finally:
             lines.leave(leg)
 

@@ -36,6 +36,7 @@ from offhook.media.tasks_io import TaskSet
 from offhook.pipeline.conversation.agents.agent_faults import Action, Fault, Place
 from offhook.pipeline.conversation.call_info import as_dict
 from offhook.pipeline.conversation.digits import GatherOptions
+from offhook.pipeline.conversation.directed_io import Direction, ResponseRequest
 from offhook.pipeline.conversation.events import (
     AgentFailed,
     AgentTurn,
@@ -87,6 +88,8 @@ class Agent:
     """Called when nobody has spoken for IDLE_S."""
     standby: FrameProcessor | None = None
     """Fallback that answers the LLMContextFrames that `processor` passes on unanswered."""
+    direction: Direction | None = None
+    """Set if the agent answers only on request."""
 
 
 @dataclass
@@ -130,7 +133,7 @@ class Call(TransportListener):
         self.leg = leg
         self.listeners: list[Callable[[Event], None]] = []
         self.end_reason: EndReason = End.AGENT_HUNG_UP
-        self._engines = engines
+        self.engines = engines
         self._limit_s = limit_s
         self._tracing = tracing
         self._sentences = sentences
@@ -145,7 +148,9 @@ class Call(TransportListener):
         self._saying = TaskSet()
         """Tasks speaking sentences that nothing awaits."""
         self.context = LLMContext(tools=self._agent.tools) if self._agent.tools else LLMContext()
-        self._hearing: UserTurnController
+        self.hearing: UserTurnController
+        """Detects the caller's turns; exists while the call runs."""
+        self.voice: OffhookTTS
         self._stt: OffhookSTT
         self._transport: LegTransport
         self._worker: PipelineWorker
@@ -181,13 +186,13 @@ class Call(TransportListener):
             frame = HeardFrame()
             await self._agent.processor.push_frame(frame)
             await frame.heard.wait()
-        return self._hearing.reply.written
+        return self.hearing.reply.written
 
     def sentence(self, occasion: Occasion) -> str:
         """Return the sentence for the occasion, in the voice's language or else the one last
         recognized."""
-        speaking, hearing = self._engines.speaking, self._engines.hearing
-        languages = speaking.language, self._hearing.language, hearing.language, USUAL_LANGUAGE
+        speaking, hearing = self.engines.speaking, self.engines.hearing
+        languages = speaking.language, self.hearing.language, hearing.language, USUAL_LANGUAGE
         return sentence(occasion, next(filter(None, languages)) or "", self._sentences)
 
     async def say(self, text: str, *, instead: bool = False) -> None:
@@ -197,7 +202,7 @@ class Call(TransportListener):
         spoken = HeardFrame()
         spoken.interruptible = False  # it tells of the end whatever that is
         if instead:
-            self._hearing.interrupt()
+            self.hearing.interrupt()
             self._stt.queue(TTSSpeakFrame(text))
             self._stt.queue(spoken)
         else:
@@ -275,12 +280,31 @@ class Call(TransportListener):
 
     def gather(self, terms: GatherOptions) -> None:
         """Set how the caller's next keys form a turn."""
-        self._hearing.digits.expect(terms)
+        self.hearing.digits.expect(terms)
+
+    # --- for a program that directs the conversation ---
+
+    def respond(self, request: ResponseRequest) -> None:
+        """Ask the agent, which must have a `direction`, for a response in place of any before."""
+        assert self._agent.direction is not None
+        self._agent.direction.wanted = request.response_id
+        self.hearing.reply.busy = True
+        self._stt.queue(request)
+
+    def cancel_response(self, response_id: str) -> None:
+        """Stop generating and playing a response."""
+        assert self._agent.direction is not None
+        self._agent.direction.cancel(response_id)
+        self.hearing.interrupt()
+
+    def leave_unanswered(self) -> None:
+        """Give the floor back after a turn that no response follows."""
+        self.hearing.reply.busy = False
 
     # --- keys, and hold by the far end ---
 
     def on_key(self, key: str) -> None:
-        self._hearing.press(key)
+        self.hearing.press(key)
 
     def on_held(self, held: bool) -> None:
         if held:
@@ -292,11 +316,11 @@ class Call(TransportListener):
 
     def _leave(self, why: Absence) -> None:
         self._absences.add(why)
-        self._hearing.away = True
+        self.hearing.away = True
 
     def _return(self, why: Absence) -> None:
         self._absences.discard(why)
-        self._hearing.away = bool(self._absences)
+        self.hearing.away = bool(self._absences)
 
     # --- life ---
 
@@ -313,9 +337,9 @@ class Call(TransportListener):
 
     async def _converse(self, deadline: float | None) -> None:
         """Run the agent's part of the call."""
-        engines = self._engines
+        engines = self.engines
         stream = await engines.recognizer.open(engines.hearing)
-        hearing = self._hearing = UserTurnController(
+        hearing = self.hearing = UserTurnController(
             self.leg, engines.turn_detection, stream, self.emit, self._excuse
         )
         self._worker = self._build(hearing)
@@ -367,11 +391,12 @@ class Call(TransportListener):
         await self.leg.hang_up(self.end_reason)
 
     def _build(self, hearing: UserTurnController) -> PipelineWorker:
-        leg, engines = self.leg, self._engines
+        leg, engines = self.leg, self.engines
         transport = LegTransport(leg, TransportParams(audio_out_enabled=True))
         self._transport, transport.listener = transport, self
         transport.output().reply = hearing.reply
         self._stt = OffhookSTT(hearing)
+        self.voice = OffhookTTS(engines.synthesizer, hearing, engines.speaking)
         idle = IDLE_S if self._agent.on_idle is not None else 0
         user, assistant = LLMContextAggregatorPair(
             self.context,
@@ -386,15 +411,18 @@ class Call(TransportListener):
                 transport.input(),
                 self._stt,
                 user,
-                *self._processors(),
-                OffhookTTS(engines.synthesizer, hearing, engines.speaking),
+                *self._processors(self.voice),
                 transport.output(),
                 assistant,
             ]
         )
         worker = PipelineWorker(
             pipeline,
-            params=PipelineParams(audio_in_sample_rate=RATE_IN, audio_out_sample_rate=RATE_OUT),
+            params=PipelineParams(
+                audio_in_sample_rate=RATE_IN,
+                audio_out_sample_rate=RATE_OUT,
+                enable_usage_metrics=self._agent.direction is not None,
+            ),
             enable_turn_tracking=self._tracing,
             enable_tracing=self._tracing,
             conversation_id=leg.call_id,
@@ -449,18 +477,22 @@ class Call(TransportListener):
         return {
             "call_id": self.leg.call_id,
             "agent": self._agent.name,
-            "hears": self._engines.recognizer.name,
-            "speaks": self._engines.synthesizer.name,
+            "hears": self.engines.recognizer.name,
+            "speaks": self.engines.synthesizer.name,
             "seconds": self.leg.heard_ms / 1000,
         }
 
-    def _processors(self) -> list[FrameProcessor]:
-        agent = self._agent
-        return [agent.processor, agent.standby] if agent.standby else [agent.processor]
+    def _processors(self, voice: FrameProcessor) -> list[FrameProcessor]:
+        """Return the agent and its voice, with what stands around them."""
+        agent, direction = self._agent, self._agent.direction
+        chain = [agent.processor, agent.standby] if agent.standby else [agent.processor]
+        if direction is None:
+            return [*chain, voice]
+        return [direction.gate, *chain, direction.text, voice, direction.audio]
 
     def on_first_packet(self) -> None:
         """Record the latency of the turn."""
-        watch = self._hearing.watch
+        watch = self.hearing.watch
         if watch.turn and not watch.complete:
             watch.stamp("first_packet", monotonic())
             latency = watch.latency(self.leg.heard_ms)

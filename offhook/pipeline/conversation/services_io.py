@@ -223,7 +223,8 @@ class OffhookTTS(TTSService):
         self._words = self._aggregated_frame_sequencer = WordsInOrder(str(self))
         self._synthesizer = synthesizer
         self._hearing = hearing
-        self._options = options
+        self.options = options
+        """How the next reply is spoken."""
         self._replies: dict[str, _Reply] = {}
 
     def can_generate_metrics(self) -> bool:
@@ -233,7 +234,7 @@ class OffhookTTS(TTSService):
         if context_id not in self._replies:
             await self.create_audio_context(context_id)
             await self.append_to_audio_context(context_id, TTSStartedFrame(context_id=context_id))
-            reply = _Reply(self._synthesizer.open(self._options), asyncio.Event())
+            reply = _Reply(self._synthesizer.open(self.options), asyncio.Event())
             self._replies[context_id] = reply
             reply.speaking = self.create_task(self._speak(reply, context_id), f"speak {context_id}")
         self._replies[context_id].stream.write(text)

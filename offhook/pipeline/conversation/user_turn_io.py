@@ -61,6 +61,9 @@ PRE_ROLL_ECHO_MS = 120
 PARTIAL_MS = 200
 """Minimum interval in ms between partial transcripts: faster ones are hard to read and cost
 messages."""
+MANUAL_TURN_S = 120
+"""Maximum length in s of a turn that only a program ends; a longer one starts anew, so that a line
+that is open for hours is bounded."""
 FEED_MS = 100
 """Chunk length in ms of audio fed to the recognizer."""
 WORDS_LATE_MS = 4000
@@ -165,12 +168,18 @@ class UserTurnController:
         """Language code of the caller's last words, such as "en"; empty before any."""
         self.digits = Digits()
         """Key entry of the caller; its times are positions on the line."""
+        self.interruptible = True
+        """Whether the caller can interrupt the agent."""
+        self._manual = False
+        self._committing = False
+        """A program ended the turn, whose final transcript is due."""
+        self._settings = turn_detection.settings
         self._leg = leg
         self._emit = emit
         self._excuse = excuse
         self._recognizer = recognizer
         self._turn_detection = turn_detection
-        self._turn = Turn(turn_detection.settings)
+        self._turn = Turn(self._settings)
         self._facts = Facts(echo=self._is_echo)
         self._detector = SpeechDetector()
         self._echo = EchoDetector()
@@ -179,6 +188,8 @@ class UserTurnController:
         self._onset = 0
         self._fed_until: int | None = None
         """Sample position up to which the recognizer was fed; None between utterances."""
+        self._manual_from = 0
+        """Sample position at which the manual turn began."""
         self._fed_end = 0
         """End of the last finished utterance in samples, before which nothing is fed again; audio
         of a cancelled one may be."""
@@ -227,6 +238,11 @@ class UserTurnController:
         del self._memory, self._echo
 
     @property
+    def heard_ms(self) -> int:
+        """The length of what was received: the time base of events."""
+        return self._ms(self._memory.end)
+
+    @property
     def state(self) -> TurnState:
         return self._turn.state
 
@@ -251,12 +267,41 @@ class UserTurnController:
         if not self._away and self.digits.press(key, at_ms):
             self._pressed_at = at_ms
 
+    # --- turns as a program wants them ---
+
+    def configure(self, settings: TurnSettings, *, manual: bool = False) -> None:
+        """Change how turns end: by `settings`, or with `manual` by `commit` alone. A turn in
+        progress is discarded if that changes."""
+        if (settings, manual) != (self._settings, self._manual):
+            self._settings, self._manual = settings, manual
+            self._turn = Turn(settings)
+            self.clear()
+
+    def commit(self) -> None:
+        """End the turn now: its transcript is reported once it is final."""
+        self._committing = True
+        self._finish_utterance()
+        self._manual_from = self._memory.end
+        if not self._awaiting_final:
+            self._commit(monotonic())
+
+    def clear(self) -> None:
+        """Discard the turn in progress."""
+        self._reset_turn()
+        self._manual_from = self._memory.end
+
     # --- the tick ---
 
     def _tick(self, heard: Pcm, said: Pcm | None, now: float) -> None:
+        if self._leg.idle:
+            return
         if self._away:
             heard = _SILENCE
         self._memory.add(heard)
+        if self._manual:
+            self._gather_keys()
+            self._feed_manual_turn()
+            return
         self._echo.sent(said)
         self._echo.add_received(heard)
         if said is not None:
@@ -300,8 +345,8 @@ class UserTurnController:
         facts.silence_ms = detector.silence_ms
         facts.keying, facts.keyed = self.digits.collecting, bool(self._keyed)
         facts.words_due = self._awaiting_final
-        facts.agent_speaking = self._agent_is_speaking()
-        facts.agent_busy = self.reply.busy
+        facts.agent_speaking = self.interruptible and self._agent_is_speaking()
+        facts.agent_busy = self.interruptible and self.reply.busy
         since = max(self._agent_sound_at, self._committed_at)
         facts.agent_silent_ms = (self._memory.end - since) // MS
         if self._turn.state in (TurnState.SUSPECTED, TurnState.JUDGING):
@@ -378,6 +423,16 @@ class UserTurnController:
         if self._memory.end - self._fed_until >= FEED_MS * MS:
             self._feed_rest()
 
+    def _feed_manual_turn(self) -> None:
+        if self._awaiting_final:
+            return
+        if self._fed_until is None:
+            self._fed_until = self._manual_from
+        if self._memory.end - self._manual_from > MANUAL_TURN_S * RATE_IN:
+            self.clear()
+        elif self._memory.end - self._fed_until >= FEED_MS * MS:
+            self._feed_rest()
+
     def _feed_rest(self) -> None:
         if self._fed_until is not None and self._memory.end > self._fed_until:
             self._recognizer.feed(self._memory.slice(self._fed_until, self._memory.end))
@@ -441,6 +496,8 @@ class UserTurnController:
                     elif event.lost and not self._facts.turn_text:
                         self._facts.excused = True
                         self._excuse(Occasion.NOT_HEARD)
+                    if self._committing:
+                        self._commit(self._final_at)
 
     def _emit_words(self, text: str) -> None:
         if self._turn.state in (TurnState.SUSPECTED, TurnState.JUDGING):
@@ -540,7 +597,7 @@ class UserTurnController:
         self.listener.on_commit(text)
 
     def _watch_words(self, now: float) -> TurnStopwatch:
-        watch = TurnStopwatch(self._turns, end_silence(self._turn_detection.settings, self._facts))
+        watch = TurnStopwatch(self._turns, end_silence(self._settings, self._facts))
         silence = self._facts.silence_ms / 1000
         buffer_s = self._leg.statistics().buffer_ms / 1000
         watch.stamp("packet_in", now - silence - buffer_s)
@@ -556,6 +613,7 @@ class UserTurnController:
         return watch
 
     def _reset_turn(self) -> None:
+        self._committing = False
         self._cancel_utterance()
         self._facts.turn_text = ""
         self._facts.excused = False

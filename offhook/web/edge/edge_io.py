@@ -72,6 +72,9 @@ if TYPE_CHECKING:  # with an agent that asks a language model: it is large
 E = TypeVar("E")
 P = TypeVar("P", bound=PeerLeg)
 
+Direct = Callable[[Call, Agent], Agent]
+"""Puts a call under the direction of a program: returns the call's agent with a `direction`."""
+
 FAREWELL_S = 10.0
 """Time limit in s for telling callers that they are being disconnected."""
 GOODBYE_S = 0.2
@@ -404,7 +407,12 @@ class Edge:
         self._room.check_connecting(self._peers.values(), remote, self.config.server.max_calls)
 
     async def begin_peer(
-        self, leg: PeerLeg, sdp: str, body: dict[str, Any], agent: str = ""
+        self,
+        leg: PeerLeg,
+        sdp: str,
+        body: dict[str, Any],
+        agent: str = "",
+        direct: Direct | None = None,
     ) -> str:
         """Answers an admitted caller's offer on a new leg and begins the call. Raises OfferError,
         and DialError for an unknown agent."""
@@ -416,8 +424,12 @@ class Edge:
             del self.legs[leg.call_id], self._peers[leg.call_id]
             await leg.hang_up("the offer was refused")
             raise
-        self._begin(leg, body, agent)
+        self._begin(leg, body, agent, direct)
         return answer
+
+    def running(self, call_id: str) -> asyncio.Task[None]:
+        """Returns the task of a call in progress."""
+        return self._calls[call_id]
 
     async def cancel(self, pc_id: str) -> None:
         """Ends the call on the caller's request; needed while its connection is not up. Raises
@@ -501,10 +513,15 @@ class Edge:
             logger.warning("no agent is called {!r} any more: the usual one answers", name)
         return self.config.agent
 
-    async def run_call(self, leg: Leg, agent: str) -> None:
-        """Runs a phone call with the named agent ("" for the default) to its end."""
+    async def run_call(self, leg: Leg, agent: str, direct: Direct | None = None) -> None:
+        """Runs a call with the named agent ("" for the default) to its end. With `direct`, the
+        agent only answers what a program asks it."""
+        await self.begin_call(leg, agent, direct)
+
+    def begin_call(self, leg: Leg, agent: str, direct: Direct | None = None) -> asyncio.Task[None]:
+        """Starts a call as `run_call` does and returns its task, which the edge owns."""
         self.legs[leg.call_id] = leg
-        await self._begin(leg, dict(leg.info.variables), agent)
+        return self._begin(leg, dict(leg.info.variables), agent, direct)
 
     def record(self, record: CallRecord) -> None:
         """Records a phone or carrier call that has ended."""
@@ -527,14 +544,18 @@ class Edge:
         if path is not None:  # in a thread: a slow disk must not interrupt the audio of all calls
             self._writer.submit(_append, path, record.line())
 
-    def _begin(self, leg: Leg, body: dict[str, Any], agent: str = "") -> asyncio.Task[None]:
+    def _begin(
+        self, leg: Leg, body: dict[str, Any], agent: str = "", direct: Direct | None = None
+    ) -> asyncio.Task[None]:
         self._room.begin()
-        running = self._run_call(leg, body, agent)
+        running = self._run_call(leg, body, agent, direct)
         task = asyncio.create_task(running, name=f"call {leg.call_id}")
         self._calls[leg.call_id] = task
         return task
 
-    async def _run_call(self, leg: Leg, body: dict[str, Any], agent: str) -> None:
+    async def _run_call(
+        self, leg: Leg, body: dict[str, Any], agent: str, direct: Direct | None
+    ) -> None:
         try:
             if isinstance(leg, PeerLeg) and not await leg.until_connected():
                 self._count_unconnected(leg)
@@ -543,7 +564,7 @@ class Edge:
             if self._bot is not None:
                 await self._run_bot(self._bot, leg, body)
             else:
-                await self._converse(leg, self._agent_called(agent))
+                await self._converse(leg, self._agent_called(agent), direct)
         except Exception:
             logger.exception("{}: the call failed", leg.call_id)
             if leg.call_id not in self._started:
@@ -593,11 +614,15 @@ class Edge:
         finally:
             await synthesizer.close()
 
-    async def _converse(self, leg: Leg, agent: AgentSettings) -> None:
+    async def _converse(self, leg: Leg, agent: AgentSettings, direct: Direct | None = None) -> None:
+        def make_agent(call: Call) -> Agent:
+            made = self._make_agent(agent, call)
+            return made if direct is None else direct(call, made)
+
         call = Call(
             leg,
             self._engines,
-            lambda call: self._make_agent(agent, call),
+            make_agent,
             self.config.server.max_call_minutes * 60,
             self._tracing,
             agent.sentences,

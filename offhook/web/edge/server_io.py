@@ -29,6 +29,7 @@ from offhook.web.edge.carrier_routes_io import OF_CARRIERS
 from offhook.web.edge.edge_io import Edge, UnknownPeer
 from offhook.web.edge.http_io import EDGE, Handler, busy, error
 from offhook.web.edge.phones import DialRequestError, fault_of_doors, operator_access
+from offhook.web.edge.realtime_io import add_conversations
 from offhook.web.edge.refusals import Busy, NoPhones
 from offhook.web.edge.reload_io import Read, Reload
 from offhook.web.edge.whip_calls_io import WhipRefusal
@@ -61,7 +62,6 @@ BAD_REQUESTS = (
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Checks access and converts exceptions to responses."""
-    """Who may ask, and plain answers to what cannot be done."""
     try:
         return await _answer(request, handler)
     except ConnectionError:
@@ -186,6 +186,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     app.router.add_post("/tokens", tokens)
     if edge.speech is not None and door == "public":
         mount(app, edge.speech)
+        add_conversations(app)
     page_io.add_routes(app.router)
     open_door(app, lambda: edge.access, door)
     return app

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Protocol
 
 from aiohttp import WSMessage, WSMsgType, web
 
@@ -35,8 +36,22 @@ FEED_SAMPLES = 1 << 14
 """Samples (1 s) fed to the recognizer before its backlog is checked."""
 
 
+class Conversations(Protocol):
+    """Serves what is no transcription, where there are agents to talk to."""
+
+    def wants(self, request: web.Request) -> bool: ...
+
+    async def serve(self, request: web.Request) -> web.StreamResponse: ...
+
+
+CONVERSATIONS: web.AppKey[Conversations] = web.AppKey("conversations")
+
+
 async def realtime(request: web.Request) -> web.StreamResponse:
     """Handle GET /v1/realtime. Raises ApiError 400, 404, 426, 429 or 503 before the upgrade."""
+    conversations = request.app.get(CONVERSATIONS)
+    if conversations is not None and conversations.wants(request):
+        return await conversations.serve(request)
     host = StreamHost(request, "transcription")
     server, query = host.server, dict(request.query)
     model, intent = query.pop("model", ""), query.pop("intent", "")

@@ -1,0 +1,200 @@
+"""The doors of Realtime conversations: WS /v1/realtime, with audio of its own or beside a call, and
+POST /v1/realtime/calls, a WebRTC call."""
+
+import asyncio
+import json
+import uuid
+from functools import partial
+
+from aiohttp import web
+from aiortc import RTCDataChannel
+
+from offhook.media.end_reason import End
+from offhook.media.tasks_io import TaskSet
+from offhook.signaling.event_channel_io import EventChannel
+from offhook.signaling.peer_io import OfferError, PeerLeg
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.http_io import EDGE
+from offhook.web.edge.refusals import Busy
+from offhook.web.http.access_io import GRANT, peer_of
+from offhook.web.realtime.call_io import RealtimeCall
+from offhook.web.realtime.connection_io import MAX_EVENT_BYTES, Connection
+from offhook.web.realtime.conversation.conversation import RealtimeConversation, Transport
+from offhook.web.realtime.leg_io import SocketLeg
+from offhook.web.realtime.protocol.conversation_session import ConversationSession, full_session
+from offhook.web.realtime.protocol.session_object import EventError
+from offhook.web.realtime.transcription.server_io import CONVERSATIONS, PROTOCOLS
+from offhook.web.speech_api.errors import ApiError
+from offhook.web.speech_api.sockets.worker_stream_io import run_socket, upgraded
+
+CALL_PREFIX = "rtc_"
+"""Before a call's id where it is one of the Realtime API."""
+MODEL_PREFIXES = ("gpt-realtime", "gpt-4o-realtime", "gpt-4o-mini-realtime")
+"""OpenAI's speech-to-speech models: here they stand for the default agent."""
+
+
+def agent_of(edge: Edge, model: str) -> str | None:
+    """Returns the name of the agent that a model stands for, "" for the default; None if it is no
+    agent."""
+    if model in edge.config.agents:
+        return model
+    return "" if model.startswith(MODEL_PREFIXES) or model == "default" else None
+
+
+class Conversations:
+    """The Realtime conversations of an edge."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self.calls: dict[str, RealtimeCall] = {}
+        """Those in progress, by the id of their call."""
+        self._watching = TaskSet()
+
+    def wants(self, request: web.Request) -> bool:
+        """Whether a WebSocket of /v1/realtime is a conversation rather than a transcription."""
+        query = request.query
+        if "call_id" in query:
+            return True
+        if query.get("intent", "") == "transcription":
+            return False
+        return agent_of(self._edge, query.get("model", "")) is not None
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Raises ApiError 401, 404 or 503 before the upgrade."""
+        if "call_id" in request.query:
+            return await self._serve_beside(request, request.query["call_id"])
+        return await self._serve_own(request)
+
+    async def _serve_beside(self, request: web.Request, call_id: str) -> web.StreamResponse:
+        call = self.calls.get(call_id.removeprefix(CALL_PREFIX))
+        if call is None:
+            raise ApiError(404, f"there is no call {call_id[:80]!r}", "", "call_id_not_found")
+        socket = await upgraded(request, MAX_EVENT_BYTES, PROTOCOLS)
+        await run_socket(
+            request, socket, self._attend(socket, call, owner=False), lambda code: None
+        )
+        return socket
+
+    async def _serve_own(self, request: web.Request) -> web.StreamResponse:
+        edge, model = self._edge, request.query.get("model", "")
+        agent = request[GRANT].agent or agent_of(edge, model) or ""
+        try:
+            edge.admit()
+        except Busy as busy:
+            raise ApiError(503, str(busy), code="server_overloaded") from busy
+        session = ConversationSession(model=model or agent or "default")
+        leg = SocketLeg(uuid.uuid4().hex[:12])
+        call = RealtimeCall(RealtimeConversation(session, Transport.WEBSOCKET), leg)
+        socket = await upgraded(request, MAX_EVENT_BYTES, PROTOCOLS)
+        await run_socket(request, socket, self._run(socket, call, agent), lambda code: None)
+        return socket
+
+    async def _run(self, socket: web.WebSocketResponse, call: RealtimeCall, agent: str) -> None:
+        leg = call.leg
+        leg.connect()
+        running = self._edge.begin_call(leg, agent, call.direct)
+        watching = self._watching.spawn(self._watch(call, running), f"realtime {leg.call_id}")
+        try:
+            await self._attend(socket, call, owner=True)
+        finally:
+            leg.close(End.CALLER_HUNG_UP)
+            await asyncio.shield(watching)
+
+    async def _watch(self, call: RealtimeCall, running: asyncio.Task[None]) -> None:
+        """Keeps a call reachable until it is over."""
+        call_id = call.leg.call_id
+        self.calls[call_id] = call
+        try:
+            await asyncio.wait((running,))
+        finally:
+            del self.calls[call_id]
+            await call.close()
+
+    async def close(self, app: web.Application) -> None:
+        await self._watching.close()
+
+    # --- WebRTC ---
+
+    async def call(self, request: web.Request) -> web.Response:
+        """POST /v1/realtime/calls: answers an SDP offer. Raises ApiError 400, 401 or 503."""
+        sdp, session = await _offered(request)
+        edge = self._edge
+        agent = request[GRANT].agent or agent_of(edge, session.model) or ""
+
+        remote = peer_of(request)
+        try:
+            edge.admit_peer(remote)
+            leg = edge.webrtc_leg(uuid.uuid4().hex[:12])
+            leg.remote = remote
+            call = RealtimeCall(RealtimeConversation(session, Transport.RTP), leg)
+            leg.on_channel = partial(self._use_channel, call)
+            answer = await edge.begin_peer(leg, sdp, {}, agent, call.direct)
+        except Busy as busy:
+            raise ApiError(503, str(busy), code="server_overloaded") from busy
+        except OfferError as error:
+            raise ApiError(400, str(error), "sdp", "invalid_offer") from error
+        self._watching.spawn(
+            self._watch(call, edge.running(leg.call_id)), f"realtime {leg.call_id}"
+        )
+        return web.Response(
+            status=201,
+            text=answer,
+            content_type="application/sdp",
+            headers={"Location": f"/v1/realtime/calls/{CALL_PREFIX}{leg.call_id}"},
+        )
+
+    def _use_channel(self, call: RealtimeCall, channel: RTCDataChannel) -> None:
+        events = EventChannel(channel)
+        number = call.attach(events, owner=True)
+        call.owns(events.run(partial(call.receive, number)), f"events of {call.leg.call_id}")
+
+    async def _attend(
+        self, socket: web.WebSocketResponse, call: RealtimeCall, *, owner: bool
+    ) -> None:
+        connection = Connection(socket)
+        number = call.attach(connection, owner=owner)
+        try:
+            await connection.run(
+                lambda text: call.receive(number, text), lambda: call.refuse_bytes(number)
+            )
+        finally:
+            call.detach(number)
+
+
+async def _offered(request: web.Request) -> tuple[str, ConversationSession]:
+    """Returns the SDP offer and the session of a request, which is SDP alone or a form with both.
+    Raises ApiError 400."""
+    if request.content_type == "application/sdp":
+        return await request.text(), ConversationSession(model=request.query.get("model", ""))
+    if request.content_type != "multipart/form-data":
+        words = "send the offer as application/sdp, or as multipart/form-data with sdp and session"
+        raise ApiError(400, words, "sdp")
+    try:
+        form = await request.post()
+    except ValueError as error:
+        raise ApiError(400, f"the form cannot be read: {error}", "sdp") from error
+    sdp, session = map(_field_text, (form.get("sdp"), form.get("session", "{}")))
+    if not sdp:
+        raise ApiError(400, "sdp is missing: the offer", "sdp")
+    try:
+        table = json.loads(session)
+        if not isinstance(table, dict):
+            raise ApiError(400, "session is no JSON object", "session")
+        return sdp, full_session(table)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, f"session is not valid JSON: {error}", "session") from error
+    except EventError as error:
+        raise ApiError(400, str(error), error.param, error.code) from error
+
+
+def _field_text(field: str | bytes | bytearray | web.FileField | None) -> str:
+    if isinstance(field, web.FileField):
+        field = field.file.read()
+    return field.decode(errors="replace") if isinstance(field, bytes | bytearray) else field or ""
+
+
+def add_conversations(app: web.Application) -> None:
+    """Serves conversations at /v1/realtime beside its transcriptions."""
+    app[CONVERSATIONS] = conversations = Conversations(app[EDGE])
+    app.router.add_post("/v1/realtime/calls", conversations.call)
+    app.on_cleanup.append(conversations.close)

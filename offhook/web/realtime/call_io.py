@@ -1,0 +1,440 @@
+"""A Realtime conversation on a call: the call's events are reported to the conversation, and what
+the conversation asks for is done with the call."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
+from itertools import count
+from typing import Any, Protocol
+
+from loguru import logger
+from pipecat.adapters.schemas.function_schema import FunctionSchema
+from pipecat.metrics.metrics import LLMTokenUsage
+from pipecat.processors.aggregators.llm_context import LLMContext
+from pipecat.services.llm_service import LLMService
+
+from offhook.media.leg import Leg
+from offhook.media.pcm import Pcm
+from offhook.media.tasks_io import TaskSet
+from offhook.pipeline.conversation.agents.agent_faults import Action as FaultAction
+from offhook.pipeline.conversation.call_io import Agent, Call
+from offhook.pipeline.conversation.directed_io import (
+    Direction,
+    ResponseListener,
+    ResponseRequest,
+    function_tool,
+)
+from offhook.pipeline.conversation.events import (
+    AgentFailed,
+    CallEnded,
+    CallerPartial,
+    CallerTurn,
+    CallStarted,
+    Dtmf,
+    Event,
+    Interrupted,
+    PlayoutPaused,
+    SpeechStarted,
+    TurnDiscarded,
+)
+from offhook.web.realtime.chat import chat_messages
+from offhook.web.realtime.conversation.actions import (
+    Action,
+    AppendAudio,
+    CancelResponse,
+    ClearAudio,
+    ClearOutput,
+    Close,
+    CommitAudio,
+    Configure,
+    Generate,
+    ListMcpTools,
+    McpCall,
+    Send,
+)
+from offhook.web.realtime.conversation.conversation import RealtimeConversation
+from offhook.web.realtime.leg_io import Backlog, SocketLeg
+from offhook.web.realtime.protocol.conversation_session import ConversationSession, ConversationVad
+from offhook.web.realtime.protocol.response_object import Usage
+from offhook.web.realtime.protocol.tools import ChosenFunction, FunctionTool
+from offhook.web.realtime.turn_settings import turn_settings
+from offhook.web.speech_api.sockets.input_resampler import InputResampler
+
+NORMAL_CLOSURE = 1000
+"""WebSocket close code (RFC 6455 §7.4.1)."""
+BACKLOG_POLL_S = 0.1
+"""How often a client that sends audio faster than it can be processed is looked at again, in s."""
+
+
+class Client(Protocol):
+    """Where events are sent: a socket or a data channel."""
+
+    def send(self, text: str) -> None: ...
+
+    def close(self, code: int, reason: str) -> None: ...
+
+
+class RealtimeCall(ResponseListener):
+    """The clients, the conversation and the call of one session."""
+
+    def __init__(self, conversation: RealtimeConversation, leg: Leg) -> None:
+        self.conversation = conversation
+        self.leg = leg
+        self.ended = asyncio.Event()
+        """Set when the call is over."""
+        self.direction = Direction(self)
+        self._call: Call
+        self._agent: Agent
+        self._started = asyncio.Event()
+        """Set once the call takes actions."""
+        self._clients: dict[int, Client] = {}
+        self._owner: int | None = None
+        """The client that the session's audio is sent to."""
+        self._numbers = count(1)
+        self._resampler: InputResampler | None = None
+        self._word_ends: list[int] = []
+        """Ends in ms of the words of the spoken response, one per word."""
+        self._to_play: deque[str] = deque()
+        """Responses with audio that was not played to its end."""
+        self._onset_ms = 0
+        """Position at which the caller began to speak over the agent."""
+        self._spoke_from_ms = 0
+        """Position at which the user's turn began."""
+        self._acting = False
+        """An interruption is of our own making."""
+        self._heard_ms = 0
+        """How much of the response was heard at the last interruption."""
+        self._idle: asyncio.TimerHandle | None = None
+        self._beside = TaskSet()
+        """Responses beside the conversation, and readers of data channels."""
+        self._beside_by_id: dict[str, asyncio.Task[None]] = {}
+
+    # --- the call ---
+
+    def direct(self, call: Call, agent: Agent) -> Agent:
+        """Takes the direction of a call that is about to start."""
+        self._call, self._agent = call, agent
+        call.listeners.append(self._report)
+        return replace(agent, direction=self.direction, on_idle=None)
+
+    def _report(self, event: Event) -> None:
+        conversation = self.conversation
+        match event:
+            case CallStarted():
+                self._configure(self.conversation.session)
+                self._started.set()
+            case SpeechStarted(at_ms):
+                self._stop_idling()
+                self._spoke_from_ms = at_ms
+                self._perform(conversation.speech_started(at_ms))
+            case PlayoutPaused(_, onset_ms):
+                self._onset_ms = onset_ms
+            case Interrupted(_, heard, _):
+                self._interrupted(len(heard.split()))
+            case CallerPartial(_, text):
+                self._perform(conversation.user_partial(text))
+            case CallerTurn(at_ms, _, text):
+                self._user_turn(at_ms, text)
+            case TurnDiscarded():
+                self._perform(conversation.speech_discarded())
+            case Dtmf(_, digit):
+                self._perform(conversation.dtmf(digit, int(time.time())))
+            case AgentFailed(_, fault, _, action):
+                if action not in (FaultAction.RETRY, FaultAction.FALL_BACK):
+                    self._failed(fault)
+            case CallEnded(reason=reason):
+                self._end(str(reason))
+
+    def _interrupted(self, words: int) -> None:
+        self._heard_ms = self._word_ends[words - 1] if 0 < words <= len(self._word_ends) else 0
+        if self._acting:
+            return
+        self._to_play.clear()
+        self._spoke_from_ms = self._onset_ms
+        self._perform(self.conversation.speech_started(self._onset_ms))
+        self._perform(self.conversation.interrupted(self._heard_ms))
+
+    def _user_turn(self, at_ms: int, text: str) -> None:
+        self._stop_idling()
+        conversation, hearing = self.conversation, self._call.hearing
+        self._perform(conversation.speech_stopped(at_ms))
+        audio_s = max(0, at_ms - self._spoke_from_ms) / 1000
+        self._spoke_from_ms = at_ms
+        self._perform(conversation.user_turn(text, audio_s, hearing.language))
+        if self.direction.wanted is None:
+            self._call.leave_unanswered()
+
+    def _failed(self, fault: str) -> None:
+        if (response_id := self.direction.wanted) is not None:
+            self.direction.cancel(response_id)
+            message = f"the agent's model failed: {fault}"
+            self._perform(self.conversation.response_failed(response_id, "server_error", message))
+
+    def _end(self, reason: str) -> None:
+        self._stop_idling()
+        for client in self._clients.values():
+            client.close(NORMAL_CLOSURE, reason)
+        self._started.set()
+        self.ended.set()
+
+    def owns(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Runs until the call is closed at the latest."""
+        self._beside.spawn(work, name)
+
+    async def close(self) -> None:
+        """Cancels what runs beside the call."""
+        self._stop_idling()
+        await self._beside.close()
+
+    # --- clients ---
+
+    def attach(self, client: Client, *, owner: bool) -> int:
+        """Adds a client; the owner is sent session.created, and audio if it has a WebSocket leg.
+        Returns its number."""
+        number = next(self._numbers)
+        self._clients[number] = client
+        if owner:
+            self._owner = number
+            client.send(self.conversation.created())
+        return number
+
+    def detach(self, number: int) -> None:
+        if self._clients.pop(number, None) is not None:
+            self._perform(self.conversation.disconnected(number) or ())
+
+    async def receive(self, number: int, text: str) -> None:
+        """Handles an event of a client; returns when the next one may be read."""
+        await self._started.wait()
+        if self.ended.is_set():
+            return
+        self._perform(self.conversation.receive(number, text))
+        if isinstance(self.leg, SocketLeg):
+            while self.leg.is_ahead and not self.ended.is_set():
+                await asyncio.sleep(BACKLOG_POLL_S)
+
+    def refuse_bytes(self, number: int) -> None:
+        """Handles a binary message, which no client may send."""
+        self._perform(self.conversation.receive(number, ""))
+
+    # --- what the agent makes of a request ---
+
+    def on_text(self, response_id: str, delta: str) -> None:
+        self._perform(self.conversation.response_text(response_id, delta))
+
+    def on_audio(self, response_id: str, pcm: Pcm) -> None:
+        if response_id not in self._to_play:
+            self._to_play.append(response_id)
+        self._perform(self.conversation.response_audio(response_id, pcm))
+
+    def on_word(self, response_id: str, text: str, end_ms: int) -> None:
+        self._word_ends += [end_ms] * len(text.split())
+        self._perform(self.conversation.response_word(response_id, text, end_ms))
+
+    def on_function_call(self, response_id: str, call_id: str, name: str, arguments: str) -> None:
+        perform = self.conversation.response_function_call
+        self._perform(perform(response_id, call_id, name, arguments))
+
+    def on_done(self, response_id: str, usage: LLMTokenUsage | None) -> None:
+        self._perform(self.conversation.response_done(response_id, usage_of(usage)))
+        if not self._to_play:
+            self._call.leave_unanswered()
+            self._idle_from_now()
+
+    def on_playout_started(self) -> None:
+        if self._to_play:
+            self._perform(self.conversation.playout_started(self._to_play[0]))
+
+    def on_playout_stopped(self) -> None:
+        while self._to_play:
+            self._perform(self.conversation.playout_stopped(self._to_play.popleft()))
+        self._idle_from_now()
+
+    # --- idle callers ---
+
+    def _idle_from_now(self) -> None:
+        self._stop_idling()
+        detection = self.conversation.session.turn_detection
+        if isinstance(detection, ConversationVad) and detection.idle_timeout_ms is not None:
+            loop = asyncio.get_running_loop()
+            self._idle = loop.call_later(detection.idle_timeout_ms / 1000, self._idled)
+
+    def _idled(self) -> None:
+        self._idle = None
+        self._perform(self.conversation.idle(self._call.hearing.heard_ms))
+
+    def _stop_idling(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+    # --- actions ---
+
+    def _perform(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send():
+                    self._send(action)
+                case Generate(conversation="none"):
+                    self._respond_beside(action)
+                case Generate():
+                    self._respond(action)
+                case CancelResponse(response_id):
+                    self._cancel(response_id)
+                case ClearOutput():
+                    self._interrupt(lambda: self._call.hearing.interrupt())
+                    self._to_play.clear()
+                    self._perform(self.conversation.output_cleared(self._heard_ms))
+                case AppendAudio(pcm, rate):
+                    self._append(pcm, rate)
+                case CommitAudio():
+                    self._commit()
+                case ClearAudio():
+                    if isinstance(self.leg, SocketLeg):
+                        self.leg.clear()
+                    self._call.hearing.clear()
+                case Configure(_, new):
+                    self._configure(new)
+                case ListMcpTools(item_id=item_id):
+                    self._perform(self.conversation.mcp_tools_failed(item_id))
+                case McpCall():
+                    logger.error("{}: x MCP tools are not called", self.leg.call_id)
+                case Close(code, reason, to):
+                    self._close(code, reason, to)
+
+    def _send(self, send: Send) -> None:
+        if send.audio:
+            if isinstance(self.leg, SocketLeg) and self._owner in self._clients:
+                self._clients[self._owner].send(send.event)
+        elif send.to is None:
+            for client in tuple(self._clients.values()):
+                client.send(send.event)
+        elif send.to in self._clients:
+            self._clients[send.to].send(send.event)
+
+    def _close(self, code: int, reason: str, to: int | None) -> None:
+        numbers = self._clients if to is None else (to,)
+        for number in tuple(numbers):
+            self._clients[number].close(code, reason)
+
+    def _respond(self, action: Generate) -> None:
+        self._stop_idling()
+        self._word_ends = []
+        limit = action.max_output_tokens
+        request = ResponseRequest(
+            response_id=action.response_id,
+            context=context_of(action),
+            instructions=action.instructions,
+            max_tokens=None if limit == "inf" else limit,
+            spoken=action.modalities == ("audio",),
+        )
+        self._speak_with(action.voice)
+        self._call.respond(request)
+
+    def _cancel(self, response_id: str) -> None:
+        if (task := self._beside_by_id.pop(response_id, None)) is not None:
+            task.cancel()
+        elif self.direction.wanted == response_id:
+            self._interrupt(lambda: self._call.cancel_response(response_id))
+
+    def _interrupt(self, interrupt: Callable[[], None]) -> None:
+        self._acting = True
+        try:
+            interrupt()
+        finally:
+            self._acting = False
+
+    def _append(self, pcm: Pcm, rate: int) -> None:
+        assert isinstance(self.leg, SocketLeg)
+        if self._resampler is None:
+            self._resampler = InputResampler(rate)
+        try:
+            self.leg.feed(self._resampler.process(pcm))
+        except Backlog as error:
+            logger.warning("{}: x audio is dropped: {}", self.leg.call_id, error)
+
+    def _commit(self) -> None:
+        hearing = self._call.hearing
+        if isinstance(self.leg, SocketLeg):
+            self.leg.when_read(hearing.commit)
+        else:
+            hearing.commit()
+
+    def _configure(self, session: ConversationSession) -> None:
+        hearing, detection = self._call.hearing, session.turn_detection
+        usual = self._call.engines.turn_detection.settings
+        hearing.configure(turn_settings(detection, usual), manual=detection is None)
+        hearing.interruptible = detection is not None and detection.interrupt_response
+        if isinstance(self.leg, SocketLeg):
+            self.leg.waits_for_input = detection is None
+        self._resampler = None
+        self._speak_with(session.audio.output.voice)
+
+    def _speak_with(self, voice: str) -> None:
+        """Has the next response spoken by the voice, if the engine has it; by OpenAI's names the
+        engine's own voice is meant."""
+        call = self._call
+        usual, there = call.engines.speaking, call.engines.synthesizer.voices()
+        options = replace(
+            usual,
+            voice=voice if voice in there else usual.voice,
+            speed=max(0.5, self.conversation.session.audio.output.speed),
+        )
+        call.voice.options = options
+
+    # --- responses beside the conversation ---
+
+    def _respond_beside(self, action: Generate) -> None:
+        task = self._beside.spawn(self._think_beside(action), f"response {action.response_id}")
+        self._beside_by_id[action.response_id] = task
+
+    async def _think_beside(self, action: Generate) -> None:
+        conversation, response_id = self.conversation, action.response_id
+        model = self._agent.processor
+        try:
+            if not isinstance(model, LLMService):
+                raise RuntimeError("the agent of this call is no language model")
+            limit = action.max_output_tokens
+            text = await model.run_inference(
+                context_of(action),
+                max_tokens=None if limit == "inf" else limit,
+                system_instruction=action.instructions or None,
+            )
+            self._perform(conversation.response_text(response_id, text or ""))
+            self._perform(conversation.response_done(response_id, usage_of(None)))
+        except Exception as error:
+            logger.warning("{}: x response beside: {}", self.leg.call_id, error)
+            words = "the response could not be generated"
+            self._perform(conversation.response_failed(response_id, "server_error", words))
+        finally:
+            self._beside_by_id.pop(response_id, None)
+
+
+def usage_of(usage: LLMTokenUsage | None) -> Usage:
+    """Returns the tokens that a chat model counted; none for an agent without tokens."""
+    if usage is None:
+        return Usage()
+    return Usage(
+        input_text_tokens=usage.prompt_tokens,
+        cached_text_tokens=usage.cache_read_input_tokens or 0,
+        output_text_tokens=usage.completion_tokens,
+    )
+
+
+def context_of(action: Generate) -> LLMContext:
+    """Returns the request to a chat model."""
+    messages: list[Any] = [*chat_messages(action.items)]
+    tools: list[Any] = [_schema(tool) for tool in action.tools if isinstance(tool, FunctionTool)]
+    if not tools:
+        return LLMContext(messages)
+    choice: Any = action.tool_choice
+    if isinstance(choice, ChosenFunction):
+        choice = {"type": "function", "function": {"name": choice.name}}
+    elif not isinstance(choice, str):
+        choice = "auto"
+    return LLMContext(messages, tools=tools, tool_choice=choice)
+
+
+def _schema(tool: FunctionTool) -> FunctionSchema:
+    return function_tool(tool.name, tool.description or "", tool.parameters or {})

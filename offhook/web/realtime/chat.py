@@ -1,0 +1,100 @@
+"""The items of a Realtime conversation as messages of a chat model, which is what our agents
+answer. Sans-io."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from offhook.web.realtime.protocol.items import (
+    AssistantMessage,
+    FunctionCall,
+    FunctionCallOutput,
+    InputAudio,
+    InputImage,
+    InputText,
+    Item,
+    McpCallItem,
+    OutputAudio,
+    OutputText,
+    SystemMessage,
+    UserMessage,
+)
+
+Part = InputText | InputAudio | InputImage | OutputText | OutputAudio
+Message = dict[str, Any]
+"""A message of OpenAI's chat completions."""
+
+
+def chat_messages(items: Sequence[Item]) -> list[Message]:
+    """Returns the messages of a conversation. Function calls that follow one another are one
+    message, and calls without an output get an empty one, without which chat servers refuse the
+    conversation."""
+    outputs = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
+    messages: list[Message] = []
+    for item in items:
+        for message in _messages(item, outputs):
+            last = messages[-1] if messages else {}
+            if "tool_calls" in message and last.get("tool_calls"):
+                last["tool_calls"] += message["tool_calls"]
+            else:
+                messages.append(message)
+    return list(_with_outputs_after_calls(messages))
+
+
+def _messages(item: Item, outputs: set[str]) -> Iterator[Message]:
+    match item:
+        case SystemMessage() | UserMessage() | AssistantMessage():
+            if content := _content(item.content):
+                yield {"role": item.role, "content": content}
+        case FunctionCall():
+            yield _call(item.call_id, item.name, item.arguments)
+            if item.call_id not in outputs:
+                yield _result(item.call_id, "")
+        case FunctionCallOutput():
+            yield _result(item.call_id, item.output)
+        case McpCallItem():
+            call_id = item.name_of_id
+            yield _call(call_id, item.name, item.arguments)
+            yield _result(call_id, item.output or (item.error.message if item.error else ""))
+
+
+def _call(call_id: str, name: str, arguments: str) -> Message:
+    function = {"name": name, "arguments": arguments or "{}"}
+    call = {"id": call_id, "type": "function", "function": function}
+    return {"role": "assistant", "tool_calls": [call]}
+
+
+def _result(call_id: str, text: str) -> Message:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def _content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
+    """Returns the text of a message; a list of parts if there are images."""
+    text = " ".join(filter(None, map(_text, parts)))
+    images = [part.image_url for part in parts if isinstance(part, InputImage)]
+    if not images:
+        return text
+    shown: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": u}} for u in images]
+    return [{"type": "text", "text": text}, *shown] if text else shown
+
+
+def _text(part: Part) -> str:
+    match part:
+        case InputText(text=text) | OutputText(text=text):
+            return text
+        case InputAudio():
+            return part.heard or part.transcript or ""
+        case OutputAudio():
+            return part.transcript
+    return ""
+
+
+def _with_outputs_after_calls(messages: Sequence[Message]) -> Iterator[Message]:
+    """Yields the messages with every tool's output right after the message that calls it; an
+    output without a call is left out."""
+    results = {m["tool_call_id"]: m for m in messages if m["role"] == "tool"}
+    for message in messages:
+        if message["role"] == "tool":
+            continue
+        yield message
+        for call in message.get("tool_calls", ()):
+            yield results[call["id"]]

@@ -1,0 +1,126 @@
+"""The leg of a session whose audio travels in the events of its WebSocket.
+
+The client plays what it is sent, so the playout here is a model of the client's: it counts what the
+client has played if it plays without a pause. Input comes in bursts: pauses of the network are
+waited for, and what came early is read faster than real time.
+
+    appended    ======================|
+    read        =================|    |  <- backlog: more than READ_AHEAD is read at once
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from offhook.media.leg import CallInfo, Leg, LegStatistics
+from offhook.media.pcm import PACKET_MS, RATE_IN, SAMPLES_IN, Pcm
+
+MAX_BACKLOG_S = 600
+"""Audio in s that a client may append ahead of its processing."""
+FULL_S = 30
+"""Backlog in s above which no more events of the client are read."""
+READ_AHEAD = 4 * SAMPLES_IN
+"""Samples that may wait as the jitter of a client that streams in real time."""
+MAX_PACKETS_A_TICK = 4
+"""20 ms packets read in one tick at most: the voice detector must keep up."""
+GRACE_MS = 400
+"""Time in ms without input after which the client counts as silent: its turn can then end."""
+
+_SILENCE = np.zeros(SAMPLES_IN, np.int16)
+
+
+class Backlog(BufferError):
+    """More audio was appended than MAX_BACKLOG_S ahead; none of it was taken."""
+
+
+class SocketLeg(Leg):
+    """Input is appended by `feed`; output is discarded, since the client has it already."""
+
+    def __init__(self, call_id: str) -> None:
+        super().__init__(call_id)
+        self.info = CallInfo("realtime")
+        self.waits_for_input = False
+        """Whether a client that sends nothing is waited for instead of heard as silent."""
+        self._chunks: deque[Pcm | Callable[[], None]] = deque()
+        self._queued = 0
+        self._rest = _SILENCE[:0]
+        self._starved_ms = GRACE_MS
+        self._packets = 0
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the client should wait before it appends more."""
+        return self._queued > FULL_S * RATE_IN
+
+    def feed(self, pcm: Pcm) -> None:
+        """Appends 16 kHz audio. Raises Backlog."""
+        if self._queued + len(pcm) > MAX_BACKLOG_S * RATE_IN:
+            raise Backlog(f"more than {MAX_BACKLOG_S} s of audio wait to be processed")
+        self._chunks.append(pcm)
+        self._queued += len(pcm)
+        self._packets += 1
+
+    def when_read(self, action: Callable[[], None]) -> None:
+        """Calls `action` in a tick, once all audio appended so far has been read."""
+        self._chunks.append(action)
+
+    def clear(self) -> None:
+        """Drops the audio that was not read yet."""
+        self._chunks = deque(filter(callable, self._chunks))
+        self._drop_rest()
+        self._queued = 0
+
+    # --- ticks ---
+
+    def _receive(self, now: float) -> Pcm:
+        packet = self._next_input()
+        if packet is not None:
+            self._starved_ms = 0
+            self.idle = False
+            return packet
+        self._starved_ms += PACKET_MS
+        self.idle = self.waits_for_input or self._starved_ms < GRACE_MS
+        return _SILENCE
+
+    def _next_input(self) -> Pcm | None:
+        """Returns the next 20 ms, None if less was appended. Runs the actions that come before."""
+        while len(self._rest) < SAMPLES_IN:
+            if not self._chunks:
+                return None
+            chunk = self._chunks.popleft()
+            if callable(chunk):
+                self._drop_rest()  # less than a packet
+                chunk()
+            else:
+                self._rest = np.concatenate((self._rest, chunk)) if len(self._rest) else chunk
+        packet, self._rest = self._rest[:SAMPLES_IN], self._rest[SAMPLES_IN:]
+        self._queued -= SAMPLES_IN
+        return packet
+
+    def _drop_rest(self) -> None:
+        self._queued -= len(self._rest)
+        self._rest = _SILENCE[:0]
+
+    def send_tick(self, now: float) -> None:
+        super().send_tick(now)
+        for _ in range(MAX_PACKETS_A_TICK - 1):
+            if self._queued <= READ_AHEAD or (packet := self._next_input()) is None:
+                break
+            self.ticks += 1
+            for listener in tuple(self._listeners):
+                listener(packet, None, now)
+
+    def _send(self, said: Pcm | None, now: float) -> None:
+        """The client was sent it when it was synthesized."""
+
+    # --- the rest of a leg ---
+
+    def send_message(self, text: str) -> bool:
+        return False
+
+    def statistics(self) -> LegStatistics:
+        return LegStatistics(packets_received=self._packets)
+
+    async def hang_up(self, reason: str) -> None:
+        self.close(reason)

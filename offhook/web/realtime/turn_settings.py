@@ -1,0 +1,36 @@
+"""Turn detection of a Realtime session as the settings of our own turn detection."""
+
+from offhook.pipeline.conversation.turn import TurnSettings
+from offhook.web.realtime.protocol.conversation_session import (
+    ConversationSemanticVad,
+    ConversationVad,
+    TurnDetection,
+)
+
+EAGERNESS = {
+    "high": TurnSettings(end_silence=200, end_silence_unsure=400, end_silence_dangling=800),
+    "auto": TurnSettings(),
+    "medium": TurnSettings(),
+    "low": TurnSettings(end_silence=500, end_silence_unsure=1500, end_silence_dangling=4000),
+}
+"""The silences that end a turn by `eagerness`: the words and the end-of-turn model decide which."""
+
+
+def turn_settings(detection: TurnDetection | None, usual: TurnSettings) -> TurnSettings:
+    """Returns the settings for `turn_detection`; `usual` where the client commits each turn. With
+    server_vad, silence alone ends a turn."""
+    match detection:
+        case ConversationSemanticVad(eagerness="auto" | "medium"):
+            return usual
+        case ConversationSemanticVad(eagerness=eagerness):
+            return EAGERNESS[eagerness]
+        case ConversationVad(silence_duration_ms=silence):
+            return TurnSettings(
+                ask_end_times=0,
+                end_answer=silence,
+                end_silence=silence,
+                end_silence_unsure=silence,
+                end_silence_dangling=silence,
+                finish_unsure_after=min(TurnSettings.finish_unsure_after, silence),
+            )
+    return usual

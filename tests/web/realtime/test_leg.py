@@ -1,0 +1,94 @@
+"""The leg of a WebSocket session: bursts in, packets out."""
+
+import numpy as np
+import pytest
+
+from offhook.media.pcm import RATE_IN, SAMPLES_IN
+from offhook.web.realtime.leg_io import (
+    GRACE_MS,
+    MAX_BACKLOG_S,
+    MAX_PACKETS_A_TICK,
+    READ_AHEAD,
+    Backlog,
+    SocketLeg,
+)
+
+
+def ramp(packets: float, start: int = 1) -> np.ndarray:
+    return np.arange(start, start + round(packets * SAMPLES_IN)).astype(np.int16)
+
+
+def heard(leg: SocketLeg) -> list[np.ndarray]:
+    packets: list[np.ndarray] = []
+    leg.listen(lambda pcm, said, now: None if leg.idle else packets.append(pcm))
+    return packets
+
+
+def test_audio_is_read_packet_by_packet_whatever_its_pieces() -> None:
+    leg = SocketLeg("a")
+    packets = heard(leg)
+    for at in range(0, 3 * SAMPLES_IN, 77):
+        leg.feed(ramp(3)[at : at + 77])
+    for n in range(3):
+        leg.tick(n * 0.02)
+    np.testing.assert_array_equal(np.concatenate(packets), ramp(3))
+
+
+def test_a_pause_of_the_network_is_no_silence_but_a_longer_one_is() -> None:
+    leg = SocketLeg("a")
+    packets = heard(leg)
+    leg.feed(ramp(1))
+    for n in range(GRACE_MS // 20):
+        leg.tick(n * 0.02)
+    assert len(packets) == 1
+    leg.tick(1.0)
+    assert len(packets) == 2
+    assert not packets[-1].any()
+
+
+def test_a_client_that_is_waited_for_is_never_heard_as_silent() -> None:
+    leg = SocketLeg("a")
+    packets = heard(leg)
+    leg.waits_for_input = True
+    for n in range(500):
+        leg.tick(n * 0.02)
+    assert packets == []
+
+
+def test_what_came_early_is_read_faster_than_real_time() -> None:
+    leg = SocketLeg("a")
+    packets = heard(leg)
+    leg.feed(ramp(100))
+    ticks = 0
+    while len(packets) < 100:
+        leg.tick(ticks * 0.02)
+        ticks += 1
+    assert ticks < 100 / MAX_PACKETS_A_TICK + READ_AHEAD / SAMPLES_IN + 1
+    np.testing.assert_array_equal(np.concatenate(packets), ramp(100))
+
+
+def test_an_action_comes_after_the_audio_before_it() -> None:
+    leg = SocketLeg("a")
+    packets = heard(leg)
+    seen: list[int] = []
+    leg.feed(ramp(2.5))
+    leg.when_read(lambda: seen.append(len(packets)))
+    leg.feed(ramp(1, 9000))
+    for n in range(5):
+        leg.tick(n * 0.02)
+    assert seen == [2]  # half a packet is no packet
+    assert packets[2][0] == 9000
+
+
+def test_a_backlog_has_a_bound_and_can_be_cleared() -> None:
+    leg = SocketLeg("a")
+    packets = heard(leg)
+    second = np.zeros(RATE_IN, np.int16)
+    for _ in range(MAX_BACKLOG_S):
+        leg.feed(second)
+    with pytest.raises(Backlog):
+        leg.feed(second)
+    leg.clear()
+    leg.feed(ramp(1))
+    leg.tick(0.0)
+    np.testing.assert_array_equal(packets[0], ramp(1))

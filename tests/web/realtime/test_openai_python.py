@@ -1,0 +1,261 @@
+"""Conversations of the unmodified openai-python with a real edge: its recogniser, its voice, and a
+scripted language model."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import soxr
+from aiohttp.test_utils import TestServer
+from openai import AsyncOpenAI
+from openai.types.realtime import RealtimeServerEvent
+from pydantic import TypeAdapter
+
+from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.web.config.config import Agent, Config, Server
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.server_io import application
+from tests.pipeline.conversation.phone import Model, calls, model, says
+
+SOON_S = 40
+"""Time limit in s for an event, far more than one takes."""
+STRICT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
+
+
+class Conversation:
+    """A connection of openai-python's, and all it received."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.events: list[Any] = []
+
+    async def until(self, kind: str, condition: Callable[[Any], bool] = lambda event: True) -> Any:
+        """Receives up to an event of this type, each checked against OpenAI's types."""
+        async with asyncio.timeout(SOON_S):
+            while True:
+                raw = await self.connection.recv_bytes()
+                event = STRICT.validate_json(raw)
+                self.events.append(event)
+                if event.type == kind and condition(event):
+                    return event
+
+    def of(self, kind: str) -> list[Any]:
+        return [event for event in self.events if event.type == kind]
+
+    async def send(self, **event: Any) -> None:
+        await self.connection.send(event)
+
+    async def update(self, **session: Any) -> Any:
+        await self.send(type="session.update", session={"type": "realtime", **session})
+        return (await self.until("session.updated")).session
+
+    async def say(self, text: str) -> None:
+        part = {"type": "input_text", "text": text}
+        item = {"type": "message", "role": "user", "content": [part]}
+        await self.send(type="conversation.item.create", item=item)
+
+    async def append(self, pcm: Pcm) -> None:
+        for at in range(0, len(pcm), 4800):
+            audio = base64.b64encode(pcm[at : at + 4800].tobytes()).decode()
+            await self.send(type="input_audio_buffer.append", audio=audio)
+
+
+@asynccontextmanager
+async def conversation(there: Model, **agent: Any) -> AsyncIterator[Conversation]:
+    about = Agent(kind="openai", base_url=there.url, model="scripted", **agent)
+    edge = Edge(Config(agent=about, server=Server(port=0)))
+    await edge.start()
+    server = TestServer(application(edge))
+    await server.start_server()
+    client = AsyncOpenAI(base_url=str(server.make_url("/v1")), api_key="none")
+    try:
+        async with client.realtime.connect(model="gpt-realtime") as connection:
+            opened = Conversation(connection)
+            created = await opened.until("session.created")
+            assert created.session.type == "realtime"
+            yield opened
+    finally:
+        await client.close()
+        await server.close()
+        await edge.close()
+
+
+@pytest.fixture(scope="module")
+def question() -> Pcm:
+    """ "What are your opening hours" at 24 kHz, and then silence."""
+    import shutil
+    import subprocess
+    import tempfile
+    import wave
+
+    if shutil.which("flite") is None:
+        pytest.skip("needs the flite command")
+    with tempfile.NamedTemporaryFile(suffix=".wav") as file:
+        text = "What are your opening hours?"
+        subprocess.run(["flite", "-voice", "slt", "-t", text, "-o", file.name], check=True)
+        with wave.open(file.name) as said:
+            rate = said.getframerate()
+            pcm = np.frombuffer(said.readframes(said.getnframes()), np.int16)
+    sound = soxr.resample(pcm, rate, RATE_OUT)
+    return np.concatenate((sound, np.zeros(RATE_OUT, np.int16)))
+
+
+async def test_a_turn_of_text() -> None:
+    async with (
+        model([says("We are open "), says("on Sunday.")]) as there,
+        conversation(there) as talk,
+    ):
+        await talk.update(instructions="Be brief.", output_modalities=["text"])
+        await talk.say("Are you open on Sunday?")
+        await talk.send(type="response.create")
+        done = await talk.until("response.done")
+    assert done.response.status == "completed"
+    assert done.response.output[0].content[0].text == "We are open on Sunday."
+    assert talk.of("response.output_audio.delta") == []
+    messages = there.requests[0]["messages"]
+    assert messages[0] == {"role": "system", "content": "Be brief."}
+    assert messages[-1] == {"role": "user", "content": "Are you open on Sunday?"}
+
+
+async def test_a_turn_of_speech(question: Pcm) -> None:
+    async with model([says("We are open on Sunday.")]) as there, conversation(there) as talk:
+        await talk.update(
+            audio={
+                "input": {
+                    "transcription": {"model": "whisper-1"},
+                    "turn_detection": {"type": "server_vad"},
+                }
+            }
+        )
+        await talk.append(question)
+        done = await talk.until("response.done")
+    heard = talk.of("conversation.item.input_audio_transcription.completed")[0].transcript
+    assert "opening" in heard or "hours" in heard
+    assert done.response.output[0].content[0].transcript == "We are open on Sunday."
+    pcm = b"".join(base64.b64decode(e.delta) for e in talk.of("response.output_audio.delta"))
+    assert len(pcm) / 2 / RATE_OUT > 0.8
+    assert np.abs(np.frombuffer(pcm, np.int16)).max() > 1000
+    kinds = [event.type for event in talk.events]
+    order = [
+        "input_audio_buffer.speech_started",
+        "input_audio_buffer.speech_stopped",
+        "input_audio_buffer.committed",
+        "conversation.item.added",
+        "response.created",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_audio_transcript.delta",
+        "response.output_audio.delta",
+        "response.output_audio.done",
+        "response.output_audio_transcript.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.done",
+    ]
+    assert [kind for kind in dict.fromkeys(kinds) if kind in order] == order
+
+
+async def test_a_function_is_called_and_its_output_answered() -> None:
+    tool = {
+        "type": "function",
+        "name": "stock",
+        "description": "How many are in stock.",
+        "parameters": {"type": "object", "properties": {"what": {"type": "string"}}},
+    }
+    answers = [calls("stock", what="bells")], [says("There are twelve.")]
+    async with model(*answers) as there, conversation(there) as talk:
+        await talk.update(tools=[tool], output_modalities=["text"])
+        await talk.say("How many bells have you got?")
+        await talk.send(type="response.create")
+        done = await talk.until("response.done")
+        (call,) = done.response.output
+        assert (call.type, call.name, call.arguments) == (
+            "function_call",
+            "stock",
+            '{"what": "bells"}',
+        )
+        output = {"type": "function_call_output", "call_id": call.call_id, "output": "12"}
+        await talk.send(type="conversation.item.create", item=output)
+        await talk.send(type="response.create")
+        done = await talk.until("response.done")
+    assert done.response.output[0].content[0].text == "There are twelve."
+    roles = [message["role"] for message in there.requests[1]["messages"]]
+    assert roles[-3:] == ["user", "assistant", "tool"]
+    assert there.requests[1]["messages"][-1]["content"] == "12"
+
+
+async def test_a_turn_is_committed_by_the_client(question: Pcm) -> None:
+    async with model([says("From nine to six.")]) as there, conversation(there) as talk:
+        detection = {"turn_detection": None, "transcription": {"model": "whisper-1"}}
+        await talk.update(audio={"input": detection})
+        await talk.append(question)
+        await talk.send(type="input_audio_buffer.commit")
+        await talk.until("conversation.item.input_audio_transcription.completed")
+        assert talk.of("response.created") == []
+        await talk.send(type="response.create")
+        done = await talk.until("response.done")
+    assert done.response.output[0].content[0].transcript == "From nine to six."
+
+
+async def test_an_interrupted_answer_keeps_the_words_that_were_played() -> None:
+    async with (
+        model([says("One two three four five six seven eight nine ten.")]) as there,
+        conversation(there) as talk,
+    ):
+        await talk.update()
+        await talk.say("Count.")
+        await talk.send(type="response.create")
+        done = await talk.until("response.done")
+        item = done.response.output[0]
+        await talk.send(
+            type="conversation.item.truncate",
+            item_id=item.id,
+            content_index=0,
+            audio_end_ms=900,
+        )
+        await talk.until("conversation.item.truncated")
+        await talk.send(type="conversation.item.retrieve", item_id=item.id)
+        kept = (await talk.until("conversation.item.retrieved")).item.content[0].transcript
+    assert kept
+    assert "One two three four five six seven eight nine ten.".startswith(kept)
+    assert len(kept.split()) < 6
+
+
+async def test_a_response_beside_the_conversation() -> None:
+    async with (
+        model([says("sales")], [says("Good morning.")]) as there,
+        conversation(there) as talk,
+    ):
+        await talk.update(output_modalities=["text"])
+        await talk.say("I want to buy a bicycle.")
+        aside = {"conversation": "none", "metadata": {"topic": "triage"}, "input": []}
+        await talk.send(type="response.create", response=aside)
+        done = await talk.until("response.done")
+        assert done.response.metadata == {"topic": "triage"}
+        assert done.response.output[0].content[0].text == "sales"
+        await talk.send(type="response.create")
+        done = await talk.until("response.done")
+    assert done.response.output[0].content[0].text == "Good morning."
+    assert "sales" not in str(there.requests[1]["messages"])
+
+
+async def test_a_model_that_fails_ends_the_response_not_the_session() -> None:
+    async with model() as there:
+
+        async def refuse(request: Any) -> Any:
+            from aiohttp import web
+
+            return web.Response(status=400, text="no")
+
+        there.ill = refuse
+        async with conversation(there) as talk:
+            await talk.update(output_modalities=["text"])
+            await talk.send(type="response.create")
+            done = await talk.until("response.done")
+            assert done.response.status == "failed"
+            await talk.update(instructions="again")
+    assert talk.of("error") == []
