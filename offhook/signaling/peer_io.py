@@ -251,7 +251,7 @@ class PeerLeg(RtpLeg):
             raise OfferError(f"more than {MAX_MEDIA_SECTIONS} m-lines have been offered")
         try:
             _check(sdp)
-            await self._restart_where_asked(sdp)
+            await self._restart_if_requested(sdp)
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp, "offer"))
             self._prepare_media()
             await self._pc.setLocalDescription(await self._pc.createAnswer())
@@ -325,7 +325,7 @@ class PeerLeg(RtpLeg):
             tuple(candidate_to_sdp(candidate_from_aioice(c)) for c in agent.local_candidates),
         )
 
-    async def _restart_where_asked(self, sdp: str) -> None:
+    async def _restart_if_requested(self, sdp: str) -> None:
         """Restarts the ICE of m-lines for which an offer has other credentials than before (RFC
         8839 §4.4.1.1.1)."""
         transports: dict[str | None, Any] = {

@@ -12,14 +12,15 @@ from aiortc import RTCDataChannel
 from offhook.media.end_reason import End
 from offhook.media.tasks_io import TaskSet
 from offhook.signaling.event_channel_io import EventChannel
-from offhook.signaling.peer_io import OfferError, PeerLeg
+from offhook.signaling.peer_io import OfferError
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE
 from offhook.web.edge.refusals import Busy
 from offhook.web.http.access_io import GRANT, peer_of
 from offhook.web.realtime.call_io import RealtimeCall
 from offhook.web.realtime.connection_io import MAX_EVENT_BYTES, Connection
-from offhook.web.realtime.conversation.conversation import RealtimeConversation, Transport
+from offhook.web.realtime.conversation.conversation import RealtimeConversation
+from offhook.web.realtime.conversation.scope import Transport
 from offhook.web.realtime.leg_io import SocketLeg
 from offhook.web.realtime.protocol.conversation_session import ConversationSession, full_session
 from offhook.web.realtime.protocol.session_object import EventError

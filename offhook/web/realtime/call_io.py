@@ -198,11 +198,12 @@ class RealtimeCall(ResponseListener):
         if owner:
             self._owner = number
             client.send(self.conversation.created())
+            self._perform(self.conversation.started())
         return number
 
     def detach(self, number: int) -> None:
-        if self._clients.pop(number, None) is not None:
-            self._perform(self.conversation.disconnected(number) or ())
+        self._clients.pop(number, None)
+        self.conversation.disconnected(number)
 
     async def receive(self, number: int, text: str) -> None:
         """Handles an event of a client; returns when the next one may be read."""

@@ -52,7 +52,7 @@ def _messages(item: Item, outputs: set[str]) -> Iterator[Message]:
         case FunctionCallOutput():
             yield _result(item.call_id, item.output)
         case McpCallItem():
-            call_id = item.name_of_id
+            call_id = item.id or ""
             yield _call(call_id, item.name, item.arguments)
             yield _result(call_id, item.output or (item.error.message if item.error else ""))
 

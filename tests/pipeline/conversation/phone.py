@@ -238,6 +238,14 @@ def calls(name: str, **arguments: Any) -> dict[str, Any]:
     return {"tool_calls": [{"index": 0, "id": f"call-{next(_NUMBERS)}", "function": function}]}
 
 
+def completion(deltas: list[dict[str, Any]]) -> dict[str, Any]:
+    """An answer that is not streamed."""
+    message = {"role": "assistant", "content": "".join(delta["content"] for delta in deltas)}
+    choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+    about = {"id": "1", "object": "chat.completion", "created": 1, "model": "scripted"}
+    return {**about, "choices": choices}
+
+
 def chunk(delta: dict[str, Any]) -> bytes:
     """An event of an answer's stream."""
     choices = [{"index": 0, "delta": delta, "finish_reason": None}]
@@ -263,6 +271,8 @@ class Model:
         self.requests.append(await request.json())
         if self.ill is not None and not self.answers:
             return await self.ill(request)
+        if not self.requests[-1].get("stream"):
+            return web.json_response(completion(self.answers.pop(0)))
         response = await stream(request)
         deltas = self.answers.pop(0) if self.answers else [says("And now?")]
         if not self.answers and self.on_last is not None:
