@@ -31,6 +31,8 @@ READY_S = 30
 STOP_S = 15
 DRIVE_S = 150
 INSTALL_S = 120
+WAIT = "One moment, please."
+"""What a caller hears when words are late, as they are on a busy machine."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.conftest import microphone, serving
+from tests.browser.conftest import WAIT, microphone, serving
 from tests.browser.firefox_io import firefox
 
 pytestmark = pytest.mark.browser
@@ -75,11 +75,13 @@ async def test_a_call_from_the_page_in_firefox(program: str, tmp_path: Path) -> 
     assert troubles == []
     assert server.faults() == []
     assert energy > 0.001
+    turns = [(who, words) for who, words in turns if not WAIT.startswith(words)]
     (_, greeting), (caller, question), (agent, answer) = turns[:3]
     assert (caller, agent) == ("caller", "agent")
     assert greeting == server.events("agent_turn")[0]["text"]
     assert question == server.events("caller_turn")[0]["text"]
     assert "hours" in question
-    assert answer == server.events("agent_turn")[1]["text"]
+    said = [turn["text"] for turn in server.events("agent_turn")]
+    assert answer == [text for text in said if not WAIT.startswith(text)][1]
     assert len(server.events("dtmf")) == 3
     assert [event["reason"] for event in server.events("call_ended")] == ["the caller hung up"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from offhook.web.process.logs import MASK
-from tests.browser.conftest import HERE, microphone, serving
+from tests.browser.conftest import HERE, WAIT, microphone, serving
 
 pytestmark = pytest.mark.browser
 
@@ -22,8 +22,6 @@ LINES = (
     "Stop, what are your opening hours?",
 )
 STRIP_PX = 8.5 * 16
-WAIT = "One moment, please."
-"""What a busy machine says when words are late."""
 SPANS = {
     "Silence noticed": "speech_end",
     "Final words": "asr_final",

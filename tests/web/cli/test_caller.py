@@ -16,6 +16,7 @@ from aiohttp.test_utils import TestServer
 from offhook.media.clock_io import PacketClock
 from offhook.media.codecs.resample import Resampler
 from offhook.media.pcm import RATE_IN, RATE_OUT
+from offhook.pipeline.conversation import user_turn_io
 from offhook.pipeline.conversation.events import CallerTurn, Interrupted
 from offhook.pipeline.conversation.latency import STAMPS
 from offhook.signaling.peer_io import PeerLeg
@@ -39,6 +40,12 @@ from tests.pipeline.conversation.speakerphone import spoken as flite
 from tests.telephony.sip.phones import free_port
 
 pytestmark = pytest.mark.usefixtures("loopback")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Nobody is asked to wait because the machine is busy."""
+    monkeypatch.setattr(user_turn_io, "WORDS_LATE_MS", 60_000)
 
 
 async def line(text):

@@ -1,0 +1,166 @@
+"""Realtime conversations by WebRTC: aiortc calls as OpenAI's WebRTC clients do."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import numpy as np
+from aiohttp.test_utils import TestServer
+from aiortc import RTCPeerConnection, RTCSessionDescription
+
+from offhook.web.config.config import Agent, Config, Server, WebRtc
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.server_io import application
+from tests.pipeline.conversation.phone import Model, model, says
+from tests.web.realtime.test_openai_python import SOON_S, STRICT
+
+
+class Peer:
+    """A caller by WebRTC with the data channel "oai-events"."""
+
+    def __init__(self) -> None:
+        self.pc = RTCPeerConnection()
+        self.pc.addTransceiver("audio", direction="sendrecv")
+        self.channel = self.pc.createDataChannel("oai-events")
+        self.inbox: asyncio.Queue[str] = asyncio.Queue()
+        self.channel.on("message", self.inbox.put_nowait)
+        self.events: list[Any] = []
+        self.loudest = 0
+        self.listening: asyncio.Task[None] | None = None
+        self.pc.on("track", self._listen)
+
+    def _listen(self, track: Any) -> None:
+        async def listen() -> None:
+            while True:
+                frame = await track.recv()
+                self.loudest = max(self.loudest, int(np.abs(frame.to_ndarray()).max()))
+
+        self.listening = asyncio.create_task(listen())
+
+    async def call(self, url: str, session: dict[str, Any] | None = None) -> str:
+        await self.pc.setLocalDescription(await self.pc.createOffer())
+        sdp = self.pc.localDescription.sdp
+        async with aiohttp.ClientSession() as http:
+            if session is None:
+                headers = {"Content-Type": "application/sdp"}
+                response = await http.post(url, data=sdp, headers=headers)
+            else:
+                form = aiohttp.FormData()
+                form.add_field("sdp", sdp, content_type="application/sdp")
+                form.add_field("session", json.dumps(session), content_type="application/json")
+                response = await http.post(url, data=form)
+            text = await response.text()
+        assert response.status == 201, text
+        assert response.content_type == "application/sdp"
+        await self.pc.setRemoteDescription(RTCSessionDescription(text, "answer"))
+        return response.headers["Location"]
+
+    async def until(self, kind: str) -> Any:
+        async with asyncio.timeout(SOON_S):
+            while True:
+                event = STRICT.validate_json(await self.inbox.get())
+                self.events.append(event)
+                if event.type == kind:
+                    return event
+
+    def send(self, **event: Any) -> None:
+        self.channel.send(json.dumps(event))
+
+    async def close(self) -> None:
+        await self.pc.close()
+        if self.listening is not None:
+            self.listening.cancel()
+            await asyncio.gather(self.listening, return_exceptions=True)
+
+
+@asynccontextmanager
+async def edge_for(there: Model) -> AsyncIterator[tuple[Edge, str]]:
+    about = Agent(kind="openai", base_url=there.url, model="scripted")
+    edge = Edge(
+        Config(agent=about, server=Server(port=0), webrtc=WebRtc(addresses=["127.0.0.1"]))
+    )
+    await edge.start()
+    server = TestServer(application(edge))
+    await server.start_server()
+    try:
+        yield edge, str(server.make_url("/v1/realtime"))
+    finally:
+        await server.close()
+        await edge.close()
+
+
+async def test_a_call_is_answered_spoken_to_and_hung_up() -> None:
+    async with model([says("Good morning.")]) as there, edge_for(there) as (edge, url):
+        peer = Peer()
+        session = {"type": "realtime", "model": "gpt-realtime", "instructions": "Greet."}
+        location = await peer.call(f"{url}/calls", session)
+        assert location.startswith("/v1/realtime/calls/rtc_")
+        created = await peer.until("session.created")
+        assert created.session.instructions == "Greet."
+        peer.send(type="response.create", event_id="mine")
+        done = await peer.until("response.done")
+        assert done.response.output[0].content[0].transcript == "Good morning."
+        await peer.until("output_audio_buffer.stopped")
+        kinds = [event.type for event in peer.events]
+        assert kinds.index("output_audio_buffer.started") < kinds.index(
+            "output_audio_buffer.stopped"
+        )
+        assert "response.output_audio.delta" not in kinds
+        assert peer.loudest > 1000
+        await peer.close()
+        async with asyncio.timeout(SOON_S):
+            while edge.legs:
+                await asyncio.sleep(0.05)
+    assert there.requests[0]["messages"][0]["content"] == "Greet."
+
+
+async def test_a_client_beside_the_call_controls_it_and_may_leave() -> None:
+    answers = [says("First.")], [says("Second.")]
+    async with model(*answers) as there, edge_for(there) as (_, url):
+        peer = Peer()
+        location = await peer.call(f"{url}/calls")
+        await peer.until("session.created")
+        call_id = location.rpartition("/")[2]
+        async with aiohttp.ClientSession() as http:
+            async with http.ws_connect(f"{url}?call_id={call_id}") as beside:
+                update = {"type": "realtime", "instructions": "From beside."}
+                await beside.send_json({"type": "session.update", "session": update})
+                assert (await beside.receive_json())["type"] == "session.updated"
+                await beside.send_json({"type": "response.create"})
+                kinds = []
+                while (event := await beside.receive_json())["type"] != "response.done":
+                    kinds.append(event["type"])
+                assert "response.output_audio.delta" not in kinds
+            done = await peer.until("response.done")
+            assert done.response.output[0].content[0].transcript == "First."
+            peer.send(type="response.create")
+            done = await peer.until("response.done")
+            assert done.response.output[0].content[0].transcript == "Second."
+            async with http.get(
+                f"{url}?call_id=rtc_gone",
+                headers={
+                    "Connection": "Upgrade",
+                    "Upgrade": "websocket",
+                    "Sec-WebSocket-Version": "13",
+                    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+                },
+            ) as response:
+                assert response.status == 404
+                assert (await response.json())["error"]["code"] == "call_id_not_found"
+        await peer.close()
+    assert there.requests[0]["messages"][0]["content"] == "From beside."
+
+
+async def test_an_offer_that_is_none_is_refused_in_words() -> None:
+    async with model() as there, edge_for(there) as (edge, url):
+        async with aiohttp.ClientSession() as http:
+            headers = {"Content-Type": "application/sdp"}
+            async with http.post(f"{url}/calls", data="v=0\r\n", headers=headers) as response:
+                assert response.status == 400
+                assert (await response.json())["error"]["code"] == "invalid_offer"
+            async with http.post(f"{url}/calls", json={"sdp": ""}) as response:
+                assert response.status == 400
+        assert not edge.legs
