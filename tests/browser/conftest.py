@@ -187,7 +187,9 @@ def drive(packages: Path, chromium: str) -> Callable[..., Any]:
     return run
 
 
-async def microphone(path: Path, script: Sequence[float | str]) -> Path:
+async def microphone(
+    path: Path, script: Sequence[float | str], rate: int = MICROPHONE_RATE
+) -> Path:
     """A sound file of lines to say and seconds of silence between them."""
     synthesizer = open_synthesizer()
     await synthesizer.start()
@@ -198,10 +200,10 @@ async def microphone(path: Path, script: Sequence[float | str]) -> Path:
         else:
             pieces.append(np.zeros(int(part * RATE_OUT), np.int16))
     await synthesizer.close()
-    pcm = soxr.resample(np.concatenate(pieces), RATE_OUT, MICROPHONE_RATE)
+    pcm = soxr.resample(np.concatenate(pieces), RATE_OUT, rate)
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
-        file.setframerate(MICROPHONE_RATE)
+        file.setframerate(rate)
         file.writeframes(pcm.tobytes())
     return path

@@ -79,9 +79,7 @@ class Peer:
 @asynccontextmanager
 async def edge_for(there: Model) -> AsyncIterator[tuple[Edge, str]]:
     about = Agent(kind="openai", base_url=there.url, model="scripted")
-    edge = Edge(
-        Config(agent=about, server=Server(port=0), webrtc=WebRtc(addresses=["127.0.0.1"]))
-    )
+    edge = Edge(Config(agent=about, server=Server(port=0), webrtc=WebRtc(addresses=["127.0.0.1"])))
     await edge.start()
     server = TestServer(application(edge))
     await server.start_server()
