@@ -25,9 +25,10 @@ COMMANDS = {
 
 @contextmanager
 def servers(folder: Path) -> Iterator[dict[str, str]]:
-    """The address of each job's server; the edge has phones."""
+    """The address of each job's server; the edge has phones, and one port for WebRTC."""
     (folder / "offhook.toml").write_text(
         f'[sip]\nudp = {_free_port()}\ntcp = false\n[tts]\nengine = "espeak"\n'
+        f"[webrtc]\nport = {_free_port()}\n"
     )
     with ExitStack() as stack:
         started = {job: start(stack, folder, job) for job in COMMANDS}

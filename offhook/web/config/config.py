@@ -4,6 +4,7 @@
 the server with one line that names it.
 """
 
+import ipaddress
 import json
 import os
 import re
@@ -157,8 +158,27 @@ class WebRtc(Section):
     """STUN and TURN servers for both sides."""
     addresses: list[str] = []
     """Local addresses offered to callers; empty: all addresses of this machine."""
+    port: int = Field(0, ge=0, le=65535)
+    """Port of the audio of all calls, UDP and, for callers whose firewalls block UDP, TCP; further
+    processes use the ports after it. 0: a free UDP port for each call."""
+    public_address: str = ""
+    """IP address offered to callers instead of the local ones, if this machine is behind a NAT that
+    forwards the port to it."""
     ping_timeout_seconds: float = Field(15, gt=0)
     """Time in s after which a caller who has disappeared is disconnected."""
+
+    @field_validator("public_address")
+    @classmethod
+    def _is_an_address(cls, address: str) -> str:
+        if address:
+            ipaddress.ip_address(address)  # raises ValueError with the reason
+        return address
+
+    @model_validator(mode="after")
+    def _can_be_forwarded(self) -> Self:
+        if self.public_address and not self.port:
+            raise ValueError("public_address needs a port that the NAT forwards: set port as well")
+        return self
 
 
 class Opus(Section):

@@ -28,6 +28,7 @@ from offhook.pipeline.speech.remote.synthesizer_io import RemoteSynthesizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
+from offhook.signaling.ice.port_io import RECEIVE_BUFFER_BYTES
 from offhook.web.config.config import AsrEngine, Config, ConfigError, TtsEngine, load
 from offhook.web.doctor.carriers import examine_carriers
 from offhook.web.doctor.finding import Finding, Outcome
@@ -241,7 +242,23 @@ def _network(config: Config) -> Finding:
         return Finding("network", "note", "no address but loopback: only this machine can call")
     turn = any("turn:" in str(s.urls) for s in config.webrtc.ice_servers)
     hint = "" if turn else "; callers behind strict NATs need a TURN server ([webrtc] ice_servers)"
-    return Finding("network", "ok", ", ".join(addresses) + hint)
+    where = ", ".join(addresses)
+    if port := config.webrtc.port:
+        offered = config.webrtc.public_address or where
+        where = f"{offered}, port {port} (UDP, and TCP behind firewalls)"
+        granted = _receive_buffer_bytes()
+        if granted is not None and granted < RECEIVE_BUFFER_BYTES:
+            where += f"; small receive buffer: sysctl -w net.core.rmem_max={RECEIVE_BUFFER_BYTES}"
+            return Finding("network", "note", where + hint)
+    return Finding("network", "ok", where + hint)
+
+
+def _receive_buffer_bytes() -> int | None:
+    """The largest receive buffer that the kernel grants; None if it does not say."""
+    try:
+        return int(Path("/proc/sys/net/core/rmem_max").read_text())
+    except OSError:
+        return None
 
 
 def examine(path: Path | None) -> list[Finding]:

@@ -36,6 +36,7 @@ from offhook.pipeline.speech.streams.speech_gate_io import GatedRecognizer
 from offhook.pipeline.speech.synthesizer import Synthesizer
 from offhook.pipeline.speech.vad.smart_turn_io import SmartTurn
 from offhook.pipeline.speech.vad.vad_io import VadBatch
+from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import PeerLeg, use_addresses
 from offhook.signaling.smallwebrtc import Candidates, Offer
 from offhook.telephony.call_progress_io import DialError
@@ -47,7 +48,7 @@ from offhook.telephony.sip.endpoint_io import Dial, SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
 from offhook.telephony.sip.trunks.trunks import SipSettings
 from offhook.web.config.config import Agent as AgentSettings
-from offhook.web.config.config import Config, ConfigError
+from offhook.web.config.config import Config, ConfigError, WebRtc
 from offhook.web.edge import tracing_io
 from offhook.web.edge.admission_io import CallAdmission
 from offhook.web.edge.agent_probe_io import AgentProbes
@@ -106,6 +107,8 @@ class Edge:
         self.carriers: Carriers | None = None
         """Carriers' streams, if configured."""
         self.whip = WhipCalls(self)
+        self.ice_port: IcePort | None = None
+        """The port of all WebRTC calls, if configured."""
         self.ended: dict[str, EndedCall] = {}
         """The last ENDED_CALLS phone calls, by their ids."""
         self.metrics = Metrics(
@@ -163,6 +166,8 @@ class Edge:
         elif config.server.local:
             # aioice omits loopback, the only address without a network.
             use_addresses(["127.0.0.1", "::1", *get_host_addresses(True, True)])
+        if config.webrtc.port:
+            self.ice_port = await self._open_ice_port(config.webrtc)
         started = time.perf_counter()
         agent = "your bot"
         if self._bot is None:  # a bot brings its own
@@ -195,6 +200,17 @@ class Edge:
         except OSError as error:
             logger.error("x calls are not recorded until this is fixed: {}", error)
         return RecordingWriter(directory, self.metrics.recordings_failed.inc)
+
+    async def _open_ice_port(self, settings: WebRtc) -> IcePort:
+        """Raises ConfigError."""
+        public = [settings.public_address] if settings.public_address else []
+        port = IcePort(settings.port, public)
+        try:
+            await port.open()
+        except OSError as error:
+            raise ConfigError(f"webrtc.port: {error.strerror}") from error
+        self.metrics.add_ice_port(port)
+        return port
 
     async def _open_phones(self, settings: SipSettings) -> SipEndpoint:
         """Raises ConfigError."""
@@ -341,6 +357,8 @@ class Edge:
             await self.carriers.close()
         if self._models is not None:
             await self._models.aclose()
+        if self.ice_port is not None:
+            await self.ice_port.close()
         await self.probes.close()
         own = [t for t in (self._quality, self._measuring, self._loading) if t is not None]
         for task in own:
@@ -393,7 +411,7 @@ class Edge:
             leg = self._leg(offer.pc_id)
             return await leg.answer(offer.sdp), leg.call_id
         if offer.pc_id in self._peers:
-            # aiortc cannot restart ICE: the client gets a new call.
+            # The client has a new peer connection, with which DTLS begins anew: it is a new call.
             self._peers[offer.pc_id].close(End.RECONNECTED)
         else:
             self.admit_peer(remote)
@@ -456,7 +474,7 @@ class Edge:
         """Returns a leg of this class that answers an offer."""
         settings = self.config.webrtc
         servers = [RTCIceServer(s.urls, s.username, s.credential) for s in settings.ice_servers]
-        return kind(call_id, servers, self.opus, settings.ping_timeout_seconds)
+        return kind(call_id, servers, self.opus, settings.ping_timeout_seconds, self.ice_port)
 
     # --- calls ---
 

@@ -69,6 +69,10 @@ class NumberedEdge(Edge):
         if number != WITH_PHONES:
             others = tuple(c for c in config.carriers if c.provider != "audiosocket")
             config = config.model_copy(update={"sip": None, "carriers": others})
+            if config.webrtc.port:  # only one process can tell whose a datagram is
+                port = config.webrtc.port + number - WITH_PHONES
+                webrtc = config.webrtc.model_copy(update={"port": port})
+                config = config.model_copy(update={"webrtc": webrtc})
         super().__init__(config, bot)
         self.number = number
         self._prefix = f"{number}-"

@@ -1,6 +1,7 @@
 """Prometheus metrics. Series are named after what they measure; times are in seconds."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -22,6 +23,7 @@ from offhook.pipeline.conversation.events import (
 )
 from offhook.pipeline.conversation.latency import STAMPS
 from offhook.pipeline.speech.recognizer import Loss
+from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import on_malformed_stun
 from offhook.telephony.sip.endpoint_io import SipEndpoint
 from offhook.telephony.sip.media.leg_io import SipLeg
@@ -95,6 +97,21 @@ class LossCollector(Collector):
         family = CounterMetricFamily("offhook_recognizer_losses", text, labels=["how"])
         for how in get_args(Loss):
             family.add_metric([how], self._losses.get(how, 0))
+        yield family
+
+
+class IcePortCollector(Collector):
+    """Datagrams dropped at the port of all WebRTC calls, collected on each scrape."""
+
+    def __init__(self, port: IcePort) -> None:
+        self._port = port
+
+    def collect(self) -> Iterable[Metric]:
+        text = "Datagrams and packets at the port of WebRTC that were for nobody or did not leave"
+        family = CounterMetricFamily("offhook_webrtc_dropped", text, labels=["reason"])
+        for reason, count in asdict(self._port.demultiplexer.dropped).items():
+            family.add_metric([reason], count)
+        family.add_metric(["unsent"], sum(udp.unsent for udp in self._port.sockets.values()))
         yield family
 
 
@@ -186,6 +203,10 @@ class Metrics:
         tasks = Gauge("offhook_tasks", "Tasks of the event loop", registry=registry)
         tasks.set_function(task_count)
         registry.register(LegCollector(legs))
+
+    def add_ice_port(self, port: IcePort) -> None:
+        """Registers the counters of the port of all WebRTC calls; call it once."""
+        self.registry.register(IcePortCollector(port))
 
     def add_recognizer_losses(self, losses: Mapping[Loss, int]) -> None:
         """Registers a recognizer's loss counters; call it once."""

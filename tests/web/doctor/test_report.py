@@ -187,6 +187,8 @@ def test_the_network_is_told(tmp_path):
     assert network.verdict == "ok"
     assert "192.0.2.7" in network.detail
     assert "TURN" in network.detail
+    path.write_text("[webrtc]\nport = 7861\npublic_address = '203.0.113.7'")
+    assert "203.0.113.7, port 7861 (UDP, and TCP" in found(examine(path), "network").detail
     path.write_text("[webrtc]\nice_servers = [{urls = 'turn:t.example', username = 'u'}]")
     assert "TURN" not in found(examine(path), "network").detail
 

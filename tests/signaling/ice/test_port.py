@@ -1,0 +1,476 @@
+"""Calls of real aiortc peers on one port."""
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aioice.ice
+import numpy as np
+import pytest
+from aioice import stun
+from aiortc import RTCPeerConnection, RTCSessionDescription
+from aiortc.mediastreams import AudioStreamTrack
+
+from offhook.media.clock_io import PacketClock
+from offhook.media.pcm import RATE_OUT
+from offhook.signaling.ice import agent_io
+from offhook.signaling.ice.port_io import IcePort
+from offhook.signaling.peer_io import OfferError, PeerLeg, use_addresses
+
+pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
+
+SOON_S = 20.0
+"""Time limit of what takes a moment on a calm machine."""
+
+
+async def until(condition: Callable[[], object], seconds: float = SOON_S) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def port(loopback: None) -> AsyncIterator[IcePort]:
+    opened = IcePort(0)
+    await opened.open()
+    yield opened
+    assert len(opened.demultiplexer) == 0
+    assert not any(udp.local.paths for udp in opened.sockets.values())
+    assert opened.demultiplexer._expected == {}
+    await opened.close()
+
+
+def bare(sdp: str) -> str:
+    """Without candidates and their end, as openai-agents-js sends its offer."""
+    return re.sub(r"a=(candidate:[^\r]*|end-of-candidates)\r\n", "", sdp)
+
+
+def only(transport: str, sdp: str) -> str:
+    """With candidates of one transport alone."""
+    return re.sub(rf"a=candidate:\S+ \d+ (?!{transport})[^\r]*\r\n", "", sdp)
+
+
+def tone(hz: float, seconds: float) -> np.ndarray:
+    times = np.arange(int(seconds * RATE_OUT)) / RATE_OUT
+    return (10_000 * np.sin(2 * np.pi * hz * times)).astype(np.int16)
+
+
+@dataclass
+class Caller:
+    """A stock aiortc peer that says silence, and the leg that answered it."""
+
+    leg: PeerLeg
+    pc: RTCPeerConnection = field(default_factory=RTCPeerConnection)
+    heard: int = 0
+    """Loud samples."""
+
+    async def call(self, change: Callable[[str], str] = lambda sdp: sdp) -> str:
+        self.pc.addTrack(AudioStreamTrack())
+        self.pc.createDataChannel("chat")
+        self.pc.on("track", self._listen)
+        await self.pc.setLocalDescription(await self.pc.createOffer())
+        answer = await self.leg.answer(change(self.pc.localDescription.sdp))
+        await self.pc.setRemoteDescription(RTCSessionDescription(answer, "answer"))
+        return answer
+
+    def _listen(self, track) -> None:
+        async def listen() -> None:
+            from aiortc.mediastreams import MediaStreamError
+
+            try:
+                while True:
+                    frame = await track.recv()
+                    self.heard += int(np.sum(np.abs(frame.to_ndarray().astype(int)) > 1500))
+            except MediaStreamError:
+                pass
+
+        self._task = asyncio.create_task(listen())
+
+    @property
+    def port(self) -> int:
+        """Ours."""
+        pair = self.pc.sctp.transport.transport._connection._nominated[1]
+        return pair.local_candidate.port
+
+    async def close(self) -> None:
+        await self.pc.close()
+        await self.leg.hang_up("test over")
+
+
+@asynccontextmanager
+async def calls(port: IcePort, number: int, change=lambda sdp: sdp):
+    """So many connected calls, each with our clock."""
+    clock = PacketClock()
+    callers = [Caller(PeerLeg(f"callee {n}", ice_port=port)) for n in range(number)]
+    try:
+        await asyncio.gather(*(caller.call(change) for caller in callers))
+        await until(lambda: all(caller.leg.connected for caller in callers), 60)
+        for caller in callers:
+            clock.add(caller.leg)
+        yield callers
+    finally:
+        await asyncio.gather(*(caller.close() for caller in callers))
+        for caller in callers:
+            clock.remove(caller.leg)
+
+
+async def talk(callers: list[Caller]) -> None:
+    """Each hears a tone of its leg, and its leg gets its packets."""
+    before = [(c.leg.statistics().packets_received, c.heard) for c in callers]
+    for caller in callers:
+        caller.leg.playout.write(tone(440, 2))
+
+    def all_heard() -> bool:
+        return all(
+            c.leg.statistics().packets_received > received + 10 and c.heard > heard + 20_000
+            for c, (received, heard) in zip(callers, before, strict=True)
+        )
+
+    await until(all_heard, 60)
+
+
+async def _many_calls(port: IcePort, number: int) -> None:
+    async with calls(port, number) as callers:
+        assert len(port.demultiplexer) == number
+        await talk(callers)
+        assert {c.leg.srtp_failures for c in callers} == {0}
+        await callers[0].close()
+        await until(lambda: len(port.demultiplexer) == number - 1)
+        await talk(callers[1:])
+
+
+async def test_calls_share_a_port_and_hear_their_own(port: IcePort) -> None:
+    await _many_calls(port, 4)
+
+
+@pytest.mark.slow
+async def test_fifty_calls_share_a_port(port: IcePort) -> None:
+    await _many_calls(port, 50)
+
+
+async def test_callers_of_two_hosts_over_ipv4_and_ipv6_share_a_port() -> None:
+    use_addresses(["127.0.0.1", "127.0.0.2", "::1"])
+    port = IcePort(0)
+    await port.open()
+    try:
+        for family in ("127.0.0.1", "127.0.0.2", "::1"):
+            use_addresses([family])
+            caller = Caller(PeerLeg("callee", ice_port=port))
+            answer = await caller.call(bare)
+            assert await asyncio.wait_for(caller.leg.until_connected(), SOON_S)
+            assert {port.port} == {int(p) for p in re.findall(r"udp \d+ \S+ (\d+) typ", answer)}
+            remotes = [r[0] for udp in port.sockets.values() for r in udp.local.paths]
+            assert family in remotes
+            await caller.close()
+        assert not any(udp.local.paths for udp in port.sockets.values())
+    finally:
+        await port.close()
+
+
+async def test_an_offer_without_candidates_is_answered_by_the_peers_checks(port: IcePort) -> None:
+    """openai-agents-js, OBS and FFmpeg send none, and nothing that ends them."""
+    async with calls(port, 1, bare) as (caller,):
+        await talk([caller])
+
+
+async def test_an_offer_that_ends_its_candidates_without_any_connects_as_well(
+    port: IcePort,
+) -> None:
+    """aioice alone fails at once."""
+    change = lambda sdp: bare(sdp).replace("a=ice-ufrag", "a=end-of-candidates\r\na=ice-ufrag")  # noqa: E731
+    async with calls(port, 1, change) as (caller,):
+        assert caller.leg.closed is None
+
+
+async def test_who_never_checks_is_given_up_and_forgotten(port: IcePort, monkeypatch) -> None:
+    monkeypatch.setattr("offhook.signaling.peer_io.CONNECT_TIMEOUT_S", 0.2)
+    caller = Caller(PeerLeg("callee", ice_port=port))
+    caller.pc.addTrack(AudioStreamTrack())
+    await caller.pc.setLocalDescription(await caller.pc.createOffer())
+    await caller.leg.answer(bare(caller.pc.localDescription.sdp))
+    assert len(port.demultiplexer) == 1
+    await until(lambda: caller.leg.closed == "the caller did not connect in time")
+    await caller.close()
+
+
+async def test_m_lines_outside_a_bundle_share_the_port(port: IcePort) -> None:
+    """Each has a transport of its own, which only its ufrag tells apart. (aiortc as the caller uses
+    one for both whatever the answer says, so the second never connects here.)"""
+    unbundled = lambda sdp: re.sub(r"a=group:BUNDLE[^\r]*\r\n", "", sdp)  # noqa: E731
+    caller = Caller(PeerLeg("callee", ice_port=port))
+    answer = await caller.call(unbundled)
+    assert len(set(re.findall(r"a=ice-ufrag:(\S+)", answer))) == 2
+    assert len(port.demultiplexer) == 2
+    audio = caller.leg._pc.getTransceivers()[0].receiver.transport
+    await until(lambda: audio.state == "connected")
+    await caller.close()
+
+
+async def test_a_refused_offer_leaves_nothing_on_the_port(port: IcePort) -> None:
+    leg = PeerLeg("callee", ice_port=port)
+    with pytest.raises(OfferError):
+        await leg.answer("v=0\r\nm=audio 9 UDP/TLS/RTP/SAVPF 0\r\n")
+    await leg.hang_up("refused")
+
+
+async def test_a_source_port_can_be_used_by_the_next_call_at_once(
+    port: IcePort, monkeypatch
+) -> None:
+    """The first caller is not even gone: its program died, and the next has its port."""
+    first = Caller(PeerLeg("first", ice_port=port))
+    await first.call()
+    await until(lambda: first.leg.connected)
+    ours = first.port
+    connection = first.pc.sctp.transport.transport._connection
+    for protocol in connection._protocols:  # dies without a goodbye
+        protocol.transport.abort()
+    await asyncio.sleep(0.05)
+
+    loop = asyncio.get_running_loop()
+    create = loop.create_datagram_endpoint
+
+    def at_the_same_port(factory, local_addr, **more):
+        return create(factory, local_addr=(local_addr[0], ours), **more)
+
+    monkeypatch.setattr(loop, "create_datagram_endpoint", at_the_same_port)
+    second = Caller(PeerLeg("second", ice_port=port))
+    await second.call()
+    await until(lambda: second.leg.connected)
+    assert second.port == ours
+    clock = PacketClock()
+    clock.add(second.leg)
+    before = first.leg.srtp_failures
+    await talk([second])
+    assert first.leg.srtp_failures == before
+    assert second.leg.srtp_failures == 0
+    await first.close()
+    await talk([second])  # what the first leaves behind is not the second's
+    await second.close()
+    clock.remove(second.leg)
+
+
+class Nat(asyncio.DatagramProtocol):
+    """A NAT between one caller and the port: the caller talks to `inside`, and the port sees an
+    address that `rebind` changes."""
+
+    def __init__(self, server: tuple[str, int]) -> None:
+        self.server = server
+        self.caller: tuple[str, int] | None = None
+        self.dropped_address = False
+
+    async def open(self) -> "Nat":
+        loop = asyncio.get_running_loop()
+        nat = self
+
+        class Inside(asyncio.DatagramProtocol):
+            def datagram_received(self, data, addr):
+                nat.caller = addr
+                nat.outside.sendto(data, nat.server)
+
+        self.inside, _ = await loop.create_datagram_endpoint(Inside, local_addr=("127.0.0.1", 0))
+        await self.rebind()
+        return self
+
+    async def rebind(self) -> None:
+        """What a NAT does when its mapping expires."""
+        nat = self
+
+        class Outside(asyncio.DatagramProtocol):
+            def datagram_received(self, data, addr):
+                if nat.caller is not None:
+                    nat.inside.sendto(data, nat.caller)
+
+        loop = asyncio.get_running_loop()
+        old = getattr(self, "outside", None)
+        self.outside, _ = await loop.create_datagram_endpoint(Outside, local_addr=("127.0.0.1", 0))
+        if old is not None:
+            old.close()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.outside.get_extra_info("sockname")
+
+    def close(self) -> None:
+        self.inside.close()
+        self.outside.close()
+
+
+async def test_a_caller_whose_address_changes_is_heard_again_soon(port: IcePort) -> None:
+    """As Chromium does: it goes on checking every 2.5 s and nominates what works."""
+    nat = await Nat(("127.0.0.1", port.port)).open()
+    clock = PacketClock()
+    caller = Caller(PeerLeg("callee", ice_port=port))
+    caller.pc.addTrack(AudioStreamTrack())
+    caller.pc.on("track", caller._listen)
+    await caller.pc.setLocalDescription(await caller.pc.createOffer())
+    answer = await caller.leg.answer(bare(caller.pc.localDescription.sdp))
+    inside = nat.inside.get_extra_info("sockname")[1]
+    answer = only("udp", answer).replace(f"127.0.0.1 {port.port} typ", f"127.0.0.1 {inside} typ")
+    await caller.pc.setRemoteDescription(RTCSessionDescription(answer, "answer"))
+    await until(lambda: caller.leg.connected)
+    clock.add(caller.leg)
+    await talk([caller])
+    await nat.rebind()
+    # aiortc's consent checks do not nominate: send what a browser does.
+    connection = caller.pc.getTransceivers()[0].receiver.transport.transport._connection
+    pair = connection._nominated[1]
+    await pair.protocol.request(
+        connection.build_request(pair, nominate=True),
+        pair.remote_addr,
+        integrity_key=connection.remote_password.encode(),
+    )
+    await talk([caller])
+    (udp,) = port.sockets.values()
+    assert nat.address in udp.local.paths
+    assert caller.leg.srtp_failures == 0
+    await caller.close()
+    clock.remove(caller.leg)
+    nat.close()
+
+
+async def test_a_stranger_is_not_answered_and_harms_no_call(port: IcePort, caplog) -> None:
+    """Damaged, unsigned and foreign checks: no reply, no log line, no path."""
+    async with calls(port, 1) as (caller,):
+        agent = caller.leg._agents[0]
+        unsigned = stun.Message(stun.Method.BINDING, stun.Class.REQUEST)
+        unsigned.attributes["USERNAME"] = f"{agent.local_username}:x"
+        forged = stun.Message(stun.Method.BINDING, stun.Class.REQUEST)
+        forged.attributes["USERNAME"] = f"{agent.local_username}:x"
+        forged.add_message_integrity(b"q" * 24)
+        foreign = stun.Message(stun.Method.BINDING, stun.Class.REQUEST)
+        foreign.attributes["USERNAME"] = "nobody:x"
+        foreign.add_message_integrity(b"q" * 24)
+        datagrams = [bytes(m) for m in (unsigned, forged, foreign)]
+        datagrams += [b"", b"\0", bytes(20), bytes([128, 0]) + bytes(50), datagrams[0][:-3]]
+        caplog.clear()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            stranger.setblocking(False)
+            for data in datagrams * 20:
+                stranger.sendto(data, ("127.0.0.1", port.port))
+            await talk([caller])
+            with pytest.raises(BlockingIOError):
+                stranger.recv(100)
+        assert [r for r in caplog.records if r.levelname != "DEBUG"] == []
+        dropped = port.demultiplexer.dropped
+        assert dropped.unauthenticated == 40
+        assert dropped.unknown_ufrag == 20
+        assert dropped.unknown_address == 20
+        assert dropped.malformed == 80
+
+
+async def test_a_check_without_priority_connects(port: IcePort, monkeypatch) -> None:
+    """FFmpeg before 8.1 leaves it out; aioice alone fails with a KeyError."""
+    build = aioice.ice.Connection.build_request
+
+    def without(self, pair, nominate):
+        request = build(self, pair, nominate)
+        if not isinstance(self, agent_io.PortConnection):
+            del request.attributes["PRIORITY"]
+        return request
+
+    monkeypatch.setattr(aioice.ice.Connection, "build_request", without)
+    async with calls(port, 1, bare) as (caller,):
+        assert caller.leg.closed is None
+
+
+# --- restart ---
+
+
+async def restart(caller: Caller) -> None:
+    """A restart by the caller, whose aiortc cannot: its agent is replaced beneath its DTLS."""
+    ice = caller.pc.sctp.transport.transport
+    old = ice._connection
+    new = aioice.ice.Connection(ice_controlling=True)
+    await new.gather_candidates()
+    description = await caller.leg.restart(
+        new.local_username, new.local_password, [c.to_sdp() for c in new.local_candidates]
+    )
+    new.remote_username, new.remote_password = description.ufrag, description.password
+    for line in description.candidates:
+        await new.add_remote_candidate(aioice.Candidate.from_sdp(line))
+    new._queue, old._queue = old._queue, asyncio.Queue()
+    old.data_received = new.data_received
+    await new.connect()
+    ice._connection, ice._recv, ice._send = new, new.recv, new.send
+    caller.old = old  # type: ignore[attr-defined]
+
+
+async def test_ice_restarts_beneath_a_call_that_goes_on(port: IcePort, monkeypatch) -> None:
+    monkeypatch.setattr(agent_io, "OVERLAP_S", 0.2)
+    async with calls(port, 1) as (caller,):
+        await talk([caller])
+        agent = caller.leg._agents[0]
+        before = agent.local_username, agent.local_password
+        dtls = caller.leg._srtp_out
+        await restart(caller)
+        assert agent.local_username != before[0]
+        assert agent.local_password != before[1]
+        await until(lambda: agent._pending is None)
+        await talk([caller])
+        await until(lambda: len(port.demultiplexer) == 1)  # the old credentials are gone
+        await caller.old.close()  # and the old socket
+        await talk([caller])
+        assert caller.leg._srtp_out is dtls
+        assert caller.leg.srtp_failures == 0
+        assert caller.leg.closed is None
+
+
+async def test_a_restart_that_fails_keeps_the_call(port: IcePort, monkeypatch) -> None:
+    monkeypatch.setattr(agent_io, "RESTART_TIMEOUT_S", 0.3)
+    async with calls(port, 1) as (caller,):
+        agent = caller.leg._agents[0]
+        before = agent.local_username
+        for _ in range(5):  # each replaces the one before
+            await caller.leg.restart("nobody", "n" * 24)
+        assert len(port.demultiplexer) == 2
+        await talk([caller])
+        await until(lambda: len(port.demultiplexer) == 1)
+        assert agent.local_username == before
+        await talk([caller])
+        for broken in (["x"], ["1 1 udp 1 a b typ host"], ["1"] * 500):
+            with pytest.raises(OfferError):
+                await caller.leg.restart("nobody", "n" * 24, broken)
+        assert len(port.demultiplexer) == 1
+        assert caller.leg.closed is None
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_an_offer_with_new_credentials_restarts(port: IcePort, shared: bool) -> None:
+    """A browser's restartIce() and a new offer; on ports of its own as well as on a shared one."""
+    caller = PeerLeg("caller")
+    callee = PeerLeg("callee", ice_port=port if shared else None)
+    clock = PacketClock()
+    await caller.accept(await callee.answer(await caller.offer()))
+    await until(lambda: caller.connected and callee.connected)
+    clock.add(caller)
+    clock.add(callee)
+    (theirs, ours), keys = (caller._agents[0], callee._agents[0]), callee._srtp_out
+    old = ours.local_username
+    same = await callee.answer(await renegotiated(caller))
+    assert f"a=ice-ufrag:{old}" in same
+    await caller._pc.setRemoteDescription(RTCSessionDescription(same, "answer"))
+
+    await theirs.restart("unknown-yet", "x" * 24)
+    answer = await callee.answer(await renegotiated(caller))
+    new = re.search(r"a=ice-ufrag:(\S+)", answer)[1]
+    assert new == ours.local_username != old
+    theirs.remote_username = new
+    theirs.remote_password = re.search(r"a=ice-pwd:(\S+)", answer)[1]
+    await caller._pc.setRemoteDescription(RTCSessionDescription(answer, "answer"))
+    await until(lambda: ours._pending is None and theirs._pending is None)
+    received = callee.statistics().packets_received
+    caller.playout.write(tone(440, 2))
+    await until(lambda: callee.statistics().packets_received > received + 20)
+    assert callee._srtp_out is keys
+    assert (caller.closed, callee.closed) == (None, None)
+    await asyncio.gather(caller.hang_up("test over"), callee.hang_up("test over"))
+    clock.remove(caller)
+    clock.remove(callee)
+
+
+async def renegotiated(leg: PeerLeg) -> str:
+    await leg._pc.setLocalDescription(await leg._pc.createOffer())
+    return leg._pc.localDescription.sdp
