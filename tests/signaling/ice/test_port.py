@@ -6,12 +6,18 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import aioice.ice
 import numpy as np
 import pytest
 from aioice import stun
-from aiortc import RTCPeerConnection, RTCSessionDescription
+from aiortc import (
+    RTCBundlePolicy,
+    RTCConfiguration,
+    RTCPeerConnection,
+    RTCSessionDescription,
+)
 from aiortc.mediastreams import AudioStreamTrack
 
 from offhook.media.clock_io import PacketClock
@@ -22,6 +28,8 @@ from offhook.signaling.peer_io import OfferError, PeerLeg, use_addresses
 
 pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
 
+BUNDLED = RTCConfiguration(bundlePolicy=RTCBundlePolicy.MAX_BUNDLE)
+"""With one transport from the start, as browsers are set up for calls."""
 SOON_S = 20.0
 """Time limit of what takes a moment on a calm machine."""
 
@@ -63,7 +71,7 @@ class Caller:
     """A stock aiortc peer that says silence, and the leg that answered it."""
 
     leg: PeerLeg
-    pc: RTCPeerConnection = field(default_factory=RTCPeerConnection)
+    pc: RTCPeerConnection = field(default_factory=partial(RTCPeerConnection, BUNDLED))
     heard: int = 0
     """Loud samples."""
 
@@ -391,10 +399,10 @@ async def restart(caller: Caller) -> None:
     new.remote_username, new.remote_password = description.ufrag, description.password
     for line in description.candidates:
         await new.add_remote_candidate(aioice.Candidate.from_sdp(line))
-    new._queue, old._queue = old._queue, asyncio.Queue()
-    old.data_received = new.data_received
+    new._queue = old._queue
     await new.connect()
     ice._connection, ice._recv, ice._send = new, new.recv, new.send
+    old.data_received, old._queue = new.data_received, asyncio.Queue()
     caller.old = old  # type: ignore[attr-defined]
 
 
