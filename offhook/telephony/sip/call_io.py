@@ -6,13 +6,14 @@
     any of these the far end answers                    → answered
     any          either end hangs up, or it fails       → ended
 
-An incoming call is answered at once, so it starts as answered.
+An incoming call is answered at once, or rings while it is decided whether it is answered.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
 from time import monotonic
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from loguru import logger
 
@@ -179,6 +180,34 @@ class SipCall:
             self.leg.close(self.reason)
 
     # --- setup ---
+
+    async def ring_until(self, decision: Coroutine[Any, Any, int]) -> bool:
+        """Ring at the caller's side until the decision: 0 to answer the call, else the status with
+        which it is refused. Returns False if it was refused, or cancelled by the caller, which
+        cancels the decision."""
+        assert self.session is not None
+        self.session.ring(monotonic())
+        self._set_state("ringing", 180, "Ringing")
+        self._endpoint.session_changed(self.session)
+        deciding = asyncio.ensure_future(decision)
+        ended = asyncio.ensure_future(self._until_ended())
+        try:
+            await asyncio.wait((deciding, ended), return_when=asyncio.FIRST_COMPLETED)
+            if self.ended is not None or not deciding.done():
+                return False
+            if (status := deciding.result()) != 0:
+                self.session.refuse(status, "", monotonic())
+                self._endpoint.session_changed(self.session)
+            return status == 0
+        finally:
+            for task in (deciding, ended):
+                task.cancel()
+            await asyncio.gather(deciding, ended, return_exceptions=True)
+
+    async def _until_ended(self) -> None:
+        async with aclosing(self.events()) as events:
+            async for _ in events:
+                pass
 
     async def accept_incoming(self, session: Session, request: Request, flow: Flow) -> bool:
         """Answer an incoming call. Returns False if it was refused or cancelled meanwhile."""

@@ -5,7 +5,7 @@ Slow work (opening media, DNS, the conversation) runs in tasks owned by the call
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
@@ -67,6 +67,11 @@ TRY_NEXT = frozenset({408, 500, 502, 503, 504})
 """Failures before ringing after which another server of the trunk is tried (RFC 3263 §4.3)."""
 
 
+Decision = Callable[[SipCall, Sequence[tuple[str, str]]], Coroutine[Any, Any, int] | None]
+"""Returns what decides whether a call is answered: 0, or the status with which it is refused; None
+to answer it at once."""
+
+
 class Host(Protocol):
     """What the edge provides to the endpoint."""
 
@@ -112,6 +117,8 @@ class SipEndpoint:
         """Calls by our own id, from the INVITE to the end of the conversation."""
         self.on_setup: Callable[[float], None] = lambda seconds: None
         """Called with the setup time in seconds of each answered call."""
+        self.decision: Decision = lambda call, headers: None
+        """Called with each incoming call and the headers of its INVITE."""
         self.stack = SipStack(settings, self._on_event)
         self._settings = settings
         self._host = host
@@ -231,7 +238,15 @@ class SipEndpoint:
 
     async def _run_incoming(self, call: SipCall, event: IncomingCall, admitted: bool) -> None:
         try:
-            if admitted and await call.accept_incoming(event.session, event.request, event.flow):
+            if not admitted or call.ended is not None:
+                return
+            decision = self.decision(call, event.request.headers.items())
+            if decision is not None:
+                if not await call.ring_until(decision):
+                    return
+                if not self._admit(call, event.session, call.agent):  # others came meanwhile
+                    return
+            if await call.accept_incoming(event.session, event.request, event.flow):
                 self.on_setup(monotonic() - call.began_at)
                 logger.info("{}: {} calls {}", call.call_id, call.info.caller, call.info.called)
                 assert call.leg is not None

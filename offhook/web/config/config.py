@@ -43,6 +43,7 @@ from offhook.pipeline.speech.vad.vad_io import MAX_CALLS
 from offhook.telephony.carriers.settings import CarrierSettings
 from offhook.telephony.sip.trunks.trunks import SipSettings, read_address
 from offhook.web.http.access import AccessPolicy, Key, Role, Scope, is_loopback
+from offhook.web.http.webhook_signature import signing_key
 from offhook.web.process.logs import Log as Log
 
 if TYPE_CHECKING:
@@ -348,8 +349,9 @@ class Tts(SpeechEngine):
 
 
 class Agent(Section):
-    kind: Literal["frontdesk", "openai", "silent"] = "frontdesk"
-    """The built-in front desk, a language model, or an agent that only listens."""
+    kind: Literal["frontdesk", "openai", "silent", "webhook"] = "frontdesk"
+    """The built-in front desk, a language model, an agent that only listens, or a program that is
+    asked by webhook whether it accepts the call."""
     model: str = "gpt-4o-mini"
     """Name of the language model at its server."""
     base_url: str = "https://api.openai.com/v1"
@@ -366,7 +368,16 @@ class Agent(Section):
     may transfer calls. Empty by default, because callers could talk a model into expensive
     calls."""
     fallback: str = ""
-    """Name of another agent in [agents] that answers when the model fails."""
+    """Name of another agent in [agents] that answers when the model fails, or when no program
+    accepts the call."""
+    url: str = Field("", pattern=r"^(https?://[^/?#@\s]+(/[^#\s]*)?)?$")
+    """URL of the webhook's receiver."""
+    secrets: Annotated[tuple[str, ...], Field(repr=False, max_length=4)] = ()
+    """Secrets that sign the webhook, usually one; a second one while the receiver changes over.
+    `whsec_` and base64, or any text."""
+    accept_seconds: float = Field(20, gt=0, le=60)
+    """Time in s that the program has to accept a call, webhook included; then the fallback answers,
+    or the call is rejected with 603."""
     first_token_seconds: float = Field(Limits.first_token_seconds, gt=0, le=60)
     """Time limit in s from the end of the caller's turn to the first token of the answer; then the
     caller is told. With a fallback, half of it for each."""
@@ -388,9 +399,40 @@ class Agent(Section):
     ready_probe: bool = False
     """Whether /readyz fails while the model's server does not respond."""
 
+    @model_validator(mode="after")
+    def _has_a_receiver(self) -> "Agent":
+        if self.kind != "webhook":
+            if self.url or self.secrets:
+                raise ValueError('url and secrets are for kind = "webhook"')
+            return self
+        if not self.url or not self.secrets:
+            raise ValueError('kind = "webhook" needs url and secrets')
+        for secret in self.secrets:
+            try:
+                signing_key(secret)
+            except ValueError as error:
+                raise ValueError(f"secrets: {error}") from error
+        return self
+
     @property
     def limits(self) -> Limits:
         return Limits(**{name: getattr(self, name) for name in asdict(Limits())})
+
+
+class Realtime(Section):
+    """Realtime sessions of programs and pages."""
+
+    frozen: frozenset[str] = frozenset()
+    """Fields of the session object that holders of a client secret cannot change, dotted:
+    ["instructions", "tools", "audio.output.voice"]."""
+
+    @field_validator("frozen")
+    @classmethod
+    def _are_fields(cls, frozen: frozenset[str]) -> frozenset[str]:
+        for name in frozen:
+            if not re.fullmatch(r"[a-z_]+(\.[a-z_]+)*", name):
+                raise ValueError(f"{name!r} is not a field, as instructions or audio.output.voice")
+        return frozen
 
 
 class SpeechKey(Section):
@@ -467,6 +509,7 @@ class Config(Section):
     carriers: tuple[CarrierSettings, ...] = ()
     """Carriers that deliver calls as media streams: Twilio and similar."""
     speech: Speech = Speech()
+    realtime: Realtime = Realtime()
     recording: Recording = Recording()
     log: Log = Log()
     tracing: Tracing = Tracing()
@@ -513,9 +556,9 @@ class Config(Section):
             other = self.agents.get(agent.fallback)
             if other is None:
                 raise ValueError(f"{where}: no agent is called {agent.fallback!r}")
-            if agent.kind != "openai":
-                raise ValueError(f"{where}: only an agent with a model needs a fallback")
-            if other is agent or other.kind == "silent":
+            if agent.kind not in ("openai", "webhook"):
+                raise ValueError(f"{where}: only an agent with a model or webhook needs a fallback")
+            if other is agent or other.kind in ("silent", "webhook"):
                 raise ValueError(f"{where}: {agent.fallback!r} cannot answer in its place")
         return self
 

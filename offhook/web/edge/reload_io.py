@@ -13,7 +13,7 @@ from offhook.web.config.config import Config, ConfigError, Server, Speech, fault
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.phones import fault_of_doors
 
-RELOADED = ("agent", "agents", "frontdesk")
+RELOADED = ("agent", "agents", "frontdesk", "realtime")
 """Sections that can change at run time; calls in progress keep the old settings."""
 RELOADED_OF_SERVER = ("api_key", "admin_key", "names", "origins", "metrics")
 BOUND = ("host", "udp", "tcp", "tls", "ws", "wss", "rtp_ports", "authorities", "trace_messages")

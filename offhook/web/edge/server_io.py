@@ -45,6 +45,8 @@ from offhook.web.http.health_io import Health, add_health_routes
 from offhook.web.http.listening_io import Address, BodyTimeoutError, Runner, listener
 from offhook.web.page import page_io
 from offhook.web.process.stop_io import Stop
+from offhook.web.realtime import call_control_io
+from offhook.web.realtime.http_io import guard as realtime_guard
 from offhook.web.routes_io import is_speech_route, mount
 from offhook.web.speech_api.disconnect_io import has_disconnected
 from offhook.web.speech_api.errors import ApiError
@@ -73,6 +75,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.match_info.handler in OF_CARRIERS:
         return await handler(request)  # carriers come from elsewhere and are verified individually
+    if request.match_info.handler in call_control_io.HANDLERS:
+        return await realtime_guard(request, handler)
     if is_speech_route(request):
         return await speech_guard(request, handler)
     if request.path.startswith("/v1/"):
@@ -184,6 +188,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     carrier_routes_io.add_routes(app.router)
     whip_io.add_routes(app.router)
     app.router.add_post("/tokens", tokens)
+    call_control_io.add_routes(app, edge)
     if edge.speech is not None and door == "public":
         mount(app, edge.speech)
         add_conversations(app)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
 from ipaddress import ip_address
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -40,6 +40,12 @@ class Role(Enum):
     """Callers."""
     SPEECH = "speech"
     """Programs that use the speech API."""
+    REALTIME = "realtime"
+    """Realtime sessions: callers, programs that use the speech API, and holders of a client secret;
+    `Grant.scopes` says which kind of session the request may open."""
+    CONTROL = "control"
+    """Programs that make client secrets and decide on calls: the owner of the API key or of the
+    operator's. Without either key, only the operator's own machine and user."""
     METRICS = "metrics"
     """PUBLIC or the key's owner, depending on `AccessPolicy.metrics`."""
     OPERATOR = "operator"
@@ -60,6 +66,10 @@ ROUTES: Mapping[str, Role] = {
     "whip": Role.CALL,
     "whep": Role.CALL,
     "v1": Role.SPEECH,
+    "v1/realtime": Role.REALTIME,
+    "v1/realtime/client_secrets": Role.CONTROL,
+    "v1/realtime/calls": Role.REALTIME,
+    "v1/realtime/calls/{call}": Role.CONTROL,
     "ws": Role.SPEECH,
     "openapi.json": Role.SPEECH,
     "calls": Role.OPERATOR,
@@ -67,11 +77,18 @@ ROUTES: Mapping[str, Role] = {
     "tokens": Role.OPERATOR,
     "carriers": Role.CARRIER,
 }
-"""Roles by the first segment of a route's path."""
+"""Roles by the beginning of a route's path; the longest applies."""
+SCOPES_OF: Mapping[Role, frozenset[Scope]] = {
+    Role.SPEECH: frozenset(("speech",)),
+    Role.REALTIME: frozenset(SCOPES),
+}
+"""The scopes of which one is required; of other roles, "call"."""
 
 KEY_PROTOCOL = "openai-insecure-api-key."
 """Pages cannot send headers with a WebSocket, so OpenAI's clients send the key as a subprotocol."""
 TOKEN_PREFIX = "offhook_"
+SECRET_PREFIX = "ek_"
+"""Prefix of client secrets, which clients for OpenAI's API check for."""
 TOKEN_PURPOSE = b"offhook: tokens of callers"
 FORWARDED_HEADERS = frozenset(("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip"))
 FORWARDED_PREFIXES = ("x-forwarded-", "x-original-", "x-envoy-", "cf-")
@@ -161,6 +178,10 @@ class Grant:
 
     key: str = ""
     agent: str = ""
+    scopes: frozenset[Scope] = frozenset(SCOPES)
+    secret: "Token | None" = None
+    """The client secret that was sent: it opens sessions with its own agent only, "" being
+    [agent], and the session's frozen fields cannot be changed."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +199,11 @@ class AccessPolicy:
     admin_listen: str = ""
     """Separate address of the operator's routes, if any."""
     metrics: Role = Role.PUBLIC
+    secret_called: Callable[[str, float], "Token | None"] = field(
+        default=lambda text, now: None, repr=False
+    )
+    """Looks up a client secret at a wall-clock time in s; None for one that is unknown or has
+    expired."""
     carrier_hosts: frozenset[str] = frozenset()
     """Host names, host or host:port, used by carriers."""
     key_setting: str = "[server] api_key"
@@ -191,7 +217,11 @@ class AccessPolicy:
     def role_of(self, path: str, otherwise: Role = Role.OPERATOR) -> Role:
         """Returns the role of a route such as "/calls/{call}"; `otherwise` applies to paths not in
         the table."""
-        role = ROUTES.get(path.removeprefix("/").partition("/")[0], otherwise)
+        name = path.removeprefix("/")
+        while name and name not in ROUTES:
+            name = name.rpartition("/")[0]
+        # "" is the page, not the beginning of every path
+        role = ROUTES[name] if name or path in ("", "/") else otherwise
         return self.metrics if role is Role.METRICS else role
 
     def admit(self, role: Role, head: Head, now: float, *, admin: bool = False) -> Grant:
@@ -203,28 +233,35 @@ class AccessPolicy:
             self._check_origin(role, head)
         if role is Role.OPERATOR:
             return self._admit_operator(head, admin)
-        scope: Scope = "speech" if role is Role.SPEECH else "call"
-        keyed = any(scope in key.scopes for key in self.keys)
+        if role is Role.CONTROL:
+            return self._admit_control(head)
+        keyed = any(not _scopes_of(role).isdisjoint(key.scopes) for key in self.keys)
         if not keyed:
             self._check_name(head)
         if role is Role.PUBLIC or head.preflight:
             return Grant()
-        return self.grant(scope, head, now, keyed)
+        return self.grant(role, head, now, keyed)
 
-    def grant(self, scope: Scope, head: Head, now: float, keyed: bool) -> Grant:
+    def grant(self, role: Role, head: Head, now: float, keyed: bool) -> Grant:
         """Returns what the request's key grants; with `keyed`, a key is required. Raises
         Refusal."""
-        given = head.key
+        given, scopes = head.key, _scopes_of(role)
         if given.startswith(TOKEN_PREFIX) and self.admin_key:
             token = read_token(self.admin_key, given, now)
-            if scope not in token.scopes:
-                raise Refusal(403, f"this token is not for {scope}", "insufficient_scope")
-            return Grant(f"token {token.agent}".strip(), token.agent)
-        fitting = [
-            key.name for key in self.keys if scope in key.scopes and _same(given, key.secret)
-        ]
-        if fitting:
-            return Grant(fitting[0])
+            if scopes.isdisjoint(token.scopes):
+                wanted = " or ".join(sorted(scopes))
+                raise Refusal(403, f"this token is not for {wanted}", "insufficient_scope")
+            return Grant(f"token {token.agent}".strip(), token.agent, frozenset(token.scopes))
+        if given.startswith(SECRET_PREFIX):
+            secret = self.secret_called(given, now) if role is Role.REALTIME else None
+            if secret is None:
+                words = "this client secret is not valid here: it is unknown or has expired"
+                raise Refusal(401, words, "invalid_api_key")
+            name = f"client secret {secret.agent}".strip()
+            return Grant(name, secret.agent, frozenset(secret.scopes), secret)
+        for key in self.keys:
+            if not scopes.isdisjoint(key.scopes) and _same(given, key.secret):
+                return Grant(key.name, scopes=key.scopes)
         if self.admin_key and _same(given, self.admin_key):
             return Grant("admin")
         if keyed:
@@ -267,16 +304,40 @@ class AccessPolicy:
             )
         return Grant()
 
+    def _admit_control(self, head: Head) -> Grant:
+        """A token or client secret is a caller's, who must not make more of them or decide on the
+        calls of others; keys of the speech API are not for calls."""
+        keys = [key for key in self.keys if "call" in key.scopes]
+        for key in keys:
+            if _same(head.key, key.secret):
+                return Grant(key.name)
+        if self.admin_key and _same(head.key, self.admin_key):
+            return Grant("admin")
+        if keys or self.admin_key:
+            words = "the API key ([server] api_key), or the operator's, is required"
+            raise Refusal(401, f"{words} as a bearer token", "invalid_api_key")
+        temporary = head.key.startswith((TOKEN_PREFIX, SECRET_PREFIX))
+        why = "this key is a caller's" if temporary else self._not_this_user(head)
+        if why:
+            raise Refusal(
+                403,
+                f"without a key this route answers only to this machine, and {why}: "
+                "set [server] api_key",
+            )
+        return Grant()
+
     def _not_the_operator(self, head: Head) -> str:
         """Returns why a request without a key is not the operator's; empty if it may be."""
+        return "this request carries another key" if head.key else self._not_this_user(head)
+
+    def _not_this_user(self, head: Head) -> str:
+        """Returns why a request does not come directly from this user; empty if it may."""
         if head.forwarded:
             return "this request came through a proxy"
         if head.peer and not is_loopback(head.peer):
             return f"{head.peer} is another"
         if not is_loopback(host_name(head.host)):
             return f"by its Host header this request is for {head.host[:80]!r}"
-        if head.key:
-            return "this request carries another key"
         if not head.same_user():
             return "this connection is another user's"
         return ""
@@ -285,8 +346,8 @@ class AccessPolicy:
         origin = head.origin
         if not is_foreign(origin, head.host):
             return
-        if role is Role.OPERATOR:
-            raise Refusal(403, "a page of another site may not use the operator's routes")
+        if role in (Role.OPERATOR, Role.CONTROL):
+            raise Refusal(403, "a page of another site may not use this route")
         if origin not in self.origins:
             words = f"a page of {origin[:80]} may not use this server"
             if self.origins_setting:
@@ -333,11 +394,13 @@ class AccessPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a token grants until `expires_at`, wall-clock time in s."""
+    """What a token or client secret grants until `expires_at`, wall-clock time in s."""
 
     scopes: tuple[Scope, ...]
     agent: str
     expires_at: int
+    session: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The Realtime session object of a client secret."""
 
 
 class TokenRequestError(ValueError):
@@ -430,6 +493,10 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _scopes_of(role: Role) -> frozenset[Scope]:
+    return SCOPES_OF.get(role, frozenset(("call",)))
 
 
 def _same(given: str, expected: str) -> bool:

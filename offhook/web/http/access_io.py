@@ -20,6 +20,8 @@ DOOR: web.AppKey[Door] = web.AppKey("door")
 checked what they forward."""
 GRANT: web.RequestKey[Grant] = web.RequestKey("grant", Grant)
 
+FOR_PAGES = (Role.CALL, Role.SPEECH, Role.REALTIME)
+"""Roles whose routes pages of other sites may use, if their origin is configured."""
 PEER_HEADER = "X-Offhook-Peer"
 """Header in which a sibling forwards the peer's address."""
 CONNECTIONS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
@@ -56,8 +58,7 @@ def admit(request: web.Request) -> Grant:
     policy, head, role = request.app[ACCESS](), head_of(request), role_of(request)
     door = request.app[DOOR]
     if door == "siblings" and not head.peer:  # an adopted connection has its peer
-        scope: Literal["call", "speech"] = "speech" if role is Role.SPEECH else "call"
-        grant = policy.grant(scope, head, time.time(), keyed=False)
+        grant = policy.grant(role, head, time.time(), keyed=False)
     else:
         grant = policy.admit(role, head, time.time(), admin=door == "admin")
     request[GRANT] = grant
@@ -87,7 +88,7 @@ def is_same_user(request: web.Request) -> bool:
 
 async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
     """Adds the CORS headers, also to refusals."""
-    if request.app[DOOR] == "public" and role_of(request) in (Role.CALL, Role.SPEECH):
+    if request.app[DOOR] == "public" and role_of(request) in FOR_PAGES:
         for name, value in request.app[ACCESS]().cors_headers(head_of(request)).items():
             response.headers.add(name, value)
 
@@ -107,7 +108,7 @@ def open_door(
     for_pages: set[str] = set()
     for resource in tuple(app.router.resources()):
         path = resource.canonical
-        if access().role_of(path) in (Role.CALL, Role.SPEECH) and path not in for_pages:
+        if access().role_of(path) in FOR_PAGES and path not in for_pages:
             for_pages.add(path)
             assert isinstance(resource, web.Resource)
             if all(route.method != "OPTIONS" for route in resource):

@@ -2,6 +2,7 @@
 
 import json
 from base64 import urlsafe_b64decode
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
@@ -32,7 +33,7 @@ from offhook.web.http.access import (
 
 NOW = 1_000_000.0
 HERE = "127.0.0.1:7860"
-CALLERS = (Role.PUBLIC, Role.CALL, Role.SPEECH)
+CALLERS = (Role.PUBLIC, Role.CALL, Role.SPEECH, Role.REALTIME)
 ADMIN = "the operator's"
 TRUNK = {"trunks": [{"name": "provider", "server": "sip.provider.example"}]}
 TWILIO = {"provider": "twilio", "account": "AC1", "secret": "s", "public_url": "https://v.example"}
@@ -252,6 +253,81 @@ def test_a_page_cannot_pass_for_a_carrier(asked, may, own):
         assert not may
 
 
+# --- realtime sessions and call control ---
+
+
+def test_the_longest_beginning_of_a_path_gives_its_role():
+    policy = AccessPolicy()
+    for path, role in (
+        ("/v1/models", Role.SPEECH),
+        ("/v1/realtime", Role.REALTIME),
+        ("/v1/realtime/calls", Role.REALTIME),
+        ("/v1/realtime/calls/{call}/accept", Role.CONTROL),
+        ("/v1/realtime/client_secrets", Role.CONTROL),
+        ("/", Role.PUBLIC),
+    ):
+        assert policy.role_of(path) is role
+
+
+def secrets_of(**known):
+    """A policy whose client secrets are these: name -> token."""
+    keys = (Key("server", "k"), Key("bot", "b", frozenset(("speech",))))
+    found = {f"ek_{name}": token for name, token in known.items()}
+    return AccessPolicy(keys=keys, admin_key=ADMIN, secret_called=lambda text, now: found.get(text))
+
+
+def test_a_client_secret_opens_realtime_sessions_with_its_agent_only():
+    token = Token(("call",), "sales", int(NOW) + 60, {"type": "realtime"})
+    policy = secrets_of(one=token)
+    asked = head("POST", **bearer("ek_one"))
+    grant = policy.admit(Role.REALTIME, asked, NOW)
+    assert (grant.agent, grant.scopes, grant.secret) == ("sales", {"call"}, token)
+    for role in (Role.CALL, Role.SPEECH, Role.CONTROL, Role.OPERATOR):
+        assert status(policy, role, asked) == 401
+    assert status(policy, Role.REALTIME, head("POST", **bearer("ek_two"))) == 401
+
+
+def test_a_client_secret_that_is_unknown_is_refused_where_no_key_is_needed():
+    asked = head("POST", **bearer("ek_one"))
+    assert status(AccessPolicy(), Role.REALTIME, asked) == 401
+    assert status(AccessPolicy(), Role.REALTIME, head("POST")) == 200
+
+
+def test_realtime_sessions_are_opened_with_a_key_of_calls_or_of_speech():
+    policy = secrets_of()
+    assert status(policy, Role.REALTIME, head()) == 401
+    for key, scopes in (("k", {"call", "speech"}), ("b", {"speech"}), (ADMIN, {"call", "speech"})):
+        assert policy.admit(Role.REALTIME, head(**bearer(key)), NOW).scopes == scopes
+    token = issue_token(ADMIN, Token(("speech",), "", int(NOW) + 60))
+    assert policy.admit(Role.REALTIME, head(**bearer(token)), NOW).scopes == {"speech"}
+
+
+def test_calls_are_controlled_with_the_api_key_or_the_operators():
+    policy = secrets_of(one=Token(("call",), "", int(NOW) + 60))
+    token = issue_token(ADMIN, Token(("call", "speech"), "", int(NOW) + 60))
+    for key in ("k", ADMIN):
+        assert status(policy, Role.CONTROL, head("POST", **bearer(key))) == 200
+    for key in ("b", "ek_one", token, "wrong", ""):
+        assert status(policy, Role.CONTROL, head("POST", **bearer(key))) == 401
+    foreign = head("POST", Origin="https://app.example", **bearer("k"))
+    allowed = replace(policy, origins=frozenset(("https://app.example",)))
+    assert status(allowed, Role.CONTROL, foreign) == 403
+
+
+def test_without_a_key_calls_are_controlled_by_this_user_whatever_key_is_sent():
+    for key in ("", "sk-anything"):
+        assert status(AccessPolicy(), Role.CONTROL, head("POST", **bearer(key))) == 200
+    for asked in (
+        head("POST", peer="198.51.100.7"),
+        head("POST", host="voice.example"),
+        head("POST", X_Forwarded_For="198.51.100.7"),
+        head("POST", same_user=False),
+        head("POST", **bearer("ek_one")),
+        head("POST", **bearer("offhook_one")),
+    ):
+        assert status(AccessPolicy(), Role.CONTROL, asked) == 403
+
+
 # --- tokens ---
 
 
@@ -270,7 +346,7 @@ def test_a_token_admits_to_its_scopes_until_it_expires(scope, agent, seconds):
     assert status(policy, Role.OPERATOR, head(**bearer(text))) == 401
     with pytest.raises(Refusal, match="expired"):
         read_token(ADMIN, text, NOW + seconds)
-    assert policy.grant(scope[0], head(**bearer(text)), NOW, keyed=True).agent == agent
+    assert policy.grant(Role(scope[0]), head(**bearer(text)), NOW, keyed=True).agent == agent
 
 
 @given(st.integers(0, 200), st.integers(1, 127))

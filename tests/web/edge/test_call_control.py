@@ -1,0 +1,452 @@
+"""Calls accepted, rejected, transferred and hung up by a program with the openai package: a webhook
+asks, and a phone at the other end hears what happens."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import numpy as np
+import openai
+import pytest
+from aiohttp import web
+from openai import AsyncOpenAI
+from openai.types.webhooks import RealtimeCallIncomingWebhookEvent
+from yarl import URL
+
+from offhook.media.pcm import RATE_OUT
+from offhook.telephony.sip.endpoint_io import Dial
+from offhook.web.config.config import Agent, Config
+from tests.support.carriers.far_end_asterisk import ChanWebSocket
+from tests.support.carriers.far_end_io import FarEndCall
+from tests.telephony.sip.phones import LOOPBACK, endpoint, free_port, is_tone, port_of
+from tests.telephony.sip.phones import OUR_TONE as THEIR_TONE
+from tests.web.edge.phones import SOON, configured, served
+from tests.web.edge.test_carriers import carriers, tone
+
+pytestmark = pytest.mark.asyncio
+
+SECRET = "whsec_c2l4dGVlbiBieXRlcyBhdCBsZWFzdA=="
+KEY = "sesame and more"
+SESSION = {"type": "realtime", "model": "gpt-realtime", "instructions": "Be brief."}
+OUR_TONE = 660
+
+
+class Program:
+    """A program that answers webhooks with the statuses given, the last one for ever."""
+
+    def __init__(self, *statuses, decide=None):
+        self.events, self.ids, self.url = [], [], ""
+        self._statuses = list(statuses or (200,))
+        self._decide = decide
+        """Called with the event before the webhook is answered."""
+        self._came = asyncio.Condition()
+
+    @asynccontextmanager
+    async def running(self):
+        app = web.Application()
+        app.router.add_post("/hook", self._receive)
+        app.router.add_post("/elsewhere", self._redirected)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def _receive(self, request):
+        body = await request.read()
+        client = openai.OpenAI(api_key="x", webhook_secret=SECRET)
+        event = client.webhooks.unwrap(body, dict(request.headers))  # verified, or it raises
+        assert isinstance(event, RealtimeCallIncomingWebhookEvent)
+        async with self._came:
+            self.events.append(event)
+            self.ids.append(request.headers["webhook-id"])
+            self._came.notify_all()
+        if self._decide is not None:
+            await self._decide(event)
+        status = self._statuses.pop(0) if len(self._statuses) > 1 else self._statuses[0]
+        return web.Response(status=status, headers={"Location": "/elsewhere"})
+
+    async def _redirected(self, request):
+        raise AssertionError("the event was sent elsewhere")
+
+    async def event(self, number=0):
+        async with asyncio.timeout(SOON), self._came:
+            await self._came.wait_for(lambda: len(self.events) > number)
+        return self.events[number]
+
+
+def programmed(url, where, port, **agent):
+    """Calls are those of the program at `url`."""
+    table = {"kind": "webhook", "url": url, "secrets": [SECRET], **agent}
+    config = configured(where, udp=port, tcp=port)
+    changed = {
+        "server": config.server.model_copy(update={"api_key": KEY}),
+        "agent": Agent.model_validate(table),
+        "agents": {"desk": Agent()},
+    }
+    return Config.model_validate({**dict(config), **changed})
+
+
+async def says_a_tone(arguments):
+    leg = arguments.webrtc_connection
+    leg.playout.write(tone(OUR_TONE, RATE_OUT, 30))
+    await leg.until_closed()
+
+
+@asynccontextmanager
+async def phoned(monkeypatch, *statuses, decide=None, **agent):
+    """A program, a server whose bot says a tone, the openai client, and a phone."""
+    monkeypatch.setattr("tests.web.edge.phones.bot", says_a_tone)
+    program = Program(*statuses, decide=decide)
+    port = free_port()
+    trunk = replace(LOOPBACK, server=f"127.0.0.1:{port}", options_seconds=0)
+    async with endpoint(trunks=(trunk,)) as (phone, host), program.running():
+        config = programmed(program.url, f"127.0.0.1:{port_of(phone, 'UDP')}", port, **agent)
+        async with served(config) as server:
+            client = AsyncOpenAI(api_key=KEY, base_url=f"{server.url}/v1", max_retries=0)
+            async with client:
+                yield program, server, client, phone, host
+
+
+def call_from(phone):
+    return phone.dial(Dial("100", headers={"X-Order": "17"}))
+
+
+async def ended(call):
+    """The last state."""
+    async with asyncio.timeout(SOON):
+        async for progress in call.events():
+            last = progress
+    return last
+
+
+async def hears(talk, hz):
+    async with asyncio.timeout(SOON):
+        while not talk.hears(hz):
+            await asyncio.sleep(0.05)
+
+
+def states(call):
+    return [progress.state for progress in call.progress]
+
+
+async def not_found(request):
+    with pytest.raises(openai.NotFoundError) as error:
+        await request
+    assert error.value.code == "call_id_not_found"
+
+
+# --- accepted ---
+
+
+async def test_a_call_rings_until_the_program_accepts_it_and_ends_when_it_hangs_up(monkeypatch):
+    async with phoned(monkeypatch) as (program, server, client, phone, host):
+        call = call_from(phone)
+        event = await program.event()
+        call_id = event.data.call_id
+        assert call_id.startswith("rtc_")
+        headers = [(h.name, h.value) for h in event.data.sip_headers]
+        assert ("X-Order", "17") in headers
+        assert any(name == "From" for name, _ in headers)
+        async with asyncio.timeout(SOON):
+            while call.state != "ringing":
+                await asyncio.sleep(0.02)
+        await client.realtime.calls.accept(call_id, **SESSION)
+        talk = await host.talk()
+        await hears(talk, OUR_TONE)
+        assert states(call)[:3] == ["dialing", "ringing", "answered"]
+        await client.realtime.calls.hangup(call_id)
+        assert (await ended(call)).state == "ended"
+        await not_found(client.realtime.calls.hangup(call_id))
+        await not_found(client.realtime.calls.accept(call_id, **SESSION))
+        async with asyncio.timeout(SOON):
+            while server.edge.incoming.state(call_id.removeprefix("rtc_")) is not None:
+                await asyncio.sleep(0.02)
+
+
+async def test_a_webhook_delivered_twice_starts_one_call(monkeypatch):
+    """The answer to the first is lost, so it comes again; the program accepts each time."""
+    async with phoned(monkeypatch, 500, 200) as (program, server, client, phone, host):
+        call = call_from(phone)
+        events = [await program.event(0), await program.event(1)]
+        assert events[0] == events[1]
+        assert len(set(program.ids)) == 1
+        for event in events:
+            await client.realtime.calls.accept(event.data.call_id, **SESSION)
+        talk = await host.talk()
+        await hears(talk, OUR_TONE)
+        assert len(host.talks) == len(server.edge.legs) == 1
+        await call.hang_up("enough")
+
+
+async def test_a_program_may_accept_before_it_answers_the_webhook(monkeypatch):
+    clients, finished = [], asyncio.Event()
+
+    async def accept(event):
+        await clients[0].realtime.calls.accept(event.data.call_id, **SESSION)
+        await asyncio.sleep(0.3)  # would be cancelled with its connection
+        finished.set()
+
+    async with phoned(monkeypatch, decide=accept) as (program, _server, client, phone, host):
+        clients.append(client)
+        call = call_from(phone)
+        await hears(await host.talk(), OUR_TONE)
+        async with asyncio.timeout(SOON):
+            await finished.wait()
+        await call.hang_up("enough")
+        assert len(program.events) == 1
+
+
+# --- not accepted ---
+
+
+async def test_a_program_rejects_a_call_with_a_status(monkeypatch):
+    async with phoned(monkeypatch) as (program, _server, client, phone, _):
+        call = call_from(phone)
+        call_id = (await program.event()).data.call_id
+        await client.realtime.calls.reject(call_id, status_code=486)
+        assert (await ended(call)).status == 486
+        await not_found(client.realtime.calls.reject(call_id))
+
+
+async def test_without_a_status_a_call_is_declined(monkeypatch):
+    async with phoned(monkeypatch) as (program, _server, client, phone, _):
+        call = call_from(phone)
+        await client.realtime.calls.reject((await program.event()).data.call_id)
+        assert (await ended(call)).status == 603
+
+
+async def test_a_ringing_call_that_is_hung_up_is_declined(monkeypatch):
+    async with phoned(monkeypatch) as (program, _server, client, phone, _):
+        call = call_from(phone)
+        await client.realtime.calls.hangup((await program.event()).data.call_id)
+        assert (await ended(call)).status == 603
+
+
+async def test_a_call_that_nobody_accepts_is_declined(monkeypatch):
+    async with phoned(monkeypatch, accept_seconds=0.5) as (program, _server, client, phone, _):
+        call = call_from(phone)
+        call_id = (await program.event()).data.call_id
+        assert (await ended(call)).status == 603
+        await not_found(client.realtime.calls.accept(call_id, **SESSION))
+
+
+async def test_a_call_that_nobody_accepts_is_answered_by_the_fallback(monkeypatch):
+    terms = {"accept_seconds": 0.5, "fallback": "desk"}
+    async with phoned(monkeypatch, **terms) as (program, _server, _, phone, host):
+        call = call_from(phone)
+        await hears(await host.talk(), OUR_TONE)
+        assert len(program.events) == 1
+        await call.hang_up("enough")
+
+
+@pytest.mark.parametrize("status", [404, 307])
+async def test_a_program_that_is_not_there_is_not_waited_for(monkeypatch, status):
+    terms = {"accept_seconds": 60, "fallback": "desk"}
+    async with phoned(monkeypatch, status, **terms) as (program, _server, _, phone, host):
+        call = call_from(phone)
+        await hears(await host.talk(), OUR_TONE)
+        assert len(program.events) == 1
+        await call.hang_up("enough")
+
+
+async def test_a_program_that_fails_is_asked_again_until_it_is_too_late(monkeypatch):
+    async with phoned(monkeypatch, 503, accept_seconds=2) as (program, _server, _, phone, _):
+        call = call_from(phone)
+        assert (await ended(call)).status == 603
+        assert len(program.events) > 1
+        assert len(set(program.ids)) == 1
+
+
+async def test_a_program_that_is_slow_is_given_up(monkeypatch):
+    async def wait(event):
+        await asyncio.sleep(SOON)
+
+    terms = {"accept_seconds": 1, "decide": wait}
+    async with phoned(monkeypatch, **terms) as (_, _server, _, phone, _):
+        assert (await ended(call_from(phone))).status == 603
+
+
+async def test_a_caller_who_gives_up_cannot_be_accepted(monkeypatch):
+    async with phoned(monkeypatch) as (program, server, client, phone, _):
+        call = call_from(phone)
+        call_id = (await program.event()).data.call_id
+        await call.hang_up("enough")
+        async with asyncio.timeout(SOON):
+            while server.sip.calls:
+                await asyncio.sleep(0.02)
+        await not_found(client.realtime.calls.accept(call_id, **SESSION))
+
+
+# --- what may be asked ---
+
+
+async def test_an_answered_call_is_transferred(monkeypatch):
+    """The phone does not follow a REFER, so the server calls the target, which is at the trunk's
+    server as the phone is, and connects the two."""
+    async with phoned(monkeypatch) as (program, server, client, phone, host):
+        call = call_from(phone)
+        call_id = (await program.event()).data.call_id
+        with pytest.raises(openai.BadRequestError, match="accept it before"):
+            await client.realtime.calls.refer(call_id, target_uri="tel:+4930123")
+        await client.realtime.calls.accept(call_id, **SESSION)
+        await hears(await host.talk(), OUR_TONE)
+        for wrong in ("4930123", "https://example.org", "sip:a b@c", "tel:"):
+            with pytest.raises(openai.BadRequestError, match="target_uri"):
+                await client.realtime.calls.refer(call_id, target_uri=wrong)
+        host.full = True
+        with pytest.raises(openai.BadRequestError) as error:
+            await client.realtime.calls.refer(call_id, target_uri="tel:+4930123")
+        assert error.value.code == "refer_failed"
+        host.full = False
+        await hears(await host.talk(), OUR_TONE)
+        await client.realtime.calls.refer(call_id, target_uri="tel:+4930123")
+        assert "REFER" in server.sip.trace.render(None)
+        target = await host.talk(1)
+        await hears(target, THEIR_TONE)
+        await hears(await host.talk(), THEIR_TONE)
+        await client.realtime.calls.hangup(call_id)
+        await ended(call)
+        await not_found(client.realtime.calls.refer(call_id, target_uri="tel:+4930123"))
+
+
+async def test_bodies_may_be_empty_and_wrong_ones_are_refused(monkeypatch):
+    async with phoned(monkeypatch) as (program, server, _client, phone, _):
+        call = call_from(phone)
+        call_id = (await program.event()).data.call_id
+        path = f"/v1/realtime/calls/{call_id.replace('_', '%5F')}"
+        headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+
+        async def post(action, body=b""):
+            url = server.url + f"{path}/{action}"
+            answer = await server.client.post(URL(url, encoded=True), data=body, headers=headers)
+            return answer.status, (await answer.json())["error"] if answer.status >= 400 else None
+
+        for action, body, param in (
+            ("accept", b"[]", None),
+            ("accept", b"{", None),
+            ("accept", b'{"type": "transcription"}', "session.type"),
+            ("accept", b'{"type": "realtime", "instruction": 1}', "session.instruction"),
+            ("reject", b'{"status_code": 200}', "status_code"),
+            ("reject", b'{"status_code": true}', "status_code"),
+            ("refer", b"", "target_uri"),
+        ):
+            status, error = await post(action, body)
+            assert (status, error["param"], error["type"]) == (400, param, "invalid_request_error")
+        assert (await post("hangup"))[0] == 200
+        assert (await ended(call)).status == 603
+        assert (await post("hangup"))[0] == 404
+
+
+async def test_only_the_api_key_controls_calls(monkeypatch):
+    async with phoned(monkeypatch) as (program, server, client, phone, _):
+        secret = await client.realtime.client_secrets.create(session={"type": "realtime"})
+        call = call_from(phone)
+        call_id = (await program.event()).data.call_id
+        for key in ("wrong", secret.value):
+            other = client.with_options(api_key=key)
+            with pytest.raises(openai.AuthenticationError):
+                await other.realtime.calls.accept(call_id, **SESSION)
+            with pytest.raises(openai.AuthenticationError):
+                await other.realtime.client_secrets.create()
+        assert server.edge.incoming.state(call_id.removeprefix("rtc_")).value == "ringing"
+        await client.realtime.calls.reject(call_id)
+        await ended(call)
+
+
+# --- client secrets ---
+
+
+async def test_a_client_secret_has_its_session_and_its_time(monkeypatch):
+    async with phoned(monkeypatch) as (_, server, client, _, _):
+        session = {"type": "realtime", "model": "desk", "instructions": "Be brief."}
+        made = await client.realtime.client_secrets.create(
+            session=session, expires_after={"anchor": "created_at", "seconds": 60}
+        )
+        assert made.value.startswith("ek_")
+        assert made.session.type == "realtime"
+        assert made.session.instructions == "Be brief."
+        token = server.edge.secrets.find(made.value, made.expires_at - 1)
+        assert (token.agent, token.session["instructions"]) == ("desk", "Be brief.")
+        assert server.edge.secrets.find(made.value, made.expires_at) is None
+        with pytest.raises(openai.NotFoundError, match="no agent is called"):
+            await client.realtime.client_secrets.create(session={**session, "model": "other"})
+        with pytest.raises(openai.BadRequestError) as error:
+            await client.realtime.client_secrets.create(
+                expires_after={"anchor": "created_at", "seconds": 1}
+            )
+        assert error.value.param == "expires_after.seconds"
+
+
+async def test_a_page_of_another_site_makes_no_client_secret(monkeypatch):
+    async with phoned(monkeypatch) as (_, server, *_):
+        asked = {"Origin": "https://app.example", "Authorization": f"Bearer {KEY}"}
+        path = "/v1/realtime/client_secrets"
+        assert (await server.client.post(path, headers=asked)).status == 403
+        answer = await server.client.options(path, headers=asked)
+        assert answer.status >= 400
+        assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+# --- carriers ---
+
+
+@asynccontextmanager
+async def carried(monkeypatch, **agent):
+    """The same with the far end of a carrier, whose stream has started."""
+    monkeypatch.setattr("tests.web.edge.phones.bot", says_a_tone)
+    program, call = Program(), FarEndCall(ChanWebSocket())
+    async with program.running():
+        table = {"kind": "webhook", "url": program.url, "secrets": [SECRET], **agent}
+        config = carriers({"provider": "chan_websocket", "agent": "p"}, agents={"p": table})
+        async with served(config) as server:
+            await call.start(f"{server.url.replace('http', 'ws')}/carriers/chan_websocket/stream")
+            async with AsyncOpenAI(api_key="any", base_url=f"{server.url}/v1") as client:
+                yield program, server, client, call
+            await call.close()
+
+
+async def played(call, hz):
+    """Waits until the far end has played that tone."""
+    rate = call.far_end.rate
+    async with asyncio.timeout(SOON):
+        while True:
+            sound = np.concatenate([np.zeros(1, np.int16), *call.far_end.player.played])
+            loud = np.flatnonzero(np.abs(sound) > 1000)
+            if len(loud) and is_tone(sound[: loud[-1]][-rate // 2 :], rate, hz):
+                return
+            await asyncio.sleep(0.05)
+
+
+RINGBACK, BUSY = 425, 425
+
+
+async def test_a_carriers_call_hears_it_ring_until_it_is_accepted(monkeypatch):
+    async with carried(monkeypatch) as (program, server, client, call):
+        event = await program.event()
+        assert [h.name for h in event.data.sip_headers][:2] == ["From", "To"]
+        await played(call, RINGBACK)
+        await client.realtime.calls.accept(event.data.call_id, **SESSION)
+        await played(call, OUR_TONE)
+        await client.realtime.calls.hangup(event.data.call_id)
+        await asyncio.wait_for(call.ended.wait(), SOON)
+        await not_found(client.realtime.calls.hangup(event.data.call_id))
+        assert server.edge.carriers.in_progress() == []
+
+
+async def test_a_carriers_call_that_is_rejected_hears_the_busy_tone(monkeypatch):
+    async with carried(monkeypatch) as (program, _server, client, call):
+        event = await program.event()
+        await client.realtime.calls.reject(event.data.call_id)
+        await played(call, BUSY)
+        await asyncio.wait_for(call.ended.wait(), SOON)
+        await not_found(client.realtime.calls.accept(event.data.call_id, **SESSION))
+
+
+async def test_a_carriers_call_that_nobody_accepts_hears_the_busy_tone(monkeypatch):
+    async with carried(monkeypatch, accept_seconds=0.5) as (_, _, _, call):
+        await played(call, BUSY)
+        await asyncio.wait_for(call.ended.wait(), SOON)
