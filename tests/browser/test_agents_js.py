@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from offhook.media.pcm import RATE_OUT
-from tests.browser.conftest import HERE, microphone
+from offhook.web.config.config import Server
+from tests.browser.conftest import HERE, bundled, microphone, page_of_another_site
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.web.realtime.test_webrtc import edge_for
 
@@ -47,3 +50,38 @@ async def test_a_session_by_websocket(tmp_path: Path) -> None:
     heard = [text for role, text in seen["history"] if role == "user"]
     assert "hours" in heard[1]
     assert there.requests[-1]["messages"][0]["content"] == "You repair."
+
+
+COUNT = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen."
+
+
+async def test_a_webrtc_call_from_a_page_of_another_site(
+    drive: Callable[..., Any], packages: Path, tmp_path: Path
+) -> None:
+    lines = [
+        str(await microphone(tmp_path / f"{n}.wav", (line,)))
+        for n, line in enumerate(("How many bells have you got?", "Stop, what are your hours?"))
+    ]
+    answers = (
+        [says("Good morning.")],
+        [calls("stock", what="bells")],
+        [says("There are twelve bells.")],
+        [says(COUNT)],
+        [says("From nine to six.")],
+    )
+    script = bundled(packages, "agents.js", tmp_path)
+    async with page_of_another_site(script) as page, model(*answers) as there:
+        server = Server(port=0, origins=[page])
+        async with edge_for(there, server=server) as (_, url):
+            seen = await drive("agents_page.mjs", url=f"{page}/", calls=f"{url}/calls", lines=lines)
+    assert (seen["errors"], seen["troubles"]) == ([], [])
+    assert seen["tools"] == ["bells"]
+    said = [text for role, _, text in seen["history"] if role == "assistant" and text]
+    greeting, stock, counted, hours = said
+    assert greeting == "Good morning."
+    assert stock == "There are twelve bells."
+    assert COUNT.startswith(counted)
+    assert 1 <= len(counted.split()) < 12
+    assert hours == "From nine to six."
+    heard = there.requests[-1]["messages"]
+    assert counted in [message["content"] for message in heard]  # what was played and no more

@@ -77,16 +77,17 @@ class Peer:
 
 
 @asynccontextmanager
-async def edge_for(there: Model) -> AsyncIterator[tuple[Edge, str]]:
+async def edge_for(there: Model, server: Server | None = None) -> AsyncIterator[tuple[Edge, str]]:
     about = Agent(kind="openai", base_url=there.url, model="scripted")
-    edge = Edge(Config(agent=about, server=Server(port=0), webrtc=WebRtc(addresses=["127.0.0.1"])))
+    here = server or Server(port=0)
+    edge = Edge(Config(agent=about, server=here, webrtc=WebRtc(addresses=["127.0.0.1"])))
     await edge.start()
-    server = TestServer(application(edge))
-    await server.start_server()
+    serving = TestServer(application(edge))
+    await serving.start_server()
     try:
-        yield edge, str(server.make_url("/v1/realtime"))
+        yield edge, str(serving.make_url("/v1/realtime"))
     finally:
-        await server.close()
+        await serving.close()
         await edge.close()
 
 

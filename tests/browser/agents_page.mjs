@@ -1,0 +1,36 @@
+// A WebRTC call of the agents SDK: node agents_page.mjs {chromium, url, calls, lines}
+// Greeted on request; the first line is answered by a tool, the second interrupts a long answer.
+
+import { open, say } from "./browser.mjs";
+
+const { calls, lines, ...options } = JSON.parse(process.argv[2]);
+const { browser, page, troubles } = await open({ ...options, lines });
+const seen = () => page.evaluate(() => window.seen());
+const EVENT_MS = 60000;
+
+/** Until so many events of the type have come. */
+function until(type, count = 1) {
+  const enough = ([type, count]) => window.seen().events.filter((one) => one === type).length >= count;
+  return page.waitForFunction(enough, [type, count], { timeout: EVENT_MS });
+}
+
+try {
+  await page.evaluate((url) => window.call(url), calls);
+  await page.evaluate(() => window.session.sendMessage("Hello."));
+  await until("output_audio_buffer.stopped", 1);
+  await say(page, lines[0]);
+  await until("output_audio_buffer.stopped", 2);
+  await page.evaluate(() => window.session.sendMessage("Count to twenty."));
+  await until("output_audio_buffer.started", 3);
+  await page.waitForTimeout(1500); // a few words are heard
+  await say(page, lines[1]);
+  await until("output_audio_buffer.cleared", 1);
+  await until("output_audio_buffer.stopped", 3);
+  await page.waitForTimeout(500); // for what the session then retrieves
+} catch (error) {
+  troubles.push(`${error}`);
+} finally {
+  const report = { ...(await seen()), troubles };
+  await browser.close();
+  console.log(JSON.stringify(report));
+}
