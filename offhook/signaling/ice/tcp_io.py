@@ -15,6 +15,8 @@ MAX_UNCHECKED = 64
 """Connections that may wait for their first check; the oldest gives way to a further one."""
 RTP_BUFFER_BYTES = 16 * 1024
 """Unsent bytes beyond which RTP is dropped: a second of audio, later than anybody waits for."""
+SEND_BUFFER_BYTES = 16 * 1024
+"""Of the kernel: what is in there can no longer be dropped. Linux doubles it."""
 MAX_BUFFER_BYTES = 512 * 1024
 """Unsent bytes of DTLS and STUN at which the connection of a peer that does not read is closed."""
 
@@ -37,6 +39,7 @@ class TcpConnection(asyncio.Protocol):
         self._remote = transport.get_extra_info("peername")[:2]
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         self._timer = asyncio.get_running_loop().call_later(FIRST_CHECK_S, self.abort)
         self._listener.add(self)
 

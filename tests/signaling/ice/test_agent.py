@@ -1,0 +1,150 @@
+"""The joints of aioice 0.13.0 and aiortc 1.16.0 that `agent_io` relies on.
+
+Each test fails when a new version has moved its joint: read agent_io.py anew, then change the pins.
+"""
+
+import inspect
+import re
+from importlib.metadata import version
+
+import aioice.ice
+import pytest
+from aioice import stun
+from aiortc import RTCPeerConnection, rtcdtlstransport, rtcicetransport, rtcpeerconnection
+
+from offhook.signaling.ice.agent_io import IceAgent, PortConnection, use_agents
+from offhook.signaling.ice.port_io import IcePort
+
+pytestmark = pytest.mark.usefixtures("loopback")
+
+
+def test_the_versions_are_those_that_were_read() -> None:
+    assert (version("aiortc"), version("aioice")) == ("1.16.0", "0.13.0")
+
+
+def test_an_agent_has_all_that_aiortc_asks_of_a_connection() -> None:
+    source = inspect.getsource(rtcicetransport) + inspect.getsource(rtcpeerconnection)
+    asked = set(re.findall(r"\b_connection\.(\w+)", source))
+    assert {"connect", "recv", "send", "close", "get_event", "local_username"} <= asked
+    assert asked <= {name for name in dir(IceAgent) if not name.startswith("__")}
+
+
+async def test_every_transport_of_a_peer_connection_has_an_agent() -> None:
+    pc = RTCPeerConnection()
+    agents = use_agents(pc, None, [])
+    pc.addTransceiver("audio")
+    pc.createDataChannel("chat")
+    transports = [pc.getTransceivers()[0].receiver.transport.transport, pc.sctp.transport.transport]
+    assert [t._connection for t in transports] == agents
+    assert [t.iceGatherer._connection for t in transports] == agents
+    assert [t._recv for t in transports] == [agent.recv for agent in agents]
+    assert [t._send for t in transports] == [agent.send for agent in agents]
+    await pc.close()
+
+
+def test_dtls_reads_and_sends_by_the_names_that_are_replaced() -> None:
+    source = inspect.getsource(rtcdtlstransport.RTCDtlsTransport)
+    assert re.findall(r"transport\._(?:connection|recv|send)\b", source) == [
+        "transport._recv",
+        "transport._recv",
+        "transport._send",
+        "transport._send",
+    ]
+    gather = inspect.getsource(rtcicetransport.RTCIceGatherer.gather)
+    assert "self._connection.gather_candidates()" in gather
+
+
+async def test_gathering_takes_the_ports_candidates_and_opens_no_socket(monkeypatch) -> None:
+    port = IcePort(0)
+    await port.open()
+    agent = IceAgent(port, [])
+
+    def no_socket(*args, **settings):
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr("asyncio.base_events.BaseEventLoop.create_datagram_endpoint", no_socket)
+    await agent.gather_candidates()
+    await agent.gather_candidates()
+    assert [(c.transport, c.port) for c in agent.local_candidates] == [
+        ("udp", port.port),
+        ("tcp", port.port),
+    ]
+    assert len(port.demultiplexer) == 1
+    await agent.close()
+    assert len(port.demultiplexer) == 0
+    await port.close()
+
+
+def test_connections_are_made_of_the_parts_that_are_used() -> None:
+    connection = aioice.ice.Connection
+    names = {*re.findall(r"self\.(_\w+)", inspect.getsource(connection.__init__))}
+    assert {
+        "_local_candidates",
+        "_local_candidates_start",
+        "_local_candidates_end",
+        "_protocols",
+        "_nominated",
+    } <= names
+    assert list(inspect.signature(connection.get_component_candidates).parameters) == [
+        "self",
+        "component",
+        "addresses",
+        "timeout",
+    ]
+    assert list(inspect.signature(connection.request_received).parameters) == [
+        "self",
+        "message",
+        "addr",
+        "protocol",
+    ]
+    assert "await self.close()" in inspect.getsource(connection.query_consent)
+    assert 'message.attributes["PRIORITY"]' in inspect.getsource(connection.check_incoming)
+    assert "get_host_addresses(" in inspect.getsource(connection.gather_candidates)
+    assert PortConnection.request_received is connection.request_received
+    request = inspect.signature(aioice.ice.StunProtocol.request).parameters
+    assert list(request) == ["self", "request", "addr", "integrity_key", "retransmissions"]
+    assert "self.transactions[request.transaction_id]" in inspect.getsource(
+        aioice.ice.StunProtocol.request
+    )
+    assert "self.transport.sendto(" in inspect.getsource(aioice.ice.StunProtocol.send_stun)
+    assert list(inspect.signature(stun.Transaction.response_received).parameters) == [
+        "self",
+        "message",
+        "addr",
+    ]
+
+
+async def test_credentials_of_agents_differ_with_and_without_a_port() -> None:
+    port = IcePort(0)
+    await port.open()
+    for shared in (None, port):
+        agents = [IceAgent(shared, []) for _ in range(20)]
+        assert len({agent.local_username for agent in agents}) == 20
+        assert min(len(agent.local_username) for agent in agents) >= 8
+        assert min(len(agent.local_password) for agent in agents) >= 22
+        for agent in agents:
+            await agent.close()
+    await port.close()
+
+
+async def test_a_closed_agent_says_so_to_whoever_waits() -> None:
+    agent = IceAgent(None, [])
+    agent.data_received(b"x", 1)
+    assert await agent.recv() == b"x"
+    await agent.close()
+    await agent.close()
+    with pytest.raises(ConnectionError):
+        await agent.recv()
+    with pytest.raises(ConnectionError):
+        await agent.send(b"x")
+    with pytest.raises(ConnectionError):
+        await agent.connect()
+    assert isinstance(await agent.get_event(), aioice.ConnectionClosed)
+
+
+async def test_datagrams_before_dtls_are_bounded() -> None:
+    agent = IceAgent(None, [])
+    for _ in range(5000):
+        agent.data_received(b"x", 1)
+    assert agent._queue.qsize() == 256
+    await agent.close()
