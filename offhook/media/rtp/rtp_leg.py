@@ -139,6 +139,8 @@ class RtpLeg(Leg):
         if packet.payload_type in self._format.events_in:
             self._receive_event(packet, now)
             return
+        if self._is_other_media(packet):
+            return
         if self.receiving:
             self._receiver.receive(packet, now)
             if self._receiver.clock_rate != self._clock_rate_in:
@@ -148,6 +150,13 @@ class RtpLeg(Leg):
         noise = packet.payload_type in self._format.comfort_noise
         timestamp = None if noise else packet.timestamp
         self._rtcp.receive_rtp(packet.ssrc, packet.sequence_number, timestamp, now)
+
+    def _is_other_media(self, packet: RtpPacket) -> bool:
+        """Whether the packet is of a stream that is not ours, e.g. video in the same bundle."""
+        format, reception = self._format, self._rtcp.reception
+        known = packet.payload_type in format.decoders
+        known = known or packet.payload_type in format.comfort_noise
+        return not known and (reception is None or reception.ssrc != packet.ssrc)
 
     def _update_clock_rate(self) -> None:
         if clock_rate := self._receiver.clock_rate:

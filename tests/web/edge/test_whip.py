@@ -1,9 +1,11 @@
 """WHIP and WHEP: the HTTP matrix, and calls with stock clients."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from fractions import Fraction
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -289,6 +291,44 @@ async def test_video_that_nobody_can_negotiate_is_422(http: Http, edge: Edge) ->
     assert "audio only" in await response.text()
     await until(lambda: not list(edge.whip.sessions))
     assert not edge.legs
+
+
+@pytest.mark.parametrize("video", [False, True])
+async def test_ffmpeg_publishes(http: Http, edge: Edge, video: bool, tmp_path: Path) -> None:
+    """It is DTLS server, sends no candidates, and sends video whatever the answer says."""
+    edge.config = Config.model_validate({"server": {"api_key": "sesame"}, "log": {"words": True}})
+    turns: list[str] = []
+    sink = logger.add(
+        lambda m: turns.append(m.record["extra"]["text"]),
+        filter=lambda record: record["extra"].get("event") == "caller_turn",
+    )
+    synthesizer = open_synthesizer()
+    await synthesizer.start()
+    question = await spoken(synthesizer, "What are your opening hours?")
+    await synthesizer.close()
+    quiet = np.zeros(RATE_OUT, np.int16)
+    speech = np.concatenate((quiet, question, quiet, quiet))
+    file = tmp_path / "speech.raw"
+    file.write_bytes(soxr.resample(speech, RATE_OUT, RATE).tobytes())
+    publishing = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.web.edge.ffmpeg_publisher"),
+        *(str(http.make_url("/whip/ffmpeg")), str(file), *(["video"] if video else [])),
+    )
+    try:
+        await until(lambda: turns or publishing.returncode is not None)
+        leg = publisher(edge)
+        reception = leg._rtcp.reception
+        assert reception is not None
+        assert reception.received > 50
+        assert await asyncio.wait_for(publishing.wait(), SOON) == 0
+    finally:
+        logger.remove(sink)
+        if publishing.returncode is None:
+            publishing.kill()
+            await publishing.wait()
+    assert "hours" in turns[0]
+    await until(lambda: not edge.legs)
+    assert leg.closed == "the caller hung up"
 
 
 # --- the HTTP matrix ---
