@@ -89,15 +89,12 @@ def _credential(name: str, value: str, least: int) -> str:
     return value
 
 
-def write_fragment(fragment: Fragment, kind: str = "audio") -> str:
-    """Write a fragment whose candidates are all of one m-line, the one that names the bundle."""
-    lines = [f"a=ice-ufrag:{fragment.ufrag}", f"a=ice-pwd:{fragment.pwd}"]
-    if fragment.options:
-        lines.insert(0, f"a=ice-options:{' '.join(fragment.options)}")
-    if fragment.candidates:
-        lines.append(f"m={kind} 9 UDP/TLS/RTP/SAVPF 0")
-        lines.append(f"a=mid:{fragment.candidates[0].mid or fragment.candidates[0].index}")
-        lines += [f"a={c.candidate}" for c in fragment.candidates]
+def write_fragment(fragment: Fragment, kind: str, mid: str) -> str:
+    """Write a fragment whose candidates are all of one m-line, the first of a bundle."""
+    lines = [f"a=ice-options:{' '.join(fragment.options)}"] if fragment.options else []
+    lines += [f"m={kind} 9 UDP/TLS/RTP/SAVPF 0", f"a=mid:{mid}"]
+    lines += [f"a=ice-ufrag:{fragment.ufrag}", f"a=ice-pwd:{fragment.pwd}"]
+    lines += [f"a={c.candidate}" for c in fragment.candidates]
     if fragment.ended:
         lines.append("a=end-of-candidates")
     return "".join(f"{line}\r\n" for line in lines)

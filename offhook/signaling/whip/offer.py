@@ -49,8 +49,6 @@ class OfferedMedia:
     """What matters of an offer."""
 
     media: tuple[MediaLine, ...]
-    ufrag: str
-    """Of the session or the first m-line."""
 
     @property
     def has_video(self) -> bool:
@@ -73,7 +71,7 @@ def check_offer(sdp: str, protocol: Protocol) -> OfferedMedia:
             raise OfferRefusal(422, f"{words}, not {media.direction}")
     if len(offered.media) > 1 and not {m.mid for m in offered.media} <= bundle:
         raise OfferRefusal(422, "the m-lines are not bundled (RFC 9725 §4.4)")
-    if not offered.ufrag:
+    if not offered.media[0].ufrag:
         raise OfferRefusal(400, "no a=ice-ufrag")
     return offered
 
@@ -102,7 +100,7 @@ def _parse(sdp: str) -> tuple[OfferedMedia, set[str]]:
     if not found:
         raise OfferRefusal(400, "no m-line")
     bundle = {mid for line in session if line.startswith("a=group:BUNDLE") for mid in line.split()}
-    return OfferedMedia(tuple(found), found[0].ufrag), bundle
+    return OfferedMedia(tuple(found)), bundle
 
 
 def _attributes(section: list[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from offhook.signaling.whip.fragment import Fragment
-from offhook.signaling.whip.offer import Protocol
+from offhook.signaling.whip.offer import MediaLine, Protocol
 
 TOMBSTONE_S = 60.0
 MAX_TOMBSTONES = 1000
@@ -72,11 +72,16 @@ class Session(Generic[L]):
     protocol: Protocol
     room: str
     """The shared id of a publisher and its players."""
-    remote_ufrag: str
+    media: MediaLine
+    """The offer's first m-line; all are in one bundle."""
     leg: L
     id: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     etag: str = field(default_factory=lambda: new_etag())
     """Entity tag of the ICE session."""
+    remote_ufrag: str = ""
+
+    def __post_init__(self) -> None:
+        self.remote_ufrag = self.media.ufrag
 
     @property
     def path(self) -> str:

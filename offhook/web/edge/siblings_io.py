@@ -30,6 +30,7 @@ from offhook.web.edge.admission_io import LATE_MS
 from offhook.web.edge.edge_io import Edge, UnknownPeer
 from offhook.web.edge.hand_over_io import hand_over
 from offhook.web.edge.http_io import Handler
+from offhook.web.edge.refusals import RETRY_AFTER_S
 from offhook.web.edge.whip_calls_io import WhipRefusal
 from offhook.web.http import health_io
 from offhook.web.http.access_io import PEER_HEADER, peer_of
@@ -214,7 +215,9 @@ class Siblings:
         try:
             return await self._pass_on(request, number, _end_to_end(request))
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise WhipRefusal(503, "the process of this room does not answer") from error
+            raise WhipRefusal(
+                503, "the process of this room does not answer", RETRY_AFTER_S
+            ) from error
 
     async def _calls(self, request: web.Request) -> web.Response:
         answers = await self._ask_all("/calls", _some(request.headers, "Authorization"))

@@ -10,7 +10,7 @@ from loguru import logger
 from offhook.media.end_reason import End
 from offhook.media.tasks_io import TaskSet
 from offhook.signaling.peer_io import OfferError, PeerLeg
-from offhook.signaling.whip.fragment import Fragment
+from offhook.signaling.whip.fragment import Fragment, TrickledCandidate, write_fragment
 from offhook.signaling.whip.leg_io import MAX_PLAYERS, PlayerLeg, PublisherLeg
 from offhook.signaling.whip.offer import OfferRefusal, check_offer, ipv4_first
 from offhook.signaling.whip.offer import Protocol as WhipProtocol
@@ -42,10 +42,10 @@ class Host(Protocol):
 class WhipRefusal(Exception):
     """Raised to refuse a request with `status`."""
 
-    def __init__(self, status: int, message: str, retry_after_s: int = RETRY_AFTER_S) -> None:
+    def __init__(self, status: int, message: str, retry_after_s: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-        self.headers = {"Retry-After": str(retry_after_s)}
+        self.headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
 
 
 class WhipCalls:
@@ -69,7 +69,7 @@ class WhipCalls:
             leg = self._new_publisher(room, remote)
         else:
             leg = self._new_player(room, remote)
-        session: Session[PeerLeg] = Session(protocol, room, offered.ufrag, leg)
+        session: Session[PeerLeg] = Session(protocol, room, offered.media[0], leg)
         self.sessions.add(session)
         self._tasks.spawn(self._watch(session), name=f"{protocol.value} {leg.call_id}")
         try:
@@ -87,7 +87,7 @@ class WhipCalls:
     def _new_publisher(self, room: str, remote: str) -> PublisherLeg:
         """Raises WhipRefusal if the room has a publisher, and Busy."""
         if self._publisher(room) is not None:
-            raise WhipRefusal(409, "this room has a publisher")
+            raise WhipRefusal(409, "this room has a publisher", RETRY_AFTER_S)
         self._host.admit_peer(remote)
         leg = self._host.peer_leg(PublisherLeg, uuid4().hex[:12])
         leg.remote = remote
@@ -99,7 +99,7 @@ class WhipCalls:
         if publisher is None:
             raise WhipRefusal(409, "nobody publishes to this room", NO_PUBLISHER_RETRY_S)
         if len(publisher.players) >= MAX_PLAYERS:
-            raise WhipRefusal(503, f"this room has {MAX_PLAYERS} players")
+            raise WhipRefusal(503, f"this room has {MAX_PLAYERS} players", RETRY_AFTER_S)
         leg = self._host.peer_leg(PlayerLeg, f"{publisher.call_id}-{uuid4().hex[:4]}")
         leg.remote = remote
         publisher.players.append(leg)
@@ -133,6 +133,24 @@ class WhipCalls:
             if c.transport == "udp":
                 index = c.index if c.mid is None else None
                 await session.leg.add_candidate(c.candidate, c.mid, index)
+
+    async def restart(self, session: Session[PeerLeg], fragment: Fragment) -> str:
+        """Restarts ICE and returns our fragment; if that fails, the session continues as it is.
+        Raises WhipRefusal."""
+        if not fragment.pwd:
+            raise WhipRefusal(400, "an ICE restart needs a=ice-pwd")
+        candidates = [c.candidate for c in fragment.candidates if c.transport == "udp"]
+        try:
+            ours = await session.leg.restart(fragment.ufrag, fragment.pwd, candidates)
+        except OfferError as error:
+            raise WhipRefusal(422, str(error)) from error
+        session.restarted(fragment.ufrag)
+        answered = tuple(
+            TrickledCandidate(f"candidate:{candidate}", session.media.mid, 0)
+            for candidate in ours.candidates
+        )
+        answer = Fragment(ours.ufrag, ours.password, answered, ended=True)
+        return write_fragment(answer, session.media.kind, session.media.mid)
 
     async def end(self, session: Session[PeerLeg]) -> None:
         """Ends a session as its client wishes."""

@@ -51,8 +51,8 @@ async def _open(request: web.Request, protocol: Protocol) -> web.Response:
 
 
 async def patch(request: web.Request) -> web.Response:
-    """PATCH of a session: candidates. An ICE restart is refused, and the session goes on."""
-    session = _session(request)
+    """PATCH of a session: candidates, or an ICE restart."""
+    session, calls = _session(request), request.app[EDGE].whip
     received = parse_fragment(await _text(request))
     if_match = ",".join(request.headers.getall("If-Match", ())) or None
     match session.action(received, if_match):
@@ -61,9 +61,11 @@ async def patch(request: web.Request) -> web.Response:
         case PatchAction.UNCONDITIONAL:
             return error(428, 'an ICE restart needs "If-Match: *"')
         case PatchAction.RESTART:
-            return error(422, "this server cannot restart ICE: the session continues without")
+            answer = await calls.restart(session, received)
+            headers = {"ETag": session.etag, "Content-Type": fragment.MEDIA_TYPE}
+            return web.Response(body=answer.encode(), headers=headers)
         case PatchAction.TRICKLE:
-            await request.app[EDGE].whip.add_candidates(session, received)
+            await calls.add_candidates(session, received)
             return web.Response(status=204)
 
 

@@ -34,7 +34,7 @@ BUNDLE = "a=group:BUNDLE 0 1\r\n"
 @pytest.mark.parametrize("direction", ["sendonly", "sendrecv"])
 def test_a_publisher_sends(direction: str) -> None:
     offered = check_offer(SESSION + audio(direction), Protocol.WHIP)
-    assert (offered.ufrag, offered.has_video) == ("abcd", False)
+    assert (offered.media[0].ufrag, offered.has_video) == ("abcd", False)
 
 
 @pytest.mark.parametrize("direction", ["recvonly", "sendrecv"])
@@ -55,7 +55,7 @@ def test_a_bundle_may_name_an_m_line_that_is_not_there() -> None:
 
 def test_credentials_and_direction_may_be_those_of_the_session() -> None:
     plain = SESSION + "a=ice-ufrag:wxyz\r\na=recvonly\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\n"
-    assert check_offer(plain, Protocol.WHEP).ufrag == "wxyz"
+    assert check_offer(plain, Protocol.WHEP).media[0].ufrag == "wxyz"
     with pytest.raises(OfferRefusal):
         check_offer(plain, Protocol.WHIP)
 

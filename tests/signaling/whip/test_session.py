@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from offhook.signaling.whip.fragment import Fragment
 from offhook.signaling.whip.links import ice_server_link
-from offhook.signaling.whip.offer import Protocol
+from offhook.signaling.whip.offer import MediaLine, Protocol
 from offhook.signaling.whip.session import (
     MAX_TOMBSTONES,
     PATCHES,
@@ -20,7 +20,7 @@ from offhook.signaling.whip.session import (
 
 
 def session(room: str = "r", protocol: Protocol = Protocol.WHIP) -> Session[None]:
-    return Session(protocol, room, "same", None)
+    return Session(protocol, room, MediaLine("audio", "0", "sendonly", "same"), None)
 
 
 @pytest.mark.parametrize(

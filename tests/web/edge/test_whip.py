@@ -20,6 +20,7 @@ from av import AudioFrame
 from loguru import logger
 
 from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.signaling.whip.fragment import parse_fragment
 from offhook.signaling.whip.leg_io import MAX_PLAYERS, PublisherLeg
 from offhook.web.cli.caller_io import spoken
 from offhook.web.config.config import Config
@@ -433,8 +434,8 @@ UDP = "candidate:1 1 udp 2130706431 192.0.2.7 3478 typ host"
         ("same", "*", 204),
         ("same", None, 204),
         ("same", '"stale"', 412),
-        ("anew", "*", 422),
-        ("anew", "right", 422),
+        ("anew", "*", 200),
+        ("anew", "right", 200),
         ("anew", None, 428),
         ("anew", '"stale"', 412),
     ],
@@ -465,7 +466,31 @@ async def test_candidates_trickle_in(
     assert found.leg.closed is None
     [transceiver] = found.leg._pc.getTransceivers()
     remote_candidates = transceiver.receiver.transport.transport._connection.remote_candidates
-    assert [c.host for c in remote_candidates] == (["192.0.2.7"] if status == 204 else [])
+    accepted = ["192.0.2.7"] if status in (200, 204) else []
+    assert [c.host for c in remote_candidates] == accepted
+    if status == 200:
+        assert patched.headers["Content-Type"] == "application/trickle-ice-sdpfrag"
+        assert patched.headers["ETag"] not in (etag, "")
+        ours = parse_fragment(await patched.text())
+        answered = await response.text()
+        assert ours.ufrag not in answered
+        assert ours.candidates
+        late = {**FRAGMENT, "If-Match": etag}
+        assert (await http.patch(location, data=fragment(remote), headers=late)).status == 412
+
+
+async def test_a_restart_that_fails_keeps_the_session(http: Http, edge: Edge) -> None:
+    response = await opened(http)
+    location = response.headers["Location"]
+    headers = {**FRAGMENT, "If-Match": "*"}
+    for body in (
+        fragment("anew", "candidate:broken 1 udp x"),
+        "a=ice-ufrag:anew\r\n",
+    ):
+        assert (await http.patch(location, data=body, headers=headers)).status == 422
+    trickled = fragment("x", UDP).split("\r\n", 2)[2]
+    headers["If-Match"] = response.headers["ETag"]
+    assert (await http.patch(location, data=trickled, headers=headers)).status == 204
 
 
 async def test_what_is_no_fragment_is_refused_and_the_session_stays(http: Http, edge: Edge) -> None:
