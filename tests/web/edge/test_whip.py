@@ -483,11 +483,11 @@ async def test_a_restart_that_fails_keeps_the_session(http: Http, edge: Edge) ->
     response = await opened(http)
     location = response.headers["Location"]
     headers = {**FRAGMENT, "If-Match": "*"}
-    for body in (
-        fragment("anew", "candidate:broken 1 udp x"),
-        "a=ice-ufrag:anew\r\n",
+    for body, status in (
+        (fragment("anew", "candidate:broken 1 udp x"), 422),
+        ("a=ice-ufrag:anew\r\n", 400),
     ):
-        assert (await http.patch(location, data=body, headers=headers)).status == 422
+        assert (await http.patch(location, data=body, headers=headers)).status == status
     trickled = fragment("x", UDP).split("\r\n", 2)[2]
     headers["If-Match"] = response.headers["ETag"]
     assert (await http.patch(location, data=trickled, headers=headers)).status == 204
