@@ -145,7 +145,10 @@ class InputBuffer:
         turn. `audio`: at 24 kHz, kept for a retrieval."""
         turn = not self._awaiting
         if turn:
-            if self._scope.session.turn_detection is None or not (text or self._utterance):
+            if self._scope.session.turn_detection is None:
+                return False
+            if not text:
+                self.discard()
                 return False
             self._at_ms += round(1000 * audio_s) if self._state is InputState.SPEAKING else 0
             self._step(InputTrigger.END)

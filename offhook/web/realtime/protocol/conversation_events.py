@@ -10,7 +10,7 @@ from offhook.web.realtime.protocol import items, tools
 from offhook.web.realtime.protocol.client_events import MAX_ID_CHARS
 from offhook.web.realtime.protocol.items import CreatedItem, Reference
 from offhook.web.realtime.protocol.response_object import ResponseParams
-from offhook.web.realtime.protocol.session_object import EventError, Object
+from offhook.web.realtime.protocol.session_object import EventError, Object, is_unicode
 from offhook.web.realtime.protocol.validation_errors import event_error
 from offhook.web.speech_api.errors import did_you_mean
 from offhook.web.speech_api.validation import shown
@@ -139,6 +139,6 @@ def _error(error: ValidationError, event: dict[str, Any]) -> EventError:
     else:
         found = event_error(error, event, "", _FIELDS)
     event_id = event.get("event_id")
-    if isinstance(event_id, str) and len(event_id) <= MAX_ID_CHARS:
+    if isinstance(event_id, str) and len(event_id) <= MAX_ID_CHARS and is_unicode(event_id):
         found.event_id = event_id
     return found

@@ -19,6 +19,7 @@ from offhook.web.realtime.protocol.session_object import (
     AudioFormat,
     Delay,
     EventError,
+    JsonObject,
     Language,
     Object,
     Strings,
@@ -159,7 +160,7 @@ class Prompt(Object):
 
     id: Text
     version: Text | None = None
-    variables: dict[str, Any] | None = None
+    variables: JsonObject | None = None
 
 
 class TracingSettings(Object):
@@ -167,7 +168,7 @@ class TracingSettings(Object):
 
     workflow_name: Text | None = None
     group_id: Text | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: JsonObject | None = None
 
 
 class TokenLimits(Object):

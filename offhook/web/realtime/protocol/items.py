@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from offhook.web.realtime.protocol.session_object import Object, Text
+from offhook.web.realtime.protocol.session_object import JsonObject, Object, Text
 
 MAX_ITEM_ID_CHARS = 32
 MAX_TEXT_CHARS = 1 << 20
@@ -154,9 +154,9 @@ class McpListedTool(Object):
     """A tool as its MCP server describes it."""
 
     name: Text
-    input_schema: dict[str, Any]
+    input_schema: JsonObject
     description: Text | None = None
-    annotations: dict[str, Any] | None = None
+    annotations: JsonObject | None = None
 
 
 class McpListTools(ItemObject):

@@ -35,6 +35,8 @@ MAX_SILENCE_MS = 10_000
 MAX_PADDING_MS = 2_000
 MIN_IDLE_MS, MAX_IDLE_MS = 5_000, 30_000
 """Range that OpenAI allows for idle_timeout_ms."""
+MAX_DEPTH = 64
+"""Maximum levels of an object that is only passed on."""
 PCM: Literal["audio/pcm"] = "audio/pcm"
 G711_LEVELS = {"audio/pcmu": ULAW_LEVELS, "audio/pcma": ALAW_LEVELS}
 G711_RATE = 8_000
@@ -94,9 +96,13 @@ def _language(text: str | None) -> str | None:
         raise expected("a code such as 'en' or 'pt-BR'") from error
 
 
+def is_unicode(text: str) -> bool:
+    """Return whether there are no lone surrogates, which JSON escapes can contain."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
 def _unicode(text: str) -> str:
-    """Reject lone surrogates, which JSON escapes can contain."""
-    if any("\ud800" <= char <= "\udfff" for char in text):
+    if not is_unicode(text):
         raise expected("a string")
     return text
 
@@ -105,9 +111,27 @@ def _off(value: object) -> None:
     """Accept a setting without effect; the returned session reports it as off."""
 
 
+def _bounded(table: dict[str, Any]) -> dict[str, Any]:
+    """Reject an object that could not be sent back: too deep, or with lone surrogates."""
+    left: list[tuple[Any, int]] = [(table, 0)]
+    while left:
+        value, depth = left.pop()
+        if depth > MAX_DEPTH:
+            raise expected(f"an object of at most {MAX_DEPTH} levels")
+        if isinstance(value, dict):
+            left += [(each, depth + 1) for pair in value.items() for each in pair]
+        elif isinstance(value, list):
+            left += [(each, depth + 1) for each in value]
+        elif isinstance(value, str):
+            _unicode(value)
+    return table
+
+
 Language = Annotated[str | None, AfterValidator(_language)]
 Text = Annotated[str, AfterValidator(_unicode)]
 Strings = Annotated[tuple[Text, ...], Field(strict=False, max_length=MAX_KEYWORDS)]
+JsonObject = Annotated[dict[str, Any], AfterValidator(_bounded)]
+"""Any JSON object, such as a JSON Schema."""
 Ignored = Annotated[object, AfterValidator(_off)]
 
 

@@ -3,11 +3,11 @@
 Source: OpenAI's openapi.yaml, RealtimeFunctionTool, MCPTool, ToolChoiceParam.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from offhook.web.realtime.protocol.session_object import Object, Text
+from offhook.web.realtime.protocol.session_object import JsonObject, Object, Text
 
 MAX_TOOLS = 128
 MAX_NAME_CHARS = 64
@@ -22,7 +22,7 @@ class FunctionTool(Object):
     type: Literal["function"]
     name: Name
     description: Annotated[Text, Field(max_length=MAX_DESCRIPTION_CHARS)] | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
     """JSON Schema of the arguments."""
     strict: bool | None = None
 

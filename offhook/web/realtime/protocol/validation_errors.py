@@ -12,13 +12,18 @@ from offhook.web.speech_api.validation import describe, shown
 MAX_SHOWN_CHARS = 100
 
 
+def printable(text: str) -> str:
+    """Return the beginning of a client's text as it can be sent back."""
+    return text[:MAX_SHOWN_CHARS].encode(errors="backslashreplace").decode()
+
+
 def path_of(location: tuple[int | str, ...], table: Any) -> tuple[list[str], Any]:
     """Return the names on the way to an invalid value and the value; pydantic's location also has
     the tags of unions, which are left out."""
     path, inner = list[str](), table
     for part in location:
         if isinstance(inner, dict) and part in inner:
-            path.append(str(part)[:MAX_SHOWN_CHARS])
+            path.append(printable(str(part)))
             inner = inner[part]
         elif isinstance(part, int) and isinstance(inner, list | tuple) and part < len(inner):
             path.append(str(part))

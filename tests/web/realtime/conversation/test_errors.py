@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from offhook.web.realtime.conversation.actions import Close, Generate
 from offhook.web.realtime.conversation.conversation import MAX_ERRORS
@@ -20,6 +22,7 @@ from tests.web.realtime.conversation.client import (
     respond,
     speech,
     truncate,
+    update,
 )
 
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
@@ -119,6 +122,82 @@ def test_what_is_not_json_is_answered() -> None:
         [event] = client.send(text)
         assert event["type"] == "error"
         assert event["error"]["event_id"] is None
+
+
+def with_parameters(parameters: str) -> str:
+    tools = '[{"type":"function","name":"f","parameters":%s}]' % parameters  # noqa: UP031
+    return '{"type":"session.update","session":{"type":"realtime","tools":%s}}' % tools  # noqa: UP031
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        with_parameters('{"a":"\\ud800"}'),
+        with_parameters('{"\\ud800":1}'),
+        with_parameters('{"a":' * 100 + "1" + "}" * 100),
+        with_parameters('{"a":' * 900 + "1" + "}" * 900),
+        '{"type":"response.cancel","event_id":"\\ud800"}',
+        '{"type":"session.update","session":{"type":"realtime","\\ud800":3}}',
+        '{"type":"session.update","session":{"type":{}}}',
+        '{"type":"conversation.item.create","item":{"type":"message","role":{}}}',
+    ],
+)
+def test_what_could_not_be_sent_back_is_refused(text: str) -> None:
+    client = Client()
+    before = client.core.session
+    [event] = client.send(text)
+    assert event["type"] == "error"
+    assert client.core.session is before
+
+
+SIMPLE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+JSON = st.recursive(
+    SIMPLE,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=5,
+)
+GOOD = [
+    respond(input=[{"type": "item_reference", "id": "u"}], metadata={"a": "b"}, tools=[]),
+    update(
+        tools=[{"type": "function", "name": "f", "parameters": {"a": None}}],
+        audio={"input": {"turn_detection": {"type": "semantic_vad"}}, "output": {"voice": "x"}},
+        tracing={"metadata": {"a": 1}},
+    ),
+    message("hi", id="m"),
+    truncate("u", 10),
+    item(content=[IMAGE]),
+]
+
+
+@st.composite
+def faulty(draw: st.DrawFn) -> Event:
+    """A good event in which one value is another."""
+    event: Event = json.loads(json.dumps(draw(st.sampled_from(GOOD))))
+    inner: Any = event
+    while True:
+        keys = list(inner) if isinstance(inner, dict) else list(range(len(inner)))
+        key = draw(st.sampled_from(keys))
+        deeper = isinstance(inner[key], dict | list) and inner[key]
+        if not deeper or draw(st.booleans()):
+            inner[key] = draw(JSON)
+            return event
+        inner = inner[key]
+
+
+@given(faulty())
+def test_whatever_comes_is_answered_in_full_or_refused(event: Event) -> None:
+    client = Client()
+    client(message("hello", id="u"))
+    before = client.core.session, list(client.items)
+    events = client(event)
+    if events and events[0]["type"] == "error":
+        assert len(events) == 1
+        assert before == (client.core.session, client.items)
+
+
+@given(st.text() | JSON.map(json.dumps))
+def test_any_text_is_answered(text: str) -> None:
+    assert kinds(Client().send(text)) == ["error"]
 
 
 def test_the_message_of_an_empty_commit_names_the_audio() -> None:
