@@ -504,7 +504,7 @@ class Edge:
         """Returns the public id of a call that is not by phone."""
         return call_id
 
-    def _public_id(self, leg: Leg) -> str:
+    def public_id(self, leg: Leg) -> str:
         """Returns the public id of a leg's call; those of calls by phone are public."""
         return self.name_of(leg.call_id) if leg.call_id in self._peers else leg.call_id
 
@@ -589,7 +589,7 @@ class Edge:
     async def _decide_connected(self, leg: Leg, agent: AgentSettings) -> bool:
         """Decides on a call that is connected already, by a carrier or a browser, which hears it
         ring meanwhile. Returns whether it is answered; otherwise it has been told by a tone."""
-        call_id = self._public_id(leg)
+        call_id = self.public_id(leg)
         deciding = asyncio.ensure_future(self._decide(call_id, agent, headers_of(leg.info)))
         closed = asyncio.ensure_future(leg.until_closed())
         try:
@@ -713,7 +713,7 @@ class Edge:
             self.clock.add(leg)
             settings = self._agent_called(agent)
             if settings.kind == "webhook":
-                call_id = self._public_id(leg)
+                call_id = self.public_id(leg)
                 decided = self.incoming.state(call_id) is not None
                 if not decided and not await self._decide_connected(leg, settings):
                     return
@@ -730,7 +730,7 @@ class Edge:
             await leg.hang_up(End.SERVER_FAILED)
             self._started.discard(leg.call_id)
             self.clock.remove(leg)
-            self.incoming.forget(self._public_id(leg))
+            self.incoming.forget(self.public_id(leg))
             self.legs.pop(leg.call_id, None)
             self._peers.pop(leg.call_id, None)
             self._calls.pop(leg.call_id, None)

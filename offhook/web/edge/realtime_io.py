@@ -3,8 +3,10 @@ POST /v1/realtime/calls, a WebRTC call."""
 
 import asyncio
 import json
+import time
 import uuid
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 from aiortc import RTCDataChannel
@@ -16,20 +18,24 @@ from offhook.signaling.peer_io import OfferError
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.http_io import EDGE
 from offhook.web.edge.refusals import Busy
-from offhook.web.http.access_io import GRANT, peer_of
+from offhook.web.http.access import Role
+from offhook.web.http.access_io import ACCESS, GRANT, head_of, peer_of
 from offhook.web.realtime.call_io import RealtimeCall
 from offhook.web.realtime.connection_io import MAX_EVENT_BYTES, Connection
 from offhook.web.realtime.conversation.conversation import RealtimeConversation
 from offhook.web.realtime.conversation.scope import Transport
+from offhook.web.realtime.incoming_io import CALL_PREFIX
 from offhook.web.realtime.leg_io import SocketLeg
-from offhook.web.realtime.protocol.conversation_session import ConversationSession, full_session
+from offhook.web.realtime.protocol.conversation_session import (
+    ConversationSession,
+    full_session,
+    updated,
+)
 from offhook.web.realtime.protocol.session_object import EventError
 from offhook.web.realtime.transcription.server_io import CONVERSATIONS, PROTOCOLS
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.sockets.worker_stream_io import run_socket, upgraded
 
-CALL_PREFIX = "rtc_"
-"""Before a call's id where it is one of the Realtime API."""
 MODEL_PREFIXES = ("gpt-realtime", "gpt-4o-realtime", "gpt-4o-mini-realtime")
 """OpenAI's speech-to-speech models: here they stand for the default agent."""
 
@@ -56,17 +62,21 @@ class Conversations:
         query = request.query
         if "call_id" in query:
             return True
+        if (secret := request[GRANT].secret) is not None:
+            return "call" in secret.scopes
         if query.get("intent", "") == "transcription":
             return False
         return agent_of(self._edge, query.get("model", "")) is not None
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Raises ApiError 401, 404 or 503 before the upgrade."""
+        """Raises Refusal, and ApiError 403, 404 or 503, before the upgrade."""
         if "call_id" in request.query:
             return await self._serve_beside(request, request.query["call_id"])
         return await self._serve_own(request)
 
     async def _serve_beside(self, request: web.Request, call_id: str) -> web.StreamResponse:
+        # It controls somebody else's call, so a caller's token or client secret is not enough.
+        request.app[ACCESS]().admit(Role.CONTROL, head_of(request), time.time())
         call = self.calls.get(call_id.removeprefix(CALL_PREFIX))
         if call is None:
             raise ApiError(404, f"there is no call {call_id[:80]!r}", "", "call_id_not_found")
@@ -78,14 +88,15 @@ class Conversations:
 
     async def _serve_own(self, request: web.Request) -> web.StreamResponse:
         edge, model = self._edge, request.query.get("model", "")
-        agent = request[GRANT].agent or agent_of(edge, model) or ""
+        agent = self._agent_for(request, model)
         try:
             edge.admit()
         except Busy as busy:
             raise ApiError(503, str(busy), code="server_overloaded") from busy
-        session = ConversationSession(model=model or agent or "default")
+        session = _session_for(request, {"model": model or agent or "default"})
         leg = SocketLeg(uuid.uuid4().hex[:12])
-        call = RealtimeCall(RealtimeConversation(session, Transport.WEBSOCKET), leg)
+        frozen = self._frozen_for(request)
+        call = RealtimeCall(RealtimeConversation(session, Transport.WEBSOCKET, frozen=frozen), leg)
         socket = await upgraded(request, MAX_EVENT_BYTES, PROTOCOLS)
         await run_socket(request, socket, self._run(socket, call, agent), lambda code: None)
         return socket
@@ -103,7 +114,7 @@ class Conversations:
 
     async def _watch(self, call: RealtimeCall, running: asyncio.Task[None]) -> None:
         """Keeps a call reachable until it is over."""
-        call_id = call.leg.call_id
+        call_id = self._edge.public_id(call.leg)
         self.calls[call_id] = call
         try:
             await asyncio.wait((running,))
@@ -114,20 +125,42 @@ class Conversations:
     async def close(self, app: web.Application) -> None:
         await self._watching.close()
 
+    # --- what the key allows ---
+
+    def _agent_for(self, request: web.Request, model: str) -> str:
+        """Returns the name of the agent that answers, "" for the default. Raises ApiError 403 if
+        the key is not for conversations, or for those with another agent."""
+        grant, asked = request[GRANT], agent_of(self._edge, model) or ""
+        if "call" not in grant.scopes:
+            words = "this key is not for conversations"
+            raise ApiError(403, words, code="insufficient_scope")
+        if grant.secret is None and not grant.agent:
+            return asked
+        if asked not in ("", grant.agent):
+            words = f"this key is not for conversations with {asked!r}"
+            raise ApiError(403, words, "model", "insufficient_scope")
+        return grant.agent
+
+    def _frozen_for(self, request: web.Request) -> frozenset[str]:
+        """Returns the fields of the session that the request's key may not change."""
+        secret = request[GRANT].secret
+        return frozenset() if secret is None else self._edge.config.realtime.frozen
+
     # --- WebRTC ---
 
     async def call(self, request: web.Request) -> web.Response:
         """POST /v1/realtime/calls: answers an SDP offer. Raises ApiError 400, 401 or 503."""
-        sdp, session = await _offered(request)
+        sdp, table = await _offered(request)
         edge = self._edge
-        agent = request[GRANT].agent or agent_of(edge, session.model) or ""
-
+        frozen = self._frozen_for(request)
+        session = _session_for(request, table, frozen)
+        agent = self._agent_for(request, table.get("model") or "")
         remote = peer_of(request)
         try:
             edge.admit_peer(remote)
             leg = edge.webrtc_leg(uuid.uuid4().hex[:12])
             leg.remote = remote
-            call = RealtimeCall(RealtimeConversation(session, Transport.RTP), leg)
+            call = RealtimeCall(RealtimeConversation(session, Transport.RTP, frozen=frozen), leg)
             leg.on_channel = partial(self._use_channel, call)
             answer = await edge.begin_peer(leg, sdp, {}, agent, call.direct)
         except Busy as busy:
@@ -141,7 +174,7 @@ class Conversations:
             status=201,
             text=answer,
             content_type="application/sdp",
-            headers={"Location": f"/v1/realtime/calls/{CALL_PREFIX}{leg.call_id}"},
+            headers={"Location": f"/v1/realtime/calls/{CALL_PREFIX}{edge.name_of(leg.call_id)}"},
         )
 
     def _use_channel(self, call: RealtimeCall, channel: RTCDataChannel) -> None:
@@ -162,11 +195,12 @@ class Conversations:
             call.detach(number)
 
 
-async def _offered(request: web.Request) -> tuple[str, ConversationSession]:
-    """Returns the SDP offer and the session of a request, which is SDP alone or a form with both.
-    Raises ApiError 400."""
+async def _offered(request: web.Request) -> tuple[str, dict[str, Any]]:
+    """Returns the SDP offer and the session object of a request, which is SDP alone or a form with
+    both. Raises ApiError 400."""
     if request.content_type == "application/sdp":
-        return await request.text(), ConversationSession(model=request.query.get("model", ""))
+        model = request.query.get("model", "")
+        return await request.text(), {"model": model} if model else {}
     if request.content_type != "multipart/form-data":
         words = "send the offer as application/sdp, or as multipart/form-data with sdp and session"
         raise ApiError(400, words, "sdp")
@@ -179,11 +213,24 @@ async def _offered(request: web.Request) -> tuple[str, ConversationSession]:
         raise ApiError(400, "sdp is missing: the offer", "sdp")
     try:
         table = json.loads(session)
-        if not isinstance(table, dict):
-            raise ApiError(400, "session is no JSON object", "session")
-        return sdp, full_session(table)
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"session is not valid JSON: {error}", "session") from error
+    if not isinstance(table, dict):
+        raise ApiError(400, "session is no JSON object", "session")
+    return sdp, table
+
+
+def _session_for(
+    request: web.Request, table: dict[str, Any], frozen: frozenset[str] = frozenset()
+) -> ConversationSession:
+    """Returns the session that the request begins: that of its client secret, if it has one, with
+    what the client sent, but for the frozen fields. Raises ApiError 400."""
+    secret = request[GRANT].secret
+    try:
+        if secret is None:
+            return full_session(table)
+        begun = full_session(dict(secret.session or {}))
+        return updated(begun, {"type": "realtime", **table}, frozen)
     except EventError as error:
         raise ApiError(400, str(error), error.param, error.code) from error
 

@@ -8,10 +8,12 @@ connection is handed over.
 """
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from time import time
 from typing import Any
 from zlib import crc32
 
@@ -34,12 +36,19 @@ from offhook.web.edge.refusals import RETRY_AFTER_S
 from offhook.web.edge.whip_calls_io import WhipRefusal
 from offhook.web.http import health_io
 from offhook.web.http.access_io import PEER_HEADER, peer_of
+from offhook.web.realtime import call_control_io
+from offhook.web.realtime.call_control_io import SHARED_SECRETS
+from offhook.web.realtime.http_io import call_not_found
+from offhook.web.realtime.incoming_io import CALL_PREFIX
+from offhook.web.realtime.transcription.server_io import realtime
 
 ASK_S = 0.5
 """Time in s within which a sibling must report its state to be given a call."""
 PASS_ON_S = 30
 """Time limit in s of a forwarded request; an answer may wait for ICE candidates of slow STUN
 servers."""
+CONTROL_S = 90
+"""The same for the control of a call: a transfer takes as long as it rings."""
 SLACK_CALLS = 1
 """Maximum calls more than a sibling with which a process keeps a new call."""
 
@@ -146,6 +155,12 @@ class Siblings:
             return await self._about_calls(request, handler)
         if wanted in carrier_routes_io.OF_CARRIERS:
             return await self._of_carrier(request, handler)
+        if wanted is call_control_io.client_secrets:
+            return await self._share_secret(await handler(request))
+        if wanted in call_control_io.OF_CALLS or (
+            wanted is realtime and "call_id" in request.query
+        ):
+            return await self._of_realtime_call(request, handler)
         if wanted in whip_io.OF_ROOMS:
             return await self._of_room(request, handler)
         if wanted is server_io.offer:
@@ -206,6 +221,39 @@ class Siblings:
         finally:
             self._passing[number] -= 1
 
+    async def _of_realtime_call(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Forwards the control of a call, and connections beside it, to the call's process."""
+        beside = request.match_info.handler is realtime
+        given = request.query["call_id"] if beside else request.match_info.get("call", "")
+        call_id = given.removeprefix(CALL_PREFIX)
+        number = next((n for n in self._http if call_id.startswith(f"{n}-")), WITH_PHONES)
+        if number == self._number:
+            return await handler(request)
+        try:
+            if beside:
+                return await hand_over(request, stream_path(self._directory, number))
+            return await self._pass_on(request, number, limit_s=CONTROL_S)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise call_not_found(given) from error
+
+    async def _share_secret(self, created: web.StreamResponse) -> web.StreamResponse:
+        """Gives a new client secret to all processes: its holder may connect to any of them."""
+        assert isinstance(created, web.Response)
+        assert isinstance(created.body, bytes)
+        value = json.loads(created.body)["value"]
+        shared = self._edge.secrets.shared(value, time())
+        others = (number for number in self._http if number != self._number)
+        await asyncio.gather(*(self._give_secret(number, shared) for number in others))
+        return created
+
+    async def _give_secret(self, number: int, shared: bytes) -> None:
+        timeout = aiohttp.ClientTimeout(ASK_S)
+        try:
+            async with self._http[number].put(SHARED_SECRETS, data=shared, timeout=timeout):
+                pass
+        except (aiohttp.ClientError, TimeoutError):
+            logger.warning("process {} does not answer: it lacks a client secret", number)
+
     async def _of_room(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Forwards a request of WHIP or WHEP: a publisher and its players are all in the process
         that the room's name determines."""
@@ -255,13 +303,17 @@ class Siblings:
         return self._number
 
     async def _pass_on(
-        self, request: web.Request, number: int, headers: Mapping[str, str] | None = None
+        self,
+        request: web.Request,
+        number: int,
+        headers: Mapping[str, str] | None = None,
+        limit_s: float = PASS_ON_S,
     ) -> web.Response:
         """Forwards a request. Raises ClientError or TimeoutError if the sibling does not answer."""
         if headers is None:
             headers = _some(request.headers, "Content-Type", "Authorization", "Accept")
             headers[PEER_HEADER] = peer_of(request)
-        timeout = aiohttp.ClientTimeout(PASS_ON_S)
+        timeout = aiohttp.ClientTimeout(limit_s)
         async with self._http[number].request(
             request.method,
             request.rel_url,

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from offhook.media.leg import LegError
+from offhook.web.http.access_io import Door
 from offhook.web.realtime.http_io import call_not_found
 from offhook.web.realtime.incoming import DECLINED
 from offhook.web.realtime.incoming_io import CALL_PREFIX
@@ -150,13 +151,26 @@ async def body_of(request: web.Request) -> dict[str, Any]:
     return table
 
 
+async def shared_secret(request: web.Request) -> web.Response:
+    """Takes a client secret that another process has made."""
+    try:
+        request.app[CONTROL].secrets.take_shared(await request.read(), time())
+    except SecretsFull as full:
+        raise ApiError(429, str(full), retry_after_s=full.retry_after_s) from full
+    return web.Response()
+
+
 OF_CALLS = frozenset({accept, reject, refer, hangup})
 """Handlers about one call, which is in one process."""
-HANDLERS = OF_CALLS | {client_secrets}
+HANDLERS = OF_CALLS | {client_secrets, shared_secret}
+SHARED_SECRETS = "/v1/realtime/client_secrets/shared"
+"""Path of a route for the server's other processes only."""
 
 
-def add_routes(app: web.Application, control: CallControl) -> None:
+def add_routes(app: web.Application, control: CallControl, door: Door) -> None:
     app[CONTROL] = control
     app.router.add_post("/v1/realtime/client_secrets", client_secrets)
     for handler in (accept, reject, refer, hangup):
         app.router.add_post(f"/v1/realtime/calls/{{call}}/{handler.__name__}", handler)
+    if door == "siblings":
+        app.router.add_put(SHARED_SECRETS, shared_secret)

@@ -10,7 +10,7 @@ import json
 import re
 import secrets
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from heapq import heappop, heappush
 from typing import Annotated, Any, Literal
@@ -66,19 +66,35 @@ class ClientSecrets:
     ) -> tuple[str, Token]:
         """Creates a secret for `agent`, "" being [agent]. When there are too many, none is created
         rather than another made invalid. Raises SecretsFull."""
-        self.drop_expired(now)
-        size = len(json.dumps(session))
-        if len(self._stored) >= self._max_secrets or self._bytes + size > self._max_bytes:
-            first = self._expiries[0][0] if self._expiries else now + MIN_S
-            raise SecretsFull(max(1, round(first - now)))
         scope: Scope = "speech" if session.get("type") == "transcription" else "call"
         text = SECRET_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
         token = Token((scope,), agent, int(now) + lifetime_s, session)
-        digest = _digest(text)
+        self._store(_digest(text), token, now)
+        return text, token
+
+    def _store(self, digest: bytes, token: Token, now: float) -> None:
+        self.drop_expired(now)
+        size = len(json.dumps(token.session))
+        if len(self._stored) >= self._max_secrets or self._bytes + size > self._max_bytes:
+            first = self._expiries[0][0] if self._expiries else now + MIN_S
+            raise SecretsFull(max(1, round(first - now)))
         self._stored[digest] = _Stored(token, digest, size)
         self._bytes += size
         heappush(self._expiries, (token.expires_at, digest))
-        return text, token
+
+    def shared(self, text: str, now: float) -> bytes:
+        """Returns a valid secret for `take_shared` of another process; it has the hash only."""
+        token = self.find(text, now)
+        return json.dumps(
+            {"digest": _digest(text).hex(), "token": token and asdict(token)}
+        ).encode()
+
+    def take_shared(self, shared: bytes, now: float) -> None:
+        """Stores a secret of another process. Raises SecretsFull."""
+        table = json.loads(shared)
+        if table["token"] is not None:
+            token = Token(**{**table["token"], "scopes": tuple(table["token"]["scopes"])})
+            self._store(bytes.fromhex(table["digest"]), token, now)
 
     def find(self, text: str, now: float) -> Token | None:
         """Returns what a secret grants; None if it is unknown or has expired."""

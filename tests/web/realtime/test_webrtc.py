@@ -40,10 +40,11 @@ class Peer:
 
         self.listening = asyncio.create_task(listen())
 
-    async def call(self, url: str, session: dict[str, Any] | None = None) -> str:
+    async def call(self, url: str, session: dict[str, Any] | None = None, key: str = "") -> str:
         await self.pc.setLocalDescription(await self.pc.createOffer())
         sdp = self.pc.localDescription.sdp
-        async with aiohttp.ClientSession() as http:
+        own = {"Authorization": f"Bearer {key}"} if key else {}
+        async with aiohttp.ClientSession(headers=own) as http:
             if session is None:
                 headers = {"Content-Type": "application/sdp"}
                 response = await http.post(url, data=sdp, headers=headers)

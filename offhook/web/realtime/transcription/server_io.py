@@ -1,6 +1,7 @@
 """WS /v1/realtime: live transcription by the protocols of vLLM and OpenAI with any recognizer."""
 
 import asyncio
+import json
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,6 +10,8 @@ from aiohttp import WSMessage, WSMsgType, web
 
 from offhook.pipeline.speech.recognizer import StreamOptions
 from offhook.pipeline.speech.remote.worker_protocol import ErrorCode
+from offhook.web.http.access import Token
+from offhook.web.http.access_io import GRANT
 from offhook.web.realtime.protocol.client_events import MAX_EVENT_CHARS, Dialect
 from offhook.web.realtime.transcription.session import (
     MAX_ERRORS,
@@ -52,6 +55,8 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     conversations = request.app.get(CONVERSATIONS)
     if conversations is not None and conversations.wants(request):
         return await conversations.serve(request)
+    if "speech" not in request[GRANT].scopes:
+        raise ApiError(403, "this key is not for transcription", code="insufficient_scope")
     host = StreamHost(request, "transcription")
     server, query = host.server, dict(request.query)
     model, intent = query.pop("model", ""), query.pop("intent", "")
@@ -71,7 +76,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     )
 
     def prepare() -> MakeStream:
-        return lambda socket: RealtimeStream(host, socket, session)
+        return lambda socket: RealtimeStream(host, socket, session, request[GRANT].secret)
 
     return await host.serve(prepare, session.error_text, MAX_MESSAGE_BYTES, PROTOCOLS)
 
@@ -81,15 +86,24 @@ class RealtimeStream(LiveStream):
     configure it."""
 
     def __init__(
-        self, host: StreamHost, socket: web.WebSocketResponse, session: RealtimeSession
+        self,
+        host: StreamHost,
+        socket: web.WebSocketResponse,
+        session: RealtimeSession,
+        secret: Token | None,
     ) -> None:
         super().__init__(host, socket)
         self._session = session
+        self._secret = secret
+        """The client's, whose session object is its first update."""
         loop = asyncio.get_running_loop()
         self._options: asyncio.Future[StreamOptions] = loop.create_future()
 
     async def run(self) -> None:
         await self.send(self._session.created(time.time()))
+        if self._secret is not None:
+            update = {"type": "session.update", "session": self._secret.session}
+            await self._perform(self._session.receive(json.dumps(update)))
         await super().run()
 
     async def receive(self, message: WSMessage) -> bool:

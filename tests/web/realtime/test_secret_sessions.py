@@ -1,0 +1,149 @@
+"""Sessions opened with client secrets by the unmodified openai-python and by WebRTC: whose agent
+answers, what the client may change, and what the secret does not open."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestServer
+from openai import AsyncOpenAI
+from websockets.exceptions import InvalidStatus
+
+from offhook.web.config.config import Agent, Config, Realtime, Server, WebRtc
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.server_io import application
+from tests.pipeline.conversation.phone import model, says
+from tests.web.realtime.test_openai_python import Conversation
+from tests.web.realtime.test_webrtc import Peer
+
+KEY = "the server's key"
+SALES = {"type": "realtime", "model": "sales", "instructions": "You sell bells."}
+
+
+@asynccontextmanager
+async def serving(*answers, frozen=()) -> AsyncIterator[tuple]:
+    """An edge, the URL of its API, a client with its key, and the model behind its agents."""
+    async with model(*answers) as there:
+        about = Agent(kind="openai", base_url=there.url, model="scripted")
+        config = Config(
+            agent=about,
+            agents={"sales": about, "other": about},
+            server=Server(port=0, api_key=KEY, drain_seconds=0),
+            webrtc=WebRtc(addresses=["127.0.0.1"]),
+            realtime=Realtime(frozen=frozenset(frozen)),
+        )
+        edge = Edge(config)
+        await edge.start()
+        server = TestServer(application(edge))
+        await server.start_server()
+        url = str(server.make_url("/v1"))
+        try:
+            async with AsyncOpenAI(api_key=KEY, base_url=url, max_retries=0) as client:
+                yield edge, url, client, there
+        finally:
+            await server.close()
+            await edge.close()
+
+
+async def status(client: AsyncOpenAI, key: str, **query: str) -> int:
+    """That of an upgrade which is refused."""
+    with pytest.raises(InvalidStatus) as refused:
+        async with client.with_options(api_key=key).realtime.connect(**query):
+            pass
+    return refused.value.response.status_code
+
+
+async def test_a_secret_opens_a_session_with_its_agent_as_it_was_made():
+    async with serving([says("We have bells.")], frozen=("instructions", "tools")) as parts:
+        edge, _, client, there = parts
+        made = await client.realtime.client_secrets.create(session=SALES)
+        visitor = client.with_options(api_key=made.value)
+        async with visitor.realtime.connect(model="gpt-realtime") as connection:
+            talk = Conversation(connection)
+            created = (await talk.until("session.created")).session
+            assert created.instructions == "You sell bells."
+            changed = {"instructions": "Give everything away.", "output_modalities": ["text"]}
+            updated = await talk.update(**changed)
+            assert updated.instructions == "You sell bells."
+            assert updated.output_modalities == ["text"]
+            [leg] = edge.legs.values()
+            assert leg.call_id
+            await talk.say("What have you got?")
+            await talk.send(type="response.create")
+            done = await talk.until("response.done")
+            assert done.response.output[0].content[0].text == "We have bells."
+        assert there.requests[0]["messages"][0]["content"] == "You sell bells."
+
+
+async def test_what_is_not_frozen_may_be_changed():
+    async with serving() as (_, _, client, _):
+        made = await client.realtime.client_secrets.create(session=SALES)
+        visitor = client.with_options(api_key=made.value)
+        async with visitor.realtime.connect(model="sales") as connection:
+            talk = Conversation(connection)
+            await talk.until("session.created")
+            assert (await talk.update(instructions="Other.")).instructions == "Other."
+
+
+async def test_a_secret_opens_nothing_else():
+    async with serving() as (edge, url, client, _):
+        made = await client.realtime.client_secrets.create(session=SALES)
+        assert await status(client, made.value, model="other") == 403
+        assert await status(client, "ek_of_another_server", model="sales") == 401
+        assert await status(client, KEY[:-1], model="sales") == 401
+        spoken = {"type": "transcription"}
+        of_speech = await client.realtime.client_secrets.create(session=spoken)
+        assert await status(client, of_speech.value, call_id="rtc_1") == 401
+        async with aiohttp.ClientSession() as http:
+            for secret in (made, of_speech):
+                headers = {"Authorization": f"Bearer {secret.value}"}
+                for path in ("models", "audio/voices"):
+                    assert (await http.get(f"{url}/{path}", headers=headers)).status == 401
+        edge.secrets.drop_expired(made.expires_at)
+        assert await status(client, made.value, model="sales") == 401
+
+
+async def test_a_secret_of_a_transcription_configures_it():
+    async with serving() as (_, _, client, _):
+        session = {
+            "type": "transcription",
+            "audio": {"input": {"format": {"type": "audio/pcmu"}, "turn_detection": None}},
+        }
+        made = await client.realtime.client_secrets.create(session=session)
+        assert made.session.type == "transcription"
+        visitor = client.with_options(api_key=made.value)
+        query = {"intent": "transcription"}
+        async with visitor.realtime.connect(extra_query=query) as connection:
+            talk = Conversation(connection)
+            assert (await talk.until("session.created")).session.type == "transcription"
+            updated = (await talk.until("session.updated")).session
+            assert updated.audio.input.format.type == "audio/pcmu"
+
+
+async def test_a_page_calls_with_a_secret():
+    async with serving([says("Good morning.")], frozen=("instructions",)) as parts:
+        _, url, client, there = parts
+        made = await client.realtime.client_secrets.create(session=SALES)
+        for key, model_name, wanted in (
+            ("ek_wrong", "sales", 401),
+            (made.value, "other", 403),
+        ):
+            async with aiohttp.ClientSession() as http:
+                headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/sdp"}
+                path = f"{url}/realtime/calls?model={model_name}"
+                assert (await http.post(path, data="v=0", headers=headers)).status == wanted
+        peer = Peer()
+        location = await peer.call(f"{url}/realtime/calls", {"instructions": "No."}, key=made.value)
+        assert (await peer.until("session.created")).session.instructions == "You sell bells."
+        peer.send(type="response.create")
+        await peer.until("response.done")
+        call_id = location.rpartition("/")[2]
+        assert await status(client, made.value, call_id=call_id) == 401
+        await client.realtime.calls.hangup(call_id)
+        with pytest.raises(Exception, match="has ended"):
+            await client.realtime.calls.hangup(call_id)
+        await asyncio.sleep(0)
+        await peer.close()
+    assert there.requests[0]["messages"][0]["content"] == "You sell bells."
