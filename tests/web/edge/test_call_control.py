@@ -42,14 +42,14 @@ class Program:
         self._came = asyncio.Condition()
 
     @asynccontextmanager
-    async def running(self):
+    async def running(self, port=0):
         app = web.Application()
         app.router.add_post("/hook", self._receive)
         app.router.add_post("/elsewhere", self._redirected)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            await web.TCPSite(runner, "127.0.0.1", port).start()
             self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
             yield self
         finally:
@@ -78,6 +78,11 @@ class Program:
         return self.events[number]
 
 
+def phone_of(port):
+    """The trunk of a phone that calls a server at this port."""
+    return replace(LOOPBACK, server=f"127.0.0.1:{port}", options_seconds=0)
+
+
 def programmed(url, where, port, **agent):
     """Calls are those of the program at `url`."""
     table = {"kind": "webhook", "url": url, "secrets": [SECRET], **agent}
@@ -102,8 +107,7 @@ async def phoned(monkeypatch, *statuses, decide=None, **agent):
     monkeypatch.setattr("tests.web.edge.phones.bot", says_a_tone)
     program = Program(*statuses, decide=decide)
     port = free_port()
-    trunk = replace(LOOPBACK, server=f"127.0.0.1:{port}", options_seconds=0)
-    async with endpoint(trunks=(trunk,)) as (phone, host), program.running():
+    async with endpoint(trunks=(phone_of(port),)) as (phone, host), program.running():
         config = programmed(program.url, f"127.0.0.1:{port_of(phone, 'UDP')}", port, **agent)
         async with served(config) as server:
             client = AsyncOpenAI(api_key=KEY, base_url=f"{server.url}/v1", max_retries=0)
