@@ -1,0 +1,56 @@
+// In a page of the server: a call with the offer sent before any candidate is known, and what its ICE does.
+// An expression whose value is a function of {transport, restart}: "udp" and "tcp" leave only those of our candidates.
+
+(async ({ transport, restart }) => {
+  const LIMIT_MS = 20000;
+  const pc = new RTCPeerConnection();
+  pc.addTransceiver("audio", { direction: "sendrecv" });
+  pc.createDataChannel("chat");
+  const states = [];
+  pc.addEventListener("connectionstatechange", () => states.push(pc.connectionState));
+  let pcId = null;
+
+  async function until(condition) {
+    for (const end = Date.now() + LIMIT_MS; Date.now() < end; ) {
+      const found = await condition();
+      if (found) return found;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    throw new Error(`not in time: ${condition}, ${pc.connectionState}, ${pc.iceConnectionState}`);
+  }
+
+  async function negotiate() {
+    await pc.setLocalDescription();
+    const { type, sdp } = pc.localDescription;
+    const body = JSON.stringify({ type, sdp, pc_id: pcId });
+    const answer = await (await fetch("/api/offer", { method: "POST", body, headers: { "Content-Type": "application/json" } })).json();
+    pcId = answer.pc_id;
+    const lines = answer.sdp.split("\r\n");
+    const kept = lines.filter((line) => !line.startsWith("a=candidate:") || line.split(" ")[2] === transport);
+    await pc.setRemoteDescription({ type: "answer", sdp: kept.join("\r\n") });
+    return { candidates: (sdp.match(/^a=candidate:/gm) ?? []).length, ufrag: answer.sdp.match(/a=ice-ufrag:(\S+)/)[1] };
+  }
+
+  async function stats() {
+    const all = [...(await pc.getStats()).values()];
+    const of = (id) => all.find((report) => report.id === id);
+    const pair = all.find((report) => report.type === "candidate-pair" && (report.selected || of(all.find((r) => r.type === "transport")?.selectedCandidatePairId) === report));
+    const heard = all.find((report) => report.type === "inbound-rtp")?.packetsReceived ?? 0;
+    const sent = all.find((report) => report.type === "outbound-rtp")?.packetsSent ?? 0;
+    const remote = pair && of(pair.remoteCandidateId);
+    return { heard, sent, pair: pair?.id, protocol: remote?.protocol, port: remote?.port, dtls: all.find((r) => r.type === "transport")?.dtlsState };
+  }
+
+  const first = await negotiate();
+  await until(() => pc.connectionState === "connected");
+  const connected = await until(async () => { const s = await stats(); return s.heard > 20 && s.pair && s; });
+  const result = { first, connected, states };
+  if (restart) {
+    pc.restartIce();
+    result.second = await negotiate();
+    result.restarted = await until(async () => { const s = await stats(); return s.pair !== connected.pair && s.heard > connected.heard + 50 && s; });
+  }
+  result.end = pc.connectionState;
+  pc.close();
+  return result;
+})

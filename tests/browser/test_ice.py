@@ -1,0 +1,68 @@
+"""Browsers on `[webrtc] port`: offers without candidates, ICE-TCP, and ICE restarts."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aioice.ice import get_host_addresses
+
+from tests.browser.conftest import HERE, serving
+from tests.browser.firefox_io import firefox
+from tests.telephony.sip.phones import free_port
+
+pytestmark = pytest.mark.browser
+
+
+def check(result: dict[str, Any], port: int, transport: str) -> None:
+    """Of a call by this transport that was heard."""
+    assert result["connected"]["protocol"] == transport
+    assert result["connected"]["port"] == port
+    assert "failed" not in result["states"]
+    assert result["end"] == "connected"
+
+
+async def test_chromium_calls_by_udp_and_tcp_and_restarts(drive: Callable[..., Any]) -> None:
+    port = free_port()
+    ways = [
+        {"transport": "udp", "restart": True},
+        {"transport": "tcp", "restart": False},
+        {"transport": "tcp", "restart": True},
+    ]
+    async with serving(OFFHOOK_WEBRTC_PORT=str(port)) as server:
+        seen = await drive("ice_calls.mjs", url=f"{server.url}/", ways=ways)
+        calls = server.calls()
+    assert seen["troubles"] == []
+    assert len(calls) == len(ways)
+    for way, result in zip(ways, seen["results"], strict=True):
+        check(result, port, way["transport"])
+        assert result["first"]["candidates"] == 0
+        if way["restart"]:
+            assert result["second"]["ufrag"] != result["first"]["ufrag"]
+            assert result["restarted"]["protocol"] == way["transport"]
+            assert result["restarted"]["dtls"] == "connected"
+            assert result["restarted"]["heard"] > result["connected"]["heard"]
+    assert server.faults() == []
+
+
+async def test_firefox_calls_by_tcp(tmp_path: Path) -> None:
+    program = shutil.which("firefox-esr") or shutil.which("firefox")
+    if program is None:
+        pytest.skip("needs Firefox: apt-get install firefox-esr")
+    addresses = get_host_addresses(use_ipv4=True, use_ipv6=False)
+    if not addresses:
+        pytest.skip("needs an address: pages without a microphone do not use loopback")
+    port, script = free_port(), (HERE / "ice_call.js").read_text()
+    (tmp_path / "profile").mkdir()
+    async with (
+        serving(
+            OFFHOOK_WEBRTC_PORT=str(port), OFFHOOK_WEBRTC_ADDRESSES=json.dumps(addresses[:1])
+        ) as server,
+        firefox(program, tmp_path / "profile") as page,
+    ):
+        await page.goto(f"{server.url}/")
+        result = await page.evaluate(f"({script})({{transport: 'tcp', restart: false}})")
+    check(result, port, "tcp")
+    assert server.faults() == []
