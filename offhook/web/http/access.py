@@ -383,7 +383,7 @@ class AccessPolicy:
         """Returns the additional headers of a preflight response."""
         wanted = head.headers.get("Access-Control-Request-Headers", "")
         return {
-            "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
+            "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE, OPTIONS",
             "Access-Control-Allow-Headers": wanted,
             "Access-Control-Max-Age": str(PREFLIGHT_S),
         }

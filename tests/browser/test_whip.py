@@ -1,0 +1,56 @@
+"""WHIP publishers and WHEP players in Chromium, on a page of another site."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import bundled, microphone, page_of_another_site, serving
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+QUESTION = "What are your opening hours?"
+
+
+@pytest.mark.parametrize("client", ["stock", "plain"])
+async def test_a_page_publishes_and_plays(
+    client: str, drive: Callable[..., Any], packages: Path, tmp_path: Path
+) -> None:
+    """The package whip-whep, which also restarts ICE, and a page without any; with video lines."""
+    line = await microphone(tmp_path / "question.wav", [0.3, QUESTION, 0.5])
+    servers = [{"urls": "stun:127.0.0.1:9"}] if client == "plain" else []
+    async with (
+        page_of_another_site(bundled(packages, "whip.js", tmp_path)) as url,
+        serving(
+            OFFHOOK_SERVER_ORIGINS=json.dumps([url]),
+            OFFHOOK_SERVER_API_KEY="sesame",
+            OFFHOOK_WEBRTC_ICE_SERVERS=json.dumps(servers),
+        ) as server,
+    ):
+        asked = {"server": server.url, "key": "sesame", "room": "r", "client": client}
+        options = {**asked, "line": str(line), "restart": client == "stock"}
+        seen = await drive("whip_page.mjs", url=f"{url}/", **options)
+        async with asyncio.timeout(20):
+            while not server.events("call_ended"):
+                await asyncio.sleep(0.1)
+    assert server.faults() == []
+    assert seen["troubles"] == []
+    assert seen["greeting"] > 0.05
+    assert seen["answer"] > 0.05
+    assert seen["states"] == ["connected", "connected"]
+    [turn] = server.events("caller_turn")
+    assert "hours" in turn["text"]
+    [ended] = server.events("call_ended")
+    assert ended["reason"] == "the caller hung up"
+    statuses = {(method, status) for method, status in seen["responses"]}
+    expected = {("POST", 201), ("PATCH", 204), ("DELETE", 200)}
+    if client == "stock":
+        assert seen["restarted"]
+        expected |= {("PATCH", 200)}
+    else:
+        assert seen["links"] == '<stun:127.0.0.1:9>; rel="ice-server"'
+        expected |= {("OPTIONS", 204)}
+    assert {s for s in statuses if s[0] != "OPTIONS" or client == "plain"} == expected
