@@ -6,6 +6,7 @@
     agent    calls of two user agents over a network that means ill (sip_fuzz_agent)
     sdp      offers and answers through MediaNegotiation (sip_fuzz_sdp)
     media    RTP, RTCP, key presses, comfort noise, SRTP and DTLS into a SipLeg (sip_fuzz_media)
+    ice      STUN and anything else to the port of all WebRTC calls (ice)
 
 Each message is one that is well-formed with bytes flipped, left out, doubled, exchanged for what
 has a meaning there, or spliced with another. No exception may escape, none may take longer than a
@@ -17,6 +18,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from tests.fuzz import agent as sip_fuzz_agent
+from tests.fuzz import ice as ice_fuzz
 from tests.fuzz import media as sip_fuzz_media
 from tests.fuzz import parser as sip_fuzz_parser
 from tests.fuzz import sdp as sip_fuzz_sdp
@@ -27,6 +29,7 @@ PARTS: Mapping[str, Callable[[int, int, bool], Result]] = {
     "agent": sip_fuzz_agent.run,
     "sdp": sip_fuzz_sdp.run,
     "media": sip_fuzz_media.run,
+    "ice": ice_fuzz.run,
 }
 """Each takes the number of messages, the seed, and whether to show progress."""
 

@@ -13,6 +13,7 @@ from offhook.telephony.sip.messages.message import MessageError, parse_message
 from offhook.telephony.sip.sessions.session import Session
 from offhook.telephony.sip.transactions.transactions import Transactions
 from tests.fuzz import agent as sip_fuzz_agent
+from tests.fuzz import ice as ice_fuzz
 from tests.fuzz import media as sip_fuzz_media
 from tests.fuzz import parser as sip_fuzz_parser
 from tests.fuzz import sdp as sip_fuzz_sdp
@@ -99,6 +100,14 @@ def test_a_leg_takes_whatever_comes() -> None:
     check(result)
     assert result.counts["packets of sound"] > 100
     assert result.counts["keys"] > 5
+
+
+def test_the_port_of_webrtc_takes_whatever_comes() -> None:
+    result = ice_fuzz.run(6000, 4)
+    check(result)
+    assert result.counts["unauthenticated"] > 100
+    assert result.counts["malformed"] > 100
+    assert result.counts["unknown_address"] > 100
 
 
 def test_a_run_follows_from_its_seed() -> None:
