@@ -60,8 +60,8 @@ HOP_BY_HOP = frozenset(
 )
 PASSED_BACK = frozenset(
     (
-        *("Content-Type", "Retry-After", "Location"),
-        *("ETag", "Link", "Accept-Patch", "Accept-Post", "Allow"),
+        *("content-type", "retry-after", "location"),
+        *("etag", "link", "accept-patch", "accept-post"),
     )
 )
 """Headers of a sibling's response that its client gets."""
@@ -321,7 +321,11 @@ class Siblings:
             headers=headers,
             timeout=timeout,
         ) as answer:
-            passed = CIMultiDict((n, v) for n, v in answer.headers.items() if n in PASSED_BACK)
+            passed = CIMultiDict(
+                (name, value)
+                for name, value in answer.headers.items()
+                if name.lower() in PASSED_BACK
+            )
             return web.Response(status=answer.status, body=await answer.read(), headers=passed)
 
     async def _stream_on(self, request: web.Request, number: int) -> web.StreamResponse:
