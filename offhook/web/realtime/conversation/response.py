@@ -128,6 +128,16 @@ class Response:
         return any(isinstance(each.item, McpCallItem) for each in self.outputs)
 
     @property
+    def is_generated(self) -> bool:
+        """Whether all that was generated was also reported."""
+        return self.state in (_S.CALLING, _S.COMPLETED, _S.INCOMPLETE)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its message was truncated."""
+        return self._text.truncated_ms is not None
+
+    @property
     def audio_item_id(self) -> str | None:
         """The id of the message that is spoken."""
         return self._message.item.key if self._message is not None and self._is_audio else None

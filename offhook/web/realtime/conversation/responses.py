@@ -12,7 +12,7 @@ from offhook.web.realtime.conversation.response import (
     ResponseState,
     ResponseTrigger,
 )
-from offhook.web.realtime.conversation.scope import ConversationScope
+from offhook.web.realtime.conversation.scope import ConversationScope, Transport
 from offhook.web.realtime.protocol.items import Item, ItemStatus, McpToolError
 from offhook.web.realtime.protocol.response_object import (
     ResponseAudio,
@@ -53,6 +53,8 @@ class Responses:
         self._playing: Response | None = None
         self._drained: Response | None = None
         """Was played to its end so far, and is not over."""
+        self._clearing: Response | None = None
+        """Was cancelled; what waits to be played is being dropped."""
         self.voice_is_fixed = False
         """The assistant has spoken."""
 
@@ -203,7 +205,14 @@ class Responses:
             words = f"no active response{f' {response_id}' if response_id else ''} found"
             code, param = "response_cancel_not_active", "response_id" if response_id else None
             raise EventError(f"Cancellation failed: {words}", code, param)
+        at_ms = None
+        if response is self._drained:
+            at_ms = self._cut(response, None)
+        elif self._is_played(response):
+            self._clearing = response
         self._cancel(response, "client_cancelled")
+        if at_ms is not None:
+            self._cleared(response, at_ms)
 
     def _cancel(self, response: Response, reason: Reason) -> None:
         if response.state is not ResponseState.WAITING:
@@ -215,19 +224,24 @@ class Responses:
         """The user has cut in: cancel the conversation's response, and truncate what was being
         played at `heard_ms` where the server plays it."""
         self._due = False
-        playing = self._playing
-        at_ms = self._cut(playing, heard_ms) if playing is not None else None
+        response = self._playing or self._active
+        at_ms = self._cut(response, heard_ms) if response is not None else None
         if self._active is not None:
             self._cancel(self._active, "turn_detected")
-        if playing is not None:
-            self._cleared(playing, at_ms)
+        if response is not None:
+            self._cleared(response, at_ms)
 
     # --- playout, where the server plays ---
+
+    def _is_played(self, response: Response) -> bool:
+        """Whether the server plays audio of the response."""
+        by_rtp = self._scope.transport is Transport.RTP
+        return by_rtp and response.in_conversation and response.audio_item_id is not None
 
     def playout_started(self, response_id: str) -> None:
         """A response is being heard."""
         response = self.known(response_id)
-        if response is None or not response.in_conversation:
+        if response is None or not self._is_played(response) or response.is_cut:
             return
         if self._drained is response:
             self._drained = None
@@ -252,28 +266,33 @@ class Responses:
         self._scope.out.add(ClearOutput())
 
     def output_cleared(self, heard_ms: int | None) -> None:
-        """What waited to be played was dropped; `heard_ms` of the item were played."""
-        if self._playing is not None:
-            self._cleared(self._playing, self._cut(self._playing, heard_ms))
+        """What waited to be played was dropped; `heard_ms` of the message were played."""
+        response, self._clearing = self._playing or self._clearing, None
+        if response is not None:
+            self._cleared(response, self._cut(response, heard_ms))
 
     def _cut(self, response: Response, heard_ms: int | None) -> int | None:
         """Keep what was heard of a response's message. Returns at which ms it was cut, or None."""
-        item_id = response.audio_item_id
-        spoken = self._scope.items.spoken.get(item_id or "")
-        if spoken is None or heard_ms is None:
+        spoken = self._scope.items.spoken.get(response.audio_item_id or "")
+        if spoken is None or not self._is_played(response):
+            return None
+        if response is self._drained:
+            heard_ms = spoken.duration_ms
+        if heard_ms is None:
             return None
         at_ms = min(max(heard_ms, 0), spoken.duration_ms)
-        if at_ms == spoken.duration_ms and response.is_over:
+        if at_ms == spoken.duration_ms and response.is_generated:
             return None
         spoken.truncate(at_ms)
         return at_ms
 
     def _cleared(self, response: Response, at_ms: int | None) -> None:
-        self._playing = None
         item_id = response.audio_item_id
         if item_id is not None and at_ms is not None and item_id in self._scope.items:
             self._scope.items.truncate(item_id, at_ms)
-        self._scope.out.send("output_audio_buffer.cleared", response_id=response.id)
+        if response is self._playing:
+            self._playing = None
+            self._scope.out.send("output_audio_buffer.cleared", response_id=response.id)
 
     # --- end ---
 
@@ -295,6 +314,8 @@ class Responses:
             self._ended.popitem(last=False)
         self._scope.out.send("response.done", response=response.as_dict())
         self._scope.out.send("rate_limits.updated", rate_limits=[])
+        if self._clearing is response:
+            self._scope.out.add(ClearOutput())
         if self._drained is response:
             self._drained = None
             self._scope.out.send("output_audio_buffer.stopped", response_id=response.id)

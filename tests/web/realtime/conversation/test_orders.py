@@ -329,19 +329,73 @@ def test_playout_ends_after_the_response() -> None:
     ]
 
 
-def test_a_client_clears_what_the_server_plays() -> None:
+def test_a_client_cancels_what_the_server_plays() -> None:
     client = Client(Transport.RTP)
     client.turn()
     client.speak("Good morning.")
     client.report("playout_started", client.response_id)
     response = one(client(CANCEL), "response.done")["response"]
     assert response["status_details"]["reason"] == "client_cancelled"
+    assert client.actions == [CancelResponse(client.response_id), ClearOutput()]
+    events = client.report("output_cleared", 500)
+    assert kinds(events) == ["conversation.item.truncated", "output_audio_buffer.cleared"]
+    assert client.retrieved(events[0]["item_id"])["content"][0]["transcript"] == "Good"
+    assert client(CLEAR_OUTPUT) == []
+    assert client.report("output_cleared", 500) == []
+
+
+def test_a_client_clears_what_the_server_plays() -> None:
+    client = Client(Transport.RTP)
+    client.turn()
+    client.speak("Good morning.")
+    client.report("playout_started", client.response_id)
+    client.done()
     assert client(CLEAR_OUTPUT) == []
     assert client.actions == [ClearOutput()]
     events = client.report("output_cleared", 500)
     assert kinds(events) == ["conversation.item.truncated", "output_audio_buffer.cleared"]
-    assert client.retrieved(events[0]["item_id"])["content"][0]["transcript"] == "Good"
-    assert client.report("output_cleared", 500) == []
+    assert client.report("playout_started", client.response_id) == []
+
+
+def test_what_was_not_begun_to_be_played_was_not_heard() -> None:
+    client = Client(Transport.RTP)
+    client.turn()
+    client.speak("Good morning.")
+    events = client.report("interrupted", 0)
+    assert kinds(events) == [*SPOKEN, *DONE, "conversation.item.truncated"]
+    item = one(events, "response.done")["response"]["output"][0]
+    assert item["content"] == [{"type": "output_audio", "transcript": ""}]
+    assert client.report("playout_started", client.response_id) == []
+
+
+def test_what_is_cancelled_in_a_gap_was_heard_up_to_it() -> None:
+    client = Client(Transport.RTP)
+    client.turn()
+    client.speak("Good morning.")
+    client.report("response_text", client.response_id, " How are you?")
+    client.report("playout_started", client.response_id)
+    client.report("playout_stopped", client.response_id)
+    events = client(CANCEL)
+    assert kinds(events)[-3:] == [
+        "rate_limits.updated",
+        "output_audio_buffer.stopped",
+        "conversation.item.truncated",
+    ]
+    item = one(events, "response.done")["response"]["output"][0]
+    assert item["content"] == [{"type": "output_audio", "transcript": "Good morning."}]
+
+
+def test_where_the_client_plays_nothing_is_said_of_playout() -> None:
+    client = Client()
+    client.turn()
+    client.speak("Good morning.")
+    assert client.report("playout_started", client.response_id) == []
+    assert client.report("playout_stopped", client.response_id) == []
+    events = client.report("interrupted", 500)
+    assert kinds(events) == [*SPOKEN, *DONE]
+    assert one(events, "response.done")["response"]["output"][0]["content"] == [
+        {"type": "output_audio", "transcript": "Good morning."}
+    ]
 
 
 def test_a_response_beside_the_conversation() -> None:
