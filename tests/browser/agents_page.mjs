@@ -1,9 +1,9 @@
-// A WebRTC call of the agents SDK: node agents_page.mjs {chromium, url, calls, lines}
+// A WebRTC call of the agents SDK: node agents_page.mjs {chromium, url, calls, secret, lines}
 // Greeted on request; the first line is answered by a tool, the second interrupts a long answer.
 
 import { open, say } from "./browser.mjs";
 
-const { calls, lines, ...options } = JSON.parse(process.argv[2]);
+const { calls, secret, lines, ...options } = JSON.parse(process.argv[2]);
 const { browser, page, troubles } = await open({ ...options, lines });
 const seen = () => page.evaluate(() => window.seen());
 const EVENT_MS = 60000;
@@ -15,7 +15,7 @@ function until(type, count = 1) {
 }
 
 try {
-  await page.evaluate((url) => window.call(url), calls);
+  await page.evaluate((asked) => window.call(asked), { calls, secret });
   await page.evaluate(() => window.session.sendMessage("Hello."));
   await until("output_audio_buffer.stopped", 1);
   await say(page, lines[0]);

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai import AsyncOpenAI
 
 from offhook.media.pcm import RATE_OUT
 from offhook.web.config.config import Server
@@ -73,7 +74,13 @@ async def test_a_webrtc_call_from_a_page_of_another_site(
     async with page_of_another_site(script) as page, model(*answers) as there:
         server = Server(port=0, origins=[page])
         async with edge_for(there, server=server) as (_, url):
-            seen = await drive("agents_page.mjs", url=f"{page}/", calls=f"{url}/calls", lines=lines)
+            async with AsyncOpenAI(
+                base_url=url.removesuffix("/realtime"), api_key="none"
+            ) as openai:
+                session = {"type": "realtime", "instructions": "You are the desk."}
+                secret = await openai.realtime.client_secrets.create(session=session)
+            asked = {"calls": f"{url}/calls", "secret": secret.value, "lines": lines}
+            seen = await drive("agents_page.mjs", url=f"{page}/", **asked)
     assert (seen["errors"], seen["troubles"]) == ([], [])
     assert seen["tools"] == ["bells"]
     said = [text for role, _, text in seen["history"] if role == "assistant" and text]

@@ -67,8 +67,10 @@ from offhook.web.process.loop_io import freeze_loaded_objects
 from offhook.web.process.memory_io import release_code_pages, trim_heap
 from offhook.web.process.metrics import Metrics
 from offhook.web.realtime.call_control_io import NotRinging
+from offhook.web.realtime.calls_io import RealtimeCalls
 from offhook.web.realtime.incoming import DECLINED, IncomingState
 from offhook.web.realtime.incoming_io import IncomingCalls, headers_of, playing
+from offhook.web.realtime.protocol.conversation_session import full_session
 from offhook.web.realtime.secrets import ClientSecrets
 from offhook.web.realtime.webhooks import Webhook
 from offhook.web.speech_api.server_io import EngineHandle, SpeechServer
@@ -132,6 +134,7 @@ class Edge:
         """The speech API on the same engines, if enabled and available."""
         self.probes = AgentProbes(config)
         self.incoming = IncomingCalls()
+        self.realtime = RealtimeCalls()
         """Calls on which programs decide."""
         self._models: DefaultAsyncHttpxClient | None = None
         """Connections to language models; created with the first call that needs one."""
@@ -611,15 +614,15 @@ class Edge:
         usual = self.config.agent if self.config.agent.kind != "webhook" else AgentSettings()
         answering = self.config.agents.get(agent.fallback, usual)
         session = self.incoming.session(call_id) or {}
-        if instructions := session.get("instructions"):
-            answering = answering.model_copy(update={"instructions": instructions})
-        return answering
+        return self.config.agents.get(str(session.get("model")), answering)
 
     async def accept(self, call_id: str, session: Mapping[str, Any]) -> None:
         """Accepts a ringing call with a validated session object and starts the conversation; does
         nothing for a call that was accepted before. Raises KeyError for one that is not ringing."""
         accepted = self.incoming.accept(call_id, session)
-        if not accepted and self.incoming.state(call_id) is not IncomingState.ACCEPTED:
+        if accepted:
+            self.realtime.open(call_id, full_session(dict(session)))
+        elif self.incoming.state(call_id) is not IncomingState.ACCEPTED:
             raise KeyError(call_id)
 
     async def reject(self, call_id: str, status: int) -> None:
@@ -675,6 +678,7 @@ class Edge:
     def record(self, record: CallRecord) -> None:
         """Records a phone or carrier call that has ended."""
         self.incoming.forget(record.call_id)
+        self.realtime.drop(record.call_id)
         logger.bind(call=record.call_id, record=record.as_dict()).info(
             "{}: {} called {}, {:.1f} s: {}",
             record.call_id,
@@ -718,6 +722,8 @@ class Edge:
                 if not decided and not await self._decide_connected(leg, settings):
                     return
                 settings = self._answering(call_id, settings)
+                if (conversation := self.realtime.find(call_id)) is not None:
+                    direct = conversation.direct
             if self._bot is not None:
                 await self._run_bot(self._bot, leg, body)
             else:
@@ -731,6 +737,7 @@ class Edge:
             self._started.discard(leg.call_id)
             self.clock.remove(leg)
             self.incoming.forget(self.public_id(leg))
+            await self.realtime.close(self.public_id(leg))
             self.legs.pop(leg.call_id, None)
             self._peers.pop(leg.call_id, None)
             self._calls.pop(leg.call_id, None)

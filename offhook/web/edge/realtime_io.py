@@ -3,6 +3,7 @@ POST /v1/realtime/calls, a WebRTC call."""
 
 import asyncio
 import json
+import re
 import time
 import uuid
 from functools import partial
@@ -22,8 +23,8 @@ from offhook.web.http.access import Role
 from offhook.web.http.access_io import ACCESS, GRANT, head_of, peer_of
 from offhook.web.realtime.call_io import RealtimeCall
 from offhook.web.realtime.connection_io import MAX_EVENT_BYTES, Connection
-from offhook.web.realtime.conversation.conversation import RealtimeConversation
 from offhook.web.realtime.conversation.scope import Transport
+from offhook.web.realtime.http_io import call_not_found
 from offhook.web.realtime.incoming_io import CALL_PREFIX
 from offhook.web.realtime.leg_io import SocketLeg
 from offhook.web.realtime.protocol.conversation_session import (
@@ -36,8 +37,8 @@ from offhook.web.realtime.transcription.server_io import CONVERSATIONS, PROTOCOL
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.sockets.worker_stream_io import run_socket, upgraded
 
-MODEL_PREFIXES = ("gpt-realtime", "gpt-4o-realtime", "gpt-4o-mini-realtime")
-"""OpenAI's speech-to-speech models: here they stand for the default agent."""
+REALTIME_MODEL = re.compile(r"default|gpt-(4o-|4o-mini-)?realtime(?!.*(whisper|transcribe)).*")
+"""OpenAI's speech-to-speech models: by their names [agent] is meant."""
 
 
 def agent_of(edge: Edge, model: str) -> str | None:
@@ -45,7 +46,7 @@ def agent_of(edge: Edge, model: str) -> str | None:
     agent."""
     if model in edge.config.agents:
         return model
-    return "" if model.startswith(MODEL_PREFIXES) or model == "default" else None
+    return "" if REALTIME_MODEL.fullmatch(model) else None
 
 
 class Conversations:
@@ -53,9 +54,8 @@ class Conversations:
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
-        self.calls: dict[str, RealtimeCall] = {}
-        """Those in progress, by the id of their call."""
-        self._watching = TaskSet()
+        self._reading = TaskSet()
+        """Readers of data channels."""
 
     def wants(self, request: web.Request) -> bool:
         """Whether a WebSocket of /v1/realtime is a conversation rather than a transcription."""
@@ -77,9 +77,9 @@ class Conversations:
     async def _serve_beside(self, request: web.Request, call_id: str) -> web.StreamResponse:
         # It controls somebody else's call, so a caller's token or client secret is not enough.
         request.app[ACCESS]().admit(Role.CONTROL, head_of(request), time.time())
-        call = self.calls.get(call_id.removeprefix(CALL_PREFIX))
+        call = self._edge.realtime.find(call_id.removeprefix(CALL_PREFIX))
         if call is None:
-            raise ApiError(404, f"there is no call {call_id[:80]!r}", "", "call_id_not_found")
+            raise call_not_found(call_id)
         socket = await upgraded(request, MAX_EVENT_BYTES, PROTOCOLS)
         await run_socket(
             request, socket, self._attend(socket, call, owner=False), lambda code: None
@@ -96,34 +96,24 @@ class Conversations:
         session = _session_for(request, {"model": model or agent or "default"})
         leg = SocketLeg(uuid.uuid4().hex[:12])
         frozen = self._frozen_for(request)
-        call = RealtimeCall(RealtimeConversation(session, Transport.WEBSOCKET, frozen=frozen), leg)
         socket = await upgraded(request, MAX_EVENT_BYTES, PROTOCOLS)
-        await run_socket(request, socket, self._run(socket, call, agent), lambda code: None)
+        call = edge.realtime.open(leg.call_id, session, Transport.WEBSOCKET, frozen)
+        await run_socket(request, socket, self._run(socket, leg, agent, call), lambda code: None)
         return socket
 
-    async def _run(self, socket: web.WebSocketResponse, call: RealtimeCall, agent: str) -> None:
-        leg = call.leg
+    async def _run(
+        self, socket: web.WebSocketResponse, leg: SocketLeg, agent: str, call: RealtimeCall
+    ) -> None:
         leg.connect()
         running = self._edge.begin_call(leg, agent, call.direct)
-        watching = self._watching.spawn(self._watch(call, running), f"realtime {leg.call_id}")
         try:
             await self._attend(socket, call, owner=True)
         finally:
             leg.close(End.CALLER_HUNG_UP)
-            await asyncio.shield(watching)
-
-    async def _watch(self, call: RealtimeCall, running: asyncio.Task[None]) -> None:
-        """Keeps a call reachable until it is over."""
-        call_id = self._edge.public_id(call.leg)
-        self.calls[call_id] = call
-        try:
             await asyncio.wait((running,))
-        finally:
-            del self.calls[call_id]
-            await call.close()
 
     async def close(self, app: web.Application) -> None:
-        await self._watching.close()
+        await self._reading.close()
 
     # --- what the key allows ---
 
@@ -160,27 +150,26 @@ class Conversations:
             edge.admit_peer(remote)
             leg = edge.webrtc_leg(uuid.uuid4().hex[:12])
             leg.remote = remote
-            call = RealtimeCall(RealtimeConversation(session, Transport.RTP, frozen=frozen), leg)
+            call_id = edge.name_of(leg.call_id)
+            call = edge.realtime.open(call_id, session, Transport.RTP, frozen)
             leg.on_channel = partial(self._use_channel, call)
             answer = await edge.begin_peer(leg, sdp, {}, agent, call.direct)
         except Busy as busy:
             raise ApiError(503, str(busy), code="server_overloaded") from busy
         except OfferError as error:
+            await edge.realtime.close(call_id)
             raise ApiError(400, str(error), "sdp", "invalid_offer") from error
-        self._watching.spawn(
-            self._watch(call, edge.running(leg.call_id)), f"realtime {leg.call_id}"
-        )
         return web.Response(
             status=201,
             text=answer,
             content_type="application/sdp",
-            headers={"Location": f"/v1/realtime/calls/{CALL_PREFIX}{edge.name_of(leg.call_id)}"},
+            headers={"Location": f"/v1/realtime/calls/{CALL_PREFIX}{call_id}"},
         )
 
     def _use_channel(self, call: RealtimeCall, channel: RTCDataChannel) -> None:
         events = EventChannel(channel)
         number = call.attach(events, owner=True)
-        call.owns(events.run(partial(call.receive, number)), f"events of {call.leg.call_id}")
+        self._reading.spawn(events.run(partial(call.receive, number)), "events of a data channel")
 
     async def _attend(
         self, socket: web.WebSocketResponse, call: RealtimeCall, *, owner: bool

@@ -4,7 +4,7 @@ the conversation asks for is done with the call."""
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import count
 from typing import Any, Protocol
@@ -79,12 +79,14 @@ class Client(Protocol):
 class RealtimeCall(ResponseListener):
     """The clients, the conversation and the call of one session."""
 
-    def __init__(self, conversation: RealtimeConversation, leg: Leg) -> None:
+    def __init__(self, conversation: RealtimeConversation) -> None:
         self.conversation = conversation
-        self.leg = leg
+        self.leg: Leg
+        """The call's leg, once it has one."""
         self.ended = asyncio.Event()
         """Set when the call is over."""
         self.direction = Direction(self)
+        self._begun = False
         self._call: Call
         self._agent: Agent
         self._started = asyncio.Event()
@@ -108,14 +110,15 @@ class RealtimeCall(ResponseListener):
         """How much of the response was heard at the last interruption."""
         self._idle: asyncio.TimerHandle | None = None
         self._beside = TaskSet()
-        """Responses beside the conversation, and readers of data channels."""
+        """Responses beside the conversation."""
         self._beside_by_id: dict[str, asyncio.Task[None]] = {}
 
     # --- the call ---
 
     def direct(self, call: Call, agent: Agent) -> Agent:
         """Takes the direction of a call that is about to start."""
-        self._call, self._agent = call, agent
+        self._call, self._agent, self.leg = call, agent, call.leg
+        self._begun = True
         call.listeners.append(self._report)
         return replace(agent, direction=self.direction, on_idle=None)
 
@@ -145,7 +148,7 @@ class RealtimeCall(ResponseListener):
                 if action not in (FaultAction.RETRY, FaultAction.FALL_BACK):
                     self._failed(fault)
             case CallEnded(reason=reason):
-                self._end(str(reason))
+                self.end(str(reason))
 
     def _interrupted(self, words: int) -> None:
         self._heard_ms = self._word_ends[words - 1] if 0 < words <= len(self._word_ends) else 0
@@ -172,20 +175,23 @@ class RealtimeCall(ResponseListener):
             message = f"the agent's model failed: {fault}"
             self._perform(self.conversation.response_failed(response_id, "server_error", message))
 
-    def _end(self, reason: str) -> None:
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has a call."""
+        return self._begun
+
+    def end(self, reason: str) -> None:
+        """Closes all connections: the call is over."""
         self._stop_idling()
         for client in self._clients.values():
             client.close(NORMAL_CLOSURE, reason)
         self._started.set()
         self.ended.set()
 
-    def owns(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Runs until the call is closed at the latest."""
-        self._beside.spawn(work, name)
-
     async def close(self) -> None:
-        """Cancels what runs beside the call."""
-        self._stop_idling()
+        """Ends it and cancels what runs beside the call."""
+        if not self.ended.is_set():
+            self.end("the call is over")
         await self._beside.close()
 
     # --- clients ---

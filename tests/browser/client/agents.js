@@ -5,8 +5,8 @@ import { z } from "zod";
 
 const seen = { events: [], errors: [], tools: [], interrupted: 0 };
 
-/** Calls the server at `url`; what is seen of the call is in `window.seen`. */
-window.call = async (url) => {
+/** Calls the server whose route is `calls`; what is seen of the call is in `window.seen`. */
+window.call = async ({ calls, secret }) => {
   const stock = tool({
     name: "stock",
     description: "How many are in stock.",
@@ -22,7 +22,7 @@ window.call = async (url) => {
   session.on("audio_interrupted", () => (seen.interrupted += 1));
   session.transport.on("*", (event) => seen.events.push(event.type));
   window.session = session;
-  await session.connect({ apiKey: "ek_none", url });
+  await session.connect({ apiKey: secret, url: calls });
 };
 window.seen = () => ({
   ...seen,
