@@ -464,10 +464,6 @@ class Edge:
         self._begin(leg, body, agent, direct)
         return answer
 
-    def running(self, call_id: str) -> asyncio.Task[None]:
-        """Returns the task of a call in progress."""
-        return self._calls[call_id]
-
     async def cancel(self, pc_id: str) -> None:
         """Ends the call on the caller's request; needed while its connection is not up. Raises
         UnknownPeer."""
