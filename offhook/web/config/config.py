@@ -563,6 +563,16 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _programs_have_time(self) -> "Config":
+        rings = self.sip.ring_seconds if self.sip is not None else 60
+        for name, agent in (("agent", self.agent), *self.agents.items()):
+            if agent.kind == "webhook" and agent.accept_seconds > rings:
+                where = "agent" if agent is self.agent else f"agents.{name}"
+                words = f"{where}: accept_seconds is longer than phones ring"
+                raise ValueError(f"{words} ([sip] ring_seconds, {rings:g})")
+        return self
+
+    @model_validator(mode="after")
     def _carriers_fit(self) -> "Config":
         names = [carrier.name for carrier in self.carriers]
         if twice := {name for name in names if names.count(name) > 1}:

@@ -563,7 +563,8 @@ class Edge:
     # --- calls on which programs decide ---
 
     def agent_names(self) -> Collection[str]:
-        return self.config.agents.keys()
+        """Returns the names of the agents that a session can be with."""
+        return [name for name, agent in self.config.agents.items() if agent.kind != "webhook"]
 
     def _decision(
         self, call: SipCall, headers: Sequence[tuple[str, str]]
@@ -714,7 +715,7 @@ class Edge:
             settings = self._agent_called(agent)
             if settings.kind == "webhook":
                 call_id = self.public_id(leg)
-                decided = self.incoming.state(call_id) is not None
+                decided = direct is not None or self.incoming.state(call_id) is not None
                 if not decided and not await self._decide_connected(leg, settings):
                     return
                 settings = self._answering(call_id, settings)

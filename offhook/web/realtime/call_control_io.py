@@ -80,8 +80,10 @@ async def accept(request: web.Request) -> web.Response:
     session, _ = validated_session(await body_of(request))
     if session["type"] != "realtime":
         raise ApiError(400, "session.type is not realtime", "session.type", "invalid_value")
+    control = request.app[CONTROL]
+    agent_of_model(session.get("model"), control.agent_names())
     try:
-        await request.app[CONTROL].accept(call_of(request), session)
+        await control.accept(call_of(request), session)
     except KeyError as error:
         raise call_not_found(request.match_info["call"]) from error
     return web.Response()
@@ -144,7 +146,7 @@ async def body_of(request: web.Request) -> dict[str, Any]:
         return {}
     try:
         table = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ApiError(400, "the body is not JSON", code="invalid_json") from error
     if not isinstance(table, dict):
         raise ApiError(400, "the body is not a JSON object", code="invalid_json")

@@ -155,7 +155,8 @@ def bad_json(error: ValidationError, prefix: str = "") -> ApiError:
 def agent_of_model(model: str | None, agents: Collection[str]) -> str:
     """Returns the name of the agent that a session's `model` means: that of [agents.NAME], or ""
     for [agent] if none is given or it is one of OpenAI's. Raises ApiError 404 for another."""
-    if not model or (model not in agents and OPENAI_MODEL.fullmatch(model)):
+    usual = not model or model == "default" or OPENAI_MODEL.fullmatch(model)
+    if not model or (usual and model not in agents):
         return ""
     if model in agents:
         return model

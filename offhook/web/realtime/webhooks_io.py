@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from time import monotonic, time
+from urllib.parse import urlsplit
 
 import aiohttp
 from loguru import logger
@@ -50,7 +51,8 @@ class WebhookSender:
                 if failed is None or not wanted():
                     return
                 pause = policy.pause_s(failed, started)
-                logger.warning("x webhook {} to {}: {}", event.id, webhook.url, failed)
+                host = urlsplit(webhook.url).netloc  # the rest may be a secret
+                logger.warning("x webhook {} to {}: {}", event.id, host, failed)
                 if pause is None:
                     raise NotDelivered(str(failed)) from failed
                 await asyncio.sleep(pause)

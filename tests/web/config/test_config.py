@@ -333,3 +333,35 @@ def test_how_long_nemotron_waits_for_company_reaches_its_worker():
 def test_the_example_is_the_defaults():
     text = (Path(__file__).parents[3] / "offhook.example.toml").read_text()
     assert Config.model_validate(tomllib.loads(text)) == Config()
+
+
+PROGRAM = 'kind = "webhook"\nurl = "https://app.example/hook"\nsecrets = ["0123456789abcdef"]\n'
+
+
+def test_a_program_is_an_agent(tmp_path):
+    desk = '[agents.desk]\nkind = "frontdesk"\n'
+    text = f'{desk}[agents.program]\n{PROGRAM}fallback = "desk"\n[realtime]\nfrozen = ["tools"]\n'
+    config = load(written(tmp_path, text), {})
+    program = config.agents["program"]
+    assert (program.accept_seconds, program.fallback) == (20, "desk")
+    assert config.realtime.frozen == {"tools"}
+    assert "0123456789abcdef" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[agents.p]\nkind = "webhook"', "needs url and secrets"),
+        (f"[agents.p]\n{PROGRAM.replace('https', 'ftp')}", "agents.p.url"),
+        (f"[agents.p]\n{PROGRAM.replace('0123456789abcdef', 'short')}", "too short"),
+        (f"[agents.p]\n{PROGRAM.replace('0123456789abcdef', 'whsec_%')}", "not base64"),
+        (f"[agents.p]\n{PROGRAM}accept_seconds = 61", "accept_seconds"),
+        (f"[agents.p]\n{PROGRAM}[sip]\nring_seconds = 10", "longer than phones ring"),
+        (f'[agents.p]\n{PROGRAM}fallback = "q"\n[agents.q]\n{PROGRAM}', "cannot answer"),
+        ('[agents.p]\nurl = "https://app.example"', 'kind = "webhook"'),
+        ('[realtime]\nfrozen = ["audio/voice"]', "is not a field"),
+    ],
+)
+def test_a_program_that_cannot_be_asked_is_a_fault(tmp_path, text, says):
+    with pytest.raises(ConfigError, match=says):
+        load(written(tmp_path, text), {})

@@ -13,12 +13,21 @@ from openai import AsyncOpenAI
 from openai.types.webhooks import RealtimeCallIncomingWebhookEvent
 from yarl import URL
 
-from offhook.media.pcm import RATE_OUT
+from offhook.media.pcm import RATE_IN, RATE_OUT
 from offhook.telephony.sip.endpoint_io import Dial
 from offhook.web.config.config import Agent, Config
 from tests.support.carriers.far_end_asterisk import ChanWebSocket
 from tests.support.carriers.far_end_io import FarEndCall
-from tests.telephony.sip.phones import LOOPBACK, endpoint, free_port, is_tone, port_of
+from tests.telephony.sip.phones import (
+    LOOPBACK,
+    Baresip,
+    endpoint,
+    free_port,
+    is_tone,
+    level,
+    needs_baresip,
+    port_of,
+)
 from tests.telephony.sip.phones import OUR_TONE as THEIR_TONE
 from tests.web.edge.phones import SOON, configured, served
 from tests.web.edge.test_carriers import carriers, tone
@@ -102,9 +111,9 @@ async def says_a_tone(arguments):
 
 
 @asynccontextmanager
-async def phoned(monkeypatch, *statuses, decide=None, **agent):
+async def phoned(monkeypatch, *statuses, decide=None, bot=says_a_tone, **agent):
     """A program, a server whose bot says a tone, the openai client, and a phone."""
-    monkeypatch.setattr("tests.web.edge.phones.bot", says_a_tone)
+    monkeypatch.setattr("tests.web.edge.phones.bot", bot)
     program = Program(*statuses, decide=decide)
     port = free_port()
     async with endpoint(trunks=(phone_of(port),)) as (phone, host), program.running():
@@ -285,6 +294,50 @@ async def test_a_caller_who_gives_up_cannot_be_accepted(monkeypatch):
         await not_found(client.realtime.calls.accept(call_id, **SESSION))
 
 
+async def test_the_fallback_speaks_when_nobody_accepts(monkeypatch):
+    """With the front desk, its voice and its ears."""
+    terms = {"accept_seconds": 0.5, "fallback": "desk"}
+    async with phoned(monkeypatch, bot=None, **terms) as (program, _, _, phone, host):
+        call = call_from(phone)
+        talk = await host.talk()
+        async with asyncio.timeout(SOON):
+            while level(talk.sound[-RATE_IN:]) < 300:
+                await asyncio.sleep(0.1)
+        assert len(program.events) == 1
+        await call.hang_up("enough")
+
+
+@needs_baresip
+async def test_a_phone_rings_until_its_call_is_accepted(monkeypatch, tmp_path):
+    async with (
+        phoned(monkeypatch) as (program, server, client, _, _),
+        Baresip(tmp_path).running() as phone,
+    ):
+        await phone.command("dial", f"sip:100@127.0.0.1:{server.port}")
+        call_id = (await program.event()).data.call_id
+        await phone.event("CALL_RINGING")
+        await client.realtime.calls.accept(call_id, **SESSION)
+        await phone.event("CALL_ESTABLISHED")
+        await client.realtime.calls.hangup(call_id)
+        await phone.event("CALL_CLOSED")
+
+
+@needs_baresip
+async def test_a_phone_that_gives_up_cancels(monkeypatch, tmp_path):
+    async with (
+        phoned(monkeypatch) as (program, server, client, _, _),
+        Baresip(tmp_path).running() as phone,
+    ):
+        await phone.command("dial", f"sip:100@127.0.0.1:{server.port}")
+        call_id = (await program.event()).data.call_id
+        await phone.event("CALL_RINGING")
+        await phone.command("hangup")
+        async with asyncio.timeout(SOON):
+            while server.sip.calls:
+                await asyncio.sleep(0.02)
+        await not_found(client.realtime.calls.accept(call_id, **SESSION))
+
+
 # --- what may be asked ---
 
 
@@ -332,6 +385,7 @@ async def test_bodies_may_be_empty_and_wrong_ones_are_refused(monkeypatch):
         for action, body, param in (
             ("accept", b"[]", None),
             ("accept", b"{", None),
+            ("accept", b"[" * 5_000, None),
             ("accept", b'{"type": "transcription"}', "session.type"),
             ("accept", b'{"type": "realtime", "instruction": 1}', "session.instruction"),
             ("reject", b'{"status_code": 200}', "status_code"),

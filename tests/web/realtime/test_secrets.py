@@ -133,6 +133,7 @@ def test_a_model_means_an_agent():
         "gpt-realtime",
         "gpt-realtime-2.1-mini",
         "gpt-4o-mini-realtime-preview",
+        "default",
     ):
         assert agent_of_model(usual, agents) == ""
     for unknown in ("Sales", "my-model"):
