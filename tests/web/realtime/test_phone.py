@@ -1,0 +1,147 @@
+"""A phone call that a program answers: by webhook, accept and a side-band of openai-python."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from aiohttp.test_utils import TestServer
+from openai import AsyncOpenAI
+
+from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
+from offhook.pipeline.conversation import user_turn_io
+from offhook.telephony.sip.trunks.trunks import SipSettings
+from offhook.web.cli.caller_io import ScriptedCall, ScriptLine, spoken, trimmed
+from offhook.web.cli.caller_leg import AUDIBLE_DBFS
+from offhook.web.config.config import Agent, Config, Server, WebRtc
+from offhook.web.edge.edge_io import Edge
+from offhook.web.edge.server_io import application
+from offhook.web.engines.engines_io import open_synthesizer
+from tests.pipeline.conversation.phone import Model, calls, model, says
+from tests.telephony.sip.phones import free_port
+from tests.web.edge.test_call_control import KEY, SECRET, Program
+from tests.web.realtime.test_openai_python import SOON_S, Conversation
+
+LINES = ("How many bells have you got?", "Stop please, what are your opening hours?")
+COUNT = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen."
+TOOL = {
+    "type": "function",
+    "name": "stock",
+    "description": "How many are in stock.",
+    "parameters": {"type": "object", "properties": {"what": {"type": "string"}}},
+}
+WORD_S = 0.6
+"""Longer than any word of the count."""
+
+
+@asynccontextmanager
+async def edge_of_program(there: Model, program: Program) -> AsyncIterator[tuple[str, str]]:
+    """A server whose phone calls are the program's; gives its URL and its phone."""
+    phones = SipSettings(udp=free_port(), tcp=None, allow_anonymous=True)
+    config = Config(
+        agent=Agent(kind="webhook", url=program.url, secrets=[SECRET]),
+        agents={"model": Agent(kind="openai", base_url=there.url, model="scripted")},
+        webrtc=WebRtc(addresses=["127.0.0.1"]),
+        server=Server(port=0, api_key=KEY),
+        sip=phones,
+    )
+    edge = Edge(config)
+    await edge.start()
+    server = TestServer(application(edge))
+    await server.start_server()
+    try:
+        yield str(server.make_url("/v1")), f"sip:desk@127.0.0.1:{phones.udp}"
+    finally:
+        await server.close()
+        await edge.close()
+
+
+async def lines_of(*texts: str) -> list[ScriptLine]:
+    voice = open_synthesizer()
+    await voice.start()
+    lines = [ScriptLine(text, trimmed(await spoken(voice, text))) for text in texts]
+    await voice.close()
+    return lines
+
+
+def sounds(pcm: Pcm, gap_s: float = 0.9) -> list[float]:
+    """Seconds of each stretch of sound, from its first loud packet to its last."""
+    loud = [dbfs(packet) > AUDIBLE_DBFS for packet in pcm.reshape(-1, RATE_IN // 50)]
+    stretches: list[list[int]] = []
+    for at in np.flatnonzero(loud).tolist():
+        if not stretches or at - stretches[-1][1] > gap_s * 50:
+            stretches.append([at, at])
+        stretches[-1][1] = at
+    return [(end - start + 1) / 50 for start, end in stretches]
+
+
+async def direct(talk: Conversation, kept: dict[str, Any]) -> None:
+    """What the program does with the call."""
+    await talk.update(tools=[TOOL], audio={"input": {"transcription": {"model": "whisper-1"}}})
+    await talk.send(type="response.create")
+    (call,) = (
+        await talk.until(
+            "response.done",
+            lambda event: event.response.output[0].type == "function_call",
+        )
+    ).response.output
+    kept["tool"] = call.arguments
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "fifteen"}
+    await talk.send(type="conversation.item.create", item=output)
+    await talk.send(type="response.create")
+    counted = await talk.until("conversation.item.truncated")
+    await talk.send(type="conversation.item.retrieve", item_id=counted.item_id)
+    item = (await talk.until("conversation.item.retrieved")).item
+    kept["counted"] = item.content[0].transcript
+    await talk.until("output_audio_buffer.stopped")
+    heard = talk.of("conversation.item.input_audio_transcription.completed")
+    kept["heard"] = [event.transcript for event in heard]
+
+
+async def test_a_program_talks_calls_a_tool_is_interrupted_and_hangs_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(user_turn_io, "WORDS_LATE_MS", 60_000)
+    answers = (
+        [says("Good morning.")],
+        [calls("stock", what="bells")],
+        [says(COUNT)],
+        [says("From nine to six.")],
+    )
+    program, kept = Program(), dict[str, Any]()
+    lines = await lines_of(*LINES)
+    async with (
+        model(*answers) as there,
+        program.running(),
+        edge_of_program(there, program) as (url, phone),
+        AsyncOpenAI(base_url=url, api_key=KEY) as openai,
+    ):
+        call = ScriptedCall(phone, lines, interrupt_after=2.5)
+        calling = asyncio.create_task(call.run())
+        call_id = (await program.event()).data.call_id
+        accepted = {"type": "realtime", "model": "model", "instructions": "You sell bells."}
+        await openai.realtime.calls.accept(call_id, **accepted)
+        async with (
+            asyncio.timeout(3 * SOON_S),
+            openai.realtime.connect(call_id=call_id) as beside,
+        ):
+            await direct(Conversation(beside), kept)
+        await openai.realtime.calls.hangup(call_id)
+        await asyncio.wait_for(calling, SOON_S)
+    assert kept["tool"] == '{"what": "bells"}'
+    assert len(kept["heard"]) == 2
+    assert "hours" in kept["heard"][1] or "stop" in kept["heard"][1]
+    assert there.requests[0]["messages"][0]["content"] == "You sell bells."
+    told = [message.get("content") for message in there.requests[-1]["messages"]]
+    assert kept["counted"] in told
+    assert COUNT.startswith(kept["counted"])
+
+    # The phone's own recording has these words and no others.
+    played = sounds(np.concatenate(call.leg.heard))[1]
+    voice = open_synthesizer()
+    await voice.start()
+    whole = trimmed(await spoken(voice, kept["counted"]))
+    await voice.close()
+    assert abs(len(whole) / RATE_OUT - played) < WORD_S
