@@ -425,7 +425,12 @@ class PeerLeg(RtpLeg):
                 pair.protocol.transport.sendto(data, pair.remote_addr)
 
         ice.data_received = data_received
+        ice.is_remote_ssrc = self._is_remote_ssrc
         self._datagram_out = datagram_out
+
+    def _is_remote_ssrc(self, ssrc: int) -> bool:
+        reception = self._rtcp.reception
+        return reception is not None and reception.ssrc == ssrc
 
     def _send_rtp(self, packet: bytes) -> None:
         assert self._srtp_out is not None

@@ -98,6 +98,7 @@ class _Run:
 
     async def _begin(self) -> None:
         agent = IceAgent(self._port, [])
+        agent.is_remote_ssrc = lambda ssrc: ssrc % 5 == 0
         await agent.gather_candidates()
         agent.remote_username, agent.remote_password = "peer", "p" * 24
         await agent.add_remote_candidate(

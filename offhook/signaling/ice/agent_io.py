@@ -8,11 +8,12 @@ if one of them moves.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import aioice.ice
 from aioice import Candidate, Connection, ConnectionClosed, stun
+from aioice.candidate import candidate_priority
 from aiortc import RTCIceServer, RTCPeerConnection
 from aiortc.rtcdtlstransport import RTCDtlsTransport
 from aiortc.rtcicetransport import RTCIceCandidate, candidate_to_aioice, connection_kwargs
@@ -138,6 +139,18 @@ class PortConnection(_AgentConnection):
     def close_local(self, local: Local) -> None:
         self._shares.pop(local, None)
 
+    def sends(self, ssrc: int) -> bool:
+        return self.agent.is_remote_ssrc(ssrc)
+
+    def check_address(self, local: Local, remote: Address) -> None:
+        """Takes a packet as the sign that the peer has nominated this path: if the peer answers our
+        check, it is used."""
+        share = self._shares.get(local)
+        if share is not None and self._nominated and not self.ice_controlling:
+            attributes = {"PRIORITY": candidate_priority(1, "prflx"), "USE-CANDIDATE": None}
+            sign = stun.Message(stun.Method.BINDING, stun.Class.REQUEST, attributes=attributes)
+            self.check_incoming(sign, remote, share)
+
     def hand_over(self, heir: _AgentConnection) -> None:
         if isinstance(heir, PortConnection):
             self._heir = heir.session
@@ -158,6 +171,8 @@ class IceAgent:
         """Without a port, its connections have sockets of their own."""
         self._port = port
         self._settings = connection_kwargs(list(servers))
+        self.is_remote_ssrc: Callable[[int], bool] = lambda ssrc: False
+        """Whether the peer's RTP has this SSRC; set once media is there."""
         self._current = self._connection(controlling=False)
         self._pending: _AgentConnection | None = None
         """The connection of a restart, until it has a nominated pair."""

@@ -26,6 +26,9 @@ PASSWORD_CHARACTERS = 24
 """At least 22 (RFC 8839 §5.4)."""
 MAX_ADDRESSES = 64
 """Remote addresses that an agent may learn in its life: aioice keeps each of them."""
+SEARCH_INTERVAL_S = 0.01
+"""Packets from unknown addresses in between are dropped without a look at their SSRC: a flood of
+them costs next to nothing."""
 TOMBSTONE_S = 10.0
 """How long checks of an ended call count as late and its ufrag is not used again."""
 MAX_TOMBSTONES = 4096
@@ -33,6 +36,7 @@ MAX_TOMBSTONES = 4096
 _HEADER = struct.Struct("!HHI")
 _ATTRIBUTE = struct.Struct("!HH")
 _HEADER_BYTES = 20
+_RTP_HEADER_BYTES = 12
 _CLASS = 0x0110
 _REQUEST = 0x0000
 _INDICATION = 0x0010
@@ -57,6 +61,12 @@ class Receiver(Protocol):
     def close_local(self, local: "Local") -> None:
         """Forgets a local socket that was closed."""
 
+    def sends(self, ssrc: int) -> bool:
+        """Returns whether the peer's RTP has this SSRC."""
+
+    def check_address(self, local: "Local", remote: Address) -> None:
+        """Begins a connectivity check to an address from which the peer may send now."""
+
 
 @dataclass(eq=False, slots=True)
 class IceSession:
@@ -70,6 +80,8 @@ class IceSession:
     paths: "set[tuple[Local, Address]]" = field(default_factory=set)
     learned: int = 0
     """Number of addresses learned so far, at most MAX_ADDRESSES."""
+    checked: set[Address] = field(default_factory=set)
+    """Addresses to which `check_address` was called, at most MAX_ADDRESSES."""
 
 
 @dataclass(slots=True)
@@ -113,7 +125,7 @@ class Local:
             if session is not None:
                 session.deliver(data)
             else:
-                self._demultiplexer.dropped.unknown_address += 1
+                self._demultiplexer.receive_unknown(data, self, remote, now)
         else:
             self._demultiplexer.receive_stun(data, self, remote, now)
 
@@ -126,6 +138,7 @@ class Demultiplexer:
         self._sessions: dict[bytes, IceSession] = {}
         self._expected: dict[bytes, IceSession] = {}
         """Agents that wait for a response, by its transaction id."""
+        self._next_search = float("-inf")
         self._tombstones: dict[bytes, float] = {}
         """When ended ufrags may be forgotten, the earliest first."""
 
@@ -194,6 +207,22 @@ class Demultiplexer:
     def forget(self, transaction_id: bytes) -> None:
         """Ends the wait for a response."""
         self._expected.pop(transaction_id, None)
+
+    def receive_unknown(self, data: bytes, local: Local, remote: Address, now: float) -> None:
+        """Drops a packet from an unknown address, and has it checked if the SSRC is a peer's: a NAT
+        may have given the peer another port, and browsers do not notice for 2.5 s."""
+        self.dropped.unknown_address += 1
+        if not 127 < data[0] < 192 or len(data) < _RTP_HEADER_BYTES or now < self._next_search:
+            return
+        self._next_search = now + SEARCH_INTERVAL_S
+        at = 4 if 192 <= data[1] <= 223 else 8  # of RTCP and of RTP (RFC 5761 §4)
+        ssrc = int.from_bytes(data[at : at + 4], "big")
+        for session in self._sessions.values():
+            if session.receiver.sends(ssrc):
+                if remote in session.checked or len(session.checked) < MAX_ADDRESSES:
+                    session.checked.add(remote)
+                    session.receiver.check_address(local, remote)
+                return
 
     def receive_stun(self, data: bytes, local: Local, remote: Address, now: float) -> None:
         """Hands a STUN message to the agent that it is for; drops it if there is none."""

@@ -27,6 +27,8 @@ class Agent:
         self.data: list[bytes] = []
         self.requests: list[tuple[stun.Message, tuple[str, int]]] = []
         self.responses: list[tuple[str, int]] = []
+        self.ssrc = 0x0A0B0C0D
+        self.checked: list[tuple[str, int]] = []
 
     def receive_data(self, data: bytes) -> None:
         self.data.append(data)
@@ -42,6 +44,12 @@ class Agent:
 
     def close_local(self, local) -> None:
         pass
+
+    def sends(self, ssrc) -> bool:
+        return ssrc == self.ssrc
+
+    def check_address(self, local, remote) -> None:
+        self.checked.append(remote)
 
 
 def check(ufrag: str, password: str = PASSWORD, priority: bool = True, **more: object) -> bytes:
@@ -170,6 +178,41 @@ def test_a_response_is_found_by_its_transaction_and_learned_if_it_is_signed() ->
     port.mux.forget(ours)
     port.receive(response(ours), BOB)
     assert port.agents["alice"].responses == [BOB]
+
+
+def rtp(ssrc: int) -> bytes:
+    return struct.pack("!BBHII", 128, 111, 1, 2, ssrc)
+
+
+def rtcp(ssrc: int) -> bytes:
+    return struct.pack("!BBHII", 128, 200, 1, ssrc, 0)
+
+
+@pytest.mark.parametrize("packet", [rtp, rtcp])
+def test_media_from_an_unknown_address_has_the_address_checked(packet) -> None:
+    """A NAT has given the peer another port. The packet itself is dropped: anybody can know an
+    SSRC."""
+    port = Port("alice", "bob")
+    port.agents["bob"].ssrc = 7
+    for step, ssrc in enumerate((8, 7, 7)):
+        port.now = float(step)
+        port.receive(packet(ssrc), BOB)
+    assert port.agents["bob"].checked == [BOB, BOB]
+    assert port.agents["alice"].checked == []
+    assert port.agents["bob"].data == []
+    assert port.mux.dropped == Dropped(unknown_address=3)
+
+
+def test_a_flood_from_unknown_addresses_is_not_looked_at() -> None:
+    port = Port("alice")
+    for number in range(1000):
+        port.now = number * 0.0001
+        port.receive(rtp(0x0A0B0C0D), ("192.0.2.1", 1 + number))
+    assert len(port.agents["alice"].checked) <= 11
+    for number in range(1000):
+        port.now += 1
+        port.receive(rtp(0x0A0B0C0D), ("192.0.2.1", 1 + number))
+    assert len(set(port.agents["alice"].checked)) == MAX_ADDRESSES
 
 
 def test_a_closed_call_leaves_nothing_behind_but_its_tombstone() -> None:
