@@ -258,8 +258,8 @@ def http() -> str:
     text = "# HTTP\n\n" + WRITTEN
     text += (
         "The speech API, as `/openapi.json` describes it; [speech API](../speech-api.md) has "
-        "examples and the WebSockets. Calls: [`/calls`](../phones.md#place-a-call). Who may use "
-        "what: [access](../access.md).\n\n"
+        "examples and the WebSockets. Calls: [`/calls`](../phones.md#place-a-call). `/whip` and "
+        "`/whep`: [WHIP and WHEP](../whip.md). Who may use what: [access](../access.md).\n\n"
     )
     for path, methods in whole["paths"].items():
         for method, operation in methods.items():

@@ -2,17 +2,51 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from tests.browser.conftest import bundled, microphone, page_of_another_site, serving
+from tests.browser.conftest import ROOT, bundled, microphone, page_of_another_site, serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 QUESTION = "What are your opening hours?"
+
+
+@asynccontextmanager
+async def examples() -> AsyncIterator[str]:
+    """The folder of examples as a site."""
+    app = web.Application()
+    app.router.add_static("/", ROOT / "examples")
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://localhost:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_the_example_is_a_call(drive: Callable[..., Any], tmp_path: Path) -> None:
+    line = await microphone(tmp_path / "question.wav", [0.3, QUESTION, 0.5])
+    async with (
+        examples() as url,
+        serving(
+            OFFHOOK_SERVER_ORIGINS=json.dumps([url]), OFFHOOK_SERVER_API_KEY="sesame"
+        ) as server,
+    ):
+        asked = {"server": server.url, "key": "sesame", "client": "example", "line": str(line)}
+        seen = await drive("whip_page.mjs", url=f"{url}/whip.html", **asked)
+    assert server.faults() == []
+    assert seen["troubles"] == []
+    assert seen["greeting"] > 0.05
+    assert seen["answer"] > 0.05
+    assert seen["states"] == ["connected"]
+    assert "hours" in server.events("caller_turn")[0]["text"]
 
 
 @pytest.mark.parametrize("client", ["stock", "plain"])

@@ -332,6 +332,62 @@ async def test_ffmpeg_publishes(http: Http, edge: Edge, video: bool, tmp_path: P
     assert leg.closed == "the caller hung up"
 
 
+OBS = """\
+v=0
+o=rtc 3405692318 0 IN IP4 127.0.0.1
+s=-
+t=0 0
+a=group:BUNDLE 0 1
+a=group:LS 0 1
+a=msid-semantic:WMS *
+a=ice-options:ice2,trickle
+a=fingerprint:sha-256 {fingerprint}
+m=audio 9 UDP/TLS/RTP/SAVPF 111
+c=IN IP4 0.0.0.0
+a=mid:0
+a=sendonly
+a=ssrc:1646 cname:k
+a=ssrc:1646 msid:s s-audio
+a=msid:s s-audio
+a=rtcp-mux
+a=rtpmap:111 opus/48000/2
+a=fmtp:111 minptime=10;maxaveragebitrate=96000;stereo=1;sprop-stereo=1;useinbandfec=1
+a=setup:actpass
+a=ice-ufrag:obsu
+a=ice-pwd:0123456789abcdefghijkl
+m=video 9 UDP/TLS/RTP/SAVPF 96
+c=IN IP4 0.0.0.0
+a=mid:1
+a=sendonly
+a=ssrc:1647 cname:k
+a=ssrc:1647 msid:s s-video
+a=msid:s s-video
+a=rtcp-mux
+a=rtpmap:96 H264/90000
+a=rtcp-fb:96 nack
+a=rtcp-fb:96 nack pli
+a=rtcp-fb:96 goog-remb
+a=fmtp:96 profile-level-id=42e01f;packetization-mode=1;level-asymmetry-allowed=1
+a=setup:actpass
+a=ice-ufrag:obsu
+a=ice-pwd:0123456789abcdefghijkl
+"""
+"""An offer as libdatachannel writes it for OBS: without candidates, with a picture."""
+
+
+async def test_what_obs_needs(http: Http, edge: Edge) -> None:
+    """Exactly 201 with a body, a path as Location, and 200 to DELETE."""
+    offer = OBS.format(fingerprint=":".join(["AB"] * 32)).replace("\n", "\r\n")
+    response = await http.post("/whip/obs", data=offer, headers=SDP)
+    answer = await response.text()
+    assert response.status == 201
+    assert response.headers["Location"].startswith("/")
+    assert "a=group:BUNDLE 0 1" in answer
+    assert answer.count("m=") == 2
+    assert "m=video 0 " not in answer
+    assert (await http.delete(response.headers["Location"])).status == 200
+
+
 # --- the HTTP matrix ---
 
 
