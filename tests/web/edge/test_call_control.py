@@ -92,9 +92,9 @@ def phone_of(port):
     return replace(LOOPBACK, server=f"127.0.0.1:{port}", options_seconds=0)
 
 
-def programmed(url, where, port, **agent):
-    """Calls are those of the program at `url`."""
-    table = {"kind": "webhook", "url": url, "secrets": [SECRET], **agent}
+def programmed(where, port, **agent):
+    """Calls are those of the program."""
+    table = {"kind": "webhook", "secrets": [SECRET], **agent}
     config = configured(where, udp=port, tcp=port)
     changed = {
         "server": config.server.model_copy(update={"api_key": KEY}),
@@ -117,7 +117,8 @@ async def phoned(monkeypatch, *statuses, decide=None, bot=says_a_tone, **agent):
     program = Program(*statuses, decide=decide)
     port = free_port()
     async with endpoint(trunks=(phone_of(port),)) as (phone, host), program.running():
-        config = programmed(program.url, f"127.0.0.1:{port_of(phone, 'UDP')}", port, **agent)
+        terms = {"url": program.url, **agent}
+        config = programmed(f"127.0.0.1:{port_of(phone, 'UDP')}", port, **terms)
         async with served(config) as server:
             client = AsyncOpenAI(api_key=KEY, base_url=f"{server.url}/v1", max_retries=0)
             async with client:
@@ -272,6 +273,41 @@ async def test_a_program_that_fails_is_asked_again_until_it_is_too_late(monkeypa
         assert (await ended(call)).status == 603
         assert len(program.events) > 1
         assert len(set(program.ids)) == 1
+
+
+async def test_a_program_that_is_down_is_asked_until_it_is_too_late(monkeypatch):
+    url = f"http://127.0.0.1:{free_port()}/hook"
+    terms = {"url": url, "accept_seconds": 1.5, "fallback": "desk"}
+    async with phoned(monkeypatch, **terms) as (program, _, _, phone, host):
+        call = call_from(phone)
+        await hears(await host.talk(), OUR_TONE)
+        assert program.events == []
+        assert states(call) == ["dialing", "ringing", "answered"]
+        await call.hang_up("enough")
+
+
+async def test_a_program_that_comes_up_in_time_is_reached(monkeypatch):
+    port = free_port()
+    late = Program()
+    terms = {"url": f"http://127.0.0.1:{port}/hook", "accept_seconds": 30}
+    async with phoned(monkeypatch, **terms) as (_, _, client, phone, host):
+        call = call_from(phone)
+        async with asyncio.timeout(SOON):
+            while call.state != "ringing":
+                await asyncio.sleep(0.02)
+        async with late.running(port):
+            call_id = (await late.event()).data.call_id
+            await client.realtime.calls.accept(call_id, **SESSION)
+            await hears(await host.talk(), OUR_TONE)
+            await call.hang_up("enough")
+
+
+async def test_a_server_that_stops_ends_calls_that_ring(monkeypatch):
+    async with phoned(monkeypatch) as (program, _, _, phone, _):
+        call = call_from(phone)
+        await program.event()
+        leaving = asyncio.create_task(ended(call))
+    assert (await leaving).status in (487, 503)  # the phone, or the server, is closed first
 
 
 async def test_a_program_that_is_slow_is_given_up(monkeypatch):

@@ -1,5 +1,7 @@
 """Client secrets: what they grant, until when, and how many there may be."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,3 +142,32 @@ def test_a_model_means_an_agent():
         with pytest.raises(ApiError) as error:
             agent_of_model(unknown, agents)
         assert (error.value.status, error.value.code) == (404, "model_not_found")
+
+
+FIELDS = ("type", "model", "instructions", "tools", "audio", "output_modalities", "tracing", "x")
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(("input", "output", "type", "name", "voice")), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), values))
+def test_any_session_is_kept_or_refused(table):
+    secrets = ClientSecrets()
+    try:
+        parse_secret_request(json.dumps({"session": table}).encode())
+        kept, shown = validated_session(table)
+    except ApiError:
+        return
+    assert validated_session(kept)[1] == shown
+    text, _ = secrets.create(kept, "", MIN_S, NOW)
+    other = ClientSecrets()
+    other.take_shared(secrets.shared(text, NOW), NOW)
+    token = other.find(text, NOW)
+    assert token == secrets.find(text, NOW)
