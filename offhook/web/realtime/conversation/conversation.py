@@ -53,7 +53,7 @@ from offhook.web.realtime.protocol.session_object import EventError
 MAX_ERRORS = 100
 """Consecutive invalid events after which a connection is closed."""
 MAX_HELD = 128
-"""Outputs of functions that may wait for the end of a response."""
+"""Items that may wait for the end of a response."""
 BETA_CLOSE = 4000
 POLICY_CLOSE = 1008
 EXPIRED_CLOSE = 1001
@@ -97,7 +97,8 @@ class RealtimeConversation:
         self._responses = Responses(self._scope, lambda: self._buffer.is_heard, self._after_done)
         self._mcp = McpTools(self._scope)
         self._held: list[tuple[Item, str | None]] = []
-        """Outputs of functions that came while a response was active, and where they belong."""
+        """Outputs of functions that came while a response was active, and items behind them, each
+        with the id of the item that it follows."""
         self._errors: dict[int, int] = {}
         """Consecutive invalid events by connection."""
 
@@ -189,16 +190,19 @@ class RealtimeConversation:
 
     def _create_item(self, event: CreateItem) -> None:
         item, previous = self._items.admit(event.item, "item"), event.previous_item_id
-        if any(item.id == held.id for held, _ in self._held):
+        held_ids = {held.key for held, _ in self._held}
+        if item.key in held_ids:
             words = f"there is an item with the id {item.id}"
             raise EventError(words, "item_create_duplicate_item_id", "item.id")
-        if previous not in (None, ROOT) and previous not in self._items:
+        known = previous is None or previous == ROOT or previous in self._items
+        if not known and previous not in held_ids:
             words = f"there is no item with the id {previous}"
             raise EventError(words, "invalid_value", "previous_item_id")
         self._items.check_references(item)
-        if isinstance(item, FunctionCallOutput) and self._responses.is_active:
+        waits = isinstance(item, FunctionCallOutput) and self._responses.is_active
+        if waits or previous in held_ids:
             if len(self._held) >= MAX_HELD:
-                words = f"{MAX_HELD} outputs wait for the end of the response"
+                words = f"{MAX_HELD} items wait for the end of the response"
                 raise EventError(words, "rate_limit_exceeded", "item")
             self._held.append((item, previous))
             return

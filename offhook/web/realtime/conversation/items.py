@@ -75,7 +75,7 @@ class ConversationItems:
             at = len(self._order)
         self._order.insert(at, item.key)
         self._items[item.key] = item
-        self._chars[item.key] = len(item.model_dump_json())
+        self._chars[item.key] = item.size
         self._report("added", item)
         if done:
             self._report("done", item)
@@ -85,7 +85,7 @@ class ConversationItems:
         """Change an item, if it was not deleted. `done`: it is complete now."""
         if item.key in self._items:
             self._items[item.key] = item
-            self._chars[item.key] = len(item.model_dump_json())
+            self._chars[item.key] = item.size
             if done:
                 self._report("done", item)
                 self._keep_bounds(item.key)

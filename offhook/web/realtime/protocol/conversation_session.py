@@ -29,7 +29,7 @@ from offhook.web.realtime.protocol.tools import Tool, ToolChoice, Tools
 from offhook.web.realtime.protocol.validation_errors import event_error
 from offhook.web.speech_api.validation import expected
 
-MAX_INSTRUCTIONS_CHARS = 1 << 20
+MAX_INSTRUCTIONS_CHARS = 1 << 17
 MAX_VOICE_CHARS = 256
 MAX_OUTPUT_TOKENS = 4096
 MERGED = {

@@ -10,7 +10,9 @@ from pydantic import Field, TypeAdapter, model_validator
 from offhook.web.realtime.protocol.session_object import JsonObject, Object, Text
 
 MAX_ITEM_ID_CHARS = 32
-MAX_TEXT_CHARS = 1 << 20
+MAX_TEXT_CHARS = 1 << 17
+MAX_ECHOED_IMAGE_CHARS = 1 << 16
+"""A longer image is not sent back: some clients close the connection at a frame of 1 MiB."""
 MAX_PARTS = 64
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ItemId = Annotated[Text, Field(min_length=1, max_length=MAX_ITEM_ID_CHARS)]
@@ -22,6 +24,10 @@ ImageUrl = Annotated[Text, Field(pattern="^(data:image/|https://)")]
 
 def _is_none(value: object) -> bool:
     return value is None
+
+
+def _is_large(image_url: str) -> bool:
+    return len(image_url) > MAX_ECHOED_IMAGE_CHARS
 
 
 class GivenObject(Object):
@@ -61,7 +67,7 @@ class InputImage(GivenObject):
     """An image of the user."""
 
     type: Literal["input_image"]
-    image_url: ImageUrl
+    image_url: Annotated[ImageUrl, Field(exclude_if=_is_large)]
     detail: Literal["auto", "low", "high"] = "auto"
 
 
@@ -97,6 +103,12 @@ class ItemObject(GivenObject):
     def as_dict(self) -> dict[str, Any]:
         """Return the item as sent to clients, without audio."""
         return self.model_dump(mode="json")
+
+    @property
+    def size(self) -> int:
+        """Characters of the item, images included."""
+        images = [p.image_url for p in getattr(self, "content", ()) if isinstance(p, InputImage)]
+        return len(self.model_dump_json()) + sum(map(len, images))
 
     @property
     def key(self) -> str:

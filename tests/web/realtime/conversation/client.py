@@ -22,9 +22,9 @@ from offhook.web.realtime.protocol.response_object import Usage
 Event = dict[str, Any]
 MAX_FRAME_BYTES = 200 << 10
 OPENAI: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
-UNKNOWN_TO_OPENAI = {"expires_at", "id", "object"}
-"""Fields of sessions and MCP items that OpenAI's server sends and its Python package does not
-name."""
+UNKNOWN_TO_OPENAI = {"expires_at", "id", "object", "strict"}
+"""Fields of sessions, MCP items and tools that OpenAI's server sends and its Python package does
+not name."""
 OWNER = 1
 USAGE = Usage(input_text_tokens=7, output_text_tokens=2, output_audio_tokens=3)
 

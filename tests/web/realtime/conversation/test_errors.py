@@ -251,6 +251,15 @@ def test_images_reach_an_agent_that_understands_them() -> None:
     assert event["error"]["param"] == "item.content.0.image_url"
 
 
+def test_a_large_image_is_not_sent_back() -> None:
+    client = Client(images=True)
+    large = {**IMAGE, "image_url": "data:image/png;base64," + "A" * 2_000_000}
+    events = client(item(content=[large], id="i"))
+    assert events[0]["item"]["content"] == [{"type": "input_image", "detail": "auto"}]
+    client(respond())
+    assert client.context[0].content[0].image_url == large["image_url"]  # type: ignore[union-attr]
+
+
 def test_unknown_fields_are_passed_over_when_so_set() -> None:
     client = Client(lenient=True)
     assert kinds(client({**respond(), "extra": 1})) == ["response.created"]

@@ -177,6 +177,18 @@ def test_an_output_within_the_response_is_acknowledged_after_it() -> None:
     assert kinds(client.done()) == [*DONE, "conversation.item.added", "conversation.item.done"]
 
 
+def test_what_belongs_behind_such_an_output_waits_with_it() -> None:
+    client = Client()
+    client.turn()
+    client.report("response_function_call", client.response_id, "call_1", "f", "{}")
+    given = {**output("call_1")["item"], "id": "out"}
+    assert client(created(given), {**message("x", id="x"), "previous_item_id": "out"}) == []
+    [event] = client(message("y", id="x"))
+    assert event["error"]["code"] == "item_create_duplicate_item_id"
+    client.done()
+    assert client.items[-2:] == ["out", "x"]
+
+
 def test_push_to_talk_waits_for_the_words() -> None:
     client = Client(session={**TRANSCRIBED})
     client(update(audio={"input": {"turn_detection": None}}))
