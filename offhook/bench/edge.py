@@ -24,7 +24,14 @@ from offhook.web.config.config import Log
 from offhook.web.process.logs import set_up
 from offhook.web.process.loop_io import run as run_loop
 
-Kind = Literal["edge", "stock"]
+Kind = Literal["edge", "port", "stock"]
+"""port: our edge with all calls on one UDP port."""
+SERVERS: tuple[Kind, ...] = ("edge", "stock")
+MODULES: dict[Kind, tuple[str, ...]] = {
+    "edge": ("offhook.bench.edge_server", "scripted"),
+    "port": ("offhook.bench.edge_server", "scripted", "--one-port"),
+    "stock": ("offhook.bench.stock_server", "scripted"),
+}
 
 CALLS = (1, 10, 25, 50)
 SECONDS = 20.0
@@ -132,7 +139,7 @@ async def measure(server: Kind, manner: Manner, calls: int, seconds: float) -> R
 async def _measure(server: Kind, manner: Manner, calls: int, seconds: float) -> Row:
     words = 0 if manner == "listening" else WORDS
     async with (
-        child(f"offhook.bench.{server}_server", "scripted", "--words", str(words)) as running,
+        child(*MODULES[server], "--words", str(words)) as running,
         AsyncExitStack() as loads,
         aiohttp.ClientSession(
             f"http://127.0.0.1:{running.hello['port']}",
@@ -151,7 +158,7 @@ async def _measure(server: Kind, manner: Manner, calls: int, seconds: float) -> 
         reports = [await caller.line(ANSWER_S) for caller in callers]
         after = await get_json(http, "/stats")
         full = Footprint.of(running.pid)
-        late = await _tick_late_ms(http) if server == "edge" else None
+        late = await _tick_late_ms(http) if server != "stock" else None
         connected = sum(caller.hello["connected"] for caller in callers)
     wall = after["wall_s"] - before["wall_s"]
     cpu = 100 * (after["cpu_s"] - before["cpu_s"]) / wall
@@ -289,7 +296,11 @@ def line(row: Row | Failed) -> str:
 
 
 def run(
-    as_json: bool, calls: Sequence[int] = CALLS, seconds: float = SECONDS, search: bool = True
+    as_json: bool,
+    calls: Sequence[int] = CALLS,
+    seconds: float = SECONDS,
+    search: bool = True,
+    servers: Sequence[Kind] = SERVERS,
 ) -> int:
     """Prints every row as it is measured, then the capacities. Returns 0."""
     rows: list[Row | Failed] = []
@@ -299,7 +310,6 @@ def run(
             print(line(row), flush=True)
 
     async def all_of_it() -> list[Capacity]:
-        servers: tuple[Kind, ...] = ("edge", "stock")
         manners: tuple[Manner, ...] = ("listening", "talking")
         for count in calls:
             for manner in manners:
@@ -330,11 +340,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--calls", default=",".join(map(str, CALLS)), metavar="N,N,...")
     parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument(
+        "--servers", nargs="+", choices=MODULES, default=SERVERS, help="port: edge on one UDP port"
+    )
     parser.add_argument("--no-search", action="store_true", help="leave out the largest number")
     arguments = parser.parse_args(argv)
     set_up(Log(level="WARNING"))
     calls = [int(number) for number in arguments.calls.split(",")]
-    return run(arguments.json, calls, arguments.seconds, not arguments.no_search)
+    search = not arguments.no_search
+    return run(arguments.json, calls, arguments.seconds, search, arguments.servers)
 
 
 if __name__ == "__main__":

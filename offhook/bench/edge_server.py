@@ -7,6 +7,7 @@ echo       no conversation: what a caller says comes back
 
 import argparse
 import asyncio
+import socket
 
 from offhook.bench.memory import memory_route
 from offhook.bench.process import LoopLag, stats_route, stay
@@ -58,9 +59,10 @@ class EchoEdge(Edge):
             stop()
 
 
-def edge_of(engines: str, words: int) -> Edge:
+def edge_of(engines: str, words: int, port: int = 0) -> Edge:
     config = Config(
-        server=Server(max_calls=MAX_CALLS, drain_seconds=0), webrtc=WebRtc(addresses=["127.0.0.1"])
+        server=Server(max_calls=MAX_CALLS, drain_seconds=0),
+        webrtc=WebRtc(addresses=["127.0.0.1"], port=port),
     )
     match engines:
         case "scripted":
@@ -70,8 +72,15 @@ def edge_of(engines: str, words: int) -> Edge:
     return Edge(config)
 
 
-async def serve(engines: str, words: int) -> None:
-    edge = edge_of(engines, words)
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+async def serve(engines: str, words: int, port: int = 0) -> None:
+    edge = edge_of(engines, words, port)
     await edge.start()
     app, lag = application(edge), LoopLag()
     stats_route(app, lag)
@@ -88,9 +97,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("engines", choices=("scripted", "embedded", "echo"))
     parser.add_argument("--words", type=int, default=0)
+    parser.add_argument("--one-port", action="store_true")
     arguments = parser.parse_args()
     set_up(Log(level="INFO"))
-    run(serve(arguments.engines, arguments.words))
+    port = free_port() if arguments.one_port else 0
+    run(serve(arguments.engines, arguments.words, port))
 
 
 if __name__ == "__main__":

@@ -139,9 +139,12 @@ def test_the_cpu_of_a_thread_is_told_by_its_name() -> None:
         assert process.thread_cpu_s()["busy-bee"] > 0.01
 
 
-async def test_the_echo_of_a_real_edge(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", [(), ("--one-port",)])
+async def test_the_echo_of_a_real_edge(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(echo, "WARM_UP_S", 0.0)
-    async with process.child("offhook.bench.edge_server", "echo") as server:
+    async with process.child("offhook.bench.edge_server", "echo", *options) as server:
         held = process.Footprint.of(server.pid)
         url = f"http://127.0.0.1:{server.hello['port']}"
         round_trips = await echo.at_the_packets(url, 2.0)
