@@ -175,10 +175,8 @@ class InputBuffer:
             utterance = self._awaiting.popleft()
         if self._scope.session.audio.input.transcription is not None:
             error = {"type": "server_error", "code": "transcription_failed", "message": message}
-            fields = {"item_id": utterance.id, "content_index": 0}
-            self._scope.out.send(
-                f"{TRANSCRIPTION}.failed", **fields, error={**error, "param": None}
-            )
+            kind = f"{TRANSCRIPTION}.failed"
+            self._scope.out.send(kind, item_id=utterance.id, content_index=0, error=error)
         return turn
 
     def idle(self, at_ms: int) -> bool:

@@ -222,7 +222,8 @@ class Response:
         output = self._open(item.model_copy(update={"arguments": ""}))
         output.item = item
         kind, ids = "response.mcp_call_arguments", self._ids(output)
-        self.scope.out.send(f"{kind}.delta", **ids, delta=arguments)
+        # OpenAI's agents SDK for JavaScript passes over a delta without obfuscation.
+        self.scope.out.send(f"{kind}.delta", **ids, delta=arguments, obfuscation="")
         self.scope.out.send(f"{kind}.done", **ids, arguments=arguments)
         self._mcp_event("in_progress", output)
 

@@ -167,7 +167,7 @@ class McpListedTool(Object):
 
     name: Text
     input_schema: JsonObject
-    description: Text | None = None
+    description: Text = ""
     annotations: JsonObject | None = None
 
 
