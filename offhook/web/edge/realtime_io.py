@@ -33,20 +33,13 @@ from offhook.web.realtime.protocol.conversation_session import (
     updated,
 )
 from offhook.web.realtime.protocol.session_object import EventError
+from offhook.web.realtime.secrets import agent_of_model
 from offhook.web.realtime.transcription.server_io import CONVERSATIONS, PROTOCOLS
 from offhook.web.speech_api.errors import ApiError
 from offhook.web.speech_api.sockets.worker_stream_io import run_socket, upgraded
 
 REALTIME_MODEL = re.compile(r"default|gpt-(4o-|4o-mini-)?realtime(?!.*(whisper|transcribe)).*")
 """OpenAI's speech-to-speech models: by their names [agent] is meant."""
-
-
-def agent_of(edge: Edge, model: str) -> str | None:
-    """Returns the name of the agent that a model stands for, "" for the default; None if it is no
-    agent."""
-    if model in edge.config.agents:
-        return model
-    return "" if REALTIME_MODEL.fullmatch(model) else None
 
 
 class Conversations:
@@ -66,7 +59,8 @@ class Conversations:
             return "call" in secret.scopes
         if query.get("intent", "") == "transcription":
             return False
-        return agent_of(self._edge, query.get("model", "")) is not None
+        model = query.get("model", "")
+        return model in self._edge.agent_names() or REALTIME_MODEL.fullmatch(model) is not None
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Raises Refusal, and ApiError 403, 404 or 503, before the upgrade."""
@@ -119,8 +113,9 @@ class Conversations:
 
     def _agent_for(self, request: web.Request, model: str) -> str:
         """Returns the name of the agent that answers, "" for the default. Raises ApiError 403 if
-        the key is not for conversations, or for those with another agent."""
-        grant, asked = request[GRANT], agent_of(self._edge, model) or ""
+        the key is not for conversations, or for those with another agent, and 404 for a model that
+        is no agent."""
+        grant, asked = request[GRANT], agent_of_model(model, self._edge.agent_names())
         if "call" not in grant.scopes:
             words = "this key is not for conversations"
             raise ApiError(403, words, code="insufficient_scope")

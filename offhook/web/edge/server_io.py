@@ -172,7 +172,7 @@ async def tokens(request: web.Request) -> web.Response:
 
 
 def application(edge: Edge, door: Door = "public") -> web.Application:
-    """Builds the application of an edge for one door; the speech API is only on the public one."""
+    """Builds the application of an edge for one door; the speech API is not on the operator's."""
     app = web.Application(middlewares=[guard], client_max_size=MAX_BODY_BYTES)
     app[EDGE] = edge
     for prefix in ("", "/sessions/{session}"):
@@ -189,7 +189,7 @@ def application(edge: Edge, door: Door = "public") -> web.Application:
     whip_io.add_routes(app.router)
     app.router.add_post("/tokens", tokens)
     call_control_io.add_routes(app, edge, door)
-    if edge.speech is not None and door == "public":
+    if edge.speech is not None and door != "admin":
         mount(app, edge.speech)
         add_conversations(app)
     page_io.add_routes(app.router)

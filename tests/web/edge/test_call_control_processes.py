@@ -83,6 +83,10 @@ async def test_a_phones_call_is_controlled_at_every_process(server: TwoProcesses
             call_id = (await program.event(number)).data.call_id
             await client.realtime.calls.accept(call_id, type="realtime")
             talk = await host.talk(number - 4)
+            for beside in clients(server)[:4]:
+                async with beside.realtime.connect(call_id=call_id) as connection:
+                    await connection.session.update(session={"type": "realtime"})
+                    assert (await connection.recv()).type == "session.updated"
             await client.realtime.calls.hangup(call_id)
             await asyncio.wait_for(talk.over.wait(), 30)
             assert (await ended(call)).state == "ended"
