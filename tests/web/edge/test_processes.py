@@ -194,6 +194,40 @@ async def test_unknown_calls_are_not_found(server: TwoProcesses, pc_id: str) -> 
         assert await server.candidate(pc_id) == 404
 
 
+async def test_a_publisher_and_its_players_meet_whichever_process_they_reach(
+    server: TwoProcesses,
+) -> None:
+    """Rooms of both processes; each request on a connection of its own."""
+    assert {crc32(room.encode()) % 2 for room in ROOMS} == {0, 1}
+    await server.ready()
+    peer = RTCPeerConnection()
+    peer.addTransceiver("audio", direction="sendonly")
+    await peer.setLocalDescription(await peer.createOffer())
+    publish = peer.localDescription.sdp
+    play = publish.replace("a=sendonly", "a=recvonly")
+    await peer.close()
+    sdp = {"Content-Type": "application/sdp"}
+    fragment = {"Content-Type": "application/trickle-ice-sdpfrag", "If-Match": "*"}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
+        for room in ROOMS:
+            sessions = []
+            for url, offer in ((f"/whip/{room}", publish), *[(f"/whep/{room}", play)] * 3):
+                async with http.post(server.url + url, data=offer, headers=sdp) as answer:
+                    assert answer.status == 201, await answer.text()
+                    assert answer.headers["ETag"]
+                    assert answer.headers["Accept-Patch"]
+                    sessions.append(server.url + answer.headers["Location"])
+            for session in sessions:
+                async with http.patch(session, data="", headers=fragment) as answer:
+                    assert answer.status == 204
+            for session in reversed(sessions):
+                for status in (200, 200):
+                    async with http.delete(session) as answer:
+                        assert answer.status == status
+                async with http.get(session) as answer:
+                    assert answer.status == 404
+
+
 async def test_a_full_process_passes_calls_on_until_all_are_full(server: TwoProcesses) -> None:
     async with callers(server, 3) as group:
         assert sorted(Counter(caller.process for caller in group).values()) == [1, 2]
@@ -310,36 +344,3 @@ async def test_sighup_reads_the_keys_again_and_ends_nothing(tmp_path: Path, proc
     finally:
         server.process.terminate()
         assert server.process.wait(START_S) == 0
-
-
-async def test_a_publisher_and_its_players_meet_whichever_process_they_reach(
-    server: TwoProcesses,
-) -> None:
-    """Rooms of both processes; each request on a connection of its own."""
-    assert {crc32(room.encode()) % 2 for room in ROOMS} == {0, 1}
-    peer = RTCPeerConnection()
-    peer.addTransceiver("audio", direction="sendonly")
-    await peer.setLocalDescription(await peer.createOffer())
-    publish = peer.localDescription.sdp
-    play = publish.replace("a=sendonly", "a=recvonly")
-    await peer.close()
-    sdp = {"Content-Type": "application/sdp"}
-    fragment = {"Content-Type": "application/trickle-ice-sdpfrag", "If-Match": "*"}
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
-        for room in ROOMS:
-            sessions = []
-            for url, offer in ((f"/whip/{room}", publish), *[(f"/whep/{room}", play)] * 3):
-                async with http.post(server.url + url, data=offer, headers=sdp) as answer:
-                    assert answer.status == 201, await answer.text()
-                    assert answer.headers["ETag"]
-                    assert answer.headers["Accept-Patch"]
-                    sessions.append(server.url + answer.headers["Location"])
-            for session in sessions:
-                async with http.patch(session, data="", headers=fragment) as answer:
-                    assert answer.status == 204
-            for session in reversed(sessions):
-                for status in (200, 200):
-                    async with http.delete(session) as answer:
-                        assert answer.status == status
-                async with http.get(session) as answer:
-                    assert answer.status == 404
