@@ -316,7 +316,7 @@ class RealtimeConversation:
         """The next speech of a response, at 24 kHz."""
         if response := self._responses.generating(response_id):
             response.speech(pcm)
-            self._responses.voice_is_fixed |= response.in_conversation and len(pcm) > 0
+            self._responses.voiced(response)
         return self._out.drain()
 
     def response_word(self, response_id: str, text: str, end_ms: int) -> list[Action]:

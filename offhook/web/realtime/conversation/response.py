@@ -84,7 +84,7 @@ class OutputItem:
     has_audio: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class Response:
     """One response, out of band or of the conversation."""
 

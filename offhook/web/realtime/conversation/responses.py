@@ -50,6 +50,8 @@ class Responses:
         """A response to a turn of the user's is due when the active one is over."""
         self._asked: tuple[ResponseParams, tuple[Item, ...] | None] | None = None
         """What a client has asked for while the active response called MCP tools."""
+        self._to_play: OrderedDict[str, Response] = OrderedDict()
+        """Responses with audio that was not played to its end, where the server plays."""
         self._playing: Response | None = None
         self._drained: Response | None = None
         """Was played to its end so far, and is not over."""
@@ -205,14 +207,13 @@ class Responses:
             words = f"no active response{f' {response_id}' if response_id else ''} found"
             code, param = "response_cancel_not_active", "response_id" if response_id else None
             raise EventError(f"Cancellation failed: {words}", code, param)
-        at_ms = None
-        if response is self._drained:
-            at_ms = self._cut(response, None)
-        elif self._is_played(response):
+        cut = []
+        if response is self._drained and not self._to_play:
+            cut = self._cut_all(None, response)
+        elif self._to_play or self._is_played(response):
             self._clearing = response
         self._cancel(response, "client_cancelled")
-        if at_ms is not None:
-            self._cleared(response, at_ms)
+        self._report_cut(cut)
 
     def _cancel(self, response: Response, reason: Reason) -> None:
         if response.state is not ResponseState.WAITING:
@@ -224,12 +225,10 @@ class Responses:
         """The user has cut in: cancel the conversation's response, and truncate what was being
         played at `heard_ms` where the server plays it."""
         self._due = False
-        response = self._playing or self._active
-        at_ms = self._cut(response, heard_ms) if response is not None else None
+        cut = self._cut_all(heard_ms, self._active)
         if self._active is not None:
             self._cancel(self._active, "turn_detected")
-        if response is not None:
-            self._cleared(response, at_ms)
+        self._report_cut(cut)
 
     # --- playout, where the server plays ---
 
@@ -237,6 +236,16 @@ class Responses:
         """Whether the server plays audio of the response."""
         by_rtp = self._scope.transport is Transport.RTP
         return by_rtp and response.in_conversation and response.audio_item_id is not None
+
+    def voiced(self, response: Response) -> None:
+        """A response has more audio."""
+        if response.audio_item_id is None:
+            return
+        self.voice_is_fixed |= response.in_conversation
+        if self._is_played(response):
+            self._to_play[response.id] = response
+            if len(self._to_play) > MAX_ENDED:
+                self._to_play.popitem(last=False)
 
     def playout_started(self, response_id: str) -> None:
         """A response is being heard."""
@@ -256,6 +265,7 @@ class Responses:
         if response is None or response.id != response_id:
             return
         self._playing = None
+        self._to_play.pop(response_id, None)
         if response.is_over:
             self._scope.out.send("output_audio_buffer.stopped", response_id=response_id)
         else:
@@ -267,9 +277,21 @@ class Responses:
 
     def output_cleared(self, heard_ms: int | None) -> None:
         """What waited to be played was dropped; `heard_ms` of the message were played."""
-        response, self._clearing = self._playing or self._clearing, None
-        if response is not None:
-            self._cleared(response, self._cut(response, heard_ms))
+        response, self._clearing = self._clearing, None
+        self._report_cut(self._cut_all(heard_ms, response))
+
+    def _cut_all(
+        self, heard_ms: int | None, also: Response | None
+    ) -> list[tuple[Response, int | None]]:
+        """Keep what was heard: of the response that was being played up to `heard_ms`, of those
+        behind it nothing. Returns at which ms each was cut."""
+        waiting = (self._playing, *self._to_play.values(), also)
+        responses = list(dict.fromkeys(each for each in waiting if each is not None))
+        self._to_play.clear()
+        return [
+            (response, self._cut(response, 0 if i and heard_ms is not None else heard_ms))
+            for i, response in enumerate(responses)
+        ]
 
     def _cut(self, response: Response, heard_ms: int | None) -> int | None:
         """Keep what was heard of a response's message. Returns at which ms it was cut, or None."""
@@ -286,13 +308,14 @@ class Responses:
         spoken.truncate(at_ms)
         return at_ms
 
-    def _cleared(self, response: Response, at_ms: int | None) -> None:
-        item_id = response.audio_item_id
-        if item_id is not None and at_ms is not None and item_id in self._scope.items:
-            self._scope.items.truncate(item_id, at_ms)
-        if response is self._playing:
-            self._playing = None
-            self._scope.out.send("output_audio_buffer.cleared", response_id=response.id)
+    def _report_cut(self, cut: list[tuple[Response, int | None]]) -> None:
+        for response, at_ms in cut:
+            item_id = response.audio_item_id
+            if item_id is not None and at_ms is not None and item_id in self._scope.items:
+                self._scope.items.truncate(item_id, at_ms)
+            if response is self._playing:
+                self._playing = None
+                self._scope.out.send("output_audio_buffer.cleared", response_id=response.id)
 
     # --- end ---
 

@@ -397,6 +397,42 @@ def test_what_is_cancelled_in_a_gap_was_heard_up_to_it() -> None:
     assert item["content"] == [{"type": "output_audio", "transcript": "Good morning."}]
 
 
+def test_what_waits_behind_what_is_played_was_not_heard() -> None:
+    client = Client(Transport.RTP)
+    client.turn()
+    client.speak("Good morning.")
+    client.report("playout_started", client.response_id)
+    client.done()
+    for text in ("How are you?", "Are you there?"):
+        client(respond())
+        client.speak(text)
+        if "you there" not in text:
+            client.done()
+    events = client.report("interrupted", 600)
+    assert kinds(events)[-4:] == [
+        "conversation.item.truncated",
+        "output_audio_buffer.cleared",
+        "conversation.item.truncated",
+        "conversation.item.truncated",
+    ]
+    client(respond())
+    words = [item.content[0].transcript for item in client.context[1:]]  # type: ignore[union-attr]
+    assert words == ["Good", "", ""]
+
+
+def test_cancelling_the_next_response_clears_what_is_played() -> None:
+    client = Client(Transport.RTP)
+    client.turn()
+    client.speak("Good morning.")
+    client.report("playout_started", client.response_id)
+    client.done()
+    client(respond())
+    client(CANCEL)
+    assert client.actions == [CancelResponse(client.response_id), ClearOutput()]
+    events = client.report("output_cleared", 600)
+    assert kinds(events) == ["conversation.item.truncated", "output_audio_buffer.cleared"]
+
+
 def test_where_the_client_plays_nothing_is_said_of_playout() -> None:
     client = Client()
     client.turn()
