@@ -20,7 +20,6 @@ from zlib import crc32
 import aiohttp
 from aiohttp import web
 from loguru import logger
-from multidict import CIMultiDict
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from offhook.media.leg import Leg
@@ -321,12 +320,11 @@ class Siblings:
             headers=headers,
             timeout=timeout,
         ) as answer:
-            passed = CIMultiDict(
-                (name, value)
-                for name, value in answer.headers.items()
-                if name.lower() in PASSED_BACK
-            )
-            return web.Response(status=answer.status, body=await answer.read(), headers=passed)
+            response = web.Response(status=answer.status, body=await answer.read())
+            for name, value in answer.headers.items():
+                if name.lower() in PASSED_BACK:
+                    response.headers.add(name, value)
+            return response
 
     async def _stream_on(self, request: web.Request, number: int) -> web.StreamResponse:
         """Forwards a request whose response streams until either end closes."""

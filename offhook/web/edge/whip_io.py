@@ -8,7 +8,6 @@ DELETE                                   end the session
 from time import monotonic
 
 from aiohttp import web
-from multidict import CIMultiDict
 
 from offhook.signaling.peer_io import PeerLeg
 from offhook.signaling.whip import fragment, offer
@@ -42,12 +41,15 @@ async def _open(request: web.Request, protocol: Protocol) -> web.Response:
     if has_disconnected(request):  # nobody would connect
         await edge.whip.end(session)
         raise ConnectionError("the client left before the answer")
-    headers = _links(request)
-    headers["Content-Type"] = offer.MEDIA_TYPE
-    headers["Location"] = session.path
-    headers["ETag"] = session.etag
-    headers["Accept-Patch"] = fragment.MEDIA_TYPE
-    return web.Response(status=201, body=answer.encode(), headers=headers)
+    headers = {
+        "Content-Type": offer.MEDIA_TYPE,
+        "Location": session.path,
+        "ETag": session.etag,
+        "Accept-Patch": fragment.MEDIA_TYPE,
+    }
+    response = web.Response(status=201, body=answer.encode(), headers=headers)
+    _add_links(request, response)
+    return response
 
 
 async def patch(request: web.Request) -> web.Response:
@@ -93,7 +95,7 @@ async def options(request: web.Request) -> web.Response:
     answer.headers["Accept-Post"] = offer.MEDIA_TYPE
     answer.headers["Accept-Patch"] = fragment.MEDIA_TYPE
     if "Access-Control-Request-Method" not in request.headers:  # it carries the caller's key
-        answer.headers.extend(_links(request))
+        _add_links(request, answer)
     return answer
 
 
@@ -117,13 +119,12 @@ async def _text(request: web.Request) -> str:
         raise OfferRefusal(400, "the body is not UTF-8") from fault
 
 
-def _links(request: web.Request) -> CIMultiDict[str]:
-    """Returns a Link header for each URL of the ICE servers."""
-    headers: CIMultiDict[str] = CIMultiDict()
+def _add_links(request: web.Request, response: web.Response) -> None:
+    """Adds a Link header for each URL of the ICE servers."""
     for server in request.app[EDGE].config.webrtc.ice_servers:
         for url in [server.urls] if isinstance(server.urls, str) else server.urls:
-            headers.add("Link", ice_server_link(url, server.username, server.credential))
-    return headers
+            link = ice_server_link(url, server.username, server.credential)
+            response.headers.add("Link", link)
 
 
 MEDIA_TYPES: dict[Handler, str] = {

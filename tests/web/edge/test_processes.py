@@ -170,30 +170,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProcesses]:
     running.process.wait()
 
 
-async def test_calls_land_on_both_and_are_found_through_either(server: TwoProcesses) -> None:
-    assert await server.ready() == {"ready": True, "calls": 0, "max_calls": 4}
-    async with callers(server, 3) as group:
-        spread = Counter(caller.process for caller in group)
-        assert set(spread) == {"1", "2"}
-        assert (await server.ready())["calls"] == 3
-        for caller in group:
-            for _ in range(5):
-                assert await server.candidate(caller.pc_id) == 200
-                again = {**caller.offer, "pc_id": caller.pc_id}
-                status, answer = await server.ask("POST", "/api/offer", **again)
-                assert (status, answer["pc_id"]) == (200, caller.pc_id)
-        await asyncio.gather(*(caller.hears() for caller in group))
-        calls = await server.samples("offhook_calls_in_progress")
-        assert {sample.labels["process"]: sample.value for sample in calls} == spread
-    await no_calls(server)
-
-
-@pytest.mark.parametrize("pc_id", ["1-nobody", "2-nobody", "9-nobody", "nobody", "", "9" * 5000])
-async def test_unknown_calls_are_not_found(server: TwoProcesses, pc_id: str) -> None:
-    for _ in range(3):
-        assert await server.candidate(pc_id) == 404
-
-
 async def test_a_publisher_and_its_players_meet_whichever_process_they_reach(
     server: TwoProcesses,
 ) -> None:
@@ -216,6 +192,7 @@ async def test_a_publisher_and_its_players_meet_whichever_process_they_reach(
                     assert answer.status == 201, await answer.text()
                     assert answer.headers["ETag"]
                     assert answer.headers["Accept-Patch"]
+                    assert answer.headers.getall("Content-Type") == ["application/sdp"]
                     sessions.append(server.url + answer.headers["Location"])
             for session in sessions:
                 async with http.patch(session, data="", headers=fragment) as answer:
@@ -226,6 +203,30 @@ async def test_a_publisher_and_its_players_meet_whichever_process_they_reach(
                         assert answer.status == status
                 async with http.get(session) as answer:
                     assert answer.status == 404
+
+
+async def test_calls_land_on_both_and_are_found_through_either(server: TwoProcesses) -> None:
+    assert await server.ready() == {"ready": True, "calls": 0, "max_calls": 4}
+    async with callers(server, 3) as group:
+        spread = Counter(caller.process for caller in group)
+        assert set(spread) == {"1", "2"}
+        assert (await server.ready())["calls"] == 3
+        for caller in group:
+            for _ in range(5):
+                assert await server.candidate(caller.pc_id) == 200
+                again = {**caller.offer, "pc_id": caller.pc_id}
+                status, answer = await server.ask("POST", "/api/offer", **again)
+                assert (status, answer["pc_id"]) == (200, caller.pc_id)
+        await asyncio.gather(*(caller.hears() for caller in group))
+        calls = await server.samples("offhook_calls_in_progress")
+        assert {sample.labels["process"]: sample.value for sample in calls} == spread
+    await no_calls(server)
+
+
+@pytest.mark.parametrize("pc_id", ["1-nobody", "2-nobody", "9-nobody", "nobody", "", "9" * 5000])
+async def test_unknown_calls_are_not_found(server: TwoProcesses, pc_id: str) -> None:
+    for _ in range(3):
+        assert await server.candidate(pc_id) == 404
 
 
 async def test_a_full_process_passes_calls_on_until_all_are_full(server: TwoProcesses) -> None:
