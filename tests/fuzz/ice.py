@@ -91,7 +91,7 @@ class _Run:
     def __init__(self, messages: int, seed: int, progress: bool) -> None:
         self._chance, self._messages, self._progress = random.Random(seed), messages, progress
         self.result = Result("ice", most_growth_kb=16 * 1024)  # of aioice's connections
-        self._port = IcePort(0)
+        self._port = IcePort(7861)
         self._port.tcp.addresses.append("127.0.0.1")  # not bound: nothing here has a socket
         self._locals = [self._port.demultiplexer.open_local(Sink()) for _ in range(2)]
         self._calls: list[PeerOfCall] = []

@@ -43,7 +43,6 @@ class UdpSocket:
             self._socket.close()
             raise
         self.address = address
-        self.port: int = self._socket.getsockname()[1]
         self.unsent = 0
         """Datagrams that the kernel did not take."""
         self.local = demultiplexer.open_local(self)
@@ -74,7 +73,7 @@ class IcePort:
     """One UDP socket and one TCP listener for each local address, all on the same port."""
 
     def __init__(self, port: int, public_addresses: Sequence[str] = ()) -> None:
-        """`port` 0 is any free one. Public addresses, at most one of IPv4 and of IPv6, are offered
+        """Public addresses, at most one of IPv4 and of IPv6, are offered
         instead of the local ones of their kind, for a 1:1 NAT that forwards the port."""
         self.port = port
         self.demultiplexer = Demultiplexer()
@@ -102,7 +101,6 @@ class IcePort:
                 raise OSError(error.errno, f"{address} port {self.port}/udp is in use") from error
             logger.warning("x no WebRTC on {}: {}", address, error.strerror)
             return
-        self.port = udp.port
         self.sockets[address] = udp
         try:
             await self.tcp.listen(address, self.port)

@@ -14,6 +14,7 @@ from aiortc import RTCPeerConnection, rtcdtlstransport, rtcicetransport, rtcpeer
 
 from offhook.signaling.ice.agent_io import IceAgent, PortConnection, use_agents
 from offhook.signaling.ice.port_io import IcePort
+from tests.telephony.sip.phones import free_port
 
 pytestmark = pytest.mark.usefixtures("loopback")
 
@@ -55,7 +56,7 @@ def test_dtls_reads_and_sends_by_the_names_that_are_replaced() -> None:
 
 
 async def test_gathering_takes_the_ports_candidates_and_opens_no_socket(monkeypatch) -> None:
-    port = IcePort(0)
+    port = IcePort(free_port())
     await port.open()
     agent = IceAgent(port, [])
 
@@ -115,7 +116,7 @@ def test_connections_are_made_of_the_parts_that_are_used() -> None:
 
 
 async def test_credentials_of_agents_differ_with_and_without_a_port() -> None:
-    port = IcePort(0)
+    port = IcePort(free_port())
     await port.open()
     for shared in (None, port):
         agents = [IceAgent(shared, []) for _ in range(20)]

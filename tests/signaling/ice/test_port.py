@@ -3,151 +3,31 @@
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from functools import partial
 
 import aioice.ice
-import numpy as np
 import pytest
 from aioice import stun
-from aiortc import (
-    RTCBundlePolicy,
-    RTCConfiguration,
-    RTCPeerConnection,
-    RTCSessionDescription,
-)
+from aiortc import RTCSessionDescription
 from aiortc.mediastreams import AudioStreamTrack
 
 from offhook.media.clock_io import PacketClock
-from offhook.media.pcm import RATE_OUT
 from offhook.signaling.ice import agent_io
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import OfferError, PeerLeg, use_addresses
+from tests.support.ice import SOON_S, Caller, Nat, bare, calls, talk, tone, until
+from tests.telephony.sip.phones import free_port
 
 pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
-
-BUNDLED = RTCConfiguration(bundlePolicy=RTCBundlePolicy.MAX_BUNDLE)
-"""With one transport from the start, as browsers are set up for calls."""
-SOON_S = 20.0
-"""Time limit of what takes a moment on a calm machine."""
-
-
-async def until(condition: Callable[[], object], seconds: float = SOON_S) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-@pytest.fixture
-async def port(loopback: None) -> AsyncIterator[IcePort]:
-    opened = IcePort(0)
-    await opened.open()
-    yield opened
-    assert len(opened.demultiplexer) == 0
-    assert not any(udp.local.paths for udp in opened.sockets.values())
-    assert opened.demultiplexer._expected == {}
-    await opened.close()
-
-
-def bare(sdp: str) -> str:
-    """Without candidates and their end, as openai-agents-js sends its offer."""
-    return re.sub(r"a=(candidate:[^\r]*|end-of-candidates)\r\n", "", sdp)
-
-
-def only(transport: str, sdp: str) -> str:
-    """With candidates of one transport alone."""
-    return re.sub(rf"a=candidate:\S+ \d+ (?!{transport})[^\r]*\r\n", "", sdp)
-
-
-def tone(hz: float, seconds: float) -> np.ndarray:
-    times = np.arange(int(seconds * RATE_OUT)) / RATE_OUT
-    return (10_000 * np.sin(2 * np.pi * hz * times)).astype(np.int16)
-
-
-@dataclass
-class Caller:
-    """A stock aiortc peer that says silence, and the leg that answered it."""
-
-    leg: PeerLeg
-    pc: RTCPeerConnection = field(default_factory=partial(RTCPeerConnection, BUNDLED))
-    heard: int = 0
-    """Loud samples."""
-
-    async def call(self, change: Callable[[str], str] = lambda sdp: sdp) -> str:
-        self.pc.addTrack(AudioStreamTrack())
-        self.pc.createDataChannel("chat")
-        self.pc.on("track", self._listen)
-        await self.pc.setLocalDescription(await self.pc.createOffer())
-        answer = await self.leg.answer(change(self.pc.localDescription.sdp))
-        await self.pc.setRemoteDescription(RTCSessionDescription(answer, "answer"))
-        return answer
-
-    def _listen(self, track) -> None:
-        async def listen() -> None:
-            from aiortc.mediastreams import MediaStreamError
-
-            try:
-                while True:
-                    frame = await track.recv()
-                    self.heard += int(np.sum(np.abs(frame.to_ndarray().astype(int)) > 1500))
-            except MediaStreamError:
-                pass
-
-        self._task = asyncio.create_task(listen())
-
-    @property
-    def port(self) -> int:
-        """Ours."""
-        pair = self.pc.sctp.transport.transport._connection._nominated[1]
-        return pair.local_candidate.port
-
-    async def close(self) -> None:
-        await self.pc.close()
-        await self.leg.hang_up("test over")
-
-
-@asynccontextmanager
-async def calls(port: IcePort, number: int, change=lambda sdp: sdp):
-    """So many connected calls, each with our clock."""
-    clock = PacketClock()
-    callers = [Caller(PeerLeg(f"callee {n}", ice_port=port)) for n in range(number)]
-    try:
-        await asyncio.gather(*(caller.call(change) for caller in callers))
-        await until(lambda: all(caller.leg.connected for caller in callers), 60)
-        for caller in callers:
-            clock.add(caller.leg)
-        yield callers
-    finally:
-        await asyncio.gather(*(caller.close() for caller in callers))
-        for caller in callers:
-            clock.remove(caller.leg)
-
-
-async def talk(callers: list[Caller]) -> None:
-    """Each hears a tone of its leg, and its leg gets its packets."""
-    before = [(c.leg.statistics().packets_received, c.heard) for c in callers]
-    for caller in callers:
-        caller.leg.playout.write(tone(440, 2))
-
-    def all_heard() -> bool:
-        return all(
-            c.leg.statistics().packets_received > received + 10 and c.heard > heard + 20_000
-            for c, (received, heard) in zip(callers, before, strict=True)
-        )
-
-    await until(all_heard, 60)
 
 
 async def _many_calls(port: IcePort, number: int) -> None:
     async with calls(port, number) as callers:
         assert len(port.demultiplexer) == number
-        await talk(callers)
+        await talk(*callers)
         assert {c.leg.srtp_failures for c in callers} == {0}
         await callers[0].close()
         await until(lambda: len(port.demultiplexer) == number - 1)
-        await talk(callers[1:])
+        await talk(*callers[1:])
 
 
 async def test_calls_share_a_port_and_hear_their_own(port: IcePort) -> None:
@@ -161,7 +41,7 @@ async def test_fifty_calls_share_a_port(port: IcePort) -> None:
 
 async def test_callers_of_two_hosts_over_ipv4_and_ipv6_share_a_port() -> None:
     use_addresses(["127.0.0.1", "127.0.0.2", "::1"])
-    port = IcePort(0)
+    port = IcePort(free_port())
     await port.open()
     try:
         for family in ("127.0.0.1", "127.0.0.2", "::1"):
@@ -181,7 +61,7 @@ async def test_callers_of_two_hosts_over_ipv4_and_ipv6_share_a_port() -> None:
 async def test_an_offer_without_candidates_is_answered_by_the_peers_checks(port: IcePort) -> None:
     """openai-agents-js, OBS and FFmpeg send none, and nothing that ends them."""
     async with calls(port, 1, bare) as (caller,):
-        await talk([caller])
+        await talk(caller)
 
 
 async def test_an_offer_that_ends_its_candidates_without_any_connects_as_well(
@@ -232,7 +112,7 @@ async def test_a_source_port_can_be_used_by_the_next_call_at_once(
     await first.call()
     await until(lambda: first.leg.connected)
     ours = first.port
-    connection = first.pc.sctp.transport.transport._connection
+    connection = first.ice._connection
     for protocol in connection._protocols:  # dies without a goodbye
         protocol.transport.abort()
     await asyncio.sleep(0.05)
@@ -251,80 +131,27 @@ async def test_a_source_port_can_be_used_by_the_next_call_at_once(
     clock = PacketClock()
     clock.add(second.leg)
     before = first.leg.srtp_failures
-    await talk([second])
+    await talk(second)
     assert first.leg.srtp_failures == before
     assert second.leg.srtp_failures == 0
     await first.close()
-    await talk([second])  # what the first leaves behind is not the second's
+    await talk(second)  # what the first leaves behind is not the second's
     await second.close()
     clock.remove(second.leg)
 
 
-class Nat(asyncio.DatagramProtocol):
-    """A NAT between one caller and the port: the caller talks to `inside`, and the port sees an
-    address that `rebind` changes."""
-
-    def __init__(self, server: tuple[str, int]) -> None:
-        self.server = server
-        self.caller: tuple[str, int] | None = None
-        self.dropped_address = False
-
-    async def open(self) -> "Nat":
-        loop = asyncio.get_running_loop()
-        nat = self
-
-        class Inside(asyncio.DatagramProtocol):
-            def datagram_received(self, data, addr):
-                nat.caller = addr
-                nat.outside.sendto(data, nat.server)
-
-        self.inside, _ = await loop.create_datagram_endpoint(Inside, local_addr=("127.0.0.1", 0))
-        await self.rebind()
-        return self
-
-    async def rebind(self) -> None:
-        """What a NAT does when its mapping expires."""
-        nat = self
-
-        class Outside(asyncio.DatagramProtocol):
-            def datagram_received(self, data, addr):
-                if nat.caller is not None:
-                    nat.inside.sendto(data, nat.caller)
-
-        loop = asyncio.get_running_loop()
-        old = getattr(self, "outside", None)
-        self.outside, _ = await loop.create_datagram_endpoint(Outside, local_addr=("127.0.0.1", 0))
-        if old is not None:
-            old.close()
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return self.outside.get_extra_info("sockname")
-
-    def close(self) -> None:
-        self.inside.close()
-        self.outside.close()
-
-
 async def test_a_caller_whose_address_changes_is_heard_again_soon(port: IcePort) -> None:
     """Browsers check each 2.5 s what works, and nominate it again; media is there before."""
-    nat = await Nat(("127.0.0.1", port.port)).open()
-    clock = PacketClock()
+    nat, clock = await Nat(port.port).open(), PacketClock()
     caller = Caller(PeerLeg("callee", ice_port=port))
-    caller.pc.addTrack(AudioStreamTrack())
-    caller.pc.on("track", caller._listen)
-    await caller.pc.setLocalDescription(await caller.pc.createOffer())
-    answer = await caller.leg.answer(bare(caller.pc.localDescription.sdp))
-    inside = nat.inside.get_extra_info("sockname")[1]
-    answer = only("udp", answer).replace(f"127.0.0.1 {port.port} typ", f"127.0.0.1 {inside} typ")
-    await caller.pc.setRemoteDescription(RTCSessionDescription(answer, "answer"))
+    await caller.call(bare, nat.before)
     await until(lambda: caller.leg.connected)
     clock.add(caller.leg)
-    await talk([caller])
+    await talk(caller)
     await nat.rebind()
     (udp,) = port.sockets.values()
     await until(lambda: nat.address in udp.local.paths, 3.5)  # before aiortc's next consent check
-    await talk([caller])
+    await talk(caller)
     assert caller.leg.srtp_failures == 0
     await caller.close()
     clock.remove(caller.leg)
@@ -350,7 +177,7 @@ async def test_a_stranger_is_not_answered_and_harms_no_call(port: IcePort, caplo
             stranger.setblocking(False)
             for data in datagrams * 20:
                 stranger.sendto(data, ("127.0.0.1", port.port))
-            await talk([caller])
+            await talk(caller)
             with pytest.raises(BlockingIOError):
                 stranger.recv(100)
         assert [r for r in caplog.records if r.levelname != "DEBUG"] == []
@@ -381,7 +208,7 @@ async def test_a_check_without_priority_connects(port: IcePort, monkeypatch) -> 
 
 async def restart(caller: Caller) -> None:
     """A restart by the caller, whose aiortc cannot: its agent is replaced beneath its DTLS."""
-    ice = caller.pc.sctp.transport.transport
+    ice = caller.ice
     old = ice._connection
     new = aioice.ice.Connection(ice_controlling=True)
     await new.gather_candidates()
@@ -401,7 +228,7 @@ async def restart(caller: Caller) -> None:
 async def test_ice_restarts_beneath_a_call_that_goes_on(port: IcePort, monkeypatch) -> None:
     monkeypatch.setattr(agent_io, "OVERLAP_S", 0.2)
     async with calls(port, 1) as (caller,):
-        await talk([caller])
+        await talk(caller)
         agent = caller.leg._agents[0]
         before = agent.local_username, agent.local_password
         dtls = caller.leg._srtp_out
@@ -409,10 +236,10 @@ async def test_ice_restarts_beneath_a_call_that_goes_on(port: IcePort, monkeypat
         assert agent.local_username != before[0]
         assert agent.local_password != before[1]
         await until(lambda: agent._pending is None)
-        await talk([caller])
+        await talk(caller)
         await until(lambda: len(port.demultiplexer) == 1)  # the old credentials are gone
         await caller.old.close()  # and the old socket
-        await talk([caller])
+        await talk(caller)
         assert caller.leg._srtp_out is dtls
         assert caller.leg.srtp_failures == 0
         assert caller.leg.closed is None
@@ -426,10 +253,10 @@ async def test_a_restart_that_fails_keeps_the_call(port: IcePort, monkeypatch) -
         for _ in range(5):  # each replaces the one before
             await caller.leg.restart("nobody", "n" * 24)
         assert len(port.demultiplexer) == 2
-        await talk([caller])
+        await talk(caller)
         await until(lambda: len(port.demultiplexer) == 1)
         assert agent.local_username == before
-        await talk([caller])
+        await talk(caller)
         for broken in (["x"], ["1 1 udp 1 a b typ host"], ["1"] * 500):
             with pytest.raises(OfferError):
                 await caller.leg.restart("nobody", "n" * 24, broken)

@@ -5,8 +5,6 @@ import re
 
 import pytest
 from aioice import stun
-from aiortc import RTCSessionDescription
-from aiortc.mediastreams import AudioStreamTrack
 
 from offhook.media.clock_io import PacketClock
 from offhook.signaling.ice import tcp_io
@@ -14,9 +12,7 @@ from offhook.signaling.ice.framing import Deframer, frame
 from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.peer_io import PeerLeg
 from tests.signaling.ice.test_demultiplexer import Agent, check
-from tests.signaling.ice.test_port import SOON_S, Caller, bare, port, talk, until
-
-__all__ = ["port"]
+from tests.support.ice import SOON_S, Caller, bare, datagrams, talk, until
 
 pytestmark = pytest.mark.usefixtures("loopback", "nothing_left")
 
@@ -31,17 +27,14 @@ class Bridge(asyncio.Protocol):
         self.tcp: asyncio.Transport | None = None
 
     async def open(self) -> "Bridge":
-        loop, bridge = asyncio.get_running_loop(), self
-
-        class Datagrams(asyncio.DatagramProtocol):
-            def datagram_received(self, data, addr):
-                bridge.peer = addr
-                if bridge.tcp is not None:
-                    bridge.tcp.write(frame(data))
-
-        self.udp, _ = await loop.create_datagram_endpoint(Datagrams, local_addr=("127.0.0.1", 0))
+        self.udp = await datagrams(self._forward)
         await self.connect()
         return self
+
+    def _forward(self, data: bytes, peer: tuple[str, int]) -> None:
+        self.peer = peer
+        if self.tcp is not None:
+            self.tcp.write(frame(data))
 
     async def connect(self) -> None:
         self.deframer = Deframer()
@@ -65,20 +58,17 @@ class Bridge(asyncio.Protocol):
 
 async def call(port: IcePort, bridge: Bridge) -> Caller:
     """A call over the bridge alone."""
+    host, number = bridge.udp.get_extra_info("sockname")
+    near = f"a=candidate:1 1 udp 1 {host} {number} typ host\r\n"
     caller = Caller(PeerLeg("callee", ice_port=port))
-    caller.pc.addTrack(AudioStreamTrack())
-    caller.pc.on("track", caller._listen)
-    await caller.pc.setLocalDescription(await caller.pc.createOffer())
-    answer = await caller.leg.answer(bare(caller.pc.localDescription.sdp))
-    assert re.search(rf"tcp \d+ 127.0.0.1 {port.port} typ host tcptype passive", answer)
+    answer = await caller.call(
+        bare, lambda sdp: bare(sdp).replace("a=ice-ufrag", near + "a=ice-ufrag")
+    )
+    assert f"127.0.0.1 {port.port} typ host tcptype passive" in answer
     udp, tcp = (
         [int(p) for p in re.findall(rf"1 {kind} (\d+) ", answer)] for kind in ("udp", "tcp")
     )
     assert max(tcp) < min(udp)
-    host, number = bridge.udp.get_extra_info("sockname")
-    near = f"a=candidate:1 1 udp 1 {host} {number} typ host\r\n"
-    answer = bare(answer).replace("a=ice-ufrag", near + "a=ice-ufrag")
-    await caller.pc.setRemoteDescription(RTCSessionDescription(answer, "answer"))
     assert await asyncio.wait_for(caller.leg.until_connected(), SOON_S)
     return caller
 
@@ -87,7 +77,7 @@ async def test_a_call_over_tcp_outlives_its_connection(port: IcePort) -> None:
     bridge, clock = await Bridge(port.port).open(), PacketClock()
     caller = await call(port, bridge)
     clock.add(caller.leg)
-    await talk([caller])
+    await talk(caller)
     assert not any(udp.local.paths for udp in port.sockets.values())
     for connection in tuple(port.tcp.connections):
         connection.abort()
@@ -95,14 +85,8 @@ async def test_a_call_over_tcp_outlives_its_connection(port: IcePort) -> None:
     await asyncio.sleep(0.2)  # we talk into nothing
     assert caller.leg.closed is None
     await bridge.connect()
-    ice = caller.pc.getTransceivers()[0].receiver.transport.transport._connection
-    pair = ice._nominated[1]
-    await pair.protocol.request(  # as browsers check and nominate on a new connection
-        ice.build_request(pair, nominate=True),
-        pair.remote_addr,
-        integrity_key=ice.remote_password.encode(),
-    )
-    await talk([caller])
+    await caller.nominate()
+    await talk(caller)
     assert caller.leg.srtp_failures == 0
     await caller.close()
     clock.remove(caller.leg)
