@@ -156,7 +156,7 @@ async def body_of(request: web.Request) -> dict[str, Any]:
 async def shared_secret(request: web.Request) -> web.Response:
     """Takes a client secret that another process has made."""
     try:
-        request.app[CONTROL].secrets.take_shared(await request.read(), time())
+        request.app[CONTROL].secrets.add_shared(await request.read(), time())
     except SecretsFull as full:
         raise ApiError(429, str(full), retry_after_s=full.retry_after_s) from full
     return web.Response()

@@ -83,13 +83,13 @@ class ClientSecrets:
         heappush(self._expiries, (token.expires_at, digest))
 
     def shared(self, text: str, now: float) -> bytes:
-        """Returns a valid secret for `take_shared` of another process; it has the hash only."""
+        """Returns a valid secret for `add_shared` of another process; it has the hash only."""
         token = self.find(text, now)
         return json.dumps(
             {"digest": _digest(text).hex(), "token": token and asdict(token)}
         ).encode()
 
-    def take_shared(self, shared: bytes, now: float) -> None:
+    def add_shared(self, shared: bytes, now: float) -> None:
         """Stores a secret of another process. Raises SecretsFull."""
         table = json.loads(shared)
         if table["token"] is not None:

@@ -168,6 +168,6 @@ def test_any_session_is_kept_or_refused(table):
     assert validated_session(kept)[1] == shown
     text, _ = secrets.create(kept, "", MIN_S, NOW)
     other = ClientSecrets()
-    other.take_shared(secrets.shared(text, NOW), NOW)
+    other.add_shared(secrets.shared(text, NOW), NOW)
     token = other.find(text, NOW)
     assert token == secrets.find(text, NOW)
