@@ -1,10 +1,12 @@
 // In a page of the server: a call with the offer sent before any candidate is known, and what its ICE does.
-// An expression whose value is a function of {transport, restart}: "udp" and "tcp" leave only those of our candidates.
+// An expression whose value is a function: `transport` "udp" and "tcp" leave only those of our candidates, `through` gives them
+// another port, `microphone` has it speak, and for `watch_ms` it looks for the longest time without a packet.
 
-(async ({ transport, restart }) => {
+(async ({ transport, restart, through, microphone, watch_ms: watchMs }) => {
   const LIMIT_MS = 20000;
   const pc = new RTCPeerConnection();
-  pc.addTransceiver("audio", { direction: "sendrecv" });
+  const sound = microphone ? (await navigator.mediaDevices.getUserMedia({ audio: true })).getTracks()[0] : "audio";
+  pc.addTransceiver(sound, { direction: "sendrecv" });
   pc.createDataChannel("chat");
   const states = [];
   pc.addEventListener("connectionstatechange", () => states.push(pc.connectionState));
@@ -27,7 +29,8 @@
     pcId = answer.pc_id;
     const lines = answer.sdp.split("\r\n");
     const kept = lines.filter((line) => !line.startsWith("a=candidate:") || line.split(" ")[2] === transport);
-    await pc.setRemoteDescription({ type: "answer", sdp: kept.join("\r\n") });
+    const moved = kept.map((line) => (through && line.startsWith("a=candidate:") ? line.replace(/ \d+ typ/, ` ${through} typ`) : line));
+    await pc.setRemoteDescription({ type: "answer", sdp: moved.join("\r\n") });
     return { candidates: (sdp.match(/^a=candidate:/gm) ?? []).length, ufrag: answer.sdp.match(/a=ice-ufrag:(\S+)/)[1] };
   }
 
@@ -49,6 +52,16 @@
     pc.restartIce();
     result.second = await negotiate();
     result.restarted = await until(async () => { const s = await stats(); return s.pair !== connected.pair && s.heard > connected.heard + 50 && s; });
+  }
+  if (watchMs) {
+    let [heard, since, longest] = [0, Date.now(), 0];
+    for (const end = Date.now() + watchMs; Date.now() < end; ) {
+      const now = await stats();
+      if (now.heard > heard) [heard, since] = [now.heard, Date.now()];
+      longest = Math.max(longest, Date.now() - since);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    result.longest_ms = longest;
   }
   result.end = pc.connectionState;
   pc.close();

@@ -1,5 +1,6 @@
 """Browsers on `[webrtc] port`: offers without candidates, ICE-TCP, and ICE restarts."""
 
+import asyncio
 import json
 import shutil
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from aioice.ice import get_host_addresses
 
 from tests.browser.conftest import HERE, serving
 from tests.browser.firefox_io import firefox
+from tests.support.ice import Nat
 from tests.telephony.sip.phones import free_port
 
 pytestmark = pytest.mark.browser
@@ -44,6 +46,35 @@ async def test_chromium_calls_by_udp_and_tcp_and_restarts(drive: Callable[..., A
             assert result["restarted"]["protocol"] == way["transport"]
             assert result["restarted"]["dtls"] == "connected"
             assert result["restarted"]["heard"] > result["connected"]["heard"]
+    assert server.faults() == []
+
+
+async def test_chromium_hardly_notices_that_its_nat_gives_it_another_port(
+    drive: Callable[..., Any],
+) -> None:
+    """Its own checks come each 2.5 s; its audio tells sooner."""
+    port = free_port()
+    nat = await Nat(port).open()
+    way = {"transport": "udp", "through": nat.port, "microphone": True, "watch_ms": 12_000}
+
+    async def rebind() -> list[tuple[str, int]]:
+        before = nat.address
+        while not nat.packets:
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(6)  # Chromium checks less often by then
+        await nat.rebind()
+        return [before, nat.address]
+
+    async with serving(OFFHOOK_WEBRTC_PORT=str(port), OFFHOOK_OPUS_DTX="false") as server:
+        rebinding = asyncio.create_task(rebind())
+        seen = await drive("ice_calls.mjs", url=f"{server.url}/", ways=[way])
+        before, after = await rebinding
+    nat.close()
+    (result,) = seen["results"]
+    assert before != after
+    assert result["end"] == "connected"
+    assert result["longest_ms"] < 2000
+    assert len(server.calls()) == 1
     assert server.faults() == []
 
 

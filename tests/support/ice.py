@@ -174,6 +174,8 @@ class Nat:
 
     def __init__(self, port: int) -> None:
         self._server = "127.0.0.1", port
+        self.packets = 0
+        """From the caller."""
         self._caller: Any = None
 
     async def open(self) -> "Nat":
@@ -183,6 +185,7 @@ class Nat:
 
     def _out(self, data: bytes, addr: Any) -> None:
         self._caller = addr
+        self.packets += 1
         self.outside.sendto(data, self._server)
 
     def _in(self, data: bytes, addr: Any) -> None:
