@@ -73,8 +73,8 @@ class IcePort:
     """One UDP socket and one TCP listener for each local address, all on the same port."""
 
     def __init__(self, port: int, public_addresses: Sequence[str] = ()) -> None:
-        """Public addresses, at most one of IPv4 and of IPv6, are offered
-        instead of the local ones of their kind, for a 1:1 NAT that forwards the port."""
+        """Public addresses, at most one of IPv4 and of IPv6, are offered instead of the local ones
+        of their kind, for a 1:1 NAT that forwards the port."""
         self.port = port
         self.demultiplexer = Demultiplexer()
         self.sockets: dict[str, UdpSocket] = {}
@@ -99,7 +99,7 @@ class IcePort:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise OSError(error.errno, f"{address} port {self.port}/udp is in use") from error
-            logger.warning("x no WebRTC on {}: {}", address, error.strerror)
+            logger.info("no WebRTC on {}: {}", address, error.strerror)
             return
         self.sockets[address] = udp
         try:
@@ -107,7 +107,7 @@ class IcePort:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise OSError(error.errno, f"{address} port {self.port}/tcp is in use") from error
-            logger.warning("x no ICE-TCP on {}: {}", address, error.strerror)
+            logger.info("no ICE-TCP on {}: {}", address, error.strerror)
 
     def candidates(self) -> list[tuple[UdpSocket, Candidate]]:
         """Returns the UDP sockets and how each is offered, IPv4 first."""
