@@ -66,19 +66,17 @@ async def lines_of(*texts: str) -> list[ScriptLine]:
     return lines
 
 
-async def lengths_s(*texts: str) -> list[float]:
-    return [len(line.pcm) / RATE_OUT for line in await lines_of(*texts)]
-
-
-def sounds(pcm: Pcm, gap_s: float = 0.9) -> list[float]:
-    """Seconds of each stretch of sound, from its first loud packet to its last."""
-    loud = [dbfs(packet) > AUDIBLE_DBFS for packet in pcm.reshape(-1, RATE_IN // 50)]
+def loud_s(pcm: Pcm, rate: int, gap_s: float = 0.9) -> list[float]:
+    """Seconds of sound in each stretch of it: pauses within one do not count."""
+    size = rate // 50
+    packets = pcm[: len(pcm) // size * size].reshape(-1, size)
+    loud = [dbfs(packet) > AUDIBLE_DBFS for packet in packets]
     stretches: list[list[int]] = []
     for at in np.flatnonzero(loud).tolist():
-        if not stretches or at - stretches[-1][1] > gap_s * 50:
-            stretches.append([at, at])
-        stretches[-1][1] = at
-    return [(end - start + 1) / 50 for start, end in stretches]
+        if not stretches or at - stretches[-1][-1] > gap_s * 50:
+            stretches.append([])
+        stretches[-1].append(at)
+    return [len(stretch) / 50 for stretch in stretches]
 
 
 async def direct(talk: Conversation, kept: dict[str, Any]) -> None:
@@ -143,8 +141,8 @@ async def test_a_program_talks_calls_a_tool_is_interrupted_and_hangs_up(
     assert COUNT.startswith(kept["counted"])
 
     # The phone's own recording has these words, and of the next one a part at most.
-    played = sounds(np.concatenate(call.leg.heard))[1]
-    words = COUNT.split()
-    kept_words = len(kept["counted"].split())
-    told_s, more_s = await lengths_s(*(" ".join(words[: kept_words + n]) for n in (0, 1)))
-    assert told_s - EDGE_S < played < more_s + EDGE_S
+    played_s = loud_s(np.concatenate(call.leg.heard), RATE_IN)[1]
+    words, told = COUNT.split(), len(kept["counted"].split())
+    lines = await lines_of(" ".join(words[:told]), " ".join(words[: told + 1]))
+    told_s, more_s = (sum(loud_s(line.pcm, RATE_OUT)) for line in lines)
+    assert told_s - EDGE_S < played_s < more_s + EDGE_S
