@@ -335,6 +335,7 @@ def test_rows_can_be_printed() -> None:
 # --- the accelerated day ---
 
 
+@pytest.mark.slow
 def test_an_hour_of_calls_leaves_nothing() -> None:
     result = sip_timers.measure(hours=1.0, calls_per_hour=150, seed=3)
     assert result.wrong == []

@@ -71,6 +71,7 @@ async def test_a_configuration_that_is_wrong_is_said_so() -> None:
 
 
 @needs_kamailio
+@pytest.mark.slow
 async def test_calls_are_measured_over_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sip_load, "WARM_UP_S", 0.3)
     monkeypatch.setattr(sip_load, "SETTLE_S", 0.3)

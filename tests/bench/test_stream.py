@@ -158,6 +158,7 @@ def shortly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("shortly")
+@pytest.mark.slow
 async def test_callers_find_how_long_a_worker_took() -> None:
     made, _ = worker(Timed())
     async with served(made) as (client, _):

@@ -15,6 +15,7 @@ CONFIG = replace(tiny.CONFIG, decoder=DECODER, eos_ids=(151_645,))
 
 
 @pytest.mark.usefixtures("loopback")
+@pytest.mark.slow
 async def test_lines_over_webrtc_become_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OFFHOOK_SPEECH", "/none")
     (row,) = await bench(CONFIG, "tiny", [1], 2.1, "cpu")

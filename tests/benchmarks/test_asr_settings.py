@@ -37,6 +37,7 @@ def lines(capsys):
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.slow
 def test_every_setting_has_its_line(capsys):
     assert asr_settings.main(["--model", "tiny", "--device", "cpu"]) == 0
     said = lines(capsys)

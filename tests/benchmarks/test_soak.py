@@ -46,6 +46,7 @@ def test_few_calls_or_turns_prove_nothing() -> None:
     assert not left(turns=100).conclusive
 
 
+@pytest.mark.slow
 def test_garbage_is_not_held() -> None:
     kept: list[object] = []
 

@@ -142,6 +142,7 @@ def test_new_voices_are_new() -> None:
 # --- parts ---
 
 
+@pytest.mark.slow
 def test_all_parts_can_be_rehearsed(capsys: pytest.CaptureFixture[str]) -> None:
     said = rows(
         capsys,

@@ -24,6 +24,7 @@ def test_a_telephone_line_takes_the_high_tones() -> None:
     assert len(through(tone, 8_000)) == 16_000
 
 
+@pytest.mark.slow
 def test_the_embedded_voice_is_understood_in_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert understood.main(["--sentences", "2", "--json"]) == 0
     *rows, total = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -88,6 +88,7 @@ def test_captions_are_written_and_standard_input_is_read(
     assert "for one file" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_captions_of_a_long_file_are_of_short_pieces(
     tmp_path: Path, phrase: Pcm, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,6 +129,7 @@ def test_qwen3_asr_writes_down_a_file_on_a_cpu(
     assert "--aligner" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_long_file_comes_in_pieces_cut_where_it_is_quiet(
     tmp_path: Path,
     phrase: Pcm,
