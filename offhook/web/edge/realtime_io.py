@@ -27,11 +27,13 @@ from offhook.web.realtime.conversation.scope import Transport
 from offhook.web.realtime.http_io import call_not_found
 from offhook.web.realtime.incoming_io import CALL_PREFIX
 from offhook.web.realtime.leg_io import SocketLeg
+from offhook.web.realtime.protocol.client_events import Dialect
 from offhook.web.realtime.protocol.conversation_session import (
     ConversationSession,
     full_session,
     updated,
 )
+from offhook.web.realtime.protocol.server_events import error
 from offhook.web.realtime.protocol.session_object import EventError
 from offhook.web.realtime.secrets import agent_of_model
 from offhook.web.realtime.transcription.server_io import CONVERSATIONS, PROTOCOLS
@@ -40,6 +42,11 @@ from offhook.web.speech_api.sockets.worker_stream_io import run_socket, upgraded
 
 REALTIME_MODEL = re.compile(r"default|gpt-(4o-|4o-mini-)?realtime(?!.*(whisper|transcribe)).*")
 """OpenAI's speech-to-speech models: by their names [agent] is meant."""
+
+
+BETA_PROTOCOL = "openai-beta.realtime-v1"
+REFUSED = 4000
+"""WebSocket close code of a session that OpenAI refuses."""
 
 
 class Conversations:
@@ -64,6 +71,8 @@ class Conversations:
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Raises Refusal, and ApiError 403, 404 or 503, before the upgrade."""
+        if _is_beta(request):
+            return await _refuse_beta(request)
         if "call_id" in request.query:
             return await self._serve_beside(request, request.query["call_id"])
         return await self._serve_own(request)
@@ -223,6 +232,25 @@ def _field_text(field: str | bytes | bytearray | web.FileField | None) -> str:
     if isinstance(field, web.FileField):
         field = field.file.read()
     return field.decode(errors="replace") if isinstance(field, bytes | bytearray) else field or ""
+
+
+def _is_beta(request: web.Request) -> bool:
+    """Whether the client speaks the API as it was before general availability."""
+    asked = (
+        request.headers.get("OpenAI-Beta", ""),
+        request.headers.get("Sec-WebSocket-Protocol", ""),
+    )
+    return "realtime=v1" in asked[0] or BETA_PROTOCOL in asked[1]
+
+
+async def _refuse_beta(request: web.Request) -> web.StreamResponse:
+    """Refuses a client of the beta as OpenAI does."""
+    words = "the beta's events are not served: use the API of the general availability"
+    fault = EventError(words, "beta_api_shape_disabled")
+    socket = await upgraded(request, protocols=PROTOCOLS)
+    await socket.send_str(error(Dialect.OPENAI, fault))
+    await socket.close(code=REFUSED, message=b"invalid_request_error.beta_api_shape_disabled")
+    return socket
 
 
 def add_conversations(app: web.Application) -> None:
