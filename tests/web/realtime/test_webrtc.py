@@ -176,9 +176,13 @@ async def test_an_offer_that_is_none_is_refused_in_words() -> None:
     ids=["header", "protocol"],
 )
 async def test_a_client_of_the_beta_is_refused_once_and_clearly(asked: dict[str, Any]) -> None:
-    async with model() as there, edge_for(there) as (_, url), aiohttp.ClientSession() as http:
-        async with http.ws_connect(f"{url}?model=gpt-realtime", **asked) as socket:
-            event = await socket.receive_json()
-            assert (event["type"], event["error"]["code"]) == ("error", "beta_api_shape_disabled")
-            assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
-            assert socket.close_code == 4000
+    async with (
+        model() as there,
+        edge_for(there) as (_, url),
+        aiohttp.ClientSession() as http,
+        http.ws_connect(f"{url}?model=gpt-realtime", **asked) as socket,
+    ):
+        event = await socket.receive_json()
+        assert (event["type"], event["error"]["code"]) == ("error", "beta_api_shape_disabled")
+        assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
+        assert socket.close_code == 4000
