@@ -124,6 +124,7 @@ class WhipCalls:
             assert isinstance(publisher.leg, PublisherLeg)
             if leg in publisher.leg.players:
                 publisher.leg.players.remove(leg)
+                logger.info("{}: {} has left: {}", publisher.leg.call_id, leg.call_id, reason)
         await leg.hang_up(reason)
 
     async def add_candidates(self, session: Session[PeerLeg], fragment: Fragment) -> None:

@@ -203,6 +203,9 @@ async def test_a_publisher_and_its_players_meet_whichever_process_they_reach(
                         assert answer.status == status
                 async with http.get(session) as answer:
                     assert answer.status == 404
+    async with asyncio.timeout(SOON):
+        while (await server.ready())["calls"]:
+            await asyncio.sleep(0.05)
 
 
 async def test_calls_land_on_both_and_are_found_through_either(server: TwoProcesses) -> None:
