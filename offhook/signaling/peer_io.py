@@ -225,7 +225,9 @@ class PeerLeg(RtpLeg):
         self.receiving = self.direction != "sendonly"
         self._opus = opus or OpusSettings()
         self._pc = RTCPeerConnection(RTCConfiguration(iceServers=list(ice_servers)))
-        self._agents = use_agents(self._pc, ice_port, ice_servers)
+        # FFmpeg answers no checks once it publishes: what it sends says that it is there.
+        needs_consent = self.direction != "recvonly"
+        self._agents = use_agents(self._pc, ice_port, ice_servers, needs_consent)
         self.remote = ""
         """IP address the offer came from."""
         self.on_channel: Callable[[RTCDataChannel], None] | None = None

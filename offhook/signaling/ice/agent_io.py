@@ -76,6 +76,11 @@ class _AgentConnection(Connection):
     def data_received(self, data: bytes, component: int) -> None:
         self.agent.data_received(data, component)
 
+    async def query_consent(self) -> None:
+        """Asks for the peer's consent to send (RFC 7675), if the agent needs it."""
+        if self.agent.needs_consent:
+            await super().query_consent()
+
     def protocol_lost(self, protocol: aioice.ice.StunProtocol) -> None:
         """Nothing: the loss of consent ends a connection."""
 
@@ -167,9 +172,13 @@ class PortConnection(_AgentConnection):
 class IceAgent:
     """What aiortc takes for a Connection: one at a time, two during a restart."""
 
-    def __init__(self, port: IcePort | None, servers: Sequence[RTCIceServer]) -> None:
+    def __init__(
+        self, port: IcePort | None, servers: Sequence[RTCIceServer], needs_consent: bool = True
+    ) -> None:
         """Without a port, its connections have sockets of their own."""
         self._port = port
+        self.needs_consent = needs_consent
+        """Whether the agent fails once the peer no longer answers checks."""
         self._settings = connection_kwargs(list(servers))
         self.is_remote_ssrc: Callable[[int], bool] = lambda ssrc: False
         """Whether the peer's RTP has this SSRC; set once media is there."""
@@ -400,7 +409,10 @@ class IceAgent:
 
 
 def use_agents(
-    connection: RTCPeerConnection, port: IcePort | None, servers: Sequence[RTCIceServer]
+    connection: RTCPeerConnection,
+    port: IcePort | None,
+    servers: Sequence[RTCIceServer],
+    needs_consent: bool = True,
 ) -> list[IceAgent]:
     """Has a peer connection without transports so far use IceAgents; returns the list of them.
 
@@ -412,7 +424,7 @@ def use_agents(
     def create_with_agent() -> RTCDtlsTransport:
         dtls: RTCDtlsTransport = create()
         ice: Any = dtls.transport
-        agent = IceAgent(port, servers)
+        agent = IceAgent(port, servers, needs_consent)
         agents.append(agent)
         ice._connection = ice.iceGatherer._connection = agent
         ice._recv, ice._send = agent.recv, agent.send

@@ -255,6 +255,22 @@ async def test_a_player_is_there_as_long_as_it_answers_ice(
         assert publisher(edge).closed is None
 
 
+async def test_a_publisher_need_not_answer_ice(
+    http: Http, edge: Edge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FFmpeg does not, once it is connected."""
+    monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.1)
+    async with client("whip") as speaker:
+        await speaker.connect(http, "r")
+        [transport] = speaker.pc._RTCPeerConnection__iceTransports  # type: ignore[attr-defined]
+        connection = transport._connection
+        connection._query_consent_task.cancel()
+        connection.request_received = lambda message, addr, protocol: None
+        leg = publisher(edge)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(leg.until_closed(), 6)
+
+
 async def test_a_publisher_that_is_killed_frees_the_call(
     http: Http, edge: Edge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
