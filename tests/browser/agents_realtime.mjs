@@ -48,9 +48,15 @@ function until(kind, count = 1) {
   });
 }
 
+// To its end, by the SDK's clock: what the caller interrupts is truncated.
+function played() {
+  return new Promise((resolve) => setTimeout(resolve, seen.audio / 48));
+}
+
 await session.connect({ apiKey: "none", url });
 session.sendMessage("How many bells have you got?");
 await until("response.done", 2); // the tool's call, and the answer to its output
+await played();
 const wav = fs.readFileSync(question);
 const pcm = wav.subarray(wav.indexOf("data") + 8);
 for (let at = 0; at < pcm.length; at += 9600) {
