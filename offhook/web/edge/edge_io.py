@@ -134,7 +134,7 @@ class Edge:
         """The speech API on the same engines, if enabled and available."""
         self.probes = AgentProbes(config)
         self.incoming = IncomingCalls()
-        self.realtime = RealtimeCalls()
+        self.realtime = RealtimeCalls(config.server.max_call_minutes * 60)
         """Calls on which programs decide."""
         self._models: DefaultAsyncHttpxClient | None = None
         """Connections to language models; created with the first call that needs one."""

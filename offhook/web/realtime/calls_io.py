@@ -1,6 +1,7 @@
 """The Realtime conversations of a process, by their calls."""
 
 from collections.abc import Collection
+from time import time
 
 from offhook.web.realtime.call_io import RealtimeCall
 from offhook.web.realtime.conversation.conversation import RealtimeConversation
@@ -11,7 +12,9 @@ from offhook.web.realtime.protocol.conversation_session import ConversationSessi
 class RealtimeCalls:
     """The conversations in progress, each reachable by the public id of its call."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_s: float) -> None:
+        """`limit_s`: the maximum length of a call."""
+        self._limit_s = limit_s
         self._calls: dict[str, RealtimeCall] = {}
 
     def open(
@@ -22,7 +25,10 @@ class RealtimeCalls:
         frozen: Collection[str] = (),
     ) -> RealtimeCall:
         """Opens a conversation for a call that is about to start."""
-        conversation = RealtimeConversation(session, transport, frozen=frozenset(frozen))
+        expires_at = int(time() + self._limit_s)
+        conversation = RealtimeConversation(
+            session, transport, frozen=frozenset(frozen), expires_at=expires_at
+        )
         call = self._calls[call_id] = RealtimeCall(conversation)
         return call
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import numpy as np
-from pipecat.adapters.schemas.function_schema import FunctionSchema
+from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.frames.frames import (
     ErrorFrame,
     Frame,
