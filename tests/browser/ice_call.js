@@ -62,6 +62,8 @@
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
     result.longest_ms = longest;
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    result.heard_last_s = (await stats()).heard - heard;
   }
   result.end = pc.connectionState;
   pc.close();

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import socket
+import threading
 
 import aioice.ice
 import pytest
@@ -186,6 +187,37 @@ async def test_a_stranger_is_not_answered_and_harms_no_call(port: IcePort, caplo
         assert dropped.unknown_ufrag == 20
         assert dropped.unknown_address == 20
         assert dropped.malformed == 80
+
+
+@pytest.mark.slow
+async def test_a_flood_of_foreign_checks_harms_no_call(port: IcePort, caplog) -> None:
+    """10,000 a second for three seconds, with ufrags of nobody."""
+    foreign = stun.Message(stun.Method.BINDING, stun.Class.REQUEST)
+    foreign.attributes["USERNAME"] = "nobody:x"
+    foreign.add_message_integrity(b"q" * 24)
+    data, over = bytes(foreign), threading.Event()
+
+    def flood() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            for _ in range(300):
+                for _ in range(100):
+                    stranger.sendto(data, ("127.0.0.1", port.port))
+                over.wait(0.01)
+
+    async with calls(port, 2) as callers:
+        await talk(*callers)
+        caplog.clear()
+        flooding = asyncio.create_task(asyncio.to_thread(flood))
+        await asyncio.sleep(0.5)
+        await talk(*callers)
+        over.set()
+        await flooding
+        assert port.demultiplexer.dropped.unknown_ufrag > 5000
+        assert [r for r in caplog.records if r.levelname != "DEBUG"] == []
+        for caller in callers:
+            assert caller.leg.closed is None
+            assert caller.leg.srtp_failures == 0
+            assert caller.leg.statistics().packets_lost < 50
 
 
 async def test_a_check_without_priority_connects(port: IcePort, monkeypatch) -> None:
