@@ -1,6 +1,8 @@
 """A phone call that a program answers: by webhook, accept and a side-band of openai-python."""
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -37,11 +39,12 @@ EDGE_S = 0.2
 
 
 @asynccontextmanager
-async def edge_of_program(there: Model, program: Program) -> AsyncIterator[tuple[str, str]]:
-    """A server whose phone calls are the program's; gives its URL and its phone."""
+async def edge_of_program(there: Model, hook: str) -> AsyncIterator[tuple[str, str]]:
+    """A server whose phone calls are those of the program at `hook`; gives its URL and its
+    phone."""
     phones = SipSettings(udp=free_port(), tcp=None, allow_anonymous=True)
     config = Config(
-        agent=Agent(kind="webhook", url=program.url, secrets=[SECRET]),
+        agent=Agent(kind="webhook", url=hook, secrets=[SECRET]),
         agents={"model": Agent(kind="openai", base_url=there.url, model="scripted")},
         webrtc=WebRtc(addresses=["127.0.0.1"]),
         server=Server(port=0, api_key=KEY),
@@ -117,7 +120,7 @@ async def test_a_program_talks_calls_a_tool_is_interrupted_and_hangs_up(
     async with (
         model(*answers) as there,
         program.running(),
-        edge_of_program(there, program) as (url, phone),
+        edge_of_program(there, program.url) as (url, phone),
         AsyncOpenAI(base_url=url, api_key=KEY) as openai,
     ):
         call = ScriptedCall(phone, lines, interrupt_after=2.5)
@@ -146,3 +149,48 @@ async def test_a_program_talks_calls_a_tool_is_interrupted_and_hangs_up(
     lines = await lines_of(" ".join(words[:told]), " ".join(words[: told + 1]))
     told_s, more_s = (sum(loud_s(line.pcm, RATE_OUT)) for line in lines)
     assert told_s - EDGE_S < played_s < more_s + EDGE_S
+
+
+@pytest.mark.slow
+async def test_the_example_answers_the_phone() -> None:
+    answers = (
+        [says("Good morning.")],
+        [calls("stock", article="bells")],
+        [says("We have twelve bells.")],
+    )
+    port = free_port()
+    async with (
+        model(*answers) as there,
+        edge_of_program(there, f"http://127.0.0.1:{port}/") as (url, phone),
+    ):
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "examples/phone_program.py"),
+            env={
+                **os.environ,
+                "OFFHOOK_URL": url,
+                "OFFHOOK_KEY": KEY,
+                "WEBHOOK_SECRET": SECRET,
+                "PORT": str(port),
+            },
+        )
+        try:
+            await until_listening(port)
+            call = ScriptedCall(phone, await lines_of(LINES[0]))
+            await asyncio.wait_for(call.run(), 2 * SOON_S)
+        finally:
+            program.terminate()
+            await program.wait()
+    assert len(loud_s(np.concatenate(call.leg.heard), RATE_IN)) == 2
+    last = there.requests[-1]["messages"]
+    assert last[-1] == {"role": "tool", "tool_call_id": last[-1]["tool_call_id"], "content": "12"}
+
+
+async def until_listening(port: int) -> None:
+    async with asyncio.timeout(SOON_S):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionError:
+                await asyncio.sleep(0.05)
+            else:
+                return writer.close()
