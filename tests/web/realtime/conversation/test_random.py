@@ -265,9 +265,18 @@ class ConversationMachine(RuleBasedStateMachine):
         assert sum(each.in_conversation for each in running) <= 1
 
     def teardown(self) -> None:
-        """Everything ends: no response is left without its end."""
-        self.client.report("expired")
+        """Once the call has reported what it owes, every response has ended, and every item."""
+        while self.client.core._buffer._awaiting:
+            self.tell("user_turn", "", 0.1)
+        for _ in range(4):  # what was due follows
+            for item_id in self.calls:
+                self.tell("mcp_call_done", item_id, "found")
+            for response_id in tuple(self.said):
+                self.tell("response_done", response_id, USAGE)
         assert not +self.client.responses
+        for item_id in self.listings:
+            self.tell("mcp_tools_failed", item_id)
+        assert self.client.open_items == set()
 
 
 class RtpMachine(ConversationMachine):
@@ -275,7 +284,7 @@ class RtpMachine(ConversationMachine):
 
 
 ConversationMachine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None
+    max_examples=60, stateful_step_count=40, deadline=None
 )
 RtpMachine.TestCase.settings = ConversationMachine.TestCase.settings
 TestOnWebSocket = ConversationMachine.TestCase
