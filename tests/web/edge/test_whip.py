@@ -20,6 +20,7 @@ from av import AudioFrame
 from loguru import logger
 
 from offhook.media.pcm import RATE_OUT, Pcm
+from offhook.signaling.ice.port_io import IcePort
 from offhook.signaling.whip.fragment import parse_fragment
 from offhook.signaling.whip.leg_io import MAX_PLAYERS, PublisherLeg
 from offhook.web.cli.caller_io import spoken
@@ -27,6 +28,7 @@ from offhook.web.config.config import Config
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.engines.engines_io import open_synthesizer
+from tests.telephony.sip.phones import free_port
 from tests.web.conftest import CONFIG
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -308,6 +310,24 @@ async def test_video_that_nobody_can_negotiate_is_422(http: Http, edge: Edge) ->
     assert "audio only" in await response.text()
     await until(lambda: not list(edge.whip.sessions))
     assert not edge.legs
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def one_port(edge: Edge) -> AsyncIterator[IcePort]:
+    """All calls of the edge on one port, for the length of a test."""
+    edge.ice_port = IcePort(free_port())
+    await edge.ice_port.open()
+    yield edge.ice_port
+    assert len(edge.ice_port.demultiplexer) == 0
+    await edge.ice_port.close()
+    edge.ice_port = None
+
+
+async def test_ffmpeg_publishes_on_one_port(
+    one_port: IcePort, http: Http, edge: Edge, tmp_path: Path
+) -> None:
+    """Its checks have no PRIORITY, and it takes the first candidate alone."""
+    await test_ffmpeg_publishes(http, edge, False, tmp_path)
 
 
 @pytest.mark.parametrize("video", [False, True])
