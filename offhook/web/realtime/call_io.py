@@ -57,6 +57,7 @@ from offhook.web.realtime.conversation.actions import (
 from offhook.web.realtime.conversation.conversation import RealtimeConversation
 from offhook.web.realtime.leg_io import Backlog, SocketLeg
 from offhook.web.realtime.protocol.conversation_session import ConversationSession, ConversationVad
+from offhook.web.realtime.protocol.items import McpToolError
 from offhook.web.realtime.protocol.response_object import Usage
 from offhook.web.realtime.protocol.tools import ChosenFunction, FunctionTool
 from offhook.web.realtime.turn_settings import turn_settings
@@ -64,6 +65,7 @@ from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
 NORMAL_CLOSURE = 1000
 """WebSocket close code (RFC 6455 §7.4.1)."""
+NO_MCP = "this server calls no MCP tools"
 BACKLOG_POLL_S = 0.1
 """How often a client that sends audio faster than it can be processed is looked at again, in s."""
 
@@ -96,8 +98,8 @@ class RealtimeCall(ResponseListener):
         """The client that the session's audio is sent to."""
         self._numbers = count(1)
         self._resampler: InputResampler | None = None
-        self._word_ends: list[int] = []
-        """Ends in ms of the words of the spoken response, one per word."""
+        self._words: dict[str, list[tuple[str, int]]] = {}
+        """Words of the responses that are not played to their end, each with its end in ms."""
         self._to_play: deque[str] = deque()
         """Responses with audio that was not played to its end."""
         self._onset_ms = 0
@@ -135,7 +137,7 @@ class RealtimeCall(ResponseListener):
             case PlayoutPaused(_, onset_ms):
                 self._onset_ms = onset_ms
             case Interrupted(_, heard, _):
-                self._interrupted(len(heard.split()))
+                self._interrupted(heard.split())
             case CallerPartial(_, text):
                 self._perform(conversation.user_partial(text))
             case CallerTurn(at_ms, _, text):
@@ -150,14 +152,26 @@ class RealtimeCall(ResponseListener):
             case CallEnded(reason=reason):
                 self.end(str(reason))
 
-    def _interrupted(self, words: int) -> None:
-        self._heard_ms = self._word_ends[words - 1] if 0 < words <= len(self._word_ends) else 0
+    def _interrupted(self, words: list[str]) -> None:
+        self._heard_ms = self._end_of(words)
         if self._acting:
             return
-        self._to_play.clear()
+        self._forget_played()
         self._spoke_from_ms = self._onset_ms
         self._perform(self.conversation.speech_started(self._onset_ms))
         self._perform(self.conversation.interrupted(self._heard_ms))
+
+    def _end_of(self, heard: list[str]) -> int:
+        """Returns where these words end in the response that begins with them; 0 if none does."""
+        for response_id in self._to_play:
+            words = self._words.get(response_id, [])[: len(heard)]
+            if heard and [word for word, _ in words] == heard:
+                return words[-1][1]
+        return 0
+
+    def _forget_played(self) -> None:
+        self._to_play.clear()
+        self._words.clear()
 
     def _user_turn(self, at_ms: int, text: str) -> None:
         self._stop_idling()
@@ -236,7 +250,8 @@ class RealtimeCall(ResponseListener):
         self._perform(self.conversation.response_audio(response_id, pcm))
 
     def on_word(self, response_id: str, text: str, end_ms: int) -> None:
-        self._word_ends += [end_ms] * len(text.split())
+        words = self._words.setdefault(response_id, [])
+        words += [(word, end_ms) for word in text.split()]
         self._perform(self.conversation.response_word(response_id, text, end_ms))
 
     def on_function_call(self, response_id: str, call_id: str, name: str, arguments: str) -> None:
@@ -255,7 +270,9 @@ class RealtimeCall(ResponseListener):
 
     def on_playout_stopped(self) -> None:
         while self._to_play:
-            self._perform(self.conversation.playout_stopped(self._to_play.popleft()))
+            response_id = self._to_play.popleft()
+            self._words.pop(response_id, None)
+            self._perform(self.conversation.playout_stopped(response_id))
         self._idle_from_now()
 
     # --- idle callers ---
@@ -290,8 +307,9 @@ class RealtimeCall(ResponseListener):
                 case CancelResponse(response_id):
                     self._cancel(response_id)
                 case ClearOutput():
+                    self._heard_ms = 0
                     self._interrupt(lambda: self._call.hearing.interrupt())
-                    self._to_play.clear()
+                    self._forget_played()
                     self._perform(self.conversation.output_cleared(self._heard_ms))
                 case AppendAudio(pcm, rate):
                     self._append(pcm, rate)
@@ -305,8 +323,9 @@ class RealtimeCall(ResponseListener):
                     self._configure(new)
                 case ListMcpTools(item_id=item_id):
                     self._perform(self.conversation.mcp_tools_failed(item_id))
-                case McpCall():
-                    logger.error("{}: x MCP tools are not called", self.leg.call_id)
+                case McpCall(item_id=item_id):
+                    error = McpToolError(type="protocol_error", message=NO_MCP)
+                    self._perform(self.conversation.mcp_call_failed(item_id, error))
                 case Close(code, reason, to):
                     self._close(code, reason, to)
 
@@ -327,7 +346,6 @@ class RealtimeCall(ResponseListener):
 
     def _respond(self, action: Generate) -> None:
         self._stop_idling()
-        self._word_ends = []
         limit = action.max_output_tokens
         request = ResponseRequest(
             response_id=action.response_id,
