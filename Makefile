@@ -18,15 +18,19 @@ qwen: $(VENV)/.qwen
 qwen-asr-official: .venv-qwen-asr/.made
 qwen-tts-official: .venv-qwen-tts/.made
 
-# In two halves at once: one computes, the other mostly waits for calls that last as long as they last.
-FIRST := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/web/speech_api \
+# In three parts at once: one computes, the others mostly wait for calls that last as long as they last.
+COMPUTING := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/web/speech_api \
 	tests/deploy tests/bench tests/benchmarks tests/support tests/fuzz \
 	$(addprefix tests/web/,config doctor engines http page process) $(wildcard tests/test_*.py)
+CALLING := tests/browser tests/web/cli tests/web/realtime
+PYTEST = $(BIN)/python -m pytest -m "not slow"
 test: $(VENV)/.test lint audit
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -o cache_dir=$(VENV)/.first $(FIRST) \
-		>$(VENV)/first.log 2>&1 & first=$$!; \
-	$(BIN)/python -m pytest -m "not slow" $(FIRST:%=--ignore %) $(ARGS); \
-	second=$$?; wait $$first; first=$$?; cat $(VENV)/first.log; exit $$((first || second))
+	@OMP_NUM_THREADS=1 $(PYTEST) -o cache_dir=$(VENV)/.computing $(COMPUTING) \
+		>$(VENV)/computing.log 2>&1 & computing=$$!; \
+	$(PYTEST) -o cache_dir=$(VENV)/.calling $(CALLING) >$(VENV)/calling.log 2>&1 & calling=$$!; \
+	$(PYTEST) $(patsubst %,--ignore %,$(COMPUTING) $(CALLING)) $(ARGS); \
+	rest=$$?; wait $$calling; calling=$$?; wait $$computing; computing=$$?; \
+	cat $(VENV)/calling.log $(VENV)/computing.log; exit $$((rest || calling || computing))
 
 test-all: $(VENV)/.test lint
 	$(BIN)/python -m pytest $(ARGS)
