@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -21,7 +21,6 @@ from offhook.media.end_reason import End
 from offhook.media.leg import Leg, LegError
 from offhook.media.pcm import Pcm
 from offhook.media.recording_io import RecordingWriter, check_writable
-from offhook.media.tones import EU
 from offhook.pipeline.conversation.agents.agents_io import FrontDeskAgent, SilentAgent
 from offhook.pipeline.conversation.agents.frontdesk import Action, Hangup, Transfer
 from offhook.pipeline.conversation.bot_io import Bot, BotCall
@@ -56,6 +55,7 @@ from offhook.web.edge.agent_probe_io import AgentProbes
 from offhook.web.edge.carriers_io import Carriers
 from offhook.web.edge.page_messages import for_the_page
 from offhook.web.edge.phones import DialRequest, EndedCall, callers_allowed, is_risky
+from offhook.web.edge.program_calls_io import ProgramCalls
 from offhook.web.edge.refusals import NoPhones
 from offhook.web.edge.whip_calls_io import WhipCalls
 from offhook.web.engines.engines_io import EMBEDDED, MODELS, open_synthesizer
@@ -66,13 +66,7 @@ from offhook.web.process.logs import for_log, kind
 from offhook.web.process.loop_io import freeze_loaded_objects
 from offhook.web.process.memory_io import release_code_pages, trim_heap
 from offhook.web.process.metrics import Metrics
-from offhook.web.realtime.call_control_io import NotRinging
 from offhook.web.realtime.calls_io import RealtimeCalls
-from offhook.web.realtime.incoming import DECLINED, IncomingState
-from offhook.web.realtime.incoming_io import IncomingCalls, headers_of, playing
-from offhook.web.realtime.protocol.conversation_session import full_session
-from offhook.web.realtime.secrets import ClientSecrets
-from offhook.web.realtime.webhooks import Webhook
 from offhook.web.speech_api.server_io import EngineHandle, SpeechServer
 
 if TYPE_CHECKING:  # with an agent that asks a language model: it is large
@@ -88,8 +82,6 @@ FAREWELL_S = 10.0
 """Time limit in s for telling callers that they are being disconnected."""
 GOODBYE_S = 0.2
 """Time in s for the farewell to leave before the lines close."""
-BUSY_TONE_S = 3.0
-"""Time in s that the busy tone sounds when a connected caller is rejected."""
 CARRIER_RING_S = 60.0
 """Default ringing time in s of a call over a carrier."""
 QUALITY_S = 2
@@ -108,7 +100,6 @@ class Edge:
     def __init__(self, config: Config, bot: Bot | None = None) -> None:
         self.config = config
         self._bot = bot
-        self.secrets = ClientSecrets()
         self._access = config, self._access_of(config)
         self.clock = PacketClock()
         self.opus = config.opus.settings()
@@ -133,9 +124,9 @@ class Edge:
         self.speech: SpeechServer | None = None
         """The speech API on the same engines, if enabled and available."""
         self.probes = AgentProbes(config)
-        self.incoming = IncomingCalls()
+        self.programs = ProgramCalls(self)
+        """The calls on which programs decide."""
         self.realtime = RealtimeCalls(config.server.max_call_minutes * 60)
-        """Calls on which programs decide."""
         self._models: DefaultAsyncHttpxClient | None = None
         """Connections to language models; created with the first call that needs one."""
         self.ready = False
@@ -143,7 +134,7 @@ class Edge:
         self._peers: dict[str, PeerLeg] = {}
         """Legs whose signalling also passes through us, by pc_id."""
         self._calls: dict[str, asyncio.Task[None]] = {}
-        self._conversations: dict[str, Call | BotCall] = {}
+        self.conversations: dict[str, Call | BotCall] = {}
         """The conversations of the calls."""
         self._started: set[str] = set()
         """Calls whose CallStarted was emitted, so CallEnded must be too."""
@@ -170,7 +161,7 @@ class Edge:
         return policy
 
     def _access_of(self, config: Config) -> AccessPolicy:
-        return replace(config.access(), secret_called=self.secrets.find)
+        return replace(config.access(), secret_called=self.programs.secrets.find)
 
     # --- life ---
 
@@ -239,7 +230,7 @@ class Edge:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigError(f"sip: {reason} (offhook doctor says more)") from error
         sip.user_agent.accepts_calls = lambda: self.ready and not self.draining
-        sip.decision = self._decision
+        sip.decision = self.programs.decision
         self.metrics.add_phone_collector(sip)
         level = "WARNING" if is_risky(settings) else "INFO"
         logger.log(level, "who may call by phone: {}", callers_allowed(settings))
@@ -347,8 +338,8 @@ class Edge:
             logger.info("draining {} calls", len(self._calls))
             seconds = self.config.server.drain_seconds
             await asyncio.wait(self._calls.values(), timeout=seconds)
-            if seconds and self._conversations:
-                words = (call.end_with_a_word() for call in self._conversations.values())
+            if seconds and self.conversations:
+                words = (call.end_with_a_word() for call in self.conversations.values())
                 with suppress(TimeoutError):
                     async with asyncio.timeout(FAREWELL_S):
                         told = await asyncio.gather(*words, return_exceptions=True)
@@ -378,7 +369,7 @@ class Edge:
         if self.ice_port is not None:
             await self.ice_port.close()
         await self.probes.close()
-        await self.incoming.close()
+        await self.programs.incoming.close()
         own = [t for t in (self._quality, self._measuring, self._loading) if t is not None]
         for task in own:
             task.cancel()
@@ -541,7 +532,7 @@ class Edge:
             there = ", ".join(self.config.agents) or "none"
             raise DialError(0, f"no agent is called {name!r} (there: {there})")
 
-    def _agent_called(self, name: str) -> AgentSettings:
+    def agent_called(self, name: str) -> AgentSettings:
         """Returns the named agent; the default for "" and for an agent removed since the call
         began."""
         if name in self.config.agents:
@@ -560,121 +551,11 @@ class Edge:
         self.legs[leg.call_id] = leg
         return self._begin(leg, dict(leg.info.variables), agent, direct)
 
-    # --- calls on which programs decide ---
-
-    def agent_names(self) -> Collection[str]:
-        """Returns the names of the agents that a session can be with."""
-        return [name for name, agent in self.config.agents.items() if agent.kind != "webhook"]
-
-    def _decision(
-        self, call: SipCall, headers: Sequence[tuple[str, str]]
-    ) -> Coroutine[Any, Any, int] | None:
-        agent = self._agent_called(call.agent)
-        return self._decide(call.call_id, agent, headers) if agent.kind == "webhook" else None
-
-    async def _decide(
-        self, call_id: str, agent: AgentSettings, headers: Sequence[tuple[str, str]]
-    ) -> int:
-        """Asks the agent's program. Returns 0 if the call is answered, by the program or the
-        fallback, or the status with which it is refused."""
-        webhook = Webhook(agent.url, agent.secrets)
-        call = await self.incoming.decide(call_id, webhook, headers, agent.accept_seconds)
-        if call.state is IncomingState.ACCEPTED:
-            return 0
-        if call.state is IncomingState.EXPIRED and agent.fallback:
-            logger.warning("{}: nobody accepts the call: {!r} answers", call_id, agent.fallback)
-            return 0
-        return call.status
-
-    async def _decide_connected(self, leg: Leg, agent: AgentSettings) -> bool:
-        """Decides on a call that is connected already, by a carrier or a browser, which hears it
-        ring meanwhile. Returns whether it is answered; otherwise it has been told by a tone."""
-        call_id = self.public_id(leg)
-        deciding = asyncio.ensure_future(self._decide(call_id, agent, headers_of(leg.info)))
-        closed = asyncio.ensure_future(leg.until_closed())
-        try:
-            with playing(leg, EU.ringback):
-                await asyncio.wait((deciding, closed), return_when=asyncio.FIRST_COMPLETED)
-            if leg.closed is not None or deciding.result() == 0:
-                return leg.closed is None
-            with playing(leg, EU.busy):
-                await asyncio.wait((closed,), timeout=BUSY_TONE_S)
-            await leg.hang_up(End.DECLINED)
-            return False
-        finally:
-            for task in (deciding, closed):
-                task.cancel()
-            await asyncio.gather(deciding, closed, return_exceptions=True)
-
-    def _answering(self, call_id: str, agent: AgentSettings) -> AgentSettings:
-        """Returns the agent that answers after a decision."""
-        usual = self.config.agent if self.config.agent.kind != "webhook" else AgentSettings()
-        answering = self.config.agents.get(agent.fallback, usual)
-        session = self.incoming.session(call_id) or {}
-        return self.config.agents.get(str(session.get("model")), answering)
-
-    async def accept(self, call_id: str, session: Mapping[str, Any]) -> None:
-        """Accepts a ringing call with a validated session object and starts the conversation; does
-        nothing for a call that was accepted before. Raises KeyError for one that is not ringing."""
-        accepted = self.incoming.accept(call_id, session)
-        if accepted:
-            self.realtime.open(call_id, full_session(dict(session)))
-        elif self.incoming.state(call_id) is not IncomingState.ACCEPTED:
-            raise KeyError(call_id)
-
-    async def reject(self, call_id: str, status: int) -> None:
-        """Rejects a ringing call with a SIP status. Raises NotRinging if it is answered, KeyError
-        if it is unknown or has ended."""
-        if not self.incoming.reject(call_id, status):
-            self._call_called(call_id)
-            raise NotRinging(call_id)
-
-    async def refer(self, call_id: str, target: str) -> None:
-        """Transfers an answered call to a tel: or sip: URI; returns once that is done. Raises
-        KeyError, and LegError if it fails; the conversation then continues."""
-        if self.incoming.state(call_id) is IncomingState.RINGING:
-            raise LegError("it is ringing: accept it before")
-        call = self._call_called(call_id)
-        leg = call if isinstance(call, Leg) else call.leg
-        if leg is None or leg.closed is not None:
-            raise LegError("it has no line yet")
-        conversation = self._conversations.get(leg.call_id)
-        if isinstance(conversation, Call):
-            await conversation.transfer(target)
-        else:
-            await leg.transfer(target)
-            leg.playout.flush()  # what a bot has yet to say, if the line is bridged
-
-    async def hang_up(self, call_id: str) -> None:
-        """Ends a call. Raises KeyError if it is unknown or has ended."""
-        if self.incoming.reject(call_id, DECLINED):
-            return
-        match self._call_called(call_id):
-            case SipCall() as call:
-                await call.hang_up(End.HUNG_UP + " by request")
-            case CarrierCall() as call:
-                assert self.carriers is not None
-                await self.carriers.hang_up(call, End.HUNG_UP + " by request")
-            case leg:
-                leg.close(End.HUNG_UP + " by request")
-
-    def _call_called(self, call_id: str) -> SipCall | CarrierCall | Leg:
-        """Returns a call in progress. Raises KeyError."""
-        if self.sip is not None and (call := self.sip.calls.get(call_id)) is not None:
-            if call.state != "ended" and call.ended is None:
-                return call
-        elif self.carriers is not None and (carried := self.carriers.calls.get(call_id)):
-            if carried.state != "ended" and (carried.leg is None or carried.leg.closed is None):
-                return carried
-        elif (leg := self.line(call_id)) is not None and leg.closed is None:
-            return leg
-        raise KeyError(call_id)
-
     # --- records ---
 
     def record(self, record: CallRecord) -> None:
         """Records a phone or carrier call that has ended."""
-        self.incoming.forget(record.call_id)
+        self.programs.incoming.forget(record.call_id)
         self.realtime.drop(record.call_id)
         logger.bind(call=record.call_id, record=record.as_dict()).info(
             "{}: {} called {}, {:.1f} s: {}",
@@ -712,13 +593,13 @@ class Edge:
                 self._count_unconnected(leg)
                 return
             self.clock.add(leg)
-            settings = self._agent_called(agent)
+            settings = self.agent_called(agent)
             if settings.kind == "webhook":
                 call_id = self.public_id(leg)
-                decided = direct is not None or self.incoming.state(call_id) is not None
-                if not decided and not await self._decide_connected(leg, settings):
+                decided = direct is not None or self.programs.incoming.state(call_id) is not None
+                if not decided and not await self.programs.decide_connected(leg, settings):
                     return
-                settings = self._answering(call_id, settings)
+                settings = self.programs.answering(call_id, settings)
                 if (conversation := self.realtime.find(call_id)) is not None:
                     direct = conversation.direct
             if self._bot is not None:
@@ -733,7 +614,7 @@ class Edge:
             await leg.hang_up(End.SERVER_FAILED)
             self._started.discard(leg.call_id)
             self.clock.remove(leg)
-            self.incoming.forget(self.public_id(leg))
+            self.programs.incoming.forget(self.public_id(leg))
             await self.realtime.close(self.public_id(leg))
             self.legs.pop(leg.call_id, None)
             self._peers.pop(leg.call_id, None)
@@ -756,11 +637,11 @@ class Edge:
         report(CallStarted(leg.heard_ms, "bot", "its own", "its own", **known))
         agent, language = self.config.agent, self.config.tts.language
         closing = sentence(Occasion.CLOSING, language or USUAL_LANGUAGE, agent.sentences)
-        call = self._conversations[leg.call_id] = BotCall(bot, leg, body, closing, self._spoken)
+        call = self.conversations[leg.call_id] = BotCall(bot, leg, body, closing, self._spoken)
         try:
             await call.run()
         finally:
-            del self._conversations[leg.call_id]
+            del self.conversations[leg.call_id]
             reason = leg.closed or End.BOT_ENDED
             report(CallEnded(leg.heard_ms, reason, leg.statistics().as_dict()))
 
@@ -793,11 +674,11 @@ class Edge:
         call.listeners.append(lambda event: self._report(leg, event))
         if self._recordings is not None:
             self._record(leg, call)
-        self._conversations[leg.call_id] = call
+        self.conversations[leg.call_id] = call
         try:
             await call.run()
         finally:
-            del self._conversations[leg.call_id]
+            del self.conversations[leg.call_id]
 
     def _make_agent(self, a: AgentSettings, call: Call) -> Agent:
         if a.kind == "openai":

@@ -67,7 +67,8 @@ class Conversations:
         if query.get("intent", "") == "transcription":
             return False
         model = query.get("model", "")
-        return model in self._edge.agent_names() or REALTIME_MODEL.fullmatch(model) is not None
+        agents = self._edge.programs.agent_names()
+        return model in agents or REALTIME_MODEL.fullmatch(model) is not None
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Raises Refusal, and ApiError 403, 404 or 503, before the upgrade."""
@@ -124,7 +125,7 @@ class Conversations:
         """Returns the name of the agent that answers, "" for the default. Raises ApiError 403 if
         the key is not for conversations, or for those with another agent, and 404 for a model that
         is no agent."""
-        grant, asked = request[GRANT], agent_of_model(model, self._edge.agent_names())
+        grant, asked = request[GRANT], agent_of_model(model, self._edge.programs.agent_names())
         if "call" not in grant.scopes:
             words = "this key is not for conversations"
             raise ApiError(403, words, code="insufficient_scope")

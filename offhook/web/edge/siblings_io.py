@@ -240,7 +240,7 @@ class Siblings:
         assert isinstance(created, web.Response)
         assert isinstance(created.body, bytes)
         value = json.loads(created.body)["value"]
-        shared = self._edge.secrets.shared(value, time())
+        shared = self._edge.programs.secrets.shared(value, time())
         others = (number for number in self._http if number != self._number)
         await asyncio.gather(*(self._give_secret(number, shared) for number in others))
         return created

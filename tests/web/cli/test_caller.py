@@ -420,12 +420,12 @@ async def test_a_call_that_a_stop_cuts_off_hears_that_it_ends():
     running = asyncio.create_task(call.run())
     try:
         async with asyncio.timeout(15):
-            while not edge._conversations or not call.leg.connected:
+            while not edge.conversations or not call.leg.connected:
                 await asyncio.sleep(0.02)
             await edge.drain()
         said = [e["data"]["text"] for e in call.report.events if e["type"] == "bot-tts-text"]
         assert " ".join(said).startswith("Sorry, we have to end this call now.")
-        assert call.leg.closed is None or not edge._conversations
+        assert call.leg.closed is None or not edge.conversations
     finally:
         await edge.close()
         await server.close()

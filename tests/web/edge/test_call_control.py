@@ -177,7 +177,7 @@ async def test_a_call_rings_until_the_program_accepts_it_and_ends_when_it_hangs_
         await not_found(client.realtime.calls.hangup(call_id))
         await not_found(client.realtime.calls.accept(call_id, **SESSION))
         async with asyncio.timeout(SOON):
-            while server.edge.incoming.state(call_id.removeprefix("rtc_")) is not None:
+            while server.edge.programs.incoming.state(call_id.removeprefix("rtc_")) is not None:
                 await asyncio.sleep(0.02)
 
 
@@ -446,7 +446,7 @@ async def test_only_the_api_key_controls_calls(monkeypatch):
                 await other.realtime.calls.accept(call_id, **SESSION)
             with pytest.raises(openai.AuthenticationError):
                 await other.realtime.client_secrets.create()
-        assert server.edge.incoming.state(call_id.removeprefix("rtc_")).value == "ringing"
+        assert server.edge.programs.incoming.state(call_id.removeprefix("rtc_")).value == "ringing"
         await client.realtime.calls.reject(call_id)
         await ended(call)
 
@@ -463,9 +463,9 @@ async def test_a_client_secret_has_its_session_and_its_time(monkeypatch):
         assert made.value.startswith("ek_")
         assert made.session.type == "realtime"
         assert made.session.instructions == "Be brief."
-        token = server.edge.secrets.find(made.value, made.expires_at - 1)
+        token = server.edge.programs.secrets.find(made.value, made.expires_at - 1)
         assert (token.agent, token.session["instructions"]) == ("desk", "Be brief.")
-        assert server.edge.secrets.find(made.value, made.expires_at) is None
+        assert server.edge.programs.secrets.find(made.value, made.expires_at) is None
         with pytest.raises(openai.NotFoundError, match="no agent is called"):
             await client.realtime.client_secrets.create(session={**session, "model": "other"})
         with pytest.raises(openai.BadRequestError) as error:

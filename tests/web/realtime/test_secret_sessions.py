@@ -101,7 +101,7 @@ async def test_a_secret_opens_nothing_else():
                 headers = {"Authorization": f"Bearer {secret.value}"}
                 for path in ("models", "audio/voices"):
                     assert (await http.get(f"{url}/{path}", headers=headers)).status == 401
-        edge.secrets.drop_expired(made.expires_at)
+        edge.programs.secrets.drop_expired(made.expires_at)
         assert await status(client, made.value, model="sales") == 401
 
 

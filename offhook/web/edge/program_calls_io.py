@@ -1,0 +1,167 @@
+"""Calls on which programs decide: asked by webhook, accepted, rejected, transferred and hung up by
+HTTP (see web/realtime/call_control_io.py)."""
+
+import asyncio
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
+
+from loguru import logger
+
+from offhook.media.end_reason import End
+from offhook.media.leg import Leg, LegError
+from offhook.media.tones import EU
+from offhook.pipeline.conversation.bot_io import BotCall
+from offhook.pipeline.conversation.call_io import Call
+from offhook.telephony.carriers.call_io import CarrierCall
+from offhook.telephony.sip.call_io import SipCall
+from offhook.telephony.sip.endpoint_io import SipEndpoint
+from offhook.web.config.config import Agent as AgentSettings
+from offhook.web.config.config import Config
+from offhook.web.edge.carriers_io import Carriers
+from offhook.web.realtime.call_control_io import NotRinging
+from offhook.web.realtime.calls_io import RealtimeCalls
+from offhook.web.realtime.incoming import DECLINED, IncomingState
+from offhook.web.realtime.incoming_io import IncomingCalls, headers_of, playing
+from offhook.web.realtime.protocol.conversation_session import full_session
+from offhook.web.realtime.secrets import ClientSecrets
+from offhook.web.realtime.webhooks import Webhook
+
+BUSY_TONE_S = 3.0
+"""Time in s that the busy tone sounds when a connected caller is rejected."""
+
+
+class Calls(Protocol):
+    """The calls of an edge."""
+
+    config: Config
+    sip: SipEndpoint | None
+    carriers: Carriers | None
+    realtime: RealtimeCalls
+    conversations: dict[str, Call | BotCall]
+
+    def agent_called(self, name: str) -> AgentSettings: ...
+
+    def public_id(self, leg: Leg) -> str: ...
+
+    def line(self, call_id: str) -> Leg | None: ...
+
+
+class ProgramCalls:
+    """The decisions of programs on the calls of an edge, and the client secrets they make."""
+
+    def __init__(self, edge: Calls) -> None:
+        self.secrets = ClientSecrets()
+        self.incoming = IncomingCalls()
+        self._edge = edge
+
+    def agent_names(self) -> Collection[str]:
+        """Returns the names of the agents that a session can be with."""
+        return [name for name, agent in self._edge.config.agents.items() if agent.kind != "webhook"]
+
+    def decision(
+        self, call: SipCall, headers: Sequence[tuple[str, str]]
+    ) -> Coroutine[Any, Any, int] | None:
+        """Returns the decision on a phone call that rings, to be awaited; None if it is answered
+        at once."""
+        agent = self._edge.agent_called(call.agent)
+        return self._decide(call.call_id, agent, headers) if agent.kind == "webhook" else None
+
+    async def _decide(
+        self, call_id: str, agent: AgentSettings, headers: Sequence[tuple[str, str]]
+    ) -> int:
+        """Asks the agent's program. Returns 0 if the call is answered, by the program or the
+        fallback, or the status with which it is refused."""
+        webhook = Webhook(agent.url, agent.secrets)
+        call = await self.incoming.decide(call_id, webhook, headers, agent.accept_seconds)
+        if call.state is IncomingState.ACCEPTED:
+            return 0
+        if call.state is IncomingState.EXPIRED and agent.fallback:
+            logger.warning("{}: nobody accepts the call: {!r} answers", call_id, agent.fallback)
+            return 0
+        return call.status
+
+    async def decide_connected(self, leg: Leg, agent: AgentSettings) -> bool:
+        """Decides on a call that is connected already, by a carrier or a browser, which hears it
+        ring meanwhile. Returns whether it is answered; otherwise it has been told by a tone."""
+        call_id = self._edge.public_id(leg)
+        deciding = asyncio.ensure_future(self._decide(call_id, agent, headers_of(leg.info)))
+        closed = asyncio.ensure_future(leg.until_closed())
+        try:
+            with playing(leg, EU.ringback):
+                await asyncio.wait((deciding, closed), return_when=asyncio.FIRST_COMPLETED)
+            if leg.closed is not None or deciding.result() == 0:
+                return leg.closed is None
+            with playing(leg, EU.busy):
+                await asyncio.wait((closed,), timeout=BUSY_TONE_S)
+            await leg.hang_up(End.DECLINED)
+            return False
+        finally:
+            for task in (deciding, closed):
+                task.cancel()
+            await asyncio.gather(deciding, closed, return_exceptions=True)
+
+    def answering(self, call_id: str, agent: AgentSettings) -> AgentSettings:
+        """Returns the agent that answers after a decision."""
+        config = self._edge.config
+        usual = config.agent if config.agent.kind != "webhook" else AgentSettings()
+        session = self.incoming.session(call_id) or {}
+        answering = config.agents.get(agent.fallback, usual)
+        return config.agents.get(str(session.get("model")), answering)
+
+    async def accept(self, call_id: str, session: Mapping[str, Any]) -> None:
+        """Accepts a ringing call with a validated session object and starts the conversation; does
+        nothing for a call that was accepted before. Raises KeyError for one that is not ringing."""
+        accepted = self.incoming.accept(call_id, session)
+        if accepted:
+            self._edge.realtime.open(call_id, full_session(dict(session)))
+        elif self.incoming.state(call_id) is not IncomingState.ACCEPTED:
+            raise KeyError(call_id)
+
+    async def reject(self, call_id: str, status: int) -> None:
+        """Rejects a ringing call with a SIP status. Raises NotRinging if it is answered, KeyError
+        if it is unknown or has ended."""
+        if not self.incoming.reject(call_id, status):
+            self._call_called(call_id)
+            raise NotRinging(call_id)
+
+    async def refer(self, call_id: str, target: str) -> None:
+        """Transfers an answered call to a tel: or sip: URI; returns once that is done. Raises
+        KeyError, and LegError if it fails; the conversation then continues."""
+        if self.incoming.state(call_id) is IncomingState.RINGING:
+            raise LegError("it is ringing: accept it before")
+        call = self._call_called(call_id)
+        leg = call if isinstance(call, Leg) else call.leg
+        if leg is None or leg.closed is not None:
+            raise LegError("it has no line yet")
+        conversation = self._edge.conversations.get(leg.call_id)
+        if isinstance(conversation, Call):
+            await conversation.transfer(target)
+        else:
+            await leg.transfer(target)
+            leg.playout.flush()  # what a bot has yet to say, if the line is bridged
+
+    async def hang_up(self, call_id: str) -> None:
+        """Ends a call. Raises KeyError if it is unknown or has ended."""
+        if self.incoming.reject(call_id, DECLINED):
+            return
+        match self._call_called(call_id):
+            case SipCall() as call:
+                await call.hang_up(End.HUNG_UP + " by request")
+            case CarrierCall() as call:
+                assert self._edge.carriers is not None
+                await self._edge.carriers.hang_up(call, End.HUNG_UP + " by request")
+            case leg:
+                leg.close(End.HUNG_UP + " by request")
+
+    def _call_called(self, call_id: str) -> SipCall | CarrierCall | Leg:
+        """Returns a call in progress. Raises KeyError."""
+        sip, carriers = self._edge.sip, self._edge.carriers
+        if sip is not None and (call := sip.calls.get(call_id)) is not None:
+            if call.state != "ended" and call.ended is None:
+                return call
+        elif carriers is not None and (carried := carriers.calls.get(call_id)):
+            if carried.state != "ended" and (carried.leg is None or carried.leg.closed is None):
+                return carried
+        elif (leg := self._edge.line(call_id)) is not None and leg.closed is None:
+            return leg
+        raise KeyError(call_id)
