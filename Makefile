@@ -19,10 +19,10 @@ qwen-asr-official: .venv-qwen-asr/.made
 qwen-tts-official: .venv-qwen-tts/.made
 
 # In three parts at once: one computes, the others mostly wait for calls that last as long as they last.
-COMPUTING := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/web/speech_api \
-	tests/deploy tests/bench tests/benchmarks tests/support tests/fuzz \
+COMPUTING := tests/media tests/pipeline tests/signaling tests/telephony/carriers tests/fuzz \
 	$(addprefix tests/web/,config doctor engines http page process) $(wildcard tests/test_*.py)
-CALLING := tests/browser tests/web/cli tests/web/realtime
+CALLING := tests/browser tests/web/cli tests/web/realtime tests/web/speech_api tests/deploy \
+	tests/bench tests/benchmarks tests/support
 PYTEST = $(BIN)/python -m pytest -m "not slow"
 test: $(VENV)/.test lint audit
 	@OMP_NUM_THREADS=1 $(PYTEST) -o cache_dir=$(VENV)/.computing $(COMPUTING) \

@@ -100,6 +100,8 @@ class Edge:
     def __init__(self, config: Config, bot: Bot | None = None) -> None:
         self.config = config
         self._bot = bot
+        self.programs = ProgramCalls(self)
+        """The calls on which programs decide."""
         self._access = config, self._access_of(config)
         self.clock = PacketClock()
         self.opus = config.opus.settings()
@@ -124,8 +126,6 @@ class Edge:
         self.speech: SpeechServer | None = None
         """The speech API on the same engines, if enabled and available."""
         self.probes = AgentProbes(config)
-        self.programs = ProgramCalls(self)
-        """The calls on which programs decide."""
         self.realtime = RealtimeCalls(config.server.max_call_minutes * 60)
         self._models: DefaultAsyncHttpxClient | None = None
         """Connections to language models; created with the first call that needs one."""

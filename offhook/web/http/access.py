@@ -58,6 +58,7 @@ ROUTES: Mapping[str, Role] = {
     "readyz": Role.PROBE,
     "": Role.PUBLIC,  # the page
     "page": Role.PUBLIC,
+    "embed.js": Role.PUBLIC,
     "status": Role.PUBLIC,
     "metrics": Role.METRICS,
     "start": Role.CALL,

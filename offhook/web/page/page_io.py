@@ -53,7 +53,8 @@ def _answer(request: web.Request, file: PageFile) -> web.Response:
 
 
 def add_routes(router: web.UrlDispatcher) -> None:
-    """Adds `/` and `/page/NAME` for each of its files."""
+    """Adds `/`, `/page/NAME` for each of its files, and `/embed.js` for the pages of other
+    sites."""
     there = {path.name: _read(path) for path in PAGE.iterdir() if path.suffix in TYPES}
 
     async def index(request: web.Request) -> web.Response:
@@ -67,5 +68,9 @@ def add_routes(router: web.UrlDispatcher) -> None:
             raise web.HTTPNotFound(text="no such file")
         return _answer(request, found)
 
+    async def embedded(request: web.Request) -> web.Response:
+        return _answer(request, there["embed.js"])
+
     router.add_get("/", index)
+    router.add_get("/embed.js", embedded)
     router.add_get("/page/{name}", file)
