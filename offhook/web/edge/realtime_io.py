@@ -153,17 +153,20 @@ class Conversations:
         remote = peer_of(request)
         try:
             edge.admit_peer(remote)
-            leg = edge.webrtc_leg(uuid.uuid4().hex[:12])
-            leg.remote = remote
-            call_id = edge.name_of(leg.call_id)
-            call = edge.realtime.open(call_id, session, Transport.RTP, frozen)
-            leg.on_channel = partial(self._use_channel, call)
-            answer = await edge.begin_peer(leg, sdp, {}, agent, call.direct)
         except Busy as busy:
             raise ApiError(503, str(busy), code="server_overloaded") from busy
-        except OfferError as error:
-            await edge.realtime.close(call_id)
-            raise ApiError(400, str(error), "sdp", "invalid_offer") from error
+        leg = edge.webrtc_leg(uuid.uuid4().hex[:12])
+        leg.remote = remote
+        call_id = edge.name_of(leg.call_id)
+        call = edge.realtime.open(call_id, session, Transport.RTP, frozen)
+        leg.on_channel = partial(self._use_channel, call)
+        try:
+            answer = await edge.begin_peer(leg, sdp, {}, agent, call.direct)
+        except BaseException as error:  # also a client that leaves before the answer
+            edge.realtime.drop(call_id)
+            if isinstance(error, OfferError):
+                raise ApiError(400, str(error), "sdp", "invalid_offer") from error
+            raise
         return web.Response(
             status=201,
             text=answer,
@@ -172,6 +175,8 @@ class Conversations:
         )
 
     def _use_channel(self, call: RealtimeCall, channel: RTCDataChannel) -> None:
+        if call.has_owner:  # a call has one channel for events, however many are opened
+            return
         events = EventChannel(channel)
         number = call.attach(events, owner=True)
         self._reading.spawn(events.run(partial(call.receive, number)), "events of a data channel")

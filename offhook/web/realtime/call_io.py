@@ -190,6 +190,11 @@ class RealtimeCall(ResponseListener):
             self._perform(self.conversation.response_failed(response_id, "server_error", message))
 
     @property
+    def has_owner(self) -> bool:
+        """Whether a client has begun the session, as opposed to joining it."""
+        return self._owner is not None
+
+    @property
     def has_begun(self) -> bool:
         """Whether it has a call."""
         return self._begun

@@ -37,7 +37,7 @@ class RealtimeCalls:
         return self._calls.get(call_id)
 
     def drop(self, call_id: str) -> None:
-        """Ends the conversation of a call that was accepted and is over before it began."""
+        """Ends the conversation of a call that is over before it began."""
         call = self._calls.get(call_id)
         if call is not None and not call.has_begun:
             del self._calls[call_id]

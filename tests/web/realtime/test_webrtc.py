@@ -165,6 +165,21 @@ async def test_an_offer_that_is_none_is_refused_in_words() -> None:
             async with http.post(f"{url}/calls", json={"sdp": ""}) as response:
                 assert response.status == 400
         assert not edge.legs
+        assert not edge.realtime._calls
+
+
+async def test_a_call_has_one_channel_for_events() -> None:
+    async with model([says("Good morning.")]) as there, edge_for(there) as (_, url):
+        peer = Peer()
+        second = peer.pc.createDataChannel("oai-events")
+        more: list[str] = []
+        second.on("message", more.append)
+        await peer.call(f"{url}/calls")
+        await peer.until("session.created")
+        peer.send(type="response.create")
+        await peer.until("output_audio_buffer.stopped")
+        await peer.close()
+    assert more == []
 
 
 @pytest.mark.parametrize(
