@@ -12,13 +12,14 @@ import contextlib
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 from typing import Any, ClassVar, Literal
 
 import aioice.ice
 import aiortc.codecs
+import aiortc.rtcpeerconnection
 import aiortc.rtcsctptransport
 import pylibsrtp
 from aiortc import (
@@ -84,6 +85,24 @@ aiortc.codecs.CODECS["audio"] += [
     RTCRtpCodecParameters(TELEPHONE_EVENT, clock_rate, 1, payload_type)
     for clock_rate, payload_type in TELEPHONE_EVENTS.items()
 ]
+
+
+def _accept_any_video() -> None:
+    """Have aiortc answer video of any codec with the first that is offered: we make the m-line
+    inactive, while aiortc refuses the whole offer if it knows none of the codecs."""
+    find = aiortc.rtcpeerconnection.find_common_codecs
+
+    def find_common_codecs(
+        local: list[RTCRtpCodecParameters], remote: list[RTCRtpCodecParameters]
+    ) -> list[RTCRtpCodecParameters]:
+        if local is not aiortc.codecs.CODECS["video"]:
+            return find(local, remote)
+        return [replace(codec, rtcpFeedback=[]) for codec in remote if codec.name != "rtx"][:1]
+
+    aiortc.rtcpeerconnection.find_common_codecs = find_common_codecs
+
+
+_accept_any_video()
 
 
 class OfferError(ValueError):

@@ -8,6 +8,8 @@ The call has one leg, the publisher's: it receives from the publisher and sends 
 
 from typing import Any
 
+from aiortc import RTCDataChannel
+
 from offhook.media.leg import LegError
 from offhook.media.pcm import PACKET_MS, Pcm
 from offhook.signaling.peer_io import PeerLeg
@@ -18,10 +20,18 @@ FIRST_PLAYER_MS = 5000
 """How long the agent's first words wait for a player, which can join only once the call exists."""
 
 
+def _ignore(channel: RTCDataChannel) -> None:
+    """Takes a data channel that means nothing here."""
+
+
 class PlayerLeg(PeerLeg):
     """A WHEP peer: it is sent what a publisher's call says, and what it sends is ignored."""
 
     direction = "sendonly"
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.on_channel = _ignore
 
     def forward(self, said: Pcm | None, now: float) -> None:
         """Send the 20 ms of a tick, or nothing; called in each tick of the publisher."""
@@ -35,6 +45,7 @@ class PublisherLeg(PeerLeg):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.on_channel = _ignore
         self.players: list[PlayerLeg] = []
         """At most MAX_PLAYERS, connected or not."""
         self._waiting = True

@@ -44,40 +44,31 @@ class MediaLine:
     ufrag: str
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedMedia:
-    """What matters of an offer."""
-
-    media: tuple[MediaLine, ...]
-
-    @property
-    def has_video(self) -> bool:
-        return any(m.kind == "video" for m in self.media)
-
-
-def check_offer(sdp: str, protocol: Protocol) -> OfferedMedia:
-    """Returns what is offered: one audio m-line and at most one video m-line, in the protocol's
-    direction and bundled. Raises OfferRefusal."""
+def check_offer(sdp: str, protocol: Protocol) -> tuple[MediaLine, ...]:
+    """Returns the m-lines: one audio m-line and at most one of video, in the protocol's direction,
+    and one of data channels, which mediamtx's player opens; all bundled. Raises OfferRefusal."""
     offered, bundle = _parse(sdp)
-    count = {kind: sum(m.kind == kind for m in offered.media) for kind in ("audio", "video")}
-    if count["audio"] + count["video"] < len(offered.media):
-        raise OfferRefusal(422, "audio only: there may be no m-lines but audio and video")
-    if count["audio"] != 1 or count["video"] > 1:
+    kinds = [media.kind for media in offered]
+    if not {"audio", "video", "application"}.issuperset(kinds):
+        raise OfferRefusal(422, "audio only: an m-line is neither audio, video nor data channels")
+    if kinds.count("audio") != 1 or len(set(kinds)) < len(kinds):
         raise OfferRefusal(422, "audio only: the offer needs one audio m-line, at most one video")
-    for media in offered.media:
+    for media in offered:
+        if media.kind == "application":  # has no direction
+            continue
         allowed = ALLOWED[protocol] if media.kind == "audio" else (*ALLOWED[protocol], "inactive")
         if media.direction not in allowed:
             words = f"a {protocol.name} offer is {' or '.join(ALLOWED[protocol])}"
             raise OfferRefusal(422, f"{words}, not {media.direction}")
-    if len(offered.media) > 1 and not {m.mid for m in offered.media} <= bundle:
+    if len(offered) > 1 and not {m.mid for m in offered} <= bundle:
         raise OfferRefusal(422, "the m-lines are not bundled (RFC 9725 §4.4)")
-    if not offered.media[0].ufrag:
+    if not offered[0].ufrag:
         raise OfferRefusal(400, "no a=ice-ufrag")
     return offered
 
 
-def _parse(sdp: str) -> tuple[OfferedMedia, set[str]]:
-    """Returns what is offered and the mids of the BUNDLE group. Raises OfferRefusal."""
+def _parse(sdp: str) -> tuple[tuple[MediaLine, ...], set[str]]:
+    """Returns the m-lines and the mids of the BUNDLE group. Raises OfferRefusal."""
     lines = sdp.splitlines()
     if not lines or lines[0].strip() != "v=0":
         raise OfferRefusal(400, "the body is not a session description: v=0 is missing")
@@ -100,7 +91,7 @@ def _parse(sdp: str) -> tuple[OfferedMedia, set[str]]:
     if not found:
         raise OfferRefusal(400, "no m-line")
     bundle = {mid for line in session if line.startswith("a=group:BUNDLE") for mid in line.split()}
-    return OfferedMedia(tuple(found)), bundle
+    return tuple(found), bundle
 
 
 def _attributes(section: list[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from offhook.media.tasks_io import TaskSet
 from offhook.signaling.peer_io import OfferError, PeerLeg
 from offhook.signaling.whip.fragment import Fragment, TrickledCandidate, write_fragment
 from offhook.signaling.whip.leg_io import MAX_PLAYERS, PlayerLeg, PublisherLeg
-from offhook.signaling.whip.offer import OfferRefusal, check_offer, ipv4_first
+from offhook.signaling.whip.offer import check_offer, ipv4_first
 from offhook.signaling.whip.offer import Protocol as WhipProtocol
 from offhook.signaling.whip.session import Session, SessionTable
 from offhook.web.edge.refusals import RETRY_AFTER_S
@@ -69,7 +69,7 @@ class WhipCalls:
             leg = self._new_publisher(room, remote)
         else:
             leg = self._new_player(room, remote)
-        session: Session[PeerLeg] = Session(protocol, room, offered.media[0], leg)
+        session: Session[PeerLeg] = Session(protocol, room, offered[0], leg)
         self.sessions.add(session)
         self._tasks.spawn(self._watch(session), name=f"{protocol.value} {leg.call_id}")
         try:
@@ -77,10 +77,8 @@ class WhipCalls:
                 answer = await self._host.begin_peer(leg, sdp, {}, agent)
             else:
                 answer = await leg.answer(sdp)
-        except BaseException as error:
+        except BaseException:
             await leg.hang_up(REFUSED)
-            if isinstance(error, OfferError) and offered.has_video:  # none but AV1, e.g.
-                raise OfferRefusal(422, f"audio only: {error}") from error
             raise
         return session, ipv4_first(answer)
 

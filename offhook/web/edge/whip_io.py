@@ -94,7 +94,8 @@ async def options(request: web.Request) -> web.Response:
     answer = await preflight(request)
     answer.headers["Accept-Post"] = offer.MEDIA_TYPE
     answer.headers["Accept-Patch"] = fragment.MEDIA_TYPE
-    if "Access-Control-Request-Method" not in request.headers:  # it carries the caller's key
+    preflighted = "Access-Control-Request-Method" in request.headers
+    if not preflighted and "session" not in request.match_info:  # it carries the caller's key
         _add_links(request, answer)
     return answer
 

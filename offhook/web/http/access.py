@@ -49,6 +49,9 @@ class Role(Enum):
     METRICS = "metrics"
     """PUBLIC or the key's owner, depending on `AccessPolicy.metrics`."""
     OPERATOR = "operator"
+    SESSION = "session"
+    """Whoever knows the URL of a WHIP or WHEP session, which cannot be guessed: mediamtx's pages
+    send their key only with the request that creates it, and a token may expire before its end."""
     CARRIER = "carrier"
     """Carriers, authenticated by signature, ticket or address; see `AccessPolicy.check_carrier`."""
 
@@ -66,6 +69,8 @@ ROUTES: Mapping[str, Role] = {
     "sessions": Role.CALL,
     "whip": Role.CALL,
     "whep": Role.CALL,
+    "whip/{room}/{session}": Role.SESSION,
+    "whep/{room}/{session}": Role.SESSION,
     "v1": Role.SPEECH,
     "v1/realtime": Role.REALTIME,
     "v1/realtime/client_secrets": Role.CONTROL,
@@ -246,6 +251,8 @@ class AccessPolicy:
     def grant(self, role: Role, head: Head, now: float, keyed: bool) -> Grant:
         """Returns what the request's key grants; with `keyed`, a key is required. Raises
         Refusal."""
+        if role is Role.SESSION:
+            return Grant()
         given, scopes = head.key, _scopes_of(role)
         if given.startswith(TOKEN_PREFIX) and self.admin_key:
             token = read_token(self.admin_key, given, now)

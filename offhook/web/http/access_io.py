@@ -20,7 +20,7 @@ DOOR: web.AppKey[Door] = web.AppKey("door")
 checked what they forward."""
 GRANT: web.RequestKey[Grant] = web.RequestKey("grant", Grant)
 
-FOR_PAGES = (Role.CALL, Role.SPEECH, Role.REALTIME)
+FOR_PAGES = (Role.CALL, Role.SESSION, Role.SPEECH, Role.REALTIME)
 """Roles whose routes pages of other sites may use, if their origin is configured."""
 PEER_HEADER = "X-Offhook-Peer"
 """Header in which a sibling forwards the peer's address."""

@@ -29,12 +29,13 @@ def video(direction: str = "sendonly", mid: str = "1") -> str:
 
 
 BUNDLE = "a=group:BUNDLE 0 1\r\n"
+CHANNELS = "m=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\na=mid:2\r\na=sctp-port:5000\r\n"
 
 
 @pytest.mark.parametrize("direction", ["sendonly", "sendrecv"])
 def test_a_publisher_sends(direction: str) -> None:
-    offered = check_offer(SESSION + audio(direction), Protocol.WHIP)
-    assert (offered.media[0].ufrag, offered.has_video) == ("abcd", False)
+    [media] = check_offer(SESSION + audio(direction), Protocol.WHIP)
+    assert (media.kind, media.ufrag) == ("audio", "abcd")
 
 
 @pytest.mark.parametrize("direction", ["recvonly", "sendrecv"])
@@ -43,9 +44,15 @@ def test_a_player_receives(direction: str) -> None:
 
 
 def test_one_video_line_in_the_bundle_may_stand_beside() -> None:
-    offered = check_offer(SESSION + BUNDLE + audio() + video(), Protocol.WHIP)
-    assert offered.has_video
+    check_offer(SESSION + BUNDLE + audio() + video(), Protocol.WHIP)
     check_offer(SESSION + BUNDLE + video("recvonly") + audio("recvonly"), Protocol.WHEP)
+
+
+def test_data_channels_in_the_bundle_may_stand_beside() -> None:
+    """mediamtx's player opens one."""
+    sdp = SESSION + BUNDLE.replace("0 1", "0 1 2") + video("recvonly") + audio("recvonly")
+    offered = check_offer(sdp + CHANNELS, Protocol.WHEP)
+    assert [media.kind for media in offered] == ["video", "audio", "application"]
 
 
 def test_a_bundle_may_name_an_m_line_that_is_not_there() -> None:
@@ -55,7 +62,7 @@ def test_a_bundle_may_name_an_m_line_that_is_not_there() -> None:
 
 def test_credentials_and_direction_may_be_those_of_the_session() -> None:
     plain = SESSION + "a=ice-ufrag:wxyz\r\na=recvonly\r\nm=audio 9 UDP/TLS/RTP/SAVPF 111\r\n"
-    assert check_offer(plain, Protocol.WHEP).media[0].ufrag == "wxyz"
+    assert check_offer(plain, Protocol.WHEP)[0].ufrag == "wxyz"
     with pytest.raises(OfferRefusal):
         check_offer(plain, Protocol.WHIP)
 
@@ -72,7 +79,9 @@ def test_credentials_and_direction_may_be_those_of_the_session() -> None:
         (SESSION + audio("inactive"), 422, "not inactive"),
         (SESSION + video(), 422, "audio only"),
         (SESSION + BUNDLE + audio() + audio(mid="1"), 422, "audio only"),
-        (SESSION + audio() + "m=application 9 UDP/DTLS/SCTP webrtc-datachannel", 422, "audio only"),
+        (SESSION + audio() + CHANNELS, 422, "bundled"),
+        (SESSION + BUNDLE + audio() + CHANNELS + CHANNELS, 422, "audio only"),
+        (SESSION + audio() + "m=image 9 udptl t38", 422, "audio only"),
         (SESSION + audio() + video(), 422, "bundled"),
     ],
 )
@@ -90,7 +99,7 @@ pieces = st.sampled_from(
 @given(st.lists(st.one_of(pieces, st.text(max_size=30)), max_size=8), st.sampled_from(Protocol))
 def test_anything_is_taken_or_refused(texts: list[str], protocol: Protocol) -> None:
     with contextlib.suppress(OfferRefusal):
-        assert check_offer("".join(texts), protocol).media
+        assert check_offer("".join(texts), protocol)
 
 
 def test_ipv4_candidates_come_first() -> None:
