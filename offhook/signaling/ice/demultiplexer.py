@@ -105,11 +105,15 @@ class Dropped:
 class Local:
     """A local socket: the remote addresses that agents have learned on it."""
 
-    __slots__ = ("_demultiplexer", "_paths", "transport")
+    __slots__ = ("_demultiplexer", "_paths", "on_unused", "transport")
 
-    def __init__(self, demultiplexer: "Demultiplexer", transport: Any) -> None:
+    def __init__(
+        self, demultiplexer: "Demultiplexer", transport: Any, on_unused: Callable[[], None]
+    ) -> None:
         self.transport = transport
         """What sends on the socket; not used here."""
+        self.on_unused = on_unused
+        """Called when the last agent with an address on it is removed."""
         self._demultiplexer = demultiplexer
         self._paths: dict[Address, IceSession] = {}
 
@@ -146,9 +150,11 @@ class Demultiplexer:
         """Number of agents."""
         return len(self._sessions)
 
-    def open_local(self, transport: Any = None) -> Local:
+    def open_local(
+        self, transport: Any = None, on_unused: Callable[[], None] = lambda: None
+    ) -> Local:
         """Returns the receiving end of a new local socket."""
-        return Local(self, transport)
+        return Local(self, transport, on_unused)
 
     def close_local(self, local: Local) -> None:
         """Unlearns all addresses of a socket that was closed."""
@@ -184,6 +190,8 @@ class Demultiplexer:
         for local, remote in session.paths:
             if heir is None:
                 del local.paths[remote]
+                if not local.paths:
+                    local.on_unused()
             else:
                 local.paths[remote] = heir
                 heir.paths.add((local, remote))

@@ -11,6 +11,8 @@ from offhook.signaling.ice.framing import Deframer, FramingError, frame
 
 FIRST_CHECK_S = 5.0
 """A connection is closed unless it begins with a right connectivity check within this time."""
+GOODBYE_S = 2.0
+"""A connection is closed this time after its call, when the peer has read that it has ended."""
 MAX_UNCHECKED = 64
 """Connections that may wait for their first check; the oldest gives way to a further one."""
 RTP_BUFFER_BYTES = 16 * 1024
@@ -27,7 +29,7 @@ class TcpConnection(asyncio.Protocol):
     def __init__(self, listener: "TcpListener") -> None:
         self._listener = listener
         self._deframer = Deframer()
-        self._local = listener.demultiplexer.open_local(self)
+        self._local = listener.demultiplexer.open_local(self, self._unused)
         self._transport: asyncio.Transport
         self._remote: Address = "", 0
         self._timer: asyncio.TimerHandle | None = None
@@ -65,6 +67,9 @@ class TcpConnection(asyncio.Protocol):
                     self.abort()
                     return
                 self._checked()
+
+    def _unused(self) -> None:
+        asyncio.get_running_loop().call_later(GOODBYE_S, self.abort)
 
     def _checked(self) -> None:
         if self._timer is not None:

@@ -12,8 +12,8 @@ from offhook.media.tasks_io import TaskSet
 from offhook.signaling.peer_io import OfferError, PeerLeg
 from offhook.signaling.whip.fragment import Fragment, TrickledCandidate, write_fragment
 from offhook.signaling.whip.leg_io import MAX_PLAYERS, PlayerLeg, PublisherLeg
-from offhook.signaling.whip.offer import check_offer, ipv4_first
 from offhook.signaling.whip.offer import Protocol as WhipProtocol
+from offhook.signaling.whip.offer import check_offer, ipv4_first
 from offhook.signaling.whip.session import Session, SessionTable
 from offhook.web.edge.refusals import RETRY_AFTER_S
 

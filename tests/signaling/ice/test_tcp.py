@@ -139,6 +139,23 @@ async def test_the_silent_give_way_to_those_who_come_later(port: IcePort, monkey
     port.demultiplexer.unregister(session, 0.0)
 
 
+async def test_a_connection_ends_with_the_last_call_on_it(port: IcePort, monkeypatch) -> None:
+    """Else a caller could leave behind any number of them."""
+    monkeypatch.setattr(tcp_io, "GOODBYE_S", 0.1)
+    sessions = [port.demultiplexer.register(Agent(), u, "p" * 24) for u in ("alice", "bob")]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+    writer.write(frame(check("alice")))
+    await until(lambda: sessions[0].paths)
+    port.demultiplexer.unregister(sessions[0], 0.0, heir=sessions[1])  # an ICE restart
+    assert sessions[1].paths
+    assert len(port.tcp.connections) == 1
+    port.demultiplexer.unregister(sessions[1], 0.0)
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(1), SOON_S)
+    await until(lambda: not port.tcp.connections)
+    writer.close()
+
+
 async def test_a_peer_that_does_not_read_holds_no_memory(port: IcePort) -> None:
     """RTP is dropped; what may not be dropped ends the connection."""
     session = port.demultiplexer.register(agent := Agent(), "alice", "p" * 24)
