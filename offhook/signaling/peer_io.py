@@ -93,11 +93,12 @@ def _accept_any_video() -> None:
     find = aiortc.rtcpeerconnection.find_common_codecs
 
     def find_common_codecs(
-        local: list[RTCRtpCodecParameters], remote: list[RTCRtpCodecParameters]
+        local_codecs: list[RTCRtpCodecParameters], remote_codecs: list[RTCRtpCodecParameters]
     ) -> list[RTCRtpCodecParameters]:
-        if local is not aiortc.codecs.CODECS["video"]:
-            return find(local, remote)
-        return [replace(codec, rtcpFeedback=[]) for codec in remote if codec.name != "rtx"][:1]
+        if local_codecs is not aiortc.codecs.CODECS["video"]:
+            return find(local_codecs, remote_codecs)
+        found = [codec for codec in remote_codecs if codec.name != "rtx"]
+        return [replace(codec, rtcpFeedback=[]) for codec in found[:1]]
 
     aiortc.rtcpeerconnection.find_common_codecs = find_common_codecs
 
