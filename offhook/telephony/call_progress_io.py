@@ -1,10 +1,13 @@
 """The progress of a call, from dialling to its end."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+Decision = Coroutine[Any, Any, int]
+"""Decides whether a call is answered, or placed: 0, or the SIP status with which it is refused."""
 CallState = Literal["dialing", "ringing", "early_media", "answered", "ended"]
 
 MAX_HISTORY = 64
@@ -68,3 +71,20 @@ class CallHistory:
                     return
         finally:
             self._readers.discard(queue)
+
+    async def decided(self, decision: Decision) -> int | None:
+        """Await the decision on the call; None if the call ends before, which cancels it."""
+        deciding = asyncio.ensure_future(decision)
+        ending = asyncio.ensure_future(self._until_ended())
+        try:
+            await asyncio.wait((deciding, ending), return_when=asyncio.FIRST_COMPLETED)
+            return deciding.result() if deciding.done() and self.state != "ended" else None
+        finally:
+            for task in (deciding, ending):
+                task.cancel()
+            await asyncio.gather(deciding, ending, return_exceptions=True)
+
+    async def _until_ended(self) -> None:
+        async with aclosing(self.events()) as events:
+            async for _ in events:
+                pass

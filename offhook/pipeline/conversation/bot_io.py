@@ -94,7 +94,8 @@ class BotCall:
         self._closing, self._speak = closing, speak
         self._task: asyncio.Task[None]
         self._replaced = False
-        """Whether the bot was ended while the line is still up for a last sentence."""
+        """Whether the bot was ended while the line is still up: for a last sentence, or because the
+        caller was transferred."""
 
     async def run(self) -> None:
         """Runs until the bot ends; a bot that ignores its caller's leaving is cancelled. The body
@@ -120,6 +121,21 @@ class BotCall:
             await asyncio.gather(task, return_exceptions=True)
             await leg.hang_up(End.BOT_ENDED)
 
+    async def transfer(self, target: str) -> None:
+        """Transfers the caller to `target`, a number or SIP address, and ends the bot's part.
+        Raises LegError if the transfer fails; the bot then continues."""
+        await self._leg.transfer(target)
+        await self._replace()
+
+    async def _replace(self) -> None:
+        """Ends the bot, and what it was saying, but not the call."""
+        self._replaced = True
+        if (transport := _TRANSPORTS.get(self._leg)) is not None:
+            transport.output().hand_over()
+        self._leg.playout.flush()
+        self._task.cancel()
+        await asyncio.wait((self._task,), timeout=CANCEL_S)
+
     async def end_with_a_word(self) -> None:
         """Tells the caller that the server ends the call, interrupting other speech; not while on
         hold."""
@@ -132,10 +148,7 @@ class BotCall:
         ):
             return
         sound = await self._speak(self._closing)
-        self._replaced = True
-        self._task.cancel()
-        await asyncio.wait((self._task,), timeout=CANCEL_S)
-        leg.playout.flush()
+        await self._replace()
         leg.playout.write(sound)
         while leg.closed is None and (leg.playout.queued or leg.playout.speaking):
             await asyncio.sleep(0.02)

@@ -241,6 +241,8 @@ class Call(TransportListener):
         except LegError as error:
             self.emit(TransferFailed(self.leg.heard_ms, target, str(error)))
             return error
+        else:
+            self._transport.output().hand_over()
         finally:
             self._return("being transferred")
         self._transferred = True
@@ -358,9 +360,7 @@ class Call(TransportListener):
             await self._settle()
             self._transport.listener = TransportListener()
             await hearing.close()
-            if self._transferred:
-                self._transport.output().handed_over = True
-            else:
+            if not self._transferred:
                 # While the line is up, so that the client receives the reason of the end.
                 await self._end()
             await self._worker.cancel()

@@ -213,8 +213,8 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
         self._task: asyncio.Task[None] | None = None
         self._resampler: soxr.ResampleStream | None = None
         self._resampler_rate = RATE_OUT
-        self.handed_over = False
-        """Whether the line was transferred; the queued speech then must not be dropped."""
+        self._handed_over = False
+        """The line is others': what is played there is theirs."""
         self.voiceless = False
         """Set when a text reaches the output unspoken: no processor before it has a voice."""
         self.reply = Reply()
@@ -230,8 +230,8 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
                 playout = self._leg.playout
                 while playout.queued or playout.speaking:
-                    if self._leg.closed is not None or self._leg.held:
-                        break  # the line is closed
+                    if self._leg.closed is not None or self._leg.held or self._handed_over:
+                        break  # nobody is there to hear it
                     await asyncio.sleep(0.02)
         except TimeoutError:
             logger.warning("{}: the last words did not drain", self._leg.call_id)
@@ -239,9 +239,15 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
         await self._end()
 
     async def cancel(self, frame: CancelFrame) -> None:
-        if not self.handed_over:
+        if not self._handed_over:
             self._leg.playout.flush()
         await self._end()
+
+    def hand_over(self) -> None:
+        """Leave the line to whom the caller was transferred: the agent's speech is dropped, what is
+        queued and what is still to come."""
+        self._handed_over = True
+        self._leg.playout.flush()
 
     async def _end(self) -> None:
         self._leg.playout.listener = PlayoutListener()
@@ -251,6 +257,8 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
 
     async def _handle_frame(self, frame: Frame) -> None:
         playout = self._leg.playout
+        if self._handed_over:
+            return
         if isinstance(frame, InterruptionFrame):
             playout.flush()
             if self._leg.held:
@@ -278,7 +286,7 @@ class LegOutput(BaseOutputTransport, PlayoutListener):
         for start in range(0, len(pcm), ahead):
             while playout.queued > ahead and not self._leg.closed:
                 await asyncio.sleep(0.1)
-            if not self._leg.closed and not self.reply.cut:
+            if not (self._leg.closed or self.reply.cut or self._handed_over):
                 playout.write(pcm[start : start + ahead])
 
     def _at_playout_rate(self, pcm: Pcm, rate: int) -> Pcm:

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any
 
 from offhook.media.leg import CallInfo, LegStatistics
-from offhook.telephony.call_progress_io import CallHistory, CallProgress, CallState
+from offhook.telephony.call_progress_io import CallHistory, CallProgress, CallState, Decision
 from offhook.telephony.call_record import CallRecord, EndedBy, wall_clock
 from offhook.telephony.carriers.leg_io import CarrierLeg
 from offhook.telephony.carriers.rest.client_io import CarrierRestClient
@@ -77,6 +77,10 @@ class CarrierCall:
     def events(self) -> AsyncGenerator[CallProgress, None]:
         """Yield every state from the beginning until the call has ended."""
         return self._history.events()
+
+    async def decided(self, decision: Decision) -> int | None:
+        """Await the decision on the call; None if the call ends before, which cancels it."""
+        return await self._history.decided(decision)
 
     def set_state(
         self, state: CallState, status: int = 0, reason: str = "", ended_by: EndedBy = "local"

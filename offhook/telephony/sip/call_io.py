@@ -10,10 +10,9 @@ An incoming call is answered at once, or rings while it is decided whether it is
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
 from time import monotonic
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from loguru import logger
 
@@ -21,7 +20,13 @@ from offhook.media.clock_io import PacketClock
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegError, LegStatistics
 from offhook.media.tasks_io import TaskSet
-from offhook.telephony.call_progress_io import CallHistory, CallProgress, CallState, DialError
+from offhook.telephony.call_progress_io import (
+    CallHistory,
+    CallProgress,
+    CallState,
+    Decision,
+    DialError,
+)
 from offhook.telephony.call_record import Attempt, CallRecord, wall_clock
 from offhook.telephony.sip.media.keying import Profile
 from offhook.telephony.sip.media.leg_io import SipLeg
@@ -181,7 +186,7 @@ class SipCall:
 
     # --- setup ---
 
-    async def ring_until(self, decision: Coroutine[Any, Any, int]) -> bool:
+    async def ring_until(self, decision: Decision) -> bool:
         """Ring at the caller's side until the decision: 0 to answer the call, else the status with
         which it is refused. Returns False if it was refused, or cancelled by the caller, which
         cancels the decision."""
@@ -189,25 +194,20 @@ class SipCall:
         self.session.ring(monotonic())
         self._set_state("ringing", 180, "Ringing")
         self._endpoint.session_changed(self.session)
-        deciding = asyncio.ensure_future(decision)
-        ended = asyncio.ensure_future(self._until_ended())
-        try:
-            await asyncio.wait((deciding, ended), return_when=asyncio.FIRST_COMPLETED)
-            if self.ended is not None or not deciding.done():
-                return False
-            if (status := deciding.result()) != 0:
-                self.session.refuse(status, "", monotonic())
-                self._endpoint.session_changed(self.session)
-            return status == 0
-        finally:
-            for task in (deciding, ended):
-                task.cancel()
-            await asyncio.gather(deciding, ended, return_exceptions=True)
+        status = await self._progress.decided(decision)
+        if status and self.ended is None:
+            self.session.refuse(status, "", monotonic())
+            self._endpoint.session_changed(self.session)
+        return status == 0 and self.ended is None
 
-    async def _until_ended(self) -> None:
-        async with aclosing(self.events()) as events:
-            async for _ in events:
-                pass
+    async def dial_after(self, decision: Decision) -> None:
+        """Wait for the decision whether the call is placed: 0, or the status with which it ends.
+        Raises DialError if it is not."""
+        status = await self._progress.decided(decision)
+        if status is None:
+            raise DialError(487, self._abandoned)
+        if status:
+            raise DialError(status, End.DECLINED)
 
     async def accept_incoming(self, session: Session, request: Request, flow: Flow) -> bool:
         """Answer an incoming call. Returns False if it was refused or cancelled meanwhile."""
@@ -532,7 +532,9 @@ class SipCall:
         self._abandoned = self._abandoned or reason
         if self._followed is not None:
             self._hang_up_session(self._followed, reason, status)
-        if self.session is not None and self.ended is None:
+        if self.session is None:
+            self._set_state("ended", status or 487, reason)
+        elif self.ended is None:
             self._hang_up_session(self.session, reason, status)
 
     def _hang_up_session(self, session: Session, reason: str, status: int = 0) -> None:

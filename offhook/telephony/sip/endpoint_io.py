@@ -5,7 +5,7 @@ Slow work (opening media, DNS, the conversation) runs in tasks owned by the call
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from offhook.media.codecs.opus import OpusSettings
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg
 from offhook.media.tasks_io import TaskSet
-from offhook.telephony.call_progress_io import DialError
+from offhook.telephony.call_progress_io import Decision, DialError
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.dial_plan import (
@@ -67,9 +67,8 @@ TRY_NEXT = frozenset({408, 500, 502, 503, 504})
 """Failures before ringing after which another server of the trunk is tried (RFC 3263 §4.3)."""
 
 
-Decision = Callable[[SipCall, Sequence[tuple[str, str]]], Coroutine[Any, Any, int] | None]
-"""Returns what decides whether a call is answered: 0, or the status with which it is refused; None
-to answer it at once."""
+Decide = Callable[[SipCall, Sequence[tuple[str, str]]], Decision | None]
+"""Returns what decides whether a call is answered or placed; None to do so at once."""
 
 
 class Host(Protocol):
@@ -117,8 +116,9 @@ class SipEndpoint:
         """Calls by our own id, from the INVITE to the end of the conversation."""
         self.on_setup: Callable[[float], None] = lambda seconds: None
         """Called with the setup time in seconds of each answered call."""
-        self.decision: Decision = lambda call, headers: None
-        """Called with each incoming call and the headers of its INVITE."""
+        self.decision: Decide = lambda call, headers: None
+        """Called with each incoming call and the headers of its INVITE, and with each call that is
+        about to be placed."""
         self.stack = SipStack(settings, self._on_event)
         self._settings = settings
         self._host = host
@@ -333,6 +333,8 @@ class SipEndpoint:
 
     async def _place(self, call: SipCall, target: Uri, headers: Sequence[tuple[str, str]]) -> None:
         try:
+            if (decision := self.decision(call, ())) is not None:
+                await call.dial_after(decision)
             flows = await self.flows_to(target, call.trunk)
             await self.place(call, target, flows, headers)
             self.on_setup(monotonic() - call.began_at)

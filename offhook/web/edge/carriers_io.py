@@ -11,6 +11,7 @@ GET  /carriers/NAME/stream/TICKET   the stream that a webhook's answer named
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic, time
 from typing import Any, Protocol
@@ -23,7 +24,7 @@ from offhook.media.codecs.opus import OpusSettings
 from offhook.media.end_reason import End
 from offhook.media.leg import CallInfo, Leg, LegError
 from offhook.media.tasks_io import TaskSet
-from offhook.telephony.call_progress_io import DialError
+from offhook.telephony.call_progress_io import Decision, DialError
 from offhook.telephony.call_record import CallRecord
 from offhook.telephony.carriers.auth.signatures import (
     Nonces,
@@ -110,6 +111,9 @@ class Carriers:
         self.by_name: dict[str, Carrier] = {}
         self.bound: dict[str, tuple[str, int]] = {}
         """Bound AudioSocket addresses, by carrier name."""
+        self.decision: Callable[[CarrierCall], Decision | None] = lambda call: None
+        """Called with each call before it is placed: returns what decides whether it is; None to
+        place it at once."""
         self._address = address
         self._host = host
         self._settings = settings
@@ -450,15 +454,44 @@ class Carriers:
             variables=variables or {},
         )
         call = self._new_call(carrier, info, agent)
-        base = f"{settings.public_url.rstrip('/')}/carriers/{name}"
+        decision = self.decision(call)
+        if decision is None:
+            await self._place(carrier, call, caller, ring_seconds)
+        else:
+            placing = self._place_after(decision, carrier, call, caller, ring_seconds)
+            self._tasks.spawn(placing, f"call {call.call_id}")
+        return call
+
+    async def _place_after(
+        self,
+        decision: Decision,
+        carrier: Carrier,
+        call: CarrierCall,
+        caller: str,
+        ring_seconds: float,
+    ) -> None:
+        status = await call.decided(decision)
+        if status:
+            call.set_state("ended", status, End.DECLINED)
+        elif status == 0:
+            with suppress(DialError):  # the call has ended by it
+                await self._place(carrier, call, caller, ring_seconds)
+
+    async def _place(
+        self, carrier: Carrier, call: CarrierCall, caller: str, ring_seconds: float
+    ) -> None:
+        """Raises DialError."""
+        settings, rest = call.carrier, call.rest
+        assert rest is not None
+        base = f"{settings.public_url.rstrip('/')}/carriers/{settings.name}"
         stream = token = ""
         try:
             if settings.provider == "exotel":  # has no status callbacks, and does not sign
                 token = f"?token={url_token(settings)}"
                 ticket = self._ticket(carrier, call, WebhookCall(""), ring_seconds)
                 stream = f"{base}/stream/{ticket}".replace("http", "ws", 1)
-            call.provider_call_id = await carrier.rest.dial(
-                to,
+            call.provider_call_id = await rest.dial(
+                call.info.called,
                 caller,
                 f"{base}/voice/{call.call_id}",
                 f"{base}/status/{call.call_id}{token}",
@@ -469,7 +502,6 @@ class Carriers:
             call.set_state("ended", 0, str(fault))
             raise DialError(0, str(fault)) from fault
         self._tasks.spawn(self._await_news(call, ring_seconds), f"news of {call.call_id}")
-        return call
 
     async def _await_news(self, call: CarrierCall, ring_seconds: float) -> None:
         await asyncio.sleep(ring_seconds + NEWS_S)

@@ -245,6 +245,7 @@ class Edge:
             await carriers.close()
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigError(f"carriers: {reason}") from error
+        carriers.decision = self.programs.decision
         return carriers
 
     async def _load_engines(self) -> str:

@@ -2,7 +2,7 @@
 HTTP (see web/realtime/call_control_io.py)."""
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from loguru import logger
@@ -12,6 +12,7 @@ from offhook.media.leg import Leg, LegError
 from offhook.media.tones import EU
 from offhook.pipeline.conversation.bot_io import BotCall
 from offhook.pipeline.conversation.call_io import Call
+from offhook.telephony.call_progress_io import Decision
 from offhook.telephony.carriers.call_io import CarrierCall
 from offhook.telephony.sip.call_io import SipCall
 from offhook.telephony.sip.endpoint_io import SipEndpoint
@@ -59,18 +60,20 @@ class ProgramCalls:
         return [name for name, agent in self._edge.config.agents.items() if agent.kind != "webhook"]
 
     def decision(
-        self, call: SipCall, headers: Sequence[tuple[str, str]]
-    ) -> Coroutine[Any, Any, int] | None:
-        """Returns the decision on a phone call that rings, to be awaited; None if it is answered
-        at once."""
+        self, call: SipCall | CarrierCall, headers: Sequence[tuple[str, str]] = ()
+    ) -> Decision | None:
+        """Returns the decision on a call that rings here, or is about to be placed; None if it is
+        answered or placed at once."""
         agent = self._edge.agent_called(call.agent)
-        return self._decide(call.call_id, agent, headers) if agent.kind == "webhook" else None
+        if agent.kind != "webhook":
+            return None
+        return self._decide(call.call_id, agent, headers or headers_of(call.info))
 
     async def _decide(
         self, call_id: str, agent: AgentSettings, headers: Sequence[tuple[str, str]]
     ) -> int:
-        """Asks the agent's program. Returns 0 if the call is answered, by the program or the
-        fallback, or the status with which it is refused."""
+        """Asks the agent's program. Returns 0 if the call is for the program or the fallback, or
+        the status with which it is refused."""
         webhook = Webhook(agent.url, agent.secrets)
         call = await self.incoming.decide(call_id, webhook, headers, agent.accept_seconds)
         if call.state is IncomingState.ACCEPTED:
@@ -110,11 +113,13 @@ class ProgramCalls:
 
     async def accept(self, call_id: str, session: Mapping[str, Any]) -> None:
         """Accepts a ringing call with a validated session object and starts the conversation; does
-        nothing for a call that was accepted before. Raises KeyError for one that is not ringing."""
-        accepted = self.incoming.accept(call_id, session)
-        if accepted:
+        nothing for a call that was accepted before. Raises KeyError for one that is not ringing or
+        has ended."""
+        if self.incoming.accept(call_id, session):
             self._edge.realtime.open(call_id, full_session(dict(session)))
-        elif self.incoming.state(call_id) is not IncomingState.ACCEPTED:
+        elif self.incoming.state(call_id) is IncomingState.ACCEPTED:
+            self._call_called(call_id)
+        else:
             raise KeyError(call_id)
 
     async def reject(self, call_id: str, status: int) -> None:
@@ -134,11 +139,7 @@ class ProgramCalls:
         if leg is None or leg.closed is not None:
             raise LegError("it has no line yet")
         conversation = self._edge.conversations.get(leg.call_id)
-        if isinstance(conversation, Call):
-            await conversation.transfer(target)
-        else:
-            await leg.transfer(target)
-            leg.playout.flush()  # what a bot has yet to say, if the line is bridged
+        await (conversation or leg).transfer(target)
 
     async def hang_up(self, call_id: str) -> None:
         """Ends a call. Raises KeyError if it is unknown or has ended."""

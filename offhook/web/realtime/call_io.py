@@ -32,6 +32,7 @@ from offhook.pipeline.conversation.events import (
     CallerPartial,
     CallerTurn,
     CallStarted,
+    CallTransferred,
     Dtmf,
     Event,
     Interrupted,
@@ -149,8 +150,10 @@ class RealtimeCall(ResponseListener):
             case AgentFailed(_, fault, _, action):
                 if action not in (FaultAction.RETRY, FaultAction.FALL_BACK):
                     self._failed(fault)
+            case CallTransferred():
+                self._leave("the caller was transferred")
             case CallEnded(reason=reason):
-                self.end(str(reason))
+                self._leave(str(reason))
 
     def _interrupted(self, words: list[str]) -> None:
         self._heard_ms = self._end_of(words)
@@ -188,6 +191,15 @@ class RealtimeCall(ResponseListener):
             self.direction.cancel(response_id)
             message = f"the agent's model failed: {fault}"
             self._perform(self.conversation.response_failed(response_id, "server_error", message))
+
+    def _leave(self, reason: str) -> None:
+        """Ends the conversation of a call that goes on without it, or is over."""
+        if self.ended.is_set():
+            return
+        heard, _ = self._call.hearing.reply.end()
+        self._perform(self.conversation.left(self._end_of(heard.split())))
+        self._forget_played()
+        self.end(reason)
 
     @property
     def has_owner(self) -> bool:

@@ -34,7 +34,8 @@ class RealtimeCalls:
 
     def find(self, call_id: str) -> RealtimeCall | None:
         """Returns the conversation of a call; None if it has none or has ended."""
-        return self._calls.get(call_id)
+        call = self._calls.get(call_id)
+        return call if call is not None and not call.ended.is_set() else None
 
     def drop(self, call_id: str) -> None:
         """Ends the conversation of a call that is over before it began."""

@@ -235,9 +235,10 @@ async def test_a_bridged_call_lasts_as_long_as_its_line_without_the_agent() -> N
     leg, other, agent = PhoneLeg(), PhoneLeg(), Answerer("hello")
 
     async def bridge() -> None:
-        leg.playout.begin()
-        leg.playout.write(np.full(20 * SAMPLES_OUT, 1000, np.int16))  # "I put you through"
         Bridge(leg, other)
+
+    def speak() -> None:
+        leg.playout.write(np.full(20 * SAMPLES_OUT, 1000, np.int16))  # whoever is there now
 
     leg.transfer_takes = bridge
     async with phone_call(lambda call: agent.agent(), leg) as phone:
@@ -245,6 +246,7 @@ async def test_a_bridged_call_lasts_as_long_as_its_line_without_the_agent() -> N
         await phone.until(lambda: not phone.speaking)
         said = leg.said
         await phone.call.transfer("200")
+        speak()
         await phone.pass_ms(500)
         assert leg.said == said + 20
         assert not phone.running.done()
@@ -262,6 +264,24 @@ async def test_a_bridged_call_lasts_as_long_as_its_line_without_the_agent() -> N
     assert [e.target for e in phone.of(CallTransferred)] == ["200"]
     assert [e.reason for e in phone.of(CallEnded)] == ["transferred to 200"]
     assert phone.of(Dtmf) == []
+
+
+async def test_an_agent_that_was_speaking_is_not_heard_after_the_transfer() -> None:
+    leg, other = PhoneLeg(), PhoneLeg()
+    agent = Answerer("This is what I was about to say when you were transferred to a colleague.")
+
+    async def bridge() -> None:
+        assert leg.playout.queued
+        Bridge(leg, other)
+
+    leg.transfer_takes = bridge
+    async with phone_call(lambda call: agent.agent(), leg) as phone:
+        await phone.until(lambda: phone.speaking)
+        await phone.call.transfer("200")
+        said = leg.said
+        await phone.pass_ms(500)
+        assert leg.said - said <= 1  # its last packet fades out
+        leg.close("the caller hung up")
 
 
 async def test_a_line_that_ends_with_its_transfer_ended_by_it() -> None:

@@ -2,7 +2,7 @@
 asks, and a phone at the other end hears what happens."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from openai import AsyncOpenAI
 from openai.types.webhooks import RealtimeCallIncomingWebhookEvent
+from websockets.exceptions import ConnectionClosedOK, InvalidStatus
 from yarl import URL
 
 from offhook.media.pcm import RATE_IN, RATE_OUT
@@ -18,6 +19,7 @@ from offhook.telephony.sip.endpoint_io import Dial
 from offhook.web.config.config import Agent, Config
 from tests.support.carriers.far_end_asterisk import ChanWebSocket
 from tests.support.carriers.far_end_io import FarEndCall
+from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.sip.phones import (
     LOOPBACK,
     Baresip,
@@ -106,8 +108,10 @@ def programmed(where, port, **agent):
 
 async def says_a_tone(arguments):
     leg = arguments.webrtc_connection
-    leg.playout.write(tone(OUR_TONE, RATE_OUT, 30))
-    await leg.until_closed()
+    while leg.closed is None:
+        if leg.playout.queued < RATE_OUT // 5:
+            leg.playout.write(tone(OUR_TONE, RATE_OUT, 0.5))
+        await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
@@ -343,15 +347,22 @@ async def test_the_fallback_speaks_when_nobody_accepts(monkeypatch):
         await call.hang_up("enough")
 
 
-@needs_baresip
-async def test_a_phone_rings_until_its_call_is_accepted(monkeypatch, tmp_path):
+@asynccontextmanager
+async def ringing(monkeypatch, directory):
+    """The call of a baresip rings; gives the server, the openai client, the phone and the call."""
     async with (
         phoned(monkeypatch) as (program, server, client, _, _),
-        Baresip(tmp_path).running() as phone,
+        Baresip(directory).running() as phone,
     ):
         await phone.command("dial", f"sip:100@127.0.0.1:{server.port}")
         call_id = (await program.event()).data.call_id
         await phone.event("CALL_RINGING")
+        yield server, client, phone, call_id
+
+
+@needs_baresip
+async def test_a_phone_rings_until_its_call_is_accepted(monkeypatch, tmp_path):
+    async with ringing(monkeypatch, tmp_path) as (_, client, phone, call_id):
         await client.realtime.calls.accept(call_id, **SESSION)
         await phone.event("CALL_ESTABLISHED")
         await client.realtime.calls.hangup(call_id)
@@ -360,18 +371,46 @@ async def test_a_phone_rings_until_its_call_is_accepted(monkeypatch, tmp_path):
 
 @needs_baresip
 async def test_a_phone_that_gives_up_cancels(monkeypatch, tmp_path):
-    async with (
-        phoned(monkeypatch) as (program, server, client, _, _),
-        Baresip(tmp_path).running() as phone,
-    ):
-        await phone.command("dial", f"sip:100@127.0.0.1:{server.port}")
-        call_id = (await program.event()).data.call_id
-        await phone.event("CALL_RINGING")
+    async with ringing(monkeypatch, tmp_path) as (server, client, phone, call_id):
         await phone.command("hangup")
         async with asyncio.timeout(SOON):
             while server.sip.calls:
                 await asyncio.sleep(0.02)
         await not_found(client.realtime.calls.accept(call_id, **SESSION))
+
+
+# --- calls that the server places ---
+
+
+async def test_a_call_is_placed_when_the_program_accepts_it(monkeypatch):
+    async with phoned(monkeypatch) as (program, server, client, _, host):
+        call_id = await server.place("100")
+        event = await program.event()
+        assert event.data.call_id == f"rtc_{call_id}"
+        headers = {h.name: h.value for h in event.data.sip_headers}
+        assert (headers["From"], headers["To"]) == ("<tel:4711>", "<tel:100>")
+        await asyncio.sleep(0.3)
+        assert "INVITE" not in server.sip.trace.render(None)
+        await client.realtime.calls.accept(event.data.call_id, **SESSION)
+        await hears(await host.talk(), OUR_TONE)  # the whole time: no ring tone before it
+        assert is_tone((await host.talk()).sound, RATE_IN, OUR_TONE)
+        await client.realtime.calls.hangup(event.data.call_id)
+        await server.state(call_id, "ended")
+
+
+async def test_a_call_that_the_program_declines_is_not_placed(monkeypatch):
+    async with phoned(monkeypatch) as (program, server, client, _, host):
+        call_id = await server.place("100")
+        await client.realtime.calls.reject((await program.event()).data.call_id, status_code=486)
+        shown = await server.state(call_id, "ended")
+        assert (shown["status"], shown["reason"]) == (486, "declined")
+        other = await server.place("100")
+        await program.event(1)
+        await server.client.delete(f"/calls/{other}")
+        await server.state(other, "ended")
+        await not_found(client.realtime.calls.accept(f"rtc_{other}", **SESSION))
+        assert "INVITE" not in server.sip.trace.render(None)
+        assert host.talks == []
 
 
 # --- what may be asked ---
@@ -401,9 +440,38 @@ async def test_an_answered_call_is_transferred(monkeypatch):
         target = await host.talk(1)
         await hears(target, THEIR_TONE)
         await hears(await host.talk(), THEIR_TONE)
+        await asyncio.sleep(1)  # the bot says no more
+        assert (await host.talk()).hears(THEIR_TONE)
         await client.realtime.calls.hangup(call_id)
         await ended(call)
         await not_found(client.realtime.calls.refer(call_id, target_uri="tel:+4930123"))
+
+
+async def test_a_conversation_ends_with_the_transfer(monkeypatch):
+    """In mid sentence; then nothing of it is heard, and the program is told."""
+    terms = {"bot": None, "fallback": "desk"}
+    async with phoned(monkeypatch, **terms) as (program, _, client, phone, host):
+        call = call_from(phone)
+        call_id = (await program.event()).data.call_id
+        await client.realtime.calls.accept(call_id, **SESSION)
+        async with client.realtime.connect(call_id=call_id) as beside:
+            await beside.response.create()
+            talk, kinds = await host.talk(), []
+            async with asyncio.timeout(SOON):
+                while level(talk.sound[-RATE_IN // 5 :]) < 300:
+                    await asyncio.sleep(0.05)
+                await client.realtime.calls.refer(call_id, target_uri="tel:+4930123")
+                with suppress(ConnectionClosedOK):
+                    while True:
+                        kinds.append((await beside.recv()).type)
+        assert kinds.count("response.created") == kinds.count("response.done") == 1
+        assert kinds[-1] == "output_audio_buffer.cleared"
+        await hears(talk, THEIR_TONE)
+        with pytest.raises(InvalidStatus, match="404"):
+            async with client.realtime.connect(call_id=call_id):
+                pass
+        await client.realtime.calls.hangup(call_id)
+        await ended(call)
 
 
 async def test_bodies_may_be_empty_and_wrong_ones_are_refused(monkeypatch):
@@ -544,3 +612,29 @@ async def test_a_carriers_call_that_nobody_accepts_hears_the_busy_tone(monkeypat
     async with carried(monkeypatch, accept_seconds=0.5) as (_, _, _, call):
         await played(call, BUSY)
         await asyncio.wait_for(call.ended.wait(), SOON)
+
+
+async def test_a_carrier_is_asked_to_call_when_the_program_accepts(monkeypatch):
+    program = Program()
+    async with FakeRest() as rest, program.running():
+        known = rest.settings("twilio")
+        names = ("account", "secret", "rest_url", "number")
+        twilio = {"provider": "twilio", **{name: getattr(known, name) for name in names}}
+        twilio["public_url"] = "http://127.0.0.1:1"
+        table = {"kind": "webhook", "url": program.url, "secrets": [SECRET]}
+        config = carriers({**twilio, "agent": "p"}, agents={"p": table})
+        async with served(config) as server:
+            client = AsyncOpenAI(api_key="any", base_url=f"{server.url}/v1", max_retries=0)
+            async with client:
+                for number, accepts in enumerate((False, True)):
+                    call_id = await server.place("+491701234567", carrier="twilio")
+                    asked = (await program.event(number)).data.call_id
+                    assert asked == f"rtc_{call_id}"
+                    assert not rest.calls
+                    if not accepts:
+                        await client.realtime.calls.reject(asked)
+                        assert (await server.state(call_id, "ended"))["status"] == 603
+                await client.realtime.calls.accept(asked, **SESSION)
+                async with asyncio.timeout(SOON):
+                    while not rest.calls:
+                        await asyncio.sleep(0.02)

@@ -407,6 +407,11 @@ class RealtimeConversation:
 
     # --- the end ---
 
+    def left(self, heard_ms: int | None) -> list[Action]:
+        """The user has left. RTP: of the message that was being played, `heard_ms` were heard."""
+        self._responses.leave(heard_ms)
+        return self._out.drain()
+
     def expired(self) -> list[Action]:
         """The session has lasted as long as it may."""
         words = "the session has reached its maximum duration"

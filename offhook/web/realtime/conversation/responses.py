@@ -215,10 +215,10 @@ class Responses:
         self._cancel(response, "client_cancelled")
         self._report_cut(cut)
 
-    def _cancel(self, response: Response, reason: Reason) -> None:
+    def _cancel(self, response: Response, reason: Reason | None) -> None:
         if response.state is not ResponseState.WAITING:
             self._scope.out.add(CancelResponse(response.id))
-        details = {"type": "cancelled", "reason": reason}
+        details = {"type": "cancelled", "reason": reason} if reason else {"type": "cancelled"}
         self._end(response, ResponseTrigger.CANCEL, details)
 
     def interrupt(self, heard_ms: int | None) -> None:
@@ -228,6 +228,15 @@ class Responses:
         cut = self._cut_all(heard_ms, self._active)
         if self._active is not None:
             self._cancel(self._active, "turn_detected")
+        self._report_cut(cut)
+
+    def leave(self, heard_ms: int | None) -> None:
+        """The user has left: cancel all, and truncate what was being played at `heard_ms` where the
+        server plays it."""
+        self._due, self._asked = False, None
+        cut = self._cut_all(heard_ms, self._active)
+        for response in tuple(self._running.values()):
+            self._cancel(response, None)
         self._report_cut(cut)
 
     # --- playout, where the server plays ---

@@ -195,6 +195,10 @@ class ConversationMachine(RuleBasedStateMachine):
     def interrupt(self, ms: int | None) -> None:
         self.tell("interrupted", ms)
 
+    @rule(ms=st.none() | MS)
+    def leave(self, ms: int | None) -> None:
+        self.tell("left", ms)
+
     @precondition(lambda self: self.clears)
     @rule(ms=st.none() | MS)
     def cleared(self, ms: int | None) -> None:
