@@ -11,6 +11,7 @@ import sys
 import wave
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,27 +165,28 @@ async def page_of_another_site(script: Path) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
+async def node(script: str, *flags: str, limit_s: float = DRIVE_S, **options: Any) -> Any:
+    """Runs a script of this folder in node with its options; gives what it reports."""
+    process = await asyncio.create_subprocess_exec(
+        *("node", *flags, script, json.dumps(options)),
+        cwd=HERE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), limit_s)
+    except BaseException:
+        process.terminate()  # a script closes its browser
+        await process.wait()
+        raise
+    assert process.returncode == 0, f"{script}:\n{err.decode()}\n{out.decode()}"
+    return json.loads(out)
+
+
 @pytest.fixture
 def drive(packages: Path, chromium: str) -> Callable[..., Any]:
-    """Runs a script of this folder in node with its options; gives what it reports."""
-
-    async def run(script: str, **options: Any) -> Any:
-        process = await asyncio.create_subprocess_exec(
-            *("node", script, json.dumps({"chromium": chromium, **options})),
-            cwd=HERE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            out, err = await asyncio.wait_for(process.communicate(), DRIVE_S)
-        except BaseException:
-            process.terminate()  # the script closes its browser
-            await process.wait()
-            raise
-        assert process.returncode == 0, f"{script}:\n{err.decode()}\n{out.decode()}"
-        return json.loads(out)
-
-    return run
+    """`node` for scripts that drive Chromium."""
+    return partial(node, chromium=chromium)
 
 
 async def microphone(

@@ -1,7 +1,5 @@
 """OpenAI's agents SDK for JavaScript, as npm has it, in Realtime sessions with our agents."""
 
-import asyncio
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +9,13 @@ from openai import AsyncOpenAI
 
 from offhook.media.pcm import RATE_OUT
 from offhook.web.config.config import Server
-from tests.browser.conftest import HERE, bundled, microphone, page_of_another_site
+from tests.browser.conftest import bundled, microphone, node, page_of_another_site
 from tests.pipeline.conversation.phone import calls, model, says
 from tests.web.realtime.test_webrtc import edge_for
 
 pytestmark = pytest.mark.browser
 
 QUESTION = "What are your opening hours?"
-LIMIT_S = 150
 
 
 @pytest.mark.usefixtures("packages")
@@ -33,15 +30,7 @@ async def test_a_session_by_websocket(tmp_path: Path) -> None:
     )
     async with model(*answers) as there, edge_for(there) as (_, url):
         asked = {"url": f"{url.replace('http', 'ws')}?model=gpt-realtime", "question": str(file)}
-        process = await asyncio.create_subprocess_exec(
-            *("node", "agents_realtime.mjs", json.dumps(asked)),
-            cwd=HERE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await asyncio.wait_for(process.communicate(), LIMIT_S)
-    assert process.returncode == 0, err.decode()
-    seen = json.loads(out)
+        seen = await node("agents_realtime.mjs", **asked)
     assert seen["errors"] == []
     assert seen["tools"] == ["bells"]
     assert seen["handoff"] == ["desk", "workshop"]

@@ -1,7 +1,8 @@
-"""OpenAI's own JavaScript client, as it comes from npm, against our speech API."""
+"""OpenAI's own JavaScript client, as it comes from npm, against our speech API and in Realtime
+conversations."""
 
-import asyncio
 import json
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,22 @@ from typing import Any
 import pytest
 
 from offhook.media.pcm import RATE_OUT
-from tests.browser.conftest import HERE, bundled, microphone, page_of_another_site, serving
+from offhook.web.config.config import Server
+from tests.browser.conftest import (
+    bundled,
+    microphone,
+    node,
+    page_of_another_site,
+    serving,
+)
+from tests.pipeline.conversation.phone import model, says
+from tests.telephony.sip.phones import write_certificate
+from tests.web.realtime.test_webrtc import edge_for
 
 pytestmark = pytest.mark.browser
 
 QUESTION = "What are your opening hours?"
 WORDS = {"what", "are", "your", "opening", "hours"}
-LIMIT_S = 80
 
 
 def words(text: str) -> set[str]:
@@ -26,15 +36,7 @@ async def test_the_stock_client_hears_and_speaks(packages: Path, tmp_path: Path)
     file = await microphone(tmp_path / "question.wav", [0.3, QUESTION, 0.5])
     async with serving() as server:
         asked = {"url": f"{server.url}/v1", "file": str(file), "text": QUESTION}
-        process = await asyncio.create_subprocess_exec(
-            *("node", "openai_speech.mjs", json.dumps(asked)),
-            cwd=HERE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await asyncio.wait_for(process.communicate(), LIMIT_S)
-    assert process.returncode == 0, err.decode()
-    said = json.loads(out)
+        said = await node("openai_speech.mjs", **asked)
     assert "whisper-1" in said["models"]
     for heard in (said["json"], said["text"], said["translation"], said["verbose"]["text"]):
         assert len(words(heard) & WORDS) >= 4, heard
@@ -90,3 +92,28 @@ async def test_the_stock_client_in_a_page_of_another_site(
     assert [trouble for trouble in report["troubles"] if "400" not in trouble] == []
     assert "Connection error" in refused["answers"]["error"]
     assert any("CORS" in trouble for trouble in refused["troubles"])
+
+
+@pytest.mark.usefixtures("packages")
+async def test_conversations_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the class for Node, and by the one for pages, of which a client secret is a sub-protocol;
+    those of the beta are refused in words."""
+    certificate, key = write_certificate(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key)
+    monkeypatch.setenv("NODE_EXTRA_CA_CERTS", str(certificate))
+    answers = [[says("Good morning.")], [says("In writing.")]] * 2
+    here = Server(port=0, api_key="sesame-and-more")
+    async with model(*answers) as there, edge_for(there, here, tls) as (_, url):
+        flag = "--experimental-websocket"  # Node 20 has none otherwise
+        asked = {"url": url.removesuffix("/realtime"), "key": here.api_key}
+        seen = await node("openai_realtime.mjs", flag, **asked)
+    for one in (seen["ws"], seen["websocket"]):
+        assert one["errors"] == []
+        assert one["said"] == ["Good morning.", "In writing."]
+        assert one["bytes"] > RATE_OUT
+        assert one["types"][0] == "session.created"
+        assert one["code"] == 1000
+    for one in seen["beta"]:
+        assert (one["errors"], one["code"]) == (["beta_api_shape_disabled"], 4000)
+        assert one["types"] == ["error"]

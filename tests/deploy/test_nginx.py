@@ -64,15 +64,14 @@ async def repeat(request: web.Request) -> web.WebSocketResponse:
     return talk
 
 
-async def say_path(request: web.Request) -> web.Response:
-    return web.Response(text=request.path)
-
-
 async def say_host(request: web.Request) -> web.Response:
     return web.json_response([request.host, request.headers["X-Forwarded-Host"]])
 
 
-def server() -> TestServer:
+def server(name: str) -> TestServer:
+    async def say_path(request: web.Request) -> web.Response:
+        return web.Response(text=f"{name} {request.path}")
+
     app = web.Application()
     app.router.add_post("/v1/audio/speech/stream", slowly)
     app.router.add_post("/v1/audio/transcriptions", refuse)
@@ -102,11 +101,11 @@ def certificate(tmp_path: Path) -> Path:
 @pytest.fixture
 async def front(tmp_path: Path, certificate: Path) -> AsyncIterator[Front]:
     port = free_port()
-    async with server() as behind:
+    async with server("edge") as edge, server("speech") as speech:
         text = (DEPLOY / "nginx/offhook.conf").read_text()
         for written, here in (
-            ("edge:7860", f"127.0.0.1:{behind.port}"),
-            ("speech:7862", f"127.0.0.1:{behind.port}"),
+            ("edge:7860", f"127.0.0.1:{edge.port}"),
+            ("speech:7862", f"127.0.0.1:{speech.port}"),
             ("/etc/nginx/certificates", str(tmp_path)),
             ("listen 443 ", f"listen 127.0.0.1:{port} "),
             ("listen [::]:443 ", f"listen [::1]:{port} "),
@@ -148,7 +147,24 @@ async def test_programs_get_http_2(front: Front) -> None:
         *command, "-w", " %{http_version}", f"{front.url}/v1/models", stdout=subprocess.PIPE
     )
     said, _ = await curl.communicate()
-    assert said.decode() == "/v1/models 2"
+    assert said.decode() == "speech /v1/models 2"
+
+
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        ("/", "edge"),
+        ("/embed.js", "edge"),
+        ("/v1/audio/voices", "speech"),
+        ("/v1/realtime", "edge"),
+        ("/v1/realtime/calls", "edge"),
+        ("/v1/realtime/calls/rtc_1/accept", "edge"),
+        ("/v1/realtime/client_secrets", "edge"),
+    ],
+)
+async def test_what_is_of_calls_goes_to_the_edge(front: Front, path: str, where: str) -> None:
+    async with front.client.get(front.url + path) as answer:
+        assert await answer.text() == f"{where} {path}"
 
 
 async def test_the_server_sees_the_host_and_port_that_a_pages_origin_has(front: Front) -> None:
@@ -193,4 +209,4 @@ async def test_what_prometheus_reads_is_not_for_the_world(front: Front) -> None:
     async with front.client.get(f"{front.url}/metrics") as answer:
         assert answer.status == 404
     async with front.client.get(f"{front.url}/readyz") as answer:
-        assert await answer.text() == "/readyz"
+        assert await answer.text() == "edge /readyz"

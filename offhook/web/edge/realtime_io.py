@@ -45,6 +45,10 @@ REALTIME_MODEL = re.compile(r"default|gpt-(4o-|4o-mini-)?realtime(?!.*(whisper|t
 
 
 BETA_PROTOCOL = "openai-beta.realtime-v1"
+BETA_PATHS = ("", "/sessions", "/transcription_sessions")
+"""Where clients of the beta send offers and ask for secrets, below /v1/realtime."""
+BETA_REFUSAL = "beta_api_shape_disabled"
+BETA_WORDS = "the beta's events and paths are not served: use the API of the general availability"
 REFUSED = 4000
 """WebSocket close code of a session that OpenAI refuses."""
 
@@ -251,16 +255,22 @@ def _is_beta(request: web.Request) -> bool:
 
 async def _refuse_beta(request: web.Request) -> web.StreamResponse:
     """Refuses a client of the beta as OpenAI does."""
-    words = "the beta's events are not served: use the API of the general availability"
-    fault = EventError(words, "beta_api_shape_disabled")
     socket = await upgraded(request, protocols=PROTOCOLS)
-    await socket.send_str(error(Dialect.OPENAI, fault))
-    await socket.close(code=REFUSED, message=b"invalid_request_error.beta_api_shape_disabled")
+    await socket.send_str(error(Dialect.OPENAI, EventError(BETA_WORDS, BETA_REFUSAL)))
+    await socket.close(code=REFUSED, message=f"invalid_request_error.{BETA_REFUSAL}".encode())
     return socket
+
+
+async def _refuse_beta_request(request: web.Request) -> web.StreamResponse:
+    """Raises ApiError 400, as OpenAI does."""
+    words = f"{BETA_WORDS}: /v1/realtime/calls, /v1/realtime/client_secrets"
+    raise ApiError(400, words, code=BETA_REFUSAL)
 
 
 def add_conversations(app: web.Application) -> None:
     """Serves conversations at /v1/realtime beside its transcriptions."""
     app[CONVERSATIONS] = conversations = Conversations(app[EDGE])
     app.router.add_post("/v1/realtime/calls", conversations.call)
+    for path in BETA_PATHS:
+        app.router.add_post(f"/v1/realtime{path}", _refuse_beta_request)
     app.on_cleanup.append(conversations.close)

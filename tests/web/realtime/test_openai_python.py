@@ -5,6 +5,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,10 +39,14 @@ class Conversation:
         async with asyncio.timeout(SOON_S):
             while True:
                 raw = await self.connection.recv_bytes()
-                event = STRICT.validate_json(raw)
+                event = STRICT.validate_json(raw, strict=True)
                 self.events.append(event)
                 if event.type == kind and condition(event):
                     return event
+
+    def audio(self) -> bytes:
+        """All that was said."""
+        return b"".join(base64.b64decode(e.delta) for e in self.of("response.output_audio.delta"))
 
     def of(self, kind: str) -> list[Any]:
         return [event for event in self.events if event.type == kind]
@@ -136,7 +141,7 @@ async def test_a_turn_of_speech(question: Pcm) -> None:
     heard = talk.of("conversation.item.input_audio_transcription.completed")[0].transcript
     assert "opening" in heard or "hours" in heard
     assert done.response.output[0].content[0].transcript == "We are open on Sunday."
-    pcm = b"".join(base64.b64decode(e.delta) for e in talk.of("response.output_audio.delta"))
+    pcm = talk.audio()
     assert len(pcm) / 2 / RATE_OUT > 0.8
     assert np.abs(np.frombuffer(pcm, np.int16)).max() > 1000
     kinds = [event.type for event in talk.events]
@@ -259,3 +264,72 @@ async def test_a_model_that_fails_ends_the_response_not_the_session() -> None:
             assert done.response.status == "failed"
             await talk.update(instructions="again")
     assert talk.of("error") == []
+
+
+async def test_what_is_wrong_is_said_and_nothing_else_happens() -> None:
+    """Each with the client's event_id; the session, and its response, go on."""
+    async with (
+        model([says("One two three.")], [says("Four.")]) as there,
+        conversation(there) as talk,
+    ):
+        await talk.update(audio={"output": {"voice": "marin"}})
+        refused = partial(refused_event, talk)
+        assert await refused(type="response.cancel") == ("response_cancel_not_active", None)
+        await talk.send(type="response.create")
+        second = await refused(type="response.create")
+        assert second == ("conversation_already_has_active_response", None)
+        spoken = (await talk.until("response.done")).response.output[0]
+        cut: dict[str, Any] = {"type": "conversation.item.truncate", "content_index": 0}
+        of_spoken, end = {**cut, "item_id": spoken.id}, "audio_end_ms"
+        unknown = "item_truncate_invalid_item_id", "item_id"
+        assert await refused(**of_spoken, audio_end_ms=60_000) == ("invalid_value", end)
+        assert await refused(**cut, item_id="item_none", audio_end_ms=1) == unknown
+        gone = {"type": "conversation.item.retrieve", "item_id": "item_none"}
+        assert await refused(**gone) == ("item_retrieve_invalid_item_id", "item_id")
+        late = {"type": "realtime", "audio": {"output": {"voice": "cedar"}}, "instructions": "No."}
+        voice = "cannot_update_voice", "session.audio.output.voice"
+        assert await refused(type="session.update", session=late) == voice
+        untyped = {"type": "session.update", "session": {"instructions": "No."}}
+        assert await refused(**untyped) == ("missing_required_parameter", "session.type")
+        assert await refused(type="response.make") == ("invalid_value", "type")
+        session = await talk.update()
+        assert (session.audio.output.voice, session.instructions) == ("marin", "")
+        await talk.send(type="conversation.item.retrieve", item_id=spoken.id)
+        item = (await talk.until("conversation.item.retrieved")).item
+        assert item.content[0].transcript == "One two three."
+        assert len(base64.b64decode(item.content[0].audio)) == len(talk.audio())
+        await talk.send(type="response.create")
+        assert (await talk.until("response.done")).response.status == "completed"
+    created = [event.response.id for event in talk.of("response.created")]
+    assert created == [event.response.id for event in talk.of("response.done")]
+
+
+async def refused_event(talk: Conversation, **event: Any) -> tuple[str | None, str | None]:
+    """Code and param of the error that answers the event."""
+    await talk.send(**event, event_id="mine")
+    error = (await talk.until("error")).error
+    assert error.event_id == "mine"
+    return error.code, error.param
+
+
+async def test_a_response_beside_one_that_runs() -> None:
+    async def think(request: Any) -> Any:
+        await asyncio.sleep(SOON_S)
+
+    async with model() as there, conversation(there) as talk:
+        there.ill = think
+        await talk.update(output_modalities=["text"])
+        await talk.send(type="response.create")
+        first = (await talk.until("response.created")).response.id
+        async with asyncio.timeout(SOON_S):
+            while not there.requests:
+                await asyncio.sleep(0.02)
+        there.answers.append([says("sales")])
+        aside = {"conversation": "none", "metadata": {"topic": "triage"}}
+        await talk.send(type="response.create", response=aside)
+        beside = (await talk.until("response.done")).response
+        assert (beside.metadata, beside.status) == ({"topic": "triage"}, "completed")
+        await talk.send(type="response.cancel")
+        main = (await talk.until("response.done")).response
+        assert (main.id, main.status) == (first, "cancelled")
+        assert main.status_details.reason == "client_cancelled"

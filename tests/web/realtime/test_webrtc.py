@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from ssl import SSLContext
 from typing import Any
 
 import aiohttp
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from aiohttp.test_utils import TestServer
 from aiortc import RTCPeerConnection, RTCSessionDescription
+from openai import AsyncOpenAI, BadRequestError
+from websockets.exceptions import ConnectionClosed
 
 from offhook.web.config.config import Agent, Config, Server, WebRtc
 from offhook.web.edge.edge_io import Edge
@@ -63,7 +66,7 @@ class Peer:
     async def until(self, kind: str) -> Any:
         async with asyncio.timeout(SOON_S):
             while True:
-                event = STRICT.validate_json(await self.inbox.get())
+                event = STRICT.validate_json(await self.inbox.get(), strict=True)
                 self.events.append(event)
                 if event.type == kind:
                     return event
@@ -79,13 +82,15 @@ class Peer:
 
 
 @asynccontextmanager
-async def edge_for(there: Model, server: Server | None = None) -> AsyncIterator[tuple[Edge, str]]:
+async def edge_for(
+    there: Model, server: Server | None = None, tls: SSLContext | None = None
+) -> AsyncIterator[tuple[Edge, str]]:
     about = Agent(kind="openai", base_url=there.url, model="scripted")
     here = server or Server(port=0)
     edge = Edge(Config(agent=about, server=here, webrtc=WebRtc(addresses=["127.0.0.1"])))
     await edge.start()
     serving = TestServer(application(edge))
-    await serving.start_server()
+    await serving.start_server(ssl=tls)
     try:
         yield edge, str(serving.make_url("/v1/realtime"))
     finally:
@@ -201,3 +206,29 @@ async def test_a_client_of_the_beta_is_refused_once_and_clearly(asked: dict[str,
         assert (event["type"], event["error"]["code"]) == ("error", "beta_api_shape_disabled")
         assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
         assert socket.close_code == 4000
+
+
+async def test_clients_of_the_beta_are_refused_in_words() -> None:
+    """openai-python's, and pages that call as OpenAI's console did in 2025."""
+    code = "beta_api_shape_disabled"
+    async with model() as there, edge_for(there) as (_, url), aiohttp.ClientSession() as http:
+        base = url.removesuffix("/realtime")
+        socket = base.replace("http", "ws")
+        async with AsyncOpenAI(base_url=base, websocket_base_url=socket, api_key="none") as client:
+            async with client.beta.realtime.connect(model="gpt-realtime") as connection:
+                assert (await connection.recv()).error.code == code
+                with pytest.raises(ConnectionClosed) as closed:
+                    await connection.recv()
+                assert closed.value.rcvd is not None
+                assert closed.value.rcvd.code == 4000
+            for sessions in (
+                client.beta.realtime.sessions,
+                client.beta.realtime.transcription_sessions,
+            ):
+                with pytest.raises(BadRequestError) as refused:
+                    await sessions.create()
+                assert refused.value.code == code
+        headers = {"Content-Type": "application/sdp"}
+        async with http.post(f"{url}?model=gpt-realtime", data="v=0", headers=headers) as answer:
+            assert answer.status == 400
+            assert (await answer.json())["error"]["code"] == code
