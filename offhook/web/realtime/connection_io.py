@@ -3,14 +3,19 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSMessage, WSMsgType, web
 
 MAX_QUEUED_CHARS = 32 << 20
 """Characters of events that may wait for a client that reads slowly: minutes of audio. Beyond it,
 the connection is closed."""
 MAX_EVENT_BYTES = 16 << 20
 """Largest client event: OpenAI allows 15 MiB of audio in one."""
+MAX_UNHANDLED = 16
+"""Messages that may wait to be handled, as before a call is answered; then no more are read."""
+LARGE_BYTES = 1 << 20
+"""Size of a message until whose end no more are read."""
 WRITE_TIMEOUT_S = 30.0
 """Time limit in s for one write, after which the client counts as gone."""
 SLOW_READER = 1013
@@ -50,18 +55,34 @@ class Connection:
         self, receive: Callable[[str], Awaitable[None]], refuse: Callable[[], None]
     ) -> None:
         """Reads and writes until either side closes. `receive` handles a text message, `refuse` a
-        binary one; the next message is read when it returns."""
+        binary one; the next message is handled when it returns. Pings are answered meanwhile,
+        unless MAX_UNHANDLED messages wait."""
+        unhandled: asyncio.Queue[WSMessage | None] = asyncio.Queue(MAX_UNHANDLED)
+        reader = asyncio.create_task(self._read(unhandled), name="realtime reader")
         writer = asyncio.create_task(self._write(), name="realtime writer")
         try:
-            async for message in self._socket:
+            while (message := await unhandled.get()) is not None:
                 if message.type is WSMsgType.TEXT:
                     await receive(message.data)
-                elif message.type is WSMsgType.BINARY:
+                else:
                     refuse()
+                unhandled.task_done()
                 await asyncio.sleep(0)  # a client that floods must not hold up the calls
         finally:
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+            for task in (reader, writer):
+                task.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+
+    async def _read(self, unhandled: asyncio.Queue[WSMessage | None]) -> None:
+        with suppress(ConnectionError):
+            async for message in self._socket:
+                if message.type is WSMsgType.PING:
+                    await self._socket.pong(message.data)
+                elif message.type is not WSMsgType.PONG:
+                    await unhandled.put(message)
+                    if len(message.data) > LARGE_BYTES:
+                        await unhandled.join()
+        await unhandled.put(None)
 
     async def _write(self) -> None:
         while True:

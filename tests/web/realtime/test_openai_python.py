@@ -248,6 +248,13 @@ async def test_a_response_beside_the_conversation() -> None:
     assert "sales" not in str(there.requests[1]["messages"])
 
 
+async def test_pings_are_answered() -> None:
+    """Clients that ping, as openai-python does every 20 s, give up a connection without answers."""
+    async with model() as there, conversation(there) as talk:
+        answered = await talk.connection._connection.ping()
+        await asyncio.wait_for(answered, SOON_S)
+
+
 async def test_a_model_that_fails_ends_the_response_not_the_session() -> None:
     async with model() as there:
 
