@@ -14,7 +14,7 @@ from deploy.locked import locked
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs/licences.md"
-PARTS = ("base", "espeak", "qwen", "redis", "tracing")
+PARTS = ("base", "espeak", "mcp", "qwen", "redis", "tracing")
 """What is shipped or installed for users; a package is listed with the first that has it."""
 
 SPDX = {
@@ -32,6 +32,7 @@ SAID_HERE = {
     "audioop-lts": "PSF-2.0",
     "colorama": "BSD-3-Clause",
     "httpx2-jsfetch": "BSD-3-Clause",
+    "pywin32": "PSF-2.0",
     "win32-setctime": "MIT",
     "espeakng-loader": "GPL-3.0-or-later",
 }

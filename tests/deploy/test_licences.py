@@ -31,7 +31,7 @@ def test_every_locked_package_is_in_the_document() -> None:
 def test_no_gpl_is_in_the_base() -> None:
     base = locked("base")
     assert not [name for name in base if "GPL" in licences.licence_of(name).replace("LGPL", "")]
-    assert "espeakng-loader" not in locked("base", "qwen", "redis", "tracing")
+    assert "espeakng-loader" not in locked("base", "mcp", "qwen", "redis", "tracing")
 
 
 @pytest.mark.skipif(

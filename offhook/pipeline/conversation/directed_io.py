@@ -35,7 +35,7 @@ from pipecat.frames.frames import (
 from pipecat.metrics.metrics import LLMTokenUsage, LLMUsageMetricsData
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.services.llm_service import FunctionCallParams, LLMService
+from pipecat.services.llm_service import FunctionCallHandler, FunctionCallParams, LLMService
 from pipecat.services.settings import LLMSettings
 
 from offhook.media.pcm import RATE_OUT, Pcm
@@ -91,13 +91,21 @@ def function_tool(name: str, description: str, parameters: dict[str, Any]) -> Fu
         properties = FunctionCallResultProperties(run_llm=False)
         await params.result_callback({}, properties=properties)
 
-    return FunctionSchema(
-        name,
-        description,
-        parameters.get("properties", {}),
-        parameters.get("required", []),
-        handler=reported,
-    )
+    return _FunctionTool(name, description, parameters, reported)
+
+
+class _FunctionTool(FunctionSchema):
+    """A function whose schema may have more than properties: definitions, for one."""
+
+    def __init__(
+        self, name: str, description: str, parameters: dict[str, Any], handler: FunctionCallHandler
+    ) -> None:
+        properties, required = parameters.get("properties", {}), parameters.get("required", [])
+        super().__init__(name, description, properties, required, handler)
+        self._parameters = {"type": "object", "properties": {}, **parameters}
+
+    def to_default_dict(self) -> dict[str, Any]:
+        return {**super().to_default_dict(), "parameters": self._parameters}
 
 
 class Direction:

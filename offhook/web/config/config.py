@@ -425,6 +425,18 @@ class Realtime(Section):
     frozen: frozenset[str] = frozenset()
     """Fields of the session object that holders of a client secret cannot change, dotted:
     ["instructions", "tools", "audio.output.voice"]."""
+    mcp_servers: frozenset[str] = frozenset()
+    """Origins of the MCP servers that this server connects to when a session's tools ask for it,
+    e.g. https://mcp.example. Empty by default, because the addresses come from clients. Needs the
+    extra `mcp`."""
+
+    @field_validator("mcp_servers")
+    @classmethod
+    def _are_origins(cls, servers: frozenset[str]) -> frozenset[str]:
+        for origin in servers:
+            if not re.fullmatch(r"https?://[^/?#@*\s]+", origin):
+                raise ValueError(f"{origin!r} is not an origin, as https://mcp.example")
+        return servers
 
     @field_validator("frozen")
     @classmethod

@@ -126,7 +126,9 @@ class Edge:
         self.speech: SpeechServer | None = None
         """The speech API on the same engines, if enabled and available."""
         self.probes = AgentProbes(config)
-        self.realtime = RealtimeCalls(config.server.max_call_minutes * 60)
+        self.realtime = RealtimeCalls(
+            config.server.max_call_minutes * 60, lambda: self.config.realtime.mcp_servers
+        )
         self._models: DefaultAsyncHttpxClient | None = None
         """Connections to language models; created with the first call that needs one."""
         self.ready = False
@@ -169,6 +171,8 @@ class Edge:
         """Loads all engines of this process. Raises EngineError."""
         config = self.config
         self._tracing = tracing_io.set_up(config.tracing)
+        if config.realtime.mcp_servers:
+            _load_mcp()
         if config.webrtc.addresses:
             use_addresses(config.webrtc.addresses)
         elif config.server.local:
@@ -776,6 +780,15 @@ class Edge:
                         "buffer_ms": round(s.buffer_ms),
                     }
                     self._send(leg, {"type": "quality", **quality})
+
+
+def _load_mcp() -> None:
+    """Loads what connects to MCP servers: later, it would hold up calls. Raises ConfigError."""
+    try:
+        import offhook.web.realtime.mcp_io  # noqa: F401
+    except ModuleNotFoundError as error:
+        words = "realtime.mcp_servers needs the mcp package: run .venv/bin/pip install mcp"
+        raise ConfigError(words) from error
 
 
 def _public(engine: str) -> str:

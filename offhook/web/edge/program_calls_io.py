@@ -116,7 +116,7 @@ class ProgramCalls:
         nothing for a call that was accepted before. Raises KeyError for one that is not ringing or
         has ended."""
         if self.incoming.accept(call_id, session):
-            self._edge.realtime.open(call_id, full_session(dict(session)))
+            self._edge.realtime.open(call_id, full_session(dict(session)), owned=False)
         elif self.incoming.state(call_id) is IncomingState.ACCEPTED:
             self._call_called(call_id)
         else:

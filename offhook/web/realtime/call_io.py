@@ -7,10 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import count
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loguru import logger
-from pipecat.adapters.llm.schemas.function_schema import FunctionSchema
 from pipecat.metrics.metrics import LLMTokenUsage
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.services.llm_service import LLMService
@@ -60,13 +59,19 @@ from offhook.web.realtime.leg_io import Backlog, SocketLeg
 from offhook.web.realtime.protocol.conversation_session import ConversationSession, ConversationVad
 from offhook.web.realtime.protocol.items import McpToolError
 from offhook.web.realtime.protocol.response_object import Usage
-from offhook.web.realtime.protocol.tools import ChosenFunction, FunctionTool
+from offhook.web.realtime.protocol.tools import ChosenFunction, ChosenMcp, FunctionTool
 from offhook.web.realtime.turn_settings import turn_settings
 from offhook.web.speech_api.sockets.input_resampler import InputResampler
 
+if TYPE_CHECKING:  # its package is an extra
+    from offhook.web.realtime.mcp_io import McpConnections
+
 NORMAL_CLOSURE = 1000
 """WebSocket close code (RFC 6455 §7.4.1)."""
-NO_MCP = "this server calls no MCP tools"
+NO_MCP = McpToolError(
+    type="tool_execution_error",
+    message="this server calls no MCP servers: its operator has not named any in its settings",
+)
 BACKLOG_POLL_S = 0.1
 """How often a client that sends audio faster than it can be processed is looked at again, in s."""
 
@@ -82,8 +87,18 @@ class Client(Protocol):
 class RealtimeCall(ResponseListener):
     """The clients, the conversation and the call of one session."""
 
-    def __init__(self, conversation: RealtimeConversation) -> None:
+    def __init__(
+        self,
+        conversation: RealtimeConversation,
+        mcp: "McpConnections | None" = None,
+        *,
+        owned: bool = True,
+    ) -> None:
+        """`mcp`: the MCP servers that its tools may be of. `owned`: a client begins the session,
+        as opposed to joining it."""
         self.conversation = conversation
+        self._mcp = mcp
+        self._owned = owned
         self.leg: Leg
         """The call's leg, once it has one."""
         self.ended = asyncio.Event()
@@ -113,7 +128,7 @@ class RealtimeCall(ResponseListener):
         """How much of the response was heard at the last interruption."""
         self._idle: asyncio.TimerHandle | None = None
         self._beside = TaskSet()
-        """Responses beside the conversation."""
+        """Responses beside the conversation, and requests to MCP servers."""
         self._beside_by_id: dict[str, asyncio.Task[None]] = {}
 
     # --- the call ---
@@ -130,6 +145,8 @@ class RealtimeCall(ResponseListener):
         match event:
             case CallStarted():
                 self._configure(self.conversation.session)
+                if not self._owned:
+                    self._perform(conversation.started())
                 self._started.set()
             case SpeechStarted(at_ms):
                 self._stop_idling()
@@ -224,6 +241,8 @@ class RealtimeCall(ResponseListener):
         if not self.ended.is_set():
             self.end("the call is over")
         await self._beside.close()
+        if self._mcp is not None:
+            await self._mcp.close()
 
     # --- clients ---
 
@@ -339,10 +358,9 @@ class RealtimeCall(ResponseListener):
                 case Configure(_, new):
                     self._configure(new)
                 case ListMcpTools(item_id=item_id):
-                    self._perform(self.conversation.mcp_tools_failed(item_id))
+                    self._beside.spawn(self._list_tools(action), f"MCP list {item_id}")
                 case McpCall(item_id=item_id):
-                    error = McpToolError(type="protocol_error", message=NO_MCP)
-                    self._perform(self.conversation.mcp_call_failed(item_id, error))
+                    self._beside.spawn(self._call_tool(action), f"MCP call {item_id}")
                 case Close(code, reason, to):
                     self._close(code, reason, to)
 
@@ -425,6 +443,24 @@ class RealtimeCall(ResponseListener):
         )
         call.voice.options = options
 
+    # --- tools of MCP servers ---
+
+    async def _list_tools(self, action: ListMcpTools) -> None:
+        listed = NO_MCP if self._mcp is None else await self._mcp.list_tools(action.tool)
+        if isinstance(listed, McpToolError):
+            self._perform(self.conversation.mcp_tools_failed(action.item_id, listed.message))
+        else:
+            self._perform(self.conversation.mcp_tools(action.item_id, listed))
+
+    async def _call_tool(self, action: McpCall) -> None:
+        called: str | McpToolError = NO_MCP
+        if self._mcp is not None:
+            called = await self._mcp.call(action.tool, action.name, action.arguments)
+        if isinstance(called, McpToolError):
+            self._perform(self.conversation.mcp_call_failed(action.item_id, called))
+        else:
+            self._perform(self.conversation.mcp_call_done(action.item_id, called))
+
     # --- responses beside the conversation ---
 
     def _respond_beside(self, action: Generate) -> None:
@@ -467,16 +503,26 @@ def usage_of(usage: LLMTokenUsage | None) -> Usage:
 def context_of(action: Generate) -> LLMContext:
     """Returns the request to a chat model."""
     messages: list[Any] = [*chat_messages(action.items)]
-    tools: list[Any] = [_schema(tool) for tool in action.tools if isinstance(tool, FunctionTool)]
+    tools: list[Any] = [
+        function_tool(tool.name, tool.description or "", tool.parameters or {})
+        for tool in action.tools
+        if isinstance(tool, FunctionTool)
+    ]
+    tools += [function_tool(f.name, f.tool.description, f.tool.input_schema) for f in action.mcp]
     if not tools:
         return LLMContext(messages)
-    choice: Any = action.tool_choice
-    if isinstance(choice, ChosenFunction):
-        choice = {"type": "function", "function": {"name": choice.name}}
-    elif not isinstance(choice, str):
-        choice = "auto"
-    return LLMContext(messages, tools=tools, tool_choice=choice)
+    return LLMContext(messages, tools=tools, tool_choice=_tool_choice(action))
 
 
-def _schema(tool: FunctionTool) -> FunctionSchema:
-    return function_tool(tool.name, tool.description or "", tool.parameters or {})
+def _tool_choice(action: Generate) -> Any:
+    match action.tool_choice:
+        case ChosenFunction(name=name):
+            return {"type": "function", "function": {"name": name}}
+        case ChosenMcp(server_label=label, name=name):
+            of_server = [f for f in action.mcp if f.server.server_label == label]
+            for function in of_server:
+                if function.tool.name == name:
+                    return {"type": "function", "function": {"name": function.name}}
+            return "required" if of_server else "auto"
+        case choice:
+            return choice

@@ -1,20 +1,28 @@
 """The Realtime conversations of a process, by their calls."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from time import time
+from typing import TYPE_CHECKING
 
 from offhook.web.realtime.call_io import RealtimeCall
 from offhook.web.realtime.conversation.conversation import RealtimeConversation
 from offhook.web.realtime.conversation.scope import Transport
 from offhook.web.realtime.protocol.conversation_session import ConversationSession
 
+if TYPE_CHECKING:  # its package is an extra
+    from offhook.web.realtime.mcp_io import McpConnections
+
 
 class RealtimeCalls:
     """The conversations in progress, each reachable by the public id of its call."""
 
-    def __init__(self, limit_s: float) -> None:
-        """`limit_s`: the maximum length of a call."""
+    def __init__(
+        self, limit_s: float, mcp_servers: Callable[[], Collection[str]] = frozenset
+    ) -> None:
+        """`limit_s`: the maximum length of a call. `mcp_servers` returns the origins that tools
+        may be of."""
         self._limit_s = limit_s
+        self._mcp_servers = mcp_servers
         self._calls: dict[str, RealtimeCall] = {}
 
     def open(
@@ -23,13 +31,17 @@ class RealtimeCalls:
         session: ConversationSession,
         transport: Transport = Transport.RTP,
         frozen: Collection[str] = (),
+        *,
+        owned: bool = True,
     ) -> RealtimeCall:
-        """Opens a conversation for a call that is about to start."""
+        """Opens a conversation for a call that is about to start. `owned`: a client begins it, as
+        opposed to joining it."""
         expires_at = int(time() + self._limit_s)
         conversation = RealtimeConversation(
             session, transport, frozen=frozenset(frozen), expires_at=expires_at
         )
-        call = self._calls[call_id] = RealtimeCall(conversation)
+        mcp = _connections(self._mcp_servers(), call_id)
+        call = self._calls[call_id] = RealtimeCall(conversation, mcp, owned=owned)
         return call
 
     def find(self, call_id: str) -> RealtimeCall | None:
@@ -48,3 +60,11 @@ class RealtimeCalls:
         """Ends the conversation of a call that is over, if it has one."""
         if (call := self._calls.pop(call_id, None)) is not None:
             await call.close()
+
+
+def _connections(mcp_servers: Collection[str], call_id: str) -> "McpConnections | None":
+    if not mcp_servers:
+        return None
+    from offhook.web.realtime.mcp_io import McpConnections
+
+    return McpConnections(mcp_servers, call_id)

@@ -12,12 +12,15 @@ from offhook.web.realtime.protocol.items import (
     InputImage,
     InputText,
     Item,
+    McpApprovalRequest,
+    McpApprovalResponse,
     McpCallItem,
     OutputAudio,
     OutputText,
     SystemMessage,
     UserMessage,
 )
+from offhook.web.realtime.protocol.tools import function_name
 
 Part = InputText | InputAudio | InputImage | OutputText | OutputAudio
 Message = dict[str, Any]
@@ -29,9 +32,14 @@ def chat_messages(items: Sequence[Item]) -> list[Message]:
     message, and calls without an output get an empty one, without which chat servers refuse the
     conversation."""
     outputs = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
+    refused = {
+        item.approval_request_id: item.reason
+        for item in items
+        if isinstance(item, McpApprovalResponse) and not item.approve
+    }
     messages: list[Message] = []
     for item in items:
-        for message in _messages(item, outputs):
+        for message in _messages(item, outputs, refused):
             last = messages[-1] if messages else {}
             if "tool_calls" in message and last.get("tool_calls"):
                 last["tool_calls"] += message["tool_calls"]
@@ -40,7 +48,7 @@ def chat_messages(items: Sequence[Item]) -> list[Message]:
     return list(_with_outputs_after_calls(messages))
 
 
-def _messages(item: Item, outputs: set[str]) -> Iterator[Message]:
+def _messages(item: Item, outputs: set[str], refused: dict[str, str | None]) -> Iterator[Message]:
     match item:
         case SystemMessage() | UserMessage() | AssistantMessage():
             if content := _content(item.content):
@@ -52,9 +60,17 @@ def _messages(item: Item, outputs: set[str]) -> Iterator[Message]:
         case FunctionCallOutput():
             yield _result(item.call_id, item.output)
         case McpCallItem():
-            call_id = item.id or ""
-            yield _call(call_id, item.name, item.arguments)
-            yield _result(call_id, item.output or (item.error.message if item.error else ""))
+            yield _call(item.key, function_name(item.name), item.arguments)
+            yield _result(item.key, _mcp_result(item))
+        case McpApprovalRequest() if item.key in refused:
+            yield _call(item.key, function_name(item.name), item.arguments)
+            yield _result(item.key, f"The call was not approved. {refused[item.key] or ''}".strip())
+
+
+def _mcp_result(item: McpCallItem) -> str:
+    if item.error is not None:
+        return item.error.message
+    return "The call is not over yet." if item.output is None else item.output
 
 
 def _call(call_id: str, name: str, arguments: str) -> Message:

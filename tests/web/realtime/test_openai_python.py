@@ -17,7 +17,7 @@ from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
 from offhook.media.pcm import RATE_OUT, Pcm
-from offhook.web.config.config import Agent, Config, Server
+from offhook.web.config.config import Agent, Config, Realtime, Server
 from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from tests.pipeline.conversation.phone import Model, calls, model, says
@@ -70,9 +70,11 @@ class Conversation:
 
 
 @asynccontextmanager
-async def conversation(there: Model, **agent: Any) -> AsyncIterator[Conversation]:
+async def conversation(
+    there: Model, realtime: Realtime | None = None, **agent: Any
+) -> AsyncIterator[Conversation]:
     about = Agent(kind="openai", base_url=there.url, model="scripted", **agent)
-    edge = Edge(Config(agent=about, server=Server(port=0)))
+    edge = Edge(Config(agent=about, server=Server(port=0), realtime=realtime or Realtime()))
     await edge.start()
     server = TestServer(application(edge))
     await server.start_server()

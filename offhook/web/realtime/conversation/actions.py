@@ -5,7 +5,7 @@ from typing import Literal
 
 from offhook.media.pcm import Pcm
 from offhook.web.realtime.protocol.conversation_session import ConversationSession, MaxTokens
-from offhook.web.realtime.protocol.items import Item
+from offhook.web.realtime.protocol.items import Item, McpListedTool
 from offhook.web.realtime.protocol.tools import McpTool, Tool, ToolChoice
 
 
@@ -19,6 +19,16 @@ class Send:
     """One connection; None: all."""
     audio: bool = False
     """An audio delta, only for the owner of the session."""
+
+
+@dataclass(frozen=True)
+class McpFunction:
+    """A tool of an MCP server as the model is offered it."""
+
+    name: str
+    """Unique among the functions of a response."""
+    server: McpTool
+    tool: McpListedTool
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,8 @@ class Generate:
     conversation: Literal["auto", "none"]
     """none: beside the conversation; nothing of it is played."""
     metadata: dict[str, str] = field(default_factory=dict)
+    mcp: tuple[McpFunction, ...] = ()
+    """The tools of the MCP servers among `tools`, which are called like functions."""
 
 
 @dataclass(frozen=True)

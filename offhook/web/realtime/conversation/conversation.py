@@ -94,8 +94,10 @@ class RealtimeConversation:
         self._items = ConversationItems(self._out, audio, images=images)
         self._scope = ConversationScope(session, transport, self._out, audio, self._items)
         self._buffer = InputBuffer(self._scope)
-        self._responses = Responses(self._scope, lambda: self._buffer.is_heard, self._after_done)
         self._mcp = McpTools(self._scope)
+        self._responses = Responses(
+            self._scope, self._mcp, lambda: self._buffer.is_heard, self._after_done
+        )
         self._held: list[tuple[Item, str | None]] = []
         """Outputs of functions that came while a response was active, and items behind them, each
         with the id of the item that it follows."""
@@ -112,8 +114,8 @@ class RealtimeConversation:
         return server_events.event("session.created", session=self._session())
 
     def started(self) -> list[Action]:
-        """The owner is connected: lists the tools of MCP servers that the session begins with."""
-        self._mcp.list_tools(self.session.tools, ())
+        """The session has begun: lists the tools of the MCP servers that it begins with."""
+        self._mcp.list_tools(self.session.tools)
         return self._out.drain()
 
     def disconnected(self, connection: int) -> None:
@@ -186,7 +188,7 @@ class RealtimeConversation:
         if type(new.turn_detection) is not type(old.turn_detection):
             self._buffer.detection_changed()
         self._out.send("session.updated", session=self._session())
-        self._mcp.list_tools(new.tools, old.tools)
+        self._mcp.list_tools(new.tools)
 
     def _create_item(self, event: CreateItem) -> None:
         item, previous = self._items.admit(event.item, "item"), event.previous_item_id
@@ -275,7 +277,7 @@ class RealtimeConversation:
     def transcription_failed(self, message: str) -> list[Action]:
         """A turn has ended, or CommitAudio was carried out, and the recognizer failed."""
         self._buffer.fail(message)
-        self._responses.start_heard()
+        self._responses.start_ready()
         return self._out.drain()
 
     def user_typed(self, text: str) -> list[Action]:
@@ -299,7 +301,7 @@ class RealtimeConversation:
         return self._out.drain()
 
     def _turn_ended(self, by_detection: bool) -> None:
-        self._responses.start_heard()
+        self._responses.start_ready()
         vad = self.session.turn_detection
         if by_detection and vad is not None and vad.create_response:
             self._responses.create_automatically()
@@ -329,18 +331,14 @@ class RealtimeConversation:
     def response_function_call(
         self, response_id: str, call_id: str, name: str, arguments: str
     ) -> list[Action]:
-        """A response calls a function of the client; `arguments` in JSON."""
+        """A response calls a function, `arguments` in JSON: the client's, or the tool of an MCP
+        server, which leads to McpCall or to a request for the client's approval."""
         if response := self._responses.generating(response_id):
-            response.function_call(call_id, name, arguments)
-        return self._out.drain()
-
-    def response_mcp_call(
-        self, response_id: str, server_label: str, name: str, arguments: str
-    ) -> list[Action]:
-        """A response calls a tool of an MCP server: leads to McpCall, or to a request for the
-        client's approval."""
-        if response := self._responses.generating(response_id):
-            self._mcp.call(response, server_label, name, arguments)
+            tools = {function.name: function for function in response.generate.mcp}
+            if name in tools:
+                self._mcp.call(response, tools[name], arguments)
+            else:
+                response.function_call(call_id, name, arguments)
         return self._out.drain()
 
     def response_done(
@@ -384,11 +382,13 @@ class RealtimeConversation:
     def mcp_tools(self, item_id: str, tools: Sequence[McpListedTool]) -> list[Action]:
         """The tools of an MCP server were listed."""
         self._mcp.listed(item_id, tools)
+        self._responses.start_ready()
         return self._out.drain()
 
-    def mcp_tools_failed(self, item_id: str) -> list[Action]:
-        """The tools of an MCP server could not be listed."""
-        self._mcp.list_failed(item_id)
+    def mcp_tools_failed(self, item_id: str, message: str) -> list[Action]:
+        """The tools of an MCP server could not be listed; `message` is for clients."""
+        self._mcp.list_failed(item_id, message)
+        self._responses.start_ready()
         return self._out.drain()
 
     def mcp_call_done(self, item_id: str, output: str) -> list[Action]:

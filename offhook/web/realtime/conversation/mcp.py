@@ -1,8 +1,8 @@
 """Tools of MCP servers: listing them, and calls with or without the client's approval."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from offhook.web.realtime.conversation.actions import ListMcpTools, McpCall
+from offhook.web.realtime.conversation.actions import ListMcpTools, McpCall, McpFunction
 from offhook.web.realtime.conversation.response import Response
 from offhook.web.realtime.conversation.scope import ConversationScope
 from offhook.web.realtime.protocol.items import (
@@ -14,10 +14,12 @@ from offhook.web.realtime.protocol.items import (
     McpToolError,
 )
 from offhook.web.realtime.protocol.server_events import new_id
-from offhook.web.realtime.protocol.tools import McpTool, Tool
+from offhook.web.realtime.protocol.tools import McpTool, Tool, function_name
 
 MAX_REQUESTS = 128
 """Requests for approval that may be unanswered; the oldest is forgotten."""
+MAX_KNOWN = 64
+"""MCP servers whose tools are remembered; the oldest are forgotten."""
 
 
 class McpTools:
@@ -25,53 +27,81 @@ class McpTools:
 
     def __init__(self, scope: ConversationScope) -> None:
         self._scope = scope
-        self._requests: dict[str, tuple[McpTool, McpApprovalRequest]] = {}
+        self._listing: dict[str, McpTool] = {}
+        """Servers that are being asked for their tools, by the ids of their items."""
+        self._known: list[tuple[McpTool, tuple[McpListedTool, ...]]] = []
+        """Servers that have listed their tools."""
+        self._requests: dict[str, tuple[McpFunction, McpApprovalRequest]] = {}
         """Calls that wait for the client's approval."""
 
-    def list_tools(self, tools: Sequence[Tool], known: Collection[Tool]) -> None:
-        """List the tools of the servers that are new."""
+    # --- lists ---
+
+    def list_tools(self, tools: Sequence[Tool]) -> None:
+        """List the tools of the servers that have not listed them."""
         for tool in tools:
-            if isinstance(tool, McpTool) and tool not in known:
+            if isinstance(tool, McpTool) and not self._is_known(tool):
                 item_id = new_id("item")
                 label = tool.server_label
+                self._listing[item_id] = tool
                 item = McpListTools(id=item_id, type="mcp_list_tools", server_label=label)
                 self._scope.items.add(item, done=False)
                 self._scope.out.send("mcp_list_tools.in_progress", item_id=item_id)
                 self._scope.out.add(ListMcpTools(item_id, tool))
 
+    def is_listing(self, tools: Sequence[Tool]) -> bool:
+        """Whether a server of these is being asked for its tools."""
+        return any(tool in tools for tool in self._listing.values())
+
     def listed(self, item_id: str, tools: Sequence[McpListedTool]) -> None:
         """The tools of a server are known."""
-        item = self._scope.items.get(item_id)
-        if isinstance(item, McpListTools):
-            self._scope.out.send("mcp_list_tools.completed", item_id=item_id)
-            self._scope.items.replace(item.model_copy(update={"tools": tuple(tools)}), done=True)
+        if (server := self._listing.pop(item_id, None)) is not None:
+            self._known = [*self._known, (server, tuple(tools))][-MAX_KNOWN:]
+            self._complete(item_id, "completed", {"tools": tuple(tools)})
 
-    def list_failed(self, item_id: str) -> None:
+    def list_failed(self, item_id: str, message: str) -> None:
         """A server did not list its tools."""
+        if self._listing.pop(item_id, None) is not None:
+            self._complete(item_id, "failed", {"error": message})
+
+    def _is_known(self, tool: McpTool) -> bool:
+        return tool in self._listing.values() or any(tool == known for known, _ in self._known)
+
+    def _complete(self, item_id: str, what: str, changes: dict[str, object]) -> None:
         item = self._scope.items.get(item_id)
         if isinstance(item, McpListTools):
-            self._scope.out.send("mcp_list_tools.failed", item_id=item_id)
-            self._scope.items.replace(item, done=True)
+            self._scope.out.send(f"mcp_list_tools.{what}", item_id=item_id)
+            self._scope.items.replace(item.model_copy(update=changes), done=True)
 
-    def call(self, response: Response, server_label: str, name: str, arguments: str) -> None:
+    def functions(self, tools: Sequence[Tool]) -> tuple[McpFunction, ...]:
+        """Return the tools of the MCP servers among `tools`, as far as they are known. A name that
+        is taken gets the label of its server in front."""
+        taken = {tool.name for tool in tools if not isinstance(tool, McpTool)}
+        found = list[McpFunction]()
+        for server, listed in self._known:
+            if server not in tools:
+                continue
+            for each in listed:
+                names = map(function_name, (each.name, f"{server.server_label}_{each.name}"))
+                name = next((name for name in names if name not in taken), None)
+                if name is not None:
+                    taken.add(name)
+                    found.append(McpFunction(name, server, each))
+        return tuple(found)
+
+    # --- calls ---
+
+    def call(self, response: Response, function: McpFunction, arguments: str) -> None:
         """A response calls a tool."""
-        tool = next(
-            (
-                each
-                for each in response.generate.tools
-                if isinstance(each, McpTool) and each.server_label == server_label
-            ),
-            None,
-        )
-        if tool is not None and tool.allows(name) and tool.needs_approval(name):
+        label, name = function.server.server_label, function.tool.name
+        if function.server.needs_approval(name, read_only=function.tool.is_read_only):
             request = McpApprovalRequest(
                 id=new_id("mcpr"),
                 type="mcp_approval_request",
-                server_label=server_label,
+                server_label=label,
                 name=name,
                 arguments=arguments,
             )
-            self._requests[request.key] = (tool, request)
+            self._requests[request.key] = (function, request)
             if len(self._requests) > MAX_REQUESTS:
                 del self._requests[next(iter(self._requests))]
             response.mcp_item(request)
@@ -79,25 +109,19 @@ class McpTools:
         item = McpCallItem(
             id=new_id("mcp"),
             type="mcp_call",
-            server_label=server_label,
+            server_label=label,
             name=name,
             arguments=arguments,
         )
         response.mcp_call(item)
-        if tool is None or not tool.allows(name):
-            words = f"there is no tool {name} of {server_label}"
-            response.mcp_result(
-                item.key, None, McpToolError(type="tool_execution_error", message=words)
-            )
-        else:
-            self._scope.out.add(McpCall(item.key, tool, name, arguments))
+        self._scope.out.add(McpCall(item.key, function.server, name, arguments))
 
     def answered(self, answer: McpApprovalResponse) -> None:
         """The client has answered a request: make the call that it approves."""
         waiting = self._requests.pop(answer.approval_request_id, None)
         if waiting is None or not answer.approve:
             return
-        tool, request = waiting
+        function, request = waiting
         item = McpCallItem(
             id=new_id("mcp"),
             type="mcp_call",
@@ -108,7 +132,7 @@ class McpTools:
         )
         self._scope.items.add(item, done=False)
         self._scope.out.send("response.mcp_call.in_progress", item_id=item.key, output_index=0)
-        self._scope.out.add(McpCall(item.key, tool, request.name, request.arguments))
+        self._scope.out.add(McpCall(item.key, function.server, request.name, request.arguments))
 
     def returned(self, item_id: str, output: str | None, error: McpToolError | None) -> bool:
         """An approved call is over; returns False if it was made by a running response."""

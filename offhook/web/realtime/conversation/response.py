@@ -31,7 +31,7 @@ class ResponseState(Enum):
     """State of a response; the last four are final, and each is reached by one response.done."""
 
     WAITING = "waiting"
-    """For the transcript of what the user has said."""
+    """For the transcript of what the user has said, or for the list of an MCP server's tools."""
     GENERATING = "generating"
     CALLING = "calling"
     """All is generated; calls of MCP tools have not returned."""
@@ -44,8 +44,8 @@ class ResponseState(Enum):
 class ResponseTrigger(Enum):
     """What changes the state of a response."""
 
-    TRANSCRIBED = auto()
-    """What the user has said is known."""
+    READY = auto()
+    """What it waited for is known."""
     GENERATED = auto()
     CALLS_LEFT = auto()
     """Generated, while MCP tools are being called."""
@@ -59,7 +59,7 @@ class ResponseTrigger(Enum):
 
 _S, _T = ResponseState, ResponseTrigger
 RESPONSE_POLICY: dict[tuple[ResponseState, ResponseTrigger], ResponseState] = {
-    (_S.WAITING, _T.TRANSCRIBED): _S.GENERATING,
+    (_S.WAITING, _T.READY): _S.GENERATING,
     (_S.WAITING, _T.CANCEL): _S.CANCELLED,
     (_S.WAITING, _T.FAIL): _S.FAILED,
     (_S.GENERATING, _T.GENERATED): _S.COMPLETED,
@@ -94,6 +94,8 @@ class Response:
     audio_format: AudioFormat
     state: ResponseState = ResponseState.GENERATING
     outputs: list[OutputItem] = field(default_factory=list)
+    own_tools: bool = False
+    """The tools are its own, not the session's."""
     usage: Usage | None = None
     status_details: dict[str, Any] | None = None
     _message: OutputItem | None = None

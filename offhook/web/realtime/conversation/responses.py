@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from offhook.web.realtime.conversation.actions import CancelResponse, ClearOutput, Generate
+from offhook.web.realtime.conversation.mcp import McpTools
 from offhook.web.realtime.conversation.response import (
     Reason,
     Response,
@@ -33,11 +34,16 @@ class Responses:
     """All responses. Each one that is created gets exactly one response.done."""
 
     def __init__(
-        self, scope: ConversationScope, is_heard: Callable[[], bool], after_done: Callable[[], None]
+        self,
+        scope: ConversationScope,
+        mcp: McpTools,
+        is_heard: Callable[[], bool],
+        after_done: Callable[[], None],
     ) -> None:
         """`is_heard`: whether all that was committed is transcribed. `after_done` is called when
         the conversation's response has ended."""
         self._scope = scope
+        self._mcp = mcp
         self._is_heard = is_heard
         self._after_done = after_done
         self._active: Response | None = None
@@ -104,12 +110,17 @@ class Responses:
             self._due = False
             self._begin(ResponseParams(), None)
 
-    def start_heard(self) -> None:
-        """Start the responses that waited for transcripts."""
+    def start_ready(self) -> None:
+        """Start the responses that wait for nothing any more."""
         for response in tuple(self._running.values()):
-            if response.state is ResponseState.WAITING and self._is_heard():
-                response.step(ResponseTrigger.TRANSCRIBED)
+            if response.state is ResponseState.WAITING and self._is_ready(response):
+                response.step(ResponseTrigger.READY)
                 self._generate(response)
+
+    def _is_ready(self, response: Response) -> bool:
+        if response.own_tools and self._mcp.is_listing(response.generate.tools):
+            return False
+        return response.id in self._inputs or self._is_heard()
 
     def _begin(self, given: ResponseParams, own: tuple[Item, ...] | None) -> None:
         session = self._scope.session
@@ -126,23 +137,30 @@ class Responses:
             conversation=given.conversation or "auto",
             metadata=given.metadata or {},
         )
-        response = Response(self._scope, asked, output.format or session.audio.output.format)
+        response = Response(
+            self._scope,
+            asked,
+            output.format or session.audio.output.format,
+            own_tools=given.tools is not None,
+        )
         self._running[response.id] = response
         if response.in_conversation:
             self._active = response
         if own is not None:
             self._inputs[response.id] = own
         self._scope.out.send("response.created", response=response.as_dict())
-        if own is None and not self._is_heard():
-            response.state = ResponseState.WAITING
-        else:
+        self._mcp.list_tools(given.tools or ())
+        if self._is_ready(response):
             self._generate(response)
+        else:
+            response.state = ResponseState.WAITING
 
     def _generate(self, response: Response) -> None:
         items = self._inputs.pop(response.id, None)
         if items is None:
             items = tuple(self.current(item) for item in self._scope.items.context())
-        response.generate = replace(response.generate, items=items)
+        mcp = self._mcp.functions(response.generate.tools)
+        response.generate = replace(response.generate, items=items, mcp=mcp)
         self._scope.out.add(response.generate)
 
     def current(self, item: Item) -> Item:

@@ -170,6 +170,11 @@ class McpListedTool(Object):
     description: Text = ""
     annotations: JsonObject | None = None
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether its server says that it changes nothing."""
+        return (self.annotations or {}).get("readOnlyHint") is True
+
 
 class McpListTools(ItemObject):
     """The tools of an MCP server."""
@@ -177,6 +182,8 @@ class McpListTools(ItemObject):
     type: Literal["mcp_list_tools"]
     server_label: Text
     tools: Annotated[tuple[McpListedTool, ...], Field(strict=False)] = ()
+    error: Annotated[Text | None, Field(exclude_if=_is_none)] = None
+    """Why they are not known."""
 
 
 class McpToolError(Object):

@@ -3,6 +3,7 @@
 Source: OpenAI's openapi.yaml, RealtimeFunctionTool, MCPTool, ToolChoiceParam.
 """
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -32,6 +33,11 @@ class McpToolFilter(Object):
 
     tool_names: Names | None = None
     read_only: bool | None = None
+
+    def selects(self, name: str, read_only: bool) -> bool:
+        """Whether a tool meets all that is set."""
+        named = self.tool_names is None or name in self.tool_names
+        return named and self.read_only in (None, read_only)
 
 
 class McpApprovalFilter(Object):
@@ -67,27 +73,25 @@ class McpTool(Object):
             raise ValueError("names one of server_url, connector_id and tunnel_id")
         return self
 
-    def allows(self, name: str) -> bool:
+    def allows(self, name: str, *, read_only: bool) -> bool:
         """Whether the model may call the tool."""
         match self.allowed_tools:
             case None:
                 return True
-            case McpToolFilter(tool_names=None):
-                return True
-            case McpToolFilter(tool_names=names):
-                return name in (names or ())
+            case McpToolFilter() as chosen:
+                return chosen.selects(name, read_only)
             case names:
                 return name in names
 
-    def needs_approval(self, name: str) -> bool:
+    def needs_approval(self, name: str, *, read_only: bool) -> bool:
         """Whether the client must approve a call of the tool; by default it must."""
         match self.require_approval:
             case "never":
                 return False
-            case McpApprovalFilter(never=McpToolFilter(tool_names=names)) if names is not None:
-                return name not in names
-            case McpApprovalFilter(always=McpToolFilter(tool_names=names)) if names is not None:
-                return name in names
+            case McpApprovalFilter(never=McpToolFilter() as chosen):
+                return not chosen.selects(name, read_only)
+            case McpApprovalFilter(always=McpToolFilter() as chosen):
+                return chosen.selects(name, read_only)
         return True
 
 
@@ -114,3 +118,8 @@ ToolChoice = (
     | Annotated[ChosenFunction | ChosenMcp, Field(discriminator="type")]
 )
 Tools = Annotated[tuple[Tool, ...], Field(strict=False, max_length=MAX_TOOLS)]
+
+
+def function_name(name: str) -> str:
+    """Return a name of an MCP server's tool as chat models take it."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:MAX_NAME_CHARS] or "tool"

@@ -22,7 +22,7 @@ from offhook.web.realtime.protocol.response_object import Usage
 Event = dict[str, Any]
 MAX_FRAME_BYTES = 200 << 10
 OPENAI: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
-UNKNOWN_TO_OPENAI = {"expires_at", "id", "object", "strict"}
+UNKNOWN_TO_OPENAI = {"error", "expires_at", "id", "object", "strict"}
 """Fields of sessions, MCP items and tools that OpenAI's server sends and its Python package does
 not name."""
 OWNER = 1

@@ -288,7 +288,6 @@ def test_reports_of_an_unknown_response_are_ignored() -> None:
         "response_audio": [speech(20)],
         "response_word": ["x", 1],
         "response_function_call": ["c", "f", "{}"],
-        "response_mcp_call": ["s", "f", "{}"],
         "response_failed": ["c", "m"],
         "playout_started": [],
         "playout_stopped": [],

@@ -37,11 +37,31 @@ def server(approval: object = "never", **fields: Any) -> Event:
     }
 
 
-def calling(approval: object = "never", **fields: Any) -> tuple[Client, list[Event]]:
+SEARCH = McpListedTool(
+    name="search", input_schema={"type": "object"}, annotations={"readOnlyHint": True}
+)
+
+
+def listing(approval: object = "never", *tools: McpListedTool, **fields: Any) -> Client:
+    """A session with a server that has listed its tools."""
     client = Client(session={"tools": [server(approval, **fields)]})
+    client.take(client.core.started())
+    [asked] = client.actions
+    assert isinstance(asked, ListMcpTools)
+    client.report("mcp_tools", asked.item_id, tools or [SEARCH])
+    return client
+
+
+def call(client: Client, name: str = "search") -> list[Event]:
+    """The model calls a function."""
+    args = client.response_id, "call_1", name, '{"q":"x"}'
+    return client.report("response_function_call", *args)
+
+
+def calling(approval: object = "never") -> tuple[Client, list[Event]]:
+    client = listing(approval)
     client.turn()
-    args = ("docs", "search", '{"q":"x"}')
-    return client, client.report("response_mcp_call", client.response_id, *args)
+    return client, call(client)
 
 
 def test_tools_are_listed() -> None:
@@ -52,10 +72,9 @@ def test_tools_are_listed() -> None:
         "conversation.item.added",
         "mcp_list_tools.in_progress",
     ]
-    listing = client.actions[-1]
-    assert isinstance(listing, ListMcpTools)
-    tool = McpListedTool(name="search", input_schema={"type": "object"})
-    events = client.report("mcp_tools", listing.item_id, [tool])
+    asked = client.actions[-1]
+    assert isinstance(asked, ListMcpTools)
+    events = client.report("mcp_tools", asked.item_id, [SEARCH])
     assert kinds(events) == ["mcp_list_tools.completed", "conversation.item.done"]
     assert events[1]["item"]["tools"][0]["name"] == "search"
     assert kinds(client(update(tools=[server()], instructions="x"))) == ["session.updated"]
@@ -64,22 +83,59 @@ def test_tools_are_listed() -> None:
 def test_a_session_may_begin_with_a_server_that_does_not_answer() -> None:
     client = Client(session={"tools": [server()]})
     client.take(client.core.started())
-    [listing] = client.actions
-    assert isinstance(listing, ListMcpTools)
-    assert kinds(client.report("mcp_tools_failed", listing.item_id)) == [
-        "mcp_list_tools.failed",
-        "conversation.item.done",
+    [asked] = client.actions
+    assert isinstance(asked, ListMcpTools)
+    events = client.report("mcp_tools_failed", asked.item_id, "no answer")
+    assert kinds(events) == ["mcp_list_tools.failed", "conversation.item.done"]
+    assert events[1]["item"]["error"] == "no answer"
+    client.turn()
+    assert client.generated[-1].mcp == ()
+    client.done()
+    assert "mcp_list_tools.in_progress" in kinds(client(update(tools=[server()])))  # once more
+
+
+def test_the_model_is_offered_tools_under_names_that_are_free() -> None:
+    dotted = McpListedTool(name="who.calls", input_schema={})
+    client = listing("never", SEARCH, dotted)
+    mine = {"type": "function", "name": "search"}
+    client(update(tools=[server(), mine]))
+    client.turn()
+    offered = client.generated[-1].mcp
+    assert [(each.name, each.tool.name) for each in offered] == [
+        ("docs_search", "search"),
+        ("who_calls", "who.calls"),
     ]
+    assert "response.function_call_arguments.done" in kinds(call(client))
+    events = call(client, "who_calls")
+    assert events[0]["item"]["name"] == "who.calls"
+
+
+def test_a_response_with_tools_of_its_own_waits_until_they_are_listed() -> None:
+    client = Client()
+    events = client(respond(tools=[server()]))
+    assert kinds(events) == [
+        "response.created",
+        "conversation.item.added",
+        "mcp_list_tools.in_progress",
+    ]
+    assert client.generated == []
+    [asked] = client.actions
+    assert isinstance(asked, ListMcpTools)
+    client.report("mcp_tools", asked.item_id, [SEARCH])
+    assert [each.name for each in client.generated[-1].mcp] == ["search"]
+    client.done()
+    client(respond())
+    assert client.generated[-1].mcp == ()
 
 
 def test_a_call_and_its_result() -> None:
     client, events = calling()
     assert kinds(events) == CALL
-    [call] = client.actions
-    assert isinstance(call, McpCall)
-    assert (call.name, call.arguments, call.tool.server_label) == ("search", '{"q":"x"}', "docs")
+    [made] = client.actions
+    assert isinstance(made, McpCall)
+    assert (made.name, made.arguments, made.tool.server_label) == ("search", '{"q":"x"}', "docs")
     assert client.done() == []  # the call has not returned
-    events = client.report("mcp_call_done", call.item_id, "found")
+    events = client.report("mcp_call_done", made.item_id, "found")
     assert kinds(events) == [
         "response.mcp_call.completed",
         "conversation.item.done",
@@ -93,8 +149,8 @@ def test_a_call_and_its_result() -> None:
 
 def test_the_next_response_may_be_asked_for_before_this_one_is_over() -> None:
     client, _ = calling()
-    [call] = client.actions
-    client.report("mcp_call_done", call.item_id, "found")  # type: ignore[union-attr]
+    [made] = client.actions
+    client.report("mcp_call_done", made.item_id, "found")  # type: ignore[union-attr]
     assert client(respond(metadata={"n": "2"})) == []
     [event] = client(respond())
     assert event["error"]["code"] == "conversation_already_has_active_response"
@@ -105,29 +161,31 @@ def test_the_next_response_may_be_asked_for_before_this_one_is_over() -> None:
 
 def test_a_call_that_fails() -> None:
     client, _ = calling()
-    [call] = client.actions
+    [made] = client.actions
     client.done()
-    events = client.report("mcp_call_failed", call.item_id, FAILED)  # type: ignore[union-attr]
+    events = client.report("mcp_call_failed", made.item_id, FAILED)  # type: ignore[union-attr]
     assert events[0]["type"] == "response.mcp_call.failed"
     item = one(events, "response.done")["response"]["output"][0]
     assert item["error"] == {"type": "http_error", "code": 502, "message": "no answer"}
 
 
-def test_a_tool_that_is_not_allowed_is_not_called() -> None:
-    client, events = calling(allowed_tools=["fetch"])
-    assert client.actions == []
-    assert "response.mcp_call.failed" in kinds(events)
-    assert kinds(client.done()) == DONE
+def test_approval_by_what_a_tool_does() -> None:
+    """A server says which of its tools change nothing."""
+    order = McpListedTool(name="order", input_schema={})
+    client = listing({"never": {"read_only": True}}, SEARCH, order)
+    client.turn()
+    assert call(client)[0]["item"]["type"] == "mcp_call"
+    assert call(client, "order")[0]["item"]["type"] == "mcp_approval_request"
 
 
 def test_a_call_is_cancelled_with_its_response() -> None:
     client, _ = calling()
-    [call] = client.actions
+    [made] = client.actions
     client.done()
     events = client(CANCEL)
     assert kinds(events)[0] == "response.mcp_call.failed"
     assert one(events, "response.done")["response"]["status"] == "cancelled"
-    assert client.report("mcp_call_done", call.item_id, "late") == []  # type: ignore[union-attr]
+    assert client.report("mcp_call_done", made.item_id, "late") == []  # type: ignore[union-attr]
 
 
 def answer(request_id: str, approve: bool) -> Event:
@@ -149,9 +207,9 @@ def test_an_approved_call() -> None:
         "conversation.item.added",
         "response.mcp_call.in_progress",
     ]
-    [call] = client.actions
-    assert isinstance(call, McpCall)
-    events = client.report("mcp_call_done", call.item_id, "found")
+    [made] = client.actions
+    assert isinstance(made, McpCall)
+    events = client.report("mcp_call_done", made.item_id, "found")
     assert kinds(events) == ["response.mcp_call.completed", "conversation.item.done"]
     assert events[1]["item"]["approval_request_id"] == request["id"]
     [event] = client(answer(request["id"], True))

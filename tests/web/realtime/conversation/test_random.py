@@ -60,6 +60,7 @@ CREATES: list[Event] = [
     {"conversation": "none", "input": [], "metadata": {"a": "b"}},
     {"output_modalities": ["text"]},
     {"audio": {"output": {"voice": "ash"}}},
+    {"tools": [server(server_label="own")]},
 ]
 
 
@@ -224,7 +225,8 @@ class ConversationMachine(RuleBasedStateMachine):
 
     @rule(at=ANY)
     def mcp_call(self, at: int) -> None:
-        self.tell("response_mcp_call", self.pick(self.said, at), "docs", "search", "{}")
+        name = "response_function_call"
+        self.tell(name, self.pick(self.said, at), "call_mcp", "search", "{}")
 
     @rule(at=ANY, fine=st.booleans())
     def mcp_result(self, at: int, fine: bool) -> None:
@@ -241,7 +243,7 @@ class ConversationMachine(RuleBasedStateMachine):
             tool = McpListedTool(name="search", input_schema={})
             self.tell("mcp_tools", self.listings.pop(), [tool])
         elif self.listings:
-            self.tell("mcp_tools_failed", self.listings.pop())
+            self.tell("mcp_tools_failed", self.listings.pop(), "no answer")
 
     @rule(at=ANY, reason=st.sampled_from([None, "max_output_tokens"]))
     def done(self, at: int, reason: str | None) -> None:
@@ -273,13 +275,13 @@ class ConversationMachine(RuleBasedStateMachine):
         while self.client.core._buffer._awaiting:
             self.tell("user_turn", "", 0.1)
         for _ in range(4):  # what was due follows
+            while self.listings:
+                self.tell("mcp_tools_failed", self.listings.pop(), "no answer")
             for item_id in self.calls:
                 self.tell("mcp_call_done", item_id, "found")
             for response_id in tuple(self.said):
                 self.tell("response_done", response_id, USAGE)
         assert not +self.client.responses
-        for item_id in self.listings:
-            self.tell("mcp_tools_failed", item_id)
         assert self.client.open_items == set()
 
 
