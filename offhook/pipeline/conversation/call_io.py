@@ -90,6 +90,8 @@ class Agent:
     """Fallback that answers the LLMContextFrames that `processor` passes on unanswered."""
     direction: Direction | None = None
     """Set if the agent answers only on request."""
+    takes_images: bool = False
+    """Whether messages may have images."""
 
 
 @dataclass

@@ -363,6 +363,8 @@ class Agent(Section):
         "markup. Greet the caller first."
     )
     """System prompt of the language model."""
+    images: bool = False
+    """Whether the language model takes images, which Realtime clients may send."""
     transfers: list[str] = []
     """Numbers and SIP addresses, or patterns of them ("+4930*", "*" for all), to which the model
     may transfer calls. Empty by default, because callers could talk a model into expensive

@@ -687,7 +687,7 @@ class Edge:
 
     def _make_agent(self, a: AgentSettings, call: Call) -> Agent:
         if a.kind == "openai":
-            return self._make_openai_agent(a, call)
+            return replace(self._make_openai_agent(a, call), takes_images=a.images)
 
         async def act(action: Action) -> None:
             done = for_log(asdict(action), has_words=True)  # a message is left to be read

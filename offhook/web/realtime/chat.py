@@ -86,11 +86,14 @@ def _result(call_id: str, text: str) -> Message:
 def _content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
     """Returns the text of a message; a list of parts if there are images."""
     text = " ".join(filter(None, map(_text, parts)))
-    images = [part.image_url for part in parts if isinstance(part, InputImage)]
+    images = [
+        {"type": "image_url", "image_url": {"url": part.image_url, "detail": part.detail}}
+        for part in parts
+        if isinstance(part, InputImage)
+    ]
     if not images:
         return text
-    shown: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": u}} for u in images]
-    return [{"type": "text", "text": text}, *shown] if text else shown
+    return [{"type": "text", "text": text}, *images] if text else images
 
 
 def _text(part: Part) -> str:

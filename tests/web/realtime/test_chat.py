@@ -52,10 +52,10 @@ def test_an_output_without_its_call_is_left_out() -> None:
 
 
 def test_an_image_is_a_part() -> None:
-    url = "data:image/png;base64,AA=="
+    url = "data:image/png;base64,iVBORw0KGgo="
     asked = {"type": "input_text", "text": "what is it"}
     (message,) = chat_messages([said("user", asked, type="input_image", image_url=url)])
     assert message["content"] == [
         {"type": "text", "text": "what is it"},
-        {"type": "image_url", "image_url": {"url": url}},
+        {"type": "image_url", "image_url": {"url": url, "detail": "auto"}},
     ]

@@ -24,6 +24,11 @@ from tests.pipeline.conversation.phone import Model, calls, model, says
 
 SOON_S = 40
 """Time limit in s for an event, far more than one takes."""
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a494441"
+    "54789c636000000002000148afa4710000000049454e44ae426082"
+)
+"""A PNG file."""
 STRICT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 
 
@@ -342,3 +347,24 @@ async def test_a_response_beside_one_that_runs() -> None:
         main = (await talk.until("response.done")).response
         assert (main.id, main.status) == (first, "cancelled")
         assert main.status_details.reason == "client_cancelled"
+
+
+async def test_an_image_is_shown_to_a_model_that_takes_images() -> None:
+    url = f"data:image/png;base64,{base64.b64encode(PIXEL).decode()}"
+    image = {"type": "input_image", "image_url": url, "detail": "low"}
+    asked = {"type": "input_text", "text": "What is this?"}
+    shown = {"type": "message", "role": "user", "content": [asked, image]}
+    async with model([says("A dot.")]) as there:
+        async with conversation(there, images=True) as talk:
+            await talk.update(output_modalities=["text"])
+            await talk.send(type="conversation.item.create", item=shown)
+            await talk.send(type="response.create")
+            done = await talk.until("response.done")
+            assert done.response.output[0].content[0].text == "A dot."
+        async with conversation(there) as talk:
+            await talk.send(type="conversation.item.create", item=shown)
+            assert "does not take images" in (await talk.until("error")).error.message
+    assert there.requests[0]["messages"][-1]["content"] == [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+    ]

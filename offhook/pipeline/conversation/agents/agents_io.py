@@ -107,4 +107,9 @@ def _last_user_text(context: LLMContext) -> str:
     if not messages:
         return ""
     last: Any = messages[-1]
-    return str(last["content"]) if last.get("role") == "user" else ""
+    if last.get("role") != "user":
+        return ""
+    content = last["content"]
+    if isinstance(content, str):
+        return content
+    return " ".join(part["text"] for part in content if part.get("type") == "text")

@@ -75,11 +75,10 @@ class RealtimeConversation:
         frozen: frozenset[str] = frozenset(),
         session_id: str = "",
         expires_at: int = 0,
-        images: bool = False,
         lenient: bool = False,
     ) -> None:
         """`frozen`: dotted fields of the session, such as `tools`, that keep their values whatever
-        clients send. `expires_at`: in s since 1970. `images`: the agent understands images.
+        clients send. `expires_at`: in s since 1970.
         `lenient`: unknown fields of events are ignored."""
         self._frozen = frozen
         self._fixed = frozenset({"audio" if name == VOICE else name for name in frozen})
@@ -91,7 +90,7 @@ class RealtimeConversation:
             "expires_at": expires_at,
         }
         self._out, audio = Outbox(), AudioStore()
-        self._items = ConversationItems(self._out, audio, images=images)
+        self._items = ConversationItems(self._out, audio)
         self._scope = ConversationScope(session, transport, self._out, audio, self._items)
         self._buffer = InputBuffer(self._scope)
         self._mcp = McpTools(self._scope)
@@ -117,6 +116,10 @@ class RealtimeConversation:
         """The session has begun: lists the tools of the MCP servers that it begins with."""
         self._mcp.list_tools(self.session.tools)
         return self._out.drain()
+
+    def take_images(self, images: bool) -> None:
+        """Whether the agent that answers understands images; otherwise they are refused."""
+        self._items.images = images
 
     def disconnected(self, connection: int) -> None:
         """A connection has ended."""

@@ -32,11 +32,11 @@ ROOT = "root"
 class ConversationItems:
     """The default conversation."""
 
-    def __init__(self, outbox: Outbox, audio: AudioStore, *, images: bool) -> None:
-        """`images`: whether the agent understands images."""
+    def __init__(self, outbox: Outbox, audio: AudioStore) -> None:
         self._out = outbox
         self._audio = audio
-        self._images = images
+        self.images = False
+        """Whether the agent understands images."""
         self._items: dict[str, Item] = {}
         self._order: list[str] = []
         self._chars: dict[str, int] = {}
@@ -185,8 +185,8 @@ class ConversationItems:
 
     def _admit_part(self, part: Any, param: str) -> Any:
         match part:
-            case InputImage() if not self._images:
-                words = "the agent of this conversation does not understand images"
+            case InputImage() if not self.images:
+                words = "the agent of this conversation does not take images"
                 raise EventError(words, "invalid_value", param)
             case InputAudio(transcript=None):
                 words = "input_audio needs its transcript here: audio is heard in the input buffer"

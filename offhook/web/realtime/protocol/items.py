@@ -3,27 +3,48 @@
 Source: OpenAI's openapi.yaml, RealtimeConversationItem.
 """
 
+import base64
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from offhook.web.realtime.protocol.session_object import JsonObject, Object, Text
+from offhook.web.speech_api.validation import expected
 
 MAX_ITEM_ID_CHARS = 32
 MAX_TEXT_CHARS = 1 << 17
 MAX_ECHOED_IMAGE_CHARS = 1 << 16
 """A longer image is not sent back: some clients close the connection at a frame of 1 MiB."""
+MAX_IMAGE_CHARS = 8 << 20
+"""Maximum length of an image's URL: a file of 6 MB."""
 MAX_PARTS = 64
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ItemId = Annotated[Text, Field(min_length=1, max_length=MAX_ITEM_ID_CHARS)]
 Reference = Annotated[Text, Field(min_length=1, max_length=512)]
 """An id that names something which exists, or not."""
 LongText = Annotated[Text, Field(max_length=MAX_TEXT_CHARS)]
-ImageUrl = Annotated[Text, Field(pattern="^(data:image/|https://)")]
+IMAGE_URL = re.compile(r"data:image/(png|jpeg|webp|gif);base64,([A-Za-z0-9+/]+=*)")
+SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff", "webp": b"RIFF", "gif": b"GIF8"}
+"""How files of each type begin."""
 
 
 def _is_none(value: object) -> bool:
     return value is None
+
+
+def _check_image(image_url: str) -> str:
+    """An image that the model cannot read would fail every response after it."""
+    url = IMAGE_URL.fullmatch(image_url)
+    if url is None:
+        raise expected("a data: URL of an image: PNG, JPEG, WebP or GIF in base64")
+    kind, data = url.groups()
+    if not base64.b64decode(data[:16] + "=" * (-len(data[:16]) % 4)).startswith(SIGNATURES[kind]):
+        raise expected(f"a {kind} image, as its data: URL says")
+    return image_url
+
+
+ImageUrl = Annotated[Text, Field(max_length=MAX_IMAGE_CHARS), AfterValidator(_check_image)]
 
 
 def _is_large(image_url: str) -> bool:

@@ -98,7 +98,11 @@ def _language(text: str | None) -> str | None:
 
 def is_unicode(text: str) -> bool:
     """Return whether there are no lone surrogates, which JSON escapes can contain."""
-    return not any("\ud800" <= char <= "\udfff" for char in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _unicode(text: str) -> str:

@@ -25,7 +25,8 @@ from tests.web.realtime.conversation.client import (
     update,
 )
 
-IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+PNG = "data:image/png;base64,iVBORw0KGgo"
+IMAGE = {"type": "input_image", "image_url": PNG + "AAAA"}
 
 
 def item(**fields: Any) -> Event:
@@ -240,20 +241,42 @@ def test_audio_in_events_is_refused_where_it_comes_by_rtp() -> None:
     assert events[0]["error"]["code"] == "rate_limit_exceeded"
 
 
-def test_images_reach_an_agent_that_understands_them() -> None:
-    client = Client(images=True)
+def seeing() -> Client:
+    client = Client()
+    client.core.take_images(True)
+    return client
+
+
+def test_images_reach_an_agent_that_takes_them() -> None:
+    client = seeing()
     assert kinds(client(item(content=[IMAGE])))[0] == "conversation.item.added"
     client(respond())
     [generate] = client.actions
     assert isinstance(generate, Generate)
     assert generate.items[0].content[0].image_url == IMAGE["image_url"]  # type: ignore[union-attr]
-    [event] = client(item(content=[{"type": "input_image", "image_url": "file:///etc/passwd"}]))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "https://example.com/cat.png",  # who fetches it may be led anywhere
+        "data:image/svg+xml;base64,PHN2Zz4=",
+        "data:image/png;base64,/9j/4AAQ",
+        "data:image/png,hello",
+        PNG + "A" * (8 << 20),
+    ],
+)
+def test_an_image_that_a_model_could_not_read_is_refused(url: str) -> None:
+    client = seeing()
+    [event] = client(item(content=[{"type": "input_image", "image_url": url}]))
     assert event["error"]["param"] == "item.content.0.image_url"
+    assert len(event["error"]["message"]) < 500
 
 
 def test_a_large_image_is_not_sent_back() -> None:
-    client = Client(images=True)
-    large = {**IMAGE, "image_url": "data:image/png;base64," + "A" * 2_000_000}
+    client = seeing()
+    large = {**IMAGE, "image_url": PNG + "A" * 2_000_000}
     events = client(item(content=[large], id="i"))
     assert events[0]["item"]["content"] == [{"type": "input_image", "detail": "auto"}]
     client(respond())
