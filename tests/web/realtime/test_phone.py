@@ -1,16 +1,18 @@
-"""A phone call that a program answers: by webhook, accept and a side-band of openai-python."""
+"""Calls of a phone and of a carrier that a program answers: by webhook, accept and a side-band of
+openai-python."""
 
 import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import numpy as np
 import pytest
 from aiohttp.test_utils import TestServer
 from openai import AsyncOpenAI
+from websockets.exceptions import ConnectionClosedOK
 
 from offhook.media.pcm import RATE_IN, RATE_OUT, Pcm, dbfs
 from offhook.pipeline.conversation import user_turn_io
@@ -22,8 +24,14 @@ from offhook.web.edge.edge_io import Edge
 from offhook.web.edge.server_io import application
 from offhook.web.engines.engines_io import open_synthesizer
 from tests.pipeline.conversation.phone import Model, calls, model, says
+from tests.support.carriers.far_end import CallFacts
+from tests.support.carriers.far_end_io import FarEndCall
+from tests.support.carriers.far_end_json import Twilio
+from tests.telephony.carriers.rest.fake_rest import FakeRest
 from tests.telephony.sip.phones import free_port
+from tests.web.edge.phones import served
 from tests.web.edge.test_call_control import KEY, SECRET, Program
+from tests.web.edge.test_carriers import carriers, stream_url, webhook
 from tests.web.realtime.test_openai_python import SOON_S, Conversation
 
 LINES = ("How many bells have you got?", "Stop please, what are your opening hours?")
@@ -38,14 +46,21 @@ EDGE_S = 0.2
 """How exact the beginning and the end of sound are, and of words that are synthesized alone."""
 
 
+def agents_of(hook: str, there: Model) -> dict[str, Any]:
+    """Calls are those of the program at `hook`, which may have the model answer."""
+    return {
+        "agent": Agent(kind="webhook", url=hook, secrets=[SECRET]),
+        "agents": {"model": Agent(kind="openai", base_url=there.url, model="scripted")},
+    }
+
+
 @asynccontextmanager
 async def edge_of_program(there: Model, hook: str) -> AsyncIterator[tuple[str, str]]:
     """A server whose phone calls are those of the program at `hook`; gives its URL and its
     phone."""
     phones = SipSettings(udp=free_port(), tcp=None, allow_anonymous=True)
     config = Config(
-        agent=Agent(kind="webhook", url=hook, secrets=[SECRET]),
-        agents={"model": Agent(kind="openai", base_url=there.url, model="scripted")},
+        **agents_of(hook, there),
         webrtc=WebRtc(addresses=["127.0.0.1"]),
         server=Server(port=0, api_key=KEY),
         sip=phones,
@@ -149,6 +164,64 @@ async def test_a_program_talks_calls_a_tool_is_interrupted_and_hangs_up(
     lines = await lines_of(" ".join(words[:told]), " ".join(words[: told + 1]))
     told_s, more_s = (sum(loud_s(line.pcm, RATE_OUT)) for line in lines)
     assert told_s - EDGE_S < played_s < more_s + EDGE_S
+
+
+async def test_a_carriers_call_is_talked_with_and_transferred(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(user_turn_io, "WORDS_LATE_MS", 60_000)
+    monkeypatch.setattr("tests.web.edge.phones.bot", None)
+    answers = (
+        [says("Good morning.")],
+        [calls("stock", what="bells")],
+        [says("Fifteen. I put you through.")],
+    )
+    program, (line,) = Program(), await lines_of(LINES[0])
+    async with FakeRest() as rest, model(*answers) as there, program.running():
+        known, placed = rest.settings("twilio"), rest.call("twilio")
+        names = ("account", "secret", "rest_url", "number")
+        twilio = {"provider": "twilio", **{name: getattr(known, name) for name in names}}
+        server_table = {"port": 0, "drain_seconds": 0, "api_key": KEY}
+        config = carriers(twilio, server=server_table, **agents_of(program.url, there))
+        async with served(config) as server:
+            text = await webhook(server, "twilio", placed.id)
+            url, parameters = stream_url("twilio", text)
+            call = FarEndCall(Twilio(CallFacts(call_id=placed.id, parameters=parameters)))
+            await call.start(url)
+            openai = AsyncOpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0)
+            call_id = (await program.event()).data.call_id
+            await openai.realtime.calls.accept(call_id, type="realtime", model="model")
+            async with (
+                asyncio.timeout(3 * SOON_S),
+                openai.realtime.connect(call_id=call_id) as beside,
+            ):
+                talk = Conversation(beside)
+                transcribed = {"input": {"transcription": {"model": "whisper-1"}}}
+                await talk.update(tools=[TOOL], audio=transcribed)
+                await talk.send(type="response.create")
+                await talk.until("output_audio_buffer.stopped")
+                call.say(line.pcm, RATE_OUT)
+                (wanted,) = (await talk.until("response.done")).response.output
+                output = {
+                    "type": "function_call_output",
+                    "call_id": wanted.call_id,
+                    "output": "fifteen",
+                }
+                await talk.send(type="conversation.item.create", item=output)
+                await talk.send(type="response.create")
+                await talk.until("output_audio_buffer.stopped")
+                heard = talk.of("conversation.item.input_audio_transcription.completed")
+                await openai.realtime.calls.refer(call_id, target_uri="tel:+4930123456")
+                with suppress(ConnectionClosedOK):
+                    await talk.until("error")
+            await call.close()
+            await openai.close()
+    assert wanted.arguments == '{"what": "bells"}'
+    assert len(heard) == 1
+    assert "how many" in heard[0].transcript
+    assert "+4930123456" in placed.transferred
+    assert talk.of("error") == []
+    assert len(loud_s(call.far_end.player.sound(), call.far_end.rate)) == 2
 
 
 @pytest.mark.slow
