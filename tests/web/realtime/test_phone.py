@@ -55,15 +55,16 @@ def agents_of(hook: str, there: Model) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def edge_of_program(there: Model, hook: str) -> AsyncIterator[tuple[str, str]]:
+async def edge_of_program(there: Model, hook: str, **more: Any) -> AsyncIterator[tuple[str, str]]:
     """A server whose phone calls are those of the program at `hook`; gives its URL and its
-    phone."""
+    phone. `more`: of its configuration."""
     phones = SipSettings(udp=free_port(), tcp=None, allow_anonymous=True)
     config = Config(
         **agents_of(hook, there),
         webrtc=WebRtc(addresses=["127.0.0.1"]),
         server=Server(port=0, api_key=KEY),
         sip=phones,
+        **more,
     )
     edge = Edge(config)
     await edge.start()
