@@ -2,14 +2,15 @@
 //
 //     node agents_realtime.mjs '{"url": "ws://localhost:7860/v1/realtime?model=gpt-realtime", "question": "question.wav"}'
 //
-// Types a question that a tool answers, speaks another, hands the conversation to a second agent,
-// and prints one JSON object of what it was told.
+// Is greeted, types a question that a tool answers, interrupts a long answer by another question,
+// and hands the conversation to a second agent; then asks that question again for `seconds`.
+// Prints one JSON object of what it was told.
 
 import fs from "node:fs";
 import { RealtimeAgent, RealtimeSession, tool } from "@openai/agents-realtime";
 import { z } from "zod";
 
-const { url, question } = JSON.parse(process.argv[2]);
+const { url, question, seconds = 0 } = JSON.parse(process.argv[2]);
 const seen = { events: [], generic: [], errors: [], audio: 0, tools: [], interrupted: 0 };
 
 const stock = tool({
@@ -49,22 +50,43 @@ function until(kind, count = 1) {
 }
 
 // To its end, by the SDK's clock: what the caller interrupts is truncated.
-function played() {
-  return new Promise((resolve) => setTimeout(resolve, seen.audio / 48));
+async function played() {
+  await new Promise((resolve) => setTimeout(resolve, seen.audio / 48));
+  seen.audio = 0;
+}
+
+// As a microphone does, a piece every 100 ms.
+async function speak() {
+  const wav = fs.readFileSync(question);
+  const pcm = wav.subarray(wav.indexOf("data") + 8);
+  for (let at = 0; at < pcm.length; at += 4800) {
+    session.sendAudio(pcm.buffer.slice(pcm.byteOffset + at, pcm.byteOffset + Math.min(at + 4800, pcm.length)));
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
 }
 
 await session.connect({ apiKey: "none", url });
-session.sendMessage("How many bells have you got?");
-await until("response.done", 2); // the tool's call, and the answer to its output
+session.transport.sendEvent({ type: "response.create" });
+await until("response.done", 1); // a greeting
 await played();
-const wav = fs.readFileSync(question);
-const pcm = wav.subarray(wav.indexOf("data") + 8);
-for (let at = 0; at < pcm.length; at += 9600) {
-  session.sendAudio(pcm.buffer.slice(pcm.byteOffset + at, pcm.byteOffset + Math.min(at + 9600, pcm.length)));
-}
-await until("response.done", 3);
+session.sendMessage("How many bells have you got?");
+await until("response.done", 3); // the tool's call, and the answer to its output
+await played();
+session.sendMessage("Count to fifteen.");
+await until("response.output_audio.done", 3);
+await new Promise((resolve) => setTimeout(resolve, 1000)); // a few words are played
+await speak();
+await until("conversation.item.truncated");
+await until("response.done", 5);
 session.sendMessage("My tyre is flat.");
-await until("response.done", 5); // the hand-off, and the other agent's answer
+await until("response.done", 7); // the hand-off, and the other agent's answer
+seen.turns = 0;
+for (const end = Date.now() + 1000 * seconds; Date.now() < end; seen.turns += 1) {
+  seen.audio = 0;
+  await speak();
+  await until("response.done", 8 + seen.turns);
+  await played();
+}
 await new Promise((resolve) => setTimeout(resolve, 500));
 seen.history = session.history
   .filter(({ type }) => type === "message")

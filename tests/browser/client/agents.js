@@ -16,10 +16,17 @@ window.call = async ({ calls, secret }) => {
       return "12";
     },
   });
-  const agent = new RealtimeAgent({ name: "desk", instructions: "You are the desk.", tools: [stock] });
+  const workshop = new RealtimeAgent({ name: "workshop", instructions: "You repair." });
+  const agent = new RealtimeAgent({
+    name: "desk",
+    instructions: "You are the desk.",
+    tools: [stock],
+    handoffs: [workshop],
+  });
   const session = new RealtimeSession(agent, { transport: "webrtc" });
   session.on("error", ({ error }) => seen.errors.push(JSON.stringify(error)));
   session.on("audio_interrupted", () => (seen.interrupted += 1));
+  session.on("agent_handoff", (_, from, to) => (seen.handoff = [from.name, to.name]));
   session.transport.on("*", (event) => seen.events.push(event.type));
   window.session = session;
   await session.connect({ apiKey: secret, url: calls });
